@@ -1,0 +1,269 @@
+// Command int8 generates the int8 scans with their error envelope.
+//
+// A row's record is its codes plus 128, padded to a multiple of 64 bytes
+// whose last 16 are four float32: scale, bias, error and norm. The vector's
+// codes are zero where a record holds padding or floats, so whole records go
+// through the products.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/learning-to-screen/l2s/gen/internal/emit"
+)
+
+// group is the number of rows whose addresses fit in registers at once.
+const group = 8
+
+// chunk is the number of bytes that all levels step by.
+const chunk = 64
+
+func main() {
+	emit.Begin()
+	for _, l := range emit.Levels {
+		bounds(l, false)
+		bounds(l, true)
+	}
+	Generate()
+}
+
+// Offsets of the fields of kernels.bound.
+const (
+	codesAt  = 0
+	offsetAt = 8
+	scaleAt  = 12
+	normAt   = 16
+	errAt    = 20
+	slackAt  = 24
+)
+
+func bounds(l emit.Level, gather bool) {
+	rows := l.Bytes / 4 // a block: one float32 lane a row
+	const contract = "n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound."
+	if gather {
+		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
+			"computes the intervals of the rows ids. "+contract)
+	} else {
+		l.Function("Int8Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
+			"computes the intervals of n rows. "+contract)
+	}
+	i := GP64()
+	XORQ(i, i)
+	row := GP64()
+	if !gather {
+		Load(Param("data"), row)
+	}
+	acc := l.Vecs(rows)
+	meta := l.Vecs(4)
+	code := newProduct(l)
+
+	Label("block")
+	for g := 0; g < rows; g += group {
+		p := addresses(gather, g, i, row)
+		products(code, g, p, acc[g:g+group])
+		loadMeta(l, g, p, meta)
+	}
+	d := transposeSum(l, acc)
+	transpose(l, meta)
+	envelope(l, d, meta, i)
+
+	ADDQ(I32(rows), i)
+	end := Load(Param("n"), GP64())
+	CMPQ(i, end)
+	JLT(LabelRef("block"))
+	emit.End()
+}
+
+// addresses returns the ends of the records of the eight rows i+g, ... The
+// records are read backwards from there with negative offsets, so that one
+// register counts for all.
+func addresses(gather bool, g int, i, row reg.GPVirtual) []reg.GPVirtual {
+	p := make([]reg.GPVirtual, group)
+	stride := Load(Param("stride"), GP64())
+	if !gather {
+		for k := range p {
+			ADDQ(stride, row)
+			p[k] = GP64()
+			MOVQ(row, p[k])
+		}
+		return p
+	}
+	ids := Load(Param("ids"), GP64())
+	end := Load(Param("data"), GP64())
+	ADDQ(stride, end)
+	for k := range p {
+		p[k] = GP64()
+		MOVL(Mem{Base: ids, Index: i, Scale: 4, Disp: 4 * (g + k)}, p[k].As32())
+		IMULQ(stride, p[k])
+		ADDQ(end, p[k])
+	}
+	return p
+}
+
+// products clears acc and adds the products of the records with the
+// vector's codes, four or more to an int32 lane.
+func products(code product, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
+	emit.Zero(acc...)
+	stride := Load(Param("stride"), GP64())
+	b := Load(Param("b"), GP64())
+	h := GP64()
+	MOVQ(Mem{Base: b, Disp: codesAt}, h)
+	ADDQ(stride, h)
+	off := GP64()
+	MOVQ(stride, off)
+	NEGQ(off)
+	label := emit.Name("products", g)
+	Label(label)
+	for at := 0; at < chunk; at += code.l.Bytes {
+		code.setVector(emit.Ptr(h, off, at))
+		for k := range p {
+			code.add(emit.Ptr(p[k], off, at), acc[k])
+		}
+	}
+	ADDQ(I32(chunk), off)
+	JNZ(LabelRef(label))
+}
+
+// product multiplies bytes c+128 by signed codes and adds up.
+type product struct {
+	l        emit.Level
+	h, hAbs  reg.VecVirtual
+	w, t     reg.VecVirtual
+	x80, one reg.VecVirtual
+}
+
+func newProduct(l emit.Level) product {
+	p := product{l: l, h: l.Vec(), w: l.Vec()}
+	if l.Bytes == 32 {
+		p.hAbs, p.t, p.x80, p.one = l.Vec(), l.Vec(), l.Vec(), l.Vec()
+		bits := GP32()
+		x := XMM()
+		MOVL(U32(0x80808080), bits)
+		VMOVD(bits, x)
+		VPBROADCASTD(x, p.x80)
+		MOVL(U32(0x00010001), bits)
+		VMOVD(bits, x)
+		VPBROADCASTD(x, p.one)
+	}
+	return p
+}
+
+func (p product) setVector(m Mem) {
+	VMOVUPS(m, p.h)
+	if p.l.Bytes == 32 {
+		VPABSB(p.h, p.hAbs)
+	}
+}
+
+func (p product) add(m Mem, acc reg.VecVirtual) {
+	if p.l.Bytes == 64 {
+		VMOVDQU64(m, p.w)
+		VPDPBUSD(p.h, p.w, acc)
+		return
+	}
+	Comment("|h| * (sign(h) w): sums of two are below 2^15, codes being within 127.")
+	VPXOR(m, p.x80, p.w)
+	VPSIGNB(p.h, p.w, p.w)
+	VPMADDUBSW(p.w, p.hAbs, p.w)
+	VPMADDWD(p.one, p.w, p.w)
+	VPADDD(p.w, acc, acc)
+}
+
+// loadMeta puts the last 16 bytes of row 4q+k in the 128-bit lane q of
+// meta[k], for the eight rows from g on.
+func loadMeta(l emit.Level, g int, p []reg.GPVirtual, meta []reg.VecVirtual) {
+	for k := range meta {
+		first, second := Mem{Base: p[k], Disp: -16}, Mem{Base: p[4+k], Disp: -16}
+		switch {
+		case l.Bytes == 32:
+			VMOVUPS(first, meta[k].AsX())
+			VINSERTF128(U8(1), second, meta[k], meta[k])
+		case g == 0:
+			VMOVUPS(first, meta[k].AsX())
+			VINSERTF32X4(U8(1), second, meta[k], meta[k])
+		default:
+			VINSERTF32X4(U8(2), first, meta[k], meta[k])
+			VINSERTF32X4(U8(3), second, meta[k], meta[k])
+		}
+	}
+}
+
+// transpose turns each 128-bit lane of m, four rows of four floats, by a
+// diagonal: m[f] is then float f of all rows in their order.
+func transpose(l emit.Level, m []reg.VecVirtual) {
+	t := l.Vecs(4)
+	VUNPCKLPS(m[1], m[0], t[0])
+	VUNPCKHPS(m[1], m[0], t[1])
+	VUNPCKLPS(m[3], m[2], t[2])
+	VUNPCKHPS(m[3], m[2], t[3])
+	VUNPCKLPD(t[2], t[0], m[0])
+	VUNPCKHPD(t[2], t[0], m[1])
+	VUNPCKLPD(t[3], t[1], m[2])
+	VUNPCKHPD(t[3], t[1], m[3])
+}
+
+// transposeSum returns a vector whose lane r is the sum of the lanes of
+// acc[r].
+func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
+	t := l.Vec()
+	Comment("Pairs of rows, then fours: each 128-bit lane holds a part of four sums.")
+	for r := 0; r < len(acc); r += 2 {
+		VPUNPCKLDQ(acc[r+1], acc[r], t)
+		VPUNPCKHDQ(acc[r+1], acc[r], acc[r])
+		VPADDD(t, acc[r], acc[r])
+	}
+	for r := 0; r < len(acc); r += 4 {
+		VPUNPCKLQDQ(acc[r+2], acc[r], t)
+		VPUNPCKHQDQ(acc[r+2], acc[r], acc[r])
+		VPADDD(t, acc[r], acc[r])
+	}
+	if l.Bytes == 32 {
+		VPERM2I128(U8(0x20), acc[4], acc[0], t)
+		VPERM2I128(U8(0x31), acc[4], acc[0], acc[0])
+		VPADDD(t, acc[0], acc[0])
+		return acc[0]
+	}
+	sum := func(a, b reg.VecVirtual) {
+		VSHUFI32X4(U8(0x88), b, a, t)
+		VSHUFI32X4(U8(0xdd), b, a, a)
+		VPADDD(t, a, a)
+	}
+	sum(acc[0], acc[4])
+	sum(acc[8], acc[12])
+	sum(acc[0], acc[8])
+	return acc[0]
+}
+
+// envelope computes and stores the interval of a block from the sums of
+// products and the rows' floats, in the order of int8RowGeneric and without
+// fused multiply-adds.
+func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
+	b := Load(Param("b"), GP64())
+	scale, bias, err, norm := meta[0], meta[1], meta[2], meta[3]
+	c := l.Vec()
+	field := func(at int) reg.VecVirtual {
+		VBROADCASTSS(Mem{Base: b, Disp: at}, c)
+		return c
+	}
+	if l.Bytes == 64 {
+		Comment("The records' codes went in with 128 added.")
+		VPBROADCASTD(Mem{Base: b, Disp: offsetAt}, c)
+		VPSUBD(c, d, d)
+	}
+	VCVTDQ2PS(d, d)
+	VMULPS(field(scaleAt), scale, scale)
+	VMULPS(d, scale, scale)
+	VADDPS(bias, scale, scale)
+	VMULPS(field(normAt), err, err)
+	VMULPS(field(errAt), norm, norm)
+	VADDPS(norm, err, err)
+	VADDPS(field(slackAt), err, err)
+	VSUBPS(err, scale, d)
+	VADDPS(err, scale, scale)
+	lower := Load(Param("lower"), GP64())
+	upper := Load(Param("upper"), GP64())
+	VMOVUPS(d, Mem{Base: lower, Index: i, Scale: 4})
+	VMOVUPS(scale, Mem{Base: upper, Index: i, Scale: 4})
+}

@@ -1,0 +1,187 @@
+// Package emit holds what the generators of kernels/asm share: vectors of a
+// level's width, masked tails, horizontal sums and the loop over rows.
+//
+// A generator is written once and parameterised by the level; nothing in it
+// says YMM or ZMM.
+package emit
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Level is the vector width that a kernel is generated for.
+type Level struct {
+	Suffix string // of the function's name
+	Bytes  int    // of a vector register
+}
+
+// The levels of the kernels.
+var (
+	AVX2   = Level{"AVX2", 32}
+	AVX512 = Level{"AVX512", 64}
+)
+
+// Levels are all levels.
+var Levels = []Level{AVX2, AVX512}
+
+// Begin sets what all generated files have in common.
+func Begin() {
+	ConstraintExpr("amd64")
+	ConstraintExpr("!purego")
+}
+
+// Function starts the function name+Suffix.
+func (l Level) Function(name, signature, doc string) {
+	TEXT(name+l.Suffix, NOSPLIT, signature)
+	Doc(name + l.Suffix + " " + doc)
+	Pragma("noescape")
+}
+
+// Vec returns a new full-width vector register.
+func (l Level) Vec() reg.VecVirtual {
+	if l.Bytes == 64 {
+		return ZMM()
+	}
+	return YMM()
+}
+
+// Half returns a new register of half the width.
+func (l Level) Half() reg.VecVirtual {
+	if l.Bytes == 64 {
+		return YMM()
+	}
+	return XMM()
+}
+
+// Vecs returns n new full-width registers.
+func (l Level) Vecs(n int) []reg.VecVirtual {
+	v := make([]reg.VecVirtual, n)
+	for i := range v {
+		v[i] = l.Vec()
+	}
+	return v
+}
+
+// Zero clears registers.
+func Zero(regs ...reg.VecVirtual) {
+	for _, r := range regs {
+		VXORPS(r, r, r)
+	}
+}
+
+// End emits the function's end.
+func End() {
+	VZEROUPPER()
+	RET()
+}
+
+// Ptr is the memory at base+index+disp.
+func Ptr(base, index reg.GPVirtual, disp int) Mem {
+	return Mem{Base: base, Index: index, Scale: 1, Disp: disp}
+}
+
+// Tail loads the first count elements of a vector of float32 and zeros
+// behind them, without touching memory that lies behind.
+type Tail struct {
+	level Level
+	mask  reg.Register
+}
+
+// tailTable is the table of TailTable, once it is defined in the file.
+var tailTable *Mem
+
+// TailTable returns the table of 32 all-ones int32 followed by 32 zeros: a load
+// that starts count elements before the zeros is the mask of count elements.
+func TailTable() Mem {
+	if tailTable == nil {
+		m := GLOBL("tailmask", RODATA|NOPTR)
+		for i := 0; i < 32; i++ {
+			DATA(4*i, U32(0xffffffff))
+		}
+		for i := 32; i < 64; i++ {
+			DATA(4*i, U32(0))
+		}
+		tailTable = &m
+	}
+	return *tailTable
+}
+
+// NewTail prepares loads of count < lanes float32; count is kept.
+func (l Level) NewTail(count reg.GPVirtual) Tail {
+	if l.Bytes == 64 {
+		k := K()
+		bits := GP32()
+		MOVL(U32(0xffffffff), bits)
+		BZHIL(count.As32(), bits, bits)
+		KMOVW(bits, k)
+		return Tail{l, k}
+	}
+	mask := YMM()
+	at := GP64()
+	Comment("The mask's ones end where the table's do.")
+	LEAQ(TailTable(), at)
+	back := GP64()
+	MOVQ(count, back)
+	NEGQ(back)
+	VMOVDQU(Mem{Base: at, Index: back, Scale: 4, Disp: 128}, mask)
+	return Tail{l, mask}
+}
+
+// Load loads the tail at m.
+func (t Tail) Load(m Mem, v reg.VecVirtual) {
+	if t.level.Bytes == 64 {
+		VMOVUPS_Z(m, t.mask, v)
+	} else {
+		VMASKMOVPS(m, t.mask, v)
+	}
+}
+
+// Fold adds the upper half of a vector of float32 to its lower half, down to
+// 128 bits.
+func (l Level) Fold(v reg.VecVirtual) reg.VecVirtual {
+	if l.Bytes == 64 {
+		hi := YMM()
+		VEXTRACTF64X4(U8(1), v, hi)
+		VADDPS(v.AsY(), hi, hi)
+		v = hi
+	}
+	hi := XMM()
+	VEXTRACTF128(U8(1), v.AsY(), hi)
+	VADDPS(v.AsX(), hi, hi)
+	return hi
+}
+
+// Sum1 returns the sum of a vector of float32 in lane 0 of an XMM register.
+func (l Level) Sum1(v reg.VecVirtual) reg.VecVirtual {
+	x := l.Fold(v)
+	t := XMM()
+	VPERMILPS(U8(0b1110), x, t)
+	VADDPS(t, x, x)
+	VPERMILPS(U8(1), x, t)
+	VADDSS(t, x, x)
+	return x
+}
+
+// Sum4 returns the sums of four vectors of float32 in the lanes of an XMM
+// register.
+func (l Level) Sum4(v []reg.VecVirtual) reg.VecVirtual {
+	y := make([]reg.VecVirtual, 4)
+	for i := range y {
+		y[i] = v[i]
+		if l.Bytes == 64 {
+			hi := YMM()
+			VEXTRACTF64X4(U8(1), v[i], hi)
+			VADDPS(v[i].AsY(), hi, hi)
+			y[i] = hi
+		}
+	}
+	VHADDPS(y[1].AsY(), y[0].AsY(), y[0].AsY())
+	VHADDPS(y[3].AsY(), y[2].AsY(), y[2].AsY())
+	VHADDPS(y[2].AsY(), y[0].AsY(), y[0].AsY())
+	x := XMM()
+	VEXTRACTF128(U8(1), y[0].AsY(), x)
+	VADDPS(y[0].AsX(), x, x)
+	return x
+}

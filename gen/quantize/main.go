@@ -1,0 +1,165 @@
+// Command quantize generates the two passes that turn a context vector into
+// int8 codes.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/learning-to-screen/l2s/gen/internal/emit"
+)
+
+func main() {
+	emit.Begin()
+	for _, l := range emit.Levels {
+		maxAbs(l)
+		quantize(l)
+	}
+	Generate()
+}
+
+// and clears bits of v by a mask, at either width.
+func and(l emit.Level, mask, v reg.VecVirtual) {
+	if l.Bytes == 64 {
+		VPANDD(mask, v, v)
+	} else {
+		VPAND(mask, v, v)
+	}
+}
+
+func maxAbs(l emit.Level) {
+	l.Function("MaxAbsBits", "func(x *float32, n int) uint32",
+		"returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.")
+	x := Load(Param("x"), GP64())
+	n := Load(Param("n"), GP64())
+	bits := GP32()
+	MOVL(U32(0x7fffffff), bits)
+	low := XMM()
+	VMOVD(bits, low)
+	mask := l.Vec()
+	VPBROADCASTD(low, mask)
+	acc := l.Vecs(64 / l.Bytes)
+	emit.Zero(acc...)
+	v := l.Vec()
+	Label("loop")
+	for k := range acc {
+		VMOVUPS(Mem{Base: x, Disp: k * l.Bytes}, v)
+		and(l, mask, v)
+		VPMAXUD(v, acc[k], acc[k])
+	}
+	ADDQ(I32(64), x)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("loop"))
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTI64X4(U8(1), acc[0], y)
+		VPMAXUD(acc[0].AsY(), y, y)
+	} else {
+		VPMAXUD(acc[0], acc[1], y)
+	}
+	r, t := XMM(), XMM()
+	VEXTRACTI128(U8(1), y, r)
+	VPMAXUD(y.AsX(), r, r)
+	VPSHUFD(U8(0b1110), r, t)
+	VPMAXUD(t, r, r)
+	VPSHUFD(U8(1), r, t)
+	VPMAXUD(t, r, r)
+	VMOVD(r, bits)
+	Store(bits, ReturnIndex(0))
+	emit.End()
+}
+
+func quantize(l emit.Level) {
+	l.Function("Quantize", "func(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code int32)",
+		"rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, and of the codes.")
+	codes := Load(Param("codes"), GP64())
+	h := Load(Param("h"), GP64())
+	n := Load(Param("n"), GP64())
+	inv := l.Vec()
+	a, err := Param("inv").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	VBROADCASTSS(a.Addr, inv)
+	vecs := 64 / l.Bytes
+	norm2, err2, sum := l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs)
+	emit.Zero(norm2...)
+	emit.Zero(err2...)
+	emit.Zero(sum...)
+	Label("loop")
+	q := l.Vecs(vecs)
+	for k := range vecs {
+		u, e := l.Vec(), l.Vec()
+		VMOVUPS(Mem{Base: h, Disp: k * l.Bytes}, u)
+		VMULPS(inv, u, u)
+		VCVTPS2DQ(u, q[k])
+		VPADDD(q[k], sum[k], sum[k])
+		VCVTDQ2PS(q[k], e)
+		VSUBPS(e, u, e)
+		Comment("No fused multiply-add: the sums are the same on every level.")
+		VMULPS(u, u, u)
+		VADDPS(u, norm2[k], norm2[k])
+		VMULPS(e, e, e)
+		VADDPS(e, err2[k], err2[k])
+	}
+	if l.Bytes == 64 {
+		VPMOVSDB(q[0], Mem{Base: codes})
+	} else {
+		x, y := XMM(), XMM()
+		VEXTRACTI128(U8(1), q[0], x)
+		VPACKSSDW(x, q[0].AsX(), x)
+		VEXTRACTI128(U8(1), q[1], y)
+		VPACKSSDW(y, q[1].AsX(), y)
+		VPACKSSWB(y, x, x)
+		VMOVDQU(x, Mem{Base: codes})
+	}
+	ADDQ(I32(64), h)
+	ADDQ(I32(16), codes)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("loop"))
+	Store(halves(l, norm2), ReturnIndex(0))
+	Store(halves(l, err2), ReturnIndex(1))
+	code := integers(l, sum)
+	Store(code, ReturnIndex(2))
+	emit.End()
+}
+
+// halves adds 16 lanes of float32, lane j+8 to lane j and so on.
+func halves(l emit.Level, v []reg.VecVirtual) reg.VecVirtual {
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTF64X4(U8(1), v[0], y)
+		VADDPS(y, v[0].AsY(), y)
+	} else {
+		VADDPS(v[1], v[0], y)
+	}
+	x, t := XMM(), XMM()
+	VEXTRACTF128(U8(1), y, x)
+	VADDPS(x, y.AsX(), x)
+	VPERMILPS(U8(0b1110), x, t)
+	VADDPS(t, x, x)
+	VPERMILPS(U8(1), x, t)
+	VADDSS(t, x, x)
+	return x
+}
+
+func integers(l emit.Level, v []reg.VecVirtual) reg.Register {
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTI64X4(U8(1), v[0], y)
+		VPADDD(y, v[0].AsY(), y)
+	} else {
+		VPADDD(v[1], v[0], y)
+	}
+	x, t := XMM(), XMM()
+	VEXTRACTI128(U8(1), y, x)
+	VPADDD(x, y.AsX(), x)
+	VPSHUFD(U8(0b1110), x, t)
+	VPADDD(t, x, x)
+	VPSHUFD(U8(1), x, t)
+	VPADDD(t, x, x)
+	r := GP32()
+	VMOVD(x, r)
+	return r
+}

@@ -1,0 +1,114 @@
+// Package simd decides once, when the program starts, which instruction set
+// extensions the kernels may use.
+//
+// A level names a set of extensions, not a CPU: generic is plain Go, avx2 is
+// AVX2 with FMA3, avx512 is AVX-512 F+BW+DQ+VL. VNNI
+// is a bit beside avx512.
+//
+// The environment variable L2S_SIMD forces a level. One that is unknown, or
+// that this machine or build does not have, is a panic at start: a benchmark
+// or a test that believes it runs on a level must run on it.
+package simd
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// EnvVar is the environment variable that forces a level.
+const EnvVar = "L2S_SIMD"
+
+// Level is a set of instruction set extensions; a higher level includes the
+// lower ones.
+type Level uint8
+
+// The levels, lowest first.
+const (
+	Generic Level = iota
+	AVX2
+	AVX512
+)
+
+var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512"}
+
+// String returns the name that L2S_SIMD takes.
+func (l Level) String() string { return names[l] }
+
+// HasAVX2, HasAVX512 and HasVNNI are what the dispatchers of the kernels
+// branch on. They change only through Set.
+var (
+	HasAVX2   bool
+	HasAVX512 bool
+	HasVNNI   bool
+)
+
+var (
+	current   Level
+	best      Level
+	bestVNNI  bool
+	available []Level
+)
+
+func init() {
+	best, bestVNNI = detect()
+	for l := Generic; l <= best; l++ {
+		available = append(available, l)
+	}
+	level, err := choose(os.Getenv(EnvVar))
+	if err != nil {
+		panic(err.Error())
+	}
+	apply(level)
+}
+
+// choose returns the level that the value of L2S_SIMD asks for; the empty
+// string asks for the highest.
+func choose(value string) (Level, error) {
+	if value == "" {
+		return best, nil
+	}
+	for l, name := range names {
+		if name == value {
+			if Level(l) > best {
+				return 0, fmt.Errorf("kernels: %s=%s: not available here; available: %s", EnvVar, value, list(available))
+			}
+			return Level(l), nil
+		}
+	}
+	return 0, fmt.Errorf("kernels: %s=%q: unknown level; available: %s", EnvVar, value, list(available))
+}
+
+func list(levels []Level) string {
+	var s []string
+	for _, l := range levels {
+		s = append(s, l.String())
+	}
+	return strings.Join(s, ", ")
+}
+
+func apply(l Level) {
+	current = l
+	HasAVX2 = l >= AVX2
+	HasAVX512 = l >= AVX512
+	HasVNNI = l >= AVX512 && bestVNNI
+}
+
+// Current returns the level that the kernels run on.
+func Current() Level { return current }
+
+// Available returns the levels that this machine and build can run, lowest
+// first. The slice must not be changed.
+func Available() []Level { return available }
+
+// Set switches the kernels to a level that must be in Available, and returns
+// a function that switches back. It is for tests: nothing may run a kernel
+// meanwhile on another goroutine.
+func Set(l Level) (restore func()) {
+	if l > best {
+		panic("simd: level " + l.String() + " is not available here")
+	}
+	old := current
+	apply(l)
+	return func() { apply(old) }
+}

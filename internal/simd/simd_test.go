@@ -1,0 +1,50 @@
+package simd
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestForcedLevelIsTheLevel is what a CI leg relies on: where L2S_SIMD is
+// set, the tests run on that level.
+func TestForcedLevelIsTheLevel(t *testing.T) {
+	want := os.Getenv(EnvVar)
+	if want == "" {
+		want = best.String()
+	}
+	if got := Current().String(); got != want {
+		t.Fatalf("level %s, want %s", got, want)
+	}
+	t.Logf("level %s, vnni %v", Current(), HasVNNI)
+}
+
+func TestChoose(t *testing.T) {
+	if l, err := choose(""); err != nil || l != best {
+		t.Errorf("empty value: %v, %v", l, err)
+	}
+	if l, err := choose("generic"); err != nil || l != Generic {
+		t.Errorf("generic: %v, %v", l, err)
+	}
+	for _, bad := range []string{"avx", "AVX2", "sse", " generic"} {
+		if _, err := choose(bad); err == nil || !strings.Contains(err.Error(), "unknown level") {
+			t.Errorf("%q: error %v, want unknown level", bad, err)
+		}
+	}
+	old := best
+	defer func() { best = old }()
+	best = Generic
+	if _, err := choose("avx512"); err == nil || !strings.Contains(err.Error(), "not available") {
+		t.Errorf("avx512 on a generic machine: error %v, want not available", err)
+	}
+}
+
+func TestSetSwitchesTheDispatchBits(t *testing.T) {
+	for _, l := range Available() {
+		restore := Set(l)
+		if Current() != l || HasAVX2 != (l >= AVX2) || HasAVX512 != (l >= AVX512) {
+			t.Errorf("Set(%s): current %s, avx2 %v, avx512 %v", l, Current(), HasAVX2, HasAVX512)
+		}
+		restore()
+	}
+}

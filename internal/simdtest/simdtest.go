@@ -1,0 +1,20 @@
+// Package simdtest runs tests on every level that the machine has.
+package simdtest
+
+import (
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+)
+
+// EachLevel runs f as a subtest once for each available level, lowest first.
+// f must not run in parallel with anything that uses the kernels.
+func EachLevel(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	for _, level := range simd.Available() {
+		t.Run(level.String(), func(t *testing.T) {
+			defer simd.Set(level)()
+			f(t)
+		})
+	}
+}

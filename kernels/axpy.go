@@ -1,0 +1,22 @@
+package kernels
+
+// Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]).
+// The product is exact, so the one rounding is that of the addition and the
+// result has the same bits on every level and every architecture. The
+// lengths must be equal.
+func Axpy(dst []float64, a float32, x []float32) {
+	if len(dst) != len(x) {
+		panic("kernels: Axpy: lengths of dst and x differ")
+	}
+	if len(x) == 0 {
+		return
+	}
+	axpy(dst, a, x)
+}
+
+func axpyGeneric(dst []float64, a float32, x []float32) {
+	dst = dst[:len(x)]
+	for i, v := range x {
+		dst[i] += float64(a) * float64(v)
+	}
+}

@@ -1,0 +1,35 @@
+// Package kernels holds the inner loops of l2s: matrix-vector products over
+// contiguous or gathered rows, their argmax and top-k, log-sum-exp, and the
+// int8 scans with a certified error envelope.
+//
+// Every operation has a plain Go form that is always compiled, and assembly
+// for AVX2 and AVX-512 on amd64 (package kernels/asm, written by the programs
+// in gen). Which one runs is decided once at start from cpuid; Level says
+// what it is, the environment variable L2S_SIMD (generic, avx2, avx512)
+// forces it, and the build tag purego leaves the assembly out.
+//
+// # Three arithmetics
+//
+// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are what the paper's
+// method needs. Their sums are ordered as the machine likes, so results of
+// two levels differ by rounding: at most about n*2^-24 * sum |x_i y_i|.
+//
+// The reference kernels (RefDot, RefScan, RefGatherDot) define the logit:
+// exact products summed in float64 in a fixed order. They give the same bits
+// on every level and every architecture. So do Axpy, Exp, Log, LogSumExp and
+// Softmax, which are float64 too.
+//
+// The int8 kernels (Int8Rows) give for each row an interval that provably
+// holds the reference logit, from a quarter of the bytes. Their integers are
+// exact and their few float32 operations are ordered, so they too give the
+// same bits everywhere.
+//
+// # Contracts
+//
+// Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d].
+// Destinations come first, the caller owns all memory, nothing is allocated.
+// Ids are checked against the rows before any row is read. A broken contract
+// is a panic with a constant string that starts with "kernels: ", before
+// anything is written. Inputs must be finite; packages softmax and screen
+// check that where data enters.
+package kernels

@@ -1,0 +1,361 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// MaxInt8Dim is the largest dimension whose int8 products cannot overflow an
+// int32 sum: 255 * 127 * 65536 < 2^31.
+const MaxInt8Dim = 1 << 16
+
+// The magnitudes between which the float32 arithmetic of the envelope
+// neither overflows nor loses its bound to underflow. Vectors and rows
+// outside cannot be certified; their callers fall back to the reference
+// arithmetic.
+const (
+	maxCertified = 0x1p40
+	minCertified = 0x1p-60
+)
+
+const (
+	codeBias  = 128 // a row's code c is stored as the byte c + 128
+	maxCode   = 127
+	metaBytes = 16 // scale, bias, error, norm: four float32 at a row's end
+	rowAlign  = 64
+)
+
+// Int8Rows holds the rows of a matrix, and the bias of each, as int8 codes
+// with what is needed to bound the error of a product made from them.
+//
+// Row i is w_i ~ w^_i = scale_i * q_i, q_ij in [-127, 127], and it is stored
+// as one record of Stride bytes, a multiple of 64 and 64-byte aligned: the
+// codes, each plus 128, in one byte each; padding of code 0; and in the last
+// 16 bytes four little-endian float32: scale_i, bias_i, ||w_i - w^_i|| and
+// ||w^_i||, the two norms rounded up.
+//
+// An Int8Rows is immutable and safe for use by many goroutines.
+type Int8Rows struct {
+	data   []byte
+	n, dim int
+	stride int
+	slack  float32 // absolute part of the envelope, from the largest |bias|
+}
+
+// Int8Stride returns the size in bytes of one row of dimension dim.
+func Int8Stride(dim int) int {
+	return (dim + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
+}
+
+// NewInt8Rows quantises the rows, row-major with rows of dim elements, and
+// their bias (nil for none). data is where the codes are put: Int8Stride(dim)
+// bytes a row, 64-byte aligned, kept and not to be changed.
+//
+// It returns an error where the float32 arithmetic of the envelope could not
+// certify anything: a dimension above MaxInt8Dim, or a weight or bias above
+// 2^40 in magnitude.
+func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) {
+	if dim == 0 {
+		panic("kernels: dimension is zero")
+	}
+	if len(rows)%dim != 0 {
+		panic("kernels: length of rows is not a multiple of the dimension")
+	}
+	n := len(rows) / dim
+	if bias != nil && len(bias) != n {
+		panic("kernels: length of bias differs from the number of rows")
+	}
+	stride := Int8Stride(dim)
+	if len(data) != n*stride {
+		panic("kernels: length of data is not the number of rows times Int8Stride")
+	}
+	if n > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
+		panic("kernels: data is not 64-byte aligned")
+	}
+	if dim > MaxInt8Dim {
+		return nil, fmt.Errorf("kernels: dimension: found %d, expected at most %d", dim, MaxInt8Dim)
+	}
+	m := &Int8Rows{data: data, n: n, dim: dim, stride: stride}
+	var maxBias float64
+	for i := range n {
+		var b float32
+		if bias != nil {
+			b = bias[i]
+		}
+		if a := math.Abs(float64(b)); !(a <= maxCertified) {
+			return nil, fmt.Errorf("kernels: bias of row %d: found %g, expected a magnitude of at most %g", i, b, maxCertified)
+		} else {
+			maxBias = max(maxBias, a)
+		}
+		if !m.setRow(i, rows[i*dim:(i+1)*dim], b) {
+			return nil, fmt.Errorf("kernels: row %d: expected magnitudes of at most %g", i, maxCertified)
+		}
+	}
+	// See the proof at Bounds.
+	m.slack = roundUp(3*0x1p-24*maxBias) + 0x1p-100
+	return m, nil
+}
+
+// setRow quantises one row in float64 and reports whether its magnitudes can
+// be certified.
+func (m *Int8Rows) setRow(i int, w []float32, bias float32) bool {
+	rec := m.data[i*m.stride : (i+1)*m.stride]
+	maxAbs := math.Float32frombits(maxAbsBitsGeneric(w))
+	if !(maxAbs <= maxCertified) {
+		return false
+	}
+	// Below minCertified all codes are zero and the row is all error.
+	var scale float32
+	if maxAbs >= minCertified {
+		scale = maxAbs / maxCode
+	}
+	var err2, norm2 float64
+	for j, v := range w {
+		var q float64
+		if scale != 0 {
+			q = math.RoundToEven(float64(v) / float64(scale))
+			q = max(-maxCode, min(maxCode, q))
+		}
+		rec[j] = byte(int(q) + codeBias)
+		// scale*q is exact in float64: 24 and 7 bits.
+		e := float64(v) - float64(float64(scale)*q)
+		err2 += float64(e * e)
+		norm2 += float64(q * q)
+	}
+	meta := m.stride - metaBytes
+	for j := m.dim; j < meta; j++ {
+		rec[j] = codeBias
+	}
+	le := binary.LittleEndian
+	le.PutUint32(rec[meta:], math.Float32bits(scale))
+	le.PutUint32(rec[meta+4:], math.Float32bits(bias))
+	le.PutUint32(rec[meta+8:], math.Float32bits(roundUp(math.Sqrt(err2))))
+	le.PutUint32(rec[meta+12:], math.Float32bits(roundUp(float64(scale)*math.Sqrt(norm2))))
+	return true
+}
+
+// roundUp returns a float32 above x >= 0, with room for the rounding of a
+// float64 sum of up to 2^16 terms. A result in the subnormal range is lifted
+// out of it; zero stays zero.
+func roundUp(x float64) float32 {
+	if x == 0 {
+		return 0
+	}
+	x *= 1 + 0x1p-30
+	return math.Nextafter32(float32(max(x, 0x1p-126)), float32(math.Inf(1)))
+}
+
+// Len returns the number of rows.
+func (m *Int8Rows) Len() int { return m.n }
+
+// Dim returns the dimension of the rows.
+func (m *Int8Rows) Dim() int { return m.dim }
+
+// Int8Vector is a context vector prepared for Int8Rows of the same
+// dimension: h ~ h^ = scale * q, with bounds on ||h|| and ||h - h^||. It is
+// not safe for concurrent use.
+type Int8Vector struct {
+	dim    int
+	h      []float32 // h, padded with zeros to the codes' length
+	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
+	offset int32     // codeBias * sum q
+	scale  float32
+	norm   float32 // >= ||h|| (1 + 2^-20)
+	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
+}
+
+// NewInt8Vector returns a vector of dimension dim with room for the codes.
+func NewInt8Vector(dim int) *Int8Vector {
+	if dim <= 0 {
+		panic("kernels: dimension is not positive")
+	}
+	stride := Int8Stride(dim)
+	buf := make([]int8, stride+rowAlign)
+	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
+	return &Int8Vector{dim: dim, h: make([]float32, stride), codes: buf[start : start+stride : start+stride]}
+}
+
+// Fit says what Int8Vector.Set found.
+type Fit uint8
+
+const (
+	NotFinite   Fit = iota // h holds a NaN or an infinity; the vector is not usable
+	Uncertified            // h is finite, but too large or too small for the envelope
+	Certified              // h is ready for Bounds
+)
+
+// Set quantises h, which has the vector's dimension, and keeps a copy of it.
+func (v *Int8Vector) Set(h []float32) Fit {
+	if len(h) != v.dim {
+		panic("kernels: length of h differs from the dimension")
+	}
+	copy(v.h, h)
+	blocks := v.h[:(v.dim+15)&^15]
+	bits := maxAbsBits(blocks)
+	maxAbs := math.Float32frombits(bits)
+	if bits >= 0x7f800000 {
+		return NotFinite
+	}
+	if v.dim > MaxInt8Dim || maxAbs > maxCertified || maxAbs < minCertified && maxAbs != 0 {
+		return Uncertified
+	}
+	if maxAbs == 0 {
+		clear(v.codes)
+		v.offset, v.scale, v.norm, v.err = 0, 0, 0, 0
+		return Certified
+	}
+	v.scale = maxAbs / maxCode
+	var sums quantSums
+	quantize(v.codes[:len(blocks)], blocks, maxCode/maxAbs, &sums)
+	v.offset = codeBias * sums.code
+	// u_i = h_i * (127/max) is within 3.1*2^-24 of h_i/scale. The two sums
+	// of squares are of 16 lanes, so their relative error is below
+	// (dim/16+5) 2^-24; sums of u are in [127^2, 127^2*2^16], far from
+	// underflow. u_i - q_i is exact. What is left is covered by 2^-20.
+	grow := 1 + float64(v.dim/16+32)*0x1p-24
+	norm := float64(v.scale) * math.Sqrt(float64(sums.norm2)) * grow
+	err := float64(v.scale)*math.Sqrt(float64(sums.err2))*grow + 0x1p-20*norm
+	v.norm = roundUp(norm * (1 + 0x1p-20))
+	v.err = roundUp(err * (1 + 0x1p-20))
+	return Certified
+}
+
+// Vector returns the h of the last Set. It must not be changed and is valid
+// until the next Set.
+func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
+
+// quantSums is what quantize sums up, in 16 lanes combined as those of
+// RefDot, without fused multiply-adds.
+type quantSums struct {
+	norm2 float32 // sum u^2
+	err2  float32 // sum (u - q)^2
+	code  int32   // sum q
+}
+
+// quantizeGeneric computes u = h*inv, q = round(u) and the sums. len(h) is a
+// multiple of 16.
+func quantizeGeneric(codes []int8, h []float32, inv float32, sums *quantSums) {
+	var norm2, err2 [16]float32
+	var code int32
+	for i, x := range h {
+		u := float32(x * inv)
+		q := math.RoundToEven(float64(u))
+		e := u - float32(q)
+		codes[i] = int8(q)
+		code += int32(q)
+		norm2[i%16] += float32(u * u)
+		err2[i%16] += float32(e * e)
+	}
+	for n := 8; n > 0; n /= 2 {
+		for j := range n {
+			norm2[j] += norm2[j+n]
+			err2[j] += err2[j+n]
+		}
+	}
+	*sums = quantSums{norm2[0], err2[0], code}
+}
+
+// maxAbsBitsGeneric returns the largest |x| as its float32 bits, which order
+// non-negative floats, and all NaNs above +Inf.
+func maxAbsBitsGeneric(x []float32) uint32 {
+	var m uint32
+	for _, v := range x {
+		m = max(m, math.Float32bits(v)&^(1<<31))
+	}
+	return m
+}
+
+// bound is the per-vector side of the envelope, as the assembly reads it.
+type bound struct {
+	codes  *int8
+	offset int32
+	scale  float32
+	norm   float32
+	err    float32
+	slack  float32
+}
+
+// Bounds computes an interval for the reference logit of every row:
+//
+//	lower[i] <= RefDot(w_i, h) + float64(bias_i) <= upper[i]
+//
+// lower and upper have Len elements. v must be Certified.
+//
+// Proof. With D = q_w.q_h exact in int32, w^.h^ = scale_w scale_h D, and
+//
+//	|w.h - w^.h^| <= ||h|| ||w - w^|| + ||h - h^|| ||w^||        (Cauchy-Schwarz)
+//
+// The computed centre is a = fl(fl(fl(scale_h scale_w) fl(D)) + bias). With
+// u = 2^-24 it is off by at most 3.01u |w^.h^| from the three roundings of the
+// product and u(|w^.h^| + |bias|) from the sum; the last subtraction or addition of
+// the radius adds u(|a| + radius), and the reference arithmetic itself rounds
+// by less than u/8 ||w|| ||h||. |w^.h^| <= ||w^|| ||h^||, so all terms with a
+// norm are at most 6u ||h|| ||w^|| plus parts of the radius; Int8Vector.err holds
+// 16u ||h||, and the factors (1 + 2^-20) = 1 + 16u hold the roundings of the
+// radius. The terms with the bias are at most 2.1u max|bias|, held by slack,
+// which is 3u max|bias| + 2^-100: the second term holds every underflow,
+// since no product has more than 2^31 of them, each below 2^-149.
+func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
+	m.check(len(lower), len(upper), m.n, v)
+	if m.n == 0 {
+		return
+	}
+	b := m.bound(v)
+	int8Bounds(lower, upper, m.data, m.stride, &b)
+}
+
+// GatherBounds computes the interval of the rows ids, as Bounds does for
+// all: lower[j] and upper[j] belong to row ids[j].
+func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vector) {
+	m.check(len(lower), len(upper), len(ids), v)
+	checkIDs(ids, m.n)
+	if len(ids) == 0 {
+		return
+	}
+	b := m.bound(v)
+	int8GatherBounds(lower, upper, m.data, m.stride, ids, &b)
+}
+
+func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {
+	if lower != n || upper != n {
+		panic("kernels: length of lower or upper differs from the number of rows")
+	}
+	if v.dim != m.dim {
+		panic("kernels: dimension of the vector differs from that of the rows")
+	}
+}
+
+func (m *Int8Rows) bound(v *Int8Vector) bound {
+	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack}
+}
+
+func int8BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
+	for i := range lower {
+		lower[i], upper[i] = int8RowGeneric(data[i*stride:(i+1)*stride], b)
+	}
+}
+
+func int8GatherBoundsGeneric(lower, upper []float32, data []byte, stride int, ids []uint32, b *bound) {
+	for j, id := range ids {
+		lower[j], upper[j] = int8RowGeneric(data[int(id)*stride:(int(id)+1)*stride], b)
+	}
+}
+
+func int8RowGeneric(rec []byte, b *bound) (lower, upper float32) {
+	meta := len(rec) - metaBytes
+	codes := unsafe.Slice(b.codes, len(rec))
+	dot := -b.offset
+	for j, c := range rec[:meta] {
+		dot += int32(c) * int32(codes[j])
+	}
+	le := binary.LittleEndian
+	scale := math.Float32frombits(le.Uint32(rec[meta:]))
+	bias := math.Float32frombits(le.Uint32(rec[meta+4:]))
+	err := math.Float32frombits(le.Uint32(rec[meta+8:]))
+	norm := math.Float32frombits(le.Uint32(rec[meta+12:]))
+	a := float32(float32(b.scale*scale)*float32(dot)) + bias
+	r := float32(float32(b.norm*err)+float32(b.err*norm)) + b.slack
+	return a - r, a + r
+}

@@ -1,0 +1,263 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// alignedBytes returns n bytes that start at a multiple of 64.
+func alignedBytes(n int) []byte {
+	buf := make([]byte, n+rowAlign)
+	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
+	return buf[start : start+n : start+n]
+}
+
+func int8Rows(t testing.TB, rows, bias []float32, d int) *Int8Rows {
+	t.Helper()
+	m, err := NewInt8Rows(alignedBytes(len(rows)/d*Int8Stride(d)), rows, bias, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestQuantizedVectorIsEqualBitForBit(t *testing.T) {
+	for _, d := range dims() {
+		h := fill(newRand(uint64(d)), make([]float32, d))
+		var want Int8Vector
+		first := true
+		simdtest.EachLevel(t, func(t *testing.T) {
+			v := NewInt8Vector(d)
+			if got := v.Set(h); got != Certified {
+				t.Fatalf("dim %d: Set = %v", d, got)
+			}
+			if first {
+				want, first = *v, false
+				return
+			}
+			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.offset != want.offset {
+				t.Errorf("dim %d: %v %v %v %v, want %v %v %v %v", d, v.scale, v.norm, v.err, v.offset, want.scale, want.norm, want.err, want.offset)
+			}
+			for i := range v.codes {
+				if v.codes[i] != want.codes[i] {
+					t.Fatalf("dim %d: code %d is %d, want %d", d, i, v.codes[i], want.codes[i])
+				}
+			}
+		})
+	}
+}
+
+func TestQuantizedVectorBoundsItsNormAndError(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			h := drawVector(t, rapid.IntRange(1, 200).Draw(t, "dim"))
+			v := NewInt8Vector(len(h))
+			if v.Set(h) != Certified {
+				return
+			}
+			var norm2, err2 float64
+			for i, x := range h {
+				e := float64(x) - float64(v.scale)*float64(v.codes[i])
+				norm2 += float64(x) * float64(x)
+				err2 += e * e
+			}
+			if norm, err := math.Sqrt(norm2), math.Sqrt(err2); norm > float64(v.norm) || err > float64(v.err) {
+				t.Fatalf("||h|| = %g, bound %g; ||h - h^|| = %g, bound %g", norm, v.norm, err, v.err)
+			}
+		})
+	})
+}
+
+func TestVectorFit(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	cases := []struct {
+		name string
+		x    float32
+		want Fit
+	}{
+		{"one", 1, Certified},
+		{"zero", 0, Certified},
+		{"negative zero", float32(math.Copysign(0, -1)), Certified},
+		{"largest certified", 0x1p40, Certified},
+		{"too large", 0x1.000002p40, Uncertified},
+		{"largest float32", math.MaxFloat32, Uncertified},
+		{"smallest certified", 0x1p-60, Certified},
+		{"too small", 0x1p-61, Uncertified},
+		{"subnormal", 1e-45, Uncertified},
+		{"NaN", nan, NotFinite},
+		{"negative NaN", math.Float32frombits(0xffc00001), NotFinite},
+		{"signalling NaN", math.Float32frombits(0x7f800001), NotFinite},
+		{"Inf", inf, NotFinite},
+		{"-Inf", -inf, NotFinite},
+	}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, c := range cases {
+			for _, d := range []int{1, 7, 16, 17, 33} {
+				for at := range d {
+					h := make([]float32, d)
+					h[at] = c.x
+					if got := NewInt8Vector(d).Set(h); got != c.want {
+						t.Errorf("%s at %d of %d: Set = %v, want %v", c.name, at, d, got, c.want)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestBoundsAreEqualBitForBit(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(4)
+		for _, d := range dims() {
+			n := r.IntN(50)
+			rows, bias := fill(r, make([]float32, n*d)), fill(r, make([]float32, n))
+			m := int8Rows(t, rows, bias, d)
+			v := NewInt8Vector(d)
+			v.Set(fill(r, make([]float32, d)))
+			b := m.bound(v)
+			wantLower, wantUpper := make([]float32, n), make([]float32, n)
+			int8BoundsGeneric(wantLower, wantUpper, m.data, m.stride, &b)
+			lower, upper := make([]float32, n), make([]float32, n)
+			m.Bounds(lower, upper, v)
+			for i := range lower {
+				if lower[i] != wantLower[i] || upper[i] != wantUpper[i] {
+					t.Fatalf("dim %d, row %d of %d: [%v, %v], want [%v, %v]", d, i, n, lower[i], upper[i], wantLower[i], wantUpper[i])
+				}
+			}
+			if n == 0 {
+				continue
+			}
+			ids := randomIDs(r, r.IntN(50), n)
+			m.GatherBounds(lower[:0:0], upper[:0:0], nil, v)
+			lower, upper = make([]float32, len(ids)), make([]float32, len(ids))
+			m.GatherBounds(lower, upper, ids, v)
+			for j, id := range ids {
+				if lower[j] != wantLower[id] || upper[j] != wantUpper[id] {
+					t.Fatalf("dim %d, id %d: [%v, %v], want [%v, %v]", d, id, lower[j], upper[j], wantLower[id], wantUpper[id])
+				}
+			}
+		}
+	})
+}
+
+// drawVector draws a vector of one of the kinds that strain the envelope.
+func drawVector(t *rapid.T, d int) []float32 {
+	seed := rapid.Uint64().Draw(t, "seed")
+	kind := rapid.IntRange(0, 9).Draw(t, "kind")
+	scale := math.Ldexp(1, rapid.IntRange(-58, 38).Draw(t, "scale"))
+	r := newRand(seed)
+	x := make([]float32, d)
+	for i := range x {
+		v := r.NormFloat64()
+		switch kind {
+		case 0: // constant
+			v = 1
+		case 1: // one large, many small
+			if i > 0 {
+				v *= 1e-3
+			}
+		case 2: // halfway between two codes
+			v = (float64(r.IntN(253)-126) + 0.5) / 127
+			if i == 0 {
+				v = 1
+			}
+		case 3: // magnitudes far apart
+			v = math.Ldexp(v, r.IntN(40)-40)
+		case 4: // zeros
+			v = 0
+		case 5: // alternating, to cancel
+			v = math.Copysign(1, float64(i%2)-0.5)
+		case 6: // just off the codes
+			v = (float64(r.IntN(255)-127) + 0.499) / 127
+		}
+		x[i] = float32(math.Max(-1, math.Min(1, v)) * scale)
+	}
+	return x
+}
+
+// checkEnvelope fails where an interval misses its reference logit.
+func checkEnvelope(t *rapid.T) {
+	d := rapid.IntRange(1, 130).Draw(t, "dim")
+	n := rapid.IntRange(1, 40).Draw(t, "rows")
+	h := drawVector(t, d)
+	var rows, bias []float32
+	biasScale := math.Ldexp(1, rapid.IntRange(-60, 39).Draw(t, "bias scale"))
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "bias seed"), 0))
+	for range n {
+		row := drawVector(t, d)
+		if rapid.Bool().Draw(t, "parallel") {
+			// The error of a row parallel to h's error is as large as
+			// Cauchy and Schwarz allow.
+			copy(row, h)
+		}
+		rows = append(rows, row...)
+		bias = append(bias, float32((2*r.Float64()-1)*biasScale))
+	}
+	v := NewInt8Vector(d)
+	if v.Set(h) != Certified {
+		return
+	}
+	m, err := NewInt8Rows(alignedBytes(n*Int8Stride(d)), rows, bias, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lower, upper := make([]float32, n), make([]float32, n)
+	m.Bounds(lower, upper, v)
+	for i := range lower {
+		x := RefDot(rows[i*d:(i+1)*d], h) + float64(bias[i])
+		if !(float64(lower[i]) <= x && x <= float64(upper[i])) {
+			t.Fatalf("row %d: logit %g outside [%g, %g]", i, x, lower[i], upper[i])
+		}
+	}
+}
+
+func TestBoundsHoldTheReferenceLogit(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkEnvelope) })
+}
+
+func FuzzBoundsHoldTheReferenceLogit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkEnvelope)) }
+
+func TestBoundsOfExtremeCodesDoNotOverflow(t *testing.T) {
+	// All codes at 127: the largest sums that there are.
+	simdtest.EachLevel(t, func(t *testing.T) {
+		d := MaxInt8Dim
+		rows, h := make([]float32, d), make([]float32, d)
+		for i := range h {
+			rows[i], h[i] = 1, 1
+		}
+		m := int8Rows(t, rows, nil, d)
+		v := NewInt8Vector(d)
+		v.Set(h)
+		var lower, upper [1]float32
+		m.Bounds(lower[:], upper[:], v)
+		if x := float32(d); lower[0] > x || upper[0] < x || upper[0]-lower[0] > 1e-3*x {
+			t.Errorf("[%v, %v], want a narrow interval round %v", lower[0], upper[0], x)
+		}
+	})
+}
+
+func TestInt8RowsRefuses(t *testing.T) {
+	cases := []struct {
+		name       string
+		rows, bias []float32
+		dim        int
+		want       string
+	}{
+		{"a large weight", []float32{1, 0x1p41}, nil, 1, "kernels: row 1: expected magnitudes of at most 1.099511627776e+12"},
+		{"a NaN", []float32{float32(math.NaN())}, nil, 1, "kernels: row 0: expected magnitudes of at most 1.099511627776e+12"},
+		{"a large bias", []float32{1}, []float32{-0x1p41}, 1, "kernels: bias of row 0: found -2.1990233e+12, expected a magnitude of at most 1.099511627776e+12"},
+		{"a large dimension", make([]float32, MaxInt8Dim+1), nil, MaxInt8Dim + 1, "kernels: dimension: found 65537, expected at most 65536"},
+	}
+	for _, c := range cases {
+		_, err := NewInt8Rows(alignedBytes(len(c.rows)/c.dim*Int8Stride(c.dim)), c.rows, c.bias, c.dim)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+	}
+}

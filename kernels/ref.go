@@ -1,0 +1,100 @@
+package kernels
+
+// refLanes is the number of partial sums of the reference arithmetic.
+const refLanes = 32
+
+// RefDot returns the inner product of x and y by the reference arithmetic,
+// which gives the same bits on every level and every architecture:
+//
+//	var lane [32]float64
+//	for i := range x {
+//		lane[i%32] += float64(x[i]) * float64(y[i])
+//	}
+//	for n := 16; n > 0; n /= 2 {
+//		for j := 0; j < n; j++ {
+//			lane[j] += lane[j+n]
+//		}
+//	}
+//	return lane[0]
+//
+// The product of two float32 values is exact in float64, so a fused
+// multiply-add and a multiplication followed by an addition round alike. The
+// lengths must be equal.
+func RefDot(x, y []float32) float64 {
+	if len(x) != len(y) {
+		panic("kernels: RefDot: lengths of x and y differ")
+	}
+	if len(x) == 0 {
+		return 0
+	}
+	return refDot(x, y)
+}
+
+// RefScan computes one logit a row: dst[i] = RefDot(rows[i], h) +
+// float64(bias[i]). Shapes are those of Scan.
+func RefScan(dst []float64, rows, bias, h []float32) {
+	checkRows(len(rows), len(dst), len(h))
+	if bias != nil && len(bias) != len(dst) {
+		panic("kernels: length of bias differs from the number of rows")
+	}
+	if len(dst) == 0 {
+		return
+	}
+	refScan(dst, rows, h)
+	if bias != nil {
+		for i, b := range bias {
+			dst[i] += float64(b)
+		}
+	}
+}
+
+// RefGatherDot computes the logits of the candidate rows: dst[j] =
+// RefDot(rows[ids[j]], h) + float64(bias[ids[j]]). Shapes are those of
+// GatherDot.
+func RefGatherDot(dst []float64, rows, bias []float32, ids []uint32, h []float32) {
+	checkGather(len(dst), len(rows), bias, ids, len(h))
+	if len(ids) == 0 {
+		return
+	}
+	refGatherDot(dst, rows, ids, h)
+	if bias != nil {
+		for j, id := range ids {
+			dst[j] += float64(bias[id])
+		}
+	}
+}
+
+func refDotGeneric(x, y []float32) float64 {
+	y = y[:len(x)]
+	var lane [refLanes]float64
+	for len(x) >= refLanes {
+		a, b := x[:refLanes], y[:refLanes]
+		for j := range lane {
+			lane[j] += float64(a[j]) * float64(b[j])
+		}
+		x, y = x[refLanes:], y[refLanes:]
+	}
+	for j := range x {
+		lane[j] += float64(x[j]) * float64(y[j])
+	}
+	for n := refLanes / 2; n > 0; n /= 2 {
+		for j := range n {
+			lane[j] += lane[j+n]
+		}
+	}
+	return lane[0]
+}
+
+func refScanGeneric(dst []float64, rows, h []float32) {
+	d := len(h)
+	for i := range dst {
+		dst[i] = refDotGeneric(rows[i*d:(i+1)*d], h)
+	}
+}
+
+func refGatherDotGeneric(dst []float64, rows []float32, ids []uint32, h []float32) {
+	d := len(h)
+	for j, id := range ids {
+		dst[j] = refDotGeneric(rows[int(id)*d:(int(id)+1)*d], h)
+	}
+}

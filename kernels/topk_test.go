@@ -1,0 +1,85 @@
+package kernels
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// sortedIndices returns the indices of the scores by descending score, ties
+// by the lower index.
+func sortedIndices(scores []float32) []uint32 {
+	ids := make([]uint32, len(scores))
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	slices.SortStableFunc(ids, func(a, b uint32) int {
+		switch {
+		case scores[a] > scores[b]:
+			return -1
+		case scores[a] < scores[b]:
+			return 1
+		}
+		return 0
+	})
+	return ids
+}
+
+func checkTopK(t *rapid.T) {
+	n := rapid.IntRange(0, 200).Draw(t, "n")
+	k := rapid.IntRange(0, n).Draw(t, "k")
+	values := rapid.IntRange(1, 300).Draw(t, "distinct values") // few make ties
+	r := newRand(rapid.Uint64().Draw(t, "seed"))
+	scores := make([]float32, n)
+	for i := range scores {
+		scores[i] = float32(r.IntN(values)) - float32(values/2)
+	}
+	want := sortedIndices(scores)
+	ids, vals := make([]uint32, k), make([]float32, k)
+	TopK(ids, vals, scores)
+	for i := range ids {
+		if ids[i] != want[i] || vals[i] != scores[want[i]] {
+			t.Fatalf("rank %d: got %d (%v), want %d (%v)", i, ids[i], vals[i], want[i], scores[want[i]])
+		}
+	}
+	if n == 0 {
+		return
+	}
+	threshold := scores[r.IntN(n)]
+	var atLeast []uint32
+	for i, s := range scores {
+		if s >= threshold {
+			atLeast = append(atLeast, uint32(i))
+		}
+	}
+	dst := make([]uint32, n)
+	if m := SelectAtLeast(dst, scores, threshold); !slices.Equal(dst[:m], atLeast) {
+		t.Fatalf("SelectAtLeast %v: got %v, want %v", threshold, dst[:m], atLeast)
+	}
+	if got, want := maxID(dst), slices.Max(dst); got != want {
+		t.Fatalf("maxID: got %d, want %d", got, want)
+	}
+}
+
+func TestTopKIsTheHeadOfTheSort(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkTopK) })
+}
+
+func FuzzTopKIsTheHeadOfTheSort(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkTopK)) }
+
+func TestMaxIDSeesAllBits(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for n := 1; n < 70; n++ {
+			for at := range n {
+				ids := make([]uint32, n)
+				ids[at] = 1 << 31
+				if got := maxID(ids); got != 1<<31 {
+					t.Fatalf("largest at %d of %d: got %d", at, n, got)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package softmax
+
+import "github.com/learning-to-screen/l2s/kernels"
+
+// TopKFloat32 is TopK by a dense float32 scan, the plain form of the layer:
+// logits are rounded to float32, sums are ordered as the level likes, so that
+// near-ties may fall either way and levels may differ. It is the baseline of
+// every speedup.
+func (l *Layer) TopKFloat32(dst []Prediction, q *Query) int {
+	h := q.vector(l)
+	q.lower = grow(q.lower, l.labels)
+	kernels.Scan(q.lower, l.weights, l.bias, h)
+	return q.selectFloat32(dst, nil)
+}
+
+// TopKOfFloat32 is TopKOf by a float32 gather-dot over the labels ids, the
+// paper's second step as it stands. Precision is that of TopKFloat32.
+func (l *Layer) TopKOfFloat32(dst []Prediction, q *Query, ids []uint32) int {
+	h := q.vector(l)
+	q.lower = grow(q.lower, len(ids))
+	kernels.GatherDot(q.lower, l.weights, l.bias, ids, h)
+	return q.selectFloat32(dst, ids)
+}
+
+// ArgmaxFloat32 is Argmax of w_s.h in float32, without the bias, the paper's
+// first step as it stands. Precision is that of TopKFloat32.
+func (l *Layer) ArgmaxFloat32(q *Query) uint32 {
+	t, _ := kernels.ArgmaxDot(l.weights, q.vector(l))
+	return uint32(t)
+}
+
+// selectFloat32 writes the best of the scores in q.lower to dst.
+func (q *Query) selectFloat32(dst []Prediction, ids []uint32) int {
+	k := min(len(dst), len(q.lower))
+	q.ids, q.scores = grow(q.ids, k), grow(q.scores, k)
+	kernels.TopK(q.ids[:k], q.scores[:k], q.lower)
+	for i := range k {
+		id := q.ids[i]
+		if ids != nil {
+			id = ids[id]
+		}
+		dst[i] = Prediction{id, float64(q.scores[i])}
+	}
+	return k
+}
