@@ -8,8 +8,8 @@ type Prediction struct {
 	Logit float64
 }
 
-// less orders predictions by larger logit, ties by the lower id.
-func (p Prediction) less(o Prediction) bool {
+// before orders predictions by larger logit, ties by the lower id.
+func (p Prediction) before(o Prediction) bool {
 	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
 }
 
@@ -112,7 +112,7 @@ func selectTop(dst []Prediction, ids []uint32, logits []float64) {
 		siftDown(dst, i)
 	}
 	for i := len(dst); i < len(logits); i++ {
-		if p := at(i); p.less(dst[0]) {
+		if p := at(i); p.before(dst[0]) {
 			dst[0] = p
 			siftDown(dst, 0)
 		}
@@ -129,10 +129,10 @@ func siftDown(heap []Prediction, i int) {
 		if c >= len(heap) {
 			return
 		}
-		if c+1 < len(heap) && heap[c].less(heap[c+1]) {
+		if c+1 < len(heap) && heap[c].before(heap[c+1]) {
 			c++
 		}
-		if heap[c].less(heap[i]) {
+		if heap[c].before(heap[i]) {
 			return
 		}
 		heap[i], heap[c] = heap[c], heap[i]

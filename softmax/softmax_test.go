@@ -1,0 +1,425 @@
+package softmax_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736f66)) }
+
+func newLayer(t testing.TB, w, b []float32, dim int) *softmax.Layer {
+	t.Helper()
+	l, err := softmax.NewLayer(w, b, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func newQuery(t testing.TB, h []float32) *softmax.Query {
+	t.Helper()
+	q := softmax.NewQuery(len(h))
+	if err := q.Set(h); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// oracle returns all labels of ids by descending logit, ties by the lower
+// id, each logit by the documented arithmetic.
+func oracle(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
+	var p []softmax.Prediction
+	d := l.Dim()
+	for _, id := range ids {
+		w := l.Weights()[int(id)*d : (int(id)+1)*d]
+		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w, h) + float64(l.Bias()[id])})
+	}
+	slices.SortFunc(p, func(a, b softmax.Prediction) int {
+		switch {
+		case a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return p
+}
+
+func allIDs(n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}
+
+// drawLayer draws a layer and a context of a kind that is hard for some part
+// of the search.
+func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
+	labels := rapid.IntRange(1, 120).Draw(t, "labels")
+	dim := rapid.IntRange(1, 80).Draw(t, "dim")
+	kind := rapid.SampledFrom([]string{
+		"normal", "ties", "near ties", "cancellation", "huge", "tiny", "subnormal", "zero rows",
+		"constant rows", "zero context", "mixed scales", "beyond the envelope",
+	}).Draw(t, "kind")
+	r := newRand(rapid.Uint64().Draw(t, "seed"))
+	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range b {
+		b[i] = float32(r.NormFloat64())
+	}
+	for i := range h {
+		h[i] = float32(r.NormFloat64())
+	}
+	scale := func(x []float32, by float64) {
+		for i := range x {
+			x[i] = float32(float64(x[i]) * by)
+		}
+	}
+	switch kind {
+	case "ties":
+		for i := range w {
+			w[i] = float32(r.IntN(2))
+		}
+		clear(b)
+	case "near ties":
+		for i := dim; i < len(w); i++ {
+			w[i] = w[i%dim]
+		}
+		for i := range b {
+			b[i] = math.Nextafter32(1, float32(r.IntN(3)))
+		}
+	case "cancellation":
+		for i := range w {
+			if i%2 == 1 {
+				w[i] = -w[i-1]
+			}
+		}
+		for i := range h {
+			h[i] = 1
+		}
+	case "huge":
+		scale(w, 0x1p38)
+		scale(h, 0x1p37)
+	case "tiny":
+		scale(w, 0x1p-50)
+		scale(h, 0x1p-50)
+		clear(b)
+	case "subnormal":
+		scale(w, 0x1p-140)
+		clear(b)
+	case "zero rows":
+		for i := range labels {
+			if r.IntN(2) == 0 {
+				clear(w[i*dim : (i+1)*dim])
+			}
+		}
+	case "constant rows":
+		for i := range w {
+			w[i] = float32(i / dim % 3)
+		}
+	case "zero context":
+		clear(h)
+	case "mixed scales":
+		for i := range labels {
+			scale(w[i*dim:(i+1)*dim], math.Ldexp(1, r.IntN(60)-30))
+		}
+	case "beyond the envelope":
+		if r.IntN(2) == 0 {
+			scale(w, 0x1p80)
+		} else {
+			scale(h, 0x1p80)
+		}
+	}
+	l, err := softmax.NewLayer(w, b, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, h
+}
+
+func checkExact(t *rapid.T) {
+	l, h := drawLayer(t)
+	k := rapid.IntRange(1, l.Labels()+2).Draw(t, "k")
+	q := softmax.NewQuery(l.Dim())
+	if err := q.Set(h); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]softmax.Prediction, k)
+	got = got[:l.TopK(got, q)]
+	want := oracle(l, h, allIDs(l.Labels()))
+	if want = want[:min(k, len(want))]; !slices.Equal(got, want) {
+		t.Fatalf("TopK: got %v, want %v", got, want)
+	}
+	if got := l.Argmax(q); got != want[0].ID {
+		t.Fatalf("Argmax: got %d, want %d", got, want[0].ID)
+	}
+	var ids []uint32
+	keep := rapid.IntRange(0, 100).Draw(t, "percent in the subset")
+	r := newRand(rapid.Uint64().Draw(t, "subset seed"))
+	for id := range l.Labels() {
+		if r.IntN(100) < keep {
+			ids = append(ids, uint32(id))
+		}
+	}
+	got = make([]softmax.Prediction, k)
+	got = got[:l.TopKOf(got, q, ids)]
+	want = oracle(l, h, ids)
+	if want = want[:min(k, len(want))]; !slices.Equal(got, want) {
+		t.Fatalf("TopKOf %v: got %v, want %v", ids, got, want)
+	}
+}
+
+func TestTopKEqualsTheReferenceSort(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkExact) })
+}
+
+func FuzzTopKEqualsTheReferenceSort(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkExact)) }
+
+func TestTopKOnALargerLayer(t *testing.T) {
+	const labels, dim = 3000, 200
+	r := newRand(1)
+	w, b := make([]float32, labels*dim), make([]float32, labels)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range b {
+		b[i] = float32(r.NormFloat64())
+	}
+	l := newLayer(t, w, b, dim)
+	h := make([]float32, dim)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(2)
+		q := softmax.NewQuery(dim)
+		for range 20 {
+			for i := range h {
+				h[i] = float32(r.NormFloat64())
+			}
+			if err := q.Set(h); err != nil {
+				t.Fatal(err)
+			}
+			want := oracle(l, h, allIDs(labels))
+			for _, k := range []int{1, 5, 100, labels} {
+				got := make([]softmax.Prediction, k)
+				if l.TopK(got, q); !slices.Equal(got, want[:k]) {
+					t.Fatalf("k %d: not the head of the sort", k)
+				}
+			}
+		}
+	})
+}
+
+func TestFloat32FormsAgreeWhereNoNearTieIs(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		const labels, dim = 500, 33
+		// Logits are the integers 0..labels-1 in some order: float32 holds
+		// them exactly.
+		w, b := make([]float32, labels*dim), make([]float32, labels)
+		for i, p := range newRand(3).Perm(labels) {
+			w[i*dim] = float32(p)
+		}
+		h := make([]float32, dim)
+		h[0] = 1
+		l := newLayer(t, w, b, dim)
+		q := newQuery(t, h)
+		want, got := make([]softmax.Prediction, 7), make([]softmax.Prediction, 7)
+		l.TopK(want, q)
+		if l.TopKFloat32(got, q); !slices.Equal(got, want) {
+			t.Errorf("TopKFloat32: got %v, want %v", got, want)
+		}
+		ids := []uint32{3, 5, 8, 100, 300, 301, 302, 499}
+		l.TopKOf(want, q, ids)
+		if l.TopKOfFloat32(got, q, ids); !slices.Equal(got, want) {
+			t.Errorf("TopKOfFloat32: got %v, want %v", got, want)
+		}
+		if got, want := l.ArgmaxFloat32(q), l.Argmax(q); got != want {
+			t.Errorf("ArgmaxFloat32: got %d, want %d", got, want)
+		}
+	})
+}
+
+func TestLogProbs(t *testing.T) {
+	const labels, dim = 103, 17
+	r := newRand(4)
+	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
+	for _, x := range [][]float32{w, b, h} {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+	}
+	l := newLayer(t, w, b, dim)
+	ids := []uint32{0, 7, 8, 50, 102}
+	var first, firstOf []float64
+	for _, level := range simd.Available() {
+		restore := simd.Set(level)
+		q := newQuery(t, h)
+		all, of := make([]float64, labels), make([]float64, len(ids))
+		l.LogProbs(all, q)
+		l.LogProbsOf(of, q, ids)
+		restore()
+		if first == nil {
+			first, firstOf = all, of
+		}
+		if !slices.Equal(all, first) || !slices.Equal(of, firstOf) {
+			t.Errorf("%s: bits differ from those of %s", level, simd.Available()[0])
+		}
+	}
+	sum := func(x []float64) (s float64) {
+		for _, v := range x {
+			s += math.Exp(v)
+		}
+		return s
+	}
+	if s := sum(first); math.Abs(s-1) > 1e-12 {
+		t.Errorf("probabilities sum to %v", s)
+	}
+	if s := sum(firstOf); math.Abs(s-1) > 1e-12 {
+		t.Errorf("probabilities of the subset sum to %v", s)
+	}
+	// Within the subset, differences of log-probabilities are those of the
+	// full layer.
+	for j, id := range ids {
+		if got, want := firstOf[j]-firstOf[0], first[id]-first[ids[0]]; math.Abs(got-want) > 1e-12 {
+			t.Errorf("id %d: difference %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestNewLayerRefuses(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	cases := []struct {
+		name string
+		w, b []float32
+		dim  int
+		want string
+	}{
+		{"dim 0", []float32{1}, nil, 0, "softmax: dim: found 0, expected at least 1"},
+		{"no weights", nil, nil, 3, "softmax: weights: found 0 elements, expected a positive multiple of dim 3"},
+		{"ragged weights", make([]float32, 7), nil, 3, "softmax: weights: found 7 elements, expected a positive multiple of dim 3"},
+		{"short bias", make([]float32, 6), make([]float32, 1), 3, "softmax: bias: found 1 elements, expected one for each of 2 rows of weights"},
+		{"NaN weight", []float32{0, 0, 0, nan}, nil, 2, "softmax: weights: found NaN at row 1, column 1, expected finite numbers"},
+		{"Inf weight", []float32{0, -inf, 0, 0}, nil, 2, "softmax: weights: found -Inf at row 0, column 1, expected finite numbers"},
+		{"Inf bias", []float32{0, 0, 0, 0}, []float32{0, inf}, 2, "softmax: bias: found +Inf at element 1, expected finite numbers"},
+	}
+	for _, c := range cases {
+		if _, err := softmax.NewLayer(c.w, c.b, c.dim); err == nil || err.Error() != c.want {
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestQueryRefuses(t *testing.T) {
+	q := softmax.NewQuery(3)
+	l := newLayer(t, make([]float32, 6), nil, 3)
+	for _, c := range []struct {
+		h    []float32
+		want string
+	}{
+		{make([]float32, 2), "softmax: context: found 2 elements, expected 3"},
+		{make([]float32, 4), "softmax: context: found 4 elements, expected 3"},
+		{[]float32{0, 0, float32(math.NaN())}, "softmax: context: found NaN at element 2, expected finite numbers"},
+		{[]float32{0, float32(math.Inf(-1)), 0}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+	} {
+		if err := q.Set(make([]float32, 3)); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Set(c.h); err == nil || err.Error() != c.want {
+			t.Errorf("%v: error %v, want %s", c.h, err, c.want)
+		}
+		// A query whose Set failed has no context, not the one before.
+		func() {
+			defer func() {
+				if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "no context") {
+					t.Errorf("%v: search after a failed Set: recovered %v", c.h, p)
+				}
+			}()
+			l.TopK(make([]softmax.Prediction, 1), q)
+		}()
+	}
+}
+
+func TestSearchesDoNotAllocate(t *testing.T) {
+	const labels, dim = 400, 40
+	r := newRand(5)
+	w, h := make([]float32, labels*dim), make([]float32, dim)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range h {
+		h[i] = float32(r.NormFloat64())
+	}
+	l := newLayer(t, w, nil, dim)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		q := softmax.NewQuery(dim)
+		ids := allIDs(100)
+		logp := make([]float64, labels)
+		for name, f := range map[string]func(){
+			"Set":           func() { _ = q.Set(h) },
+			"TopK":          func() { var p [5]softmax.Prediction; l.TopK(p[:], q) },
+			"TopKOf":        func() { var p [5]softmax.Prediction; l.TopKOf(p[:], q, ids) },
+			"Argmax":        func() { l.Argmax(q) },
+			"TopKFloat32":   func() { var p [5]softmax.Prediction; l.TopKFloat32(p[:], q) },
+			"TopKOfFloat32": func() { var p [5]softmax.Prediction; l.TopKOfFloat32(p[:], q, ids) },
+			"ArgmaxFloat32": func() { l.ArgmaxFloat32(q) },
+			"LogProbs":      func() { l.LogProbs(logp, q) },
+			"LogProbsOf":    func() { l.LogProbsOf(logp[:100], q, ids) },
+		} {
+			_ = q.Set(h)
+			f()
+			if n := testing.AllocsPerRun(20, f); n != 0 {
+				t.Errorf("%s: %v allocations a call", name, n)
+			}
+		}
+	})
+}
+
+func TestFingerprintSeesEveryPart(t *testing.T) {
+	base := newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint()
+	for name, l := range map[string]*softmax.Layer{
+		"weights": newLayer(t, []float32{1, 2, 3, 4.5}, []float32{5, 6}, 2),
+		"bias":    newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6.5}, 2),
+		"shape":   newLayer(t, []float32{1, 2, 3, 4}, []float32{5}, 4),
+	} {
+		if l.Fingerprint() == base {
+			t.Errorf("a change of %s leaves the fingerprint as it is", name)
+		}
+	}
+	if newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint() != base {
+		t.Error("equal layers have different fingerprints")
+	}
+}
+
+func ExampleLayer_TopK() {
+	// Three labels in two dimensions.
+	weights := []float32{
+		1, 0,
+		0, 1,
+		1, 1,
+	}
+	bias := []float32{0, 0.5, -1}
+	layer, err := softmax.NewLayer(weights, bias, 2)
+	if err != nil {
+		panic(err)
+	}
+	q := softmax.NewQuery(layer.Dim())
+	if err := q.Set([]float32{2, 1}); err != nil {
+		panic(err)
+	}
+	top := make([]softmax.Prediction, 2)
+	layer.TopK(top, q)
+	fmt.Println(top)
+	// Output: [{0 2} {2 2}]
+}
