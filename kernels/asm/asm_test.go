@@ -1,0 +1,66 @@
+package asm
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// allowed lists the extensions of each level, as avo names them. They are
+// those that package simd asks cpuid for.
+var allowed = map[string]string{
+	"AVX2":   "AVX AVX2 FMA3 BMI BMI2 SSE SSE2 SSE4.1",
+	"AVX512": "AVX AVX2 FMA3 BMI BMI2 SSE SSE2 SSE4.1 AVX512F AVX512BW AVX512DQ AVX512VL",
+}
+
+// vnni lists the functions that the dispatcher calls only where VNNI is.
+var vnni = map[string]bool{"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true}
+
+// TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.
+func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
+	files, err := filepath.Glob("*_amd64.s")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no assembly found: %v", err)
+	}
+	function := regexp.MustCompile(`(?m)^// func (\w+)\(.*\n// Requires: (.*)\nTEXT ·(\w+)\(SB\), NOSPLIT, (.*)$`)
+	text := regexp.MustCompile(`(?m)^TEXT `)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := string(b)
+		if !strings.Contains(s, "\n//go:build amd64 && !purego\n") {
+			t.Errorf("%s: no build constraint", file)
+		}
+		found := function.FindAllStringSubmatch(s, -1)
+		if n := len(text.FindAllString(s, -1)); len(found) != n {
+			t.Errorf("%s: %d functions, %d with their extensions stated", file, n, len(found))
+		}
+		for _, m := range found {
+			name := m[1]
+			level := "AVX2"
+			if strings.HasSuffix(name, "AVX512") {
+				level = "AVX512"
+			} else if !strings.HasSuffix(name, "AVX2") {
+				t.Errorf("%s: %s names no level", file, name)
+			}
+			ok := " " + allowed[level] + " "
+			if vnni[name] {
+				ok += "AVX512VNNI "
+			}
+			for _, ext := range strings.Split(m[2], ", ") {
+				if !strings.Contains(ok, " "+ext+" ") {
+					t.Errorf("%s: %s uses %s, which is not in %s", file, name, ext, level)
+				}
+			}
+		}
+		// Leaving the upper halves dirty would slow down every SSE
+		// instruction after the call.
+		if rets, zeros := strings.Count(s, "\tRET\n"), strings.Count(s, "\tVZEROUPPER\n\tRET\n"); rets != zeros {
+			t.Errorf("%s: %d of %d returns without VZEROUPPER before them", file, rets-zeros, rets)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package kernels
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// TestBrokenContractsPanicBeforeAnyWrite calls every kernel with arguments
+// that do not fit and a destination that must stay as it is.
+func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
+	const mark = 7
+	dst32, dst64 := make([]float32, 4), make([]float64, 4)
+	ids := make([]uint32, 4)
+	f := func(n int) []float32 { return make([]float32, n) }
+	m, err := NewInt8Rows(alignedBytes(4*Int8Stride(3)), f(12), nil, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewInt8Vector(3)
+	v.Set(f(3))
+	cases := []struct {
+		name, want string
+		call       func()
+	}{
+		{"Dot lengths", "lengths of x and y differ", func() { Dot(f(2), f(3)) }},
+		{"Scan short rows", "length of rows", func() { Scan(dst32, f(11), nil, f(3)) }},
+		{"Scan long rows", "length of rows", func() { Scan(dst32, f(15), nil, f(3)) }},
+		{"Scan no dimension", "dimension is zero", func() { Scan(dst32, nil, nil, nil) }},
+		{"Scan bias", "length of bias", func() { Scan(dst32, f(12), f(3), f(3)) }},
+		{"GatherDot dst", "length of dst", func() { GatherDot(dst32, f(12), nil, make([]uint32, 3), f(3)) }},
+		{"GatherDot ragged rows", "not a multiple", func() { GatherDot(dst32, f(11), nil, make([]uint32, 4), f(3)) }},
+		{"GatherDot id", "id out of range", func() { GatherDot(dst32, f(12), nil, []uint32{0, 1, 2, 4}, f(3)) }},
+		{"GatherDot large id", "id out of range", func() { GatherDot(dst32, f(12), nil, []uint32{0, 1 << 31, 2, 3}, f(3)) }},
+		{"GatherDot bias", "length of bias", func() { GatherDot(dst32, f(12), f(5), make([]uint32, 4), f(3)) }},
+		{"GatherDot no dimension", "dimension is zero", func() { GatherDot(dst32, f(12), nil, make([]uint32, 4), nil) }},
+		{"ArgmaxDot no rows", "positive multiple", func() { ArgmaxDot(nil, f(3)) }},
+		{"ArgmaxDot ragged rows", "positive multiple", func() { ArgmaxDot(f(4), f(3)) }},
+		{"ArgmaxDot no dimension", "dimension is zero", func() { ArgmaxDot(f(4), nil) }},
+		{"RefDot lengths", "lengths of x and y differ", func() { RefDot(f(2), f(3)) }},
+		{"RefScan rows", "length of rows", func() { RefScan(dst64, f(11), nil, f(3)) }},
+		{"RefScan bias", "length of bias", func() { RefScan(dst64, f(12), f(3), f(3)) }},
+		{"RefGatherDot id", "id out of range", func() { RefGatherDot(dst64, f(12), nil, []uint32{4, 0, 0, 0}, f(3)) }},
+		{"RefGatherDot dst", "length of dst", func() { RefGatherDot(dst64, f(12), nil, []uint32{0}, f(3)) }},
+		{"Axpy lengths", "lengths of dst and x differ", func() { Axpy(dst64, 1, f(3)) }},
+		{"TopK k", "k is larger", func() { TopK(ids, dst32, f(3)) }},
+		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
+		{"SelectAtLeast dst", "dst is shorter", func() { SelectAtLeast(ids, f(5), -1) }},
+		{"Softmax lengths", "lengths of dst and x differ", func() { Softmax(dst64, make([]float64, 3)) }},
+		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), f(3), nil, 3) }},
+		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], f(3), nil, 3) }},
+		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, f(4), nil, 3) }},
+		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), f(3), f(2), 3) }},
+		{"NewInt8Rows no dimension", "dimension is zero", func() { _, _ = NewInt8Rows(nil, nil, nil, 0) }},
+		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
+		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
+		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},
+		{"Bounds upper", "length of lower or upper", func() { m.Bounds(dst32, dst32[:3], v) }},
+		{"Bounds vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
+		{"GatherBounds id", "id out of range", func() { m.GatherBounds(dst32, dst32, []uint32{0, 1, 2, 4}, v) }},
+		{"GatherBounds lower", "length of lower or upper", func() { m.GatherBounds(dst32, dst32, []uint32{0}, v) }},
+	}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, c := range cases {
+			for i := range 4 {
+				dst32[i], dst64[i], ids[i] = mark, mark, mark
+			}
+			func() {
+				defer func() {
+					p, _ := recover().(string)
+					if !strings.HasPrefix(p, "kernels: ") || !strings.Contains(p, c.want) {
+						t.Errorf("%s: recovered %q, want kernels: ... %s", c.name, p, c.want)
+					}
+				}()
+				c.call()
+			}()
+			for i := range 4 {
+				if dst32[i] != mark || dst64[i] != mark || ids[i] != mark {
+					t.Fatalf("%s: wrote before the panic", c.name)
+				}
+			}
+		}
+	})
+}
+
+func TestKernelsDoNotAllocate(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		// Arrays on the stack: a slice that escaped would be an allocation.
+		n := testing.AllocsPerRun(10, func() {
+			var rows [12 * 40]float32
+			var h [40]float32
+			var dst [12]float32
+			var dst64 [12]float64
+			var grad [40]float64
+			ids := [5]uint32{1, 2, 3, 4, 5}
+			var top [5]uint32
+			var vals [5]float32
+			Scan(dst[:], rows[:], dst[:], h[:])
+			GatherDot(dst[:5], rows[:], nil, ids[:], h[:])
+			ArgmaxDot(rows[:], h[:])
+			Dot(h[:], h[:])
+			RefScan(dst64[:], rows[:], nil, h[:])
+			RefGatherDot(dst64[:5], rows[:], nil, ids[:], h[:])
+			Axpy(grad[:], 1, h[:])
+			TopK(top[:], vals[:], dst[:])
+			Softmax(dst64[:], dst64[:])
+		})
+		if n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+		m := int8Rows(t, make([]float32, 40*20), nil, 40)
+		v := NewInt8Vector(40)
+		n = testing.AllocsPerRun(10, func() {
+			var h [40]float32
+			var lower, upper [20]float32
+			ids := [5]uint32{1, 2, 3, 4, 5}
+			h[3] = 1
+			v.Set(h[:])
+			m.Bounds(lower[:], upper[:], v)
+			m.GatherBounds(lower[:5], upper[:5], ids[:], v)
+		})
+		if n != 0 {
+			t.Errorf("int8: %v allocations", n)
+		}
+	})
+}
