@@ -60,6 +60,10 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Bounds vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
 		{"GatherBounds id", "id out of range", func() { m.GatherBounds(dst32, dst32, []uint32{0, 1, 2, 4}, v) }},
 		{"GatherBounds lower", "length of lower or upper", func() { m.GatherBounds(dst32, dst32, []uint32{0}, v) }},
+		{"BoundsBatch lower", "length of lower or upper", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v}) }},
+		{"BoundsBatch contexts", "more than BatchContexts", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v, v, v, v}) }},
+		{"BoundsBatch vector", "dimension of the vector", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{NewInt8Vector(4)}) }},
+		{"GatherBoundsBatch id", "id out of range", func() { m.GatherBoundsBatch(dst32, dst32, []uint32{0, 4}, []*Int8Vector{v, v}) }},
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, c := range cases {
@@ -114,11 +118,15 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		n = testing.AllocsPerRun(10, func() {
 			var h [40]float32
 			var lower, upper [20]float32
+			var lower4, upper4 [80]float32
 			ids := [5]uint32{1, 2, 3, 4, 5}
 			h[3] = 1
 			v.Set(h[:])
 			m.Bounds(lower[:], upper[:], v)
 			m.GatherBounds(lower[:5], upper[:5], ids[:], v)
+			vs := [4]*Int8Vector{v, v, v, v}
+			m.BoundsBatch(lower4[:], upper4[:], vs[:])
+			m.GatherBoundsBatch(lower4[:20], upper4[:20], ids[:], vs[:])
 		})
 		if n != 0 {
 			t.Errorf("int8: %v allocations", n)

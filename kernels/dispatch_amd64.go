@@ -334,3 +334,61 @@ func int8GatherBounds(lower, upper []float32, data []byte, stride int, ids []uin
 		first += rows
 	}
 }
+
+// batchRows is the number of rows that a block of the batch kernels takes.
+const batchRows = 4
+
+// batchBound is the per-context side of the envelope, as the batch kernels
+// read it: elements 4c to 4c+3 of an array belong to context c.
+type batchBound struct {
+	codes  [BatchContexts]*int8
+	offset [4 * BatchContexts]int32
+	scale  [4 * BatchContexts]float32
+	norm   [4 * BatchContexts]float32
+	err    [4 * BatchContexts]float32
+	slack  float32
+}
+
+// batchKernel computes the intervals of n rows for the first of vs, and
+// returns for how many of them: as many as the level's kernel takes, or 0.
+func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) int {
+	contexts := 0
+	switch {
+	case simd.HasVNNI:
+		contexts = 4
+	case simd.HasAVX2:
+		contexts = 2
+	}
+	if contexts == 0 || len(vs) < contexts || n < batchRows {
+		return 0
+	}
+	b := batchBound{slack: m.slack}
+	for c, v := range vs[:contexts] {
+		b.codes[c] = &v.codes[0]
+		for j := 4 * c; j < 4*c+4; j++ {
+			b.offset[j], b.scale[j], b.norm[j], b.err[j] = v.offset, v.scale, v.norm, v.err
+		}
+	}
+	arg := (*byte)(unsafe.Pointer(&b))
+	step := callRows(m.stride)
+	for first := 0; first < n; {
+		rows := min(step, n-first) &^ (batchRows - 1)
+		if rows == 0 {
+			// The last block overlaps the one before.
+			first, rows = n-batchRows, batchRows
+		}
+		lo, up := &lower[first], &upper[first]
+		switch {
+		case ids != nil && contexts == 4:
+			asm.Int8GatherBoundsBatchAVX512(lo, up, n, &m.data[0], m.stride, &ids[first], rows, arg)
+		case ids != nil:
+			asm.Int8GatherBoundsBatchAVX2(lo, up, n, &m.data[0], m.stride, &ids[first], rows, arg)
+		case contexts == 4:
+			asm.Int8BoundsBatchAVX512(lo, up, n, &m.data[first*m.stride], m.stride, rows, arg)
+		default:
+			asm.Int8BoundsBatchAVX2(lo, up, n, &m.data[first*m.stride], m.stride, rows, arg)
+		}
+		first += rows
+	}
+	return contexts
+}

@@ -31,3 +31,6 @@ func int8Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 func int8GatherBounds(lower, upper []float32, data []byte, stride int, ids []uint32, b *bound) {
 	int8GatherBoundsGeneric(lower, upper, data, stride, ids, b)
 }
+func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) int {
+	return 0
+}

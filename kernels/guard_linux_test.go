@@ -100,6 +100,10 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 					q.Bounds(cut[float32](e, n), cut[float32](c, n), v)
 					q.GatherBounds(cut[float32](e, m), cut[float32](c, m), ids, v)
 
+					vs := []*Int8Vector{v, v, v, v}
+					q.BoundsBatch(cut[float32](e, 4*n), cut[float32](c, 4*n), vs)
+					q.GatherBoundsBatch(cut[float32](e, 4*m), cut[float32](c, 4*m), ids, vs)
+
 					scores := fill(r, cut[float32](a, d))
 					k := 1 + r.IntN(d)
 					TopK(cut[uint32](b, k), cut[float32](c, k), scores)

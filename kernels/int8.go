@@ -295,8 +295,8 @@ type bound struct {
 // norm are at most 6u ||h|| ||w^|| plus parts of the radius; Int8Vector.err holds
 // 16u ||h||, and the factors (1 + 2^-20) = 1 + 16u hold the roundings of the
 // radius. The terms with the bias are at most 2.1u max|bias|, held by slack,
-// which is 3u max|bias| + 2^-100: the second term holds every underflow,
-// since no product has more than 2^31 of them, each below 2^-149.
+// which is 3u max|bias| + 2^-100: the second term holds every underflow, an
+// error below 2^-149 that is multiplied by |D| < 2^31 at most.
 func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	m.check(len(lower), len(upper), m.n, v)
 	if m.n == 0 {
@@ -316,6 +316,65 @@ func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vec
 	}
 	b := m.bound(v)
 	int8GatherBounds(lower, upper, m.data, m.stride, ids, &b)
+}
+
+// BatchContexts is the number of contexts that the batch kernels take at
+// once.
+const BatchContexts = 4
+
+// BoundsBatch is Bounds for up to BatchContexts contexts: each row is loaded
+// once for all of them. Interval i of context c is at [c*Len+i] of lower and
+// upper, which have Len elements a context. All vectors must be Certified.
+func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
+	m.checkBatch(len(lower), len(upper), m.n, vs)
+	if m.n == 0 || len(vs) == 0 {
+		return
+	}
+	m.batch(lower, upper, nil, m.n, vs)
+}
+
+// GatherBoundsBatch is GatherBounds for up to BatchContexts contexts and the
+// same rows ids: interval j of context c is at [c*len(ids)+j].
+func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []*Int8Vector) {
+	m.checkBatch(len(lower), len(upper), len(ids), vs)
+	checkIDs(ids, m.n)
+	if len(ids) == 0 || len(vs) == 0 {
+		return
+	}
+	m.batch(lower, upper, ids, len(ids), vs)
+}
+
+func (m *Int8Rows) checkBatch(lower, upper, n int, vs []*Int8Vector) {
+	if len(vs) > BatchContexts {
+		panic("kernels: more than BatchContexts contexts")
+	}
+	if lower != n*len(vs) || upper != n*len(vs) {
+		panic("kernels: length of lower or upper differs from the number of rows times the contexts")
+	}
+	for _, v := range vs {
+		if v.dim != m.dim {
+			panic("kernels: dimension of the vector differs from that of the rows")
+		}
+	}
+}
+
+// batch computes the intervals of n rows, ids or all where ids is nil, for
+// each of vs: by the batch kernel for as many contexts as it takes, one by
+// one for the rest.
+func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
+	for len(vs) > 0 {
+		done := m.batchKernel(lower, upper, ids, n, vs)
+		if done == 0 {
+			b := m.bound(vs[0])
+			if ids == nil {
+				int8Bounds(lower[:n], upper[:n], m.data, m.stride, &b)
+			} else {
+				int8GatherBounds(lower[:n], upper[:n], m.data, m.stride, ids, &b)
+			}
+			done = 1
+		}
+		lower, upper, vs = lower[done*n:], upper[done*n:], vs[done:]
+	}
 }
 
 func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {

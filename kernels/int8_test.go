@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -260,4 +261,39 @@ func TestInt8RowsRefuses(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}
+}
+
+func TestBatchBoundsEqualSingleBounds(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(10)
+		for _, d := range dims() {
+			n := 1 + r.IntN(30)
+			m := int8Rows(t, fill(r, make([]float32, n*d)), fill(r, make([]float32, n)), d)
+			vs := make([]*Int8Vector, r.IntN(BatchContexts+1))
+			for c := range vs {
+				vs[c] = NewInt8Vector(d)
+				vs[c].Set(fill(r, make([]float32, d)))
+			}
+			lower, upper := make([]float32, n*len(vs)), make([]float32, n*len(vs))
+			m.BoundsBatch(lower, upper, vs)
+			wantLower, wantUpper := make([]float32, n), make([]float32, n)
+			for c, v := range vs {
+				m.Bounds(wantLower, wantUpper, v)
+				if !slices.Equal(lower[c*n:(c+1)*n], wantLower) || !slices.Equal(upper[c*n:(c+1)*n], wantUpper) {
+					t.Fatalf("dim %d, %d rows, context %d of %d differs", d, n, c, len(vs))
+				}
+			}
+			ids := randomIDs(r, r.IntN(30), n)
+			k := len(ids)
+			lower, upper = make([]float32, k*len(vs)), make([]float32, k*len(vs))
+			m.GatherBoundsBatch(lower, upper, ids, vs)
+			wantLower, wantUpper = make([]float32, k), make([]float32, k)
+			for c, v := range vs {
+				m.GatherBounds(wantLower, wantUpper, ids, v)
+				if !slices.Equal(lower[c*k:(c+1)*k], wantLower) || !slices.Equal(upper[c*k:(c+1)*k], wantUpper) {
+					t.Fatalf("dim %d, %d ids, context %d of %d differs", d, k, c, len(vs))
+				}
+			}
+		}
+	})
 }

@@ -14,8 +14,13 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// group is the number of rows whose addresses fit in registers at once.
-const group = 8
+// A group of rows goes through the products side by side: the eight whose
+// addresses fit in registers where rows are gathered; four where they follow
+// each other, which is as fast from the caches and kinder to the prefetcher.
+const (
+	gatherGroup = 8
+	scanGroup   = 4
+)
 
 // chunk is the number of bytes that all levels step by.
 const chunk = 64
@@ -25,6 +30,8 @@ func main() {
 	for _, l := range emit.Levels {
 		bounds(l, false)
 		bounds(l, true)
+		batch(l, false)
+		batch(l, true)
 	}
 	Generate()
 }
@@ -57,13 +64,19 @@ func bounds(l emit.Level, gather bool) {
 	}
 	acc := l.Vecs(rows)
 	meta := l.Vecs(4)
-	code := newProduct(l)
+	code := newProduct(l, 1)
 
 	Label("block")
+	group := scanGroup
+	if gather {
+		group = gatherGroup
+	}
 	for g := 0; g < rows; g += group {
-		p := addresses(gather, g, i, row)
+		p := addresses(gather, g, group, i, row)
 		products(code, g, p, acc[g:g+group])
-		loadMeta(l, g, p, meta)
+		for k := range p {
+			loadMeta(l, g+k, p[k], meta)
+		}
 	}
 	d := transposeSum(l, acc)
 	transpose(l, meta)
@@ -76,10 +89,10 @@ func bounds(l emit.Level, gather bool) {
 	emit.End()
 }
 
-// addresses returns the ends of the records of the eight rows i+g, ... The
+// addresses returns the ends of the records of the rows i+g, ... The
 // records are read backwards from there with negative offsets, so that one
 // register counts for all.
-func addresses(gather bool, g int, i, row reg.GPVirtual) []reg.GPVirtual {
+func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual {
 	p := make([]reg.GPVirtual, group)
 	stride := Load(Param("stride"), GP64())
 	if !gather {
@@ -117,7 +130,7 @@ func products(code product, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
 	label := emit.Name("products", g)
 	Label(label)
 	for at := 0; at < chunk; at += code.l.Bytes {
-		code.setVector(emit.Ptr(h, off, at))
+		code.setVector(0, emit.Ptr(h, off, at))
 		for k := range p {
 			code.add(emit.Ptr(p[k], off, at), acc[k])
 		}
@@ -126,18 +139,19 @@ func products(code product, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
 	JNZ(LabelRef(label))
 }
 
-// product multiplies bytes c+128 by signed codes and adds up.
+// product multiplies bytes c+128 by the signed codes of some vectors and
+// adds up.
 type product struct {
 	l        emit.Level
-	h, hAbs  reg.VecVirtual
-	w, t     reg.VecVirtual
+	h, hAbs  []reg.VecVirtual // one a vector
+	w, t     reg.VecVirtual   // the row's codes; scratch
 	x80, one reg.VecVirtual
 }
 
-func newProduct(l emit.Level) product {
-	p := product{l: l, h: l.Vec(), w: l.Vec()}
+func newProduct(l emit.Level, vectors int) product {
+	p := product{l: l, h: l.Vecs(vectors), w: l.Vec()}
 	if l.Bytes == 32 {
-		p.hAbs, p.t, p.x80, p.one = l.Vec(), l.Vec(), l.Vec(), l.Vec()
+		p.hAbs, p.t, p.x80, p.one = l.Vecs(vectors), l.Vec(), l.Vec(), l.Vec()
 		bits := GP32()
 		x := XMM()
 		MOVL(U32(0x80808080), bits)
@@ -150,43 +164,45 @@ func newProduct(l emit.Level) product {
 	return p
 }
 
-func (p product) setVector(m Mem) {
-	VMOVUPS(m, p.h)
+// setVector loads codes of vector c.
+func (p product) setVector(c int, m Mem) {
+	VMOVUPS(m, p.h[c])
 	if p.l.Bytes == 32 {
-		VPABSB(p.h, p.hAbs)
+		VPABSB(p.h[c], p.hAbs[c])
 	}
 }
 
-func (p product) add(m Mem, acc reg.VecVirtual) {
+// add multiplies the codes of a row by those of the vectors: acc[c] is the
+// sum for vector c.
+func (p product) add(m Mem, acc ...reg.VecVirtual) {
 	if p.l.Bytes == 64 {
 		VMOVDQU64(m, p.w)
-		VPDPBUSD(p.h, p.w, acc)
+		for c := range p.h {
+			VPDPBUSD(p.h[c], p.w, acc[c])
+		}
 		return
 	}
 	Comment("|h| * (sign(h) w): sums of two are below 2^15, codes being within 127.")
 	VPXOR(m, p.x80, p.w)
-	VPSIGNB(p.h, p.w, p.w)
-	VPMADDUBSW(p.w, p.hAbs, p.w)
-	VPMADDWD(p.one, p.w, p.w)
-	VPADDD(p.w, acc, acc)
+	for c := range p.h {
+		VPSIGNB(p.h[c], p.w, p.t)
+		VPMADDUBSW(p.t, p.hAbs[c], p.t)
+		VPMADDWD(p.one, p.t, p.t)
+		VPADDD(p.t, acc[c], acc[c])
+	}
 }
 
-// loadMeta puts the last 16 bytes of row 4q+k in the 128-bit lane q of
-// meta[k], for the eight rows from g on.
-func loadMeta(l emit.Level, g int, p []reg.GPVirtual, meta []reg.VecVirtual) {
-	for k := range meta {
-		first, second := Mem{Base: p[k], Disp: -16}, Mem{Base: p[4+k], Disp: -16}
-		switch {
-		case l.Bytes == 32:
-			VMOVUPS(first, meta[k].AsX())
-			VINSERTF128(U8(1), second, meta[k], meta[k])
-		case g == 0:
-			VMOVUPS(first, meta[k].AsX())
-			VINSERTF32X4(U8(1), second, meta[k], meta[k])
-		default:
-			VINSERTF32X4(U8(2), first, meta[k], meta[k])
-			VINSERTF32X4(U8(3), second, meta[k], meta[k])
-		}
+// loadMeta puts the last 16 bytes of the record that ends at p, row r of the
+// block, in the 128-bit lane r/4 of meta[r%4].
+func loadMeta(l emit.Level, r int, p reg.GPVirtual, meta []reg.VecVirtual) {
+	m, v := Mem{Base: p, Disp: -16}, meta[r%4]
+	switch {
+	case r < 4:
+		VMOVUPS(m, v.AsX())
+	case l.Bytes == 32:
+		VINSERTF128(U8(1), m, v, v)
+	default:
+		VINSERTF32X4(U8(r/4), m, v, v)
 	}
 }
 
@@ -236,34 +252,41 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 	return acc[0]
 }
 
-// envelope computes and stores the interval of a block from the sums of
-// products and the rows' floats, in the order of int8RowGeneric and without
-// fused multiply-adds.
+// envelope computes and stores the interval of a block for one context.
 func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
 	b := Load(Param("b"), GP64())
-	scale, bias, err, norm := meta[0], meta[1], meta[2], meta[3]
-	c := l.Vec()
 	field := func(at int) reg.VecVirtual {
-		VBROADCASTSS(Mem{Base: b, Disp: at}, c)
-		return c
+		v := l.Vec()
+		VBROADCASTSS(Mem{Base: b, Disp: at}, v)
+		return v
 	}
 	if l.Bytes == 64 {
 		Comment("The records' codes went in with 128 added.")
+		c := l.Vec()
 		VPBROADCASTD(Mem{Base: b, Disp: offsetAt}, c)
 		VPSUBD(c, d, d)
 	}
-	VCVTDQ2PS(d, d)
-	VMULPS(field(scaleAt), scale, scale)
-	VMULPS(d, scale, scale)
-	VADDPS(bias, scale, scale)
-	VMULPS(field(normAt), err, err)
-	VMULPS(field(errAt), norm, norm)
-	VADDPS(norm, err, err)
-	VADDPS(field(slackAt), err, err)
-	VSUBPS(err, scale, d)
-	VADDPS(err, scale, scale)
+	lo, up := interval(d, meta, field(scaleAt), field(normAt), field(errAt), field(slackAt))
 	lower := Load(Param("lower"), GP64())
 	upper := Load(Param("upper"), GP64())
-	VMOVUPS(d, Mem{Base: lower, Index: i, Scale: 4})
-	VMOVUPS(scale, Mem{Base: upper, Index: i, Scale: 4})
+	VMOVUPS(lo, Mem{Base: lower, Index: i, Scale: 4})
+	VMOVUPS(up, Mem{Base: upper, Index: i, Scale: 4})
+}
+
+// interval computes the interval from the sums of products d, the rows'
+// floats and those of the vector, in the order of int8RowGeneric and without
+// fused multiply-adds.
+func interval(d reg.VecVirtual, meta []reg.VecVirtual, scale, norm, err, slack Op) (lower, upper reg.VecVirtual) {
+	a, bias, r, n := meta[0], meta[1], meta[2], meta[3]
+	VCVTDQ2PS(d, d)
+	VMULPS(scale, a, a)
+	VMULPS(d, a, a)
+	VADDPS(bias, a, a)
+	VMULPS(norm, r, r)
+	VMULPS(err, n, n)
+	VADDPS(n, r, r)
+	VADDPS(slack, r, r)
+	VSUBPS(r, a, d)
+	VADDPS(r, a, a)
+	return d, a
 }

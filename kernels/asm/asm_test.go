@@ -16,7 +16,10 @@ var allowed = map[string]string{
 }
 
 // vnni lists the functions that the dispatcher calls only where VNNI is.
-var vnni = map[string]bool{"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true}
+var vnni = map[string]bool{
+	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
+	"Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
+}
 
 // TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.
 func TestFunctionsUseOnlyTheirLevel(t *testing.T) {

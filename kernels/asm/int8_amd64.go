@@ -14,6 +14,16 @@ func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n in
 //go:noescape
 func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
+// Int8BoundsBatchAVX2 computes the intervals of n rows. For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound.
+//
+//go:noescape
+func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, data *byte, stride int, n int, b *byte)
+
+// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound.
+//
+//go:noescape
+func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)
+
 // Int8BoundsAVX512 computes the intervals of n rows. n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound.
 //
 //go:noescape
@@ -23,3 +33,13 @@ func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n 
 //
 //go:noescape
 func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
+
+// Int8BoundsBatchAVX512 computes the intervals of n rows. For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound.
+//
+//go:noescape
+func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, data *byte, stride int, n int, b *byte)
+
+// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound.
+//
+//go:noescape
+func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)

@@ -25,155 +25,169 @@ block:
 	ADDQ   DX, CX
 	MOVQ   CX, DI
 	ADDQ   DX, CX
-	MOVQ   CX, R8
-	ADDQ   DX, CX
-	MOVQ   CX, R9
-	ADDQ   DX, CX
-	MOVQ   CX, R10
-	ADDQ   DX, CX
-	MOVQ   CX, R11
-	ADDQ   DX, CX
 	MOVQ   CX, DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   stride+24(FP), R12
-	MOVQ   b+40(FP), R13
-	MOVQ   (R13), R13
-	ADDQ   R12, R13
-	NEGQ   R12
+	MOVQ   stride+24(FP), R8
+	MOVQ   b+40(FP), R9
+	MOVQ   (R9), R9
+	ADDQ   R8, R9
+	NEGQ   R8
 
 products0:
-	VMOVUPS (R13)(R12*1), Y12
+	VMOVUPS (R9)(R8*1), Y12
 	VPABSB  Y12, Y14
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (BX)(R12*1), Y15, Y13
+	VPXOR      (BX)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y0, Y0
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(R12*1), Y15, Y13
+	VPXOR      (SI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y1, Y1
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(R12*1), Y15, Y13
+	VPXOR      (DI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y2, Y2
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R8)(R12*1), Y15, Y13
+	VPXOR      (DX)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y3, Y3
+	VMOVUPS    32(R9)(R8*1), Y12
+	VPABSB     Y12, Y14
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R9)(R12*1), Y15, Y13
+	VPXOR      32(BX)(R8*1), Y15, Y13
+	VPSIGNB    Y12, Y13, Y13
+	VPMADDUBSW Y13, Y14, Y13
+	VPMADDWD   Y16, Y13, Y13
+	VPADDD     Y13, Y0, Y0
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(SI)(R8*1), Y15, Y13
+	VPSIGNB    Y12, Y13, Y13
+	VPMADDUBSW Y13, Y14, Y13
+	VPMADDWD   Y16, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DI)(R8*1), Y15, Y13
+	VPSIGNB    Y12, Y13, Y13
+	VPMADDUBSW Y13, Y14, Y13
+	VPMADDWD   Y16, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DX)(R8*1), Y15, Y13
+	VPSIGNB    Y12, Y13, Y13
+	VPMADDUBSW Y13, Y14, Y13
+	VPMADDWD   Y16, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	ADDQ       $+64, R8
+	JNZ        products0
+	VMOVUPS    -16(BX), X8
+	VMOVUPS    -16(SI), X9
+	VMOVUPS    -16(DI), X10
+	VMOVUPS    -16(DX), X11
+	MOVQ       stride+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       CX, BX
+	ADDQ       DX, CX
+	MOVQ       CX, SI
+	ADDQ       DX, CX
+	MOVQ       CX, DI
+	ADDQ       DX, CX
+	MOVQ       CX, DX
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       stride+24(FP), R8
+	MOVQ       b+40(FP), R9
+	MOVQ       (R9), R9
+	ADDQ       R8, R9
+	NEGQ       R8
+
+products4:
+	VMOVUPS (R9)(R8*1), Y12
+	VPABSB  Y12, Y14
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (BX)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R10)(R12*1), Y15, Y13
+	VPXOR      (SI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R11)(R12*1), Y15, Y13
+	VPXOR      (DI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(R12*1), Y15, Y13
+	VPXOR      (DX)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y7, Y7
-	VMOVUPS    32(R13)(R12*1), Y12
+	VMOVUPS    32(R9)(R8*1), Y12
 	VPABSB     Y12, Y14
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(BX)(R12*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y0, Y0
-
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(R12*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y1, Y1
-
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(R12*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y2, Y2
-
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R8)(R12*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R9)(R12*1), Y15, Y13
+	VPXOR      32(BX)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R10)(R12*1), Y15, Y13
+	VPXOR      32(SI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R11)(R12*1), Y15, Y13
+	VPXOR      32(DI)(R8*1), Y15, Y13
 	VPSIGNB    Y12, Y13, Y13
 	VPMADDUBSW Y13, Y14, Y13
 	VPMADDWD   Y16, Y13, Y13
 	VPADDD     Y13, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR       32(DX)(R12*1), Y15, Y13
+	VPXOR       32(DX)(R8*1), Y15, Y13
 	VPSIGNB     Y12, Y13, Y13
 	VPMADDUBSW  Y13, Y14, Y13
 	VPMADDWD    Y16, Y13, Y13
 	VPADDD      Y13, Y7, Y7
-	ADDQ        $+64, R12
-	JNZ         products0
-	VMOVUPS     -16(BX), X8
-	VINSERTF128 $0x01, -16(R9), Y8, Y8
-	VMOVUPS     -16(SI), X9
-	VINSERTF128 $0x01, -16(R10), Y9, Y9
-	VMOVUPS     -16(DI), X10
-	VINSERTF128 $0x01, -16(R11), Y10, Y10
-	VMOVUPS     -16(R8), X11
+	ADDQ        $+64, R8
+	JNZ         products4
+	VINSERTF128 $0x01, -16(BX), Y8, Y8
+	VINSERTF128 $0x01, -16(SI), Y9, Y9
+	VINSERTF128 $0x01, -16(DI), Y10, Y10
 	VINSERTF128 $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
@@ -207,18 +221,18 @@ products0:
 	VUNPCKLPD    Y4, Y2, Y10
 	VUNPCKHPD    Y4, Y2, Y11
 	MOVQ         b+40(FP), DX
-	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS 12(DX), Y1
+	VBROADCASTSS 16(DX), Y2
+	VBROADCASTSS 20(DX), Y3
+	VBROADCASTSS 24(DX), Y4
+	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y1, Y8, Y8
 	VMULPS       Y0, Y8, Y8
 	VADDPS       Y9, Y8, Y8
-	VBROADCASTSS 16(DX), Y1
-	VMULPS       Y1, Y10, Y10
-	VBROADCASTSS 20(DX), Y1
-	VMULPS       Y1, Y11, Y11
+	VMULPS       Y2, Y10, Y10
+	VMULPS       Y3, Y11, Y11
 	VADDPS       Y11, Y10, Y10
-	VBROADCASTSS 24(DX), Y1
-	VADDPS       Y1, Y10, Y10
+	VADDPS       Y4, Y10, Y10
 	VSUBPS       Y10, Y8, Y0
 	VADDPS       Y10, Y8, Y8
 	MOVQ         lower+0(FP), DX
@@ -406,12 +420,12 @@ products0:
 	ADDQ        $+64, CX
 	JNZ         products0
 	VMOVUPS     -16(SI), X8
-	VINSERTF128 $0x01, -16(R10), Y8, Y8
 	VMOVUPS     -16(DI), X9
-	VINSERTF128 $0x01, -16(R11), Y9, Y9
 	VMOVUPS     -16(R8), X10
-	VINSERTF128 $0x01, -16(R12), Y10, Y10
 	VMOVUPS     -16(R9), X11
+	VINSERTF128 $0x01, -16(R10), Y8, Y8
+	VINSERTF128 $0x01, -16(R11), Y9, Y9
+	VINSERTF128 $0x01, -16(R12), Y10, Y10
 	VINSERTF128 $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
@@ -445,18 +459,18 @@ products0:
 	VUNPCKLPD    Y4, Y2, Y10
 	VUNPCKHPD    Y4, Y2, Y11
 	MOVQ         b+48(FP), CX
-	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS 12(CX), Y1
+	VBROADCASTSS 16(CX), Y2
+	VBROADCASTSS 20(CX), Y3
+	VBROADCASTSS 24(CX), Y4
+	VCVTDQ2PS    Y0, Y0
 	VMULPS       Y1, Y8, Y8
 	VMULPS       Y0, Y8, Y8
 	VADDPS       Y9, Y8, Y8
-	VBROADCASTSS 16(CX), Y1
-	VMULPS       Y1, Y10, Y10
-	VBROADCASTSS 20(CX), Y1
-	VMULPS       Y1, Y11, Y11
+	VMULPS       Y2, Y10, Y10
+	VMULPS       Y3, Y11, Y11
 	VADDPS       Y11, Y10, Y10
-	VBROADCASTSS 24(CX), Y1
-	VADDPS       Y1, Y10, Y10
+	VADDPS       Y4, Y10, Y10
 	VSUBPS       Y10, Y8, Y0
 	VADDPS       Y10, Y8, Y8
 	MOVQ         lower+0(FP), CX
@@ -467,6 +481,414 @@ products0:
 	MOVQ         n+40(FP), CX
 	CMPQ         AX, CX
 	JLT          block
+	VZEROUPPER
+	RET
+
+// func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX2
+TEXT ·Int8BoundsBatchAVX2(SB), NOSPLIT, $0-56
+	XORQ         AX, AX
+	MOVQ         data+24(FP), CX
+	MOVL         $0x80808080, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y14
+	MOVL         $0x00010001, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y15
+
+block:
+	MOVQ   stride+32(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, BX
+	ADDQ   DX, CX
+	MOVQ   CX, SI
+	ADDQ   DX, CX
+	MOVQ   CX, DI
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   stride+32(FP), R8
+	MOVQ   b+48(FP), R9
+	MOVQ   (R9), R10
+	ADDQ   R8, R10
+	MOVQ   8(R9), R11
+	ADDQ   R8, R11
+	NEGQ   R8
+
+products:
+	VMOVUPS (R10)(R8*1), Y8
+	VPABSB  Y8, Y11
+	VMOVUPS (R11)(R8*1), Y9
+	VPABSB  Y9, Y12
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (BX)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y0, Y0
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y4, Y4
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (SI)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y5, Y5
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (DI)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y6, Y6
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (DX)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y7, Y7
+	VMOVUPS    32(R10)(R8*1), Y8
+	VPABSB     Y8, Y11
+	VMOVUPS    32(R11)(R8*1), Y9
+	VPABSB     Y9, Y12
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(BX)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y0, Y0
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y4, Y4
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(SI)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y5, Y5
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DI)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y6, Y6
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DX)(R8*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y7, Y7
+	ADDQ       $+64, R8
+	JNZ        products
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ     Y1, Y0, Y8
+	VPUNPCKHDQ     Y1, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VPUNPCKLDQ     Y3, Y2, Y8
+	VPUNPCKHDQ     Y3, Y2, Y2
+	VPADDD         Y8, Y2, Y2
+	VPUNPCKLDQ     Y5, Y4, Y8
+	VPUNPCKHDQ     Y5, Y4, Y4
+	VPADDD         Y8, Y4, Y4
+	VPUNPCKLDQ     Y7, Y6, Y8
+	VPUNPCKHDQ     Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPUNPCKLQDQ    Y2, Y0, Y8
+	VPUNPCKHQDQ    Y2, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VPUNPCKLQDQ    Y6, Y4, Y8
+	VPUNPCKHQDQ    Y6, Y4, Y4
+	VPADDD         Y8, Y4, Y4
+	VPERM2I128     $0x20, Y4, Y0, Y8
+	VPERM2I128     $0x31, Y4, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VBROADCASTF128 -16(BX), Y1
+	VBROADCASTF128 -16(SI), Y2
+	VBROADCASTF128 -16(DI), Y3
+	VBROADCASTF128 -16(DX), Y4
+	VUNPCKLPS      Y2, Y1, Y5
+	VUNPCKHPS      Y2, Y1, Y6
+	VUNPCKLPS      Y4, Y3, Y2
+	VUNPCKHPS      Y4, Y3, Y4
+	VUNPCKLPD      Y2, Y5, Y1
+	VUNPCKHPD      Y2, Y5, Y2
+	VUNPCKLPD      Y4, Y6, Y3
+	VUNPCKHPD      Y4, Y6, Y4
+	VBROADCASTSS   288(R9), Y5
+	VCVTDQ2PS      Y0, Y0
+	VMULPS         96(R9), Y1, Y1
+	VMULPS         Y0, Y1, Y1
+	VADDPS         Y2, Y1, Y1
+	VMULPS         160(R9), Y3, Y3
+	VMULPS         224(R9), Y4, Y4
+	VADDPS         Y4, Y3, Y3
+	VADDPS         Y5, Y3, Y3
+	VSUBPS         Y3, Y1, Y0
+	VADDPS         Y3, Y1, Y1
+	MOVQ           ld+16(FP), DX
+	MOVQ           lower+0(FP), BX
+	LEAQ           (BX)(AX*4), BX
+	VMOVUPS        X0, (BX)
+	LEAQ           (BX)(DX*4), BX
+	VEXTRACTF128   $0x01, Y0, (BX)
+	MOVQ           upper+8(FP), BX
+	LEAQ           (BX)(AX*4), BX
+	VMOVUPS        X1, (BX)
+	LEAQ           (BX)(DX*4), BX
+	VEXTRACTF128   $0x01, Y1, (BX)
+	ADDQ           $+4, AX
+	MOVQ           n+40(FP), DX
+	CMPQ           AX, DX
+	JLT            block
+	VZEROUPPER
+	RET
+
+// func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)
+// Requires: AVX, AVX2
+TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-64
+	XORQ         AX, AX
+	MOVL         $0x80808080, CX
+	VMOVD        CX, X0
+	VPBROADCASTD X0, Y14
+	MOVL         $0x00010001, CX
+	VMOVD        CX, X0
+	VPBROADCASTD X0, Y15
+
+block:
+	MOVQ   stride+32(FP), CX
+	MOVQ   ids+40(FP), DX
+	MOVQ   data+24(FP), BX
+	ADDQ   CX, BX
+	MOVL   (DX)(AX*4), SI
+	IMULQ  CX, SI
+	ADDQ   BX, SI
+	MOVL   4(DX)(AX*4), DI
+	IMULQ  CX, DI
+	ADDQ   BX, DI
+	MOVL   8(DX)(AX*4), R8
+	IMULQ  CX, R8
+	ADDQ   BX, R8
+	MOVL   12(DX)(AX*4), DX
+	IMULQ  CX, DX
+	ADDQ   BX, DX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   stride+32(FP), CX
+	MOVQ   b+56(FP), BX
+	MOVQ   (BX), R9
+	ADDQ   CX, R9
+	MOVQ   8(BX), R10
+	ADDQ   CX, R10
+	NEGQ   CX
+
+products:
+	VMOVUPS (R9)(CX*1), Y8
+	VPABSB  Y8, Y11
+	VMOVUPS (R10)(CX*1), Y9
+	VPABSB  Y9, Y12
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (SI)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y0, Y0
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y4, Y4
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (DI)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y5, Y5
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (R8)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y6, Y6
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      (DX)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y7, Y7
+	VMOVUPS    32(R9)(CX*1), Y8
+	VPABSB     Y8, Y11
+	VMOVUPS    32(R10)(CX*1), Y9
+	VPABSB     Y9, Y12
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(SI)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y0, Y0
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y4, Y4
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DI)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y1, Y1
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y5, Y5
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(R8)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y2, Y2
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y6, Y6
+
+	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
+	VPXOR      32(DX)(CX*1), Y14, Y10
+	VPSIGNB    Y8, Y10, Y13
+	VPMADDUBSW Y13, Y11, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y3, Y3
+	VPSIGNB    Y9, Y10, Y13
+	VPMADDUBSW Y13, Y12, Y13
+	VPMADDWD   Y15, Y13, Y13
+	VPADDD     Y13, Y7, Y7
+	ADDQ       $+64, CX
+	JNZ        products
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ     Y1, Y0, Y8
+	VPUNPCKHDQ     Y1, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VPUNPCKLDQ     Y3, Y2, Y8
+	VPUNPCKHDQ     Y3, Y2, Y2
+	VPADDD         Y8, Y2, Y2
+	VPUNPCKLDQ     Y5, Y4, Y8
+	VPUNPCKHDQ     Y5, Y4, Y4
+	VPADDD         Y8, Y4, Y4
+	VPUNPCKLDQ     Y7, Y6, Y8
+	VPUNPCKHDQ     Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPUNPCKLQDQ    Y2, Y0, Y8
+	VPUNPCKHQDQ    Y2, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VPUNPCKLQDQ    Y6, Y4, Y8
+	VPUNPCKHQDQ    Y6, Y4, Y4
+	VPADDD         Y8, Y4, Y4
+	VPERM2I128     $0x20, Y4, Y0, Y8
+	VPERM2I128     $0x31, Y4, Y0, Y0
+	VPADDD         Y8, Y0, Y0
+	VBROADCASTF128 -16(SI), Y1
+	VBROADCASTF128 -16(DI), Y2
+	VBROADCASTF128 -16(R8), Y3
+	VBROADCASTF128 -16(DX), Y4
+	VUNPCKLPS      Y2, Y1, Y5
+	VUNPCKHPS      Y2, Y1, Y6
+	VUNPCKLPS      Y4, Y3, Y2
+	VUNPCKHPS      Y4, Y3, Y4
+	VUNPCKLPD      Y2, Y5, Y1
+	VUNPCKHPD      Y2, Y5, Y2
+	VUNPCKLPD      Y4, Y6, Y3
+	VUNPCKHPD      Y4, Y6, Y4
+	VBROADCASTSS   288(BX), Y5
+	VCVTDQ2PS      Y0, Y0
+	VMULPS         96(BX), Y1, Y1
+	VMULPS         Y0, Y1, Y1
+	VADDPS         Y2, Y1, Y1
+	VMULPS         160(BX), Y3, Y3
+	VMULPS         224(BX), Y4, Y4
+	VADDPS         Y4, Y3, Y3
+	VADDPS         Y5, Y3, Y3
+	VSUBPS         Y3, Y1, Y0
+	VADDPS         Y3, Y1, Y1
+	MOVQ           ld+16(FP), CX
+	MOVQ           lower+0(FP), DX
+	LEAQ           (DX)(AX*4), DX
+	VMOVUPS        X0, (DX)
+	LEAQ           (DX)(CX*4), DX
+	VEXTRACTF128   $0x01, Y0, (DX)
+	MOVQ           upper+8(FP), DX
+	LEAQ           (DX)(AX*4), DX
+	VMOVUPS        X1, (DX)
+	LEAQ           (DX)(CX*4), DX
+	VEXTRACTF128   $0x01, Y1, (DX)
+	ADDQ           $+4, AX
+	MOVQ           n+48(FP), CX
+	CMPQ           AX, CX
+	JLT            block
 	VZEROUPPER
 	RET
 
@@ -485,56 +907,67 @@ block:
 	ADDQ   DX, CX
 	MOVQ   CX, DI
 	ADDQ   DX, CX
-	MOVQ   CX, R8
-	ADDQ   DX, CX
-	MOVQ   CX, R9
-	ADDQ   DX, CX
-	MOVQ   CX, R10
-	ADDQ   DX, CX
-	MOVQ   CX, R11
-	ADDQ   DX, CX
 	MOVQ   CX, DX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	MOVQ   stride+24(FP), R12
-	MOVQ   b+40(FP), R13
-	MOVQ   (R13), R13
-	ADDQ   R12, R13
-	NEGQ   R12
+	MOVQ   stride+24(FP), R8
+	MOVQ   b+40(FP), R9
+	MOVQ   (R9), R9
+	ADDQ   R8, R9
+	NEGQ   R8
 
 products0:
-	VMOVUPS      (R13)(R12*1), Z20
-	VMOVDQU64    (BX)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z0
-	VMOVDQU64    (SI)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z1
-	VMOVDQU64    (DI)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z2
-	VMOVDQU64    (R8)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z3
-	VMOVDQU64    (R9)(R12*1), Z21
+	VMOVUPS   (R9)(R8*1), Z20
+	VMOVDQU64 (BX)(R8*1), Z21
+	VPDPBUSD  Z20, Z21, Z0
+	VMOVDQU64 (SI)(R8*1), Z21
+	VPDPBUSD  Z20, Z21, Z1
+	VMOVDQU64 (DI)(R8*1), Z21
+	VPDPBUSD  Z20, Z21, Z2
+	VMOVDQU64 (DX)(R8*1), Z21
+	VPDPBUSD  Z20, Z21, Z3
+	ADDQ      $+64, R8
+	JNZ       products0
+	VMOVUPS   -16(BX), X16
+	VMOVUPS   -16(SI), X17
+	VMOVUPS   -16(DI), X18
+	VMOVUPS   -16(DX), X19
+	MOVQ      stride+24(FP), DX
+	ADDQ      DX, CX
+	MOVQ      CX, BX
+	ADDQ      DX, CX
+	MOVQ      CX, SI
+	ADDQ      DX, CX
+	MOVQ      CX, DI
+	ADDQ      DX, CX
+	MOVQ      CX, DX
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	MOVQ      stride+24(FP), R8
+	MOVQ      b+40(FP), R9
+	MOVQ      (R9), R9
+	ADDQ      R8, R9
+	NEGQ      R8
+
+products4:
+	VMOVUPS      (R9)(R8*1), Z20
+	VMOVDQU64    (BX)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z4
-	VMOVDQU64    (R10)(R12*1), Z21
+	VMOVDQU64    (SI)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z5
-	VMOVDQU64    (R11)(R12*1), Z21
+	VMOVDQU64    (DI)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z6
-	VMOVDQU64    (DX)(R12*1), Z21
+	VMOVDQU64    (DX)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z7
-	ADDQ         $+64, R12
-	JNZ          products0
-	VMOVUPS      -16(BX), X16
-	VINSERTF32X4 $0x01, -16(R9), Z16, Z16
-	VMOVUPS      -16(SI), X17
-	VINSERTF32X4 $0x01, -16(R10), Z17, Z17
-	VMOVUPS      -16(DI), X18
-	VINSERTF32X4 $0x01, -16(R11), Z18, Z18
-	VMOVUPS      -16(R8), X19
+	ADDQ         $+64, R8
+	JNZ          products4
+	VINSERTF32X4 $0x01, -16(BX), Z16, Z16
+	VINSERTF32X4 $0x01, -16(SI), Z17, Z17
+	VINSERTF32X4 $0x01, -16(DI), Z18, Z18
 	VINSERTF32X4 $0x01, -16(DX), Z19, Z19
 	MOVQ         stride+24(FP), DX
 	ADDQ         DX, CX
@@ -544,56 +977,67 @@ products0:
 	ADDQ         DX, CX
 	MOVQ         CX, DI
 	ADDQ         DX, CX
-	MOVQ         CX, R8
-	ADDQ         DX, CX
-	MOVQ         CX, R9
-	ADDQ         DX, CX
-	MOVQ         CX, R10
-	ADDQ         DX, CX
-	MOVQ         CX, R11
-	ADDQ         DX, CX
 	MOVQ         CX, DX
 	VXORPS       Z8, Z8, Z8
 	VXORPS       Z9, Z9, Z9
 	VXORPS       Z10, Z10, Z10
 	VXORPS       Z11, Z11, Z11
+	MOVQ         stride+24(FP), R8
+	MOVQ         b+40(FP), R9
+	MOVQ         (R9), R9
+	ADDQ         R8, R9
+	NEGQ         R8
+
+products8:
+	VMOVUPS      (R9)(R8*1), Z20
+	VMOVDQU64    (BX)(R8*1), Z21
+	VPDPBUSD     Z20, Z21, Z8
+	VMOVDQU64    (SI)(R8*1), Z21
+	VPDPBUSD     Z20, Z21, Z9
+	VMOVDQU64    (DI)(R8*1), Z21
+	VPDPBUSD     Z20, Z21, Z10
+	VMOVDQU64    (DX)(R8*1), Z21
+	VPDPBUSD     Z20, Z21, Z11
+	ADDQ         $+64, R8
+	JNZ          products8
+	VINSERTF32X4 $0x02, -16(BX), Z16, Z16
+	VINSERTF32X4 $0x02, -16(SI), Z17, Z17
+	VINSERTF32X4 $0x02, -16(DI), Z18, Z18
+	VINSERTF32X4 $0x02, -16(DX), Z19, Z19
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, BX
+	ADDQ         DX, CX
+	MOVQ         CX, SI
+	ADDQ         DX, CX
+	MOVQ         CX, DI
+	ADDQ         DX, CX
+	MOVQ         CX, DX
 	VXORPS       Z12, Z12, Z12
 	VXORPS       Z13, Z13, Z13
 	VXORPS       Z14, Z14, Z14
 	VXORPS       Z15, Z15, Z15
-	MOVQ         stride+24(FP), R12
-	MOVQ         b+40(FP), R13
-	MOVQ         (R13), R13
-	ADDQ         R12, R13
-	NEGQ         R12
+	MOVQ         stride+24(FP), R8
+	MOVQ         b+40(FP), R9
+	MOVQ         (R9), R9
+	ADDQ         R8, R9
+	NEGQ         R8
 
-products8:
-	VMOVUPS      (R13)(R12*1), Z20
-	VMOVDQU64    (BX)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z8
-	VMOVDQU64    (SI)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z9
-	VMOVDQU64    (DI)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z10
-	VMOVDQU64    (R8)(R12*1), Z21
-	VPDPBUSD     Z20, Z21, Z11
-	VMOVDQU64    (R9)(R12*1), Z21
+products12:
+	VMOVUPS      (R9)(R8*1), Z20
+	VMOVDQU64    (BX)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z12
-	VMOVDQU64    (R10)(R12*1), Z21
+	VMOVDQU64    (SI)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z13
-	VMOVDQU64    (R11)(R12*1), Z21
+	VMOVDQU64    (DI)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z14
-	VMOVDQU64    (DX)(R12*1), Z21
+	VMOVDQU64    (DX)(R8*1), Z21
 	VPDPBUSD     Z20, Z21, Z15
-	ADDQ         $+64, R12
-	JNZ          products8
-	VINSERTF32X4 $0x02, -16(BX), Z16, Z16
-	VINSERTF32X4 $0x03, -16(R9), Z16, Z16
-	VINSERTF32X4 $0x02, -16(SI), Z17, Z17
-	VINSERTF32X4 $0x03, -16(R10), Z17, Z17
-	VINSERTF32X4 $0x02, -16(DI), Z18, Z18
-	VINSERTF32X4 $0x03, -16(R11), Z18, Z18
-	VINSERTF32X4 $0x02, -16(R8), Z19, Z19
+	ADDQ         $+64, R8
+	JNZ          products12
+	VINSERTF32X4 $0x03, -16(BX), Z16, Z16
+	VINSERTF32X4 $0x03, -16(SI), Z17, Z17
+	VINSERTF32X4 $0x03, -16(DI), Z18, Z18
 	VINSERTF32X4 $0x03, -16(DX), Z19, Z19
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
@@ -655,18 +1099,18 @@ products8:
 	// The records' codes went in with 128 added.
 	VPBROADCASTD 8(DX), Z1
 	VPSUBD       Z1, Z0, Z0
-	VCVTDQ2PS    Z0, Z0
 	VBROADCASTSS 12(DX), Z1
+	VBROADCASTSS 16(DX), Z2
+	VBROADCASTSS 20(DX), Z3
+	VBROADCASTSS 24(DX), Z4
+	VCVTDQ2PS    Z0, Z0
 	VMULPS       Z1, Z16, Z16
 	VMULPS       Z0, Z16, Z16
 	VADDPS       Z17, Z16, Z16
-	VBROADCASTSS 16(DX), Z1
-	VMULPS       Z1, Z18, Z18
-	VBROADCASTSS 20(DX), Z1
-	VMULPS       Z1, Z19, Z19
+	VMULPS       Z2, Z18, Z18
+	VMULPS       Z3, Z19, Z19
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 24(DX), Z1
-	VADDPS       Z1, Z18, Z18
+	VADDPS       Z4, Z18, Z18
 	VSUBPS       Z18, Z16, Z0
 	VADDPS       Z18, Z16, Z16
 	MOVQ         lower+0(FP), DX
@@ -749,12 +1193,12 @@ products0:
 	ADDQ         $+64, CX
 	JNZ          products0
 	VMOVUPS      -16(SI), X16
-	VINSERTF32X4 $0x01, -16(R10), Z16, Z16
 	VMOVUPS      -16(DI), X17
-	VINSERTF32X4 $0x01, -16(R11), Z17, Z17
 	VMOVUPS      -16(R8), X18
-	VINSERTF32X4 $0x01, -16(R12), Z18, Z18
 	VMOVUPS      -16(R9), X19
+	VINSERTF32X4 $0x01, -16(R10), Z16, Z16
+	VINSERTF32X4 $0x01, -16(R11), Z17, Z17
+	VINSERTF32X4 $0x01, -16(R12), Z18, Z18
 	VINSERTF32X4 $0x01, -16(DX), Z19, Z19
 	MOVQ         stride+24(FP), CX
 	MOVQ         ids+32(FP), DX
@@ -819,12 +1263,12 @@ products8:
 	ADDQ         $+64, CX
 	JNZ          products8
 	VINSERTF32X4 $0x02, -16(SI), Z16, Z16
-	VINSERTF32X4 $0x03, -16(R10), Z16, Z16
 	VINSERTF32X4 $0x02, -16(DI), Z17, Z17
-	VINSERTF32X4 $0x03, -16(R11), Z17, Z17
 	VINSERTF32X4 $0x02, -16(R8), Z18, Z18
-	VINSERTF32X4 $0x03, -16(R12), Z18, Z18
 	VINSERTF32X4 $0x02, -16(R9), Z19, Z19
+	VINSERTF32X4 $0x03, -16(R10), Z16, Z16
+	VINSERTF32X4 $0x03, -16(R11), Z17, Z17
+	VINSERTF32X4 $0x03, -16(R12), Z18, Z18
 	VINSERTF32X4 $0x03, -16(DX), Z19, Z19
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
@@ -886,18 +1330,18 @@ products8:
 	// The records' codes went in with 128 added.
 	VPBROADCASTD 8(CX), Z1
 	VPSUBD       Z1, Z0, Z0
-	VCVTDQ2PS    Z0, Z0
 	VBROADCASTSS 12(CX), Z1
+	VBROADCASTSS 16(CX), Z2
+	VBROADCASTSS 20(CX), Z3
+	VBROADCASTSS 24(CX), Z4
+	VCVTDQ2PS    Z0, Z0
 	VMULPS       Z1, Z16, Z16
 	VMULPS       Z0, Z16, Z16
 	VADDPS       Z17, Z16, Z16
-	VBROADCASTSS 16(CX), Z1
-	VMULPS       Z1, Z18, Z18
-	VBROADCASTSS 20(CX), Z1
-	VMULPS       Z1, Z19, Z19
+	VMULPS       Z2, Z18, Z18
+	VMULPS       Z3, Z19, Z19
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 24(CX), Z1
-	VADDPS       Z1, Z18, Z18
+	VADDPS       Z4, Z18, Z18
 	VSUBPS       Z18, Z16, Z0
 	VADDPS       Z18, Z16, Z16
 	MOVQ         lower+0(FP), CX
@@ -908,5 +1352,349 @@ products8:
 	MOVQ         n+40(FP), CX
 	CMPQ         AX, CX
 	JLT          block
+	VZEROUPPER
+	RET
+
+// func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int8BoundsBatchAVX512(SB), NOSPLIT, $0-56
+	XORQ AX, AX
+	MOVQ data+24(FP), CX
+
+block:
+	MOVQ   stride+32(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, BX
+	ADDQ   DX, CX
+	MOVQ   CX, SI
+	ADDQ   DX, CX
+	MOVQ   CX, DI
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   stride+32(FP), R8
+	MOVQ   b+48(FP), R9
+	MOVQ   (R9), R10
+	ADDQ   R8, R10
+	MOVQ   8(R9), R11
+	ADDQ   R8, R11
+	MOVQ   16(R9), R12
+	ADDQ   R8, R12
+	MOVQ   24(R9), R13
+	ADDQ   R8, R13
+	NEGQ   R8
+
+products:
+	VMOVUPS   (R10)(R8*1), Z16
+	VMOVUPS   (R11)(R8*1), Z17
+	VMOVUPS   (R12)(R8*1), Z18
+	VMOVUPS   (R13)(R8*1), Z19
+	VMOVDQU64 (BX)(R8*1), Z20
+	VPDPBUSD  Z16, Z20, Z0
+	VPDPBUSD  Z17, Z20, Z4
+	VPDPBUSD  Z18, Z20, Z8
+	VPDPBUSD  Z19, Z20, Z12
+	VMOVDQU64 (SI)(R8*1), Z20
+	VPDPBUSD  Z16, Z20, Z1
+	VPDPBUSD  Z17, Z20, Z5
+	VPDPBUSD  Z18, Z20, Z9
+	VPDPBUSD  Z19, Z20, Z13
+	VMOVDQU64 (DI)(R8*1), Z20
+	VPDPBUSD  Z16, Z20, Z2
+	VPDPBUSD  Z17, Z20, Z6
+	VPDPBUSD  Z18, Z20, Z10
+	VPDPBUSD  Z19, Z20, Z14
+	VMOVDQU64 (DX)(R8*1), Z20
+	VPDPBUSD  Z16, Z20, Z3
+	VPDPBUSD  Z17, Z20, Z7
+	VPDPBUSD  Z18, Z20, Z11
+	VPDPBUSD  Z19, Z20, Z15
+	ADDQ      $+64, R8
+	JNZ       products
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ      Z1, Z0, Z16
+	VPUNPCKHDQ      Z1, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VPUNPCKLDQ      Z3, Z2, Z16
+	VPUNPCKHDQ      Z3, Z2, Z2
+	VPADDD          Z16, Z2, Z2
+	VPUNPCKLDQ      Z5, Z4, Z16
+	VPUNPCKHDQ      Z5, Z4, Z4
+	VPADDD          Z16, Z4, Z4
+	VPUNPCKLDQ      Z7, Z6, Z16
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPADDD          Z16, Z6, Z6
+	VPUNPCKLDQ      Z9, Z8, Z16
+	VPUNPCKHDQ      Z9, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VPUNPCKLDQ      Z11, Z10, Z16
+	VPUNPCKHDQ      Z11, Z10, Z10
+	VPADDD          Z16, Z10, Z10
+	VPUNPCKLDQ      Z13, Z12, Z16
+	VPUNPCKHDQ      Z13, Z12, Z12
+	VPADDD          Z16, Z12, Z12
+	VPUNPCKLDQ      Z15, Z14, Z16
+	VPUNPCKHDQ      Z15, Z14, Z14
+	VPADDD          Z16, Z14, Z14
+	VPUNPCKLQDQ     Z2, Z0, Z16
+	VPUNPCKHQDQ     Z2, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VPUNPCKLQDQ     Z6, Z4, Z16
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPADDD          Z16, Z4, Z4
+	VPUNPCKLQDQ     Z10, Z8, Z16
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VPUNPCKLQDQ     Z14, Z12, Z16
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPADDD          Z16, Z12, Z12
+	VSHUFI32X4      $0x88, Z4, Z0, Z16
+	VSHUFI32X4      $0xdd, Z4, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VSHUFI32X4      $0x88, Z12, Z8, Z16
+	VSHUFI32X4      $0xdd, Z12, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VSHUFI32X4      $0x88, Z8, Z0, Z16
+	VSHUFI32X4      $0xdd, Z8, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VBROADCASTF32X4 -16(BX), Z1
+	VBROADCASTF32X4 -16(SI), Z2
+	VBROADCASTF32X4 -16(DI), Z3
+	VBROADCASTF32X4 -16(DX), Z4
+	VUNPCKLPS       Z2, Z1, Z5
+	VUNPCKHPS       Z2, Z1, Z6
+	VUNPCKLPS       Z4, Z3, Z2
+	VUNPCKHPS       Z4, Z3, Z4
+	VUNPCKLPD       Z2, Z5, Z1
+	VUNPCKHPD       Z2, Z5, Z2
+	VUNPCKLPD       Z4, Z6, Z3
+	VUNPCKHPD       Z4, Z6, Z4
+	VMOVUPS         32(R9), Z5
+	VPSUBD          Z5, Z0, Z0
+	VBROADCASTSS    288(R9), Z5
+	VCVTDQ2PS       Z0, Z0
+	VMULPS          96(R9), Z1, Z1
+	VMULPS          Z0, Z1, Z1
+	VADDPS          Z2, Z1, Z1
+	VMULPS          160(R9), Z3, Z3
+	VMULPS          224(R9), Z4, Z4
+	VADDPS          Z4, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VSUBPS          Z3, Z1, Z0
+	VADDPS          Z3, Z1, Z1
+	MOVQ            ld+16(FP), DX
+	MOVQ            lower+0(FP), BX
+	LEAQ            (BX)(AX*4), BX
+	VMOVUPS         X0, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x01, Z0, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x02, Z0, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x03, Z0, (BX)
+	MOVQ            upper+8(FP), BX
+	LEAQ            (BX)(AX*4), BX
+	VMOVUPS         X1, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x01, Z1, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x02, Z1, (BX)
+	LEAQ            (BX)(DX*4), BX
+	VEXTRACTF32X4   $0x03, Z1, (BX)
+	ADDQ            $+4, AX
+	MOVQ            n+40(FP), DX
+	CMPQ            AX, DX
+	JLT             block
+	VZEROUPPER
+	RET
+
+// func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int8GatherBoundsBatchAVX512(SB), NOSPLIT, $0-64
+	XORQ AX, AX
+
+block:
+	MOVQ   stride+32(FP), CX
+	MOVQ   ids+40(FP), DX
+	MOVQ   data+24(FP), BX
+	ADDQ   CX, BX
+	MOVL   (DX)(AX*4), SI
+	IMULQ  CX, SI
+	ADDQ   BX, SI
+	MOVL   4(DX)(AX*4), DI
+	IMULQ  CX, DI
+	ADDQ   BX, DI
+	MOVL   8(DX)(AX*4), R8
+	IMULQ  CX, R8
+	ADDQ   BX, R8
+	MOVL   12(DX)(AX*4), DX
+	IMULQ  CX, DX
+	ADDQ   BX, DX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	MOVQ   stride+32(FP), CX
+	MOVQ   b+56(FP), BX
+	MOVQ   (BX), R9
+	ADDQ   CX, R9
+	MOVQ   8(BX), R10
+	ADDQ   CX, R10
+	MOVQ   16(BX), R11
+	ADDQ   CX, R11
+	MOVQ   24(BX), R12
+	ADDQ   CX, R12
+	NEGQ   CX
+
+products:
+	VMOVUPS   (R9)(CX*1), Z16
+	VMOVUPS   (R10)(CX*1), Z17
+	VMOVUPS   (R11)(CX*1), Z18
+	VMOVUPS   (R12)(CX*1), Z19
+	VMOVDQU64 (SI)(CX*1), Z20
+	VPDPBUSD  Z16, Z20, Z0
+	VPDPBUSD  Z17, Z20, Z4
+	VPDPBUSD  Z18, Z20, Z8
+	VPDPBUSD  Z19, Z20, Z12
+	VMOVDQU64 (DI)(CX*1), Z20
+	VPDPBUSD  Z16, Z20, Z1
+	VPDPBUSD  Z17, Z20, Z5
+	VPDPBUSD  Z18, Z20, Z9
+	VPDPBUSD  Z19, Z20, Z13
+	VMOVDQU64 (R8)(CX*1), Z20
+	VPDPBUSD  Z16, Z20, Z2
+	VPDPBUSD  Z17, Z20, Z6
+	VPDPBUSD  Z18, Z20, Z10
+	VPDPBUSD  Z19, Z20, Z14
+	VMOVDQU64 (DX)(CX*1), Z20
+	VPDPBUSD  Z16, Z20, Z3
+	VPDPBUSD  Z17, Z20, Z7
+	VPDPBUSD  Z18, Z20, Z11
+	VPDPBUSD  Z19, Z20, Z15
+	ADDQ      $+64, CX
+	JNZ       products
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ      Z1, Z0, Z16
+	VPUNPCKHDQ      Z1, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VPUNPCKLDQ      Z3, Z2, Z16
+	VPUNPCKHDQ      Z3, Z2, Z2
+	VPADDD          Z16, Z2, Z2
+	VPUNPCKLDQ      Z5, Z4, Z16
+	VPUNPCKHDQ      Z5, Z4, Z4
+	VPADDD          Z16, Z4, Z4
+	VPUNPCKLDQ      Z7, Z6, Z16
+	VPUNPCKHDQ      Z7, Z6, Z6
+	VPADDD          Z16, Z6, Z6
+	VPUNPCKLDQ      Z9, Z8, Z16
+	VPUNPCKHDQ      Z9, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VPUNPCKLDQ      Z11, Z10, Z16
+	VPUNPCKHDQ      Z11, Z10, Z10
+	VPADDD          Z16, Z10, Z10
+	VPUNPCKLDQ      Z13, Z12, Z16
+	VPUNPCKHDQ      Z13, Z12, Z12
+	VPADDD          Z16, Z12, Z12
+	VPUNPCKLDQ      Z15, Z14, Z16
+	VPUNPCKHDQ      Z15, Z14, Z14
+	VPADDD          Z16, Z14, Z14
+	VPUNPCKLQDQ     Z2, Z0, Z16
+	VPUNPCKHQDQ     Z2, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VPUNPCKLQDQ     Z6, Z4, Z16
+	VPUNPCKHQDQ     Z6, Z4, Z4
+	VPADDD          Z16, Z4, Z4
+	VPUNPCKLQDQ     Z10, Z8, Z16
+	VPUNPCKHQDQ     Z10, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VPUNPCKLQDQ     Z14, Z12, Z16
+	VPUNPCKHQDQ     Z14, Z12, Z12
+	VPADDD          Z16, Z12, Z12
+	VSHUFI32X4      $0x88, Z4, Z0, Z16
+	VSHUFI32X4      $0xdd, Z4, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VSHUFI32X4      $0x88, Z12, Z8, Z16
+	VSHUFI32X4      $0xdd, Z12, Z8, Z8
+	VPADDD          Z16, Z8, Z8
+	VSHUFI32X4      $0x88, Z8, Z0, Z16
+	VSHUFI32X4      $0xdd, Z8, Z0, Z0
+	VPADDD          Z16, Z0, Z0
+	VBROADCASTF32X4 -16(SI), Z1
+	VBROADCASTF32X4 -16(DI), Z2
+	VBROADCASTF32X4 -16(R8), Z3
+	VBROADCASTF32X4 -16(DX), Z4
+	VUNPCKLPS       Z2, Z1, Z5
+	VUNPCKHPS       Z2, Z1, Z6
+	VUNPCKLPS       Z4, Z3, Z2
+	VUNPCKHPS       Z4, Z3, Z4
+	VUNPCKLPD       Z2, Z5, Z1
+	VUNPCKHPD       Z2, Z5, Z2
+	VUNPCKLPD       Z4, Z6, Z3
+	VUNPCKHPD       Z4, Z6, Z4
+	VMOVUPS         32(BX), Z5
+	VPSUBD          Z5, Z0, Z0
+	VBROADCASTSS    288(BX), Z5
+	VCVTDQ2PS       Z0, Z0
+	VMULPS          96(BX), Z1, Z1
+	VMULPS          Z0, Z1, Z1
+	VADDPS          Z2, Z1, Z1
+	VMULPS          160(BX), Z3, Z3
+	VMULPS          224(BX), Z4, Z4
+	VADDPS          Z4, Z3, Z3
+	VADDPS          Z5, Z3, Z3
+	VSUBPS          Z3, Z1, Z0
+	VADDPS          Z3, Z1, Z1
+	MOVQ            ld+16(FP), CX
+	MOVQ            lower+0(FP), DX
+	LEAQ            (DX)(AX*4), DX
+	VMOVUPS         X0, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x01, Z0, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x02, Z0, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x03, Z0, (DX)
+	MOVQ            upper+8(FP), DX
+	LEAQ            (DX)(AX*4), DX
+	VMOVUPS         X1, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x01, Z1, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x02, Z1, (DX)
+	LEAQ            (DX)(CX*4), DX
+	VEXTRACTF32X4   $0x03, Z1, (DX)
+	ADDQ            $+4, AX
+	MOVQ            n+48(FP), CX
+	CMPQ            AX, CX
+	JLT             block
 	VZEROUPPER
 	RET

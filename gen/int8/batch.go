@@ -1,0 +1,126 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/learning-to-screen/l2s/gen/internal/emit"
+)
+
+// batchRows is the number of rows that a block of the batch kernels takes: a
+// 128-bit lane holds one float32 of each, for one context.
+const batchRows = 4
+
+// Offsets of the fields of kernels.batchBound.
+const (
+	batchCodesAt  = 0
+	batchOffsetAt = 32
+	batchScaleAt  = 96
+	batchNormAt   = 160
+	batchErrAt    = 224
+	batchSlackAt  = 288
+)
+
+// batch generates the intervals of rows for as many contexts as a vector has
+// 128-bit lanes: each record is loaded once for all of them.
+func batch(l emit.Level, gather bool) {
+	contexts := l.Bytes / 16
+	const contract = "For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound."
+	if gather {
+		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)",
+			"computes the intervals of the rows ids. "+contract)
+	} else {
+		l.Function("Int8BoundsBatch", "func(lower, upper *float32, ld int, data *byte, stride int, n int, b *byte)",
+			"computes the intervals of n rows. "+contract)
+	}
+	i := GP64()
+	XORQ(i, i)
+	row := GP64()
+	if !gather {
+		Load(Param("data"), row)
+	}
+	acc := l.Vecs(contexts * batchRows)
+	code := newProduct(l, contexts)
+
+	Label("block")
+	p := addresses(gather, 0, batchRows, i, row)
+	emit.Zero(acc...)
+	stride := Load(Param("stride"), GP64())
+	b := Load(Param("b"), GP64())
+	h := make([]reg.GPVirtual, contexts)
+	for c := range h {
+		h[c] = GP64()
+		MOVQ(Mem{Base: b, Disp: batchCodesAt + 8*c}, h[c])
+		ADDQ(stride, h[c])
+	}
+	off := GP64()
+	MOVQ(stride, off)
+	NEGQ(off)
+	Label("products")
+	for at := 0; at < chunk; at += l.Bytes {
+		for c := range h {
+			code.setVector(c, emit.Ptr(h[c], off, at))
+		}
+		for k := range p {
+			sums := make([]reg.VecVirtual, contexts)
+			for c := range sums {
+				sums[c] = acc[c*batchRows+k]
+			}
+			code.add(emit.Ptr(p[k], off, at), sums...)
+		}
+	}
+	ADDQ(I32(chunk), off)
+	JNZ(LabelRef("products"))
+
+	d := transposeSum(l, acc)
+	meta := l.Vecs(4)
+	for k := range p {
+		// The floats of one row in every lane; transposed, those of the
+		// four rows in every lane.
+		m := Mem{Base: p[k], Disp: -16}
+		if l.Bytes == 64 {
+			VBROADCASTF32X4(m, meta[k])
+		} else {
+			VBROADCASTF128(m, meta[k])
+		}
+	}
+	transpose(l, meta)
+	field := func(at int) Mem { return Mem{Base: b, Disp: at} }
+	if l.Bytes == 64 {
+		c := l.Vec()
+		VMOVUPS(field(batchOffsetAt), c)
+		VPSUBD(c, d, d)
+	}
+	slack := l.Vec()
+	VBROADCASTSS(field(batchSlackAt), slack)
+	lo, up := interval(d, meta, field(batchScaleAt), field(batchNormAt), field(batchErrAt), slack)
+
+	ld := Load(Param("ld"), GP64())
+	for _, out := range []struct {
+		name string
+		v    reg.VecVirtual
+	}{{"lower", lo}, {"upper", up}} {
+		dst := Load(Param(out.name), GP64())
+		LEAQ(Mem{Base: dst, Index: i, Scale: 4}, dst)
+		for c := range contexts {
+			m := Mem{Base: dst}
+			switch {
+			case c == 0:
+				VMOVUPS(out.v.AsX(), m)
+			case l.Bytes == 64:
+				VEXTRACTF32X4(U8(c), out.v, m)
+			default:
+				VEXTRACTF128(U8(c), out.v, m)
+			}
+			if c < contexts-1 {
+				LEAQ(Mem{Base: dst, Index: ld, Scale: 4}, dst)
+			}
+		}
+	}
+	ADDQ(I32(batchRows), i)
+	end := Load(Param("n"), GP64())
+	CMPQ(i, end)
+	JLT(LabelRef("block"))
+	emit.End()
+}
