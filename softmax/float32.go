@@ -7,25 +7,26 @@ import "github.com/learning-to-screen/l2s/kernels"
 // near-ties may fall either way and levels may differ. It is the baseline of
 // every speedup.
 func (l *Layer) TopKFloat32(dst []Prediction, q *Query) int {
-	h := q.vector(l)
+	q.check(l)
 	q.lower = grow(q.lower, l.labels)
-	kernels.Scan(q.lower, l.weights, l.bias, h)
+	kernels.Scan(q.lower, l.weights, l.bias, q.vec.Vector())
 	return q.selectFloat32(dst, nil)
 }
 
 // TopKOfFloat32 is TopKOf by a float32 gather-dot over the labels ids, the
 // paper's second step as it stands. Precision is that of TopKFloat32.
 func (l *Layer) TopKOfFloat32(dst []Prediction, q *Query, ids []uint32) int {
-	h := q.vector(l)
+	q.check(l)
 	q.lower = grow(q.lower, len(ids))
-	kernels.GatherDot(q.lower, l.weights, l.bias, ids, h)
+	kernels.GatherDot(q.lower, l.weights, l.bias, ids, q.vec.Vector())
 	return q.selectFloat32(dst, ids)
 }
 
 // ArgmaxFloat32 is Argmax of w_s.h in float32, without the bias, the paper's
 // first step as it stands. Precision is that of TopKFloat32.
 func (l *Layer) ArgmaxFloat32(q *Query) uint32 {
-	t, _ := kernels.ArgmaxDot(l.weights, q.vector(l))
+	q.check(l)
+	t, _ := kernels.ArgmaxDot(l.weights, q.vec.Vector())
 	return uint32(t)
 }
 

@@ -9,7 +9,8 @@ func (l *Layer) LogProbs(dst []float64, q *Query) {
 	if len(dst) != l.labels {
 		panic("softmax: length of dst differs from the number of labels")
 	}
-	kernels.RefScan(dst, l.weights, l.bias, q.vector(l))
+	q.check(l)
+	kernels.RefScan(dst, l.weights, l.bias, q.vec.Vector())
 	normalise(dst)
 }
 
@@ -17,11 +18,11 @@ func (l *Layer) LogProbs(dst []float64, q *Query) {
 // has len(ids) elements: probabilities outside the subset count as zero
 // (Section 4 of the paper, beam search).
 func (l *Layer) LogProbsOf(dst []float64, q *Query, ids []uint32) {
-	h := q.vector(l)
+	q.check(l)
 	if len(dst) != len(ids) {
 		panic("softmax: length of dst differs from the number of ids")
 	}
-	kernels.RefGatherDot(dst, l.weights, l.bias, ids, h)
+	kernels.RefGatherDot(dst, l.weights, l.bias, ids, q.vec.Vector())
 	normalise(dst)
 }
 

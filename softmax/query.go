@@ -1,7 +1,6 @@
 package softmax
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/kernels"
@@ -42,18 +41,15 @@ func (q *Query) Set(h []float32) error {
 	return nil
 }
 
-var errNoContext = errors.New("softmax: query has no context: Set was not called or failed")
-
-// vector returns the context, and panics where there is none or its
-// dimension is not that of the layer.
-func (q *Query) vector(l *Layer) []float32 {
+// check panics where the query has no context or its dimension is not that
+// of the layer.
+func (q *Query) check(l *Layer) {
 	if q.fit == kernels.NotFinite {
-		panic(errNoContext)
+		panic("softmax: query has no context: Set was not called or failed")
 	}
 	if q.dim != l.dim {
 		panic("softmax: dimension of the query differs from that of the layer")
 	}
-	return q.vec.Vector()
 }
 
 // grow returns a slice of n elements, s where its capacity allows.

@@ -183,6 +183,38 @@ func checkExact(t *rapid.T) {
 	}
 }
 
+func checkBatch(t *rapid.T) {
+	l, h := drawLayer(t)
+	n := rapid.IntRange(0, 11).Draw(t, "contexts")
+	r := newRand(rapid.Uint64().Draw(t, "contexts seed"))
+	qs := make([]*softmax.Query, n)
+	for i := range qs {
+		qs[i] = softmax.NewQuery(l.Dim())
+		r.Shuffle(len(h), func(a, b int) { h[a], h[b] = h[b], -h[a] })
+		if err := qs[i].Set(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := rapid.IntRange(0, l.Labels()).Draw(t, "k")
+	ids := allIDs(l.Labels())[l.Labels()-k:]
+	all, of := make([]softmax.Prediction, n*k), make([]softmax.Prediction, n*k)
+	l.TopKBatch(all, k, qs)
+	l.TopKOfBatch(of, k, qs, ids)
+	want := make([]softmax.Prediction, k)
+	for i, q := range qs {
+		if l.TopK(want, q); !slices.Equal(all[i*k:(i+1)*k], want) {
+			t.Fatalf("TopKBatch, context %d of %d: got %v, want %v", i, n, all[i*k:(i+1)*k], want)
+		}
+		if l.TopKOf(want, q, ids); !slices.Equal(of[i*k:(i+1)*k], want) {
+			t.Fatalf("TopKOfBatch, context %d of %d: got %v, want %v", i, n, of[i*k:(i+1)*k], want)
+		}
+	}
+}
+
+func TestBatchEqualsSingles(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkBatch) })
+}
+
 func TestTopKEqualsTheReferenceSort(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkExact) })
 }
@@ -366,6 +398,10 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		q := softmax.NewQuery(dim)
 		ids := allIDs(100)
 		logp := make([]float64, labels)
+		qs := make([]*softmax.Query, 4)
+		for i := range qs {
+			qs[i] = newQuery(t, h)
+		}
 		for name, f := range map[string]func(){
 			"Set":           func() { _ = q.Set(h) },
 			"TopK":          func() { var p [5]softmax.Prediction; l.TopK(p[:], q) },
@@ -374,6 +410,8 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 			"TopKFloat32":   func() { var p [5]softmax.Prediction; l.TopKFloat32(p[:], q) },
 			"TopKOfFloat32": func() { var p [5]softmax.Prediction; l.TopKOfFloat32(p[:], q, ids) },
 			"ArgmaxFloat32": func() { l.ArgmaxFloat32(q) },
+			"TopKBatch":     func() { var p [20]softmax.Prediction; l.TopKBatch(p[:], 5, qs) },
+			"TopKOfBatch":   func() { var p [20]softmax.Prediction; l.TopKOfBatch(p[:], 5, qs, ids) },
 			"LogProbs":      func() { l.LogProbs(logp, q) },
 			"LogProbsOf":    func() { l.LogProbsOf(logp[:100], q, ids) },
 		} {

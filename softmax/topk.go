@@ -13,45 +13,40 @@ func (p Prediction) before(o Prediction) bool {
 	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
 }
 
-// maxSurvivors is the share of rows above which re-scoring them one by one
-// is dearer than the dense reference scan.
+// maxSurvivors is the share of rows above which the dense reference scan is
+// cheaper than re-scoring the survivors one by one.
 const maxSurvivors = 0.5
 
 // TopK writes the labels with the k = len(dst) largest logits to dst in
 // order, and returns their number, the smaller of k and L. It is exact.
 func (l *Layer) TopK(dst []Prediction, q *Query) int {
-	h := q.vector(l)
+	q.check(l)
 	k := min(len(dst), l.labels)
 	if k == 0 {
 		return 0
 	}
-	if ids, ok := l.survivors(k, q, nil); ok {
-		q.logits = grow(q.logits, len(ids))
-		kernels.RefGatherDot(q.logits, l.weights, l.bias, ids, h)
-		selectTop(dst[:k], ids, q.logits)
-		return k
+	if !l.certifies(q) {
+		return l.denseTopK(dst[:k], q)
 	}
-	q.logits = grow(q.logits, l.labels)
-	kernels.RefScan(q.logits, l.weights, l.bias, h)
-	selectTop(dst[:k], nil, q.logits)
-	return k
+	q.lower, q.upper = grow(q.lower, l.labels), grow(q.upper, l.labels)
+	l.codes.Bounds(q.lower, q.upper, q.vec)
+	return l.finish(dst[:k], q, nil, q.lower, q.upper)
 }
 
 // TopKOf is TopK among the labels ids, which must be distinct: it returns
 // the smaller of k and len(ids).
 func (l *Layer) TopKOf(dst []Prediction, q *Query, ids []uint32) int {
-	h := q.vector(l)
+	q.check(l)
 	k := min(len(dst), len(ids))
 	if k == 0 {
 		return 0
 	}
-	if left, ok := l.survivors(k, q, ids); ok {
-		ids = left
+	if !l.certifies(q) {
+		return l.rescore(dst[:k], q, ids)
 	}
-	q.logits = grow(q.logits, len(ids))
-	kernels.RefGatherDot(q.logits, l.weights, l.bias, ids, h)
-	selectTop(dst[:k], ids, q.logits)
-	return k
+	q.lower, q.upper = grow(q.lower, len(ids)), grow(q.upper, len(ids))
+	l.codes.GatherBounds(q.lower, q.upper, ids, q.vec)
+	return l.finish(dst[:k], q, ids, q.lower, q.upper)
 }
 
 // Argmax returns the label with the largest logit, the lowest of equals.
@@ -61,38 +56,109 @@ func (l *Layer) Argmax(q *Query) uint32 {
 	return best[0].ID
 }
 
-// survivors returns the labels, of all or of ids, that the error envelope
-// cannot exclude from the k largest; false where there is no envelope or
-// too many survive it. The result is scratch of q.
-func (l *Layer) survivors(k int, q *Query, ids []uint32) ([]uint32, bool) {
-	if l.codes == nil || q.fit != kernels.Certified {
-		return nil, false
+// TopKBatch is TopK for several contexts, reading each row once for up to
+// four of them. dst has k elements a query, k at most L; those of query i
+// start at i*k. The answers are the same bits as those of TopK. The queries
+// must be distinct.
+func (l *Layer) TopKBatch(dst []Prediction, k int, qs []*Query) {
+	if k > l.labels {
+		panic("softmax: k is larger than the number of labels")
 	}
-	n := l.labels
-	if ids != nil {
-		n = len(ids)
+	l.batch(dst, k, qs, nil, l.labels)
+}
+
+// TopKOfBatch is TopKOf for several contexts, as TopKBatch is TopK; k is at
+// most len(ids).
+func (l *Layer) TopKOfBatch(dst []Prediction, k int, qs []*Query, ids []uint32) {
+	if k > len(ids) {
+		panic("softmax: k is larger than the number of ids")
 	}
-	q.lower, q.upper = grow(q.lower, n), grow(q.upper, n)
-	if ids == nil {
-		l.codes.Bounds(q.lower, q.upper, q.vec)
-	} else {
-		l.codes.GatherBounds(q.lower, q.upper, ids, q.vec)
+	l.batch(dst, k, qs, ids, len(ids))
+}
+
+func (l *Layer) batch(dst []Prediction, k int, qs []*Query, ids []uint32, n int) {
+	if len(dst) != k*len(qs) {
+		panic("softmax: length of dst is not k times the number of queries")
 	}
-	// k rows have a logit of at least the k-th largest lower end.
-	q.ids, q.scores = grow(q.ids, n), grow(q.scores, n)
-	kernels.TopK(q.ids[:k], q.scores[:k], q.lower)
-	threshold := q.scores[k-1]
-	m := kernels.SelectAtLeast(q.ids, q.upper, threshold)
-	if float64(m) > maxSurvivors*float64(n) && m > k {
-		return nil, false
+	certified := true
+	for _, q := range qs {
+		q.check(l)
+		certified = certified && l.certifies(q)
 	}
-	left := q.ids[:m]
-	if ids != nil {
-		for j, at := range left {
-			left[j] = ids[at]
+	if k == 0 {
+		return
+	}
+	if !certified {
+		// Rare, and no faster together.
+		for i, q := range qs {
+			if ids == nil {
+				l.TopK(dst[i*k:(i+1)*k], q)
+			} else {
+				l.TopKOf(dst[i*k:(i+1)*k], q, ids)
+			}
 		}
+		return
 	}
-	return left, true
+	for len(qs) > 0 {
+		m := min(len(qs), kernels.BatchContexts)
+		var vecs [kernels.BatchContexts]*kernels.Int8Vector
+		for c, q := range qs[:m] {
+			vecs[c] = q.vec
+		}
+		q := qs[0]
+		q.lower, q.upper = grow(q.lower, m*n), grow(q.upper, m*n)
+		if ids == nil {
+			l.codes.BoundsBatch(q.lower, q.upper, vecs[:m])
+		} else {
+			l.codes.GatherBoundsBatch(q.lower, q.upper, ids, vecs[:m])
+		}
+		for c, qc := range qs[:m] {
+			l.finish(dst[c*k:(c+1)*k], qc, ids, q.lower[c*n:(c+1)*n], q.upper[c*n:(c+1)*n])
+		}
+		dst, qs = dst[m*k:], qs[m:]
+	}
+}
+
+// certifies reports whether there are intervals for the query's logits.
+func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
+
+// finish fills dst with the best of the labels ids, of all where ids is nil,
+// given the intervals of their logits: the labels that the intervals cannot
+// exclude are scored by the reference arithmetic.
+func (l *Layer) finish(dst []Prediction, q *Query, ids []uint32, lower, upper []float32) int {
+	k, n := len(dst), len(lower)
+	// k rows have a logit of at least the k-th largest lower end.
+	q.ids, q.scores = grow(q.ids, n), grow(q.scores, k)
+	kernels.TopK(q.ids[:k], q.scores, lower)
+	left := q.ids[:kernels.SelectAtLeast(q.ids, upper, q.scores[k-1])]
+	if ids == nil {
+		if float64(len(left)) > maxSurvivors*float64(n) {
+			return l.denseTopK(dst, q)
+		}
+		return l.rescore(dst, q, left)
+	}
+	for j, at := range left {
+		left[j] = ids[at]
+	}
+	return l.rescore(dst, q, left)
+}
+
+// rescore fills dst with the best of the labels ids by the reference
+// arithmetic.
+func (l *Layer) rescore(dst []Prediction, q *Query, ids []uint32) int {
+	q.logits = grow(q.logits, len(ids))
+	kernels.RefGatherDot(q.logits, l.weights, l.bias, ids, q.vec.Vector())
+	selectTop(dst, ids, q.logits)
+	return len(dst)
+}
+
+// denseTopK fills dst with the best of all labels by the reference
+// arithmetic.
+func (l *Layer) denseTopK(dst []Prediction, q *Query) int {
+	q.logits = grow(q.logits, l.labels)
+	kernels.RefScan(q.logits, l.weights, l.bias, q.vec.Vector())
+	selectTop(dst, nil, q.logits)
+	return len(dst)
 }
 
 // selectTop fills dst with the best of the labels ids, or 0, 1, ... where
