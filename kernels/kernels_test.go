@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
@@ -179,76 +178,3 @@ func TestAxpyIsEqualBitForBit(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkKernels(b *testing.B) {
-	r := newRand(9)
-	L, d := 10000, 200
-	rows, bias := fill(r, make([]float32, L*d)), fill(r, make([]float32, L))
-	hs := fill(r, make([]float32, 64*d))
-	dst := make([]float32, L)
-	up := make([]float32, L)
-	dst64 := make([]float64, L)
-	i := 0
-	h := func() []float32 { i++; return hs[(i%64)*d : (i%64+1)*d] }
-	buf := make([]byte, L*Int8Stride(d)+64)
-	off := 0
-	for ; uintptrOf(buf[off:])%64 != 0; off++ {
-	}
-	q, err := NewInt8Rows(buf[off:off+L*Int8Stride(d)], rows, bias, d)
-	if err != nil {
-		b.Fatal(err)
-	}
-	v := NewInt8Vector(d)
-	var sets [64][]uint32
-	for i := range sets {
-		sets[i] = randomIDs(r, 300, L)
-	}
-	b.Run("scan", func(b *testing.B) {
-		b.SetBytes(int64(4 * L * d))
-		for b.Loop() {
-			Scan(dst, rows, bias, h())
-		}
-	})
-	b.Run("refscan", func(b *testing.B) {
-		b.SetBytes(int64(4 * L * d))
-		for b.Loop() {
-			RefScan(dst64, rows, bias, h())
-		}
-	})
-	b.Run("set", func(b *testing.B) {
-		for b.Loop() {
-			v.Set(h())
-		}
-	})
-	b.Run("bounds", func(b *testing.B) {
-		b.SetBytes(int64(L * d))
-		for b.Loop() {
-			q.Bounds(dst, up, v)
-		}
-	})
-	b.Run("gather300", func(b *testing.B) {
-		b.SetBytes(int64(300 * d))
-		for b.Loop() {
-			i++
-			q.GatherBounds(dst[:300], up[:300], sets[i%64], v)
-		}
-	})
-	b.Run("gatherf32", func(b *testing.B) {
-		for b.Loop() {
-			GatherDot(dst[:300], rows, bias, sets[i%64], h())
-		}
-	})
-	b.Run("topk", func(b *testing.B) {
-		ids, vals := make([]uint32, 5), make([]float32, 5)
-		for b.Loop() {
-			TopK(ids, vals, dst)
-		}
-	})
-	b.Run("argmax100", func(b *testing.B) {
-		for b.Loop() {
-			ArgmaxDot(rows[:100*d], h())
-		}
-	})
-}
-
-func uintptrOf(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

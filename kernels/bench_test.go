@@ -1,0 +1,127 @@
+package kernels
+
+import (
+	"fmt"
+	"testing"
+)
+
+// shapes are the matrices of the benchmarks, by where their float32 rows
+// lie; the last are layers of real models' sizes.
+var shapes = []struct {
+	where     string
+	rows, dim int
+}{
+	{"L1", 32, 200},
+	{"L2", 1000, 200},
+	{"L3", 10000, 200},
+	{"L3", 10000, 1500},
+	{"L3", 25000, 500},
+	{"DRAM", 131072, 1024},
+	{"DRAM", 262144, 640},
+}
+
+// matrix is one shape's data, made once for all kernels.
+type matrix struct {
+	rows, dim int
+	weights   []float32
+	bias      []float32
+	codes     *Int8Rows
+	contexts  [][]float32
+	vectors   []*Int8Vector
+	sets      [][]uint32 // of 100 to 500 ids
+	next      int
+}
+
+func newMatrix(b *testing.B, rows, dim int) *matrix {
+	r := newRand(11)
+	m := &matrix{rows: rows, dim: dim, weights: make([]float32, rows*dim), bias: fill(r, make([]float32, rows))}
+	// Normal numbers by the million are slow to draw; repeat some.
+	pool := fill(r, make([]float32, 1<<16+1))
+	for i := range m.weights {
+		m.weights[i] = pool[i%len(pool)]
+	}
+	m.codes = int8Rows(b, m.weights, m.bias, dim)
+	for range 64 {
+		h := fill(r, make([]float32, dim))
+		v := NewInt8Vector(dim)
+		v.Set(h)
+		m.contexts, m.vectors = append(m.contexts, h), append(m.vectors, v)
+		m.sets = append(m.sets, randomIDs(r, 100+r.IntN(401), rows))
+	}
+	return m
+}
+
+// turn returns a number that differs from iteration to iteration.
+func (m *matrix) turn() int {
+	m.next = (m.next + 1) % len(m.contexts)
+	return m.next
+}
+
+// BenchmarkKernels runs every kernel over matrices in each cache and in
+// memory. Bytes are those of the rows that are read; contexts and candidate
+// sets differ from iteration to iteration.
+func BenchmarkKernels(b *testing.B) {
+	for _, s := range shapes {
+		b.Run(fmt.Sprintf("%s/%dx%d", s.where, s.rows, s.dim), func(b *testing.B) {
+			if s.where == "DRAM" && testing.Short() {
+				b.Skip("-short leaves out what does not fit the caches")
+			}
+			benchmarkMatrix(b, newMatrix(b, s.rows, s.dim))
+		})
+	}
+}
+
+func benchmarkMatrix(b *testing.B, m *matrix) {
+	n, row, record := m.rows, 4*m.dim, Int8Stride(m.dim)
+	size := 4 * max(n, 501)
+	dst, upper := make([]float32, size), make([]float32, size)
+	ref := make([]float64, max(n, 10))
+	run := func(name string, bytes int, f func()) {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(bytes))
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+	const mean = 300 // ids in a set
+	run("Scan", n*row, func() { Scan(dst[:n], m.weights, m.bias, m.contexts[m.turn()]) })
+	run("ArgmaxDot", n*row, func() { ArgmaxDot(m.weights, m.contexts[m.turn()]) })
+	run("RefScan", n*row, func() { RefScan(ref[:n], m.weights, m.bias, m.contexts[m.turn()]) })
+	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
+	run("Int8BoundsBatch4", n*record, func() {
+		i := m.turn() &^ 3
+		m.codes.BoundsBatch(dst[:4*n], upper[:4*n], m.vectors[i:i+4])
+	})
+	run("GatherDot", mean*row, func() {
+		ids := m.sets[m.turn()]
+		GatherDot(dst[:len(ids)], m.weights, m.bias, ids, m.contexts[m.turn()])
+	})
+	run("RefGatherDot", 10*row, func() {
+		RefGatherDot(ref[:10], m.weights, m.bias, m.sets[m.turn()][:10], m.contexts[m.turn()])
+	})
+	run("Int8GatherBounds", mean*record, func() {
+		ids := m.sets[m.turn()]
+		m.codes.GatherBounds(dst[:len(ids)], upper[:len(ids)], ids, m.vectors[m.turn()])
+	})
+	run("Int8GatherBoundsBatch4", mean*record, func() {
+		i, ids := m.turn()&^3, m.sets[m.turn()]
+		m.codes.GatherBoundsBatch(dst[:4*len(ids)], upper[:4*len(ids)], ids, m.vectors[i:i+4])
+	})
+	v := NewInt8Vector(m.dim)
+	run("Int8VectorSet", row, func() { v.Set(m.contexts[m.turn()]) })
+	Scan(dst[:n], m.weights, m.bias, m.contexts[0])
+	run("TopK5", 4*n, func() {
+		var ids [5]uint32
+		var vals [5]float32
+		TopK(ids[:], vals[:], dst[:n])
+	})
+	ids := make([]uint32, n)
+	run("SelectAtLeast", 4*n, func() { SelectAtLeast(ids, dst[:n], 1e9) })
+	for i := range n {
+		ref[i] = float64(dst[i])
+	}
+	run("LogSumExp", 8*n, func() { LogSumExp(ref[:n]) })
+	grad := make([]float64, m.dim)
+	run("Axpy", 12*m.dim, func() { Axpy(grad, 0.5, m.contexts[m.turn()]) })
+}
