@@ -1,0 +1,53 @@
+# The two commands to know: `make demo` and `make test`. `make help` lists all.
+
+GO       ?= go
+GENERATE := argmax axpy exp gather int8 quantize ref scan topk
+TIME     ?= 10s
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+.PHONY: demo
+demo: ## Train and measure a screen on the embedded language model.
+	$(GO) run ./cmd/l2s demo
+
+.PHONY: build
+build: ## Build the command to bin/l2s.
+	$(GO) build -o bin/l2s ./cmd/l2s
+
+.PHONY: test
+test: lint check-generate ## Run all tests, natively, at each level, and without assembly.
+	$(GO) test ./...
+	$(GO) test -tags purego ./...
+	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./cmd/l2s
+
+.PHONY: lint
+lint: ## Check formatting and run go vet in all modules.
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
+	$(GO) vet ./...
+	cd gen && $(GO) vet ./...
+
+.PHONY: generate
+generate: ## Rewrite the assembly in kernels/asm from the programs in gen.
+	@set -e; cd gen; for op in $(GENERATE); do \
+		$(GO) run ./$$op -out ../kernels/asm/$${op}_amd64.s -stubs ../kernels/asm/$${op}_amd64.go -pkg asm; \
+	done
+
+.PHONY: check-generate
+check-generate: generate ## Fail if the committed assembly is not what gen writes.
+	@out=$$(git status --porcelain -- kernels/asm); if [ -n "$$out" ]; then \
+		echo "kernels/asm is not what gen writes:"; echo "$$out"; git --no-pager diff --stat -- kernels/asm; exit 1; fi
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target in turn, TIME=10s each.
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(TIME) $$pkg; \
+		done; \
+	done
+
+.PHONY: bench
+bench: ## Run the Go benchmarks of the kernels and of whole queries.
+	$(GO) test -run '^$$' -bench . -benchmem ./kernels ./softmax ./screen

@@ -1,0 +1,192 @@
+// Package bitset holds sets of labels as bits: the candidate sets c_t in
+// {0,1}^L of "Learning to Screen for Fast Softmax Inference on Large
+// Vocabulary Neural Networks", section 3.2, where L is the number of labels
+// (the vocabulary) and c_t says which of them cluster t may answer with.
+//
+// A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many
+// labels it holds. It is made to be changed: the greedy knapsack of training
+// adds labels one by one, smoothing unites the sets of neighbouring clusters.
+// A set that is only read while answering queries is better kept as sorted
+// ids, which [Set.AppendIDs] writes and [FromIDs] reads back.
+//
+// A label outside the universe, and an operation on two sets of different
+// universes, is a mistake of the caller and panics with a constant string
+// that starts with "bitset: ", before anything has changed. Ids that come
+// from outside go through [FromIDs], which returns an error instead.
+//
+// A Set may be read by many goroutines at once; a change needs it alone.
+package bitset
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+const wordBits = 64
+
+// MaxLabels is the largest universe: labels are uint32.
+const MaxLabels = min(math.MaxInt, math.MaxUint32+1)
+
+const (
+	errUniverse = "bitset: the number of labels is negative or more than MaxLabels"
+	errRange    = "bitset: label out of range"
+	errMismatch = "bitset: sets over different numbers of labels"
+)
+
+// Set is a set of labels out of the universe 0, ..., Len()-1. The zero value
+// is the set over no labels at all.
+type Set struct {
+	labels int
+	words  []uint64 // ceil(labels/64); the bits from labels on are zero
+}
+
+// New returns the empty set over the given number of labels.
+func New(labels int) *Set {
+	if labels < 0 || labels > MaxLabels {
+		panic(errUniverse)
+	}
+	return &Set{labels: labels, words: make([]uint64, wordsFor(labels))}
+}
+
+// wordsFor is ceil(labels/64), without overflow at the largest int.
+func wordsFor(labels int) int {
+	n := labels / wordBits
+	if labels%wordBits != 0 {
+		n++
+	}
+	return n
+}
+
+// FromIDs returns the set over the given number of labels that holds exactly
+// ids, which must be strictly ascending and below labels. It is the inverse
+// of [Set.AppendIDs]. The error names the first id that breaks the rule.
+func FromIDs(labels int, ids []uint32) (*Set, error) {
+	if labels < 0 || labels > MaxLabels {
+		return nil, fmt.Errorf("bitset: labels: found %d, expected 0 to %d", labels, MaxLabels)
+	}
+	s := New(labels)
+	for i, id := range ids {
+		if uint64(id) >= uint64(labels) {
+			return nil, fmt.Errorf("bitset: ids[%d]: found %d, expected less than %d, the number of labels", i, id, labels)
+		}
+		if i > 0 && id <= ids[i-1] {
+			return nil, fmt.Errorf("bitset: ids[%d]: found %d after %d, expected strictly ascending ids", i, id, ids[i-1])
+		}
+		s.words[id/wordBits] |= 1 << (id % wordBits)
+	}
+	return s, nil
+}
+
+// Len returns the number of labels of the universe, L: not of the set, which
+// is [Set.Count].
+func (s *Set) Len() int { return s.labels }
+
+// Add puts id into the set.
+func (s *Set) Add(id uint32) {
+	s.check(id)
+	s.words[id/wordBits] |= 1 << (id % wordBits)
+}
+
+// Remove takes id out of the set.
+func (s *Set) Remove(id uint32) {
+	s.check(id)
+	s.words[id/wordBits] &^= 1 << (id % wordBits)
+}
+
+// Has reports whether id is in the set.
+func (s *Set) Has(id uint32) bool {
+	s.check(id)
+	return s.words[id/wordBits]>>(id%wordBits)&1 != 0
+}
+
+func (s *Set) check(id uint32) {
+	if uint64(id) >= uint64(s.labels) {
+		panic(errRange)
+	}
+}
+
+// Count returns the number of labels in the set: |c_t|, what a query on it
+// costs in rows.
+func (s *Set) Count() int {
+	n := 0
+	for _, w := range s.words {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Union adds to s every label of o, which has the same universe.
+func (s *Set) Union(o *Set) {
+	s.checkSame(o)
+	for i, w := range o.words {
+		s.words[i] |= w
+	}
+}
+
+// Intersect removes from s every label that is not in o, which has the same
+// universe.
+func (s *Set) Intersect(o *Set) {
+	s.checkSame(o)
+	for i, w := range o.words {
+		s.words[i] &= w
+	}
+}
+
+// Difference removes from s every label of o, which has the same universe.
+func (s *Set) Difference(o *Set) {
+	s.checkSame(o)
+	for i, w := range o.words {
+		s.words[i] &^= w
+	}
+}
+
+func (s *Set) checkSame(o *Set) {
+	if s.labels != o.labels {
+		panic(errMismatch)
+	}
+}
+
+// Equal reports whether s and o have the same universe and hold the same
+// labels.
+func (s *Set) Equal(o *Set) bool {
+	return s.labels == o.labels && slices.Equal(s.words, o.words)
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s *Set) Clone() *Set {
+	return &Set{labels: s.labels, words: slices.Clone(s.words)}
+}
+
+// Clear takes every label out of the set and keeps its universe.
+func (s *Set) Clear() { clear(s.words) }
+
+// All iterates over the labels of the set in ascending order. A label may be
+// removed while it is visited; one that is added meanwhile may or may not be
+// visited.
+func (s *Set) All() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for i, w := range s.words {
+			for base := uint32(i) * wordBits; w != 0; w &= w - 1 {
+				if !yield(base + uint32(bits.TrailingZeros64(w))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// AppendIDs appends the labels of the set to dst in ascending order and
+// returns the extended slice. It allocates only where dst lacks the capacity
+// for [Set.Count] more.
+func (s *Set) AppendIDs(dst []uint32) []uint32 {
+	dst = slices.Grow(dst, s.Count())
+	for i, w := range s.words {
+		for base := uint32(i) * wordBits; w != 0; w &= w - 1 {
+			dst = append(dst, base+uint32(bits.TrailingZeros64(w)))
+		}
+	}
+	return dst
+}

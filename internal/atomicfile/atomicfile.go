@@ -1,0 +1,167 @@
+// Package atomicfile writes files that are either whole or not there.
+//
+// A file is written under a temporary name in the folder of its destination,
+// synced, and renamed. Whatever ends the program before Commit leaves the
+// destination as it was.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+)
+
+// File is a file being written. It must end with Commit or Abort.
+type File struct {
+	tmp  *os.File // nil after the end
+	path string   // as in errors
+	dest string   // path behind its symbolic links
+	err  error    // the first failed write
+}
+
+// Create starts the file that will be at path. It fails at once where the
+// folder does not exist or cannot be written to, or where path is a folder or
+// anything else that is not a regular file, so that long work need not be
+// done in vain. A symbolic link stays, and the file it leads to is replaced.
+// The file gets the permissions of the one it replaces, or else those of any
+// new file.
+func Create(path string) (*File, error) {
+	if path == "" {
+		return nil, errors.New("found an empty file name, expected a file to write")
+	}
+	f := &File{path: path, dest: path}
+	if dest, err := filepath.EvalSymlinks(path); err == nil {
+		f.dest = dest
+	}
+	old, err := os.Stat(path)
+	switch {
+	case err != nil:
+		old = nil
+	case old.IsDir():
+		return nil, fmt.Errorf("%s: cannot be written: found a folder, expected a file name", path)
+	case !old.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: cannot be written: found a device or a pipe, expected a regular file", path)
+	}
+	if f.tmp, err = createTemp(f.dest); err != nil {
+		return nil, named(path, err)
+	}
+	if old != nil {
+		if err := f.tmp.Chmod(old.Mode().Perm()); err != nil {
+			f.Abort()
+			return nil, named(path, err)
+		}
+	}
+	return f, nil
+}
+
+// createTemp creates a hidden file beside dest. Unlike [os.CreateTemp] it
+// leaves the permissions to the system, as for any new file.
+func createTemp(dest string) (tmp *os.File, err error) {
+	dir, base := filepath.Split(dest)
+	for range 1000 {
+		name := fmt.Sprintf("%s.%s.tmp-%d", dir, base, rand.Uint32())
+		tmp, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return tmp, err
+}
+
+// named returns err with the destination's name in place of a temporary one.
+func named(path string, err error) error {
+	var pe *fs.PathError
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
+		err = pe.Err
+	case errors.As(err, &le):
+		err = le.Err
+	}
+	return fmt.Errorf("%s: cannot be written: %w", path, err)
+}
+
+// errEnded is the cause of errors after Commit or Abort.
+var errEnded = errors.New("found it committed or aborted before, expected neither")
+
+// Write writes to the temporary file.
+func (f *File) Write(p []byte) (int, error) {
+	if f.tmp == nil {
+		return 0, named(f.path, errEnded)
+	}
+	n, err := f.tmp.Write(p)
+	return n, f.keep(err)
+}
+
+// WriteAt writes at an offset of the temporary file.
+func (f *File) WriteAt(p []byte, off int64) (int, error) {
+	if f.tmp == nil {
+		return 0, named(f.path, errEnded)
+	}
+	n, err := f.tmp.WriteAt(p, off)
+	return n, f.keep(err)
+}
+
+// keep names the error of a write and keeps it for Commit.
+func (f *File) keep(err error) error {
+	if err == nil {
+		return nil
+	}
+	err = named(f.path, err)
+	if f.err == nil {
+		f.err = err
+	}
+	return err
+}
+
+// Commit makes the file durable and puts it at its destination, replacing
+// what was there. Where it fails, as it does after a failed write, the
+// destination is as it was and the temporary file is gone.
+func (f *File) Commit() error {
+	if f.tmp == nil {
+		return named(f.path, errEnded)
+	}
+	if f.err != nil {
+		f.Abort()
+		return f.err
+	}
+	tmp := f.tmp
+	f.tmp = nil
+	err := tmp.Sync()
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), f.dest)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return named(f.path, err)
+	}
+	syncDir(filepath.Dir(f.dest))
+	return nil
+}
+
+// Abort removes the temporary file. After Commit it does nothing, so that it
+// may be deferred.
+func (f *File) Abort() {
+	if f.tmp != nil {
+		f.tmp.Close()
+		os.Remove(f.tmp.Name())
+		f.tmp = nil
+	}
+}
+
+// syncDir makes a rename durable, where the system can sync a folder; where
+// it cannot there is nothing to do in its place.
+func syncDir(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	_ = d.Sync()
+	d.Close()
+}

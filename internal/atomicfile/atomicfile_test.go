@@ -1,0 +1,354 @@
+package atomicfile_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+// holds checks the names in a folder, and with them that no temporary file is
+// left.
+func holds(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q, want %q", got, want)
+	}
+}
+
+func content(t *testing.T, path, want string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s holds %q, want %q", filepath.Base(path), got, want)
+	}
+}
+
+func put(t *testing.T, path, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func create(t *testing.T, path string) *atomicfile.File {
+	t.Helper()
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Abort)
+	return f
+}
+
+func write(t *testing.T, f io.Writer, text string) {
+	t.Helper()
+	if n, err := f.Write([]byte(text)); err != nil || n != len(text) {
+		t.Fatalf("Write = %d, %v, want %d", n, err, len(text))
+	}
+}
+
+func TestNewFileIsThereOnlyAfterCommit(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	f := create(t, path)
+	write(t, f, "hello world")
+	if n, err := f.WriteAt([]byte("W"), 6); n != 1 || err != nil {
+		t.Fatalf("WriteAt = %d, %v", n, err)
+	}
+	write(t, f, "!") // WriteAt does not move the end
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before Commit: %v, want no file", err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, path, "hello World!")
+	holds(t, dir, "out")
+}
+
+func TestOldFileIsIntactBeforeCommit(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	put(t, path, "old", 0o644)
+	f := create(t, path)
+	content(t, path, "old")
+	write(t, f, "new")
+	content(t, path, "old")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, path, "new")
+	f.Abort()
+	content(t, path, "new")
+	holds(t, dir, "out")
+}
+
+func TestAbortLeavesTheOldFileAndNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	put(t, path, "old", 0o644)
+	f := create(t, path)
+	write(t, f, "new")
+	f.Abort()
+	f.Abort()
+	content(t, path, "old")
+	holds(t, dir, "out")
+
+	none := create(t, filepath.Join(dir, "none"))
+	none.Abort()
+	holds(t, dir, "out")
+}
+
+func TestTwoWritersOfOneFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	a, b := create(t, path), create(t, path)
+	write(t, a, "aaaa")
+	write(t, b, "b")
+	if err := a.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, path, "aaaa")
+	if err := b.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, path, "b")
+	holds(t, dir, "out")
+}
+
+func TestNothingWorksAfterTheEnd(t *testing.T) {
+	for _, end := range []string{"Commit", "Abort"} {
+		t.Run(end, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "out")
+			f := create(t, path)
+			if end == "Commit" {
+				if err := f.Commit(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				f.Abort()
+			}
+			want := path + ": cannot be written: found it committed or aborted before, expected neither"
+			_, werr := f.Write([]byte("x"))
+			_, aerr := f.WriteAt([]byte("x"), 0)
+			for name, err := range map[string]error{"Write": werr, "WriteAt": aerr, "Commit": f.Commit()} {
+				if err == nil || err.Error() != want {
+					t.Errorf("%s: %v, want %s", name, err, want)
+				}
+			}
+		})
+	}
+}
+
+// WriteAt at a negative offset is the failure that needs no special system.
+func TestCommitFailsAfterAFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	put(t, path, "old", 0o644)
+	f := create(t, path)
+	write(t, f, "new")
+	want := path + ": cannot be written: negative offset"
+	if _, err := f.WriteAt([]byte("x"), -1); err == nil || err.Error() != want {
+		t.Fatalf("WriteAt: %v, want %s", err, want)
+	}
+	write(t, f, " and more")
+	if err := f.Commit(); err == nil || err.Error() != want {
+		t.Errorf("Commit: %v, want %s", err, want)
+	}
+	content(t, path, "old")
+	holds(t, dir, "out")
+}
+
+// A folder that comes to stand at the destination makes the rename fail.
+func TestFailedRename(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	f := create(t, path)
+	write(t, f, "new")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(path, "inside"), "old", 0o644)
+	err := f.Commit()
+	if err == nil {
+		t.Fatal("Commit onto a folder succeeded")
+	}
+	if strings.Contains(err.Error(), ".tmp-") {
+		t.Errorf("%v: names the temporary file", err)
+	}
+	if got, want := err.Error(), path+": cannot be written: "; !strings.HasPrefix(got, want) {
+		t.Errorf("found %q, want it to start with %q", got, want)
+	}
+	holds(t, dir, "out")
+	content(t, filepath.Join(path, "inside"), "old")
+}
+
+func TestCreateFailsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "file"), "old", 0o644)
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cases := []struct{ name, path, want string }{
+		{"missing folder", dir + "/none/out", ": cannot be written: no such file or directory"},
+		{"folder", dir + "/folder", ": cannot be written: found a folder, expected a file name"},
+		{"folder with a slash", dir + "/folder/", ": cannot be written: found a folder, expected a file name"},
+		{"missing folder with a slash", dir + "/none/", ": cannot be written: no such file or directory"},
+		{"this folder", ".", ": cannot be written: found a folder, expected a file name"},
+		{"file as folder", dir + "/file/out", ": cannot be written: not a directory"},
+		{"empty name", "", "found an empty file name, expected a file to write"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if runtime.GOOS == "windows" && c.name != "folder" && c.name != "this folder" && c.name != "empty name" {
+				t.Skip("the system's message is another on Windows")
+			}
+			f, err := atomicfile.Create(c.path)
+			if err == nil {
+				f.Abort()
+				t.Fatal("Create succeeded")
+			}
+			if want := c.path + c.want; err.Error() != want {
+				t.Errorf("found %q, want %q", err, want)
+			}
+		})
+	}
+	content(t, filepath.Join(dir, "file"), "old")
+	holds(t, dir, "file", "folder")
+	holds(t, filepath.Join(dir, "folder"))
+}
+
+func TestReadOnlyFolder(t *testing.T) {
+	if os.Geteuid() <= 0 {
+		t.Skip("root, and Windows, write to read-only folders: the case cannot be produced")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "out")
+	_, err := atomicfile.Create(path)
+	if want := path + ": cannot be written: permission denied"; err == nil || err.Error() != want {
+		t.Errorf("found %v, want %s", err, want)
+	}
+	if !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("%v is not fs.ErrPermission", err)
+	}
+	holds(t, dir)
+}
+
+// Renaming onto a device would remove it from the system.
+func TestDeviceIsRefused(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no device file on Windows")
+	}
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/dev/null", link} {
+		f, err := atomicfile.Create(path)
+		if err == nil {
+			f.Abort()
+			t.Fatalf("Create(%q) succeeded", path)
+		}
+		if want := path + ": cannot be written: found a device or a pipe, expected a regular file"; err.Error() != want {
+			t.Errorf("found %q, want %q", err, want)
+		}
+	}
+	holds(t, dir, "link")
+}
+
+func TestSymbolicLinkStays(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	target := filepath.Join(other, "target")
+	put(t, target, "old", 0o644)
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(target, link); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	f := create(t, link)
+	write(t, f, "new")
+	content(t, target, "old")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, target, "new")
+	holds(t, dir, "link")
+	holds(t, other, "target")
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestPermissions(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no permission bits on Windows")
+	}
+	dir := t.TempDir()
+	mode := func(name string) fs.FileMode {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	replace := func(name string) {
+		f := create(t, filepath.Join(dir, name))
+		write(t, f, "new")
+		if err := f.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		content(t, filepath.Join(dir, name), "new")
+	}
+	put(t, filepath.Join(dir, "any"), "", 0o666) // the umask decides
+	replace("new")
+	if got, want := mode("new"), mode("any"); got != want {
+		t.Errorf("a new file has mode %v, want %v", got, want)
+	}
+	for _, want := range []fs.FileMode{0o600, 0o640, 0o755, 0o444} {
+		name := want.String()
+		put(t, filepath.Join(dir, name), "old", want)
+		if err := os.Chmod(filepath.Join(dir, name), want); err != nil {
+			t.Fatal(err)
+		}
+		replace(name)
+		if got := mode(name); got != want {
+			t.Errorf("mode %v became %v", want, got)
+		}
+	}
+}
+
+// A name in the folder of the program has no folder part.
+func TestBareName(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	f := create(t, "out")
+	write(t, f, "new")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, "out", "new")
+	holds(t, dir, "out")
+}

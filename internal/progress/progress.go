@@ -1,0 +1,235 @@
+// Package progress shows how far long work is: a bar on a terminal, plain
+// lines now and then elsewhere.
+//
+//	p := progress.New(os.Stderr)
+//	defer p.Close()
+//	p.Start("labels", "contexts", n)
+//	p.Set(done) // as often as one likes, from any goroutine
+//	p.End()
+//
+// On a terminal that shows
+//
+//	labels [############............]  50%  22,080/s  21s left
+//
+// and leaves "labels: 929,589 contexts in 42.1s, 22,080/s" behind.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Printer shows one stage of the work after the other. Any number of
+// goroutines may use it. A nil Printer shows nothing.
+type Printer struct {
+	mu       sync.Mutex
+	w        io.Writer
+	terminal bool
+	now      func() time.Time
+
+	open        bool // a stage has begun and not ended
+	stage, unit string
+	done, total int
+	start       time.Time // of the stage
+	shown       time.Time // last output about the stage
+	drawn       bool      // a bar stands on the current line
+}
+
+// The least time between two drawings of a bar, and between two lines about
+// one stage.
+const (
+	barInterval  = 100 * time.Millisecond
+	lineInterval = 5 * time.Second
+	barWidth     = 24
+)
+
+// New returns a Printer to w. It draws bars where w is a terminal that can
+// redraw a line.
+func New(w io.Writer) *Printer {
+	return &Printer{w: w, terminal: isTerminal(w), now: time.Now}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}
+
+// Start begins a stage of total units of work, 0 where nobody knows how many.
+// A stage that has not ended is dropped without a word.
+func (p *Printer) Start(stage, unit string, total int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	now := p.now()
+	p.open, p.stage, p.unit, p.done, p.total = true, stage, unit, 0, total
+	p.start, p.shown = now, now
+	if p.terminal {
+		p.draw(now)
+	}
+}
+
+// Set says how many units of the stage are done.
+func (p *Printer) Set(done int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = done
+	interval := lineInterval
+	if p.terminal {
+		interval = barInterval
+	}
+	now := p.now()
+	if !p.open || now.Sub(p.shown) < interval {
+		return
+	}
+	p.shown = now
+	if p.terminal {
+		p.draw(now)
+	} else {
+		p.line(now)
+	}
+}
+
+// End ends the stage with a line that says how much was done in which time.
+func (p *Printer) End() { p.end("") }
+
+// EndWith is End with a summary of the caller's in place of the number of
+// units and their rate.
+func (p *Printer) EndWith(summary string) { p.end(summary) }
+
+func (p *Printer) end(summary string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.open {
+		return
+	}
+	p.erase()
+	elapsed := p.now().Sub(p.start)
+	if summary != "" {
+		fmt.Fprintf(p.w, "%s: %s in %s\n", p.stage, summary, Duration(elapsed))
+	} else {
+		fmt.Fprintf(p.w, "%s: %s %s in %s%s\n", p.stage, Count(p.done), p.unit, Duration(elapsed), rate(", ", p.done, elapsed))
+	}
+	p.open = false
+}
+
+// Line prints a line of its own. A bar goes on below it.
+func (p *Printer) Line(text string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	fmt.Fprintln(p.w, text)
+}
+
+// Close drops a stage that has not ended, so that what follows starts on an
+// empty line.
+func (p *Printer) Close() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	p.open = false
+}
+
+func (p *Printer) erase() {
+	if p.drawn {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.drawn = false
+	}
+}
+
+// share returns the part of the stage that is done, within 0 and 1.
+func (p *Printer) share() float64 {
+	return min(1, max(0, float64(p.done)/float64(p.total)))
+}
+
+func (p *Printer) draw(now time.Time) {
+	elapsed := now.Sub(p.start)
+	text := p.stage + " "
+	if p.total > 0 {
+		full := int(p.share() * barWidth)
+		text += fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*p.share())
+	} else {
+		text += Count(p.done) + " " + p.unit
+	}
+	fmt.Fprint(p.w, "\r\x1b[K"+text+rate("  ", p.done, elapsed)+p.left("  ", elapsed))
+	p.drawn = true
+}
+
+func (p *Printer) line(now time.Time) {
+	elapsed := now.Sub(p.start)
+	of := ""
+	if p.total > 0 {
+		of = fmt.Sprintf(" of %s", Count(p.total))
+	}
+	fmt.Fprintf(p.w, "%s: %s%s %s%s%s\n", p.stage, Count(p.done), of, p.unit, rate(", ", p.done, elapsed), p.left(", ", elapsed))
+}
+
+// left says how long the rest of the stage takes at the rate so far.
+func (p *Printer) left(before string, elapsed time.Duration) string {
+	share := p.share()
+	if p.total <= 0 || share == 0 || elapsed < time.Second {
+		return "" // too early to tell
+	}
+	return before + Duration(time.Duration(float64(elapsed)*(1-share)/share)) + " left"
+}
+
+func rate(before string, done int, elapsed time.Duration) string {
+	if done <= 0 || elapsed < time.Second/2 {
+		return ""
+	}
+	perSecond := float64(done) / elapsed.Seconds()
+	if perSecond < 10 {
+		return before + strconv.FormatFloat(perSecond, 'f', 1, 64) + "/s"
+	}
+	return before + Count(int(perSecond+0.5)) + "/s"
+}
+
+// Count renders a number with a comma between each three digits.
+func Count(n int) string {
+	digits := strconv.Itoa(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// Duration renders a time in its two largest units: 12.3s, 4m05s, 3h20m.
+func Duration(d time.Duration) string {
+	tenths := d.Round(time.Second / 10)
+	if tenths < time.Minute {
+		return fmt.Sprintf("%.1fs", tenths.Seconds())
+	}
+	seconds := int(d.Round(time.Second) / time.Second)
+	if seconds < 3600 {
+		return fmt.Sprintf("%dm%02ds", seconds/60, seconds%60)
+	}
+	minutes := int(d.Round(time.Minute) / time.Minute)
+	return fmt.Sprintf("%dh%02dm", minutes/60, minutes%60)
+}

@@ -1,0 +1,229 @@
+// Package vocab reads vocabulary files and turns text into the token stream
+// of a language model.
+//
+// A vocabulary file is UTF-8 text with one word a line: line i, counted from
+// zero, is word i. A text is UTF-8 too, its words separated by white space;
+// the end of each line is the token <eos>, a word that the vocabulary does not
+// hold is <unk>.
+package vocab
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The words with a meaning of their own.
+const (
+	UnknownWord = "<unk>" // stands for every word outside the vocabulary
+	EOSWord     = "<eos>" // stands at the end of each line
+)
+
+const byteOrderMark = '\uFEFF'
+
+// Vocab maps words to ids and back. It does not change and may be used by
+// many goroutines.
+type Vocab struct {
+	name  string // the file, for errors
+	words []string
+	ids   map[string]uint32
+	long  int // bytes of the longest word
+}
+
+// Load reads the vocabulary file at path.
+//
+// Words must be unique, not empty, and hold no white space: a line that ends
+// in CR LF, or that carries a count beside its word, is refused rather than
+// read as another word than the one meant. The last line may lack its
+// newline. The errors name the file and the line, counted from 1.
+func Load(path string) (*Vocab, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, data)
+}
+
+// Read is [Load] for the bytes of a vocabulary file.
+func Read(data []byte) (*Vocab, error) { return parse("vocabulary", data) }
+
+func parse(name string, data []byte) (*Vocab, error) {
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%s: found an empty file, expected one word a line", name)
+	}
+	text := strings.TrimSuffix(string(data), "\n")
+	n := strings.Count(text, "\n") + 1
+	v := &Vocab{name: name, words: make([]string, 0, n), ids: make(map[string]uint32, n)}
+	for word := range strings.SplitSeq(text, "\n") {
+		line := len(v.words) + 1
+		if err := checkWord(word, line); err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", name, line, err)
+		}
+		if first, ok := v.ids[word]; ok {
+			return nil, fmt.Errorf("%s: line %d: found %q, which is on line %d already, expected unique words", name, line, word, first+1)
+		}
+		v.ids[word] = uint32(len(v.words))
+		v.words = append(v.words, word)
+		v.long = max(v.long, len(word))
+	}
+	return v, nil
+}
+
+func checkWord(word string, line int) error {
+	switch {
+	case word == "":
+		return fmt.Errorf("found an empty line, expected a word")
+	case !utf8.ValidString(word):
+		return fmt.Errorf("found %s, which is not UTF-8, expected UTF-8 text", quote(word))
+	case line == 1 && strings.HasPrefix(word, string(byteOrderMark)):
+		return fmt.Errorf("found a byte order mark, expected UTF-8 text without one")
+	case strings.ContainsRune(word, 0):
+		return fmt.Errorf("found %s with a NUL byte, expected text", quote(word))
+	case strings.HasSuffix(word, "\r"):
+		return fmt.Errorf("found %s, a line that ends in CR LF, expected LF alone", quote(word))
+	case strings.ContainsFunc(word, unicode.IsSpace):
+		return fmt.Errorf("found white space in %s, expected one word a line and nothing else", quote(word))
+	}
+	return nil
+}
+
+// quote quotes the beginning of what was found: a foreign file can hold a
+// line of megabytes.
+func quote(s string) string {
+	const most = 60
+	if len(s) > most {
+		return fmt.Sprintf("%q...", s[:most])
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// Len returns the number of words, L.
+func (v *Vocab) Len() int { return len(v.words) }
+
+// CheckLen returns an error unless the vocabulary has as many words as the
+// model or the layer it goes with has labels.
+func (v *Vocab) CheckLen(labels int) error {
+	if v.Len() != labels {
+		return fmt.Errorf("%s: found %d words, expected %d, one a label", v.name, v.Len(), labels)
+	}
+	return nil
+}
+
+// ID returns the id of a word, and whether the vocabulary holds it.
+func (v *Vocab) ID(word string) (id uint32, ok bool) {
+	id, ok = v.ids[word]
+	return id, ok
+}
+
+// Word returns the word of an id below Len.
+func (v *Vocab) Word(id uint32) string { return v.words[id] }
+
+// Unknown returns the id of <unk>, or an error where the vocabulary has none.
+func (v *Vocab) Unknown() (uint32, error) { return v.special(UnknownWord) }
+
+// EOS returns the id of <eos>, or an error where the vocabulary has none.
+func (v *Vocab) EOS() (uint32, error) { return v.special(EOSWord) }
+
+func (v *Vocab) special(word string) (uint32, error) {
+	id, ok := v.ids[word]
+	if !ok {
+		return 0, fmt.Errorf("%s: found no word %s, expected one among its %d words", v.name, word, v.Len())
+	}
+	return id, nil
+}
+
+// Tokens reads a text as a stream of ids: the words of each line, then <eos>.
+// A last line without a newline ends in <eos> too; a blank line is <eos>
+// alone. White space is what Unicode calls so, hence a CR before the LF does
+// no harm.
+//
+// The stream ends with the text or after the first error, which names the
+// text and the line, counted from 1: a failed read, an empty text, bytes that
+// are no UTF-8 text, or the lack of <unk> or <eos> where the text needs it.
+// It reads ahead of the token it is at, and can be ranged over once.
+func (v *Vocab) Tokens(r io.Reader, name string) iter.Seq2[uint32, error] {
+	return func(yield func(uint32, error) bool) {
+		line := 1
+		fail := func(err error) { yield(0, fmt.Errorf("%s: line %d: %w", name, line, err)) }
+		br := bufio.NewReaderSize(r, 1<<16)
+
+		var word []byte
+		flush := func() bool { // false ends the stream
+			if len(word) == 0 {
+				return true
+			}
+			id, ok := v.ids[string(word)]
+			if !ok {
+				var err error
+				if id, err = v.Unknown(); err != nil {
+					fail(fmt.Errorf("unknown word %s: %w", quote(string(word)), err))
+					return false
+				}
+			}
+			word = word[:0]
+			return yield(id, nil)
+		}
+		endLine := func() bool {
+			if !flush() {
+				return false
+			}
+			id, err := v.EOS()
+			if err != nil {
+				fail(fmt.Errorf("end of line: %w", err))
+				return false
+			}
+			return yield(id, nil)
+		}
+
+		empty, open := true, false // open: the line at hand has begun
+		for {
+			c, size, err := br.ReadRune()
+			switch {
+			case err == io.EOF && empty:
+				yield(0, fmt.Errorf("%s: found an empty file, expected text", name))
+				return
+			case err == io.EOF:
+				if open {
+					endLine()
+				}
+				return
+			case err != nil:
+				fail(err)
+				return
+			case c == utf8.RuneError && size == 1:
+				fail(fmt.Errorf("found bytes that are not UTF-8, expected UTF-8 text"))
+				return
+			case c == byteOrderMark && empty:
+				fail(fmt.Errorf("found a byte order mark, expected UTF-8 text without one"))
+				return
+			case c == 0:
+				fail(fmt.Errorf("found a NUL byte, expected text"))
+				return
+			case c == '\n':
+				if !endLine() {
+					return
+				}
+				open = false
+				line++
+			case unicode.IsSpace(c):
+				if !flush() {
+					return
+				}
+				open = true
+			default:
+				// A word longer than every word of the vocabulary is unknown
+				// however it goes on; what is kept of it is for the error.
+				if len(word) <= v.long {
+					word = utf8.AppendRune(word, c)
+				}
+				open = true
+			}
+			empty = false
+		}
+	}
+}

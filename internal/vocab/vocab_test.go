@@ -1,0 +1,313 @@
+package vocab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+func mustRead(t testing.TB, words ...string) *Vocab {
+	t.Helper()
+	v, err := Read([]byte(strings.Join(words, "\n") + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func collect(v *Vocab, r io.Reader) (ids []uint32, err error) {
+	for id, e := range v.Tokens(r, "text.txt") {
+		if err != nil {
+			return ids, fmt.Errorf("the stream went on after the error %w", err)
+		}
+		if e != nil {
+			err = e
+			continue
+		}
+		ids = append(ids, id)
+	}
+	return ids, err
+}
+
+func TestLineIsID(t *testing.T) {
+	for name, data := range map[string]string{
+		"with a last newline":    "<unk>\nthe\n<eos>\nnaïve\n",
+		"without a last newline": "<unk>\nthe\n<eos>\nnaïve",
+	} {
+		v, err := Read([]byte(data))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i, want := range []string{"<unk>", "the", "<eos>", "naïve"} {
+			if id, ok := v.ID(want); !ok || id != uint32(i) || v.Word(uint32(i)) != want {
+				t.Errorf("%s: word %q has id %d (%v), id %d is %q", name, want, id, ok, i, v.Word(uint32(i)))
+			}
+		}
+		if _, ok := v.ID("THE"); ok || v.Len() != 4 {
+			t.Errorf("%s: %d words, THE among them: %v", name, v.Len(), ok)
+		}
+		if id, err := v.Unknown(); id != 0 || err != nil {
+			t.Errorf("%s: Unknown() = %d, %v", name, id, err)
+		}
+		if id, err := v.EOS(); id != 2 || err != nil {
+			t.Errorf("%s: EOS() = %d, %v", name, id, err)
+		}
+	}
+}
+
+func TestVocabularyErrors(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ name, data, want string }{
+		{"empty file", "", "found an empty file"},
+		{"empty line", "a\n\nb\n", "line 2: found an empty line"},
+		{"only a newline", "\n", "line 1: found an empty line"},
+		{"two newlines at the end", "a\nb\n\n", "line 3: found an empty line"},
+		{"a word twice", "a\nb\na\n", `line 3: found "a", which is on line 1 already`},
+		{"CR LF", "a\r\nb\r\n", "line 1: found \"a\\r\", a line that ends in CR LF"},
+		{"a count beside the word", "a\nb 17\n", `line 2: found white space in "b 17"`},
+		{"a tab", "a\tb\n", "line 1: found white space"},
+		{"a no-break space", "a\u00a0b\n", "line 1: found white space"},
+		{"not UTF-8", "a\nb\n\xff\xfe\n", "line 3: found \"\\xff\\xfe\", which is not UTF-8"},
+		{"byte order mark", "\uFEFFa\nb\n", "line 1: found a byte order mark"},
+		{"NUL", "a\n\x00\n", "line 2: found \"\\x00\" with a NUL byte"},
+		{"a foreign file", strings.Repeat("\xff", 1<<20), "not UTF-8"},
+	} {
+		path := filepath.Join(dir, "vocab.txt")
+		if err := os.WriteFile(path, []byte(c.data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		v, err := Load(path)
+		if err == nil || v != nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, %v; want an error that starts with the path and holds %q", c.name, v, err, c.want)
+		} else if len(err.Error()) > len(path)+500 {
+			t.Errorf("%s: an error of %d bytes", c.name, len(err.Error()))
+		}
+	}
+	if _, err := Load(filepath.Join(dir, "missing.txt")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "missing.txt") {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestCheckLen(t *testing.T) {
+	v := mustRead(t, "a", "b", "c")
+	if err := v.CheckLen(3); err != nil {
+		t.Error(err)
+	}
+	for _, labels := range []int{2, 4} {
+		if err := v.CheckLen(labels); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("found 3 words, expected %d", labels)) {
+			t.Errorf("CheckLen(%d) = %v", labels, err)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	v := mustRead(t, "<unk>", "<eos>", "a", "b", "é")
+	const unk, eos, a, b, e = 0, 1, 2, 3, 4
+	for _, c := range []struct {
+		name, text string
+		want       []uint32
+	}{
+		{"words and lines", "a b\nb a\n", []uint32{a, b, eos, b, a, eos}},
+		{"a last line without its newline", "a b\nb", []uint32{a, b, eos, b, eos}},
+		{"white space at both ends", " a \t b \n", []uint32{a, b, eos}},
+		{"blank lines", "\n a\n\n", []uint32{eos, a, eos, eos}},
+		{"a last line of white space", "a\n ", []uint32{a, eos, eos}},
+		{"CR LF", "a\r\nb\r\n", []uint32{a, eos, b, eos}},
+		{"other white space", "a\u00a0b\u2003é\n", []uint32{a, b, e, eos}},
+		{"unknown words", "a c A\n", []uint32{a, unk, unk, eos}},
+		{"<unk> and <eos> written out", "<unk> a <eos> b\n", []uint32{unk, a, eos, b, eos}},
+		{"a word that starts with a known one", "ab aaaaaaaaaaaaaaaaaaaa\n", []uint32{unk, unk, eos}},
+		{"a very long word", "a " + strings.Repeat("é", 1<<18) + " b", []uint32{a, unk, b, eos}},
+		{"an encoded U+FFFD is a word", "\uFFFD\n", []uint32{unk, eos}},
+	} {
+		for reader, r := range map[string]io.Reader{
+			"whole":       strings.NewReader(c.text),
+			"a byte each": iotest.OneByteReader(strings.NewReader(c.text)),
+		} {
+			if got, err := collect(v, r); err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("%s (%s): got %v, %v; want %v", c.name, reader, got, err, c.want)
+			}
+		}
+	}
+}
+
+func TestTokensErrors(t *testing.T) {
+	full := mustRead(t, "<unk>", "<eos>", "a")
+	broken := errors.New("broken pipe")
+	for _, c := range []struct {
+		name   string
+		v      *Vocab
+		text   io.Reader
+		before []uint32
+		want   string
+	}{
+		{"empty", full, strings.NewReader(""), nil, "text.txt: found an empty file"},
+		{"not UTF-8", full, strings.NewReader("a\na \xff"), []uint32{2, 1, 2}, "text.txt: line 2: found bytes that are not UTF-8"},
+		{"truncated UTF-8", full, strings.NewReader("a é"[:3]), []uint32{2}, "text.txt: line 1: found bytes that are not UTF-8"},
+		{"NUL", full, strings.NewReader("a \x00"), []uint32{2}, "text.txt: line 1: found a NUL byte"},
+		{"byte order mark", full, strings.NewReader("\uFEFFa"), nil, "text.txt: line 1: found a byte order mark"},
+		{"failed read", full, io.MultiReader(strings.NewReader("a "), iotest.ErrReader(broken)), []uint32{2}, "text.txt: line 1: broken pipe"},
+		{"no <unk>, needed", mustRead(t, "<eos>", "a"), strings.NewReader("a\nb\n"), []uint32{1, 0}, `text.txt: line 2: unknown word "b": vocabulary: found no word <unk>`},
+		{"no <eos>, needed", mustRead(t, "<unk>", "a"), strings.NewReader("a b\n"), []uint32{1, 0}, "text.txt: line 1: end of line: vocabulary: found no word <eos>"},
+	} {
+		got, err := collect(c.v, c.text)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !slices.Equal(got, c.before) {
+			t.Errorf("%s: got %v, %v; want %v and an error with %q", c.name, got, err, c.before, c.want)
+		}
+	}
+	if got, err := collect(mustRead(t, "<eos>", "a"), strings.NewReader("a\n")); err != nil || !slices.Equal(got, []uint32{1, 0}) {
+		t.Errorf("no <unk>, not needed: got %v, %v", got, err)
+	}
+}
+
+func TestTokensStopsWhenAsked(t *testing.T) {
+	v := mustRead(t, "<unk>", "<eos>", "a")
+	for stop := 1; stop <= 6; stop++ {
+		n := 0
+		for range v.Tokens(strings.NewReader("a a\nb\nc"), "text.txt") {
+			if n++; n == stop {
+				break
+			}
+		}
+		if n != stop {
+			t.Errorf("%d tokens before a break at %d", n, stop)
+		}
+	}
+}
+
+// TestTokensIsFields: the stream is that of the obvious program, which holds
+// the text in memory.
+func TestTokensIsFields(t *testing.T) {
+	v := mustRead(t, "<unk>", "<eos>", "a", "bb", "é")
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[abéx \r\n\t]{1,40}`).Draw(t, "text")
+		got, err := collect(v, strings.NewReader(text))
+		if err != nil || !slices.Equal(got, fields(v, text)) {
+			t.Fatalf("%q: got %v, %v; want %v", text, got, err, fields(v, text))
+		}
+	})
+}
+
+func fields(v *Vocab, text string) (ids []uint32) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		for _, word := range append(strings.Fields(line), EOSWord) {
+			id, ok := v.ID(word)
+			if !ok {
+				id, _ = v.Unknown()
+			}
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// FuzzRead: what is accepted as a vocabulary is the list of its lines, and a
+// vocabulary written out again reads the same.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{"", "a", "a\nb\n", "a\r\n", "a\na", "\n", "<unk>\n<eos>\n\xff", "\uFEFFa"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := Read(data)
+		if err != nil {
+			return
+		}
+		lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+		if v.Len() != len(lines) {
+			t.Fatalf("%d words from %d lines", v.Len(), len(lines))
+		}
+		for i, word := range lines {
+			id, ok := v.ID(word)
+			if !ok || id != uint32(i) || v.Word(id) != word || len(strings.Fields(word)) != 1 {
+				t.Fatalf("line %d, %q, became id %d (%v), word %q", i, word, id, ok, v.Word(id))
+			}
+		}
+		if _, err := Read([]byte(strings.Join(lines, "\n") + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzTokens: any bytes give the tokens of the obvious program or an error,
+// and an error wherever they are no text.
+func FuzzTokens(f *testing.F) {
+	v := mustRead(f, "<unk>", "<eos>", "a", "é")
+	for _, s := range []string{"", "a\n", "a é\n\nb", "\xff", "\uFEFF", "a\r\n", "a \xc3"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := collect(v, strings.NewReader(string(data)))
+		text := len(data) > 0 && utf8.Valid(data) && !strings.ContainsRune(string(data), 0) &&
+			!strings.HasPrefix(string(data), string(byteOrderMark))
+		if (err == nil) != text {
+			t.Fatalf("text: %v, error: %v", text, err)
+		}
+		if err == nil && !slices.Equal(got, fields(v, string(data))) {
+			t.Fatalf("got %v, want %v", got, fields(v, string(data)))
+		}
+	})
+}
+
+func TestPennTreebank(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "shared", "data", "ptb-small")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("../shared/data/ptb-small is not there: ", err)
+	}
+	v, err := Load(filepath.Join(dir, "vocab.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.CheckLen(10000); err != nil {
+		t.Error(err)
+	}
+	unknown, err := v.Unknown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The text has <unk> written out: all other words are in the vocabulary.
+	for name, want := range map[string]struct{ tokens, unknown int }{
+		"ptb.train.txt": {929589, 45020},
+		"ptb.test.txt":  {82430, 4794},
+	} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tokens, unk int
+		for id, err := range v.Tokens(f, name) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tokens++; id == unknown {
+				unk++
+			}
+		}
+		f.Close()
+		if tokens != want.tokens || unk != want.unknown {
+			t.Errorf("%s: %d tokens, %d of them <unk>; want %d and %d", name, tokens, unk, want.tokens, want.unknown)
+		}
+	}
+}
+
+func BenchmarkTokens(b *testing.B) {
+	v := mustRead(b, "<unk>", "<eos>", "a", "word", "naïve")
+	text := strings.Repeat("a word and a naïve other\n", 1000)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		for _, err := range v.Tokens(strings.NewReader(text), "text") {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package screen
+
+import (
+	"fmt"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// batch is the scratch of TopKBatch. It grows to the largest batch and stays.
+type batch struct {
+	clusters []int // of each context
+	order    []int // the contexts, grouped by cluster
+	ends     []int // of each cluster's group in order
+	counts   []int
+
+	queries []*softmax.Query     // for contexts that are answered together
+	answers []softmax.Prediction // to them
+}
+
+// TopKBatch answers n contexts at once, row-major, n x d. dst has n*k
+// elements; the answer to context i, the same that TopK gives bit for bit, is
+// dst[i*k : i*k+counts[i]]. Each count is k, unless Short was given and the
+// set of the context's cluster holds fewer labels; what lies behind a short
+// answer is left as it is. counts is valid until the next call.
+//
+// Contexts are answered cluster by cluster, several at a time, so that rows
+// are read once for all of them. That pays where several contexts fall into
+// one cluster: beam search, and services that gather requests. With Float32
+// they only share the cache.
+//
+// It returns an error, and writes nothing, where k is not within 1 and L,
+// where the lengths do not fit each other, or where an element of a context is
+// NaN or infinite.
+func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32) (counts []int, err error) {
+	if err := s.checkK(k); err != nil {
+		return nil, err
+	}
+	d := s.model.Dim()
+	if len(contexts)%d != 0 {
+		return nil, fmt.Errorf("screen: contexts: found %d elements, expected a multiple of dimension %d", len(contexts), d)
+	}
+	n := len(contexts) / d
+	if len(dst)%k != 0 || len(dst)/k != n {
+		return nil, fmt.Errorf("screen: dst: found %d elements, expected k = %d for each of %d contexts", len(dst), k, n)
+	}
+	b := &s.batch
+	if b.queries == nil {
+		for range kernels.BatchContexts {
+			b.queries = append(b.queries, softmax.NewQuery(d))
+		}
+	}
+	b.clusters, b.order, b.counts = grow(b.clusters, n), grow(b.order, n), grow(b.counts, n)
+	b.ends, b.answers = grow(b.ends, s.model.Clusters()), grow(b.answers, kernels.BatchContexts*k)
+
+	if err := s.assign(contexts); err != nil {
+		return nil, err
+	}
+	b.group()
+	start := 0
+	for t, end := range b.ends {
+		if err := s.answerGroup(dst, k, contexts, b.order[start:end], s.model.Candidates(t)); err != nil {
+			return nil, err
+		}
+		start = end
+	}
+	return b.counts, nil
+}
+
+// assign finds the clusters of the contexts.
+func (s *Searcher) assign(contexts []float32) error {
+	b := &s.batch
+	if s.float32 {
+		for i := range b.clusters {
+			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
+				return err
+			}
+			b.clusters[i] = s.cluster()
+		}
+		return nil
+	}
+	for first := 0; first < len(b.clusters); first += len(b.queries) {
+		qs := b.queries[:min(len(b.queries), len(b.clusters)-first)]
+		for j, q := range qs {
+			if err := setRow(q, contexts, s.model.Dim(), first+j); err != nil {
+				return err
+			}
+		}
+		best := b.answers[:len(qs)]
+		s.model.clusters.TopKBatch(best, 1, qs)
+		for j, p := range best {
+			b.clusters[first+j] = int(p.ID)
+		}
+	}
+	return nil
+}
+
+// group sorts the contexts by their cluster: those of cluster t become
+// order[ends[t-1]:ends[t]], ascending.
+func (b *batch) group() {
+	clear(b.ends)
+	for _, t := range b.clusters {
+		b.ends[t]++
+	}
+	// Counts become starts, and starts become ends as the places are taken.
+	start := 0
+	for t, count := range b.ends {
+		b.ends[t] = start
+		start += count
+	}
+	for i, t := range b.clusters {
+		b.order[b.ends[t]] = i
+		b.ends[t]++
+	}
+}
+
+// answerGroup answers those of the contexts that are listed in group, all of
+// one cluster with the given candidate set.
+func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, set []uint32) error {
+	b := &s.batch
+	if s.float32 {
+		for _, i := range group {
+			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
+				return err
+			}
+			b.counts[i] = s.answer(dst[i*k:(i+1)*k], set)
+		}
+		return nil
+	}
+	// The contexts were found good by assign: setRow fails only where the
+	// caller changes them meanwhile.
+	exact := s.decide(k, set, len(group))
+	n := k
+	if !exact {
+		n = min(k, len(set))
+	}
+	for len(group) > 0 {
+		qs := b.queries[:min(len(b.queries), len(group))]
+		for j, q := range qs {
+			if err := setRow(q, contexts, s.model.Dim(), group[j]); err != nil {
+				return err
+			}
+		}
+		answers := b.answers[:n*len(qs)]
+		if exact {
+			s.layer.TopKBatch(answers, n, qs)
+		} else {
+			s.layer.TopKOfBatch(answers, n, qs, set)
+		}
+		for j, i := range group[:len(qs)] {
+			b.counts[i] = copy(dst[i*k:(i+1)*k], answers[j*n:(j+1)*n])
+		}
+		group = group[len(qs):]
+	}
+	return nil
+}
+
+// setRow makes row i of contexts, of dimension d, the context of q.
+func setRow(q *softmax.Query, contexts []float32, d, i int) error {
+	if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
+		return fmt.Errorf("screen: contexts: row %d: %w", i, err)
+	}
+	return nil
+}
+
+// grow returns a slice of n elements, s where its capacity allows.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}

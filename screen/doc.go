@@ -1,0 +1,25 @@
+// Package screen answers, for a context vector h, which k labels of a large
+// softmax layer have the largest logits, by looking at few of them: the
+// prediction process of "Learning to Screen for Fast Softmax Inference on
+// Large Vocabulary Neural Networks", Section 3.
+//
+// A [Model] is what training leaves: r cluster vectors v_t and a candidate
+// set of labels for each. A [Searcher] finds the cluster z(h) = argmax_t
+// v_t.h (Eq. 2) and then the best labels within the candidate set of z(h).
+// It computes r + |c_z| inner products instead of L.
+//
+// Within the set the answer is exact: logits are those of the reference
+// arithmetic of package kernels, order is by larger logit, ties go to the
+// lower id and, for clusters, to the lower cluster. So the same model, layer
+// and context give the same ids and the same logits on every CPU. Where the
+// k best labels of the whole layer are all in the set, the answer equals that
+// of softmax.Layer.TopK, ids and logits. A label that is not in the set is
+// missed: the quality of a screen is the share of true labels in the sets,
+// which [Evaluate] measures.
+//
+// A Model is immutable and shared by all goroutines. A Searcher is cheap, and
+// each goroutine has its own; a query with it allocates nothing.
+//
+// [Model.Save] and [Load] keep a model in a file; FORMAT.md beside this
+// package describes it byte by byte.
+package screen

@@ -1,0 +1,184 @@
+package screen_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+func evaluate(t failer, in *instance, opt screen.EvaluateOptions) *screen.Evaluation {
+	t.Helper()
+	e, err := screen.Evaluate(context.Background(), in.model, in.layer, in.contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// checkEvaluate: P@k is the share of true labels in the sets, and 1 where the
+// exact layer answers; L-bar is the mean size of the sets asked.
+func checkEvaluate(t *rapid.T) {
+	in := drawShape(t).instance(t)
+	ks := rapid.SliceOfN(rapid.IntRange(1, in.config.Labels), 1, 3).Draw(t, "k")
+	short := rapid.Bool().Draw(t, "short")
+	opt := screen.EvaluateOptions{K: ks, Threads: rapid.IntRange(0, 3).Draw(t, "threads")}
+	if short {
+		opt.Searcher = []screen.Option{screen.Short()}
+	}
+	want := &screen.Evaluation{Contexts: in.n}
+	n := float64(in.n)
+	candidates := 0
+	for _, k := range ks {
+		inside, scored := 0, 0
+		p := screen.Precision{K: k}
+		candidates = 0
+		for i := range in.n {
+			h := in.context(i)
+			set := in.candidates(in.cluster(h))
+			candidates += len(set)
+			switch {
+			case len(set) >= k:
+				scored += len(set)
+				inside += common(in.truth(h, k), set)
+			case short:
+				p.Short++
+				scored += len(set)
+				inside += common(in.truth(h, k), set)
+			default:
+				p.Exact++
+				scored += in.config.Labels
+				inside += k
+			}
+		}
+		p.Precision, p.MeanScored = float64(inside)/(n*float64(k)), float64(scored)/n
+		want.AtK = append(want.AtK, p)
+	}
+	want.MeanCandidates = float64(candidates) / n
+	if got := evaluate(t, in, opt); !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestPrecisionIsTheShareOfTrueLabelsInTheSet(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkEvaluate) })
+}
+
+func TestEvaluateDoesNotDependOnThreads(t *testing.T) {
+	in := shape{labels: 60, dim: 8, clusters: 5, contexts: 500, keep: 40, seed: 3}.instance(t)
+	want := evaluate(t, in, screen.EvaluateOptions{Threads: 1})
+	if want.AtK[1].Precision == 0 || want.AtK[1].Precision == 1 {
+		t.Fatalf("nothing to see: %+v", want)
+	}
+	for threads := range 6 {
+		if got := evaluate(t, in, screen.EvaluateOptions{Threads: threads}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%d threads: %+v, want %+v", threads, got, want)
+		}
+	}
+}
+
+func TestEvaluateAsksForOneAndFiveByDefault(t *testing.T) {
+	for _, c := range []struct {
+		labels int
+		want   []int
+	}{{1, []int{1}}, {3, []int{1, 3}}, {5, []int{1, 5}}, {60, []int{1, 5}}} {
+		in := shape{labels: c.labels, dim: 4, clusters: 2, contexts: 3, keep: 100}.instance(t)
+		var got []int
+		for _, p := range evaluate(t, in, screen.EvaluateOptions{}).AtK {
+			got = append(got, p.K)
+			if p.Precision != 1 {
+				t.Errorf("%d labels, all candidates: P@%d is %v", c.labels, p.K, p.Precision)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d labels: k %v, want %v", c.labels, got, c.want)
+		}
+	}
+}
+
+func TestEvaluateReportsProgress(t *testing.T) {
+	in := shape{labels: 20, dim: 4, clusters: 2, contexts: 333, keep: 50, seed: 4}.instance(t)
+	var done []int
+	evaluate(t, in, screen.EvaluateOptions{Threads: 3, Progress: func(d, total int) {
+		if total != in.n {
+			t.Errorf("total %d, want %d", total, in.n)
+		}
+		done = append(done, d) // calls do not overlap
+	}})
+	if !slices.IsSorted(done) || len(done) < 2 || done[len(done)-1] != in.n {
+		t.Errorf("progress %v, want ascending to %d", done, in.n)
+	}
+}
+
+func TestEvaluateStopsWithItsContext(t *testing.T) {
+	in := shape{labels: 20, dim: 4, clusters: 2, contexts: 1000, keep: 50, seed: 5}.instance(t)
+	reason := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	calls := 0
+	e, err := screen.Evaluate(ctx, in.model, in.layer, in.contexts, screen.EvaluateOptions{Threads: 2, Progress: func(done, total int) {
+		calls++
+		cancel(reason)
+	}})
+	if e != nil || !errors.Is(err, reason) {
+		t.Errorf("got %v, %v, want %v", e, err, reason)
+	}
+	if calls > 2 {
+		t.Errorf("%d chunks finished after the end", calls-1)
+	}
+	// A run that is complete does not fail for what comes after.
+	ctx, stop := context.WithCancel(t.Context())
+	if _, err := screen.Evaluate(ctx, in.model, in.layer, in.contexts, screen.EvaluateOptions{Progress: func(done, total int) {
+		if done == total {
+			stop()
+		}
+	}}); err != nil {
+		t.Errorf("complete, then stopped: %v", err)
+	}
+}
+
+func TestEvaluateRefuses(t *testing.T) {
+	in := shape{labels: 20, dim: 4, clusters: 2, contexts: 1000, keep: 50, seed: 6}.instance(t)
+	broken := slices.Clone(in.contexts)
+	// Row 448 is the first of the work that one goroutine takes while another
+	// has yet to reach row 447.
+	for _, row := range []int{901, 447, 448, 449} {
+		broken[row*4+2] = float32(math.NaN())
+	}
+	other := shape{labels: 20, dim: 4, clusters: 2, contexts: 1, seed: 7}.instance(t)
+	for _, c := range []struct {
+		name     string
+		model    *screen.Model
+		contexts []float32
+		opt      screen.EvaluateOptions
+		want     string
+	}{
+		{"no contexts", in.model, nil, screen.EvaluateOptions{}, "screen: contexts: found 0 elements, expected a positive multiple of dimension 4"},
+		{"ragged contexts", in.model, in.contexts[:7], screen.EvaluateOptions{}, "screen: contexts: found 7 elements, expected a positive multiple of dimension 4"},
+		{"k 0", in.model, in.contexts, screen.EvaluateOptions{K: []int{1, 0}}, "screen: k: found 0, expected 1 to the 20 labels"},
+		{"k above L", in.model, in.contexts, screen.EvaluateOptions{K: []int{21}}, "screen: k: found 21, expected 1 to the 20 labels"},
+		{"threads", in.model, in.contexts, screen.EvaluateOptions{Threads: -1}, "screen: threads: found -1, expected at least 0"},
+		{"NaN: the first row", in.model, broken, screen.EvaluateOptions{Threads: 4}, "screen: contexts: row 447: softmax: context: found NaN at element 2, expected finite numbers"},
+		{"another layer", other.model, in.contexts, screen.EvaluateOptions{}, "fingerprint"},
+	} {
+		for range 5 {
+			e, err := screen.Evaluate(t.Context(), c.model, in.layer, c.contexts, c.opt)
+			switch {
+			case err == nil || e != nil:
+				t.Errorf("%s: no error", c.name)
+			case c.want == "fingerprint":
+				if _, want := screen.NewSearcher(c.model, in.layer); want == nil || err.Error() != want.Error() {
+					t.Errorf("%s: %v, want %v", c.name, err, want)
+				}
+			case err.Error() != c.want:
+				t.Errorf("%s: %v, want %s", c.name, err, c.want)
+			}
+		}
+	}
+}

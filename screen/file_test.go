@@ -1,0 +1,633 @@
+package screen_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// These tests know the file from FORMAT.md alone: they write it themselves.
+
+func encode(t testing.TB, m *screen.Model) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	n, err := m.WriteTo(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != int64(b.Len()) {
+		t.Fatalf("WriteTo says %d bytes and wrote %d", n, b.Len())
+	}
+	return b.Bytes()
+}
+
+// sectionBytes is a section as a test writes it.
+type sectionBytes struct {
+	kind, flags uint32
+	data        []byte
+}
+
+func le32(values ...uint32) (b []byte) {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+func le64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
+
+func floats(values ...float32) (b []byte) {
+	for _, v := range values {
+		b = append(b, le32(math.Float32bits(v))...)
+	}
+	return b
+}
+
+func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// write puts a file together as FORMAT.md says.
+func write(labels, dim, clusters uint64, fingerprint [32]byte, sections []sectionBytes) []byte {
+	pad := func(b []byte) []byte { return append(b, make([]byte, -len(b)&63)...) }
+	start := (128 + 32*len(sections) + 63) / 64 * 64
+	var table, body []byte
+	for _, s := range sections {
+		table = append(table, le32(s.kind, s.flags)...)
+		table = append(table, le64(uint64(start+len(body)))...)
+		table = append(table, le64(uint64(len(s.data)))...)
+		table = append(table, le32(crc(s.data), 0)...)
+		body = pad(append(body, s.data...))
+	}
+	head := []byte("\x89L2S\r\n\x1a\n")
+	head = append(head, le32(1, uint32(len(sections)))...)
+	for _, v := range []uint64{uint64(start + len(body)), labels, dim, clusters} {
+		head = append(head, le64(v)...)
+	}
+	head = append(head, fingerprint[:]...)
+	head = append(head, le32(crc(table))...)
+	head = append(head, make([]byte, 40)...)
+	head = append(head, le32(crc(head))...)
+	return append(pad(append(head, table...)), body...)
+}
+
+// small is the model that the tables below break: 10 labels, dimension 3, 2
+// clusters. Its sections begin at 320, 384, 448, 512 and 576; its file has
+// 640 bytes.
+func smallSections() []sectionBytes {
+	return []sectionBytes{
+		{1, 0, floats(1, -2, 0.5, 4, 5, -0.25)},
+		{2, 0, le32(3, 4)},
+		{3, 0, le32(1, 3, 5, 0, 3, 8, 9)},
+		{4, 0, le32(3)},
+		{5, 0, []byte(`{"seed":1}`)},
+	}
+}
+
+var smallFingerprint = [32]byte{1, 2, 3, 31: 255}
+
+func smallFile() []byte { return write(10, 3, 2, smallFingerprint, smallSections()) }
+
+func smallModel(t testing.TB) *screen.Model {
+	t.Helper()
+	m, err := screen.NewModel(screen.Config{
+		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25},
+		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
+		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// seal makes the checksums right again: those of the sections that the table
+// places within the file, of the table, and of the header.
+func seal(file []byte) []byte {
+	if len(file) < 128 {
+		return file
+	}
+	le := binary.LittleEndian
+	n := int(min(le.Uint32(file[12:]), 64))
+	if end := 128 + 32*n; end <= len(file) {
+		table := file[128:end]
+		for ; len(table) > 0; table = table[32:] {
+			offset, length := le.Uint64(table[8:]), le.Uint64(table[16:])
+			if size := uint64(len(file)); offset <= size && length <= size-offset {
+				le.PutUint32(table[24:], crc(file[offset:offset+length]))
+			}
+		}
+		le.PutUint32(file[80:], crc(file[128:end]))
+	}
+	le.PutUint32(file[124:], crc(file[:124]))
+	return file
+}
+
+func TestTheFileIsWhatTheFormatSays(t *testing.T) {
+	if got, want := encode(t, smallModel(t)), smallFile(); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
+	// A model of one cluster, one label, one dimension and nothing else.
+	m, err := screen.NewModel(screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := write(1, 1, 1, [32]byte{}, []sectionBytes{{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}})
+	if got := encode(t, m); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
+	if c := crc([]byte("123456789")); c != 0xE3069283 {
+		t.Fatalf("checksum of FORMAT.md's example: %#x", c)
+	}
+}
+
+func TestFileRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.l2s")
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawShape(t).instance(t).config
+		record, err := json.Marshal(rapid.MapOf(rapid.String(), rapid.Int()).Draw(t, "record"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Record = record
+		m, err := screen.NewModel(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var written bytes.Buffer
+		if _, err := m.WriteTo(&written); err != nil || !bytes.Equal(written.Bytes(), file) {
+			t.Fatalf("WriteTo and Save differ: %v", err)
+		}
+		loaded, err := screen.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := screen.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(file) // Read keeps nothing of it
+		for _, got := range []*screen.Model{loaded, read} {
+			var again bytes.Buffer
+			if _, err := got.WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), written.Bytes()) {
+				t.Fatalf("not the same bytes again: %v", err)
+			}
+			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Fingerprint() != m.Fingerprint() ||
+				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
+				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
+				t.Fatal("another model")
+			}
+			for s := range m.Clusters() {
+				if !slices.Equal(got.Candidates(s), m.Candidates(s)) {
+					t.Fatalf("set %d: %v, want %v", s, got.Candidates(s), m.Candidates(s))
+				}
+			}
+		}
+	})
+}
+
+// put returns an edit that writes b at an offset.
+func put(offset int, b []byte) func([]byte) []byte {
+	return func(file []byte) []byte {
+		copy(file[offset:], b)
+		return file
+	}
+}
+
+// with returns an edit that writes the file anew with other sections.
+func with(edit func([]sectionBytes) []sectionBytes) func([]byte) []byte {
+	return func([]byte) []byte { return write(10, 3, 2, smallFingerprint, edit(smallSections())) }
+}
+
+// data returns an edit that replaces the content of a section.
+func data(index int, b []byte) func([]byte) []byte {
+	return with(func(s []sectionBytes) []sectionBytes {
+		s[index].data = b
+		return s
+	})
+}
+
+// entry is the offset of a field in the section table.
+func entry(index, field int) int { return 128 + 32*index + field }
+
+const (
+	withoutSeal = false
+	sealed      = true
+)
+
+var brokenFiles = []struct {
+	name string
+	edit func([]byte) []byte
+	seal bool
+	want string
+}{
+	// Not a screen file, or part of one.
+	{"empty", func(b []byte) []byte { return nil }, withoutSeal, "header: found an empty file, expected at least 128 bytes"},
+	{"a text", func(b []byte) []byte { return []byte("hello, world") }, withoutSeal, "magic: found 68 65 6c 6c 6f 2c 20 77, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
+	{"a short text", func(b []byte) []byte { return []byte("hi") }, withoutSeal, "magic: found 68 69, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
+	{"an .npy file", put(0, []byte("\x93NUMPY\x01\x00")), withoutSeal, "magic: found 93 4e 55 4d 50 59 01 00, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
+	{"line ends converted", put(4, []byte("\n\x1a\n")), withoutSeal, "magic: found 89 4c 32 53 0a 1a 0a 0a, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
+	{"cut in the magic", func(b []byte) []byte { return b[:5] }, withoutSeal, "header: found 5 bytes, expected at least 128"},
+	{"cut in the header", func(b []byte) []byte { return b[:127] }, withoutSeal, "header: found 127 bytes, expected at least 128"},
+	{"cut after the header", func(b []byte) []byte { return b[:128] }, withoutSeal, "file size: found 128 bytes, expected the 640 that the header states"},
+	{"cut in the table", func(b []byte) []byte { return b[:200] }, withoutSeal, "file size: found 200 bytes, expected the 640 that the header states"},
+	{"cut after the table", func(b []byte) []byte { return b[:320] }, withoutSeal, "file size: found 320 bytes, expected the 640 that the header states"},
+	{"cut in section 1", func(b []byte) []byte { return b[:324] }, withoutSeal, "file size: found 324 bytes, expected the 640 that the header states"},
+	{"cut before section 2", func(b []byte) []byte { return b[:384] }, withoutSeal, "file size: found 384 bytes, expected the 640 that the header states"},
+	{"cut before section 3", func(b []byte) []byte { return b[:448] }, withoutSeal, "file size: found 448 bytes, expected the 640 that the header states"},
+	{"cut before section 4", func(b []byte) []byte { return b[:512] }, withoutSeal, "file size: found 512 bytes, expected the 640 that the header states"},
+	{"cut before section 5", func(b []byte) []byte { return b[:576] }, withoutSeal, "file size: found 576 bytes, expected the 640 that the header states"},
+	{"cut by a byte", func(b []byte) []byte { return b[:639] }, withoutSeal, "file size: found 639 bytes, expected the 640 that the header states"},
+	{"a byte more", func(b []byte) []byte { return append(b, 0) }, withoutSeal, "file size: found 641 bytes, expected the 640 that the header states"},
+	{"a block more", func(b []byte) []byte { return append(b, make([]byte, 64)...) }, withoutSeal, "file size: found 704 bytes, expected the 640 that the header states"},
+
+	// Damage that a checksum finds.
+	{"header damaged", put(24, []byte{11}), withoutSeal, "header: checksum: found "},
+	{"fingerprint damaged", put(60, []byte{11}), withoutSeal, "header: checksum: found "},
+	{"header checksum damaged", func(b []byte) []byte { b[124] ^= 1; return b }, withoutSeal, "header: checksum: found "},
+	{"table damaged", put(entry(2, 16), []byte{9}), withoutSeal, "section table: checksum: found "},
+	{"clusters damaged", put(320, []byte{9}), withoutSeal, "clusters: checksum: found "},
+	{"set sizes damaged", put(384, []byte{9}), withoutSeal, "set sizes: checksum: found "},
+	{"set ids damaged", put(448, []byte{9}), withoutSeal, "set ids: checksum: found "},
+	{"always ids damaged", put(512, []byte{9}), withoutSeal, "always ids: checksum: found "},
+	{"record damaged", put(576, []byte{9}), withoutSeal, "record: checksum: found "},
+	{"padding of the table", put(300, []byte{1}), withoutSeal, "section table: padding: found 0x01 at offset 300, expected zero"},
+	{"padding of section 1", put(344, []byte{1}), withoutSeal, "clusters: padding: found 0x01 at offset 344, expected zero"},
+	{"padding of section 4", put(575, []byte{255}), withoutSeal, "always ids: padding: found 0xff at offset 575, expected zero"},
+	{"padding at the end", put(639, []byte{1}), withoutSeal, "record: padding: found 0x01 at offset 639, expected zero"},
+
+	// From here on the checksums are right: a file made to deceive.
+	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 1"},
+	{"version 2", put(8, le32(2)), sealed, "version: found 2, expected 1"},
+	{"version 2, unknown layout", put(8, le32(2)), withoutSeal, "version: found 2, expected 1"},
+	{"header not zero", put(84, []byte{7}), sealed, "header: found 0x07 at offset 84, expected zero"},
+	{"header not zero at the end", put(123, []byte{7}), sealed, "header: found 0x07 at offset 123, expected zero"},
+	{"no sections", put(12, le32(0)), sealed, "section count: found 0, expected 5 to 64"},
+	{"4 sections", put(12, le32(4)), sealed, "section count: found 4, expected 5 to 64"},
+	{"65 sections", put(12, le32(65)), sealed, "section count: found 65, expected 5 to 64"},
+	{"2^32-1 sections", put(12, le32(math.MaxUint32)), sealed, "section count: found 4294967295, expected 5 to 64"},
+	{"64 sections in a small file", put(12, le32(64)), sealed, "file size: found 640 in the header, expected a multiple of 64 of at least 2176"},
+	{"size 0", put(16, le64(0)), sealed, "file size: found 0 in the header, expected a multiple of 64 of at least 320"},
+	{"size not of 64", put(16, le64(641)), sealed, "file size: found 641 in the header, expected a multiple of 64 of at least 320"},
+	{"size too small", put(16, le64(576)), sealed, "file size: found 640 bytes, expected the 576 that the header states"},
+	{"size too large", put(16, le64(704)), sealed, "file size: found 640 bytes, expected the 704 that the header states"},
+	{"size 2^63", put(16, le64(1<<63)), sealed, "file size: found 9223372036854775808 in the header, expected a multiple of 64 of at least 320"},
+	{"labels 0", put(24, le64(0)), sealed, "labels: found 0, expected 1 to " + mostLabels},
+	{"labels 2^32", put(24, le64(1<<32)), sealed, "labels: found 4294967296, expected 1 to " + mostLabels},
+	{"dim 0", put(32, le64(0)), sealed, "dim: found 0, expected 1 to " + mostLabels},
+	{"dim 2^63", put(32, le64(1<<63)), sealed, "dim: found 9223372036854775808, expected 1 to " + mostLabels},
+	{"clusters 0", put(40, le64(0)), sealed, "clusters: found 0, expected 1 to " + mostLabels},
+	{"clusters 2^64-1", put(40, le64(math.MaxUint64)), sealed, "clusters: found 18446744073709551615, expected 1 to " + mostLabels},
+	{"another dim", put(32, le64(4)), sealed, "clusters: length: found 24 bytes, expected 4 for each of 2 x 4 elements"},
+	{"clusters x dim overflows", func(b []byte) []byte {
+		return put(32, le64(1<<30))(put(40, le64(1<<30))(b))
+	}, sealed, "clusters: length: found 24 bytes, expected 4 for each of 1073741824 x 1073741824 elements"},
+	{"dim and clusters exchanged", func(b []byte) []byte { return put(32, le64(2))(put(40, le64(3))(b)) }, sealed,
+		"set sizes: length: found 8 bytes, expected 4 for each of 3 clusters"},
+
+	// The section table.
+	{"a section missing", func(b []byte) []byte { return write(10, 3, 2, smallFingerprint, smallSections()[:4]) }, sealed, "section count: found 4, expected 5 to 64"},
+	{"a section twice", with(func(s []sectionBytes) []sectionBytes { return slices.Insert(s, 2, s[1]) }), sealed,
+		"section table: entry 2: kind: found 2, expected 3 (set ids)"},
+	{"the last section twice", with(func(s []sectionBytes) []sectionBytes { return append(s, s[4]) }), sealed,
+		"section table: entry 5: kind: found 5 after 5, expected ascending, distinct kinds"},
+	{"sections exchanged", with(func(s []sectionBytes) []sectionBytes { s[0], s[1] = s[1], s[0]; return s }), sealed,
+		"section table: entry 0: kind: found 2, expected 1 (clusters)"},
+	{"kind 0", put(entry(0, 0), le32(0)), sealed, "section table: entry 0: kind: found 0, expected 1 (clusters)"},
+	{"an unknown kind in place of a known one", put(entry(4, 0), le32(9)), sealed, "section table: entry 4: kind: found 9, expected 5 (record)"},
+	{"an unknown section that is required", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{6, 0, nil}) }), sealed,
+		"section of kind 6: flags: found 0x0, expected 1 (optional): the file needs a newer version of this package"},
+	{"an unknown flag", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{6, 3, nil}) }), sealed,
+		"section of kind 6: flags: found 0x3, expected 1 (optional): the file needs a newer version of this package"},
+	{"optional sections exchanged", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, sectionBytes{8, 1, nil}, sectionBytes{7, 1, nil})
+	}), sealed, "section table: entry 6: kind: found 7 after 8, expected ascending, distinct kinds"},
+	{"a known section that is optional", put(entry(3, 4), le32(1)), sealed, "always ids: flags: found 0x1, expected 0"},
+	{"an entry not zero", put(entry(1, 28), le32(5)), sealed, "set sizes: entry: found 0x5 in its last field, expected zero"},
+	{"a section over the header", put(entry(0, 8), le64(0)), sealed, "clusters: offset: found 0, expected 320, the end of what comes before"},
+	{"sections that overlap", put(entry(1, 8), le64(320)), sealed, "set sizes: offset: found 320, expected 384, the end of what comes before"},
+	{"a section not aligned", put(entry(1, 8), le64(385)), sealed, "set sizes: offset: found 385, expected 384, the end of what comes before"},
+	{"a gap", put(entry(2, 8), le64(512)), sealed, "set ids: offset: found 512, expected 448, the end of what comes before"},
+	{"a section behind the file", put(entry(4, 8), le64(640)), sealed, "record: offset: found 640, expected 576, the end of what comes before"},
+	{"offset 2^64-64", put(entry(4, 8), le64(math.MaxUint64-63)), sealed, "record: offset: found 18446744073709551552, expected 576, the end of what comes before"},
+	{"a section that leaves the file", put(entry(4, 16), le64(65)), sealed, "record: length: found 65, expected at most the 64 bytes left of the file"},
+	{"a section as long as memory", put(entry(0, 16), le64(math.MaxUint64)), sealed, "clusters: length: found 18446744073709551615, expected at most the 320 bytes left of the file"},
+	{"a section longer than what follows allows", put(entry(0, 16), le64(100)), sealed, "set sizes: offset: found 384, expected 448, the end of what comes before"},
+	{"the last section too short", func(b []byte) []byte { return put(16, le64(704))(append(b, make([]byte, 64)...)) }, sealed,
+		"file size: found 704 bytes, expected 640, the end of the last section"},
+	{"an optional section damaged", func([]byte) []byte {
+		b := write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{6, 1, []byte("abc")}))
+		b[640] ^= 1
+		return b
+	}, withoutSeal, "section of kind 6: checksum: found "},
+
+	// The content.
+	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},
+	{"Inf in V", data(0, floats(1, 2, float32(math.Inf(-1)), 4, 5, 6)), sealed, "clusters: found -Inf at row 0, column 2, expected finite numbers"},
+	{"V too short", data(0, floats(1, 2, 3, 4, 5)), sealed, "clusters: length: found 20 bytes, expected 4 for each of 2 x 3 elements"},
+	{"V too long by a byte", data(0, append(floats(1, 2, 3, 4, 5, 6), 0)), sealed, "clusters: length: found 25 bytes, expected 4 for each of 2 x 3 elements"},
+	{"a size too few", data(1, le32(7)), sealed, "set sizes: length: found 4 bytes, expected 4 for each of 2 clusters"},
+	{"a size above L", data(1, le32(3, 11)), sealed, "set sizes: set 1: found 11 ids, expected at most the 10 labels"},
+	{"a size of 2^32-1", data(1, le32(math.MaxUint32, 4)), sealed, "set sizes: set 0: found 4294967295 ids, expected at most the 10 labels"},
+	{"sizes that sum to less", data(1, le32(3, 3)), sealed, "set ids: length: found 28 bytes, expected 4 for each of 6 ids in the sets"},
+	{"sizes that sum to more", data(1, le32(4, 4)), sealed, "set ids: length: found 28 bytes, expected 4 for each of 8 ids in the sets"},
+	{"half an id", data(2, le32(1, 3, 5, 0, 3, 8, 9)[:26]), sealed, "set ids: length: found 26 bytes, expected 4 for each of 7 ids in the sets"},
+	{"ids out of order", data(2, le32(1, 3, 5, 0, 8, 3, 9)), sealed, "set ids: set 1: found id 3 after 8 at position 2, expected ascending, distinct ids"},
+	{"an id twice", data(2, le32(3, 3, 5, 0, 3, 8, 9)), sealed, "set ids: set 0: found id 3 after 3 at position 1, expected ascending, distinct ids"},
+	{"an id of L", data(2, le32(1, 3, 5, 0, 3, 8, 10)), sealed, "set ids: set 1: found id 10 at position 3, expected ids below 10 labels"},
+	{"half an always id", data(3, []byte{3, 0}), sealed, "always ids: length: found 2 bytes, expected a multiple of 4"},
+	{"always ids out of order", data(3, le32(3, 1)), sealed, "always ids: found id 1 after 3 at position 1, expected ascending, distinct ids"},
+	{"an always id of L", data(3, le32(3, 12)), sealed, "always ids: found id 12 at position 1, expected ids below 10 labels"},
+	{"an always id that a set lacks", data(3, le32(3, 5)), sealed, "set ids: set 1: found no id 5, expected all always ids in every set"},
+	{"an empty record", data(4, nil), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
+	{"a record that is no JSON", data(4, []byte("seed = 1")), sealed, "record: found invalid character 's' looking for beginning of value, expected a JSON object"},
+	{"a record that is no object", data(4, []byte("[1]")), sealed, "record: found JSON that starts with '[', expected a JSON object"},
+	{"a record cut short", data(4, []byte(`{"seed":`)), sealed, "record: found unexpected end of JSON input, expected a JSON object"},
+	{"a record that is no UTF-8", data(4, []byte("{\"\xc3\":1}")), sealed, "record: found bytes that are not UTF-8, expected a JSON object"},
+}
+
+func TestBrokenFilesAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broken.l2s")
+	seen := map[string]bool{}
+	for _, c := range brokenFiles {
+		if seen[c.name] {
+			t.Errorf("two cases are called %s", c.name)
+		}
+		seen[c.name] = true
+		t.Run(c.name, func(t *testing.T) {
+			file := c.edit(smallFile())
+			if c.seal {
+				seal(file)
+			}
+			// A wrong checksum is named with both values; the table gives the
+			// beginning.
+			check := func(m *screen.Model, err error, prefix string) {
+				t.Helper()
+				want := prefix + c.want
+				if m != nil || err == nil || err.Error() != want && !(strings.HasSuffix(want, "checksum: found ") && strings.HasPrefix(err.Error(), want)) {
+					t.Errorf("error %v\nwant %s", err, want)
+				}
+			}
+			m, err := screen.Read(file)
+			check(m, err, "screen: ")
+			if err := os.WriteFile(path, file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			m, err = screen.Load(path)
+			check(m, err, "screen: "+path+": ")
+		})
+	}
+}
+
+func TestShapeThatOverflowsIsRefused(t *testing.T) {
+	// 4 x 2^31 x 2^31 is 0 in 64 bits, the length of the section.
+	file := write(10, 1<<31, 1<<31, smallFingerprint, append([]sectionBytes{{1, 0, nil}}, smallSections()[1:]...))
+	_, err := screen.Read(file)
+	// Where int has 32 bits already the dimension is refused.
+	if err == nil || !strings.HasPrefix(err.Error(), "screen: clusters: length: ") && !strings.HasPrefix(err.Error(), "screen: dim: ") {
+		t.Errorf("2^62 elements in 0 bytes: error %v", err)
+	}
+	checkRead(t, file)
+}
+
+func TestEveryTruncationIsRefused(t *testing.T) {
+	file := smallFile()
+	for n := range file {
+		if _, err := screen.Read(file[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes were accepted", n, len(file))
+		}
+	}
+}
+
+func TestEveryFlippedBitIsRefused(t *testing.T) {
+	file := smallFile()
+	for i := range file {
+		for bit := range 8 {
+			file[i] ^= 1 << bit
+			if _, err := screen.Read(file); err == nil {
+				t.Errorf("byte %d, bit %d flipped: accepted", i, bit)
+			}
+			file[i] ^= 1 << bit
+		}
+	}
+}
+
+// checkRead is the promise of Read for any bytes: no panic, no more memory
+// than a small multiple of their number, and what is accepted has these very
+// bytes as its file.
+func checkRead(t testing.TB, file []byte) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m, err := screen.Read(file)
+	runtime.ReadMemStats(&after)
+	// A row of V of dimension 1 has 4 bytes in the file, and 4 for the size
+	// of its set; in memory it also has 64 bytes of codes.
+	if used, limit := after.TotalAlloc-before.TotalAlloc, uint64(32*len(file)+1<<16); used > limit {
+		t.Fatalf("%d bytes read, %d allocated", len(file), used)
+	}
+	if err != nil {
+		if m != nil || !strings.HasPrefix(err.Error(), "screen: ") {
+			t.Fatalf("model %v with error %v", m, err)
+		}
+		return
+	}
+	if again := encode(t, m); !bytes.Equal(again, file) {
+		t.Fatalf("accepted\n% x\nwritten again\n% x", file, again)
+	}
+}
+
+func TestAlteredFilesWithRightChecksums(t *testing.T) {
+	accepted := 0
+	for i := range smallFile() {
+		for _, x := range []byte{1, 2, 0x80, 0xff} {
+			file := smallFile()
+			file[i] ^= x
+			seal(file)
+			checkRead(t, file)
+			if _, err := screen.Read(file); err == nil {
+				accepted++
+			}
+		}
+	}
+	// Other numbers in V or in the fingerprint are another model.
+	if accepted < 4*(24+32)/2 {
+		t.Errorf("only %d accepted", accepted)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(smallFile())
+	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{6, 1, []byte("later")})))
+	for _, c := range brokenFiles {
+		f.Add(c.edit(smallFile()))
+	}
+	for seed := range uint64(4) {
+		in := shape{labels: 40, dim: 5, clusters: 7, contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
+		f.Add(encode(f, in.model))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		checkRead(t, file)
+		// With right checksums the bytes reach the checks behind them.
+		checkRead(t, seal(bytes.Clone(file)))
+	})
+}
+
+func TestUnknownOptionalSectionsAreKept(t *testing.T) {
+	file := write(10, 3, 2, smallFingerprint, append(smallSections(),
+		sectionBytes{6, 1, bytes.Repeat([]byte("x"), 65)}, sectionBytes{1 << 31, 1, nil}))
+	want := bytes.Clone(file)
+	m, err := screen.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(file)
+	if got := encode(t, m); !bytes.Equal(got, want) {
+		t.Errorf("written again\n% x\nwant\n% x", got, want)
+	}
+	if !slices.Equal(m.Candidates(0), []uint32{1, 3, 5}) {
+		t.Errorf("set 0: %v", m.Candidates(0))
+	}
+}
+
+func TestLoadReportsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "missing.l2s")
+	if _, err := screen.Load(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := screen.Load(dir); !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a folder: %v", err)
+	}
+	// A file of another kind is refused by its first bytes, whatever its size.
+	large := filepath.Join(dir, "contexts.npy")
+	f, err := os.Create(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("\x93NUMPY"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1 << 40); err != nil {
+		t.Skipf("the file system makes no sparse file of 1 TiB: %v", err)
+	}
+	f.Close()
+	if _, err := screen.Load(large); err == nil || !strings.Contains(err.Error(), large+": magic: found 93 4e") {
+		t.Errorf("another file: %v", err)
+	}
+	// So is a screen file that something was appended to.
+	f, err = os.Create(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(smallFile()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1 << 40); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	want := "screen: " + large + ": file size: found 1099511627776 bytes, expected the 640 that the header states"
+	if _, err := screen.Load(large); err == nil || err.Error() != want {
+		t.Errorf("bytes behind the end: %v, want %s", err, want)
+	}
+}
+
+func TestSaveReplacesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "model.l2s")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("old"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := smallModel(t).Save(path); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, smallFile()) {
+			t.Fatalf("%v, %d bytes", err, len(got))
+		}
+	}
+	if names := list(t, dir); !slices.Equal(names, []string{"model.l2s"}) {
+		t.Errorf("the folder holds %v", names)
+	}
+}
+
+func TestSaveThatFailsLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	occupied := filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(occupied, "inner"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := list(t, dir)
+	for name, path := range map[string]string{
+		"a folder that is missing":      filepath.Join(dir, "missing", "model.l2s"),
+		"a file in place of the folder": filepath.Join(plain, "model.l2s"),
+		"a folder in place of the file": occupied,
+		"a name that is too long":       filepath.Join(dir, strings.Repeat("m", 5000)),
+	} {
+		if err := smallModel(t).Save(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v, want one that names the file", name, err)
+		}
+		if after := list(t, dir); !slices.Equal(after, before) {
+			t.Errorf("%s: the folder holds %v, before %v", name, after, before)
+		}
+	}
+}
+
+func list(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if path != dir {
+			names = append(names, strings.TrimPrefix(path, dir+string(filepath.Separator)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// failing takes some bytes and then fails.
+type failing int
+
+func (f *failing) Write(b []byte) (int, error) {
+	n := min(int(*f), len(b))
+	*f -= failing(n)
+	if n < len(b) {
+		return n, fmt.Errorf("no space left")
+	}
+	return n, nil
+}
+
+func TestWriteToReportsTheWriter(t *testing.T) {
+	w := failing(100)
+	if n, err := smallModel(t).WriteTo(&w); n != 100 || err == nil || err.Error() != "no space left" {
+		t.Errorf("%d, %v", n, err)
+	}
+}

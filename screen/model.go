@@ -1,0 +1,217 @@
+package screen
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// maxCount bounds the number of labels and of clusters: ids are uint32 and
+// counts are int.
+const maxCount = min(math.MaxInt, math.MaxUint32)
+
+// Config is what a Model is made of.
+type Config struct {
+	// Dim is d, the dimension of a context, at least 1.
+	Dim int
+	// Labels is L, the number of labels of the softmax layer, at least 1.
+	Labels int
+	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t.
+	Clusters []float32
+	// Sets holds the candidate set of each cluster: r lists of distinct ids
+	// below Labels, ascending. A set may be empty.
+	Sets [][]uint32
+	// Always lists ids that every set gets, such as those of <unk> and
+	// <eos>. Any order; repeated ids count once.
+	Always []uint32
+	// Fingerprint is softmax.Layer.Fingerprint of the layer that the sets
+	// were made for. All zero: the model goes with any layer of its shape.
+	Fingerprint [32]byte
+	// Record says how the model came about: a JSON object, or nil for {}.
+	// It is kept byte for byte.
+	Record json.RawMessage
+}
+
+// Model is a screen: the cluster vectors v_1, ..., v_r and the candidate sets
+// c_1, ..., c_r (Section 3 of the paper). It is immutable and safe for use by
+// many goroutines.
+type Model struct {
+	labels      int
+	clusters    *softmax.Layer // V as a layer without bias: its argmax is Eq. (2)
+	offsets     []int          // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	ids         []uint32
+	always      []uint32
+	fingerprint [32]byte
+	record      json.RawMessage
+	largest     int
+	extra       []section // optional sections of the file that this version does not know
+}
+
+// NewModel returns the model of c. It copies what it needs of it. An error
+// names the field, what was found and what was expected.
+func NewModel(c Config) (*Model, error) {
+	m, err := newModel(c)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	return m, nil
+}
+
+func newModel(c Config) (*Model, error) {
+	if c.Dim < 1 {
+		return nil, fmt.Errorf("dim: found %d, expected at least 1", c.Dim)
+	}
+	if c.Labels < 1 || uint64(c.Labels) > maxCount {
+		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
+	}
+	if len(c.Clusters) == 0 || len(c.Clusters)%c.Dim != 0 {
+		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
+	}
+	r := len(c.Clusters) / c.Dim
+	if len(c.Sets) != r {
+		return nil, fmt.Errorf("sets: found %d, expected one for each of %d clusters", len(c.Sets), r)
+	}
+	always := slices.Clone(c.Always)
+	slices.Sort(always)
+	always = slices.Compact(always)
+	if err := checkIDs(always, c.Labels); err != nil {
+		return nil, fmt.Errorf("always: %w", err)
+	}
+	total := 0
+	for t, set := range c.Sets {
+		if err := checkIDs(set, c.Labels); err != nil {
+			return nil, fmt.Errorf("sets: set %d: %w", t, err)
+		}
+		total += len(set)
+	}
+	ids := make([]uint32, 0, total)
+	sizes := make([]int, r)
+	for t, set := range c.Sets {
+		before := len(ids)
+		ids = appendUnion(ids, set, always)
+		sizes[t] = len(ids) - before
+	}
+	record := c.Record
+	if record == nil {
+		record = json.RawMessage("{}")
+	}
+	return assemble(c.Labels, c.Dim, slices.Clone(c.Clusters), sizes, ids, always, c.Fingerprint, bytes.Clone(record))
+}
+
+// assemble makes the model of parts that it keeps. The ids of each set and
+// the always ids have passed checkIDs, and len(v) is a positive multiple of
+// dim; all else is checked here.
+func assemble(labels, dim int, v []float32, sizes []int, ids, always []uint32, fingerprint [32]byte, record json.RawMessage) (*Model, error) {
+	for i, x := range v {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", x, i/dim, i%dim)
+		}
+	}
+	if err := checkRecord(record); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	clusters, err := softmax.NewLayer(v, nil, dim)
+	if err != nil {
+		return nil, fmt.Errorf("clusters: %w", err)
+	}
+	m := &Model{
+		labels: labels, clusters: clusters, offsets: make([]int, len(sizes)+1), ids: ids,
+		always: always, fingerprint: fingerprint, record: record,
+	}
+	for t, size := range sizes {
+		m.offsets[t+1] = m.offsets[t] + size
+		m.largest = max(m.largest, size)
+	}
+	return m, nil
+}
+
+// checkIDs returns an error unless the ids are ascending, distinct and below
+// labels.
+func checkIDs(ids []uint32, labels int) error {
+	for i, id := range ids {
+		if uint64(id) >= uint64(labels) {
+			return fmt.Errorf("found id %d at position %d, expected ids below %d labels", id, i, labels)
+		}
+		if i > 0 && id <= ids[i-1] {
+			return fmt.Errorf("found id %d after %d at position %d, expected ascending, distinct ids", id, ids[i-1], i)
+		}
+	}
+	return nil
+}
+
+var errNoObject = errors.New("expected a JSON object")
+
+func checkRecord(record []byte) error {
+	if !utf8.Valid(record) {
+		return fmt.Errorf("found bytes that are not UTF-8, %w", errNoObject)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(record, &value); err != nil {
+		return fmt.Errorf("found %w, %w", err, errNoObject)
+	}
+	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
+		return fmt.Errorf("found JSON that starts with %q, %w", head[0], errNoObject)
+	}
+	return nil
+}
+
+// appendUnion appends the union of two ascending lists of distinct ids.
+func appendUnion(dst, a, b []uint32) []uint32 {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] < b[0]:
+			dst, a = append(dst, a[0]), a[1:]
+		case a[0] > b[0]:
+			dst, b = append(dst, b[0]), b[1:]
+		default:
+			dst, a, b = append(dst, a[0]), a[1:], b[1:]
+		}
+	}
+	return append(append(dst, a...), b...)
+}
+
+// Clusters returns r, the number of clusters.
+func (m *Model) Clusters() int { return m.clusters.Labels() }
+
+// Dim returns d, the dimension of a context.
+func (m *Model) Dim() int { return m.clusters.Dim() }
+
+// Labels returns L, the number of labels of the layer that the model is for.
+func (m *Model) Labels() int { return m.labels }
+
+// ClusterWeights returns V, r x d, row-major. It must not be changed.
+func (m *Model) ClusterWeights() []float32 { return m.clusters.Weights() }
+
+// Candidates returns the candidate set of cluster t, 0 <= t < r: ascending
+// ids, the always included ones among them. It must not be changed.
+func (m *Model) Candidates(t int) []uint32 {
+	start, end := m.offsets[t], m.offsets[t+1]
+	return m.ids[start:end:end]
+}
+
+// Always returns the ids that are in every candidate set by decree,
+// ascending. It must not be changed.
+func (m *Model) Always() []uint32 { return m.always }
+
+// Fingerprint returns the fingerprint of the layer that the model is for, all
+// zero where it goes with any layer of its shape.
+func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
+
+// Record returns the training record, a JSON object. It must not be changed.
+func (m *Model) Record() json.RawMessage { return m.record }
+
+// MeanSetSize returns the mean size of the candidate sets, each cluster
+// counted once. It is not L-bar, which counts each cluster as often as
+// contexts fall into it: that is Evaluation.MeanCandidates.
+func (m *Model) MeanSetSize() float64 {
+	return float64(len(m.ids)) / float64(m.Clusters())
+}
+
+// LargestSet returns the size of the largest candidate set.
+func (m *Model) LargestSet() int { return m.largest }

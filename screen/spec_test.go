@@ -1,0 +1,205 @@
+package screen_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// What the tests of this package share: models, layers and contexts to ask,
+// and the definition of the answer in plain loops.
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736372)) }
+
+// instance is a layer, a screen for it and contexts.
+type instance struct {
+	layer    *softmax.Layer
+	model    *screen.Model
+	config   screen.Config
+	contexts []float32
+	n        int
+}
+
+// shape says what an instance is like.
+type shape struct {
+	labels, dim, clusters, contexts int
+	keep                            int // percentage of the labels in a set
+	ties                            bool
+	scale                           int // every other context is times 2^scale
+	always                          []uint32
+	seed                            uint64
+}
+
+func drawShape(t *rapid.T) shape {
+	s := shape{
+		labels:   rapid.IntRange(1, 90).Draw(t, "labels"),
+		dim:      rapid.IntRange(1, 40).Draw(t, "dim"),
+		clusters: rapid.IntRange(1, 12).Draw(t, "clusters"),
+		contexts: rapid.IntRange(1, 20).Draw(t, "contexts"),
+		keep:     rapid.SampledFrom([]int{0, 5, 30, 70, 95, 100}).Draw(t, "percentage kept"),
+		ties:     rapid.Bool().Draw(t, "ties"),
+		seed:     rapid.Uint64().Draw(t, "seed"),
+	}
+	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
+	return s
+}
+
+type failer interface {
+	Helper()
+	Fatal(...any)
+}
+
+// drawHardShape also draws contexts that the envelope of the int8 search does
+// not cover.
+func drawHardShape(t *rapid.T) shape {
+	s := drawShape(t)
+	s.scale = rapid.SampledFrom([]int{0, 0, 80, -80}).Draw(t, "scale")
+	return s
+}
+
+// instance makes the instance of the shape. With ties, elements are small
+// integers, so that equal logits and equal clusters abound.
+func (s shape) instance(t failer) *instance {
+	t.Helper()
+	r := newRand(s.seed)
+	fill := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			if s.ties {
+				x[i] = float32(r.IntN(3) - 1)
+			} else {
+				x[i] = float32(r.NormFloat64())
+			}
+		}
+		return x
+	}
+	layer, err := softmax.NewLayer(fill(s.labels*s.dim), fill(s.labels), s.dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := make([][]uint32, s.clusters)
+	for c := range sets {
+		for id := range s.labels {
+			if r.IntN(100) < s.keep {
+				sets[c] = append(sets[c], uint32(id))
+			}
+		}
+	}
+	in := &instance{layer: layer, n: s.contexts, config: screen.Config{
+		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Sets: sets, Always: s.always,
+		Fingerprint: layer.Fingerprint(),
+	}}
+	in.contexts = fill(s.contexts * s.dim)
+	for i := range in.contexts {
+		if i/s.dim%2 == 1 {
+			in.contexts[i] = float32(math.Ldexp(float64(in.contexts[i]), s.scale))
+		}
+	}
+	if in.model, err = screen.NewModel(in.config); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func (in *instance) context(i int) []float32 {
+	d := in.config.Dim
+	return in.contexts[i*d : (i+1)*d]
+}
+
+func (in *instance) searcher(t failer, opts ...screen.Option) *screen.Searcher {
+	t.Helper()
+	s, err := screen.NewSearcher(in.model, in.layer, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// cluster is z(h): the largest v_t.h, the lowest of equals.
+func (in *instance) cluster(h []float32) int {
+	d, best := in.config.Dim, 0
+	score := func(t int) float64 { return kernels.RefDot(in.config.Clusters[t*d:(t+1)*d], h) }
+	for t := range in.config.Sets {
+		if score(t) > score(best) {
+			best = t
+		}
+	}
+	return best
+}
+
+// candidates is the set of cluster t as the configuration gives it.
+func (in *instance) candidates(t int) []uint32 {
+	ids := append(slices.Clone(in.config.Sets[t]), in.config.Always...)
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// ranked returns the ids by descending logit, ties by the lower id.
+func (in *instance) ranked(h []float32, ids []uint32) []softmax.Prediction {
+	d := in.config.Dim
+	var p []softmax.Prediction
+	for _, id := range ids {
+		w := in.layer.Weights()[int(id)*d : (int(id)+1)*d]
+		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w, h) + float64(in.layer.Bias()[id])})
+	}
+	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
+		switch {
+		case a.Logit > b.Logit:
+			return -1
+		case a.Logit < b.Logit:
+			return 1
+		}
+		return int(a.ID) - int(b.ID)
+	})
+	return p
+}
+
+// truth returns the k best of all labels.
+func (in *instance) truth(h []float32, k int) []softmax.Prediction {
+	all := make([]uint32, in.config.Labels)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	return in.ranked(h, all)[:k]
+}
+
+// common returns how many of the predictions have an id that is listed.
+func common(p []softmax.Prediction, ids []uint32) int {
+	n := 0
+	for _, x := range p {
+		if slices.Contains(ids, x.ID) {
+			n++
+		}
+	}
+	return n
+}
+
+func idsOf(p []softmax.Prediction) []uint32 {
+	var ids []uint32
+	for _, x := range p {
+		ids = append(ids, x.ID)
+	}
+	return ids
+}
+
+func topK(t failer, s *screen.Searcher, k int, h []float32) []softmax.Prediction {
+	t.Helper()
+	dst := make([]softmax.Prediction, k)
+	n, err := s.TopK(dst, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst[:n]
+}
+
+// ordinary is an instance of moderate size without oddities.
+func ordinary(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+}
