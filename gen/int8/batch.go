@@ -86,15 +86,20 @@ func batch(l emit.Level, gather bool) {
 		}
 	}
 	transpose(l, meta)
-	field := func(at int) Mem { return Mem{Base: b, Disp: at} }
 	if l.Bytes == 64 {
 		c := l.Vec()
-		VMOVUPS(field(batchOffsetAt), c)
+		VMOVUPS(Mem{Base: b, Disp: batchOffsetAt}, c)
 		VPSUBD(c, d, d)
 	}
-	slack := l.Vec()
-	VBROADCASTSS(field(batchSlackAt), slack)
-	lo, up := interval(d, meta, field(batchScaleAt), field(batchNormAt), field(batchErrAt), slack)
+	at := map[field]int{scaleField: batchScaleAt, normField: batchNormAt, errField: batchErrAt}
+	lo, up := interval(d, meta, func(f field) Op {
+		if f == slackField {
+			c := l.Vec()
+			VBROADCASTSS(Mem{Base: b, Disp: batchSlackAt}, c)
+			return c
+		}
+		return Mem{Base: b, Disp: at[f]}
+	})
 
 	ld := Load(Param("ld"), GP64())
 	for _, out := range []struct {

@@ -14,13 +14,16 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// A group of rows goes through the products side by side: the eight whose
-// addresses fit in registers where rows are gathered; four where they follow
-// each other, which is as fast from the caches and kinder to the prefetcher.
-const (
-	gatherGroup = 8
-	scanGroup   = 4
-)
+// groupRows returns how many rows go through the products side by side: the
+// eight whose addresses fit in registers; but four where rows follow each
+// other on AVX-512, which is as fast from the caches and kinder to the
+// prefetcher. (AVX2 has no registers to keep the floats of a first group in.)
+func groupRows(l emit.Level, gather bool) int {
+	if l.Bytes == 64 && !gather {
+		return 4
+	}
+	return 8
+}
 
 // chunk is the number of bytes that all levels step by.
 const chunk = 64
@@ -67,10 +70,7 @@ func bounds(l emit.Level, gather bool) {
 	code := newProduct(l, 1)
 
 	Label("block")
-	group := scanGroup
-	if gather {
-		group = gatherGroup
-	}
+	group := groupRows(l, gather)
 	for g := 0; g < rows; g += group {
 		p := addresses(gather, g, group, i, row)
 		products(code, g, p, acc[g:g+group])
@@ -193,12 +193,15 @@ func (p product) add(m Mem, acc ...reg.VecVirtual) {
 }
 
 // loadMeta puts the last 16 bytes of the record that ends at p, row r of the
-// block, in the 128-bit lane r/4 of meta[r%4].
+// block, in the 128-bit lane r/4 of meta[r%4]. The first write is to the whole
+// register, so that it needs none before.
 func loadMeta(l emit.Level, r int, p reg.GPVirtual, meta []reg.VecVirtual) {
 	m, v := Mem{Base: p, Disp: -16}, meta[r%4]
 	switch {
+	case r < 4 && l.Bytes == 32:
+		VBROADCASTF128(m, v)
 	case r < 4:
-		VMOVUPS(m, v.AsX())
+		VBROADCASTF32X4(m, v)
 	case l.Bytes == 32:
 		VINSERTF128(U8(1), m, v, v)
 	default:
@@ -255,37 +258,46 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 // envelope computes and stores the interval of a block for one context.
 func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
 	b := Load(Param("b"), GP64())
-	field := func(at int) reg.VecVirtual {
-		v := l.Vec()
-		VBROADCASTSS(Mem{Base: b, Disp: at}, v)
-		return v
-	}
+	c := l.Vec()
 	if l.Bytes == 64 {
 		Comment("The records' codes went in with 128 added.")
-		c := l.Vec()
 		VPBROADCASTD(Mem{Base: b, Disp: offsetAt}, c)
 		VPSUBD(c, d, d)
 	}
-	lo, up := interval(d, meta, field(scaleAt), field(normAt), field(errAt), field(slackAt))
+	at := map[field]int{scaleField: scaleAt, normField: normAt, errField: errAt, slackField: slackAt}
+	lo, up := interval(d, meta, func(f field) Op {
+		VBROADCASTSS(Mem{Base: b, Disp: at[f]}, c)
+		return c
+	})
 	lower := Load(Param("lower"), GP64())
 	upper := Load(Param("upper"), GP64())
 	VMOVUPS(lo, Mem{Base: lower, Index: i, Scale: 4})
 	VMOVUPS(up, Mem{Base: upper, Index: i, Scale: 4})
 }
 
+// field is a number of the vector's side of the envelope.
+type field int
+
+const (
+	scaleField field = iota
+	normField
+	errField
+	slackField
+)
+
 // interval computes the interval from the sums of products d, the rows'
-// floats and those of the vector, in the order of int8RowGeneric and without
-// fused multiply-adds.
-func interval(d reg.VecVirtual, meta []reg.VecVirtual, scale, norm, err, slack Op) (lower, upper reg.VecVirtual) {
+// floats and the fields of the vector, in the order of int8RowGeneric and
+// without fused multiply-adds.
+func interval(d reg.VecVirtual, meta []reg.VecVirtual, of func(field) Op) (lower, upper reg.VecVirtual) {
 	a, bias, r, n := meta[0], meta[1], meta[2], meta[3]
 	VCVTDQ2PS(d, d)
-	VMULPS(scale, a, a)
+	VMULPS(of(scaleField), a, a)
 	VMULPS(d, a, a)
 	VADDPS(bias, a, a)
-	VMULPS(norm, r, r)
-	VMULPS(err, n, n)
+	VMULPS(of(normField), r, r)
+	VMULPS(of(errField), n, n)
 	VADDPS(n, r, r)
-	VADDPS(slack, r, r)
+	VADDPS(of(slackField), r, r)
 	VSUBPS(r, a, d)
 	VADDPS(r, a, a)
 	return d, a

@@ -28,6 +28,7 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 		t.Fatalf("no assembly found: %v", err)
 	}
 	function := regexp.MustCompile(`(?m)^// func (\w+)\(.*\n// Requires: (.*)\nTEXT ·(\w+)\(SB\), NOSPLIT, (.*)$`)
+	high := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`)
 	text := regexp.MustCompile(`(?m)^TEXT `)
 	for _, file := range files {
 		b, err := os.ReadFile(file)
@@ -58,6 +59,14 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 				if !strings.Contains(ok, " "+ext+" ") {
 					t.Errorf("%s: %s uses %s, which is not in %s", file, name, ext, level)
 				}
+			}
+		}
+		// Registers 16 and up, masks and ZMM need AVX-512 whatever the
+		// instruction.
+		for _, body := range strings.Split(s, "\nTEXT ")[1:] {
+			name, _, _ := strings.Cut(strings.TrimPrefix(body, "·"), "(")
+			if reg := high.FindString(body); reg != "" && !strings.HasSuffix(name, "AVX512") {
+				t.Errorf("%s: %s uses register %s", file, name, reg)
 			}
 		}
 		// Leaving the upper halves dirty would slow down every SSE

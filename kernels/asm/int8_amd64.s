@@ -11,10 +11,10 @@ TEXT ·Int8BoundsAVX2(SB), NOSPLIT, $0-48
 	MOVQ         data+16(FP), CX
 	MOVL         $0x80808080, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Y15
+	VPBROADCASTD X0, Y12
 	MOVL         $0x00010001, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Y16
+	VPBROADCASTD X0, Y13
 
 block:
 	MOVQ   stride+24(FP), DX
@@ -25,193 +25,179 @@ block:
 	ADDQ   DX, CX
 	MOVQ   CX, DI
 	ADDQ   DX, CX
+	MOVQ   CX, R8
+	ADDQ   DX, CX
+	MOVQ   CX, R9
+	ADDQ   DX, CX
+	MOVQ   CX, R10
+	ADDQ   DX, CX
+	MOVQ   CX, R11
+	ADDQ   DX, CX
 	MOVQ   CX, DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   stride+24(FP), R8
-	MOVQ   b+40(FP), R9
-	MOVQ   (R9), R9
-	ADDQ   R8, R9
-	NEGQ   R8
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   stride+24(FP), R12
+	MOVQ   b+40(FP), R13
+	MOVQ   (R13), R13
+	ADDQ   R12, R13
+	NEGQ   R12
 
 products0:
-	VMOVUPS (R9)(R8*1), Y12
-	VPABSB  Y12, Y14
+	VMOVUPS (R13)(R12*1), Y8
+	VPABSB  Y8, Y10
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (BX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y0, Y0
+	VPXOR      (BX)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y0, Y0
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y1, Y1
+	VPXOR      (SI)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y1, Y1
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y2, Y2
+	VPXOR      (DI)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y2, Y2
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	VMOVUPS    32(R9)(R8*1), Y12
-	VPABSB     Y12, Y14
+	VPXOR      (R8)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y3, Y3
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(BX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y0, Y0
+	VPXOR      (R9)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y1, Y1
+	VPXOR      (R10)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y2, Y2
+	VPXOR      (R11)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	ADDQ       $+64, R8
-	JNZ        products0
-	VMOVUPS    -16(BX), X8
-	VMOVUPS    -16(SI), X9
-	VMOVUPS    -16(DI), X10
-	VMOVUPS    -16(DX), X11
-	MOVQ       stride+24(FP), DX
-	ADDQ       DX, CX
-	MOVQ       CX, BX
-	ADDQ       DX, CX
-	MOVQ       CX, SI
-	ADDQ       DX, CX
-	MOVQ       CX, DI
-	ADDQ       DX, CX
-	MOVQ       CX, DX
-	VXORPS     Y4, Y4, Y4
-	VXORPS     Y5, Y5, Y5
-	VXORPS     Y6, Y6, Y6
-	VXORPS     Y7, Y7, Y7
-	MOVQ       stride+24(FP), R8
-	MOVQ       b+40(FP), R9
-	MOVQ       (R9), R9
-	ADDQ       R8, R9
-	NEGQ       R8
-
-products4:
-	VMOVUPS (R9)(R8*1), Y12
-	VPABSB  Y12, Y14
+	VPXOR      (DX)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y7, Y7
+	VMOVUPS    32(R13)(R12*1), Y8
+	VPABSB     Y8, Y10
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (BX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	VPXOR      32(BX)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y0, Y0
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	VPXOR      32(SI)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y1, Y1
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	VPXOR      32(DI)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y2, Y2
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y7, Y7
-	VMOVUPS    32(R9)(R8*1), Y12
-	VPABSB     Y12, Y14
+	VPXOR      32(R8)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y3, Y3
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(BX)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	VPXOR      32(R9)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	VPXOR      32(R10)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(R8*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	VPXOR      32(R11)(R12*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR       32(DX)(R8*1), Y15, Y13
-	VPSIGNB     Y12, Y13, Y13
-	VPMADDUBSW  Y13, Y14, Y13
-	VPMADDWD    Y16, Y13, Y13
-	VPADDD      Y13, Y7, Y7
-	ADDQ        $+64, R8
-	JNZ         products4
-	VINSERTF128 $0x01, -16(BX), Y8, Y8
-	VINSERTF128 $0x01, -16(SI), Y9, Y9
-	VINSERTF128 $0x01, -16(DI), Y10, Y10
-	VINSERTF128 $0x01, -16(DX), Y11, Y11
+	VPXOR          32(DX)(R12*1), Y12, Y9
+	VPSIGNB        Y8, Y9, Y9
+	VPMADDUBSW     Y9, Y10, Y9
+	VPMADDWD       Y13, Y9, Y9
+	VPADDD         Y9, Y7, Y7
+	ADDQ           $+64, R12
+	JNZ            products0
+	VBROADCASTF128 -16(BX), Y8
+	VBROADCASTF128 -16(SI), Y9
+	VBROADCASTF128 -16(DI), Y10
+	VBROADCASTF128 -16(R8), Y11
+	VINSERTF128    $0x01, -16(R9), Y8, Y8
+	VINSERTF128    $0x01, -16(R10), Y9, Y9
+	VINSERTF128    $0x01, -16(R11), Y10, Y10
+	VINSERTF128    $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ   Y1, Y0, Y12
+	VPUNPCKLDQ   Y1, Y0, Y14
 	VPUNPCKHDQ   Y1, Y0, Y0
-	VPADDD       Y12, Y0, Y0
-	VPUNPCKLDQ   Y3, Y2, Y12
+	VPADDD       Y14, Y0, Y0
+	VPUNPCKLDQ   Y3, Y2, Y14
 	VPUNPCKHDQ   Y3, Y2, Y2
-	VPADDD       Y12, Y2, Y2
-	VPUNPCKLDQ   Y5, Y4, Y12
+	VPADDD       Y14, Y2, Y2
+	VPUNPCKLDQ   Y5, Y4, Y14
 	VPUNPCKHDQ   Y5, Y4, Y4
-	VPADDD       Y12, Y4, Y4
-	VPUNPCKLDQ   Y7, Y6, Y12
+	VPADDD       Y14, Y4, Y4
+	VPUNPCKLDQ   Y7, Y6, Y14
 	VPUNPCKHDQ   Y7, Y6, Y6
-	VPADDD       Y12, Y6, Y6
-	VPUNPCKLQDQ  Y2, Y0, Y12
+	VPADDD       Y14, Y6, Y6
+	VPUNPCKLQDQ  Y2, Y0, Y14
 	VPUNPCKHQDQ  Y2, Y0, Y0
-	VPADDD       Y12, Y0, Y0
-	VPUNPCKLQDQ  Y6, Y4, Y12
+	VPADDD       Y14, Y0, Y0
+	VPUNPCKLQDQ  Y6, Y4, Y14
 	VPUNPCKHQDQ  Y6, Y4, Y4
-	VPADDD       Y12, Y4, Y4
-	VPERM2I128   $0x20, Y4, Y0, Y12
+	VPADDD       Y14, Y4, Y4
+	VPERM2I128   $0x20, Y4, Y0, Y14
 	VPERM2I128   $0x31, Y4, Y0, Y0
-	VPADDD       Y12, Y0, Y0
+	VPADDD       Y14, Y0, Y0
 	VUNPCKLPS    Y9, Y8, Y1
 	VUNPCKHPS    Y9, Y8, Y2
 	VUNPCKLPS    Y11, Y10, Y3
@@ -221,18 +207,18 @@ products4:
 	VUNPCKLPD    Y4, Y2, Y10
 	VUNPCKHPD    Y4, Y2, Y11
 	MOVQ         b+40(FP), DX
-	VBROADCASTSS 12(DX), Y1
-	VBROADCASTSS 16(DX), Y2
-	VBROADCASTSS 20(DX), Y3
-	VBROADCASTSS 24(DX), Y4
 	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y8, Y8
 	VMULPS       Y0, Y8, Y8
 	VADDPS       Y9, Y8, Y8
-	VMULPS       Y2, Y10, Y10
-	VMULPS       Y3, Y11, Y11
+	VBROADCASTSS 16(DX), Y1
+	VMULPS       Y1, Y10, Y10
+	VBROADCASTSS 20(DX), Y1
+	VMULPS       Y1, Y11, Y11
 	VADDPS       Y11, Y10, Y10
-	VADDPS       Y4, Y10, Y10
+	VBROADCASTSS 24(DX), Y1
+	VADDPS       Y1, Y10, Y10
 	VSUBPS       Y10, Y8, Y0
 	VADDPS       Y10, Y8, Y8
 	MOVQ         lower+0(FP), DX
@@ -252,10 +238,10 @@ TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
 	XORQ         AX, AX
 	MOVL         $0x80808080, CX
 	VMOVD        CX, X0
-	VPBROADCASTD X0, Y15
+	VPBROADCASTD X0, Y12
 	MOVL         $0x00010001, CX
 	VMOVD        CX, X0
-	VPBROADCASTD X0, Y16
+	VPBROADCASTD X0, Y13
 
 block:
 	MOVQ   stride+24(FP), CX
@@ -301,155 +287,155 @@ block:
 	NEGQ   CX
 
 products0:
-	VMOVUPS (BX)(CX*1), Y12
-	VPABSB  Y12, Y14
+	VMOVUPS (BX)(CX*1), Y8
+	VPABSB  Y8, Y10
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y0, Y0
+	VPXOR      (SI)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y0, Y0
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y1, Y1
+	VPXOR      (DI)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y1, Y1
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R8)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y2, Y2
+	VPXOR      (R8)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y2, Y2
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R9)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y3, Y3
+	VPXOR      (R9)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y3, Y3
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R10)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	VPXOR      (R10)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R11)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	VPXOR      (R11)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R12)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	VPXOR      (R12)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y7, Y7
-	VMOVUPS    32(BX)(CX*1), Y12
-	VPABSB     Y12, Y14
+	VPXOR      (DX)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y7, Y7
+	VMOVUPS    32(BX)(CX*1), Y8
+	VPABSB     Y8, Y10
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y0, Y0
+	VPXOR      32(SI)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y0, Y0
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y1, Y1
+	VPXOR      32(DI)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y1, Y1
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R8)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y2, Y2
+	VPXOR      32(R8)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y2, Y2
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R9)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y3, Y3
+	VPXOR      32(R9)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y3, Y3
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R10)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	VPXOR      32(R10)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y4, Y4
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R11)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	VPXOR      32(R11)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y5, Y5
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R12)(CX*1), Y15, Y13
-	VPSIGNB    Y12, Y13, Y13
-	VPMADDUBSW Y13, Y14, Y13
-	VPMADDWD   Y16, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	VPXOR      32(R12)(CX*1), Y12, Y9
+	VPSIGNB    Y8, Y9, Y9
+	VPMADDUBSW Y9, Y10, Y9
+	VPMADDWD   Y13, Y9, Y9
+	VPADDD     Y9, Y6, Y6
 
 	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR       32(DX)(CX*1), Y15, Y13
-	VPSIGNB     Y12, Y13, Y13
-	VPMADDUBSW  Y13, Y14, Y13
-	VPMADDWD    Y16, Y13, Y13
-	VPADDD      Y13, Y7, Y7
-	ADDQ        $+64, CX
-	JNZ         products0
-	VMOVUPS     -16(SI), X8
-	VMOVUPS     -16(DI), X9
-	VMOVUPS     -16(R8), X10
-	VMOVUPS     -16(R9), X11
-	VINSERTF128 $0x01, -16(R10), Y8, Y8
-	VINSERTF128 $0x01, -16(R11), Y9, Y9
-	VINSERTF128 $0x01, -16(R12), Y10, Y10
-	VINSERTF128 $0x01, -16(DX), Y11, Y11
+	VPXOR          32(DX)(CX*1), Y12, Y9
+	VPSIGNB        Y8, Y9, Y9
+	VPMADDUBSW     Y9, Y10, Y9
+	VPMADDWD       Y13, Y9, Y9
+	VPADDD         Y9, Y7, Y7
+	ADDQ           $+64, CX
+	JNZ            products0
+	VBROADCASTF128 -16(SI), Y8
+	VBROADCASTF128 -16(DI), Y9
+	VBROADCASTF128 -16(R8), Y10
+	VBROADCASTF128 -16(R9), Y11
+	VINSERTF128    $0x01, -16(R10), Y8, Y8
+	VINSERTF128    $0x01, -16(R11), Y9, Y9
+	VINSERTF128    $0x01, -16(R12), Y10, Y10
+	VINSERTF128    $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ   Y1, Y0, Y12
+	VPUNPCKLDQ   Y1, Y0, Y14
 	VPUNPCKHDQ   Y1, Y0, Y0
-	VPADDD       Y12, Y0, Y0
-	VPUNPCKLDQ   Y3, Y2, Y12
+	VPADDD       Y14, Y0, Y0
+	VPUNPCKLDQ   Y3, Y2, Y14
 	VPUNPCKHDQ   Y3, Y2, Y2
-	VPADDD       Y12, Y2, Y2
-	VPUNPCKLDQ   Y5, Y4, Y12
+	VPADDD       Y14, Y2, Y2
+	VPUNPCKLDQ   Y5, Y4, Y14
 	VPUNPCKHDQ   Y5, Y4, Y4
-	VPADDD       Y12, Y4, Y4
-	VPUNPCKLDQ   Y7, Y6, Y12
+	VPADDD       Y14, Y4, Y4
+	VPUNPCKLDQ   Y7, Y6, Y14
 	VPUNPCKHDQ   Y7, Y6, Y6
-	VPADDD       Y12, Y6, Y6
-	VPUNPCKLQDQ  Y2, Y0, Y12
+	VPADDD       Y14, Y6, Y6
+	VPUNPCKLQDQ  Y2, Y0, Y14
 	VPUNPCKHQDQ  Y2, Y0, Y0
-	VPADDD       Y12, Y0, Y0
-	VPUNPCKLQDQ  Y6, Y4, Y12
+	VPADDD       Y14, Y0, Y0
+	VPUNPCKLQDQ  Y6, Y4, Y14
 	VPUNPCKHQDQ  Y6, Y4, Y4
-	VPADDD       Y12, Y4, Y4
-	VPERM2I128   $0x20, Y4, Y0, Y12
+	VPADDD       Y14, Y4, Y4
+	VPERM2I128   $0x20, Y4, Y0, Y14
 	VPERM2I128   $0x31, Y4, Y0, Y0
-	VPADDD       Y12, Y0, Y0
+	VPADDD       Y14, Y0, Y0
 	VUNPCKLPS    Y9, Y8, Y1
 	VUNPCKHPS    Y9, Y8, Y2
 	VUNPCKLPS    Y11, Y10, Y3
@@ -459,18 +445,18 @@ products0:
 	VUNPCKLPD    Y4, Y2, Y10
 	VUNPCKHPD    Y4, Y2, Y11
 	MOVQ         b+48(FP), CX
-	VBROADCASTSS 12(CX), Y1
-	VBROADCASTSS 16(CX), Y2
-	VBROADCASTSS 20(CX), Y3
-	VBROADCASTSS 24(CX), Y4
 	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS 12(CX), Y1
 	VMULPS       Y1, Y8, Y8
 	VMULPS       Y0, Y8, Y8
 	VADDPS       Y9, Y8, Y8
-	VMULPS       Y2, Y10, Y10
-	VMULPS       Y3, Y11, Y11
+	VBROADCASTSS 16(CX), Y1
+	VMULPS       Y1, Y10, Y10
+	VBROADCASTSS 20(CX), Y1
+	VMULPS       Y1, Y11, Y11
 	VADDPS       Y11, Y10, Y10
-	VADDPS       Y4, Y10, Y10
+	VBROADCASTSS 24(CX), Y1
+	VADDPS       Y1, Y10, Y10
 	VSUBPS       Y10, Y8, Y0
 	VADDPS       Y10, Y8, Y8
 	MOVQ         lower+0(FP), CX
@@ -656,7 +642,6 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VBROADCASTSS   288(R9), Y5
 	VCVTDQ2PS      Y0, Y0
 	VMULPS         96(R9), Y1, Y1
 	VMULPS         Y0, Y1, Y1
@@ -664,7 +649,8 @@ products:
 	VMULPS         160(R9), Y3, Y3
 	VMULPS         224(R9), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VADDPS         Y5, Y3, Y3
+	VBROADCASTSS   288(R9), Y0
+	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
 	MOVQ           ld+16(FP), DX
@@ -863,7 +849,6 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VBROADCASTSS   288(BX), Y5
 	VCVTDQ2PS      Y0, Y0
 	VMULPS         96(BX), Y1, Y1
 	VMULPS         Y0, Y1, Y1
@@ -871,7 +856,8 @@ products:
 	VMULPS         160(BX), Y3, Y3
 	VMULPS         224(BX), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VADDPS         Y5, Y3, Y3
+	VBROADCASTSS   288(BX), Y0
+	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
 	MOVQ           ld+16(FP), CX
@@ -919,39 +905,39 @@ block:
 	NEGQ   R8
 
 products0:
-	VMOVUPS   (R9)(R8*1), Z20
-	VMOVDQU64 (BX)(R8*1), Z21
-	VPDPBUSD  Z20, Z21, Z0
-	VMOVDQU64 (SI)(R8*1), Z21
-	VPDPBUSD  Z20, Z21, Z1
-	VMOVDQU64 (DI)(R8*1), Z21
-	VPDPBUSD  Z20, Z21, Z2
-	VMOVDQU64 (DX)(R8*1), Z21
-	VPDPBUSD  Z20, Z21, Z3
-	ADDQ      $+64, R8
-	JNZ       products0
-	VMOVUPS   -16(BX), X16
-	VMOVUPS   -16(SI), X17
-	VMOVUPS   -16(DI), X18
-	VMOVUPS   -16(DX), X19
-	MOVQ      stride+24(FP), DX
-	ADDQ      DX, CX
-	MOVQ      CX, BX
-	ADDQ      DX, CX
-	MOVQ      CX, SI
-	ADDQ      DX, CX
-	MOVQ      CX, DI
-	ADDQ      DX, CX
-	MOVQ      CX, DX
-	VXORPS    Z4, Z4, Z4
-	VXORPS    Z5, Z5, Z5
-	VXORPS    Z6, Z6, Z6
-	VXORPS    Z7, Z7, Z7
-	MOVQ      stride+24(FP), R8
-	MOVQ      b+40(FP), R9
-	MOVQ      (R9), R9
-	ADDQ      R8, R9
-	NEGQ      R8
+	VMOVUPS         (R9)(R8*1), Z20
+	VMOVDQU64       (BX)(R8*1), Z21
+	VPDPBUSD        Z20, Z21, Z0
+	VMOVDQU64       (SI)(R8*1), Z21
+	VPDPBUSD        Z20, Z21, Z1
+	VMOVDQU64       (DI)(R8*1), Z21
+	VPDPBUSD        Z20, Z21, Z2
+	VMOVDQU64       (DX)(R8*1), Z21
+	VPDPBUSD        Z20, Z21, Z3
+	ADDQ            $+64, R8
+	JNZ             products0
+	VBROADCASTF32X4 -16(BX), Z16
+	VBROADCASTF32X4 -16(SI), Z17
+	VBROADCASTF32X4 -16(DI), Z18
+	VBROADCASTF32X4 -16(DX), Z19
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, BX
+	ADDQ            DX, CX
+	MOVQ            CX, SI
+	ADDQ            DX, CX
+	MOVQ            CX, DI
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z4, Z4, Z4
+	VXORPS          Z5, Z5, Z5
+	VXORPS          Z6, Z6, Z6
+	VXORPS          Z7, Z7, Z7
+	MOVQ            stride+24(FP), R8
+	MOVQ            b+40(FP), R9
+	MOVQ            (R9), R9
+	ADDQ            R8, R9
+	NEGQ            R8
 
 products4:
 	VMOVUPS      (R9)(R8*1), Z20
@@ -1099,18 +1085,18 @@ products12:
 	// The records' codes went in with 128 added.
 	VPBROADCASTD 8(DX), Z1
 	VPSUBD       Z1, Z0, Z0
-	VBROADCASTSS 12(DX), Z1
-	VBROADCASTSS 16(DX), Z2
-	VBROADCASTSS 20(DX), Z3
-	VBROADCASTSS 24(DX), Z4
 	VCVTDQ2PS    Z0, Z0
+	VBROADCASTSS 12(DX), Z1
 	VMULPS       Z1, Z16, Z16
 	VMULPS       Z0, Z16, Z16
 	VADDPS       Z17, Z16, Z16
-	VMULPS       Z2, Z18, Z18
-	VMULPS       Z3, Z19, Z19
+	VBROADCASTSS 16(DX), Z1
+	VMULPS       Z1, Z18, Z18
+	VBROADCASTSS 20(DX), Z1
+	VMULPS       Z1, Z19, Z19
 	VADDPS       Z19, Z18, Z18
-	VADDPS       Z4, Z18, Z18
+	VBROADCASTSS 24(DX), Z1
+	VADDPS       Z1, Z18, Z18
 	VSUBPS       Z18, Z16, Z0
 	VADDPS       Z18, Z16, Z16
 	MOVQ         lower+0(FP), DX
@@ -1173,74 +1159,74 @@ block:
 	NEGQ   CX
 
 products0:
-	VMOVUPS      (BX)(CX*1), Z20
-	VMOVDQU64    (SI)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z0
-	VMOVDQU64    (DI)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z1
-	VMOVDQU64    (R8)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z2
-	VMOVDQU64    (R9)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z3
-	VMOVDQU64    (R10)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z4
-	VMOVDQU64    (R11)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z5
-	VMOVDQU64    (R12)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z6
-	VMOVDQU64    (DX)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z7
-	ADDQ         $+64, CX
-	JNZ          products0
-	VMOVUPS      -16(SI), X16
-	VMOVUPS      -16(DI), X17
-	VMOVUPS      -16(R8), X18
-	VMOVUPS      -16(R9), X19
-	VINSERTF32X4 $0x01, -16(R10), Z16, Z16
-	VINSERTF32X4 $0x01, -16(R11), Z17, Z17
-	VINSERTF32X4 $0x01, -16(R12), Z18, Z18
-	VINSERTF32X4 $0x01, -16(DX), Z19, Z19
-	MOVQ         stride+24(FP), CX
-	MOVQ         ids+32(FP), DX
-	MOVQ         data+16(FP), BX
-	ADDQ         CX, BX
-	MOVL         32(DX)(AX*4), SI
-	IMULQ        CX, SI
-	ADDQ         BX, SI
-	MOVL         36(DX)(AX*4), DI
-	IMULQ        CX, DI
-	ADDQ         BX, DI
-	MOVL         40(DX)(AX*4), R8
-	IMULQ        CX, R8
-	ADDQ         BX, R8
-	MOVL         44(DX)(AX*4), R9
-	IMULQ        CX, R9
-	ADDQ         BX, R9
-	MOVL         48(DX)(AX*4), R10
-	IMULQ        CX, R10
-	ADDQ         BX, R10
-	MOVL         52(DX)(AX*4), R11
-	IMULQ        CX, R11
-	ADDQ         BX, R11
-	MOVL         56(DX)(AX*4), R12
-	IMULQ        CX, R12
-	ADDQ         BX, R12
-	MOVL         60(DX)(AX*4), DX
-	IMULQ        CX, DX
-	ADDQ         BX, DX
-	VXORPS       Z8, Z8, Z8
-	VXORPS       Z9, Z9, Z9
-	VXORPS       Z10, Z10, Z10
-	VXORPS       Z11, Z11, Z11
-	VXORPS       Z12, Z12, Z12
-	VXORPS       Z13, Z13, Z13
-	VXORPS       Z14, Z14, Z14
-	VXORPS       Z15, Z15, Z15
-	MOVQ         stride+24(FP), CX
-	MOVQ         b+48(FP), BX
-	MOVQ         (BX), BX
-	ADDQ         CX, BX
-	NEGQ         CX
+	VMOVUPS         (BX)(CX*1), Z20
+	VMOVDQU64       (SI)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z0
+	VMOVDQU64       (DI)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z1
+	VMOVDQU64       (R8)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z2
+	VMOVDQU64       (R9)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z3
+	VMOVDQU64       (R10)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z4
+	VMOVDQU64       (R11)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z5
+	VMOVDQU64       (R12)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z6
+	VMOVDQU64       (DX)(CX*1), Z21
+	VPDPBUSD        Z20, Z21, Z7
+	ADDQ            $+64, CX
+	JNZ             products0
+	VBROADCASTF32X4 -16(SI), Z16
+	VBROADCASTF32X4 -16(DI), Z17
+	VBROADCASTF32X4 -16(R8), Z18
+	VBROADCASTF32X4 -16(R9), Z19
+	VINSERTF32X4    $0x01, -16(R10), Z16, Z16
+	VINSERTF32X4    $0x01, -16(R11), Z17, Z17
+	VINSERTF32X4    $0x01, -16(R12), Z18, Z18
+	VINSERTF32X4    $0x01, -16(DX), Z19, Z19
+	MOVQ            stride+24(FP), CX
+	MOVQ            ids+32(FP), DX
+	MOVQ            data+16(FP), BX
+	ADDQ            CX, BX
+	MOVL            32(DX)(AX*4), SI
+	IMULQ           CX, SI
+	ADDQ            BX, SI
+	MOVL            36(DX)(AX*4), DI
+	IMULQ           CX, DI
+	ADDQ            BX, DI
+	MOVL            40(DX)(AX*4), R8
+	IMULQ           CX, R8
+	ADDQ            BX, R8
+	MOVL            44(DX)(AX*4), R9
+	IMULQ           CX, R9
+	ADDQ            BX, R9
+	MOVL            48(DX)(AX*4), R10
+	IMULQ           CX, R10
+	ADDQ            BX, R10
+	MOVL            52(DX)(AX*4), R11
+	IMULQ           CX, R11
+	ADDQ            BX, R11
+	MOVL            56(DX)(AX*4), R12
+	IMULQ           CX, R12
+	ADDQ            BX, R12
+	MOVL            60(DX)(AX*4), DX
+	IMULQ           CX, DX
+	ADDQ            BX, DX
+	VXORPS          Z8, Z8, Z8
+	VXORPS          Z9, Z9, Z9
+	VXORPS          Z10, Z10, Z10
+	VXORPS          Z11, Z11, Z11
+	VXORPS          Z12, Z12, Z12
+	VXORPS          Z13, Z13, Z13
+	VXORPS          Z14, Z14, Z14
+	VXORPS          Z15, Z15, Z15
+	MOVQ            stride+24(FP), CX
+	MOVQ            b+48(FP), BX
+	MOVQ            (BX), BX
+	ADDQ            CX, BX
+	NEGQ            CX
 
 products8:
 	VMOVUPS      (BX)(CX*1), Z20
@@ -1330,18 +1316,18 @@ products8:
 	// The records' codes went in with 128 added.
 	VPBROADCASTD 8(CX), Z1
 	VPSUBD       Z1, Z0, Z0
-	VBROADCASTSS 12(CX), Z1
-	VBROADCASTSS 16(CX), Z2
-	VBROADCASTSS 20(CX), Z3
-	VBROADCASTSS 24(CX), Z4
 	VCVTDQ2PS    Z0, Z0
+	VBROADCASTSS 12(CX), Z1
 	VMULPS       Z1, Z16, Z16
 	VMULPS       Z0, Z16, Z16
 	VADDPS       Z17, Z16, Z16
-	VMULPS       Z2, Z18, Z18
-	VMULPS       Z3, Z19, Z19
+	VBROADCASTSS 16(CX), Z1
+	VMULPS       Z1, Z18, Z18
+	VBROADCASTSS 20(CX), Z1
+	VMULPS       Z1, Z19, Z19
 	VADDPS       Z19, Z18, Z18
-	VADDPS       Z4, Z18, Z18
+	VBROADCASTSS 24(CX), Z1
+	VADDPS       Z1, Z18, Z18
 	VSUBPS       Z18, Z16, Z0
 	VADDPS       Z18, Z16, Z16
 	MOVQ         lower+0(FP), CX
@@ -1487,7 +1473,6 @@ products:
 	VUNPCKHPD       Z4, Z6, Z4
 	VMOVUPS         32(R9), Z5
 	VPSUBD          Z5, Z0, Z0
-	VBROADCASTSS    288(R9), Z5
 	VCVTDQ2PS       Z0, Z0
 	VMULPS          96(R9), Z1, Z1
 	VMULPS          Z0, Z1, Z1
@@ -1495,7 +1480,8 @@ products:
 	VMULPS          160(R9), Z3, Z3
 	VMULPS          224(R9), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VADDPS          Z5, Z3, Z3
+	VBROADCASTSS    288(R9), Z0
+	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
 	MOVQ            ld+16(FP), DX
@@ -1662,7 +1648,6 @@ products:
 	VUNPCKHPD       Z4, Z6, Z4
 	VMOVUPS         32(BX), Z5
 	VPSUBD          Z5, Z0, Z0
-	VBROADCASTSS    288(BX), Z5
 	VCVTDQ2PS       Z0, Z0
 	VMULPS          96(BX), Z1, Z1
 	VMULPS          Z0, Z1, Z1
@@ -1670,7 +1655,8 @@ products:
 	VMULPS          160(BX), Z3, Z3
 	VMULPS          224(BX), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VADDPS          Z5, Z3, Z3
+	VBROADCASTSS    288(BX), Z0
+	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
 	MOVQ            ld+16(FP), CX
