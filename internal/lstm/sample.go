@@ -1,0 +1,221 @@
+package lstm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// Sampler draws words from the model's softmax distribution at temperature
+// 1. The same seed and the same contexts give the same words; with a [State]
+// that starts from the zero state they are the beginning of what
+// [Model.Generate] writes with that seed. A goroutine needs its own.
+type Sampler struct {
+	m      *Model
+	rng    *rand.Rand
+	logits []float32
+	probs  []float64
+}
+
+// NewSampler returns a sampler of the words of m.
+func NewSampler(m *Model, seed uint64) *Sampler {
+	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.vocab), probs: make([]float64, m.vocab)}
+}
+
+// Next draws the word that follows the context h, Dim elements as
+// [State.Step] returns them. It returns an error where the logits are not
+// finite, and panics where h has another length. It allocates nothing.
+func (s *Sampler) Next(h []float32) (uint32, error) {
+	if len(h) != s.m.dim {
+		panic(errContext)
+	}
+	products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.dim)
+	return draw(s.logits, s.probs, s.rng)
+}
+
+// draw draws an index with probability softmax(logits), by the inverse of
+// the distribution function. probs is scratch of the same length.
+func draw(logits []float32, probs []float64, rng *rand.Rand) (uint32, error) {
+	for i, x := range logits {
+		if x-x != 0 {
+			return 0, fmt.Errorf("lstm: logits: found %v for word %d, expected finite numbers", x, i)
+		}
+		probs[i] = float64(x)
+	}
+	kernels.Softmax(probs, probs)
+	u, sum, last := rng.Float64(), 0.0, 0
+	for i, p := range probs {
+		if sum += p; u < sum {
+			return uint32(i), nil
+		}
+		if p > 0 {
+			last = i
+		}
+	}
+	return uint32(last), nil // the sum was rounded to below u
+}
+
+// newRand returns the random numbers of one stream. Seeds and streams are
+// mixed, as PCG takes its seeds for a state: near states are near for a while.
+func newRand(seed uint64, stream int) *rand.Rand {
+	return rand.New(rand.NewPCG(mix(seed), mix(seed^mix(uint64(stream)))))
+}
+
+// mix is a bijection on 64 bits in which each bit of x changes about half of
+// the result: the finaliser of SplitMix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+const (
+	// streamLen is the number of tokens that Generate draws before it starts
+	// again from the zero state. It fixes what is generated.
+	streamLen = 512
+	// groupLen is the number of streams that advance together, so that the
+	// softmax weights are read once for all of them. It changes speed alone.
+	groupLen = 16
+)
+
+// GenerateOptions says what [Model.Generate] generates, and how.
+type GenerateOptions struct {
+	Start   uint32 // the first token that a stream reads: the id of <eos>
+	Seed    uint64
+	Threads int // 0 is GOMAXPROCS; the result does not depend on it
+}
+
+// Generate lets the model write n tokens and calls f with them and the
+// context vector after each (len(tokens) x Dim), in order and piece by piece.
+// The slices are the callee's to keep.
+//
+// The tokens come in streams of 512. Each starts from the zero state, reads
+// opt.Start as its first token and then the words that it draws from the
+// softmax at temperature 1, with random numbers of its own. So a token depends
+// on the model, Start, Seed and its position alone, not on n or on the
+// number of threads: a shorter run is the beginning of a longer one. The
+// rounding of the float32 kernels differs between the levels of [kernels],
+// though, and now and then makes another word of a draw.
+//
+// f runs on the caller's goroutine. Generate returns the first error of f,
+// or that of ctx once it is done, or an error where the logits are not finite
+// or the options make no sense.
+func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func(tokens []uint32, contexts []float32) error) error {
+	if n < 0 {
+		return fmt.Errorf("lstm: tokens to generate: found %d, expected 0 or more", n)
+	}
+	if uint64(opt.Start) >= uint64(m.vocab) {
+		return fmt.Errorf("lstm: start token: found %d, expected less than %d, the size of the vocabulary", opt.Start, m.vocab)
+	}
+	if opt.Threads < 0 {
+		return fmt.Errorf("lstm: threads: found %d, expected 0 or more", opt.Threads)
+	}
+	threads := opt.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	streams := (n + streamLen - 1) / streamLen
+	threads = max(min(threads, streams), 1)
+	group := min((streams+threads-1)/threads, groupLen) // streams of a group
+	size := group * streamLen                           // tokens of a group
+
+	// Worker w writes groups w, w+threads, ... and holds each until the caller
+	// has taken those before it.
+	type piece struct {
+		tokens   []uint32
+		contexts []float32
+		err      error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	pieces := make([]chan piece, threads)
+	for w := range pieces {
+		pieces[w] = make(chan piece)
+		wg.Go(func() {
+			g := newGenerator(m, opt, group)
+			for from := w * size; from < n; from += threads * size {
+				var p piece
+				p.tokens, p.contexts, p.err = g.run(ctx, from/streamLen, min(size, n-from))
+				select {
+				case pieces[w] <- p:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	for i := 0; i*size < n; i++ {
+		select {
+		case p := <-pieces[i%threads]:
+			if p.err != nil {
+				return p.err
+			}
+			if err := f(p.tokens, p.contexts); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// generator advances a group of streams together.
+type generator struct {
+	m      *Model
+	opt    GenerateOptions
+	s      *streams
+	rngs   []*rand.Rand
+	next   []uint32  // the token that each stream reads next
+	logits []float32 // group x V
+	probs  []float64 // V
+}
+
+func newGenerator(m *Model, opt GenerateOptions, group int) *generator {
+	return &generator{
+		m: m, opt: opt,
+		s:      newStreams(m, group),
+		rngs:   make([]*rand.Rand, group),
+		next:   make([]uint32, group),
+		logits: make([]float32, group*m.vocab),
+		probs:  make([]float64, m.vocab),
+	}
+}
+
+// run generates n tokens, the streams from first on.
+func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, contexts []float32, err error) {
+	d, v := g.m.dim, g.m.vocab
+	tokens, contexts = make([]uint32, n), make([]float32, n*d)
+	g.s.reset()
+	for s := range g.next {
+		g.next[s] = g.opt.Start
+		g.rngs[s] = newRand(g.opt.Seed, first+s)
+	}
+	for t := range min(n, streamLen) {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		// Only the last stream can be the shorter one: those at work come first.
+		active := (n - t + streamLen - 1) / streamLen
+		g.s.step(g.next[:active])
+		for s := range active {
+			tokens[s*streamLen+t] = g.next[s]
+			copy(contexts[(s*streamLen+t)*d:], g.s.top(s))
+		}
+		top := g.s.h[len(g.s.h)-1]
+		products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
+		for s := range active {
+			if g.next[s], err = draw(g.logits[s*v:(s+1)*v], g.probs, g.rngs[s]); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return tokens, contexts, nil
+}

@@ -1,0 +1,7 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package tensorfile
+
+import "os"
+
+func mapFile(f *os.File, size int) (*memory, error) { return readFile(f, size) }

@@ -1,0 +1,324 @@
+package tensorfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// maxSafetensorsHeader is the bound of the format's reference implementation.
+const maxSafetensorsHeader = 100_000_000
+
+const metadataKey = "__metadata__"
+
+// File is an open safetensors file. Its methods may be called from many
+// goroutines at once, except Close.
+type File struct {
+	path    string
+	tensors []*Tensor
+	byName  map[string]*Tensor
+	mem     *memory
+}
+
+// OpenSafetensors opens a file with all its tensors.
+func OpenSafetensors(path string) (*File, error) {
+	mem, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var f *File
+	err = guard(path, func() (err error) {
+		f, err = parseSafetensors(mem.data, path, mem)
+		return err
+	})
+	if err != nil {
+		mem.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadSafetensors is OpenSafetensors for a file in memory, which is kept and
+// must not be changed. Errors name the file by name.
+func ReadSafetensors(data []byte, name string) (*File, error) {
+	return parseSafetensors(data, name, &memory{})
+}
+
+// Names returns the names of all tensors in the order of the file's header.
+func (f *File) Names() []string {
+	names := make([]string, len(f.tensors))
+	for i, t := range f.tensors {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// Tensor returns the tensor of this name. If there is none the error lists
+// the names there are.
+func (f *File) Tensor(name string) (*Tensor, error) {
+	t := f.byName[name]
+	if t == nil {
+		return nil, nameError(f.path, "name", name, f.Names())
+	}
+	c := *t // the caller's own, since some fields can be set
+	c.Shape = slices.Clone(t.Shape)
+	return &c, nil
+}
+
+// Close releases the file. What Float32s returned for its tensors must not be
+// used any more.
+func (f *File) Close() error { return f.mem.close() }
+
+// parseSafetensors reads a file: the length of the header as 8 bytes, the
+// header, a JSON object, and the data, which the tensors fill without gaps or
+// overlaps.
+func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
+	if len(file) < 8 {
+		return nil, fail(path, "header length", "found a file of %d bytes, expected at least 8", len(file))
+	}
+	length := binary.LittleEndian.Uint64(file)
+	if most := uint64(len(file) - 8); length > most || length > maxSafetensorsHeader {
+		return nil, fail(path, "header length", "found %d, expected at most %d", length, min(most, maxSafetensorsHeader))
+	}
+	header, data := file[8:8+length], file[8+length:]
+	if len(header) == 0 || header[0] != '{' {
+		return nil, fail(path, "header", "found %q, expected a JSON object", cut(string(header[:min(len(header), 8)])))
+	}
+	if !utf8.Valid(header) {
+		return nil, fail(path, "header", "found bytes that are not UTF-8, expected JSON")
+	}
+	entries, err := parseEntries(header)
+	if err != nil {
+		return nil, fail(path, "header", "%w", err)
+	}
+
+	f := &File{path: path, byName: make(map[string]*Tensor, len(entries)), mem: mem}
+	order := make([]int, len(entries))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := entries[i], entries[j]
+		if a.begin != b.begin {
+			return a.begin - b.begin
+		}
+		return a.end - b.end
+	})
+	at := 0
+	for _, i := range order {
+		e := entries[i]
+		source := path + ":" + label(e.name)
+		if e.begin > e.end {
+			return nil, fail(source, "data_offsets", "found [%d, %d], expected a begin up to the end", e.begin, e.end)
+		}
+		if e.begin != at {
+			return nil, fail(source, "data_offsets", "found [%d, %d], expected a begin of %d, where the tensor before it ends", e.begin, e.end, at)
+		}
+		if e.end > len(data) {
+			return nil, fail(source, "data_offsets", "found [%d, %d], expected an end within the %d bytes of data", e.begin, e.end, len(data))
+		}
+		at = e.end
+	}
+	if at != len(data) {
+		return nil, fail(path, "data", "found %d bytes, expected the %d of the tensors", len(data), at)
+	}
+	for _, e := range entries {
+		t, err := newTensor(path+":"+label(e.name), e.name, e.layout, data[e.begin:e.end], mem)
+		if err != nil {
+			return nil, err
+		}
+		f.tensors = append(f.tensors, t)
+		f.byName[e.name] = t
+	}
+	return f, nil
+}
+
+// entry is what the header says of a tensor.
+type entry struct {
+	layout
+	name       string
+	begin, end int
+}
+
+// parseEntries parses the header. It goes through the JSON token by token,
+// since to decode it into structs would let duplicate names, names in another
+// case and missing fields pass.
+func parseEntries(header []byte) ([]entry, error) {
+	h := jsonHeader{json.NewDecoder(bytes.NewReader(header))}
+	h.UseNumber()
+	var entries []entry
+	err := h.object("the file", func(name string) error {
+		if name == metadataKey {
+			return h.object(name, func(string) error {
+				if _, err := h.text("a string"); err != nil {
+					return fmt.Errorf("%s: %w", metadataKey, err)
+				}
+				return nil
+			})
+		}
+		e := entry{name: name}
+		if err := h.entry(&e); err != nil {
+			return fmt.Errorf("tensor %s: %w", label(name), err)
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rest := bytes.TrimRight(header[h.InputOffset():], " "); len(rest) > 0 {
+		return nil, fmt.Errorf("found %q after the object, expected spaces", cut(string(rest)))
+	}
+	return entries, nil
+}
+
+type jsonHeader struct{ *json.Decoder }
+
+// token is Token with its errors in the words of this package.
+func (h jsonHeader) token() (json.Token, error) {
+	tok, err := h.Token()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, errors.New("found its end, expected more JSON")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("found at its byte %d: %w, expected JSON", h.InputOffset(), err)
+	}
+	return tok, nil
+}
+
+func (h jsonHeader) expect(want json.Delim, what string) error {
+	tok, err := h.token()
+	if err == nil && tok != want {
+		err = fmt.Errorf("found %s, expected %s", show(tok), what)
+	}
+	return err
+}
+
+// object parses an object without duplicate keys and calls value for each.
+func (h jsonHeader) object(name string, value func(key string) error) error {
+	if err := h.expect('{', "an object"); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	seen := map[string]bool{}
+	for h.More() {
+		tok, err := h.token()
+		if err != nil {
+			return err
+		}
+		key, ok := tok.(string)
+		if !ok {
+			return fmt.Errorf("found %s, expected a name", show(tok))
+		}
+		if seen[key] {
+			return fmt.Errorf("found %s twice, expected once", label(key))
+		}
+		seen[key] = true
+		if err := value(key); err != nil {
+			return err
+		}
+	}
+	return h.expect('}', "the end of an object")
+}
+
+// entry parses the description of one tensor.
+func (h jsonHeader) entry(e *entry) error {
+	fields := 0
+	err := h.object("description", func(key string) error {
+		fields++
+		var err error
+		switch key {
+		case "dtype":
+			var name string
+			if name, err = h.text("the name of a type"); err == nil {
+				e.dtype, err = safetensorsType(name)
+			}
+		case "shape":
+			e.shape, err = h.integers(maxRank)
+		case "data_offsets":
+			var at []int
+			if at, err = h.integers(2); err == nil && len(at) != 2 {
+				err = fmt.Errorf("found %v, expected a begin and an end", at)
+			}
+			if err == nil {
+				e.begin, e.end = at[0], at[1]
+			}
+		default:
+			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(key))
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return err
+	})
+	if err == nil && fields != 3 {
+		err = fmt.Errorf("found %d fields, expected dtype, shape and data_offsets", fields)
+	}
+	return err
+}
+
+func safetensorsType(name string) (DType, error) {
+	var known []string
+	for d, t := range dtypes {
+		if t.safetensors == "" {
+			continue
+		}
+		if t.safetensors == name {
+			return DType(d), nil
+		}
+		known = append(known, t.safetensors)
+	}
+	return 0, fmt.Errorf("found %s, expected one of %v", label(name), known)
+}
+
+func (h jsonHeader) text(what string) (string, error) {
+	tok, err := h.token()
+	if err != nil {
+		return "", err
+	}
+	s, ok := tok.(string)
+	if !ok {
+		return "", fmt.Errorf("found %s, expected %s", show(tok), what)
+	}
+	return s, nil
+}
+
+// integers parses an array of at most so many integers of 0 or more.
+func (h jsonHeader) integers(most int) ([]int, error) {
+	if err := h.expect('[', "an array of integers"); err != nil {
+		return nil, err
+	}
+	list := []int{}
+	for h.More() {
+		if len(list) == most {
+			return nil, fmt.Errorf("found more than %d integers, expected at most %d", most, most)
+		}
+		tok, err := h.token()
+		if err != nil {
+			return nil, err
+		}
+		number, _ := tok.(json.Number)
+		n, err := strconv.ParseUint(number.String(), 10, strconv.IntSize-1)
+		if err != nil {
+			return nil, fmt.Errorf("found %s, expected an integer of 0 or more within %d bits", show(tok), strconv.IntSize-1)
+		}
+		list = append(list, int(n))
+	}
+	return list, h.expect(']', "the end of an array")
+}
+
+// show makes a token fit for an error message.
+func show(tok json.Token) string {
+	switch s := tok.(type) {
+	case nil:
+		return "null"
+	case string:
+		return strconv.Quote(cut(s))
+	}
+	return cut(fmt.Sprint(tok))
+}

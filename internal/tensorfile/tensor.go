@@ -1,0 +1,452 @@
+package tensorfile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// maxRank is the largest number of dimensions that is read.
+const maxRank = 8
+
+// Tensor is an array in an open file. Its methods may be called from many
+// goroutines at once, except Close.
+type Tensor struct {
+	// Name is the tensor's name in its file; a .npy file has none.
+	Name string
+	// DType is the type of the elements in the file.
+	DType DType
+	// Shape is the size of each dimension, at most 8 of them. It is empty for
+	// a scalar. Do not change it.
+	Shape []int
+
+	source    string // file, or file:tensor, as errors name it
+	data      []byte
+	bigEndian bool
+	fortran   bool // the first index varies fastest
+	mem       *memory
+	owner     bool // Close releases mem
+}
+
+// layout is what a header says of the bytes of an array.
+type layout struct {
+	dtype     DType
+	bigEndian bool
+	fortran   bool
+	shape     []int
+}
+
+// newTensor is the way of all three formats: it makes a tensor of data if
+// data has the size that the layout asks for.
+func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor, error) {
+	want, err := l.bytes()
+	if err != nil {
+		return nil, fail(source, "shape", "%w", err)
+	}
+	if len(data) != want {
+		return nil, sizeError(source, l, len(data), want)
+	}
+	return &Tensor{
+		Name:      name,
+		DType:     l.dtype,
+		Shape:     l.shape,
+		source:    source,
+		data:      data,
+		bigEndian: l.bigEndian && l.dtype.Size() > 1,
+		fortran:   l.fortran && len(l.shape) > 1,
+		mem:       mem,
+	}, nil
+}
+
+func sizeError(source string, l layout, found, want int) error {
+	return fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", found, want, l.shape, l.dtype)
+}
+
+// bytes returns the size of the data. It refuses shapes whose size, leaving
+// out dimensions of 0, is too large for an int, so that no product of
+// dimensions overflows later.
+func (l layout) bytes() (int, error) {
+	if len(l.shape) > maxRank {
+		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.shape), maxRank)
+	}
+	size, empty := l.dtype.Size(), false
+	for _, n := range l.shape {
+		if n == 0 {
+			empty = true
+			continue
+		}
+		if size > math.MaxInt/n {
+			return 0, fmt.Errorf("found %v of %s, expected a size within %d bytes", l.shape, l.dtype, math.MaxInt)
+		}
+		size *= n
+	}
+	if empty {
+		return 0, nil
+	}
+	return size, nil
+}
+
+// Rows returns the size of the first dimension; 1 for a scalar.
+func (t *Tensor) Rows() int {
+	if len(t.Shape) == 0 {
+		return 1
+	}
+	return t.Shape[0]
+}
+
+// Cols returns the elements of a row: the product of all dimensions but the
+// first, 1 where there are none.
+func (t *Tensor) Cols() int {
+	n := 1
+	for _, s := range t.Shape[min(1, len(t.Shape)):] {
+		n *= s
+	}
+	return n
+}
+
+func (t *Tensor) count() int { return len(t.data) / t.DType.Size() }
+
+// ExpectShape returns an error if the tensor has another shape than this one.
+// A negative size stands for any.
+func (t *Tensor) ExpectShape(want ...int) error {
+	ok := len(t.Shape) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = want[i] < 0 || want[i] == t.Shape[i]
+	}
+	if ok {
+		return nil
+	}
+	sizes := make([]string, len(want))
+	for i, n := range want {
+		if sizes[i] = "any"; n >= 0 {
+			sizes[i] = strconv.Itoa(n)
+		}
+	}
+	return fail(t.source, "shape", "found %v, expected [%s]", t.Shape, strings.Join(sizes, " "))
+}
+
+// Close releases the file of a tensor from OpenTensor. What Float32s returned
+// must not be used any more. For a tensor of a File it does nothing.
+func (t *Tensor) Close() error {
+	if !t.owner {
+		return nil
+	}
+	return t.mem.close()
+}
+
+// check refuses a closed file and a type for which ok is false.
+func (t *Tensor) check(ok bool, want string) error {
+	switch {
+	case t.mem.closed:
+		return fail(t.source, "data", "found a closed file, expected an open one")
+	case !ok:
+		return fail(t.source, "dtype", "found %s, expected %s", t.DType, want)
+	}
+	return nil
+}
+
+const floatNames = "float16, bfloat16, float32 or float64"
+
+// Float32s returns all elements in C order (the last index varies fastest) as
+// float32, float64 rounded to nearest.
+//
+// It returns an error for other than the float types, and for an element that
+// is NaN, infinite or, of type float64, too large for float32; the error names
+// the first one.
+//
+// The slice may be the file's own memory, without a copy: it must not be
+// written to, and is valid until the file is closed. That is so for float32 in
+// C order and in the byte order of the machine, if the data are aligned in the
+// file, as they are in files that numpy, PyTorch and this package write.
+func (t *Tensor) Float32s() ([]float32, error) {
+	if err := t.check(t.DType.float(), floatNames); err != nil {
+		return nil, err
+	}
+	out, check := t.alias(), t.checkFinite
+	if out == nil {
+		out, check = make([]float32, t.count()), t.read
+	}
+	if err := t.guard(func() error { return check(out, 0) }); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// alias returns the data as they are, nil if that is not what the caller of
+// Float32s expects.
+func (t *Tensor) alias() []float32 {
+	if t.DType != Float32 || t.fortran || t.bigEndian != hostBigEndian || len(t.data) == 0 {
+		return nil
+	}
+	p := unsafe.Pointer(unsafe.SliceData(t.data))
+	if uintptr(p)%unsafe.Alignof(float32(0)) != 0 {
+		return nil
+	}
+	return unsafe.Slice((*float32)(p), t.count())
+}
+
+// ReadRows converts the rows from first on, as many as dst holds, and returns
+// their number n: row first+i is dst[i*t.Cols():(i+1)*t.Cols()]. It is for
+// files larger than memory. At the end of the tensor, first = t.Rows(), it
+// returns 0 and no error.
+//
+// It returns an error for the types and elements that Float32s refuses, for
+// first < 0 or first > t.Rows(), for a tensor without columns, and for a dst
+// shorter than a row.
+func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
+	if err := t.check(t.DType.float(), floatNames); err != nil {
+		return 0, err
+	}
+	rows, cols := t.Rows(), t.Cols()
+	switch {
+	case cols == 0:
+		return 0, fail(t.source, "shape", "found %v, expected at least one column", t.Shape)
+	case first < 0 || first > rows:
+		return 0, fail(t.source, "rows", "found first row %d, expected 0 to %d", first, rows)
+	case len(dst) < cols:
+		return 0, fail(t.source, "rows", "found room for %d elements, expected a row of at least %d", len(dst), cols)
+	}
+	n = min(len(dst)/cols, rows-first)
+	if err := t.guard(func() error { return t.read(dst[:n*cols], first) }); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// read converts whole rows from first on and checks them.
+func (t *Tensor) read(dst []float32, first int) error {
+	const block = 1 << 14 // elements that stay in cache between conversion and check
+	cols := t.Cols()
+	if t.fortran {
+		return t.readFortran(dst, first, max(16, block/max(1, cols)))
+	}
+	size := t.DType.Size()
+	for at := 0; at < len(dst); at += block {
+		part := dst[at:min(at+block, len(dst))]
+		start := first*cols + at
+		t.convert(part, t.data[start*size:])
+		if err := t.checkFinite(part, start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFortran is read for arrays whose first index varies fastest, in blocks
+// of rows. Of a block, the elements of one column are neighbours in the file.
+func (t *Tensor) readFortran(dst []float32, first, block int) error {
+	rows, cols := t.Rows(), t.Cols()
+	if len(dst) == 0 {
+		return nil
+	}
+	block = min(block, len(dst)/cols) // so that block*cols cannot overflow
+	size := t.DType.Size()
+	strides := cStrides(t.Shape)
+	column := make([]float32, block)
+	index := make([]int, len(t.Shape))
+	for at := 0; at < len(dst); at += block * cols {
+		part := dst[at:min(at+block*cols, len(dst))]
+		column := column[:len(part)/cols]
+		start := first + at/cols
+		clear(index)
+		to := 0 // column f of the file is column to of a row
+		for f := range cols {
+			t.convert(column, t.data[(f*rows+start)*size:])
+			for i, x := range column {
+				part[i*cols+to] = x
+			}
+			for k := 1; k < len(index); k++ { // the next column of the file
+				index[k]++
+				to += strides[k]
+				if index[k] < t.Shape[k] {
+					break
+				}
+				to -= index[k] * strides[k]
+				index[k] = 0
+			}
+		}
+		if err := t.checkFinite(part, start*cols); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cStrides returns the distance of neighbours along each dimension in C order.
+func cStrides(shape []int) []int {
+	strides := make([]int, len(shape))
+	n := 1
+	for k := len(shape) - 1; k >= 0; k-- {
+		strides[k] = n
+		n *= shape[k]
+	}
+	return strides
+}
+
+// unravel returns the index of element i in C order.
+func (t *Tensor) unravel(i int) []int {
+	index := make([]int, len(t.Shape))
+	for k, stride := range cStrides(t.Shape) {
+		index[k] = i / stride
+		i %= stride
+	}
+	return index
+}
+
+// element returns the bytes of element i in C order.
+func (t *Tensor) element(i int) []byte {
+	if t.fortran {
+		index := t.unravel(i)
+		i = 0
+		for k, n := range slices.Backward(t.Shape) {
+			i = i*n + index[k]
+		}
+	}
+	size := t.DType.Size()
+	return t.data[i*size : (i+1)*size]
+}
+
+// convert makes float32 of len(dst) elements at the start of src.
+func (t *Tensor) convert(dst []float32, src []byte) {
+	src = src[:len(dst)*t.DType.Size()]
+	if t.bigEndian {
+		be := binary.BigEndian
+		switch t.DType {
+		case Float16:
+			for i := range dst {
+				dst[i] = math.Float32frombits(halfBits(be.Uint16(src[2*i:])))
+			}
+		case Float32:
+			for i := range dst {
+				dst[i] = math.Float32frombits(be.Uint32(src[4*i:]))
+			}
+		case Float64:
+			for i := range dst {
+				dst[i] = float32(math.Float64frombits(be.Uint64(src[8*i:])))
+			}
+		}
+		return
+	}
+	le := binary.LittleEndian
+	switch t.DType {
+	case Float16:
+		for i := range dst {
+			dst[i] = math.Float32frombits(halfBits(le.Uint16(src[2*i:])))
+		}
+	case BFloat16:
+		for i := range dst {
+			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
+		}
+	case Float32:
+		if !hostBigEndian {
+			copy(floatBytes(dst), src)
+			return
+		}
+		for i := range dst {
+			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
+		}
+	case Float64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(le.Uint64(src[8*i:])))
+		}
+	}
+}
+
+// hostBigEndian is the byte order of this machine.
+var hostBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// floatBytes returns the memory of x.
+func floatBytes(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// checkFinite returns an error that names the first NaN or Inf of x, whose
+// first element has the flat index start.
+func (t *Tensor) checkFinite(x []float32, start int) error {
+	const block = 1 << 12
+	for at := 0; at < len(x); at += block {
+		part := x[at:min(at+block, len(x))]
+		// An exponent of all ones carries into the sign's place, others do not.
+		var carry uint32
+		for _, v := range part {
+			carry |= math.Float32bits(v)&0x7f800000 + 0x00800000
+		}
+		if carry < 1<<31 {
+			continue
+		}
+		for i, v := range part {
+			if v-v != 0 {
+				return t.notFinite(start + at + i)
+			}
+		}
+	}
+	return nil
+}
+
+// notFinite is the error for element i in C order.
+func (t *Tensor) notFinite(i int) error {
+	where := "as the only element"
+	switch index := t.unravel(i); len(index) {
+	case 0:
+	case 1:
+		where = fmt.Sprintf("at index %d", i)
+	case 2:
+		where = fmt.Sprintf("at row %d, column %d", index[0], index[1])
+	default:
+		where = fmt.Sprintf("at index %v", index)
+	}
+	if t.DType == Float64 {
+		order := binary.ByteOrder(binary.LittleEndian)
+		if t.bigEndian {
+			order = binary.BigEndian
+		}
+		if x := math.Float64frombits(order.Uint64(t.element(i))); x-x == 0 {
+			return fail(t.source, "values", "found %g %s, expected numbers within float32", x, where)
+		}
+	}
+	var x [1]float32
+	t.convert(x[:], t.element(i))
+	return fail(t.source, "values", "found %v %s, expected finite numbers", x[0], where)
+}
+
+// Int64s returns all elements of an integer tensor in C order. It returns an
+// error for the other types, and for a uint64 that is too large.
+func (t *Tensor) Int64s() ([]int64, error) {
+	if err := t.check(t.DType.integer(), "an integer type"); err != nil {
+		return nil, err
+	}
+	out := make([]int64, t.count())
+	err := t.guard(func() error {
+		for i := range out {
+			out[i] = t.integer(t.element(i))
+			if t.DType == Uint64 && out[i] < 0 {
+				return fail(t.source, "values", "found %d at index %v, expected integers within int64", uint64(out[i]), t.unravel(i))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// integer returns the value of one element.
+func (t *Tensor) integer(b []byte) int64 {
+	var u uint64
+	for k := range b {
+		if t.bigEndian {
+			u = u<<8 | uint64(b[k])
+		} else {
+			u |= uint64(b[k]) << (8 * k)
+		}
+	}
+	if unused := 64 - 8*len(b); t.DType <= Int64 {
+		return int64(u<<unused) >> unused // extends the sign
+	}
+	return int64(u)
+}

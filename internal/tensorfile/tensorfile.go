@@ -1,0 +1,178 @@
+// Package tensorfile reads arrays of numbers from .npy, .npz and safetensors
+// files, and writes .npy and safetensors.
+//
+// Files are mapped into memory where the system allows it, and read by
+// strict parsers: a file that is truncated, has bytes left over, or whose
+// header contradicts its size is refused, and opening one takes no more memory
+// than a small multiple of its size. A compressed array of an .npz file takes
+// the memory of what it holds, at most 1032 times its compressed size. A float
+// tensor with a NaN or an infinite element cannot be read.
+//
+// Formats: numpy.lib.format, versions 1.0, 2.0 and 3.0; zip archives as
+// numpy.savez and numpy.savez_compressed write them; and safetensors,
+// https://huggingface.co/docs/safetensors.
+//
+// All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
+// A file must not be changed in place while it is open here. To replace it, as
+// the writers of this package do, is safe.
+package tensorfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// OpenTensor opens one tensor. src is one of
+//
+//	file.npy
+//	file.npz:name
+//	file.safetensors:name
+//
+// where name is as in Python, without the ".npy" of a member of an .npz file.
+// The end of the file's name says which format it is; where it says nothing,
+// the first bytes do. Where src as a whole is the name of a file, colons and
+// all, it is that file. Close releases the file.
+//
+// For a name that is missing, or not there, the error lists those there are.
+func OpenTensor(src string) (*Tensor, error) {
+	path, name, named := splitSource(src)
+	mem, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var t *Tensor
+	err = guard(path, func() (err error) {
+		t, err = openIn(mem, path, name, named)
+		return err
+	})
+	if err != nil {
+		mem.close()
+		return nil, err
+	}
+	t.owner = true
+	return t, nil
+}
+
+// splitSource takes src apart at the colon that leaves the longest name of a
+// file that exists. Where none does, it is the name that src most likely
+// meant.
+func splitSource(src string) (path, name string, named bool) {
+	if _, err := os.Stat(src); err == nil {
+		return src, "", false
+	}
+	for i := len(src) - 1; i > 0; i-- {
+		if src[i] != ':' {
+			continue
+		}
+		if _, err := os.Stat(src[:i]); err == nil {
+			return src[:i], src[i+1:], true
+		}
+	}
+	for _, ext := range []string{".npz:", ".safetensors:", ".npy:"} {
+		if i := strings.Index(src, ext); i >= 0 {
+			i += len(ext)
+			return src[:i-1], src[i:], true
+		}
+	}
+	return src, "", false
+}
+
+// openIn opens a tensor of an open file.
+func openIn(mem *memory, path, name string, named bool) (*Tensor, error) {
+	data := mem.data
+	if len(data) == 0 {
+		return nil, fail(path, "size", "found an empty file, expected .npy, .npz or safetensors")
+	}
+	format := strings.ToLower(filepath.Ext(path))
+	switch format {
+	case ".npy", ".npz", ".safetensors":
+	default:
+		switch {
+		case bytes.HasPrefix(data, []byte(npyMagic)):
+			format = ".npy"
+		case bytes.HasPrefix(data, []byte("PK\x03\x04")):
+			format = ".npz"
+		case len(data) > 8 && data[8] == '{':
+			format = ".safetensors"
+		default:
+			return nil, fail(path, "format", "found the first bytes %q, expected those of a .npy, .npz or safetensors file", data[:min(len(data), 8)])
+		}
+	}
+	switch {
+	case format == ".npy" && named:
+		return nil, fail(path, "name", "found %s, expected none, since a .npy file holds one array", label(name))
+	case format == ".npy":
+		return parseNPY(data, path, "", mem)
+	case format == ".npz":
+		return openNPZ(mem, path, name)
+	}
+	f, err := parseSafetensors(data, path, mem)
+	if err != nil {
+		return nil, err
+	}
+	return f.Tensor(name)
+}
+
+// fail makes the errors of this package.
+func fail(source, field, format string, args ...any) error {
+	return fmt.Errorf("tensorfile: %s: %s: %w", source, field, fmt.Errorf(format, args...))
+}
+
+// openError is an error of the system: it says what was done with which file.
+func openError(path string, err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	if path == "" {
+		path = `""`
+	}
+	return fmt.Errorf("tensorfile: %s: %w", path, err)
+}
+
+// label makes a name from a file fit for an error message.
+func label(name string) string {
+	const room = 100
+	cut := ""
+	if len(name) > room {
+		n := room
+		for n > 0 && !utf8.RuneStart(name[n]) {
+			n--
+		}
+		name, cut = name[:n], "..."
+	}
+	odd := func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+	if name == "" || strings.ContainsFunc(name, odd) {
+		name = strconv.Quote(name)
+	}
+	return name + cut
+}
+
+// nameError is the error for a name that a file does not have.
+func nameError(path, field, name string, names []string) error {
+	const most = 20
+	list := "a file that holds arrays"
+	if len(names) > 0 {
+		labels := make([]string, min(len(names), most))
+		for i := range labels {
+			labels[i] = label(names[i])
+		}
+		list = "one of " + strings.Join(labels, ", ")
+		if more := len(names) - most; more > 0 {
+			list += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	found := label(name)
+	if name == "" {
+		found = "no name"
+	}
+	return fail(path, field, "found %s, expected %s", found, list)
+}

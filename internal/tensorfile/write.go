@@ -1,0 +1,255 @@
+package tensorfile
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+// WriteNPY writes data, in C order, as a float32 array of this shape, without
+// sizes a scalar. The file is byte for byte that of numpy.save (numpy 1.23 or
+// later). It appears under its name when it is complete: an error leaves
+// what was there before.
+func WriteNPY(path string, data []float32, shape ...int) error {
+	if err := checkData(path, data, shape); err != nil {
+		return err
+	}
+	return write(path, func(w io.Writer) error {
+		if _, err := w.Write(npyHeader(shape)); err != nil {
+			return err
+		}
+		return writeFloats(w, data)
+	})
+}
+
+// write makes a whole file of what f writes.
+func write(path string, f func(io.Writer) error) error {
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	defer file.Abort()
+	buf := bufio.NewWriterSize(file, 1<<16)
+	if err = f(buf); err == nil {
+		err = buf.Flush()
+	}
+	if err == nil {
+		err = file.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	return nil
+}
+
+func checkData(source string, data []float32, shape []int) error {
+	for _, n := range shape {
+		if n < 0 {
+			return fail(source, "shape", "found %v, expected sizes of 0 or more", shape)
+		}
+	}
+	l := layout{dtype: Float32, shape: shape}
+	want, err := l.bytes()
+	if err != nil {
+		return fail(source, "shape", "%w", err)
+	}
+	if len(data) != want/4 {
+		return fail(source, "data", "found %d elements, expected %d (shape %v)", len(data), want/4, shape)
+	}
+	return nil
+}
+
+// npyHeader returns what precedes the data of a float32 array. Its length does
+// not depend on shape[0]: numpy leaves room for 21 digits of it, so that an
+// array can grow.
+func npyHeader(shape []int) []byte {
+	const align, growth = 64, 21
+	sizes := make([]string, len(shape))
+	for i, n := range shape {
+		sizes[i] = strconv.Itoa(n)
+	}
+	tuple := strings.Join(sizes, ", ")
+	if len(sizes) == 1 {
+		tuple += ","
+	}
+	dict := "{'descr': '<f4', 'fortran_order': False, 'shape': (" + tuple + "), }"
+	if len(sizes) > 0 {
+		dict += strings.Repeat(" ", growth-len(sizes[0]))
+	}
+	const before = len(npyMagic) + 4
+	dict += strings.Repeat(" ", align-(before+len(dict)+1)%align) + "\n"
+	head := append([]byte(npyMagic), 1, 0)
+	head = binary.LittleEndian.AppendUint16(head, uint16(len(dict)))
+	return append(head, dict...)
+}
+
+// writeFloats writes data as little-endian bytes.
+func writeFloats(w io.Writer, data []float32) error {
+	if !hostBigEndian {
+		_, err := w.Write(floatBytes(data))
+		return err
+	}
+	var buf []byte
+	for part := range slices.Chunk(data, 1<<13) {
+		buf = buf[:0]
+		for _, x := range part {
+			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x))
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NPYWriter writes a float32 matrix row by row, so that it need not be held in
+// memory. It must end with Commit or Abort. It is for one goroutine.
+type NPYWriter struct {
+	file *atomicfile.File
+	buf  *bufio.Writer
+	path string
+	cols int
+	rows int
+}
+
+// CreateNPY starts a matrix of cols columns. It fails at once where path
+// cannot be written to; nothing is at path before Commit.
+func CreateNPY(path string, cols int) (*NPYWriter, error) {
+	if cols < 1 || cols > math.MaxInt/4 {
+		return nil, fail(path, "columns", "found %d, expected 1 to %d", cols, math.MaxInt/4)
+	}
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("tensorfile: %w", err)
+	}
+	w := &NPYWriter{file: file, buf: bufio.NewWriterSize(file, 1<<18), path: path, cols: cols}
+	if _, err := w.buf.Write(npyHeader([]int{0, cols})); err != nil {
+		file.Abort()
+		return nil, fmt.Errorf("tensorfile: %w", err)
+	}
+	return w, nil
+}
+
+// WriteRows appends rows, one after the other in a slice whose length is a
+// multiple of the number of columns.
+func (w *NPYWriter) WriteRows(rows []float32) error {
+	if len(rows)%w.cols != 0 {
+		return fail(w.path, "rows", "found %d elements, expected rows of %d", len(rows), w.cols)
+	}
+	n := len(rows) / w.cols
+	if w.rows+n > math.MaxInt/4/w.cols {
+		return fail(w.path, "rows", "found %d, expected at most %d", w.rows+n, math.MaxInt/4/w.cols)
+	}
+	if err := writeFloats(w.buf, rows); err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	w.rows += n
+	return nil
+}
+
+// Rows returns the number of rows written so far.
+func (w *NPYWriter) Rows() int { return w.rows }
+
+// Commit completes the file and puts it at its path. Where it fails, or a
+// call of WriteRows has, the path is as it was before.
+func (w *NPYWriter) Commit() error {
+	defer w.file.Abort()
+	err := w.buf.Flush()
+	if err == nil {
+		_, err = w.file.WriteAt(npyHeader([]int{w.rows, w.cols}), 0)
+	}
+	if err == nil {
+		err = w.file.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	return nil
+}
+
+// Abort gives the file up. After Commit it does nothing, so that it may be
+// deferred.
+func (w *NPYWriter) Abort() { w.file.Abort() }
+
+// Array is a float32 tensor to be written: Data holds its elements in C order.
+type Array struct {
+	Name  string
+	Shape []int
+	Data  []float32
+}
+
+// WriteSafetensors writes arrays, each of another name, as tensors of type
+// F32. The file is byte for byte that of the format's own Python package, which
+// sorts by name, and appears under its name when it is complete.
+func WriteSafetensors(path string, arrays ...Array) error {
+	arrays = slices.Clone(arrays)
+	slices.SortFunc(arrays, func(a, b Array) int { return strings.Compare(a.Name, b.Name) })
+	head := []byte{0, 0, 0, 0, 0, 0, 0, 0, '{'}
+	at := 0
+	for i, a := range arrays {
+		source := path + ":" + label(a.Name)
+		switch {
+		case a.Name == metadataKey || !utf8.ValidString(a.Name):
+			return fail(source, "name", "found %s, expected another name in UTF-8", label(a.Name))
+		case i > 0 && a.Name == arrays[i-1].Name:
+			return fail(source, "name", "found it twice, expected once")
+		}
+		if err := checkData(source, a.Data, a.Shape); err != nil {
+			return err
+		}
+		end := at + 4*len(a.Data)
+		if end < at {
+			return fail(source, "data", "found more bytes than an int counts, expected fewer")
+		}
+		entry := struct {
+			DType   string `json:"dtype"`
+			Shape   []int  `json:"shape"`
+			Offsets [2]int `json:"data_offsets"`
+		}{dtypes[Float32].safetensors, append([]int{}, a.Shape...), [2]int{at, end}}
+		at = end
+		if i > 0 {
+			head = append(head, ',')
+		}
+		head = append(appendJSON(head, a.Name), ':')
+		head = appendJSON(head, entry)
+	}
+	head = append(head, '}')
+	head = append(head, strings.Repeat(" ", -len(head)&7)...)
+	binary.LittleEndian.PutUint64(head, uint64(len(head)-8))
+	if len(head)-8 > maxSafetensorsHeader {
+		return fail(path, "header length", "found %d, expected at most %d", len(head)-8, maxSafetensorsHeader)
+	}
+	return write(path, func(w io.Writer) error {
+		if _, err := w.Write(head); err != nil {
+			return err
+		}
+		for _, a := range arrays {
+			if err := writeFloats(w, a.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// appendJSON appends v, which can be marshalled, without the escapes that
+// json.Marshal makes for HTML.
+func appendJSON(b []byte, v any) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // strings and integers only
+	}
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}

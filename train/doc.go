@@ -1,0 +1,40 @@
+// Package train learns a screen for a softmax layer: the cluster weights V and
+// the candidate sets c_t of "Learning to Screen for Fast Softmax Inference on
+// Large Vocabulary Neural Networks" (Chen et al., ICLR 2019), Algorithm 1.
+//
+// The input is a softmax layer (W, b) and N context vectors h of the kind the
+// layer will meet in use, for example the outputs of a language model over its
+// training text. [Run] takes these steps:
+//
+//  1. Labels: the exact top-k of the full layer for every context ([Labels]).
+//  2. Spherical k-means over the contexts gives the first V.
+//  3. A greedy knapsack fills the candidate sets under the budget B, the mean
+//     number of candidates per context.
+//  4. T alternations: stochastic gradient descent on V with the sets fixed,
+//     through the Gumbel straight-through estimator (Equations 3 to 5) or the
+//     closed-form expectation of the loss; then every context is assigned
+//     anew, and the knapsack is solved again with V fixed.
+//  5. The V of the alternation that did best on a slice of the contexts kept
+//     out of the learning is taken, and the final sets are counted on all
+//     contexts.
+//
+// The knapsack comes before the first gradient step, unlike in the paper's
+// listing: with all sets empty every cluster costs the same and the gradient
+// is exactly zero.
+//
+// # Reproducibility
+//
+// The result depends on the layer, the contexts and the [Options], and on
+// nothing else: not on the number of threads, not on the SIMD level, not on
+// the architecture. Scores that decide anything are taken in the float64
+// reference arithmetic of package kernels, sums run in an order fixed by the
+// data, and random numbers are a function of the seed and of what they are
+// used for. Equal input gives an equal screen file, byte for byte.
+//
+// # Memory
+//
+// The contexts are read where they lie and may be a memory-mapped file. Beside
+// them a run holds about 4(k+4) bytes a context, the counts of the labels in
+// each cluster, and a few arrays of the size of V. There is no N x L and no
+// N x r matrix.
+package train

@@ -1,0 +1,256 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// unitRows makes contexts into directions: invNorm[i] = 1/||h_i||, and 0 for a
+// context that is zero (or so near to it that the inverse overflows), which
+// has no direction and takes no part in the means.
+func unitRows(ctx context.Context, t *trainer) ([]float32, error) {
+	invNorm := make([]float32, t.n)
+	err := forEach(ctx, t.threads, t.n, assignChunk, nil, func(_, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			h := t.row(uint32(i))
+			inv := float32(1 / math.Sqrt(kernels.RefDot(h, h)))
+			if !math.IsInf(float64(inv), 0) {
+				invNorm[i] = inv
+			}
+		}
+		return nil
+	})
+	return invNorm, err
+}
+
+// kMeans is spherical k-means (Dhillon and Modha 2001) over directions
+// u_i = h_i/||h_i||: each context belongs to the cluster of the largest
+// v_t.u_i, and v_t is the mean of its directions, renormalised. The objective,
+// the mean of v_t.u_i, never falls.
+type kMeans struct {
+	*trainer
+	clusters int
+	invNorm  []float32
+	v        []float32 // clusters x dim, rows of length 1
+	cluster  []uint32  // of each context, for the present v once run has returned
+	history  []KMeansIteration
+}
+
+// kMeansTolerance ends the iterations: the gain in mean cosine below which
+// another one is not worth its time.
+const kMeansTolerance = 1e-5
+
+// sphericalKMeans clusters all contexts, in at most the given number of
+// iterations.
+func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations int) (*kMeans, error) {
+	invNorm, err := unitRows(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	m := &kMeans{trainer: t, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, t.n)}
+	if err := m.seed(ctx); err != nil {
+		return nil, err
+	}
+	all := make([]uint32, t.n)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	for iteration := 1; iteration <= iterations; iteration++ {
+		moved, err := m.assign(ctx, m.v, m.cluster, t.report.stage(StageKMeans, iteration, t.n))
+		if err != nil {
+			return nil, err
+		}
+		if iteration > 1 && moved == 0 {
+			break
+		}
+		p := newPartition(all, m.cluster, clusters)
+		if p, err = m.fillEmpty(ctx, all, p); err != nil {
+			return nil, err
+		}
+		objective, err := m.update(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		m.history = append(m.history, KMeansIteration{Objective: objective, Moved: moved})
+		t.report.message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, objective, moved))
+		if last := len(m.history) - 1; last > 0 && objective-m.history[last-1].Objective < kMeansTolerance {
+			break
+		}
+	}
+	_, err = m.assign(ctx, m.v, m.cluster, nil)
+	return m, err
+}
+
+// seedSample is the number of contexts k-means++ chooses from: enough for many
+// in each cluster, or all.
+func seedSample(n, clusters int) int { return min(n, max(20000, 50*clusters)) }
+
+// seed chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
+// sample: each next one is a context drawn with probability proportional to
+// its squared distance, 2 - 2 cosine, to the nearest chosen so far. Where all
+// contexts of the sample are as good as chosen it repeats one of them.
+func (m *kMeans) seed(ctx context.Context) error {
+	random := newRNG(m.seedValue, streamSeeding, 0)
+	ids := random.sample(m.n, seedSample(m.n, m.clusters))
+	ids = slices.DeleteFunc(ids, func(i uint32) bool { return m.invNorm[i] == 0 })
+	m.v = make([]float32, m.clusters*m.dim)
+	if len(ids) == 0 {
+		return ctx.Err() // no directions: every v is zero
+	}
+	rows := make([]float32, len(ids)*m.dim)
+	for j, i := range ids {
+		scaleTo(rows[j*m.dim:(j+1)*m.dim], m.row(i), m.invNorm[i])
+	}
+	distance := make([]float64, len(ids)) // 1 - cosine to the nearest chosen
+	cosine := make([]float64, len(ids))
+	for j := range distance {
+		distance[j] = 1
+	}
+	const chunk = 1024
+	for t := range m.clusters {
+		chosen := draw(&random, distance)
+		v := m.v[t*m.dim : (t+1)*m.dim]
+		copy(v, rows[chosen*m.dim:(chosen+1)*m.dim])
+		err := forEach(ctx, m.threads, len(ids), chunk, nil, func(_, lo, hi int) error {
+			kernels.RefScan(cosine[lo:hi], rows[lo*m.dim:hi*m.dim], nil, v)
+			for j := lo; j < hi; j++ {
+				distance[j] = min(distance[j], max(0, 1-cosine[j]))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		distance[chosen] = 0
+	}
+	return nil
+}
+
+// draw returns an index with probability proportional to its weight; with all
+// weights zero every index is equally likely.
+func draw(random *rng, weights []float64) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	if sum == 0 {
+		return int(random.below(uint64(len(weights))))
+	}
+	x := float64(random.uniform() * sum)
+	last := 0
+	for j, w := range weights {
+		if w == 0 {
+			continue
+		}
+		last = j
+		if x -= w; x < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// fillEmpty gives each empty cluster a context of its own: the one that fits
+// its cluster worst, from a cluster of two or more, and no two that are the
+// same. Contexts that fit all but perfectly are left alone, so that with fewer
+// directions than clusters some stay empty and keep their v.
+func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *partition) (*partition, error) {
+	var empty []int
+	for t := range m.clusters {
+		if p.size(t) == 0 {
+			empty = append(empty, t)
+		}
+	}
+	if len(empty) == 0 {
+		return p, nil
+	}
+	cosine := make([]float64, m.n)
+	err := forEach(ctx, m.threads, m.n, assignChunk, nil, func(_, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			t := int(m.cluster[i])
+			cosine[i] = float64(kernels.RefDot(m.v[t*m.dim:(t+1)*m.dim], m.row(uint32(i))) * float64(m.invNorm[i]))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	const same = 1 - 1e-6 // cosine of two directions taken for one
+	worst := slices.DeleteFunc(slices.Clone(all), func(i uint32) bool { return m.invNorm[i] == 0 || cosine[i] >= same })
+	slices.SortFunc(worst, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(cosine[a], cosine[b]), cmp.Compare(a, b))
+	})
+	left := make([]int, m.clusters)
+	for t := range left {
+		left[t] = p.size(t)
+	}
+	var taken []uint32
+	for _, i := range worst {
+		if len(taken) == len(empty) {
+			break
+		}
+		from := m.cluster[i]
+		if left[from] < 2 || slices.ContainsFunc(taken, func(j uint32) bool {
+			c := float64(kernels.RefDot(m.row(i), m.row(j)) * float64(m.invNorm[i]))
+			return float64(c*float64(m.invNorm[j])) >= same
+		}) {
+			continue
+		}
+		to := uint32(empty[len(taken)])
+		left[from]--
+		left[to]++
+		m.cluster[i] = to
+		// The old v of an empty cluster is nobody's: its one member is its v.
+		scaleTo(m.v[int(to)*m.dim:(int(to)+1)*m.dim], m.row(i), m.invNorm[i])
+		taken = append(taken, i)
+	}
+	return newPartition(all, m.cluster, m.clusters), nil
+}
+
+// update sets each v_t to the direction of the sum of its contexts'
+// directions, and returns the mean of v_t.u_i after it (the length of the sum
+// is the sum of the cosines to its direction). A cluster without contexts, or
+// whose directions cancel out, keeps its v.
+func (m *kMeans) update(ctx context.Context, p *partition) (objective float64, err error) {
+	length := make([]float64, m.clusters)
+	err = forEach(ctx, m.threads, m.clusters, 1, nil, func(_, t, _ int) error {
+		sum := make([]float64, m.dim)
+		for _, i := range p.members(t) {
+			if m.invNorm[i] != 0 {
+				kernels.Axpy(sum, m.invNorm[i], m.row(i))
+			}
+		}
+		square := 0.0
+		for _, x := range sum {
+			square += float64(x * x)
+		}
+		length[t] = math.Sqrt(square)
+		if length[t] == 0 {
+			return nil
+		}
+		v := m.v[t*m.dim : (t+1)*m.dim]
+		for j, x := range sum {
+			v[j] = float32(x / length[t])
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range length {
+		objective += l
+	}
+	return objective / float64(m.n), nil
+}
+
+// scaleTo sets dst to a x.
+func scaleTo(dst, x []float32, a float32) {
+	for j := range dst {
+		dst[j] = float32(a * x[j])
+	}
+}

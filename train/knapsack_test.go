@@ -1,0 +1,207 @@
+package train
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// naiveCounts counts n_ts one by one.
+func naiveCounts(cluster []uint32, labels []uint32, k int) map[[2]uint32]uint32 {
+	n := map[[2]uint32]uint32{}
+	for i, t := range cluster {
+		for _, s := range labels[i*k : (i+1)*k] {
+			n[[2]uint32{t, s}]++
+		}
+	}
+	return n
+}
+
+// drawAssigned draws contexts with distinct labels, each in a cluster.
+func drawAssigned(t *rapid.T) (cluster, labels []uint32, clusters, universe, k int) {
+	clusters = rapid.IntRange(1, 4).Draw(t, "clusters")
+	universe = rapid.IntRange(1, 9).Draw(t, "universe")
+	k = rapid.IntRange(1, min(3, universe)).Draw(t, "k")
+	n := rapid.IntRange(1, 40).Draw(t, "n")
+	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	for range n {
+		cluster = append(cluster, uint32(random.IntN(clusters)))
+		for _, s := range random.Perm(universe)[:k] {
+			labels = append(labels, uint32(s))
+		}
+	}
+	return cluster, labels, clusters, universe, k
+}
+
+func countAll(t rapid.TB, cluster, labels []uint32, clusters, universe, k int) *counts {
+	c, err := countLabels(context.Background(), newPartition(ascending(len(cluster)), cluster, clusters), labels, k, universe, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCountsAreThoseOfANaiveCount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cluster, labels, clusters, universe, k := drawAssigned(t)
+		c := countAll(t, cluster, labels, clusters, universe, k)
+		want := naiveCounts(cluster, labels, k)
+		if len(c.items) != len(want) {
+			t.Fatalf("found %d items, want %d", len(c.items), len(want))
+		}
+		for _, it := range c.items {
+			if want[[2]uint32{it.cluster, it.label}] != it.count {
+				t.Fatalf("found %+v, want count %d", it, want[[2]uint32{it.cluster, it.label}])
+			}
+		}
+		for t2, size := range c.sizes {
+			n := uint32(0)
+			for _, x := range cluster {
+				if int(x) == t2 {
+					n++
+				}
+			}
+			if n != size {
+				t.Fatalf("cluster %d: found size %d, want %d", t2, size, n)
+			}
+		}
+	})
+}
+
+// setValue is the loss that the sets save against empty ones, and weight is
+// N L-bar.
+func setValue(c *counts, sets [][]uint32, lambda float64) (value float64, weight uint64) {
+	n := map[[2]uint32]uint32{}
+	for _, it := range c.items {
+		n[[2]uint32{it.cluster, it.label}] = it.count
+	}
+	for t, set := range sets {
+		for _, s := range set {
+			value += itemValue(item{uint32(t), s, n[[2]uint32{uint32(t), s}]}, c.sizes[t], lambda)
+			weight += uint64(c.sizes[t])
+		}
+	}
+	return value, weight
+}
+
+// The best sets are found by trying all subsets of the items. The greedy
+// solution may miss them by less than the first item that did not fit.
+func TestKnapsackIsOptimalUpToOneItem(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cluster, labels, clusters, universe, k := drawAssigned(t)
+		c := countAll(t, cluster, labels, clusters, universe, k)
+		if len(c.items) > 12 {
+			c.items = c.items[:12]
+		}
+		lambda := rapid.SampledFrom([]float64{0, 0.0003, 0.1, 0.5}).Draw(t, "lambda")
+		budget := rapid.Float64Range(0, float64(universe)+1).Draw(t, "budget")
+		ranked := rank(c, lambda, nil)
+		got := ranked.take(budget)
+		value, weight := setValue(c, got.sets, lambda)
+		if float64(weight) > budget*float64(c.total) {
+			t.Fatalf("weight %d exceeds the budget %v for %d contexts", weight, budget, c.total)
+		}
+		if mean := float64(weight) / float64(c.total); mean != got.mean {
+			t.Fatalf("found L-bar %v, want %v", got.mean, mean)
+		}
+		best := 0.0
+		for subset := range 1 << len(c.items) {
+			var v float64
+			var w uint64
+			for j, it := range c.items {
+				if subset>>j&1 != 0 {
+					v += itemValue(it, c.sizes[it.cluster], lambda)
+					w += uint64(c.sizes[it.cluster])
+				}
+			}
+			if float64(w) <= budget*float64(c.total) {
+				best = max(best, v)
+			}
+		}
+		taken := 0
+		for _, set := range got.sets {
+			taken += len(set)
+		}
+		next := 0.0
+		if taken < len(ranked.items) {
+			it := ranked.items[taken]
+			next = itemValue(it, c.sizes[it.cluster], lambda)
+			if want := next / float64(c.sizes[it.cluster]); got.multiplier != want {
+				t.Fatalf("found multiplier %v, want %v", got.multiplier, want)
+			}
+		} else if got.multiplier != 0 {
+			t.Fatalf("found multiplier %v with all items taken, want 0", got.multiplier)
+		}
+		if value+next < best-1e-9 || (taken == len(ranked.items) && math.Abs(value-best) > 1e-9) {
+			t.Fatalf("value %v, next item %v, optimum %v", value, next, best)
+		}
+	})
+}
+
+func TestKnapsackSetsAreNestedAndSorted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cluster, labels, clusters, universe, k := drawAssigned(t)
+		c := countAll(t, cluster, labels, clusters, universe, k)
+		always := rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(universe-1)), 0, universe, rapid.ID[uint32]).Draw(t, "always")
+		slices.Sort(always)
+		ranked := rank(c, 0.0003, always)
+		low := rapid.Float64Range(float64(len(always)), 10).Draw(t, "low")
+		high := rapid.Float64Range(low, 12).Draw(t, "high")
+		small, large := ranked.take(low), ranked.take(high)
+		for t2 := range small.sets {
+			for _, c := range []*candidateSets{small, large} {
+				set := c.sets[t2]
+				if !slices.IsSorted(set) || len(slices.Compact(slices.Clone(set))) != len(set) {
+					t.Fatalf("cluster %d: %v is not ascending and distinct", t2, set)
+				}
+				for _, s := range always {
+					if !slices.Contains(set, s) {
+						t.Fatalf("cluster %d: %v does not hold %d, which is always included", t2, set, s)
+					}
+				}
+			}
+			for _, s := range small.sets[t2] {
+				if !slices.Contains(large.sets[t2], s) {
+					t.Fatalf("cluster %d: %d is taken for budget %v but not for %v", t2, s, low, high)
+				}
+			}
+		}
+	})
+}
+
+func TestKnapsackTakesNothingWorthless(t *testing.T) {
+	// Of 1000 contexts one has label 1: 1 - 0.0003*999 > 0, but 1 - 0.002*999 < 0.
+	cluster, labels := make([]uint32, 1000), make([]uint32, 1000)
+	labels[17] = 1
+	c := countAll(t, cluster, labels, 1, 3, 1)
+	for _, test := range []struct {
+		lambda float64
+		want   []uint32
+	}{{0, []uint32{0, 1}}, {0.0003, []uint32{0, 1}}, {0.002, []uint32{0}}} {
+		if got := rank(c, test.lambda, nil).take(100).sets[0]; !slices.Equal(got, test.want) {
+			t.Errorf("lambda %v: found %v, want %v", test.lambda, got, test.want)
+		}
+	}
+}
+
+// 3/9, 1/3 and 2/6 are one ratio, and float64 quotients of the large counts
+// would be one too although the ratios differ.
+func TestRankingComparesRatiosExactly(t *testing.T) {
+	c := &counts{labels: 10, total: 18, sizes: []uint32{9, 3, 6}, items: []item{{2, 5, 2}, {1, 4, 1}, {0, 7, 3}, {0, 2, 3}, {2, 1, 3}}}
+	want := []item{{2, 1, 3}, {0, 2, 3}, {0, 7, 3}, {1, 4, 1}, {2, 5, 2}}
+	if got := rank(c, 0, nil).items; !slices.Equal(got, want) {
+		t.Errorf("found %v, want %v", got, want)
+	}
+	a, b := item{0, 0, 4294967293}, item{1, 0, 4294967292}
+	c = &counts{labels: 1, total: 1, sizes: []uint32{4294967295, 4294967294}, items: []item{b, a}}
+	if got := rank(c, 0, nil).items; got[0] != a {
+		t.Errorf("found %v first, want %v", got[0], a)
+	}
+	if x, y := float64(a.count)/float64(c.sizes[0]), float64(b.count)/float64(c.sizes[1]); x != y {
+		t.Errorf("the case is not as hard as meant: %v, %v", x, y)
+	}
+}

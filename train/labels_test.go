@@ -1,0 +1,135 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// The weights and contexts are small integers, so that every logit is exact in
+// float64 in whatever order it is summed, and equal logits are many.
+func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
+	const n, dim, labels = 150, 7, 40
+	random := rand.New(rand.NewPCG(1, 2))
+	integers := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(random.IntN(7) - 3)
+		}
+		return x
+	}
+	weights, bias, contexts := integers(labels*dim), integers(labels), integers(n*dim)
+	layer, err := softmax.NewLayer(weights, bias, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []int{1, 5, labels} {
+		for _, threads := range []int{0, 1, 3} {
+			got, err := Labels(t.Context(), layer, contexts, k, LabelOptions{Threads: threads})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != n*k {
+				t.Fatalf("k=%d: found %d labels, want %d", k, len(got), n*k)
+			}
+			for i := range n {
+				logits := make([]float64, labels)
+				for s := range logits {
+					logits[s] = naiveDot(weights[s*dim:(s+1)*dim], contexts[i*dim:(i+1)*dim]) + float64(bias[s])
+				}
+				want := ascending(labels)
+				slices.SortFunc(want, func(a, b uint32) int {
+					return cmp.Or(cmp.Compare(logits[b], logits[a]), cmp.Compare(a, b))
+				})
+				if !slices.Equal(got[i*k:(i+1)*k], want[:k]) {
+					t.Fatalf("k=%d threads=%d context %d: found %v, want %v", k, threads, i, got[i*k:(i+1)*k], want[:k])
+				}
+			}
+		}
+	}
+}
+
+func TestLabelsRefuse(t *testing.T) {
+	s := newSynthetic(t, 1, 300, 6, 30, 3, 0.3)
+	notANumber := slices.Clone(s.contexts)
+	notANumber[200*6+4] = float32(math.NaN())
+	infinite := slices.Clone(s.contexts)
+	infinite[299*6] = float32(math.Inf(-1))
+	cases := []struct {
+		name     string
+		contexts []float32
+		k        int
+		want     []string
+	}{
+		{"no contexts", nil, 5, []string{"contexts", "none", "6"}},
+		{"part of a row", s.contexts[:20], 5, []string{"contexts", "20", "6"}},
+		{"k of zero", s.contexts, 0, []string{"k", "0", "30"}},
+		{"k above the labels", s.contexts, 31, []string{"k", "31", "30"}},
+		{"NaN", notANumber, 5, []string{"context 200", "NaN", "4"}},
+		{"Inf", infinite, 5, []string{"context 299", "Inf"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			labels, err := Labels(t.Context(), s.layer, c.contexts, c.k, LabelOptions{})
+			if err == nil || labels != nil {
+				t.Fatalf("found %d labels, error %v; want an error", len(labels), err)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not name %q", err, w)
+				}
+			}
+		})
+	}
+	if _, err := Labels(t.Context(), s.layer, s.contexts, 5, LabelOptions{Threads: -1}); err == nil {
+		t.Error("negative number of threads: no error")
+	}
+}
+
+func TestLabelsReportProgressToTheEnd(t *testing.T) {
+	s := newSynthetic(t, 1, 1000, 6, 30, 3, 0.3)
+	var last Progress
+	var inside atomic.Int32
+	_, err := Labels(t.Context(), s.layer, s.contexts, 5, LabelOptions{Threads: 3, Progress: func(p Progress) {
+		if inside.Add(1) != 1 {
+			t.Error("two calls at once")
+		}
+		defer inside.Add(-1)
+		if p.Stage != StageLabels || p.Total != 1000 || p.Done < last.Done {
+			t.Errorf("found %+v after %+v", p, last)
+		}
+		last = p
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.Done != 1000 {
+		t.Errorf("last report %+v, want all 1000 done", last)
+	}
+}
+
+func TestLabelsStopWhenCancelled(t *testing.T) {
+	s := newSynthetic(t, 1, 5000, 6, 30, 3, 0.3)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := 0
+	_, err := Labels(ctx, s.layer, s.contexts, 5, LabelOptions{Threads: 2, Progress: func(p Progress) {
+		done = p.Done
+		if p.Done > 0 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("found error %v, want context.Canceled", err)
+	}
+	if done == 5000 {
+		t.Error("all contexts were labelled after the cancellation")
+	}
+}

@@ -1,0 +1,54 @@
+package train
+
+// Record is what a run leaves behind about itself: everything needed to repeat
+// it with the same contexts, and the figures of its course. It stands in the
+// screen file as JSON. It holds no times, no SIMD level and no number of
+// threads, so that equal runs give equal files.
+type Record struct {
+	// Options are those of the run, without Threads and Progress.
+	Options Options `json:"options"`
+	// Contexts is N, the number of contexts.
+	Contexts int `json:"contexts"`
+	// HeldOut is the number of contexts of the slice that chose the best
+	// alternation. 0: the contexts of training did.
+	HeldOut int `json:"held_out"`
+	// KMeans holds the iterations of spherical k-means.
+	KMeans []KMeansIteration `json:"kmeans"`
+	// Scale is the factor by which the unit vectors of k-means were multiplied
+	// before learning. 0 where there was no learning.
+	Scale float64 `json:"scale,omitempty"`
+	// Alternations holds the state after k-means, first, and after each
+	// alternation. Empty where there was no learning.
+	Alternations []Alternation `json:"alternations,omitempty"`
+	// Best is the index in Alternations of the clusters that were kept.
+	Best int `json:"best"`
+	// MeanCandidates is L-bar of the final sets over all contexts.
+	MeanCandidates float64 `json:"mean_candidates"`
+	// Precision1 and PrecisionK are P@1 and P@k of the final sets on the
+	// contexts of training: the share of their best labels, and of their k
+	// labels, that are in the set of their cluster.
+	Precision1 float64 `json:"precision_1"`
+	PrecisionK float64 `json:"precision_k"`
+}
+
+// KMeansIteration are the figures of one iteration of spherical k-means.
+type KMeansIteration struct {
+	// Objective is the mean cosine of a context to the vector of its cluster,
+	// after the vectors were updated.
+	Objective float64 `json:"objective"`
+	// Moved is the number of contexts that changed their cluster.
+	Moved int `json:"moved"`
+}
+
+// Alternation are the figures of one alternation, all for sets counted on the
+// contexts of training without the held-out slice.
+type Alternation struct {
+	// Loss is the mean loss (Equation 6) over the contexts learned from, at
+	// the clusters sampled. 0 for k-means.
+	Loss float64 `json:"loss"`
+	// MeanCandidates is L-bar over the held-out slice.
+	MeanCandidates float64 `json:"mean_candidates"`
+	// Precision1 and PrecisionK are P@1 and P@k on the held-out slice.
+	Precision1 float64 `json:"precision_1"`
+	PrecisionK float64 `json:"precision_k"`
+}

@@ -1,0 +1,261 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// trainer is what all steps of a run share.
+type trainer struct {
+	contexts  []float32 // n x dim
+	n, dim    int
+	universe  int      // L
+	labels    []uint32 // n x k
+	k         int
+	seedValue uint64
+	threads   int
+	report    *reporter
+}
+
+// row is h_i.
+func (t *trainer) row(i uint32) []float32 {
+	return t.contexts[int(i)*t.dim : (int(i)+1)*t.dim]
+}
+
+// labelsOf are the k labels of context i, best first.
+func (t *trainer) labelsOf(i uint32) []uint32 {
+	return t.labels[int(i)*t.k : (int(i)+1)*t.k]
+}
+
+// assignChunk is the number of contexts a goroutine takes at a time where each
+// costs about a microsecond.
+const assignChunk = 256
+
+// assign sets cluster[i] to argmax_t v_t.h_i (Equation 2) for every context,
+// ties to the lower cluster, and returns how many changed. The search is the
+// exact one of package softmax, so that training and queries agree.
+func (t *trainer) assign(ctx context.Context, v []float32, cluster []uint32, done func(int)) (moved int, err error) {
+	router, err := softmax.NewLayer(v, nil, t.dim)
+	if err != nil {
+		return 0, fmt.Errorf("train: cluster weights: %w", err)
+	}
+	queries := make([]*softmax.Query, t.threads)
+	movedBy := make([]int, t.threads)
+	for i := range queries {
+		queries[i] = softmax.NewQuery(t.dim)
+	}
+	err = forEach(ctx, t.threads, t.n, assignChunk, done, func(worker, lo, hi int) error {
+		q := queries[worker]
+		for i := lo; i < hi; i++ {
+			if err := q.Set(t.row(uint32(i))); err != nil {
+				return fmt.Errorf("train: context %d: %w", i, err)
+			}
+			if c := router.Argmax(q); c != cluster[i] {
+				cluster[i] = c
+				movedBy[worker]++
+			}
+		}
+		return nil
+	})
+	for _, m := range movedBy {
+		moved += m
+	}
+	return moved, err
+}
+
+// rank counts the labels of the given contexts in each cluster and orders the
+// items of the knapsack.
+func (t *trainer) rank(ctx context.Context, contexts, cluster []uint32, opt *Options) (*ranking, error) {
+	c, err := countLabels(ctx, newPartition(contexts, cluster, opt.Clusters), t.labels, t.k, t.universe, t.threads)
+	if err != nil {
+		return nil, err
+	}
+	return rank(c, opt.Lambda, opt.always()), nil
+}
+
+// figures are P@1, P@k and L-bar of candidate sets on some contexts. The true
+// labels of a context that are in its set are exactly those that the screen
+// returns, so that both precisions are shares of labels.
+type figures struct {
+	precision1, precisionK, meanCandidates float64
+	hits                                   int // labels in their sets
+}
+
+func (t *trainer) measure(m *membership, contexts, cluster []uint32) figures {
+	var first, all, size int
+	for _, i := range contexts {
+		c := int(cluster[i])
+		size += m.sizes[c]
+		for j, s := range t.labelsOf(i) {
+			if m.has(c, s) {
+				all++
+				if j == 0 {
+					first++
+				}
+			}
+		}
+	}
+	n := float64(len(contexts))
+	return figures{float64(first) / n, float64(all) / (n * float64(t.k)), float64(size) / n, all}
+}
+
+func (f figures) text(k int) string {
+	return fmt.Sprintf("P@1 %.4f P@%d %.4f L-bar %.1f", f.precision1, k, f.precisionK, f.meanCandidates)
+}
+
+// Run learns a screen for the layer from contexts, N x layer.Dim() row-major,
+// which are only read and may be a memory-mapped file: Algorithm 1 of the
+// paper, see the package's documentation for the steps. It returns the screen
+// and the record that is also inside it.
+//
+// Errors: options out of their range (see [Options]), contexts that are not
+// whole rows, a NaN or Inf (the context is named). When ctx is cancelled it
+// returns within milliseconds an error for which errors.Is with ctx.Err()
+// holds.
+func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
+	n, err := contextCount(layer, contexts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := opt.check(n, layer.Labels()); err != nil {
+		return nil, nil, err
+	}
+	t := &trainer{
+		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
+		seedValue: opt.Seed, threads: threadCount(opt.Threads), report: &reporter{call: opt.Progress},
+	}
+	t.labels, err = topLabels(ctx, layer, contexts, n, opt.K, t.threads, t.report)
+	if err != nil {
+		return nil, nil, err
+	}
+	record := &Record{Options: opt.recorded(), Contexts: n}
+	means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations)
+	if err != nil {
+		return nil, nil, err
+	}
+	record.KMeans = means.history
+	v, cluster := means.v, means.cluster
+	if !opt.KMeansOnly && opt.Iterations > 0 {
+		if v, err = t.alternate(ctx, v, cluster, &opt, record); err != nil {
+			return nil, nil, err
+		}
+		if _, err = t.assign(ctx, v, cluster, t.report.stage(StageAssign, 0, n)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return t.finish(ctx, layer, v, cluster, &opt, record)
+}
+
+// alternate runs the loop of Algorithm 1 from the clusters of k-means, and
+// returns the V that did best on the contexts held out. cluster is its scratch
+// and holds the clusters of k-means at the start.
+func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, opt *Options, record *Record) ([]float32, error) {
+	pool, judges := holdOut(t.n, opt.HeldOut)
+	record.HeldOut = len(judges)
+	if len(judges) == 0 {
+		judges = pool
+	}
+	scale, err := scaleFor(ctx, t, v, opt.Confidence)
+	if err != nil {
+		return nil, err
+	}
+	record.Scale = scale
+	for i, x := range v {
+		v[i] = float32(scale * float64(x))
+	}
+	best, bestHits := slices.Clone(v), -1
+	l := newLearner(t, opt, v, pool)
+	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(len(pool)))/float64(len(l.batch)))))
+	l.steps = opt.Iterations * steps
+
+	loss := 0.0
+	for iteration := 0; ; iteration++ {
+		// V fixed: the candidate sets, from the contexts of training alone.
+		if iteration > 0 {
+			if _, err := t.assign(ctx, v, cluster, t.report.stage(StageAssign, iteration, t.n)); err != nil {
+				return nil, err
+			}
+		}
+		ranked, err := t.rank(ctx, pool, cluster, opt)
+		if err != nil {
+			return nil, err
+		}
+		sets := ranked.take(opt.Budget)
+		table := newLossTable(newMembership(sets.sets, t.universe), t.k, opt.Lambda)
+		f := t.measure(table.membership, judges, cluster)
+		record.Alternations = append(record.Alternations, Alternation{
+			Loss: loss, MeanCandidates: f.meanCandidates, Precision1: f.precision1, PrecisionK: f.precisionK,
+		})
+		t.report.message(fmt.Sprintf("alternation %d of %d: %s", iteration, opt.Iterations, f.text(t.k)))
+		if f.hits > bestHits {
+			bestHits, record.Best = f.hits, iteration
+			copy(best, v)
+		}
+		if iteration == opt.Iterations {
+			return best, nil
+		}
+		// The sets fixed: V.
+		done := t.report.stage(StageLearn, iteration+1, steps*len(l.batch))
+		if loss, err = l.learn(ctx, sets, table, steps, done); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// heldOutBlocks is the number of runs of neighbouring contexts that the
+// held-out slice consists of. Neighbours in a text resemble each other:
+// whole runs are more like new text than single contexts would be.
+const heldOutBlocks = 20
+
+// holdOut splits the contexts into those to learn from and those that choose
+// the best alternation, share of them, in evenly spaced runs. Both ascending.
+func holdOut(n int, share float64) (pool, held []uint32) {
+	size := int(float64(share * float64(n)))
+	rest := n - size
+	pool, held = make([]uint32, 0, rest), make([]uint32, 0, size)
+	blocks := max(1, min(heldOutBlocks, size))
+	at := uint32(0)
+	for b := 1; b <= blocks; b++ {
+		for ; len(pool) < b*rest/blocks; at++ {
+			pool = append(pool, at)
+		}
+		for ; len(held) < b*size/blocks; at++ {
+			held = append(held, at)
+		}
+	}
+	return pool, held
+}
+
+// finish counts the final sets on all contexts and builds the screen.
+func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32, cluster []uint32, opt *Options, record *Record) (*screen.Model, *Record, error) {
+	all := make([]uint32, t.n)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	ranked, err := t.rank(ctx, all, cluster, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	sets := ranked.take(opt.Budget)
+	f := t.measure(newMembership(sets.sets, t.universe), all, cluster)
+	record.MeanCandidates, record.Precision1, record.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
+	t.report.message("training contexts: " + f.text(t.k))
+	encoded, err := json.Marshal(record)
+	if err != nil {
+		return nil, nil, fmt.Errorf("train: record: %w", err)
+	}
+	model, err := screen.NewModel(screen.Config{
+		Dim: t.dim, Labels: t.universe, Clusters: v, Sets: sets.sets, Always: ranked.always,
+		Fingerprint: layer.Fingerprint(), Record: encoded,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("train: %w", err)
+	}
+	return model, record, nil
+}

@@ -1,0 +1,415 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// precision measures P@k of a screen on contexts: the share of the exact top-k
+// that the screen's candidate set holds, all with plain loops.
+func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, candidates float64) {
+	t.Helper()
+	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := m.ClusterWeights()
+	for i := range s.n {
+		h := s.contexts[i*s.dim : (i+1)*s.dim]
+		best, at := math.Inf(-1), 0
+		for c := range m.Clusters() {
+			if x := naiveDot(v[c*s.dim:(c+1)*s.dim], h); x > best {
+				best, at = x, c
+			}
+		}
+		candidates += float64(len(m.Candidates(at)))
+		for _, y := range labels[i*k : (i+1)*k] {
+			if slices.Contains(m.Candidates(at), y) {
+				precision++
+			}
+		}
+	}
+	return precision / float64(s.n*k), candidates / float64(s.n)
+}
+
+func encode(t testing.TB, m *screen.Model) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestRunRecordsWhatItReached(t *testing.T) {
+	s := newSynthetic(t, 11, 3000, 12, 200, 12, 0.5)
+	opt := testOptions()
+	opt.Always = []uint32{199, 3, 3}
+	model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pk, mean := precision(t, model, s, opt.K)
+	if math.Abs(pk-record.PrecisionK) > 1e-12 || math.Abs(mean-record.MeanCandidates) > 1e-9 {
+		t.Errorf("record says P@5 %v L-bar %v, measured %v, %v", record.PrecisionK, record.MeanCandidates, pk, mean)
+	}
+	p1, _ := precision(t, model, s, 1)
+	if math.Abs(p1-record.Precision1) > 1e-12 {
+		t.Errorf("record says P@1 %v, measured %v", record.Precision1, p1)
+	}
+	if mean > opt.Budget || mean < opt.Budget-1 {
+		t.Errorf("L-bar %v does not use the budget %v", mean, opt.Budget)
+	}
+	for c := range model.Clusters() {
+		if set := model.Candidates(c); !slices.Contains(set, 3) || !slices.Contains(set, 199) {
+			t.Errorf("cluster %d: %v lacks an id that is always included", c, set)
+		}
+	}
+	if record.Contexts != s.n || record.HeldOut != 300 || len(record.Alternations) != opt.Iterations+1 {
+		t.Errorf("found %+v", record)
+	}
+	for i, a := range record.Alternations {
+		if a.PrecisionK > record.Alternations[record.Best].PrecisionK {
+			t.Errorf("alternation %d is better than the best, %d", i, record.Best)
+		}
+	}
+	var stored Record
+	if err := json.Unmarshal(model.Record(), &stored); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&stored, record) {
+		t.Errorf("the screen holds %+v, want %+v", stored, *record)
+	}
+	if model.Fingerprint() != s.layer.Fingerprint() {
+		t.Error("the screen does not carry the fingerprint of the layer")
+	}
+}
+
+// Learning must do better than the k-means it starts from, on contexts that
+// neither has seen, with either estimator and either optimiser.
+func TestLearningImprovesOnKMeans(t *testing.T) {
+	all := newSynthetic(t, 12, 16000, 16, 300, 40, 0.6)
+	train, test := all, all
+	train.n, test.n = 12000, 4000
+	train.contexts, test.contexts = all.contexts[:12000*16], all.contexts[12000*16:]
+	opt := testOptions()
+	opt.Clusters, opt.Budget = 16, 30
+	opt.KMeansOnly = true
+	model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(record.Alternations) != 0 {
+		t.Errorf("k-means only, but there are alternations: %+v", record)
+	}
+	base, _ := precision(t, model, test, opt.K)
+	opt.KMeansOnly = false
+	opt.Iterations, opt.EpochFraction, opt.BatchSize = 5, 1, 64
+	for _, c := range []struct {
+		estimator Estimator
+		optimizer Optimizer
+		rate      float64
+	}{{GumbelST, Adam, 0.02}, {Expected, Adam, 0.02}, {Expected, Momentum, 0.05}} {
+		opt.Estimator, opt.Optimizer, opt.LearningRate = c.estimator, c.optimizer, c.rate
+		model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		learned, mean := precision(t, model, test, opt.K)
+		t.Logf("%v %v: P@5 %.4f against %.4f by k-means, L-bar %.1f, best alternation %d", c.estimator, c.optimizer, learned, base, mean, record.Best)
+		if learned < base+0.01 {
+			t.Errorf("%v %v: P@5 %.4f, k-means alone %.4f", c.estimator, c.optimizer, learned, base)
+		}
+	}
+}
+
+func TestEqualRunsGiveEqualBytes(t *testing.T) {
+	s := newSynthetic(t, 13, 1500, 19, 150, 12, 0.5)
+	for _, estimator := range []Estimator{GumbelST, Expected} {
+		opt := testOptions()
+		opt.Estimator = estimator
+		opt.Clusters = 13
+		var want []byte
+		simdtest.EachLevel(t, func(t *testing.T) {
+			for _, threads := range []int{1, 2, 3} {
+				opt.Threads = threads
+				model, _, err := Run(t.Context(), s.layer, s.contexts, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := encode(t, model)
+				if want == nil {
+					want = got
+				}
+				if !bytes.Equal(got, want) {
+					t.Errorf("%v with %d threads: the screen differs", estimator, threads)
+				}
+			}
+		})
+		opt.Seed++
+		model, _, err := Run(t.Context(), s.layer, s.contexts, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(encode(t, model), want) {
+			t.Errorf("%v: another seed gives the same screen", estimator)
+		}
+	}
+}
+
+func TestRunLeavesTheContextsAlone(t *testing.T) {
+	s := newSynthetic(t, 14, 500, 6, 50, 5, 0.5)
+	before := slices.Clone(s.contexts)
+	if _, _, err := Run(t.Context(), s.layer, s.contexts, testOptions()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(before, s.contexts) {
+		t.Error("the contexts were written to")
+	}
+}
+
+func TestRunOnDegenerateData(t *testing.T) {
+	base := newSynthetic(t, 15, 400, 6, 50, 5, 0.5)
+	with := func(change func(s *synthetic, o *Options)) (synthetic, Options) {
+		s, o := base, testOptions()
+		s.contexts = slices.Clone(base.contexts)
+		change(&s, &o)
+		return s, o
+	}
+	cases := []struct {
+		name   string
+		change func(s *synthetic, o *Options)
+		exact  bool // every label of training must be in its set
+	}{
+		{"duplicates", func(s *synthetic, o *Options) { copy(s.contexts[200*6:], s.contexts[:200*6]) }, false},
+		{"all contexts equal", func(s *synthetic, o *Options) {
+			for i := range s.n {
+				copy(s.contexts[i*6:], s.contexts[:6])
+			}
+		}, true},
+		{"all contexts zero", func(s *synthetic, o *Options) { clear(s.contexts) }, true},
+		{"some contexts zero", func(s *synthetic, o *Options) { clear(s.contexts[:100*6]) }, false},
+		{"one cluster", func(s *synthetic, o *Options) { o.Clusters = 1 }, false},
+		{"as many clusters as contexts", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 10, 10, s.contexts[:60] }, false},
+		{"one context", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 1, 1, s.contexts[:6] }, true},
+		{"budget above the labels", func(s *synthetic, o *Options) { o.Budget, o.Lambda = 1000, 0 }, true},
+		{"budget of k", func(s *synthetic, o *Options) { o.Budget = 5 }, false},
+		{"k of all labels", func(s *synthetic, o *Options) { o.K, o.Budget = 50, 50 }, true},
+		{"k of 1", func(s *synthetic, o *Options) { o.K = 1 }, false},
+		{"batch above the contexts", func(s *synthetic, o *Options) { o.BatchSize = 10000 }, false},
+		{"nothing held out", func(s *synthetic, o *Options) { o.HeldOut = 0 }, false},
+		{"nearly all held out", func(s *synthetic, o *Options) { o.HeldOut = 0.99 }, false},
+		{"several epochs", func(s *synthetic, o *Options) { o.EpochFraction = 2.5 }, false},
+		{"no iterations", func(s *synthetic, o *Options) { o.Iterations = 0 }, false},
+		{"gamma and lambda of 0", func(s *synthetic, o *Options) { o.Gamma, o.Lambda = 0, 0 }, false},
+		{"always all", func(s *synthetic, o *Options) { o.Always, o.Budget = ascending(50), 50 }, true},
+		{"tiny contexts", func(s *synthetic, o *Options) {
+			for i := range s.contexts {
+				s.contexts[i] *= 1e-30
+			}
+		}, false},
+		{"subnormal contexts", func(s *synthetic, o *Options) {
+			for i := range s.contexts {
+				s.contexts[i] *= 1e-42
+			}
+		}, false},
+		{"huge contexts", func(s *synthetic, o *Options) {
+			for i := range s.contexts {
+				s.contexts[i] *= 1e30
+			}
+		}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s, opt := with(c.change)
+			model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pk, mean := precision(t, model, s, opt.K)
+			if math.Abs(pk-record.PrecisionK) > 1e-12 || mean > opt.Budget+1e-9 {
+				t.Errorf("P@k %v, L-bar %v; the record says %v, the budget is %v", pk, mean, record.PrecisionK, opt.Budget)
+			}
+			if c.exact && pk != 1 {
+				t.Errorf("P@k %v on the contexts of training, want 1", pk)
+			}
+		})
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	s := newSynthetic(t, 16, 100, 6, 50, 5, 0.5)
+	nan, inf := math.NaN(), math.Inf(1)
+	cases := []struct {
+		want   string
+		change func(o *Options)
+	}{
+		{"clusters: found 0", func(o *Options) { o.Clusters = 0 }},
+		{"clusters: found 101, want at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
+		{"k: found 0", func(o *Options) { o.K = 0 }},
+		{"k: found 51", func(o *Options) { o.K = 51 }},
+		{"budget: found 4.5, want at least k = 5", func(o *Options) { o.Budget = 4.5 }},
+		{"budget: found NaN", func(o *Options) { o.Budget = nan }},
+		{"budget: found +Inf", func(o *Options) { o.Budget = inf }},
+		{"lambda: found -1", func(o *Options) { o.Lambda = -1 }},
+		{"lambda: found NaN", func(o *Options) { o.Lambda = nan }},
+		{"gamma: found -1", func(o *Options) { o.Gamma = -1 }},
+		{"gamma: found +Inf", func(o *Options) { o.Gamma = inf }},
+		{"multiplier: found -0.5", func(o *Options) { o.Multiplier = -0.5 }},
+		{"iterations: found -1", func(o *Options) { o.Iterations = -1 }},
+		{"estimator: found Estimator(7)", func(o *Options) { o.Estimator = 7 }},
+		{"optimizer: found Optimizer(7)", func(o *Options) { o.Optimizer = 7 }},
+		{"k-means iterations: found 0", func(o *Options) { o.KMeansIterations = 0 }},
+		{"held out: found 1", func(o *Options) { o.HeldOut = 1 }},
+		{"held out: found NaN", func(o *Options) { o.HeldOut = nan }},
+		{"epoch fraction: found 0", func(o *Options) { o.EpochFraction = 0 }},
+		{"batch size: found 0", func(o *Options) { o.BatchSize = 0 }},
+		{"learning rate: found 0", func(o *Options) { o.LearningRate = 0 }},
+		{"momentum: found 1", func(o *Options) { o.Momentum = 1 }},
+		{"confidence: found 1", func(o *Options) { o.Confidence = 1 }},
+		{"threads: found -2", func(o *Options) { o.Threads = -2 }},
+		{"always[1]: found id 50, want below 50", func(o *Options) { o.Always = []uint32{1, 50} }},
+		{"budget: found 12, want at least 13", func(o *Options) { o.Always = ascending(13) }},
+	}
+	for _, c := range cases {
+		t.Run(c.want, func(t *testing.T) {
+			opt := testOptions()
+			c.change(&opt)
+			model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+			if err == nil || model != nil || record != nil {
+				t.Fatalf("found error %v, want one", err)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %q does not say %q", err, c.want)
+			}
+		})
+	}
+	if _, _, err := Run(t.Context(), s.layer, nil, testOptions()); err == nil {
+		t.Error("no contexts: no error")
+	}
+	if _, _, err := Run(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
+		t.Error("part of a row: no error")
+	}
+	bad := slices.Clone(s.contexts)
+	bad[6*42+1] = float32(inf)
+	if _, _, err := Run(t.Context(), s.layer, bad, testOptions()); err == nil || !strings.Contains(err.Error(), "context 42") {
+		t.Errorf("infinite context: found error %v", err)
+	}
+}
+
+// A run cancelled in any stage returns the context's error, soon, and nothing
+// else.
+func TestRunStopsWhenCancelled(t *testing.T) {
+	s := newSynthetic(t, 17, 3000, 8, 100, 8, 0.5)
+	for _, stage := range []string{StageLabels, StageKMeans, StageLearn, StageAssign} {
+		t.Run(stage, func(t *testing.T) {
+			opt := testOptions()
+			opt.Iterations = 100000 // never finishes
+			ctx, cancel := context.WithCancelCause(t.Context())
+			after := 0
+			opt.Progress = func(p Progress) {
+				if ctx.Err() != nil {
+					after++
+				} else if p.Stage == stage && p.Done > 0 {
+					cancel(nil)
+				}
+			}
+			model, record, err := Run(ctx, s.layer, s.contexts, opt)
+			if !errors.Is(err, context.Canceled) || model != nil || record != nil {
+				t.Fatalf("found error %v, want context.Canceled", err)
+			}
+			if after > 20 {
+				t.Errorf("%d reports after the cancellation", after)
+			}
+		})
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	if _, _, err := Run(ctx, s.layer, s.contexts, testOptions()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("past deadline: found error %v", err)
+	}
+}
+
+func TestRunReportsProgress(t *testing.T) {
+	s := newSynthetic(t, 18, 1000, 8, 100, 8, 0.5)
+	opt := testOptions()
+	type key struct {
+		stage     string
+		iteration int
+	}
+	finished := map[key]bool{}
+	messages := 0
+	var last Progress
+	opt.Progress = func(p Progress) {
+		if p.Done > p.Total {
+			t.Errorf("found %+v", p)
+		}
+		if p.Stage == last.Stage && p.Iteration == last.Iteration && p.Done < last.Done {
+			t.Errorf("found %+v after %+v", p, last)
+		}
+		if p.Done == p.Total {
+			finished[key{p.Stage, p.Iteration}] = true
+		}
+		if p.Message != "" {
+			messages++
+		}
+		last = p
+	}
+	_, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []key{{StageLabels, 0}, {StageAssign, 0}}
+	for i := range record.KMeans {
+		want = append(want, key{StageKMeans, i + 1})
+	}
+	for i := range opt.Iterations {
+		want = append(want, key{StageLearn, i + 1}, key{StageAssign, i + 1})
+	}
+	for _, k := range want {
+		if !finished[k] {
+			t.Errorf("%v was not reported to its end", k)
+		}
+	}
+	if least := len(record.KMeans) + opt.Iterations + 1; messages < least {
+		t.Errorf("found %d messages, want at least %d", messages, least)
+	}
+}
+
+func TestNamesOfEstimatorsAndOptimizers(t *testing.T) {
+	for _, e := range []Estimator{GumbelST, Expected} {
+		text, err := e.MarshalText()
+		var back Estimator
+		if err != nil || string(text) != e.String() || back.UnmarshalText(text) != nil || back != e {
+			t.Errorf("%v: %q, %v, %v", e, text, err, back)
+		}
+	}
+	for _, o := range []Optimizer{Adam, Momentum} {
+		text, err := o.MarshalText()
+		var back Optimizer
+		if err != nil || string(text) != o.String() || back.UnmarshalText(text) != nil || back != o {
+			t.Errorf("%v: %q, %v, %v", o, text, err, back)
+		}
+	}
+	var e Estimator
+	if err := e.UnmarshalText([]byte("reinforce")); err == nil || !strings.Contains(err.Error(), `"gumbel-st" "expected"`) {
+		t.Errorf("unknown estimator: found error %v", err)
+	}
+	if _, err := Estimator(9).MarshalText(); err == nil {
+		t.Error("unknown estimator: marshalled")
+	}
+	if _, err := Optimizer(9).MarshalText(); err == nil {
+		t.Error("unknown optimizer: marshalled")
+	}
+}
