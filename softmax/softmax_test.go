@@ -1,7 +1,9 @@
 package softmax_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -460,4 +462,43 @@ func ExampleLayer_TopK() {
 	layer.TopK(top, q)
 	fmt.Println(top)
 	// Output: [{0 2} {2 2}]
+}
+
+// TestGoldenBits holds ids, logits and log-probabilities to the bits that
+// they had on amd64: the same on every architecture and level.
+func TestGoldenBits(t *testing.T) {
+	const labels, dim = 400, 77
+	const want = uint64(0x82acf7eb705f8e2d)
+	r := rand.New(rand.NewPCG(7, 7))
+	// Uniform numbers alone: those of NormFloat64 go through math.Exp, which
+	// is not the same everywhere.
+	uniform := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(2*r.Float64() - 1)
+		}
+		return x
+	}
+	l := newLayer(t, uniform(labels*dim), uniform(labels), dim)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r = rand.New(rand.NewPCG(8, 8))
+		sum := fnv.New64a()
+		add := func(bits uint64) { sum.Write(binary.LittleEndian.AppendUint64(nil, bits)) }
+		top, logp := make([]softmax.Prediction, 10), make([]float64, labels)
+		for range 50 {
+			q := newQuery(t, uniform(dim))
+			l.TopK(top, q)
+			for _, p := range top {
+				add(uint64(p.ID))
+				add(math.Float64bits(p.Logit))
+			}
+			l.LogProbs(logp, q)
+			for _, v := range logp {
+				add(math.Float64bits(v))
+			}
+		}
+		if got := sum.Sum64(); got != want {
+			t.Errorf("hash of all answers: %#x, want %#x", got, want)
+		}
+	})
 }

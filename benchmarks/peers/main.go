@@ -1,0 +1,298 @@
+// Command peers measures the searches of l2s beside other ways to scan a
+// layer, on one thread: OpenBLAS (built with -tags openblas), gonum, vek and a
+// plain Go loop, each followed by the same top-k selection.
+//
+// All methods of a shape run in one process and take turns: in every round
+// each answers a block of contexts. Times are medians over the rounds of a
+// block's mean; ratios are to the dense float32 scan of l2s, and their spread
+// is given as the first and third quartile of the ratio within a round.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/viterin/vek/vek32"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const k = 5
+
+// sgemv is OpenBLAS's matrix-vector product, nil where it is not built in.
+var sgemv func(dst, rows, h []float32)
+
+// shape is one layer to measure, with a screen.
+type shape struct {
+	name  string
+	data  *layers.Data
+	model *screen.Model // nil: no screened rows
+}
+
+// method answers a block of contexts, from the first on.
+type method struct {
+	name string
+	per  int // contexts of a block
+	run  func(first int)
+}
+
+// row is a line of the table.
+type row struct {
+	Shape  string  `json:"shape"`
+	Method string  `json:"method"`
+	Micros float64 `json:"us"`
+	Ratio  float64 `json:"speedup"` // against the dense float32 scan
+	Q1     float64 `json:"speedup_q1"`
+	Q3     float64 `json:"speedup_q3"`
+}
+
+func main() {
+	rounds := flag.Int("rounds", 21, "`number` of rounds")
+	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; where it is absent a structured layer takes its place")
+	large := flag.Bool("large", false, "add 131,072 x 1024 and 262,144 x 640")
+	asJSON := flag.Bool("json", false, "print JSON")
+	flag.Parse()
+	runtime.LockOSThread()
+
+	var rows []row
+	note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	for _, make := range shapes(*ptb, *large, note) {
+		s, err := make()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "peers:", err)
+			os.Exit(1)
+		}
+		note("%s: %d rounds", s.name, *rounds)
+		rows = append(rows, measure(s, *rounds)...)
+		runtime.GC()
+	}
+	if *asJSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(map[string]any{"level": kernels.Level(), "k": k, "rounds": *rounds, "rows": rows}); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	fmt.Printf("level %s, top-%d, one thread, %d rounds\n", kernels.Level(), k, *rounds)
+	last := ""
+	for _, r := range rows {
+		if r.Shape != last {
+			fmt.Printf("\n| %s | us | speedup | quartiles |\n|---|---:|---:|---:|\n", r.Shape)
+			last = r.Shape
+		}
+		fmt.Printf("| %s | %.2f | %.2f | %.2f - %.2f |\n", r.Method, r.Micros, r.Ratio, r.Q1, r.Q3)
+	}
+}
+
+// shapes returns the makers of the shapes, so that one is in memory at a
+// time.
+func shapes(ptb string, large bool, note func(string, ...any)) []func() (*shape, error) {
+	structured := func(labels, dim, size int) func() (*shape, error) {
+		return func() (*shape, error) {
+			note("making a structured layer of %d x %d", labels, dim)
+			data, topical := layers.Structured(labels, dim, 2000, 1)
+			m, err := topical.Model(data.Layer, size)
+			if err != nil {
+				return nil, err
+			}
+			return &shape{fmt.Sprintf("%d x %d, structured", labels, dim), data, m}, nil
+		}
+	}
+	structureless := func(labels, dim int) func() (*shape, error) {
+		return func() (*shape, error) {
+			return &shape{name: fmt.Sprintf("%d x %d, structureless", labels, dim), data: layers.Structureless(labels, dim, 500, 1)}, nil
+		}
+	}
+	list := []func() (*shape, error){structured(10000, 200, 300)}
+	if _, err := os.Stat(ptb); err == nil {
+		list[0] = func() (*shape, error) { return fromPTB(ptb, note) }
+	} else {
+		note("%s is absent: a structured layer takes its place", ptb)
+	}
+	list = append(list, structured(10000, 1500, 120), structured(25000, 500, 200), structureless(10000, 200), structureless(25000, 500))
+	if large {
+		list = append(list, structured(131072, 1024, 300), structured(262144, 640, 500))
+	}
+	return list
+}
+
+func fromPTB(dir string, note func(string, ...any)) (*shape, error) {
+	const train, test, size = 300000, 20000, 300
+	note("contexts of %s and a screen from them", dir)
+	trained, err := layers.LanguageModel(dir, "ptb.train.txt", train)
+	if err != nil {
+		return nil, err
+	}
+	m, err := layers.KMeans(trained, 100, size)
+	if err != nil {
+		return nil, err
+	}
+	data, err := layers.LanguageModel(dir, "ptb.test.txt", test)
+	if err != nil {
+		return nil, err
+	}
+	return &shape{"10,000 x 200, PTB-Small", data, m}, nil
+}
+
+// methods returns the ways to answer the shape's contexts; the first is what
+// the others are compared to.
+func methods(s *shape) []method {
+	l, d := s.data.Layer, s.data.Layer.Dim()
+	labels := l.Labels()
+	n := s.data.Len()
+	dst := make([]softmax.Prediction, k)
+	q := softmax.NewQuery(d)
+	each := func(name string, per int, f func(h []float32)) method {
+		return method{name, per, func(first int) {
+			for i := range per {
+				f(s.data.Context((first + i) % n))
+			}
+		}}
+	}
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	const dense = 8 // contexts of a block where one takes long
+	list := []method{each("dense float32 scan", dense, func(h []float32) {
+		must(q.Set(h))
+		l.TopKFloat32(dst, q)
+	})}
+	scores := make([]float32, labels)
+	ids, vals := make([]uint32, k), make([]float32, k)
+	peer := func(name string, scan func(dst, rows, h []float32)) {
+		list = append(list, each(name, dense, func(h []float32) {
+			scan(scores, l.Weights(), h)
+			for i, b := range l.Bias() {
+				scores[i] += b
+			}
+			kernels.TopK(ids, vals, scores)
+		}))
+	}
+	if sgemv != nil {
+		peer("OpenBLAS sgemv", sgemv)
+	}
+	peer("gonum Gemv", func(dst, rows, h []float32) {
+		blas32.Gemv(blas.NoTrans, 1, blas32.General{Rows: labels, Cols: d, Stride: d, Data: rows},
+			blas32.Vector{N: d, Inc: 1, Data: h}, 0, blas32.Vector{N: labels, Inc: 1, Data: dst})
+	})
+	peer("vek Dot", func(dst, rows, h []float32) {
+		for i := range dst {
+			dst[i] = vek32.Dot(rows[i*d:(i+1)*d], h)
+		}
+	})
+	peer("plain Go", func(dst, rows, h []float32) {
+		for i := range dst {
+			var s float32
+			for j, w := range rows[i*d : (i+1)*d] {
+				s += w * h[j]
+			}
+			dst[i] = s
+		}
+	})
+	exact := max(dense, 2_000_000/(labels*d/100))
+	list = append(list, each("exact, int8 envelope", exact, func(h []float32) {
+		must(q.Set(h))
+		l.TopK(dst, q)
+	}))
+	const batch = 32
+	qs := make([]*softmax.Query, batch)
+	for i := range qs {
+		qs[i] = softmax.NewQuery(d)
+	}
+	many := make([]softmax.Prediction, batch*k)
+	list = append(list, method{"exact, batch of 32", batch, func(first int) {
+		for i, q := range qs {
+			must(q.Set(s.data.Context((first + i) % n)))
+		}
+		l.TopKBatch(many, k, qs)
+	}})
+	if s.model == nil {
+		return list
+	}
+	const screened = 256
+	for _, form := range []struct {
+		name string
+		opts []screen.Option
+	}{{"screened", nil}, {"screened, float32", []screen.Option{screen.Float32()}}} {
+		sr, err := screen.NewSearcher(s.model, l, form.opts...)
+		must(err)
+		list = append(list, each(form.name, screened, func(h []float32) {
+			if _, err := sr.TopK(dst, h); err != nil {
+				panic(err)
+			}
+		}))
+	}
+	sr, err := screen.NewSearcher(s.model, l)
+	must(err)
+	answers := make([]softmax.Prediction, screened*k)
+	return append(list, method{"screened, batch of 256", screened, func(first int) {
+		first = min(first, n-screened)
+		if _, err := sr.TopKBatch(answers, k, s.data.Contexts[first*d:(first+screened)*d]); err != nil {
+			panic(err)
+		}
+	}})
+}
+
+// measure runs the methods of a shape in turns.
+func measure(s *shape, rounds int) []row {
+	list := methods(s)
+	times := make([][]float64, len(list))
+	for _, m := range list {
+		m.run(0) // warm-up
+	}
+	for round := range rounds {
+		for i, m := range list {
+			first := round * 7919 * m.per % s.data.Len()
+			start := time.Now()
+			m.run(first)
+			times[i] = append(times[i], float64(time.Since(start).Nanoseconds())/1000/float64(m.per))
+		}
+	}
+	title := s.name + detail(s)
+	var rows []row
+	for i, m := range list {
+		ratios := make([]float64, rounds)
+		for j := range ratios {
+			ratios[j] = times[0][j] / times[i][j]
+		}
+		rows = append(rows, row{title, m.name, quantile(times[i], 0.5), quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)})
+	}
+	return rows
+}
+
+// detail describes the screen of a shape and what it finds.
+func detail(s *shape) string {
+	if s.model == nil {
+		return ""
+	}
+	e, err := screen.Evaluate(context.Background(), s.model, s.data.Layer, s.data.Contexts, screen.EvaluateOptions{K: []int{1, k}})
+	if err != nil {
+		panic(err)
+	}
+	var p []string
+	for _, a := range e.AtK {
+		p = append(p, fmt.Sprintf("P@%d %.4f", a.K, a.Precision))
+	}
+	return fmt.Sprintf("; r %d, L-bar %.0f, %s", s.model.Clusters(), e.MeanCandidates, strings.Join(p, ", "))
+}
+
+func quantile(x []float64, q float64) float64 {
+	s := slices.Clone(x)
+	slices.Sort(s)
+	return s[int(q*float64(len(s)-1)+0.5)]
+}
