@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 )
 
@@ -51,7 +52,8 @@ func Int8Stride(dim int) int {
 
 // NewInt8Rows quantises the rows, row-major with rows of dim elements, and
 // their bias (nil for none). data is where the codes are put: Int8Stride(dim)
-// bytes a row, 64-byte aligned, kept and not to be changed.
+// bytes a row, 64-byte aligned, kept and not to be changed. It may be memory
+// outside the Go heap, released once the Int8Rows is unreachable.
 //
 // It returns an error where the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias above
@@ -304,6 +306,7 @@ func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	}
 	b := m.bound(v)
 	int8Bounds(lower, upper, m.data, m.stride, &b)
+	runtime.KeepAlive(m)
 }
 
 // GatherBounds computes the interval of the rows ids, as Bounds does for
@@ -316,6 +319,7 @@ func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vec
 	}
 	b := m.bound(v)
 	int8GatherBounds(lower, upper, m.data, m.stride, ids, &b)
+	runtime.KeepAlive(m)
 }
 
 // BatchContexts is the number of contexts that the batch kernels take at
@@ -375,6 +379,7 @@ func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8
 		}
 		lower, upper, vs = lower[done*n:], upper[done*n:], vs[done:]
 	}
+	runtime.KeepAlive(m)
 }
 
 func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {

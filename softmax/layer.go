@@ -5,9 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
-	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -54,18 +55,18 @@ func NewLayer(weights, bias []float32, dim int) (*Layer, error) {
 	l.fingerprint = sync.OnceValue(l.hash)
 	// Rows that cannot be certified are no error: the reference arithmetic
 	// answers for them.
-	if codes, err := kernels.NewInt8Rows(alignedBytes(labels*kernels.Int8Stride(dim)), weights, bias, dim); err == nil {
+	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
+	codes, err := kernels.NewInt8Rows(table, weights, bias, dim)
+	switch {
+	case err == nil:
 		l.codes = codes
+		if release != nil {
+			runtime.AddCleanup(codes, func(release func()) { release() }, release)
+		}
+	case release != nil:
+		release()
 	}
 	return l, nil
-}
-
-// alignedBytes returns n zero bytes that start at a multiple of 64.
-func alignedBytes(n int) []byte {
-	const align = 64
-	buf := make([]byte, n+align)
-	start := int(-uintptr(unsafe.Pointer(&buf[0])) % align)
-	return buf[start : start+n : start+n]
 }
 
 func firstNotFinite(x []float32) int {

@@ -6,9 +6,12 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -501,4 +504,41 @@ func TestGoldenBits(t *testing.T) {
 			t.Errorf("hash of all answers: %#x, want %#x", got, want)
 		}
 	})
+}
+
+func TestLargeLayersAreReleased(t *testing.T) {
+	// The codes of a large layer, here 16 MiB, lie outside the Go heap.
+	const labels, dim, layers, limit = 1 << 18, 8, 30, 200 << 20
+	w, top := make([]float32, labels*dim), make([]softmax.Prediction, 1)
+	before, ok := residentBytes()
+	if !ok {
+		t.Skip("the system does not say how much memory is resident")
+	}
+	for range layers {
+		newLayer(t, w, nil, dim).TopK(top, newQuery(t, make([]float32, dim)))
+	}
+	var grown int
+	for range 100 { // cleanups run some time after the collection
+		runtime.GC()
+		if after, _ := residentBytes(); after-before < limit {
+			return
+		} else {
+			grown = after - before
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%d layers of 16 MiB that are gone hold %d MiB", layers, grown>>20)
+}
+
+// residentBytes returns the resident memory of the process.
+func residentBytes() (int, bool) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, false
+	}
+	var size, resident int
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
+		return 0, false
+	}
+	return resident * os.Getpagesize(), true
 }
