@@ -44,6 +44,9 @@ func batch(l emit.Level, gather bool) {
 	code := newProduct(l, contexts)
 
 	Label("block")
+	if gather {
+		prefetch(0, batchRows, nextBlock(batchRows, i))
+	}
 	p := addresses(gather, 0, batchRows, i, row)
 	emit.Zero(acc...)
 	stride := Load(Param("stride"), GP64())

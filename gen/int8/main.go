@@ -71,7 +71,14 @@ func bounds(l emit.Level, gather bool) {
 
 	Label("block")
 	group := groupRows(l, gather)
+	var next reg.GPVirtual
+	if gather {
+		next = nextBlock(rows, i)
+	}
 	for g := 0; g < rows; g += group {
+		if gather {
+			prefetch(g, group, next)
+		}
 		p := addresses(gather, g, group, i, row)
 		products(code, g, p, acc[g:g+group])
 		for k := range p {
@@ -113,6 +120,36 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 		ADDQ(end, p[k])
 	}
 	return p
+}
+
+// prefetchLines is the number of cache lines of a row that are asked for one
+// block ahead; the hardware goes on from there.
+const prefetchLines = 2
+
+// nextBlock returns the index of the block of rows behind the one at i, or i
+// where that is the last.
+func nextBlock(rows int, i reg.GPVirtual) reg.GPVirtual {
+	next := GP64()
+	LEAQ(Mem{Base: i, Disp: rows}, next)
+	CMPQ(next, Load(Param("n"), GP64()))
+	CMOVQGE(i, next)
+	return next
+}
+
+// prefetch asks for the starts of count gathered rows from ids[next+g] on.
+func prefetch(g, count int, next reg.GPVirtual) {
+	stride := Load(Param("stride"), GP64())
+	ids := Load(Param("ids"), GP64())
+	data := Load(Param("data"), GP64())
+	for k := range count {
+		p := GP64()
+		MOVL(Mem{Base: ids, Index: next, Scale: 4, Disp: 4 * (g + k)}, p.As32())
+		IMULQ(stride, p)
+		ADDQ(data, p)
+		for line := range prefetchLines {
+			PREFETCHT0(Mem{Base: p, Disp: chunk * line})
+		}
+	}
 }
 
 // products clears acc and adds the products of the records with the

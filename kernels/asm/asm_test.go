@@ -11,9 +11,12 @@ import (
 // allowed lists the extensions of each level, as avo names them. They are
 // those that package simd asks cpuid for.
 var allowed = map[string]string{
-	"AVX2":   "AVX AVX2 FMA3 BMI BMI2 SSE SSE2 SSE4.1",
-	"AVX512": "AVX AVX2 FMA3 BMI BMI2 SSE SSE2 SSE4.1 AVX512F AVX512BW AVX512DQ AVX512VL",
+	"AVX2":   "AVX AVX2 FMA3 BMI BMI2 " + baseline,
+	"AVX512": "AVX AVX2 FMA3 BMI BMI2 AVX512F AVX512BW AVX512DQ AVX512VL " + baseline,
 }
+
+// baseline is what every amd64 CPU has (MMX+ is avo's name for PREFETCHT0).
+const baseline = "CMOV MMX+ SSE SSE2"
 
 // vnni lists the functions that the dispatcher calls only where VNNI is.
 var vnni = map[string]bool{

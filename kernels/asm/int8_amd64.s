@@ -233,7 +233,7 @@ products0:
 	RET
 
 // func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
 	XORQ         AX, AX
 	MOVL         $0x80808080, CX
@@ -244,47 +244,94 @@ TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
 	VPBROADCASTD X0, Y13
 
 block:
-	MOVQ   stride+24(FP), CX
-	MOVQ   ids+32(FP), DX
-	MOVQ   data+16(FP), BX
-	ADDQ   CX, BX
-	MOVL   (DX)(AX*4), SI
-	IMULQ  CX, SI
-	ADDQ   BX, SI
-	MOVL   4(DX)(AX*4), DI
-	IMULQ  CX, DI
-	ADDQ   BX, DI
-	MOVL   8(DX)(AX*4), R8
-	IMULQ  CX, R8
-	ADDQ   BX, R8
-	MOVL   12(DX)(AX*4), R9
-	IMULQ  CX, R9
-	ADDQ   BX, R9
-	MOVL   16(DX)(AX*4), R10
-	IMULQ  CX, R10
-	ADDQ   BX, R10
-	MOVL   20(DX)(AX*4), R11
-	IMULQ  CX, R11
-	ADDQ   BX, R11
-	MOVL   24(DX)(AX*4), R12
-	IMULQ  CX, R12
-	ADDQ   BX, R12
-	MOVL   28(DX)(AX*4), DX
-	IMULQ  CX, DX
-	ADDQ   BX, DX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   stride+24(FP), CX
-	MOVQ   b+48(FP), BX
-	MOVQ   (BX), BX
-	ADDQ   CX, BX
-	NEGQ   CX
+	LEAQ       8(AX), CX
+	MOVQ       n+40(FP), DX
+	CMPQ       CX, DX
+	CMOVQGE    AX, CX
+	MOVQ       stride+24(FP), DX
+	MOVQ       ids+32(FP), BX
+	MOVQ       data+16(FP), SI
+	MOVL       (BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       4(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       8(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       12(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       16(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       20(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       24(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       28(BX)(CX*4), CX
+	IMULQ      DX, CX
+	ADDQ       SI, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	MOVQ       stride+24(FP), CX
+	MOVQ       ids+32(FP), DX
+	MOVQ       data+16(FP), BX
+	ADDQ       CX, BX
+	MOVL       (DX)(AX*4), SI
+	IMULQ      CX, SI
+	ADDQ       BX, SI
+	MOVL       4(DX)(AX*4), DI
+	IMULQ      CX, DI
+	ADDQ       BX, DI
+	MOVL       8(DX)(AX*4), R8
+	IMULQ      CX, R8
+	ADDQ       BX, R8
+	MOVL       12(DX)(AX*4), R9
+	IMULQ      CX, R9
+	ADDQ       BX, R9
+	MOVL       16(DX)(AX*4), R10
+	IMULQ      CX, R10
+	ADDQ       BX, R10
+	MOVL       20(DX)(AX*4), R11
+	IMULQ      CX, R11
+	ADDQ       BX, R11
+	MOVL       24(DX)(AX*4), R12
+	IMULQ      CX, R12
+	ADDQ       BX, R12
+	MOVL       28(DX)(AX*4), DX
+	IMULQ      CX, DX
+	ADDQ       BX, DX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       stride+24(FP), CX
+	MOVQ       b+48(FP), BX
+	MOVQ       (BX), BX
+	ADDQ       CX, BX
+	NEGQ       CX
 
 products0:
 	VMOVUPS (BX)(CX*1), Y8
@@ -672,7 +719,7 @@ products:
 	RET
 
 // func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-64
 	XORQ         AX, AX
 	MOVL         $0x80808080, CX
@@ -683,37 +730,64 @@ TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-64
 	VPBROADCASTD X0, Y15
 
 block:
-	MOVQ   stride+32(FP), CX
-	MOVQ   ids+40(FP), DX
-	MOVQ   data+24(FP), BX
-	ADDQ   CX, BX
-	MOVL   (DX)(AX*4), SI
-	IMULQ  CX, SI
-	ADDQ   BX, SI
-	MOVL   4(DX)(AX*4), DI
-	IMULQ  CX, DI
-	ADDQ   BX, DI
-	MOVL   8(DX)(AX*4), R8
-	IMULQ  CX, R8
-	ADDQ   BX, R8
-	MOVL   12(DX)(AX*4), DX
-	IMULQ  CX, DX
-	ADDQ   BX, DX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   stride+32(FP), CX
-	MOVQ   b+56(FP), BX
-	MOVQ   (BX), R9
-	ADDQ   CX, R9
-	MOVQ   8(BX), R10
-	ADDQ   CX, R10
-	NEGQ   CX
+	LEAQ       4(AX), CX
+	MOVQ       n+48(FP), DX
+	CMPQ       CX, DX
+	CMOVQGE    AX, CX
+	MOVQ       stride+32(FP), DX
+	MOVQ       ids+40(FP), BX
+	MOVQ       data+24(FP), SI
+	MOVL       (BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       4(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       8(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       12(BX)(CX*4), CX
+	IMULQ      DX, CX
+	ADDQ       SI, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	MOVQ       stride+32(FP), CX
+	MOVQ       ids+40(FP), DX
+	MOVQ       data+24(FP), BX
+	ADDQ       CX, BX
+	MOVL       (DX)(AX*4), SI
+	IMULQ      CX, SI
+	ADDQ       BX, SI
+	MOVL       4(DX)(AX*4), DI
+	IMULQ      CX, DI
+	ADDQ       BX, DI
+	MOVL       8(DX)(AX*4), R8
+	IMULQ      CX, R8
+	ADDQ       BX, R8
+	MOVL       12(DX)(AX*4), DX
+	IMULQ      CX, DX
+	ADDQ       BX, DX
+	VXORPS     Y0, Y0, Y0
+	VXORPS     Y1, Y1, Y1
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	VXORPS     Y6, Y6, Y6
+	VXORPS     Y7, Y7, Y7
+	MOVQ       stride+32(FP), CX
+	MOVQ       b+56(FP), BX
+	MOVQ       (BX), R9
+	ADDQ       CX, R9
+	MOVQ       8(BX), R10
+	ADDQ       CX, R10
+	NEGQ       CX
 
 products:
 	VMOVUPS (R9)(CX*1), Y8
@@ -1111,81 +1185,171 @@ products12:
 	RET
 
 // func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·Int8GatherBoundsAVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 block:
-	MOVQ   stride+24(FP), CX
-	MOVQ   ids+32(FP), DX
-	MOVQ   data+16(FP), BX
-	ADDQ   CX, BX
-	MOVL   (DX)(AX*4), SI
-	IMULQ  CX, SI
-	ADDQ   BX, SI
-	MOVL   4(DX)(AX*4), DI
-	IMULQ  CX, DI
-	ADDQ   BX, DI
-	MOVL   8(DX)(AX*4), R8
-	IMULQ  CX, R8
-	ADDQ   BX, R8
-	MOVL   12(DX)(AX*4), R9
-	IMULQ  CX, R9
-	ADDQ   BX, R9
-	MOVL   16(DX)(AX*4), R10
-	IMULQ  CX, R10
-	ADDQ   BX, R10
-	MOVL   20(DX)(AX*4), R11
-	IMULQ  CX, R11
-	ADDQ   BX, R11
-	MOVL   24(DX)(AX*4), R12
-	IMULQ  CX, R12
-	ADDQ   BX, R12
-	MOVL   28(DX)(AX*4), DX
-	IMULQ  CX, DX
-	ADDQ   BX, DX
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	MOVQ   stride+24(FP), CX
-	MOVQ   b+48(FP), BX
-	MOVQ   (BX), BX
-	ADDQ   CX, BX
-	NEGQ   CX
+	LEAQ       16(AX), CX
+	MOVQ       n+40(FP), DX
+	CMPQ       CX, DX
+	CMOVQGE    AX, CX
+	MOVQ       stride+24(FP), DX
+	MOVQ       ids+32(FP), BX
+	MOVQ       data+16(FP), SI
+	MOVL       (BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       4(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       8(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       12(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       16(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       20(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       24(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       28(BX)(CX*4), BX
+	IMULQ      DX, BX
+	ADDQ       SI, BX
+	PREFETCHT0 (BX)
+	PREFETCHT0 64(BX)
+	MOVQ       stride+24(FP), DX
+	MOVQ       ids+32(FP), BX
+	MOVQ       data+16(FP), SI
+	ADDQ       DX, SI
+	MOVL       (BX)(AX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	MOVL       4(BX)(AX*4), R8
+	IMULQ      DX, R8
+	ADDQ       SI, R8
+	MOVL       8(BX)(AX*4), R9
+	IMULQ      DX, R9
+	ADDQ       SI, R9
+	MOVL       12(BX)(AX*4), R10
+	IMULQ      DX, R10
+	ADDQ       SI, R10
+	MOVL       16(BX)(AX*4), R11
+	IMULQ      DX, R11
+	ADDQ       SI, R11
+	MOVL       20(BX)(AX*4), R12
+	IMULQ      DX, R12
+	ADDQ       SI, R12
+	MOVL       24(BX)(AX*4), R13
+	IMULQ      DX, R13
+	ADDQ       SI, R13
+	MOVL       28(BX)(AX*4), BX
+	IMULQ      DX, BX
+	ADDQ       SI, BX
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	VXORPS     Z4, Z4, Z4
+	VXORPS     Z5, Z5, Z5
+	VXORPS     Z6, Z6, Z6
+	VXORPS     Z7, Z7, Z7
+	MOVQ       stride+24(FP), DX
+	MOVQ       b+48(FP), SI
+	MOVQ       (SI), SI
+	ADDQ       DX, SI
+	NEGQ       DX
 
 products0:
-	VMOVUPS         (BX)(CX*1), Z20
-	VMOVDQU64       (SI)(CX*1), Z21
+	VMOVUPS         (SI)(DX*1), Z20
+	VMOVDQU64       (DI)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z0
-	VMOVDQU64       (DI)(CX*1), Z21
+	VMOVDQU64       (R8)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z1
-	VMOVDQU64       (R8)(CX*1), Z21
+	VMOVDQU64       (R9)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z2
-	VMOVDQU64       (R9)(CX*1), Z21
+	VMOVDQU64       (R10)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z3
-	VMOVDQU64       (R10)(CX*1), Z21
+	VMOVDQU64       (R11)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z4
-	VMOVDQU64       (R11)(CX*1), Z21
+	VMOVDQU64       (R12)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z5
-	VMOVDQU64       (R12)(CX*1), Z21
+	VMOVDQU64       (R13)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z6
-	VMOVDQU64       (DX)(CX*1), Z21
+	VMOVDQU64       (BX)(DX*1), Z21
 	VPDPBUSD        Z20, Z21, Z7
-	ADDQ            $+64, CX
+	ADDQ            $+64, DX
 	JNZ             products0
-	VBROADCASTF32X4 -16(SI), Z16
-	VBROADCASTF32X4 -16(DI), Z17
-	VBROADCASTF32X4 -16(R8), Z18
-	VBROADCASTF32X4 -16(R9), Z19
-	VINSERTF32X4    $0x01, -16(R10), Z16, Z16
-	VINSERTF32X4    $0x01, -16(R11), Z17, Z17
-	VINSERTF32X4    $0x01, -16(R12), Z18, Z18
-	VINSERTF32X4    $0x01, -16(DX), Z19, Z19
+	VBROADCASTF32X4 -16(DI), Z16
+	VBROADCASTF32X4 -16(R8), Z17
+	VBROADCASTF32X4 -16(R9), Z18
+	VBROADCASTF32X4 -16(R10), Z19
+	VINSERTF32X4    $0x01, -16(R11), Z16, Z16
+	VINSERTF32X4    $0x01, -16(R12), Z17, Z17
+	VINSERTF32X4    $0x01, -16(R13), Z18, Z18
+	VINSERTF32X4    $0x01, -16(BX), Z19, Z19
+	MOVQ            stride+24(FP), DX
+	MOVQ            ids+32(FP), BX
+	MOVQ            data+16(FP), SI
+	MOVL            32(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            36(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            40(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            44(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            48(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            52(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            56(BX)(CX*4), DI
+	IMULQ           DX, DI
+	ADDQ            SI, DI
+	PREFETCHT0      (DI)
+	PREFETCHT0      64(DI)
+	MOVL            60(BX)(CX*4), CX
+	IMULQ           DX, CX
+	ADDQ            SI, CX
+	PREFETCHT0      (CX)
+	PREFETCHT0      64(CX)
 	MOVQ            stride+24(FP), CX
 	MOVQ            ids+32(FP), DX
 	MOVQ            data+16(FP), BX
@@ -1511,54 +1675,81 @@ products:
 	RET
 
 // func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·Int8GatherBoundsBatchAVX512(SB), NOSPLIT, $0-64
 	XORQ AX, AX
 
 block:
-	MOVQ   stride+32(FP), CX
-	MOVQ   ids+40(FP), DX
-	MOVQ   data+24(FP), BX
-	ADDQ   CX, BX
-	MOVL   (DX)(AX*4), SI
-	IMULQ  CX, SI
-	ADDQ   BX, SI
-	MOVL   4(DX)(AX*4), DI
-	IMULQ  CX, DI
-	ADDQ   BX, DI
-	MOVL   8(DX)(AX*4), R8
-	IMULQ  CX, R8
-	ADDQ   BX, R8
-	MOVL   12(DX)(AX*4), DX
-	IMULQ  CX, DX
-	ADDQ   BX, DX
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	MOVQ   stride+32(FP), CX
-	MOVQ   b+56(FP), BX
-	MOVQ   (BX), R9
-	ADDQ   CX, R9
-	MOVQ   8(BX), R10
-	ADDQ   CX, R10
-	MOVQ   16(BX), R11
-	ADDQ   CX, R11
-	MOVQ   24(BX), R12
-	ADDQ   CX, R12
-	NEGQ   CX
+	LEAQ       4(AX), CX
+	MOVQ       n+48(FP), DX
+	CMPQ       CX, DX
+	CMOVQGE    AX, CX
+	MOVQ       stride+32(FP), DX
+	MOVQ       ids+40(FP), BX
+	MOVQ       data+24(FP), SI
+	MOVL       (BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       4(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       8(BX)(CX*4), DI
+	IMULQ      DX, DI
+	ADDQ       SI, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	MOVL       12(BX)(CX*4), CX
+	IMULQ      DX, CX
+	ADDQ       SI, CX
+	PREFETCHT0 (CX)
+	PREFETCHT0 64(CX)
+	MOVQ       stride+32(FP), CX
+	MOVQ       ids+40(FP), DX
+	MOVQ       data+24(FP), BX
+	ADDQ       CX, BX
+	MOVL       (DX)(AX*4), SI
+	IMULQ      CX, SI
+	ADDQ       BX, SI
+	MOVL       4(DX)(AX*4), DI
+	IMULQ      CX, DI
+	ADDQ       BX, DI
+	MOVL       8(DX)(AX*4), R8
+	IMULQ      CX, R8
+	ADDQ       BX, R8
+	MOVL       12(DX)(AX*4), DX
+	IMULQ      CX, DX
+	ADDQ       BX, DX
+	VXORPS     Z0, Z0, Z0
+	VXORPS     Z1, Z1, Z1
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	VXORPS     Z4, Z4, Z4
+	VXORPS     Z5, Z5, Z5
+	VXORPS     Z6, Z6, Z6
+	VXORPS     Z7, Z7, Z7
+	VXORPS     Z8, Z8, Z8
+	VXORPS     Z9, Z9, Z9
+	VXORPS     Z10, Z10, Z10
+	VXORPS     Z11, Z11, Z11
+	VXORPS     Z12, Z12, Z12
+	VXORPS     Z13, Z13, Z13
+	VXORPS     Z14, Z14, Z14
+	VXORPS     Z15, Z15, Z15
+	MOVQ       stride+32(FP), CX
+	MOVQ       b+56(FP), BX
+	MOVQ       (BX), R9
+	ADDQ       CX, R9
+	MOVQ       8(BX), R10
+	ADDQ       CX, R10
+	MOVQ       16(BX), R11
+	ADDQ       CX, R11
+	MOVQ       24(BX), R12
+	ADDQ       CX, R12
+	NEGQ       CX
 
 products:
 	VMOVUPS   (R9)(CX*1), Z16
