@@ -24,6 +24,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -37,7 +38,7 @@ var sgemv func(dst, rows, h []float32)
 // shape is one layer to measure, with a screen.
 type shape struct {
 	name  string
-	data  *layers.Data
+	data  *synthetic.Data
 	model *screen.Model // nil: no screened rows
 }
 
@@ -100,11 +101,11 @@ func main() {
 // shapes returns the makers of the shapes, so that one is in memory at a
 // time.
 func shapes(ptb string, large bool, note func(string, ...any)) []func() (*shape, error) {
-	structured := func(labels, dim, size int) func() (*shape, error) {
+	structured := func(labels, dim, clusters, size int) func() (*shape, error) {
 		return func() (*shape, error) {
 			note("making a structured layer of %d x %d", labels, dim)
-			data, topical := layers.Structured(labels, dim, 2000, 1)
-			m, err := topical.Model(data.Layer, size)
+			data := synthetic.Structured(labels, dim, clusters, 2000, 1)
+			m, err := data.Screen(size)
 			if err != nil {
 				return nil, err
 			}
@@ -113,18 +114,18 @@ func shapes(ptb string, large bool, note func(string, ...any)) []func() (*shape,
 	}
 	structureless := func(labels, dim int) func() (*shape, error) {
 		return func() (*shape, error) {
-			return &shape{name: fmt.Sprintf("%d x %d, structureless", labels, dim), data: layers.Structureless(labels, dim, 500, 1)}, nil
+			return &shape{name: fmt.Sprintf("%d x %d, structureless", labels, dim), data: synthetic.Structureless(labels, dim, 500, 1)}, nil
 		}
 	}
-	list := []func() (*shape, error){structured(10000, 200, 300)}
+	list := []func() (*shape, error){structured(10000, 200, 100, 300)}
 	if _, err := os.Stat(ptb); err == nil {
 		list[0] = func() (*shape, error) { return fromPTB(ptb, note) }
 	} else {
 		note("%s is absent: a structured layer takes its place", ptb)
 	}
-	list = append(list, structured(10000, 1500, 120), structured(25000, 500, 200), structureless(10000, 200), structureless(25000, 500))
+	list = append(list, structured(10000, 1500, 100, 120), structured(25000, 500, 100, 200), structureless(10000, 200), structureless(25000, 500))
 	if large {
-		list = append(list, structured(131072, 1024, 300), structured(262144, 640, 500))
+		list = append(list, structured(131072, 1024, 1000, 300), structured(262144, 640, 1000, 500))
 	}
 	return list
 }

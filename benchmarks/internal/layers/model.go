@@ -1,3 +1,4 @@
+// Package layers brings real layers and contexts to the benchmarks.
 package layers
 
 import (
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -17,7 +19,7 @@ import (
 // LanguageModel returns the softmax layer of the language model in dir
 // (model.safetensors, vocab.txt) and its contexts of the first n tokens of a
 // text there, as one stream from the zero state.
-func LanguageModel(dir, text string, n int) (*Data, error) {
+func LanguageModel(dir, text string, n int) (*synthetic.Data, error) {
 	m, err := lstm.Load(filepath.Join(dir, "model.safetensors"))
 	if err != nil {
 		return nil, err
@@ -39,7 +41,7 @@ func LanguageModel(dir, text string, n int) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Data{Layer: layer, Contexts: make([]float32, 0, n*m.Dim())}
+	d := &synthetic.Data{Layer: layer, Contexts: make([]float32, 0, n*m.Dim())}
 	err = m.Contexts(context.Background(), head(v.Tokens(f, f.Name()), n), func(h []float32) error {
 		d.Contexts = append(d.Contexts, h...)
 		return nil
@@ -62,7 +64,7 @@ func head(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
 
 // KMeans returns the screen that spherical k-means and the knapsack give for
 // contexts of a layer.
-func KMeans(d *Data, clusters int, budget float64) (*screen.Model, error) {
+func KMeans(d *synthetic.Data, clusters int, budget float64) (*screen.Model, error) {
 	if d.Len() == 0 {
 		return nil, errors.New("layers: no contexts to train on")
 	}
