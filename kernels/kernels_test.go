@@ -114,7 +114,7 @@ func TestReferenceArithmeticIsEqualBitForBit(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(2)
 		for _, d := range dims() {
-			n := 1 + r.IntN(5)
+			n := 1 + r.IntN(9)
 			rows, h, bias := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n))
 			// Magnitudes far apart make every change of order visible.
 			for i := range rows {
@@ -130,7 +130,7 @@ func TestReferenceArithmeticIsEqualBitForBit(t *testing.T) {
 					t.Errorf("dim %d, row %d: RefScan %x, want %x", d, i, got[i], want)
 				}
 			}
-			ids := randomIDs(r, r.IntN(6), n)
+			ids := randomIDs(r, r.IntN(10), n)
 			got = make([]float64, len(ids))
 			RefGatherDot(got, rows, bias, ids, h)
 			for j, id := range ids {

@@ -26,19 +26,15 @@ func main() {
 }
 
 func refRows(l emit.Level, gather bool) {
-	dst := Load(Param("dst"), GP64())
+	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	row := Load(Param("rows"), GP64()).(reg.GPVirtual)
-	var ids reg.Register
+	var ids reg.GPVirtual
 	if gather {
-		ids = Load(Param("ids"), GP64())
+		ids = Load(Param("ids"), GP64()).(reg.GPVirtual)
 	}
-	n := Load(Param("n"), GP64())
+	n := Load(Param("n"), GP64()).(reg.GPVirtual)
 	h := Load(Param("h"), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
-
-	perVec := l.Bytes / 8 // float64 in a vector
-	step := 4 * perVec    // bytes of float32 that fill one
-	accs := lanes / perVec
 
 	Comment("rest is what does not fill all lanes; whole is the bytes before it.")
 	rest := GP64()
@@ -50,44 +46,95 @@ func refRows(l emit.Level, gather bool) {
 	whole := GP64()
 	MOVQ(stride, whole)
 	ANDQ(I32(-4*lanes), whole)
+	tail := newTail(l, rest, lanes/(l.Bytes/8))
 
-	tail := newTail(l, rest, accs)
-
-	Label("row")
-	TESTQ(n, n)
-	JZ(LabelRef("end"))
-	p := row
-	if gather {
-		p = GP64()
-		MOVL(Mem{Base: ids}, p.As32())
-		IMULQ(stride, p)
-		ADDQ(row, p)
+	// The conversion of h to float64 costs as much as that of a row: where
+	// there are registers for the lanes of four rows, they share it.
+	blocks := []int{1}
+	if l.Bytes == 64 {
+		blocks = []int{4, 1}
 	}
-	acc := l.Vecs(accs)
-	emit.Zero(acc...)
+	for _, rows := range blocks {
+		label := func(name string) string { return emit.Name(name+"_", rows) }
+		Label(label("rows"))
+		CMPQ(n, I32(rows))
+		JLT(LabelRef(label("done")))
+		p := make([]reg.GPVirtual, rows)
+		for r := range p {
+			p[r] = GP64()
+			switch {
+			case gather:
+				MOVL(Mem{Base: ids, Disp: 4 * r}, p[r].As32())
+				IMULQ(stride, p[r])
+				ADDQ(row, p[r])
+			default:
+				MOVQ(row, p[r])
+				ADDQ(stride, row)
+			}
+		}
+		sums := dots(l, p, h, rest, whole, tail, label)
+		for r, sum := range sums {
+			VMOVSD(sum, Mem{Base: dst, Disp: 8 * r})
+		}
+		ADDQ(I32(8*rows), dst)
+		if gather {
+			ADDQ(I32(4*rows), ids)
+		}
+		SUBQ(I32(rows), n)
+		JMP(LabelRef(label("rows")))
+		Label(label("done"))
+	}
+	emit.End()
+}
+
+// dots emits the inner products of the rows at p with h, each in lane 0 of an
+// XMM register.
+func dots(l emit.Level, p []reg.GPVirtual, h, rest, whole reg.GPVirtual, tail tail, label func(string) string) []reg.VecVirtual {
+	perVec := l.Bytes / 8 // float64 in a vector
+	step := 4 * perVec    // bytes of float32 that fill one
+	accs := lanes / perVec
+
+	acc := make([][]reg.VecVirtual, len(p))
+	for r := range acc {
+		acc[r] = l.Vecs(accs)
+		emit.Zero(acc[r]...)
+	}
 	x, y := l.Vec(), l.Vec()
 	off := GP64()
 	XORQ(off, off)
-	Label("lanes")
+	Label(label("lanes"))
 	CMPQ(off, whole)
-	JGE(LabelRef("rest"))
-	for k := range acc {
-		VCVTPS2PD(emit.Ptr(p, off, k*step), x)
+	JGE(LabelRef(label("rest")))
+	for k := range accs {
 		VCVTPS2PD(emit.Ptr(h, off, k*step), y)
-		VFMADD231PD(x, y, acc[k])
+		for r := range p {
+			VCVTPS2PD(emit.Ptr(p[r], off, k*step), x)
+			VFMADD231PD(x, y, acc[r][k])
+		}
 	}
 	ADDQ(I32(4*lanes), off)
-	JMP(LabelRef("lanes"))
-	Label("rest")
-	for k := range acc {
+	JMP(LabelRef(label("lanes")))
+	Label(label("rest"))
+	for k := range accs {
 		CMPQ(rest, U32(k*perVec))
-		JLE(LabelRef("combine"))
-		tail.load(k, emit.Ptr(p, off, k*step), x)
+		JLE(LabelRef(label("combine")))
 		tail.load(k, emit.Ptr(h, off, k*step), y)
-		VFMADD231PD(x, y, acc[k])
+		for r := range p {
+			tail.load(k, emit.Ptr(p[r], off, k*step), x)
+			VFMADD231PD(x, y, acc[r][k])
+		}
 	}
-	Label("combine")
-	for s := accs / 2; s > 0; s /= 2 {
+	Label(label("combine"))
+	sums := make([]reg.VecVirtual, len(p))
+	for r := range p {
+		sums[r] = combine(l, acc[r])
+	}
+	return sums
+}
+
+// combine adds the lanes by halves.
+func combine(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
+	for s := len(acc) / 2; s > 0; s /= 2 {
 		for k := 0; k < s; k++ {
 			VADDPD(acc[k+s], acc[k], acc[k])
 		}
@@ -104,17 +151,7 @@ func refRows(l emit.Level, gather bool) {
 	VADDPD(sum, v.AsX(), sum)
 	VPERMILPD(U8(1), sum, t)
 	VADDSD(t, sum, sum)
-	VMOVSD(sum, Mem{Base: dst})
-	ADDQ(I32(8), dst)
-	DECQ(n)
-	if gather {
-		ADDQ(I32(4), ids)
-	} else {
-		ADDQ(stride, row)
-	}
-	JMP(LabelRef("row"))
-	Label("end")
-	emit.End()
+	return sum
 }
 
 // tail loads the k-th vector of the last, partial set of lanes, zeros where
