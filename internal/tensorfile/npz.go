@@ -23,6 +23,7 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	name = strings.TrimSuffix(member.Name, ".npy")
 	source := path + ":" + label(name)
 	if err := checkMembers(r.File, path, int64(len(data))); err != nil {
 		return nil, err
@@ -38,8 +39,8 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 		}
 		start, _ := member.DataOffset() // checkMembers has seen that it is valid
 		file := data[start:][:size]
-		if found := crc32.ChecksumIEEE(file); found != member.CRC32 {
-			return nil, fail(source, "checksum", "found %08x, expected %08x", found, member.CRC32)
+		if err := checkSum(crc32.ChecksumIEEE(file), member, source); err != nil {
+			return nil, err
 		}
 		return parseNPY(file, source, name, mem)
 	case zip.Deflate:
@@ -145,11 +146,24 @@ func inflate(member *zip.File, source, name string) (*Tensor, error) {
 			return nil, inflateError(source, err)
 		}
 	}
-	// The checksum is compared at the end of the member.
+	// archive/zip compares the checksum at the end of the member, but takes one
+	// of 0 for none.
 	if n, err := io.CopyN(io.Discard, r, 1); n != 0 || err != io.EOF {
 		return nil, inflateError(source, err)
 	}
+	sum := crc32.Update(crc32.ChecksumIEEE(prefix[:at]), crc32.IEEETable, data)
+	if err := checkSum(sum, member, source); err != nil {
+		return nil, err
+	}
 	return newTensor(source, name, l, data, &memory{})
+}
+
+// checkSum compares a member's checksum with that in the archive's directory.
+func checkSum(found uint32, member *zip.File, source string) error {
+	if found != member.CRC32 {
+		return fail(source, "checksum", "found %08x, expected %08x", found, member.CRC32)
+	}
+	return nil
 }
 
 func inflateError(source string, err error) error {

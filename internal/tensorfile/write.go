@@ -120,6 +120,7 @@ type NPYWriter struct {
 	path string
 	cols int
 	rows int
+	done bool // after Commit or Abort
 }
 
 // CreateNPY starts a matrix of cols columns. It fails at once where path
@@ -143,6 +144,9 @@ func CreateNPY(path string, cols int) (*NPYWriter, error) {
 // WriteRows appends rows, one after the other in a slice whose length is a
 // multiple of the number of columns.
 func (w *NPYWriter) WriteRows(rows []float32) error {
+	if w.done {
+		return fail(w.path, "rows", "found some after Commit or Abort, expected none")
+	}
 	if len(rows)%w.cols != 0 {
 		return fail(w.path, "rows", "found %d elements, expected rows of %d", len(rows), w.cols)
 	}
@@ -163,7 +167,7 @@ func (w *NPYWriter) Rows() int { return w.rows }
 // Commit completes the file and puts it at its path. Where it fails, or a
 // call of WriteRows has, the path is as it was before.
 func (w *NPYWriter) Commit() error {
-	defer w.file.Abort()
+	defer w.Abort()
 	err := w.buf.Flush()
 	if err == nil {
 		_, err = w.file.WriteAt(npyHeader([]int{w.rows, w.cols}), 0)
@@ -179,7 +183,10 @@ func (w *NPYWriter) Commit() error {
 
 // Abort gives the file up. After Commit it does nothing, so that it may be
 // deferred.
-func (w *NPYWriter) Abort() { w.file.Abort() }
+func (w *NPYWriter) Abort() {
+	w.done = true
+	w.file.Abort()
+}
 
 // Array is a float32 tensor to be written: Data holds its elements in C order.
 type Array struct {

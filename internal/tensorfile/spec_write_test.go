@@ -1,0 +1,303 @@
+package tensorfile_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"pgregory.net/rapid"
+)
+
+// anyFinite draws float32 by their bits, so that small, large and subnormal
+// numbers are all there.
+var anyFinite = rapid.Custom(func(t *rapid.T) float32 {
+	return math.Float32frombits(rapid.Uint32().Filter(func(b uint32) bool { return b&0x7f800000 != 0x7f800000 }).Draw(t, "bits"))
+})
+
+// check is rapid.Check with fewer runs, unless the flag says how many: a file
+// that is written waits for the disk.
+func check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set("25"); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Value.Set(f.DefValue)
+	}
+	rapid.Check(t, property)
+}
+
+// anyShape draws up to most dimensions, now and then one of 0.
+func anyShape(t *rapid.T, most int) (shape []int, size int) {
+	shape, size = rapid.SliceOfN(rapid.IntRange(0, 5), 0, most).Draw(t, "shape"), 1
+	for _, n := range shape {
+		size *= n
+	}
+	return shape, size
+}
+
+func onlyFile(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q, want %q", got, want)
+	}
+}
+
+func TestWriteNPYBytes(t *testing.T) {
+	// As numpy 1.23 and later write them: room for 21 digits of the first size.
+	for shape, c := range map[string]struct {
+		shape []int
+		size  int
+	}{"()": {nil, 1}, "(3,)": {[]int{3}, 3}, "(2, 3)": {[]int{2, 3}, 6}, "(0, 3)": {[]int{0, 3}, 0}, "(10, 2, 1)": {[]int{10, 2, 1}, 20}} {
+		data := make([]float32, c.size)
+		for i := range data {
+			data[i] = float32(i) - 1.5
+		}
+		text := dict("<f4", "False", shape)
+		if len(c.shape) > 0 {
+			text += strings.Repeat(" ", 21-len(fmt.Sprint(c.shape[0])))
+		}
+		path := filepath.Join(t.TempDir(), "x.npy")
+		if err := tensorfile.WriteNPY(path, data, c.shape...); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := npy(1, text, f32s(le, data...)); !bytes.Equal(got, want) {
+			t.Errorf("%s: found %q, want %q", shape, got, want)
+		}
+		if at := len(got) - 4*len(data); at%64 != 0 {
+			t.Errorf("%s: data at %d, want a multiple of 64", shape, at)
+		}
+	}
+}
+
+func TestWriteSafetensorsBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	err := tensorfile.WriteSafetensors(path,
+		tensorfile.Array{Name: "w", Shape: []int{2, 1}, Data: []float32{1, 2}},
+		tensorfile.Array{Name: "b<&>", Shape: nil, Data: []float32{3}},
+		tensorfile.Array{Name: "a", Shape: []int{0, 4}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := safetensors(`{"a":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]},`+
+		`"b<&>":{"dtype":"F32","shape":[],"data_offsets":[0,4]},`+
+		`"w":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]}}`, f32s(le, 3, 1, 2))
+	if !bytes.Equal(got, want) {
+		t.Errorf("found %q\n want %q", got, want)
+	}
+}
+
+func TestWriteNPYRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.npy")
+	check(t, func(r *rapid.T) {
+		shape, size := anyShape(r, 5)
+		data := rapid.SliceOfN(anyFinite, size, size).Draw(r, "data")
+		if err := tensorfile.WriteNPY(path, data, shape...); err != nil {
+			r.Fatal(err)
+		}
+		x, err := tensorfile.OpenTensor(path)
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer x.Close()
+		got, err := x.Float32s()
+		if err != nil || !sameBits(got, data) || !slices.Equal(x.Shape, shape) {
+			r.Errorf("found %v %v, %v, want %v %v", x.Shape, got, err, shape, data)
+		}
+	})
+}
+
+func TestWriteSafetensorsRoundTrip(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	names := rapid.String().Filter(func(s string) bool { return s != "__metadata__" })
+	check(t, func(r *rapid.T) {
+		var arrays []tensorfile.Array
+		for _, name := range rapid.SliceOfNDistinct(names, 0, 4, rapid.ID[string]).Draw(r, "names") {
+			shape, size := anyShape(r, 3)
+			arrays = append(arrays, tensorfile.Array{Name: name, Shape: shape, Data: rapid.SliceOfN(anyFinite, size, size).Draw(r, "data")})
+		}
+		if err := tensorfile.WriteSafetensors(path, arrays...); err != nil {
+			r.Fatal(err)
+		}
+		f, err := tensorfile.OpenSafetensors(path)
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer f.Close()
+		if got := f.Names(); len(got) != len(arrays) || !slices.IsSorted(got) {
+			r.Errorf("found names %q", got)
+		}
+		for _, a := range arrays {
+			x, err := f.Tensor(a.Name)
+			if err != nil {
+				r.Fatal(err)
+			}
+			got, err := x.Float32s()
+			if err != nil || !sameBits(got, a.Data) || !slices.Equal(x.Shape, a.Shape) {
+				r.Errorf("%q: found %v %v, %v, want %v %v", a.Name, x.Shape, got, err, a.Shape, a.Data)
+			}
+		}
+	})
+}
+
+// Rows written in any portions make the file that WriteNPY makes at once.
+func TestNPYWriter(t *testing.T) {
+	dir := t.TempDir()
+	path, whole := filepath.Join(dir, "x.npy"), filepath.Join(dir, "y.npy")
+	check(t, func(r *rapid.T) {
+		cols := rapid.IntRange(1, 7).Draw(r, "cols")
+		portions := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 4), rapid.IntRange(0, 40000)), 0, 4).Draw(r, "portions")
+		w, err := tensorfile.CreateNPY(path, cols)
+		if err != nil {
+			r.Fatal(err)
+		}
+		defer w.Abort()
+		data := []float32{}
+		rows := 0
+		for _, n := range portions {
+			part := make([]float32, n*cols)
+			for i := range part {
+				part[i] = float32(len(data) + i)
+			}
+			if err := w.WriteRows(part); err != nil {
+				r.Fatal(err)
+			}
+			data = append(data, part...)
+			if rows += n; w.Rows() != rows {
+				r.Fatalf("%d rows, want %d", w.Rows(), rows)
+			}
+		}
+		if err := w.Commit(); err != nil {
+			r.Fatal(err)
+		}
+		w.Abort()
+		if err := tensorfile.WriteNPY(whole, data, rows, cols); err != nil {
+			r.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			r.Fatal(err)
+		}
+		want, err := os.ReadFile(whole)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			r.Errorf("%d x %d in portions %v: other bytes than at once", rows, cols, portions)
+		}
+	})
+	onlyFile(t, dir, "x.npy", "y.npy")
+}
+
+func TestNPYWriterLeavesTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.npy")
+	if err := tensorfile.WriteNPY(path, []float32{1}, 1); err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
+			t.Errorf("%s: the old file is not there: %v", when, err)
+		}
+	}
+	w, err := tensorfile.CreateNPY(path, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchanged("after CreateNPY")
+	if err := w.WriteRows(make([]float32, 300000)); err != nil {
+		t.Fatal(err)
+	}
+	unchanged("after WriteRows")
+	refuse(t, w.WriteRows(make([]float32, 4)), path, "FILE: rows: found 4 elements, expected rows of 3")
+	if w.Rows() != 100000 {
+		t.Errorf("%d rows after a refused portion, want 100000", w.Rows())
+	}
+	w.Abort()
+	unchanged("after Abort")
+	refuse(t, w.Commit(), path, "FILE: cannot be written: found it committed or aborted before, expected neither")
+	unchanged("after Commit")
+	onlyFile(t, dir, "x.npy")
+}
+
+func TestWritersRefuse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x")
+	one := []float32{1}
+	a := func(name string, data []float32, shape ...int) tensorfile.Array {
+		return tensorfile.Array{Name: name, Shape: shape, Data: data}
+	}
+	create := func(path string, cols int) error {
+		w, err := tensorfile.CreateNPY(path, cols)
+		if err == nil {
+			w.Abort()
+		}
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"fewer elements", tensorfile.WriteNPY(path, one, 2), "FILE: data: found 1 elements, expected 2 (shape [2])"},
+		{"more elements", tensorfile.WriteNPY(path, one, 0), "FILE: data: found 1 elements, expected 0 (shape [0])"},
+		{"none for a scalar", tensorfile.WriteNPY(path, nil), "FILE: data: found 0 elements, expected 1 (shape [])"},
+		{"negative", tensorfile.WriteNPY(path, one, -1, -1), "FILE: shape: found [-1 -1], expected sizes of 0 or more"},
+		{"overflow", tensorfile.WriteNPY(path, one, math.MaxInt/2, 3), fmt.Sprintf("FILE: shape: found [%d 3] of float32, expected a size within %d bytes", math.MaxInt/2, math.MaxInt)},
+		{"nine dimensions", tensorfile.WriteNPY(path, one, 1, 1, 1, 1, 1, 1, 1, 1, 1), "FILE: shape: found 9 dimensions, expected at most 8"},
+		{"tensor of another size", tensorfile.WriteSafetensors(path, a("w", one, 1), a("b", one, 2)), "FILE:b: data: found 1 elements, expected 2 (shape [2])"},
+		{"name twice", tensorfile.WriteSafetensors(path, a("w", one, 1), a("w", one, 1)), "FILE:w: name: found it twice, expected once"},
+		{"name of the metadata", tensorfile.WriteSafetensors(path, a("__metadata__", one, 1)), "FILE:__metadata__: name: found __metadata__, expected another name in UTF-8"},
+		{"name not in UTF-8", tensorfile.WriteSafetensors(path, a("\xff", one, 1)), `FILE:"\xff": name: found "\xff", expected another name in UTF-8`},
+		{"no columns", create(path, 0), fmt.Sprintf("FILE: columns: found 0, expected 1 to %d", math.MaxInt/4)},
+		{"negative columns", create(path, -3), fmt.Sprintf("FILE: columns: found -3, expected 1 to %d", math.MaxInt/4)},
+	} {
+		t.Run(c.name, func(t *testing.T) { refuse(t, c.err, path, c.want) })
+	}
+	folder := filepath.Join(dir, "folder")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(path string) error{
+		"WriteNPY":         func(path string) error { return tensorfile.WriteNPY(path, one, 1) },
+		"WriteSafetensors": func(path string) error { return tensorfile.WriteSafetensors(path, a("w", one, 1)) },
+		"CreateNPY":        func(path string) error { return create(path, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse(t, write(folder), folder, "FILE: cannot be written: found a folder, expected a file name")
+			if err := write(filepath.Join(dir, "none", "x")); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "none", "x")+": cannot be written: ") {
+				t.Errorf("missing folder: %v", err)
+			}
+		})
+	}
+	onlyFile(t, dir, "folder")
+}
