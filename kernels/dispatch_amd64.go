@@ -245,9 +245,9 @@ func maxAbsBits(x []float32) uint32 {
 func quantize(codes []int8, h []float32, inv float32, sums *quantSums) {
 	switch {
 	case simd.HasAVX512:
-		sums.norm2, sums.err2, sums.code = asm.QuantizeAVX512(&codes[0], &h[0], len(h), inv)
+		sums.norm2, sums.err2, sums.code, sums.below = asm.QuantizeAVX512(&codes[0], &h[0], len(h), inv)
 	case simd.HasAVX2:
-		sums.norm2, sums.err2, sums.code = asm.QuantizeAVX2(&codes[0], &h[0], len(h), inv)
+		sums.norm2, sums.err2, sums.code, sums.below = asm.QuantizeAVX2(&codes[0], &h[0], len(h), inv)
 	default:
 		quantizeGeneric(codes, h, inv, sums)
 	}
@@ -342,7 +342,7 @@ const batchRows = 4
 // read it: elements 4c to 4c+3 of an array belong to context c.
 type batchBound struct {
 	codes  [BatchContexts]*int8
-	offset [4 * BatchContexts]int32
+	offset [4 * BatchContexts]int32 // what the level's products hold beyond those of the codes
 	scale  [4 * BatchContexts]float32
 	norm   [4 * BatchContexts]float32
 	err    [4 * BatchContexts]float32
@@ -365,8 +365,12 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 	b := batchBound{slack: m.slack}
 	for c, v := range vs[:contexts] {
 		b.codes[c] = &v.codes[0]
+		offset := v.offset
+		if !simd.HasVNNI {
+			offset = v.below
+		}
 		for j := 4 * c; j < 4*c+4; j++ {
-			b.offset[j], b.scale[j], b.norm[j], b.err[j] = v.offset, v.scale, v.norm, v.err
+			b.offset[j], b.scale[j], b.norm[j], b.err[j] = offset, v.scale, v.norm, v.err
 		}
 	}
 	arg := (*byte)(unsafe.Pointer(&b))

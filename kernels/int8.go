@@ -163,6 +163,7 @@ type Int8Vector struct {
 	h      []float32 // h, padded with zeros to the codes' length
 	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
 	offset int32     // codeBias * sum q
+	below  int32     // sum of the negative q
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
 	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
@@ -205,13 +206,13 @@ func (v *Int8Vector) Set(h []float32) Fit {
 	}
 	if maxAbs == 0 {
 		clear(v.codes)
-		v.offset, v.scale, v.norm, v.err = 0, 0, 0, 0
+		v.offset, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
 		return Certified
 	}
 	v.scale = maxAbs / maxCode
 	var sums quantSums
 	quantize(v.codes[:len(blocks)], blocks, maxCode/maxAbs, &sums)
-	v.offset = codeBias * sums.code
+	v.offset, v.below = codeBias*sums.code, sums.below
 	// u_i = h_i * (127/max) is within 3.1*2^-24 of h_i/scale. The two sums
 	// of squares are of 16 lanes, so their relative error is below
 	// (dim/16+5) 2^-24; sums of u are in [127^2, 127^2*2^16], far from
@@ -234,19 +235,21 @@ type quantSums struct {
 	norm2 float32 // sum u^2
 	err2  float32 // sum (u - q)^2
 	code  int32   // sum q
+	below int32   // sum of the negative q
 }
 
 // quantizeGeneric computes u = h*inv, q = round(u) and the sums. len(h) is a
 // multiple of 16.
 func quantizeGeneric(codes []int8, h []float32, inv float32, sums *quantSums) {
 	var norm2, err2 [16]float32
-	var code int32
+	var code, below int32
 	for i, x := range h {
 		u := float32(x * inv)
 		q := math.RoundToEven(float64(u))
 		e := u - float32(q)
 		codes[i] = int8(q)
 		code += int32(q)
+		below += min(int32(q), 0)
 		norm2[i%16] += float32(u * u)
 		err2[i%16] += float32(e * e)
 	}
@@ -256,7 +259,7 @@ func quantizeGeneric(codes []int8, h []float32, inv float32, sums *quantSums) {
 			err2[j] += err2[j+n]
 		}
 	}
-	*sums = quantSums{norm2[0], err2[0], code}
+	*sums = quantSums{norm2[0], err2[0], code, below}
 }
 
 // maxAbsBitsGeneric returns the largest |x| as its float32 bits, which order
@@ -277,6 +280,7 @@ type bound struct {
 	norm   float32
 	err    float32
 	slack  float32
+	below  int32
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -392,7 +396,7 @@ func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {
 }
 
 func (m *Int8Rows) bound(v *Int8Vector) bound {
-	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack}
+	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below}
 }
 
 func int8BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {

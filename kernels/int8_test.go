@@ -42,7 +42,7 @@ func TestQuantizedVectorIsEqualBitForBit(t *testing.T) {
 				want, first = *v, false
 				return
 			}
-			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.offset != want.offset {
+			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.offset != want.offset || v.below != want.below {
 				t.Errorf("dim %d: %v %v %v %v, want %v %v %v %v", d, v.scale, v.norm, v.err, v.offset, want.scale, want.norm, want.err, want.offset)
 			}
 			for i := range v.codes {

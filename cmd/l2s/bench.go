@@ -2,201 +2,189 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"hash/maphash"
+	"io"
 	"math"
-	"runtime"
-	"slices"
+	"strings"
 	"time"
+	"unsafe"
 
+	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func benchVerb() *verb {
-	return &verb{
-		name: "bench", args: "m.l2s --weights SRC --bias SRC --contexts SRC",
-		summary: "measure the time of a screened query and of the exact ones",
-		help: `
-Times three ways to find the top-k, on one thread: the dense float32 scan of
-the layer followed by top-k selection, the exact search by int8 codes, and the
-screened search. They take turns over several rounds, each on contexts in
-turn, at least 1,000 different ones; times are medians. The speedup is that of
-the screened search over the dense scan.
-
-Example:
-  l2s bench m.l2s --weights W.npy --bias b.npy --contexts H.test.npy`,
-		run: runBench,
-	}
+// benchResult is the JSON of l2s bench. Times are microseconds a query.
+type benchResult struct {
+	DenseF32    float64 `json:"dense_f32_us"`    // median, float32 scan of all labels and top-k
+	Exact       float64 `json:"exact_us"`        // median, the exact layer
+	Screened    float64 `json:"screened_us"`     // median, the screen
+	ScreenedP99 float64 `json:"screened_p99_us"` // 99th percentile
+	Speedup     float64 `json:"speedup"`         // dense_f32_us / screened_us
+	Level       string  `json:"level"`
+	Allocs      float64 `json:"allocs_per_query"` // of the screen
+	K           int     `json:"k"`
+	Queries     int     `json:"queries"`  // different contexts that were queried
+	Clock       float64 `json:"clock_us"` // cost of reading the clock, part of every time
 }
 
-// timings is what bench --json prints.
-type timings struct {
-	DenseF32Micros    float64 `json:"dense_f32_us"`
-	ExactMicros       float64 `json:"exact_us"`
-	ScreenedMicros    float64 `json:"screened_us"`
-	ScreenedP99Micros float64 `json:"screened_p99_us"`
-	Speedup           float64 `json:"speedup"`
-	Level             string  `json:"level"`
-	AllocsPerQuery    float64 `json:"allocs_per_query"`
-	K                 int     `json:"k"`
-}
+// leastContexts is the number of different contexts without which a benchmark
+// would show how fast a CPU does the same thing again.
+const leastContexts = 1000
 
-func runBench(ctx context.Context, e *env) error {
-	f := e.flags
-	var in inputs
-	in.register(e)
-	k := f.Int("k", 5, "`k`, the number of labels to find")
-	quiet := f.Bool("quiet", false, "show no progress")
-	asJSON := f.Bool("json", false, "print JSON")
-	pos, err := e.parse("the screen file")
+// mostContexts bounds the different contexts that are looked for.
+const mostContexts = 1 << 17
+
+func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("bench", description{
+		purpose: fmt.Sprintf(`Measure the time of one query on one thread: the dense float32 scan of all
+labels with top-k, the exact layer, and the screen.
+
+The three take turns in short blocks over the contexts, of which %d must be
+different. Each query is timed by itself, after a warm-up. Times are medians,
+and contain one reading of the clock. Run it on an idle machine.`, leastContexts),
+		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+		notes:   sourceNote,
+		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	k := f.whole("k", 5, 1, "ask for the `N` best labels")
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	var path string
+	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	l, err := lf.open()
 	if err != nil {
 		return err
 	}
-	layer, contexts, err := in.load(e)
-	defer in.close()
+	defer l.close()
+	if err := checkK(*k, l); err != nil {
+		return err
+	}
+	m, err := loadScreenFor(path, l)
 	if err != nil {
 		return err
 	}
-	if err := checkK(*k, layer.Labels()); err != nil {
-		return err
-	}
-	m, err := loadModel(pos[0], layer)
+	c, err := openContexts(*src, l)
 	if err != nil {
 		return err
 	}
-	if n := distinct(contexts, layer.Dim()); n < minBenchContexts {
-		return fmt.Errorf("%s: contexts: found %d different ones, expected at least %d, lest the caches answer", in.contexts, n, minBenchContexts)
+	defer c.close()
+	rows := different(c.rows, c.dim)
+	if len(rows) < leastContexts {
+		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
 	}
-	p := e.printer(*quiet)
+	p := f.printer(*quiet)
 	defer p.Close()
-	t, err := bench(ctx, m, layer, contexts, *k, p)
+	r, err := bench(ctx, m, l, rows, *k, benchRounds, p)
 	if err != nil {
 		return err
 	}
 	if *asJSON {
-		return writeJSON(e.stdout, t)
+		return printJSON(stdout, r)
 	}
-	fmt.Fprintf(e.stdout, "dense float32 scan  %9.2f us\nexact, int8 codes   %9.2f us\nscreened            %9.2f us   (99th percentile %.2f us)\nspeedup             %9.1f x    (level %s, top-%d, %g allocations a query)\n",
-		t.DenseF32Micros, t.ExactMicros, t.ScreenedMicros, t.ScreenedP99Micros, t.Speedup, t.Level, t.K, t.AllocsPerQuery)
-	return nil
+	return write(stdout, r.String())
 }
 
+// different returns the rows that differ from all rows before them, in order,
+// mostContexts at most.
+func different(rows []float32, dim int) [][]float32 {
+	seed := maphash.MakeSeed()
+	seen := map[uint64]bool{}
+	var list [][]float32
+	for at := 0; at < len(rows) && len(list) < mostContexts; at += dim {
+		row := rows[at : at+dim : at+dim]
+		sum := maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*dim))
+		if !seen[sum] {
+			seen[sum] = true
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
+// How a benchmark goes: 30 rounds of a turn of 25 ms for each method.
 const (
-	minBenchContexts = 1000
-	benchRounds      = 15
+	benchRounds = 30
+	benchBlock  = 25 * time.Millisecond
+	allocsOver  = 10000 // queries
 )
 
-// distinct counts the different contexts among the first ten thousand.
-func distinct(contexts []float32, dim int) int {
-	seen := map[string]bool{}
-	key := make([]byte, 4*dim)
-	for i := 0; i < min(len(contexts)/dim, 10000); i++ {
-		for j, x := range contexts[i*dim : (i+1)*dim] {
-			binary.LittleEndian.PutUint32(key[4*j:], math.Float32bits(x))
-		}
-		seen[string(key)] = true
-	}
-	return len(seen)
-}
-
-// bench times the three searches in turns on one thread.
-func bench(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, k int, p *progress.Printer) (*timings, error) {
-	s, err := screen.NewSearcher(m, layer)
+// bench measures a screen against its layer with progress on p.
+func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, rounds int, p *progress.Printer) (*benchResult, error) {
+	s, err := screen.NewSearcher(m, l.Layer)
 	if err != nil {
 		return nil, err
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
-	dim := layer.Dim()
-	n := len(contexts) / dim
-	q := softmax.NewQuery(dim)
-	dst := make([]softmax.Prediction, k)
-	next := 0
-	turn := func() []float32 {
-		h := contexts[next*dim : (next+1)*dim]
-		next = (next + 1) % n
-		return h
+	q, dst := softmax.NewQuery(l.Dim()), make([]softmax.Prediction, k)
+	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
+	dense := func(i int) {
+		must(q.Set(rows[i]))
+		l.TopKFloat32(dst, q)
 	}
-	var failed error
-	dense := func() {
-		if err := q.Set(turn()); err != nil {
-			failed = err
-			return
-		}
-		layer.TopKFloat32(dst, q)
+	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
+	p.Start("bench", "rounds", rounds)
+	times, err := timing.Measure(ctx, len(rows), []func(int){dense, exact, screened}, timing.Options{
+		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
+	})
+	if err != nil {
+		return nil, err
 	}
-	exact := func() {
-		if err := q.Set(turn()); err != nil {
-			failed = err
-			return
-		}
-		layer.TopK(dst, q)
+	p.EndWith(fmt.Sprintf("%d rounds", rounds))
+	r := &benchResult{
+		DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()), Screened: micros(times[2].Median()),
+		ScreenedP99: micros(times[2].Quantile(0.99)), Level: kernels.Level(), Allocs: allocs,
+		K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
 	}
-	screened := func() {
-		if _, err := s.TopK(dst, turn()); err != nil {
-			failed = err
-		}
-	}
-	// block returns the mean microseconds of a call over a block of calls.
-	block := func(calls int, f func()) float64 {
-		start := time.Now()
-		for range calls {
-			f()
-		}
-		return float64(time.Since(start).Nanoseconds()) / 1000 / float64(calls)
-	}
-	// The blocks of the slow searches are sized to some milliseconds.
-	calls := func(f func()) int { return max(8, min(1000, int(10_000/block(8, f)))) }
-	denseCalls, exactCalls := calls(dense), calls(exact)
-	const screenedCalls = 2000
-
-	var denseTimes, exactTimes, screenedTimes []float64
-	single := make([]float64, 0, benchRounds*screenedCalls)
-	var before, after runtime.MemStats
-	var allocs uint64
-	for round := range benchRounds + 1 {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		d := block(denseCalls, dense)
-		x := block(exactCalls, exact)
-		// A dense scan leaves nothing of the screen in the caches; a
-		// service that screens makes no dense scans.
-		block(screenedCalls/4, screened)
-		runtime.ReadMemStats(&before)
-		sc := block(screenedCalls, screened)
-		runtime.ReadMemStats(&after)
-		if round == 0 {
-			continue // warm-up
-		}
-		allocs += after.Mallocs - before.Mallocs
-		denseTimes, exactTimes, screenedTimes = append(denseTimes, d), append(exactTimes, x), append(screenedTimes, sc)
-		for range screenedCalls {
-			start := time.Now()
-			screened()
-			single = append(single, float64(time.Since(start).Nanoseconds())/1000)
-		}
-		p.Update("timing", round, benchRounds)
-	}
-	if failed != nil {
-		return nil, failed
-	}
-	t := &timings{
-		DenseF32Micros: quantile(denseTimes, 0.5), ExactMicros: quantile(exactTimes, 0.5),
-		ScreenedMicros: quantile(screenedTimes, 0.5), ScreenedP99Micros: quantile(single, 0.99),
-		Level: kernels.Level(), K: k,
-		AllocsPerQuery: float64(allocs) / (benchRounds * screenedCalls),
-	}
-	t.Speedup = t.DenseF32Micros / t.ScreenedMicros
-	return t, nil
+	r.Speedup = round(r.DenseF32 / r.Screened)
+	return r, nil
 }
 
-func quantile(x []float64, q float64) float64 {
-	x = slices.Clone(x)
-	slices.Sort(x)
-	return x[int(q*float64(len(x)-1)+0.5)]
+// exactQuery returns a function that asks the exact layer about row i.
+func exactQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
+	q := softmax.NewQuery(l.Dim())
+	return func(i int) {
+		must(q.Set(rows[i]))
+		l.TopK(dst, q)
+	}
+}
+
+// screenedQuery returns a function that asks the screen about row i.
+func screenedQuery(s *screen.Searcher, rows [][]float32, dst []softmax.Prediction) func(i int) {
+	return func(i int) {
+		_, err := s.TopK(dst, rows[i])
+		must(err)
+	}
+}
+
+// must is for queries whose arguments have been checked.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func micros(d time.Duration) float64 { return round(float64(d) / 1e3) }
+
+// round keeps three decimals.
+func round(x float64) float64 { return math.Round(x*1000) / 1000 }
+
+func (r *benchResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "top-%d, one thread, %s different contexts, level %s\n\n", r.K, progress.Count(r.Queries), r.Level)
+	fmt.Fprintf(&b, "                       median   against dense\n")
+	line := func(name string, us float64) {
+		fmt.Fprintf(&b, "%-16s  %9.2f us   %12.1fx\n", name, us, r.DenseF32/us)
+	}
+	line("dense float32", r.DenseF32)
+	line("exact layer", r.Exact)
+	line("screen", r.Screened)
+	fmt.Fprintf(&b, "\n99 of 100 screened queries take at most %.2f us; each allocates %v times.\n", r.ScreenedP99, r.Allocs)
+	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
+	return b.String()
 }

@@ -3,61 +3,67 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 
 	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 )
 
-func contextsVerb() *verb {
-	return &verb{
-		name: "contexts", args: "--lm FILE --vocab FILE (--text FILE | --generate N) --out H.npy",
-		summary: "write the context vectors of a text, or of generated text",
-		help: `
-Runs an LSTM language model over a text and writes its context vectors, the
-inputs of the softmax layer, as an .npy file of float32: row i is the context
-after token i. The text is one stream from the zero state; words are separated
-by white space, <eos> is added at each line's end, unknown words become <unk>.
-With --generate the model writes the text itself, by sampling.
-
-The model is a safetensors file with the tensor names of PyTorch's
-word_language_model example; without decoder.weight the embedding is tied.
-
-Example:
-  l2s contexts --lm model.safetensors --vocab vocab.txt --text train.txt --out H.npy`,
-		run: runContexts,
-	}
+// contextsResult is the JSON of l2s contexts.
+type contextsResult struct {
+	Out      string `json:"out"`
+	Contexts int    `json:"contexts"`
+	Dim      int    `json:"dim"`
+	// Unknown is how many of the tokens read are <unk>.
+	Unknown int `json:"unknown"`
 }
 
-func runContexts(ctx context.Context, e *env) error {
-	f := e.flags
-	lm := f.String("lm", "", "language model, a safetensors `FILE`")
-	vocabPath := f.String("vocab", "", "vocabulary `FILE`: line i, from 0, is word i")
-	text := f.String("text", "", "text `FILE` to read")
-	out := f.String("out", "", ".npy `FILE` to write")
-	limit := f.Int("limit", 0, "read at most `N` tokens of the text; 0 reads all")
-	generate := f.Int("generate", 0, "generate `N` tokens in place of --text")
-	seed := f.Uint64("seed", 1, "`N`, the seed of --generate")
-	quiet := f.Bool("quiet", false, "show no progress")
-	if _, err := e.parse(); err != nil {
+func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("contexts", description{
+		purpose: `Compute the context vectors of a text with an LSTM language model, and write
+them to a .npy file of float32 rows. Row i is the context after token i.
+
+The text is one stream of tokens from the zero state: the words between white
+space, <eos> at the end of each line, <unk> for a word that the vocabulary
+lacks. With --generate the model writes the text itself.`,
+		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
+		notes: `The model has the tensor names of PyTorch's word_language_model example:
+encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
+rnn.bias_hh_l0, ..., decoder.weight (none where it is tied), decoder.bias.
+Its decoder is the softmax layer that the contexts are for.`,
+		example: `l2s contexts --lm model.safetensors --vocab vocab.txt --text train.txt --out train.npy
+l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.npy`,
+	}, stdout, stderr)
+	lm := f.needs("lm", "language model, a safetensors `FILE`")
+	vocabulary := f.needs("vocab", "vocabulary `FILE`, line i (from 0) is word i")
+	out := f.needs("out", ".npy `FILE` to write")
+	text := f.text("text", "text `FILE` to read, UTF-8")
+	limit := f.whole("limit", 0, 0, "read at most `N` tokens of the text, 0 for all")
+	generate := f.whole("generate", 0, 1, "let the model write `N` tokens, in place of --text")
+	seed := f.seed(1)
+	threads := f.whole("threads", 0, 0, "run --generate on `N` threads, 0 for all CPUs; does not change the result")
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := e.need("lm", "vocab", "out"); err != nil {
+	switch generating := f.given("generate"); {
+	case generating && *text != "":
+		return f.wrongUse("--text and --generate exclude each other: give one of them")
+	case !generating && *text == "":
+		return f.wrongUse("missing --text (or --generate), as in: l2s contexts %s", f.about.usage)
+	case generating && *limit > 0:
+		return f.wrongUse("--limit is for --text: give the number of tokens to --generate")
+	}
+	if err := checkOutput(f, *out, *lm, *vocabulary, *text); err != nil {
 		return err
 	}
-	switch {
-	case (*text != "") == e.given("generate"):
-		return usagef("give either --text or --generate")
-	case *limit < 0:
-		return usagef("--limit: found %d, expected 0 or more", *limit)
-	case e.given("generate") && *generate < 1:
-		return usagef("--generate: found %d, expected at least 1", *generate)
-	case e.given("generate") && e.given("limit"):
-		return usagef("--limit goes with --text: with --generate say how many there")
-	}
-	v, err := vocab.Load(*vocabPath)
+
+	voc, err := vocab.Load(*vocabulary)
 	if err != nil {
 		return err
 	}
@@ -65,7 +71,7 @@ func runContexts(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	if err := v.CheckLen(model.Vocab()); err != nil {
+	if err := voc.CheckLen(model.Vocab()); err != nil {
 		return err
 	}
 	w, err := tensorfile.CreateNPY(*out, model.Dim())
@@ -73,80 +79,123 @@ func runContexts(ctx context.Context, e *env) error {
 		return err
 	}
 	defer w.Abort()
-	p := e.printer(*quiet)
-	defer p.Close()
 
-	if e.given("generate") {
-		eos, err := v.EOS()
-		if err != nil {
-			return err
-		}
-		err = model.Generate(ctx, *generate, lstm.GenerateOptions{Start: eos, Seed: *seed}, func(_ []uint32, h []float32) error {
-			err := w.WriteRows(h)
-			p.Update("contexts", w.Rows(), *generate)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	p := f.printer(*quiet)
+	defer p.Close()
+	c := &contextWriter{w: w, voc: voc, model: model, p: p}
+	if *text != "" {
+		err = c.read(ctx, *text, *limit)
 	} else {
-		file, err := os.Open(*text)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		total, err := countTokens(v, *text, *limit)
-		if err != nil {
-			return err
-		}
-		err = model.Contexts(ctx, first(v.Tokens(file, *text), *limit), func(h []float32) error {
-			err := w.WriteRows(h)
-			p.Update("contexts", w.Rows(), total)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+		err = c.generate(ctx, *generate, *seed, *threads)
+	}
+	if err != nil {
+		return err
 	}
 	if err := w.Commit(); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s: %d contexts of dimension %d\n", *out, w.Rows(), model.Dim())
-	return nil
+	p.End()
+	r := contextsResult{*out, w.Rows(), model.Dim(), c.unknown}
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, fmt.Sprintf("%s: %s contexts of dimension %d; %.1f%% of the tokens are unknown words\n",
+		r.Out, progress.Count(r.Contexts), r.Dim, 100*float64(r.Unknown)/float64(max(1, r.Contexts))))
 }
 
-// first returns at most n of the tokens, all where n is 0.
-func first(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
-	if n == 0 {
-		return tokens
+// contextWriter writes contexts to a file as the model yields them.
+type contextWriter struct {
+	w       *tensorfile.NPYWriter
+	voc     *vocab.Vocab
+	model   *lstm.Model
+	p       *progress.Printer
+	unknown int // tokens that are <unk>
+}
+
+func (c *contextWriter) count(token uint32) {
+	if id, err := c.voc.Unknown(); err == nil && token == id {
+		c.unknown++
 	}
-	return func(yield func(uint32, error) bool) {
-		left := n
-		for t, err := range tokens {
-			if !yield(t, err) || err != nil {
-				return
+}
+
+// read writes the contexts of a text, of limit tokens at most unless that is
+// 0.
+func (c *contextWriter) read(ctx context.Context, path string, limit int) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	total, err := c.countTokens(ctx, file, path, limit)
+	if err != nil {
+		return err
+	}
+	c.p.Start("contexts", "tokens", total)
+	tokens := func(yield func(uint32, error) bool) {
+		for token, err := range take(c.voc.Tokens(file, path), limit) {
+			if err == nil {
+				c.count(token)
 			}
-			if left--; left == 0 {
+			if !yield(token, err) {
 				return
 			}
 		}
 	}
+	return c.model.Contexts(ctx, tokens, func(h []float32) error {
+		err := c.w.WriteRows(h)
+		c.p.Set(c.w.Rows())
+		return err
+	})
 }
 
-// countTokens reads the text once: progress wants a total, and an error in
-// the text is better found before the work than after.
-func countTokens(v *vocab.Vocab, path string, limit int) (int, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return 0, err
+// countTokens reads a text once in advance, so that what is wrong with it is
+// known before the long work, and its length. That of a pipe remains unknown:
+// 0.
+func (c *contextWriter) countTokens(ctx context.Context, file *os.File, path string, limit int) (n int, err error) {
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return limit, nil
 	}
-	defer file.Close()
-	n := 0
-	for _, err := range first(v.Tokens(file, path), limit) {
+	for _, err := range take(c.voc.Tokens(file, path), limit) {
 		if err != nil {
 			return 0, err
 		}
-		n++
+		if n++; n%(1<<16) == 0 && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 	}
-	return n, nil
+	_, err = file.Seek(0, io.SeekStart)
+	return n, err
+}
+
+// take ends a sequence after limit elements, unless that is 0.
+func take(seq iter.Seq2[uint32, error], limit int) iter.Seq2[uint32, error] {
+	if limit == 0 {
+		return seq
+	}
+	return func(yield func(uint32, error) bool) {
+		n := 0
+		for token, err := range seq {
+			if n++; !yield(token, err) || n == limit {
+				return
+			}
+		}
+	}
+}
+
+// generate writes the contexts of n tokens that the model writes itself.
+func (c *contextWriter) generate(ctx context.Context, n int, seed uint64, threads int) error {
+	eos, err := c.voc.EOS()
+	if err != nil {
+		return err
+	}
+	c.p.Start("generate", "tokens", n)
+	opt := lstm.GenerateOptions{Start: eos, Seed: seed, Threads: threads}
+	return c.model.Generate(ctx, n, opt, func(tokens []uint32, rows []float32) error {
+		for _, token := range tokens {
+			c.count(token)
+		}
+		err := c.w.WriteRows(rows)
+		c.p.Set(c.w.Rows())
+		return err
+	})
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,28 +27,7 @@ var (
 	demoVocab []byte
 )
 
-func demoVerb() *verb {
-	return &verb{
-		name: "demo", args: "[--seed N] [--json]",
-		summary: "train and measure a screen on the embedded language model",
-		help: `
-Needs no file and no network. A small language model that is part of the
-command generates text; its context vectors train a screen; contexts held out
-from training measure it. Then it predicts the next word after a few prompts,
-by the exact layer and by the screen side by side.
-
-Example:
-  l2s demo --seed 1`,
-		run: runDemo,
-	}
-}
-
-const (
-	demoTrain   = 90000 // contexts to train on
-	demoHeldOut = 10000 // contexts to measure on
-	demoBudget  = 60
-)
-
+// demoPrompts are answered at the end.
 var demoPrompts = []string{
 	"it was the best of",
 	"she looked at him and",
@@ -54,159 +36,264 @@ var demoPrompts = []string{
 	"there was a knock at the",
 }
 
-func runDemo(ctx context.Context, e *env) error {
-	seed := e.flags.Uint64("seed", 1, "`N`, the seed of the text and of the training")
-	quiet := e.flags.Bool("quiet", false, "show no progress")
-	asJSON := e.flags.Bool("json", false, "print JSON: the fields of eval and bench together")
-	if _, err := e.parse(); err != nil {
-		return err
-	}
-	begin := time.Now()
-	m, err := lstm.Read(demoModel)
-	if err != nil {
-		return err
-	}
-	v, err := vocab.Read(demoVocab)
-	if err != nil {
-		return err
-	}
-	w, b := m.Decoder()
-	layer, err := softmax.NewLayer(w, b, m.Dim())
-	if err != nil {
-		return err
-	}
-	p := e.printer(*quiet)
-	defer p.Close()
-
-	contexts, err := demoContexts(ctx, m, v, *seed, p)
-	if err != nil {
-		return err
-	}
-	opt := train.DefaultOptions()
-	opt.Budget, opt.Seed = demoBudget, *seed
-	opt.Progress = newStopwatch(p).progress
-	split := demoTrain * m.Dim()
-	model, _, err := train.Run(ctx, layer, contexts[:split], opt)
-	if err != nil {
-		return err
-	}
-	held := contexts[split:]
-	ev, err := evaluate(ctx, model, layer, held, []int{1, 5}, func(done, total int) { p.Update("evaluating", done, total) })
-	if err != nil {
-		return err
-	}
-	t, err := bench(ctx, model, layer, held, 5, p)
-	if err != nil {
-		return err
-	}
-	p.Close()
-	if *asJSON {
-		return writeJSON(e.stdout, struct {
-			*evaluation
-			*timings
-			Seconds float64 `json:"seconds"`
-		}{ev, t, time.Since(begin).Seconds()})
-	}
-	if err := demoPredictions(e, m, v, layer, model); err != nil {
-		return err
-	}
-	demoTable(e, ev, t, time.Since(begin))
-	return nil
+// demoSize says how much the demonstration does.
+type demoSize struct {
+	train, heldOut       int // contexts
+	clusters, iterations int
+	budget               float64
+	rounds               int // of each benchmark
 }
 
-// demoContexts lets the model write and returns the contexts.
-func demoContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, seed uint64, p *progress.Printer) ([]float32, error) {
-	eos, err := v.EOS()
+// fullDemo takes less than a minute on two cores. The model writes streams of
+// 512 tokens that do not depend on each other; both numbers are multiples of
+// that, so that no stream is both trained on and measured.
+func fullDemo() demoSize {
+	return demoSize{train: 136 * 512, heldOut: 20 * 512, clusters: 100, iterations: 8, budget: 60, rounds: benchRounds}
+}
+
+// demoResult is the JSON of l2s demo: the fields of eval and bench together.
+type demoResult struct {
+	*evalResult
+	*benchResult
+	Level    string             `json:"level"` // that of both
+	Frequent frequentWords      `json:"frequent_words"`
+	Seed     uint64             `json:"seed"`
+	Seconds  map[string]float64 `json:"seconds"` // of each stage of the training, and of all
+
+	answers []demoAnswer
+}
+
+// frequentWords is a rival of the screen: the same candidates for every
+// context. They are the words that are most often among the five best, as
+// many as a screened query computes inner products.
+type frequentWords struct {
+	Candidates int                `json:"candidates"`
+	Precision  map[string]float64 `json:"precision"`
+	Time       float64            `json:"us"` // median
+}
+
+// demoAnswer are the next words after a prompt.
+type demoAnswer struct {
+	prompt          string
+	exact, screened []string
+	exactTime       time.Duration
+	screenedTime    time.Duration
+}
+
+func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	size := fullDemo()
+	f := newFlags("demo", description{
+		purpose: fmt.Sprintf(`Show the whole on a small language model that is built in; no file and no
+network is needed.
+
+The model writes a text, whose contexts train a screen; %s contexts that were
+kept out of the training measure it. Then the exact layer and the screen
+complete a few sentences side by side. It takes about a minute.`, progress.Count(size.heldOut)),
+		usage:   "[flags]",
+		notes:   "With --json the fields of eval and bench are printed together.",
+		example: "l2s demo --seed 2",
+	}, stdout, stderr)
+	seed := f.seed(1)
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	p := f.printer(*quiet)
+	defer p.Close()
+	r, err := demo(ctx, size, *seed, p)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, r.String())
+}
+
+// demo trains a screen for the embedded model, measures it and asks it, with
+// progress on p.
+func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) (*demoResult, error) {
+	start := time.Now()
+	model, err := lstm.Read(demoModel)
 	if err != nil {
 		return nil, err
 	}
-	const n = demoTrain + demoHeldOut
-	contexts := make([]float32, 0, n*m.Dim())
-	err = m.Generate(ctx, n, lstm.GenerateOptions{Start: eos, Seed: seed}, func(_ []uint32, h []float32) error {
-		contexts = append(contexts, h...)
-		p.Update("generating text", len(contexts)/m.Dim(), n)
-		return nil
-	})
-	return contexts, err
+	voc, err := vocab.Read(demoVocab)
+	if err != nil {
+		return nil, err
+	}
+	if err := voc.CheckLen(model.Vocab()); err != nil {
+		return nil, err
+	}
+	weights, bias := model.Decoder()
+	l := &layer{name: "the embedded model"}
+	if l.Layer, err = softmax.NewLayer(weights, bias, model.Dim()); err != nil {
+		return nil, err
+	}
+	rows, err := demoContexts(ctx, model, voc, size.train+size.heldOut, seed, p)
+	if err != nil {
+		return nil, err
+	}
+	o := train.DefaultOptions()
+	o.Clusters, o.Iterations, o.Budget, o.Seed = size.clusters, size.iterations, size.budget, seed
+	learnt, heldOut := rows[:size.train*l.Dim()], rows[size.train*l.Dim():]
+	m, _, seconds, err := trainScreen(ctx, l, learnt, o, p)
+	if err != nil {
+		return nil, err
+	}
+	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, p)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, size.rounds, p)
+	if err != nil {
+		return nil, err
+	}
+	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Seconds: seconds}
+	words := size.clusters + int(math.Round(e.AvgCandidates))
+	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
+		return nil, err
+	}
+	if r.answers, err = demoAnswers(model, voc, l, m, heldOut); err != nil {
+		return nil, err
+	}
+	r.Seconds["training"] = r.Seconds["total"]
+	r.Seconds["total"] = round(time.Since(start).Seconds())
+	return r, nil
 }
 
-// demoPredictions prints the next words after each prompt, exact and
-// screened side by side.
-func demoPredictions(e *env, m *lstm.Model, v *vocab.Vocab, layer *softmax.Layer, model *screen.Model) error {
-	s, err := screen.NewSearcher(model, layer)
+// demoContexts returns the contexts of n tokens that the model writes.
+func demoContexts(ctx context.Context, model *lstm.Model, voc *vocab.Vocab, n int, seed uint64, p *progress.Printer) ([]float32, error) {
+	eos, err := voc.EOS()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	unk, err := v.Unknown()
+	rows := make([]float32, 0, n*model.Dim())
+	p.Start("text", "tokens", n)
+	err = model.Generate(ctx, n, lstm.GenerateOptions{Start: eos, Seed: seed}, func(_ []uint32, contexts []float32) error {
+		rows = append(rows, contexts...)
+		p.Set(len(rows) / model.Dim())
+		return nil
+	})
+	p.End()
+	return rows, err
+}
+
+// demoFrequent measures the rival of the screen: a screen of one cluster, whose
+// words are counted on the first contexts, for which some thousands suffice.
+func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, words, rounds int, p *progress.Printer) (f frequentWords, err error) {
+	p.Start("frequent words", "steps", 3)
+	o := train.DefaultOptions()
+	o.Clusters, o.KMeansOnly, o.Budget = 1, true, float64(words)
+	m, _, err := train.Run(ctx, l.Layer, learnt[:min(len(learnt), 20000*l.Dim())], o)
 	if err != nil {
-		return err
+		return f, err
 	}
-	q := softmax.NewQuery(layer.Dim())
-	exact, screened := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	p.Set(1)
+	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, nil)
+	if err != nil {
+		return f, err
+	}
+	p.Set(2)
+	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, rounds, nil)
+	if err != nil {
+		return f, err
+	}
+	p.EndWith(fmt.Sprintf("one list of %d", m.LargestSet()))
+	return frequentWords{m.LargestSet(), e.Precision, b.Screened}, nil
+}
+
+// demoAnswers completes the prompts by the exact layer and by the screen.
+func demoAnswers(model *lstm.Model, voc *vocab.Vocab, l *layer, m *screen.Model, heldOut []float32) ([]demoAnswer, error) {
+	s, err := screen.NewSearcher(m, l.Layer)
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := voc.Unknown()
+	if err != nil {
+		return nil, err
+	}
+	eos, err := voc.EOS()
+	if err != nil {
+		return nil, err
+	}
+	others := different(heldOut, l.Dim())
+	var answers []demoAnswer
+	dst := make([]softmax.Prediction, 5)
+	words := func() (list []string) {
+		for _, p := range dst {
+			list = append(list, voc.Word(p.ID))
+		}
+		return list
+	}
 	for _, prompt := range demoPrompts {
-		state := m.NewState()
-		var h []float32
+		state := model.NewState()
+		h := state.Step(eos) // what is before every line of a text
 		for word := range strings.FieldsSeq(prompt) {
-			id, ok := v.ID(word)
+			id, ok := voc.ID(word)
 			if !ok {
-				id = unk
+				id = unknown
 			}
 			h = state.Step(id)
 		}
-		// The best of a few tries: one call is soon over.
-		exactTime := fastest(func() {
-			if err = q.Set(h); err == nil {
-				layer.TopKFloat32(exact, q)
+		a := demoAnswer{prompt: prompt}
+		rows := append([][]float32{h}, others...)
+		a.exactTime, a.exact = usual(len(rows), exactQuery(l, rows, dst)), words()
+		a.screenedTime, a.screened = usual(len(rows), screenedQuery(s, rows, dst)), words()
+		answers = append(answers, a)
+	}
+	return answers, nil
+}
+
+// usual returns the median time of the query for row 0 of n, in between
+// queries for others: right after itself it would find all it needs in the
+// nearest cache.
+func usual(n int, query func(i int)) time.Duration {
+	times := make([]time.Duration, 21)
+	other := 1
+	for i := range times {
+		for range 10 {
+			query(other)
+			if other++; other == n {
+				other = 1
 			}
-		})
-		if err != nil {
-			return err
 		}
-		layer.TopK(exact, q)
-		screenedTime := fastest(func() { _, err = s.TopK(screened, h) })
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(e.stdout, "\n  %s ...\n", prompt)
-		fmt.Fprintf(e.stdout, "    exact     %8.1f us   %s\n", exactTime, words(v, exact))
-		fmt.Fprintf(e.stdout, "    screened  %8.1f us   %s\n", screenedTime, words(v, screened))
-	}
-	return nil
-}
-
-// fastest returns the microseconds of the fastest of some calls.
-func fastest(f func()) float64 {
-	best := time.Duration(1 << 62)
-	for range 15 {
 		start := time.Now()
-		f()
-		best = min(best, time.Since(start))
+		query(0)
+		times[i] = time.Since(start)
 	}
-	return float64(best.Nanoseconds()) / 1000
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
-func words(v *vocab.Vocab, top []softmax.Prediction) string {
-	var s strings.Builder
-	for _, p := range top {
-		fmt.Fprintf(&s, "%-9s ", v.Word(p.ID))
+func (r *demoResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "The five likeliest next words, by the exact layer and by the screen:\n")
+	for _, a := range r.answers {
+		fmt.Fprintf(&b, "\n  %s ...\n", a.prompt)
+		fmt.Fprintf(&b, "     exact   %7.1f us    screen  %7.1f us\n", micros(a.exactTime), micros(a.screenedTime))
+		for i, word := range a.exact {
+			fmt.Fprintf(&b, "     %-18s    %s\n", word, a.screened[i])
+		}
 	}
-	return strings.TrimSpace(s.String())
-}
-
-func demoTable(e *env, ev *evaluation, t *timings, took time.Duration) {
-	out := func(format string, args ...any) { fmt.Fprintf(e.stdout, format+"\n", args...) }
-	out("")
-	out("  Next-word prediction over %d words, %d contexts held out from training", ev.Labels, ev.Contexts)
-	out("")
-	out("    clusters                     %8d", ev.Clusters)
-	out("    candidates a query (L-bar)   %8.1f   of %d words", ev.AvgCandidates, ev.Labels)
-	out("    P@1                          %8.4f   share of the exact best word found", ev.Precision["1"])
-	out("    P@5                          %8.4f   share of the exact five best found", ev.Precision["5"])
-	out("    exact, dense float32 scan    %8.1f   us a query", t.DenseF32Micros)
-	out("    exact, int8 codes            %8.1f   us a query", t.ExactMicros)
-	out("    screened                     %8.1f   us a query (99th percentile %.1f)", t.ScreenedMicros, t.ScreenedP99Micros)
-	out("    speedup                      %8.1f x over the dense scan, on one thread, level %s", t.Speedup, t.Level)
-	out("")
-	out("  All in %.0f s. The model is small and its top five come from few distinct words, so a", took.Seconds())
-	out("  fixed list of frequent words would be a strong rival here; on larger models it is not.")
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "  %-22s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	fmt.Fprintf(&b, "\n%s contexts that were not trained on, one thread, level %s:\n\n", progress.Count(r.Contexts), r.Level)
+	line("clusters", "%8d", r.Clusters)
+	line("L-bar", "%8.1f     candidates a context, of %s words", r.AvgCandidates, progress.Count(r.Labels))
+	line("P@1", "%8.4f     share of the exact best words found", r.Precision["1"])
+	line("P@5", "%8.4f     share of the exact five best found", r.Precision["5"])
+	line("dense float32 scan", "%8.1f us  a query", r.DenseF32)
+	line("exact layer", "%8.1f us", r.Exact)
+	line("screen", "%8.1f us  (99 of 100 take at most %.1f us)", r.Screened, r.ScreenedP99)
+	line("speedup", "%8.1f x   against the dense scan", r.Speedup)
+	fmt.Fprintf(&b, `
+The best five of this model are drawn from few different words, so that one
+list of frequent words for all contexts is a strong rival on it. A list of %d
+gives P@1 %.4f and P@5 %.4f in %.1f us.
+`, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
+	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
+	return b.String()
 }

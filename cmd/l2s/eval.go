@@ -3,96 +3,113 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func evalVerb() *verb {
-	return &verb{
-		name: "eval", args: "m.l2s --weights SRC --bias SRC --contexts SRC",
-		summary: "measure the precision of a screen against the exact layer",
-		help: `
-Answers each context by the screen and by the exact layer and prints P@k, the
-share of the exact top-k that the screen found (Section 4 of the paper), and
-L-bar, the mean number of candidates a query was given. Use contexts that were
-not trained on.
-
-Example:
-  l2s eval m.l2s --weights W.npy --bias b.npy --contexts H.test.npy --k 1,5`,
-		run: runEval,
-	}
-}
-
-// evaluation is what eval --json prints.
-type evaluation struct {
+// evalResult is the JSON of l2s eval.
+type evalResult struct {
+	// Precision is P@k by k: the share of the k labels of the exact layer that
+	// are among the k of the screen, the mean over the contexts.
 	Precision     map[string]float64 `json:"precision"`
-	AvgCandidates float64            `json:"avg_candidates"`
+	AvgCandidates float64            `json:"avg_candidates"` // L-bar
 	Clusters      int                `json:"clusters"`
 	Dim           int                `json:"dim"`
 	Labels        int                `json:"labels"`
 	Contexts      int                `json:"contexts"`
-	Level         string             `json:"level"`
+	// ExactAnswers is, by k, how many contexts the exact layer answered because
+	// their set held fewer than k labels.
+	ExactAnswers map[string]int `json:"exact_answers"`
+	Level        string         `json:"level"`
 }
 
-func runEval(ctx context.Context, e *env) error {
-	f := e.flags
-	var in inputs
-	in.register(e)
-	ks := f.String("k", "1,5", "`list` of k, separated by commas")
-	quiet := f.Bool("quiet", false, "show no progress")
-	asJSON := f.Bool("json", false, "print JSON")
-	pos, err := e.parse("the screen file")
+func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("eval", description{
+		purpose: `Measure the precision of a screen on context vectors that it was not trained
+on. P@k is the share of the k best labels of the exact layer that are among
+the k answers of the screen, the mean over the contexts.`,
+		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+		notes:   sourceNote,
+		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
+	threads := f.threads()
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	var path string
+	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	l, err := lf.open()
 	if err != nil {
 		return err
 	}
-	k, err := intList("k", *ks)
+	defer l.close()
+	if err := checkK((*ks)[len(*ks)-1], l); err != nil {
+		return err
+	}
+	m, err := loadScreenFor(path, l)
 	if err != nil {
 		return err
 	}
-	layer, contexts, err := in.load(e)
-	defer in.close()
+	c, err := openContexts(*src, l)
 	if err != nil {
 		return err
 	}
-	for _, n := range k {
-		if err := checkK(n, layer.Labels()); err != nil {
-			return err
-		}
-	}
-	m, err := loadModel(pos[0], layer)
-	if err != nil {
-		return err
-	}
-	p := e.printer(*quiet)
+	defer c.close()
+	p := f.printer(*quiet)
 	defer p.Close()
-	res, err := evaluate(ctx, m, layer, contexts, k, func(done, total int) { p.Update("evaluating", done, total) })
+	r, err := evaluate(ctx, m, l, c.rows, *ks, *threads, p)
 	if err != nil {
 		return err
 	}
 	if *asJSON {
-		return writeJSON(e.stdout, res)
+		return printJSON(stdout, r)
 	}
-	for _, n := range k {
-		fmt.Fprintf(e.stdout, "P@%-4d %.4f\n", n, res.Precision[fmt.Sprint(n)])
-	}
-	fmt.Fprintf(e.stdout, "L-bar  %.1f candidates a query of %d labels, %d clusters, %d contexts\n",
-		res.AvgCandidates, res.Labels, res.Clusters, res.Contexts)
-	return nil
+	return write(stdout, r.text(*ks))
 }
 
-func evaluate(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, k []int, progress func(done, total int)) (*evaluation, error) {
-	ev, err := screen.Evaluate(ctx, m, layer, contexts, screen.EvaluateOptions{K: k, Progress: progress})
+// evaluate measures the precision of a screen with progress on p.
+func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks []int, threads int, p *progress.Printer) (*evalResult, error) {
+	p.Start("eval", "contexts", len(rows)/l.Dim())
+	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
+		K: ks, Threads: threads, Progress: func(done, _ int) { p.Set(done) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	res := &evaluation{
-		Precision: map[string]float64{}, AvgCandidates: ev.MeanCandidates,
-		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), Contexts: ev.Contexts, Level: kernels.Level(),
+	p.End()
+	r := &evalResult{
+		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, Clusters: m.Clusters(), Dim: m.Dim(),
+		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Level: kernels.Level(),
 	}
-	for _, a := range ev.AtK {
-		res.Precision[fmt.Sprint(a.K)] = a.Precision
+	for _, at := range e.AtK {
+		r.Precision[strconv.Itoa(at.K)] = at.Precision
+		r.ExactAnswers[strconv.Itoa(at.K)] = at.Exact
 	}
-	return res, nil
+	return r, nil
+}
+
+func (r *evalResult) text(ks []int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "contexts          %s\n", progress.Count(r.Contexts))
+	fmt.Fprintf(&b, "labels            %s\n", progress.Count(r.Labels))
+	fmt.Fprintf(&b, "dimension         %d\n", r.Dim)
+	fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
+	fmt.Fprintf(&b, "candidates        %.1f a context on average\n", r.AvgCandidates)
+	for _, k := range ks {
+		fmt.Fprintf(&b, "%-16s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
+		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
+			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates)", progress.Count(n), k)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "level             %s\n", r.Level)
+	return b.String()
 }

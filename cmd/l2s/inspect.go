@@ -5,79 +5,156 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train"
 )
 
-func inspectVerb() *verb {
-	return &verb{
-		name: "inspect", args: "m.l2s",
-		summary: "show what a screen file holds",
-		help: `
-Prints the shape of a screen, the sizes of its candidate sets, the fingerprint
-of the layer it belongs to, and the record of its training.
-
-Example:
-  l2s inspect m.l2s --json`,
-		run: runInspect,
-	}
-}
-
-// contents is what inspect --json prints.
-type contents struct {
+// inspectResult is the JSON of l2s inspect.
+type inspectResult struct {
+	File        string          `json:"file"`
+	Bytes       int64           `json:"bytes"`
 	Clusters    int             `json:"clusters"`
 	Dim         int             `json:"dim"`
 	Labels      int             `json:"labels"`
-	SetSizes    setSizes        `json:"set_sizes"`
-	Sizes       []int           `json:"sizes"`
+	Fingerprint string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32        `json:"always"`
-	Fingerprint string          `json:"layer_fingerprint"`
+	Sets        setSizes        `json:"sets"`
 	Record      json.RawMessage `json:"record"`
 }
 
+// setSizes are the sizes of the candidate sets, each cluster counted once.
 type setSizes struct {
 	Min    int     `json:"min"`
-	Median int     `json:"median"`
-	Mean   float64 `json:"mean"`
+	Median float64 `json:"median"`
 	Max    int     `json:"max"`
+	Mean   float64 `json:"mean"`
+	Empty  int     `json:"empty"`
+	Union  int     `json:"union"` // labels that are in any set
 }
 
-func runInspect(_ context.Context, e *env) error {
-	asJSON := e.flags.Bool("json", false, "print JSON")
-	pos, err := e.parse("the screen file")
+func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("inspect", description{
+		purpose: "Show what a screen file holds: its shape, the sizes of its candidate sets, and\nhow it was trained.",
+		usage:   "m.l2s [flags]",
+		example: "l2s inspect m.l2s",
+	}, stdout, stderr)
+	asJSON := f.json()
+	var path string
+	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	m, err := screen.Load(path)
 	if err != nil {
 		return err
 	}
-	m, err := loadModel(pos[0], nil)
+	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	fp := m.Fingerprint()
-	c := contents{
-		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(),
-		Always: append([]uint32{}, m.Always()...), Fingerprint: hex.EncodeToString(fp[:]), Record: m.Record(),
+	r := inspectResult{
+		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(),
+		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m), Record: m.Record(),
 	}
-	for t := range m.Clusters() {
-		c.Sizes = append(c.Sizes, len(m.Candidates(t)))
+	if fp := m.Fingerprint(); fp != [32]byte{} {
+		r.Fingerprint = hex.EncodeToString(fp[:])
 	}
-	sorted := slices.Sorted(slices.Values(c.Sizes))
-	c.SetSizes = setSizes{sorted[0], sorted[len(sorted)/2], m.MeanSetSize(), sorted[len(sorted)-1]}
 	if *asJSON {
-		return writeJSON(e.stdout, c)
+		return printJSON(stdout, r)
 	}
-	fmt.Fprintf(e.stdout, "clusters         %d of dimension %d\nlabels           %d\ncandidate sets   min %d, median %d, mean %.1f, max %d\n",
-		c.Clusters, c.Dim, c.Labels, c.SetSizes.Min, c.SetSizes.Median, c.SetSizes.Mean, c.SetSizes.Max)
-	always := "none"
-	if len(c.Always) > 0 {
-		always = strings.Trim(fmt.Sprint(c.Always), "[]")
+	return write(stdout, r.String())
+}
+
+func sizesOf(m *screen.Model) setSizes {
+	s := setSizes{Mean: m.MeanSetSize()}
+	union := bitset.New(m.Labels())
+	sizes := make([]int, m.Clusters())
+	for t := range sizes {
+		set := m.Candidates(t)
+		for _, id := range set {
+			union.Add(id)
+		}
+		if sizes[t] = len(set); len(set) == 0 {
+			s.Empty++
+		}
 	}
-	fmt.Fprintf(e.stdout, "always included  %s\nlayer            %s\n", always, c.Fingerprint)
-	var pretty strings.Builder
-	enc := json.NewEncoder(&pretty)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(c.Record); err != nil {
-		return err
+	slices.Sort(sizes)
+	n := len(sizes)
+	s.Min, s.Max, s.Union = sizes[0], sizes[n-1], union.Count()
+	s.Median = float64(sizes[(n-1)/2]+sizes[n/2]) / 2
+	return s
+}
+
+func (r inspectResult) String() string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-15s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(e.stdout, "record           %s", pretty.String())
-	return nil
+	line("file", "%s, %s bytes", r.File, progress.Count(int(r.Bytes)))
+	line("labels", "%s", progress.Count(r.Labels))
+	line("dimension", "%d", r.Dim)
+	line("clusters", "%d", r.Clusters)
+	if r.Fingerprint == "" {
+		line("layer", "any of this shape")
+	} else {
+		line("layer", "SHA-256 %s", r.Fingerprint)
+	}
+	line("set sizes", "min %d, median %v, max %d, mean %.1f (each cluster counted once)", r.Sets.Min, r.Sets.Median, r.Sets.Max, r.Sets.Mean)
+	if r.Sets.Empty > 0 {
+		line("", "%d sets are empty: the exact layer answers there", r.Sets.Empty)
+	}
+	line("", "%s of %s labels are in a set", progress.Count(r.Sets.Union), progress.Count(r.Labels))
+	if len(r.Always) > 0 {
+		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))
+	}
+	b.WriteString(trainingText(r.Record))
+	return b.String()
+}
+
+// trainingText says how a screen was trained. A record that is not that of
+// package train is shown as it stands.
+func trainingText(raw json.RawMessage) string {
+	var t train.Record
+	if err := json.Unmarshal(raw, &t); err != nil || t.Contexts == 0 {
+		if string(raw) == "{}" {
+			return "training        no record\n"
+		}
+		return "training record " + string(raw) + "\n"
+	}
+	var b strings.Builder
+	o := t.Options
+	fmt.Fprintf(&b, "\ntraining        %s contexts, seed %d, budget %v, k %d, lambda %v, gamma %v\n",
+		progress.Count(t.Contexts), o.Seed, o.Budget, o.K, o.Lambda, o.Gamma)
+	fmt.Fprintf(&b, "on them         %.1f candidates on average, P@1 %.4f", t.MeanCandidates, t.Precision1)
+	if o.K > 1 {
+		fmt.Fprintf(&b, ", P@%d %.4f", o.K, t.PrecisionK)
+	}
+	b.WriteByte('\n')
+	if n := len(t.KMeans); n > 0 {
+		fmt.Fprintf(&b, "k-means         %d iterations, mean cosine %.4f\n", n, t.KMeans[n-1].Objective)
+	}
+	if len(t.Alternations) == 0 {
+		b.WriteString("learning        none\n")
+		return b.String()
+	}
+	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s contexts held out:\n\n",
+		o.Estimator, len(t.Alternations)-1, progress.Count(t.HeldOut))
+	fmt.Fprintf(&b, "  alternation        loss   candidates      P@1      P@%d\n", o.K)
+	for i, a := range t.Alternations {
+		name, loss, mark := fmt.Sprint(i), fmt.Sprintf("%.4f", a.Loss), ""
+		if i == 0 {
+			name, loss = "k-means", "-"
+		}
+		if i == t.Best {
+			mark = "  kept"
+		}
+		fmt.Fprintf(&b, "  %-11s  %10s   %10.1f   %.4f   %.4f%s\n", name, loss, a.MeanCandidates, a.Precision1, a.PrecisionK, mark)
+	}
+	return b.String()
 }

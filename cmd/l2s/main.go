@@ -1,9 +1,20 @@
-// Command l2s trains screens for large softmax layers, measures them, and
-// answers top-k queries with them.
+// Command l2s answers which k outputs of a large softmax layer are the
+// largest for a context vector, by looking at few of them. It learns a screen
+// for a layer from context vectors, measures it and asks it.
 //
-// Run l2s -h for the list of verbs and l2s VERB -h for each. Results go to
-// standard output, progress and messages to standard error. The exit code is
-// 0, 2 for wrong use, 130 for an interrupt, 1 for any other failure.
+//	l2s demo       show the whole on a small language model that is built in
+//	l2s contexts   compute the context vectors of a text with a language model
+//	l2s train      learn a screen for a softmax layer from context vectors
+//	l2s eval       measure the precision of a screen
+//	l2s bench      measure the time of a query
+//	l2s topk       answer: the best labels of each context
+//	l2s inspect    show what a screen file holds
+//	l2s version    show the version, the CPU and the SIMD level
+//
+// Each verb explains itself with -h. Results go to standard output, progress
+// and messages to standard error. The exit status is 0, 1 after a failure, 2
+// after wrong use, and 130 after an interrupt, which leaves no file half
+// written.
 package main
 
 import (
@@ -12,157 +23,147 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 )
 
-// verb is one of the command's actions.
+// verb is one of the things that l2s does.
 type verb struct {
 	name    string
-	args    string // what stands behind the name, for the usage line
 	summary string
-	help    string // what the verb does, with an example
-	run     func(ctx context.Context, e *env) error
+	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
-// env is what a verb has to work with.
-type env struct {
-	verb           *verb
-	args           []string
-	stdout, stderr io.Writer
-	flags          *flag.FlagSet
+func verbs() []verb {
+	return []verb{
+		{"demo", "show the whole on a small language model that is built in", runDemo},
+		{"contexts", "compute the context vectors of a text with a language model", runContexts},
+		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
+		{"eval", "measure the precision of a screen", runEval},
+		{"bench", "measure the time of a query", runBench},
+		{"topk", "answer: the best labels of each context", runTopK},
+		{"inspect", "show what a screen file holds", runInspect},
+		{"version", "show the version, the CPU and the SIMD level", runVersion},
+	}
 }
 
-// usageError is wrong use of the command: exit code 2.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// errHelp says that help was asked for and given.
-var errHelp = errors.New("help")
-
-func verbs() []*verb {
-	return []*verb{demoVerb(), contextsVerb(), trainVerb(), evalVerb(), benchVerb(), topkVerb(), inspectVerb(), versionVerb()}
-}
+// The exit statuses.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first interrupt the second one kills.
+	// After the first signal the next one has its usual effect: it ends the
+	// program at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run executes a command line and returns the exit code.
+// run does what the arguments ask for and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var names []string
+	for _, v := range verbs() {
+		names = append(names, v.name)
+	}
+	list := strings.Join(names, ", ")
 	if len(args) == 0 {
-		fmt.Fprintln(stderr, "l2s: no verb: say what to do, for example l2s demo; l2s -h lists the verbs")
-		return 2
+		return report(ctx, "l2s", wrongUse("expected one of %s; l2s -h explains them", list), stderr)
 	}
-	switch args[0] {
-	case "-h", "--help", "-help", "help":
-		printVerbs(stdout)
-		return 0
+	name, rest := args[0], args[1:]
+	switch name {
+	case "help":
+		if len(rest) == 0 {
+			return report(ctx, "l2s", help(stdout), stderr)
+		}
+		name, rest = rest[0], []string{"-h"}
+	case "-h", "-help", "--help":
+		return report(ctx, "l2s", help(stdout), stderr)
 	}
-	all := verbs()
-	i := slices.IndexFunc(all, func(v *verb) bool { return v.name == args[0] })
-	if i < 0 {
-		fmt.Fprintf(stderr, "l2s: unknown verb %q: l2s -h lists the verbs\n", args[0])
-		return 2
+	for _, v := range verbs() {
+		if v.name == name {
+			return report(ctx, "l2s "+name, v.run(ctx, rest, stdout, stderr), stderr)
+		}
 	}
-	v := all[i]
-	e := &env{verb: v, args: args[1:], stdout: stdout, stderr: stderr, flags: flag.NewFlagSet(v.name, flag.ContinueOnError)}
-	e.flags.SetOutput(io.Discard)
-	err := v.run(ctx, e)
+	return report(ctx, "l2s", wrongUse("unknown verb %q, expected one of %s; l2s -h explains them", name, list), stderr)
+}
+
+// usageError is an error that the caller can mend by other arguments.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// report says in one line what went wrong, if anything did, and returns the
+// exit status.
+func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	var usage usageError
 	switch {
-	case err == nil, errors.Is(err, errHelp):
-		return 0
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "l2s %s: %v; l2s %s -h shows how\n", v.name, oneLine(err), v.name)
-		return 2
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintf(stderr, "l2s %s: interrupted: nothing was written\n", v.name)
-		return 130
-	default:
-		fmt.Fprintf(stderr, "l2s %s: %s\n", v.name, oneLine(err))
-		return 1
+		say(stderr, what, err.Error())
+		return exitUsage
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		say(stderr, what, "interrupted; nothing was written")
+		return exitInterrupted
 	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
+	}
+	text := err.Error()
+	for _, pkg := range []string{"tensorfile", "lstm", "screen", "softmax", "train"} {
+		// The packages begin with their names, which say nothing to the user.
+		text = strings.TrimPrefix(text, pkg+": ")
+	}
+	say(stderr, what, text)
+	return exitFailure
 }
 
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+func say(w io.Writer, what, text string) {
+	fmt.Fprintf(w, "%s: %s\n", what, strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+}
 
-func printVerbs(w io.Writer) {
-	fmt.Fprint(w, "l2s finds the largest outputs of a large softmax layer fast, by screening.\n\nUsage: l2s VERB [FLAGS]\n\n")
+func help(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString(`l2s answers which k outputs of a large softmax layer are the largest for a
+context vector, by looking at few of them. It learns a screen for a layer from
+context vectors, measures it and asks it.
+
+Usage:
+  l2s VERB [flags]      l2s VERB -h explains a verb
+
+Verbs:
+`)
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "  %-10s %s\n", v.name, v.summary)
+		fmt.Fprintf(&b, "  %-10s %s\n", v.name, v.summary)
 	}
-	fmt.Fprint(w, "\nl2s VERB -h explains a verb. L2S_SIMD=generic|avx2|avx512 forces a SIMD level.\n")
+	b.WriteString(`
+Environment:
+  L2S_SIMD   generic, avx2 or avx512: the level to run on; the best by default
+
+Example:
+  l2s demo
+`)
+	return write(w, b.String())
 }
 
-// parse parses the flags, which may stand before, between and behind the
-// positional arguments, of which there must be as many as names.
-func (e *env) parse(names ...string) ([]string, error) {
-	var pos []string
-	rest := e.args
-	for {
-		if err := e.flags.Parse(rest); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				e.printHelp()
-				return nil, errHelp
-			}
-			return nil, usageError{err}
+// write writes a result.
+func write(w io.Writer, text string) error {
+	if _, err := io.WriteString(w, text); err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
 		}
-		if e.flags.NArg() == 0 {
-			break
-		}
-		pos = append(pos, e.flags.Arg(0))
-		rest = e.flags.Args()[1:]
-	}
-	if len(pos) < len(names) {
-		return nil, usagef("missing argument: %s", names[len(pos)])
-	}
-	if len(pos) > len(names) {
-		return nil, usagef("unexpected argument %q", pos[len(names)])
-	}
-	return pos, nil
-}
-
-func (e *env) printHelp() {
-	fmt.Fprintf(e.stdout, "Usage: l2s %s %s\n\n%s\n", e.verb.name, e.verb.args, strings.TrimSpace(e.verb.help))
-	first := true
-	e.flags.VisitAll(func(f *flag.Flag) {
-		if first {
-			fmt.Fprint(e.stdout, "\nFlags:\n")
-			first = false
-		}
-		name, usage := flag.UnquoteUsage(f)
-		head := "--" + f.Name
-		if name != "" {
-			head += " " + name
-		}
-		if f.DefValue != "" && f.DefValue != "false" {
-			usage += " (default " + f.DefValue + ")"
-		}
-		fmt.Fprintf(e.stdout, "  %-22s %s\n", head, usage)
-	})
-}
-
-// need returns an error unless each of the named flags was given a value.
-func (e *env) need(names ...string) error {
-	for _, name := range names {
-		if e.flags.Lookup(name).Value.String() == "" {
-			return usagef("missing --%s", name)
-		}
+		return fmt.Errorf("standard output: %w", err)
 	}
 	return nil
-}
-
-// given reports whether a flag stands on the command line.
-func (e *env) given(name string) bool {
-	found := false
-	e.flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
-	return found
 }

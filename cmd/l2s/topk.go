@@ -5,123 +5,141 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
-	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func topkVerb() *verb {
-	return &verb{
-		name: "topk", args: "m.l2s --weights SRC --bias SRC --contexts SRC --k 5",
-		summary: "print the top-k labels of each context",
-		help: `
-Prints one line a context: the ids of the top-k labels, their logits, and the
-cluster, in three columns separated by tabs; with --vocab a fourth column of
-words. Equal answers are equal bytes, on every machine and SIMD level.
+func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("topk", description{
+		purpose: `Answer: for each context a line with the ids of the k best labels, their
+logits, and the cluster of the context. The three are separated by tabs, ids
+and logits among themselves by spaces. A logit is the shortest decimal number
+that reads back as the same float64. Equal screens, layers and contexts give
+equal bytes on every CPU.`,
+		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --k 5 [flags]",
+		notes: sourceNote + `
 
-Example:
-  l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --exact`,
-		run: runTopK,
+With --json each line is an object: ids, logits, cluster, and with --vocab words.`,
+		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
+	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
+	vocabulary := f.text("vocab", "vocabulary `FILE`, line i (from 0) is label i; adds a column of words")
+	asJSON := f.json()
+	var path string
+	if err := f.parse(args, &path); err != nil {
+		return err
 	}
-}
-
-// answer is a line of topk --json.
-type answer struct {
-	Context int       `json:"context"`
-	IDs     []uint32  `json:"ids"`
-	Logits  []float64 `json:"logits"`
-	Cluster int       `json:"cluster"`
-	Words   []string  `json:"words,omitempty"`
-}
-
-func runTopK(ctx context.Context, e *env) error {
-	f := e.flags
-	var in inputs
-	in.register(e)
-	k := f.Int("k", 5, "`k`, the number of labels to find")
-	exact := f.Bool("exact", false, "answer by the exact layer, not by the screen")
-	vocabPath := f.String("vocab", "", "vocabulary `FILE`, to print words")
-	asJSON := f.Bool("json", false, "print a JSON object a line")
-	pos, err := e.parse("the screen file")
+	l, err := lf.open()
 	if err != nil {
 		return err
 	}
-	layer, contexts, err := in.load(e)
-	defer in.close()
+	defer l.close()
+	if err := checkK(*k, l); err != nil {
+		return err
+	}
+	m, err := loadScreenFor(path, l)
 	if err != nil {
 		return err
 	}
-	if err := checkK(*k, layer.Labels()); err != nil {
-		return err
-	}
-	m, err := loadModel(pos[0], layer)
-	if err != nil {
-		return err
-	}
-	var v *vocab.Vocab
-	if *vocabPath != "" {
-		if v, err = vocab.Load(*vocabPath); err != nil {
+	var voc *vocab.Vocab
+	if *vocabulary != "" {
+		if voc, err = vocab.Load(*vocabulary); err != nil {
 			return err
 		}
-		if err := v.CheckLen(layer.Labels()); err != nil {
+		if err := voc.CheckLen(l.Labels()); err != nil {
 			return err
 		}
 	}
-	s, err := screen.NewSearcher(m, layer)
+	c, err := openContexts(*src, l)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(e.stdout)
-	defer w.Flush()
-	q := softmax.NewQuery(layer.Dim())
+	defer c.close()
+	s, err := screen.NewSearcher(m, l.Layer)
+	if err != nil {
+		return err
+	}
+	q := softmax.NewQuery(l.Dim())
 	dst := make([]softmax.Prediction, *k)
-	dim := layer.Dim()
-	for i := range len(contexts) / dim {
-		if err := ctx.Err(); err != nil {
-			return err
+	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
+	var line []byte
+	for i := range c.n {
+		if i%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
 		}
-		h := contexts[i*dim : (i+1)*dim]
-		a := answer{Context: i}
-		if a.Cluster, err = s.Cluster(h); err != nil {
-			return fmt.Errorf("%s: row %d: %w", in.contexts, i, err)
-		}
+		h := c.row(i)
+		n := 0
 		if *exact {
 			if err := q.Set(h); err != nil {
-				return fmt.Errorf("%s: row %d: %w", in.contexts, i, err)
+				return err
 			}
-			layer.TopK(dst, q)
-		} else if _, err := s.TopK(dst, h); err != nil {
-			return fmt.Errorf("%s: row %d: %w", in.contexts, i, err)
+			n = l.TopK(dst, q)
+		} else if n, err = s.TopK(dst, h); err != nil {
+			return err
 		}
-		for _, p := range dst {
-			a.IDs, a.Logits = append(a.IDs, p.ID), append(a.Logits, p.Logit)
-			if v != nil {
-				a.Words = append(a.Words, v.Word(p.ID))
-			}
+		cluster, err := s.Cluster(h)
+		if err != nil {
+			return err
 		}
-		if err := a.print(w, *asJSON); err != nil {
+		if *asJSON {
+			line = appendJSON(line[:0], dst[:n], cluster, voc)
+		} else {
+			line = appendLine(line[:0], dst[:n], cluster, voc)
+		}
+		if _, err := w.Write(line); err != nil {
 			return err
 		}
 	}
 	return w.Flush()
 }
 
-func (a *answer) print(w *bufio.Writer, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(w).Encode(a)
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// appendList appends the elements of an answer with a separator between them.
+func appendList(b []byte, p []softmax.Prediction, separator byte, element func(b []byte, p softmax.Prediction) []byte) []byte {
+	for i, x := range p {
+		if i > 0 {
+			b = append(b, separator)
+		}
+		b = element(b, x)
 	}
-	var ids, logits []string
-	for i, id := range a.IDs {
-		ids = append(ids, strconv.FormatUint(uint64(id), 10))
-		logits = append(logits, strconv.FormatFloat(a.Logits[i], 'g', -1, 64))
+	return b
+}
+
+func appendID(b []byte, p softmax.Prediction) []byte { return strconv.AppendUint(b, uint64(p.ID), 10) }
+
+func appendLogit(b []byte, p softmax.Prediction) []byte {
+	return strconv.AppendFloat(b, p.Logit, 'g', -1, 64)
+}
+
+func appendLine(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
+	b = append(appendList(b, p, ' ', appendID), '\t')
+	b = append(appendList(b, p, ' ', appendLogit), '\t')
+	b = strconv.AppendInt(b, int64(cluster), 10)
+	if voc != nil {
+		b = appendList(append(b, '\t'), p, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
 	}
-	line := strings.Join(ids, " ") + "\t" + strings.Join(logits, " ") + "\t" + strconv.Itoa(a.Cluster)
-	if a.Words != nil {
-		line += "\t" + strings.Join(a.Words, " ")
+	return append(b, '\n')
+}
+
+func appendJSON(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
+	b = appendList(append(b, `{"ids":[`...), p, ',', appendID)
+	b = appendList(append(b, `],"logits":[`...), p, ',', appendLogit)
+	b = fmt.Appendf(b, `],"cluster":%d`, cluster)
+	if voc != nil {
+		b = appendList(append(b, `,"words":[`...), p, ',', func(b []byte, p softmax.Prediction) []byte {
+			word, _ := json.Marshal(voc.Word(p.ID)) // a string always has a JSON form
+			return append(b, word...)
+		})
+		b = append(b, ']')
 	}
-	_, err := w.WriteString(line + "\n")
-	return err
+	return append(b, "}\n"...)
 }

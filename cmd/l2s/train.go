@@ -3,168 +3,287 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
-func trainVerb() *verb {
-	return &verb{
-		name: "train", args: "--weights SRC --bias SRC --contexts SRC --out m.l2s",
-		summary: "learn a screen for a layer from contexts",
-		help: `
-Learns a screen for a softmax layer from context vectors (Algorithm 1 of the
-paper): exact top-k labels, spherical k-means, then alternations of gradient
-descent on the cluster vectors and a greedy knapsack on the candidate sets. The
-mean number of candidates a query is given is kept within the budget.
-
-The same inputs, options and seed give the same file on every machine.
-
-Example:
-  l2s train --weights model.safetensors:decoder.weight \
-    --bias model.safetensors:decoder.bias --contexts H.npy --out m.l2s`,
-		run: runTrain,
-	}
+// trainResult is the JSON of l2s train.
+type trainResult struct {
+	Out       string  `json:"out"`
+	Clusters  int     `json:"clusters"`
+	Dim       int     `json:"dim"`
+	Labels    int     `json:"labels"`
+	K         int     `json:"k"`
+	Contexts  int     `json:"contexts"`
+	Budget    float64 `json:"budget"`
+	Seed      uint64  `json:"seed"`
+	Estimator string  `json:"estimator,omitempty"` // none without learning
+	// AvgCandidates and TrainingPrecision are those of the screen on the
+	// contexts that it was trained on.
+	AvgCandidates     float64            `json:"avg_candidates"`
+	TrainingPrecision map[string]float64 `json:"training_precision"`
+	// Validation are figures on contexts that the kept alternation did not
+	// learn from; none without learning.
+	Validation *validation        `json:"validation,omitempty"`
+	Seconds    map[string]float64 `json:"seconds"` // of each stage, and in all
+	Threads    int                `json:"threads"`
+	Level      string             `json:"level"`
 }
 
-// trained is what train --json prints.
-type trained struct {
-	Out           string             `json:"out"`
-	Clusters      int                `json:"clusters"`
-	Dim           int                `json:"dim"`
-	Labels        int                `json:"labels"`
+type validation struct {
 	Contexts      int                `json:"contexts"`
-	Budget        float64            `json:"budget"`
 	AvgCandidates float64            `json:"avg_candidates"`
-	Precision     map[string]float64 `json:"training_precision"`
-	Seconds       float64            `json:"seconds"`
-	Stages        map[string]float64 `json:"stage_seconds"`
-	Level         string             `json:"level"`
+	Precision     map[string]float64 `json:"precision"`
 }
 
-func runTrain(ctx context.Context, e *env) error {
-	f := e.flags
-	opt := train.DefaultOptions()
-	var in inputs
-	in.register(e)
-	out := f.String("out", "", "screen `FILE` to write")
-	f.IntVar(&opt.Clusters, "clusters", opt.Clusters, "`r`, the number of clusters")
-	f.Float64Var(&opt.Budget, "budget", opt.Budget, "`B`, the mean number of candidates a query may be given")
-	f.IntVar(&opt.K, "k", opt.K, "`k`: the labels of a context are its k largest logits")
-	f.Float64Var(&opt.Lambda, "lambda", opt.Lambda, "cost `x` of a candidate that is no label, where a missed label costs 1")
-	f.Float64Var(&opt.Gamma, "gamma", opt.Gamma, "weight `x` of exceeding the budget while learning")
-	f.IntVar(&opt.Iterations, "iterations", opt.Iterations, "`T`, the number of alternations")
-	f.BoolVar(&opt.KMeansOnly, "kmeans-only", false, "stop after spherical k-means and the knapsack")
-	f.TextVar(&opt.Estimator, "estimator", opt.Estimator, "gradient `estimator`: gumbel-st or expected")
-	f.Uint64Var(&opt.Seed, "seed", opt.Seed, "`N`, the seed of all random choices")
-	f.IntVar(&opt.Threads, "threads", 0, "`N` threads; 0 uses all cores; the result does not depend on it")
-	always := f.String("always", "", "`ids`, separated by commas, that every candidate set holds")
-	quiet := f.Bool("quiet", false, "show no progress")
-	asJSON := f.Bool("json", false, "print JSON")
-	if _, err := e.parse(); err != nil {
-		return err
-	}
-	if err := e.need("out"); err != nil {
-		return err
-	}
-	if *always != "" {
-		ids, err := intList("always", *always)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if id < 0 || int64(id) > int64(^uint32(0)) {
-				return usagef("--always: found id %d, expected ids of labels", id)
-			}
-			opt.Always = append(opt.Always, uint32(id))
-		}
-	}
-	layer, contexts, err := in.load(e)
-	defer in.close()
-	if err != nil {
-		return err
-	}
-	// A file that cannot be written is better found now than after the work.
-	file, err := atomicfile.Create(*out)
-	if err != nil {
-		return err
-	}
-	defer file.Abort()
+func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := train.DefaultOptions()
+	f := newFlags("train", description{
+		purpose: `Learn a screen for a softmax layer from context vectors: r clusters of
+contexts, and for each the set of labels worth looking at.
 
-	p := e.printer(*quiet)
+The exact best k labels of every context are found first; spherical k-means
+then gives the clusters, a knapsack the sets. Learning alternates between the
+two: gradient descent on the clusters, the knapsack on the sets.`,
+		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
+		notes: sourceNote + `
+
+More contexts give a better screen: some hundred thousand of the kind that the
+layer meets in use. The screen is for this layer alone.`,
+		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
+    --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	out := f.needs("out", "screen `FILE` to write")
+	clusters := f.whole("clusters", o.Clusters, 1, "number `N` of clusters, r")
+	budget := f.real("budget", o.Budget, 1, "mean number `B` of candidates that a context may be given")
+	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
+	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
+	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
+	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
+	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
+	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
+	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
+	seed := f.seed(o.Seed)
+	threads := f.threads()
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	o.Clusters, o.Budget, o.K, o.Lambda, o.Gamma, o.Iterations = *clusters, *budget, *k, *lambda, *gamma, *iterations
+	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
+	if o.Budget < float64(o.K) {
+		return f.wrongUse("--budget %v cannot hold --k %d candidates: raise the one or lower the other", o.Budget, o.K)
+	}
+	if float64(len(*always)) > o.Budget {
+		return f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, len(*always))
+	}
+	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
+		return err
+	}
+	l, err := lf.open()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := checkK(o.K, l); err != nil {
+		return err
+	}
+	for _, id := range *always {
+		if id >= l.Labels() {
+			return fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), id)
+		}
+		o.Always = append(o.Always, uint32(id))
+	}
+	c, err := openContexts(*src, l)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if c.n < o.Clusters {
+		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	}
+	// An output that cannot be written is found before the long work. Nothing
+	// is kept of the attempt, so that nothing is left even if the program is
+	// killed meanwhile.
+	attempt, err := atomicfile.Create(*out)
+	if err != nil {
+		return err
+	}
+	attempt.Abort()
+
+	p := f.printer(*quiet)
 	defer p.Close()
-	watch := newStopwatch(p)
-	opt.Progress = watch.progress
-	model, record, err := train.Run(ctx, layer, contexts, opt)
+	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
 	if err != nil {
 		return err
 	}
-	watch.stop()
-	if _, err := model.WriteTo(file); err != nil {
+	if err := m.Save(*out); err != nil {
 		return err
 	}
-	if err := file.Commit(); err != nil {
-		return err
-	}
-	res := trained{
-		Out: *out, Clusters: model.Clusters(), Dim: model.Dim(), Labels: model.Labels(),
-		Contexts: record.Contexts, Budget: opt.Budget, AvgCandidates: record.MeanCandidates,
-		Precision: map[string]float64{"1": record.Precision1, fmt.Sprint(opt.K): record.PrecisionK},
-		Seconds:   watch.total.Seconds(), Stages: watch.stages, Level: kernels.Level(),
-	}
+	r := newTrainResult(*out, m, record, o, seconds)
 	if *asJSON {
-		return writeJSON(e.stdout, res)
+		return printJSON(stdout, r)
 	}
-	fmt.Fprintf(e.stdout, "%s: %d clusters, %.1f candidates a query on the training contexts, P@1 %.4f, P@%d %.4f there, %.1f s\n",
-		res.Out, res.Clusters, res.AvgCandidates, record.Precision1, opt.K, record.PrecisionK, res.Seconds)
-	return nil
+	return write(stdout, r.String())
 }
 
-// stopwatch shows the progress of a training run and adds up the seconds of
-// its stages.
-type stopwatch struct {
-	p      *progress.Printer
-	stages map[string]float64
-	begin  time.Time
-	total  time.Duration
-	last   time.Time
-	stage  string
-}
-
-func newStopwatch(p *progress.Printer) *stopwatch {
-	now := time.Now()
-	return &stopwatch{p: p, stages: map[string]float64{}, begin: now, last: now}
-}
-
-func (s *stopwatch) add(stage string) {
-	now := time.Now()
-	if s.stage != "" {
-		s.stages[s.stage] += now.Sub(s.last).Seconds()
+func parseEstimator(s string) (e train.Estimator, err error) {
+	if s == "gumbel" {
+		return train.GumbelST, nil
 	}
-	s.stage, s.last = stage, now
+	if e.UnmarshalText([]byte(s)) != nil {
+		return 0, fmt.Errorf("expected gumbel or expected")
+	}
+	return e, nil
 }
 
-func (s *stopwatch) stop() {
-	s.add("")
-	s.total = time.Since(s.begin)
+// trainScreen trains with progress on p, and returns the seconds of each stage
+// too.
+func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
+	t := &trainProgress{p: p, o: o, n: len(rows) / l.Dim(), seconds: map[string]float64{}, start: time.Now()}
+	t.since = t.start
+	o.Progress = t.report
+	m, record, err := train.Run(ctx, l.Layer, rows, o)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return m, record, t.finish(), nil
 }
 
-func (s *stopwatch) progress(p train.Progress) {
-	s.add(p.Stage)
-	if p.Message != "" {
-		s.p.Line(p.Message)
+// trainProgress turns the reports of a run into bars and lines.
+type trainProgress struct {
+	p       *progress.Printer
+	o       train.Options
+	n       int // contexts
+	seconds map[string]float64
+	start   time.Time
+
+	mu        sync.Mutex
+	stage     string
+	iteration int
+	since     time.Time // of the stage
+}
+
+func (t *trainProgress) report(r train.Progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.Message != "" {
+		if strings.HasPrefix(r.Message, train.StageKMeans) {
+			return // k-means has its one line at its end
+		}
+		if t.stage == train.StageKMeans { // that is now, when its clusters have been measured
+			t.endStage()
+			t.stage = ""
+		}
+		t.p.Line(r.Message)
 		return
 	}
-	name := p.Stage
-	if p.Iteration > 0 {
-		// The iterations are short and each ends with a message.
-		if name = fmt.Sprintf("%s %d", p.Stage, p.Iteration); p.Done == p.Total {
-			s.p.Close()
-			return
+	if r.Stage != t.stage {
+		t.endStage()
+		t.stage, t.iteration = r.Stage, -1
+	}
+	switch r.Stage {
+	case train.StageKMeans: // one bar for all iterations
+		if t.iteration < 0 {
+			t.p.Start("k-means", "contexts", t.o.KMeansIterations*t.n)
+		}
+		t.iteration = r.Iteration
+		t.p.Set((r.Iteration-1)*t.n + r.Done)
+		return
+	case train.StageLearn, train.StageAssign: // the message after them has the figures
+		if t.iteration != r.Iteration {
+			t.p.Start(fmt.Sprintf("%s %d/%d", r.Stage, r.Iteration, t.o.Iterations), "contexts", r.Total)
+		}
+	default:
+		if t.iteration != r.Iteration {
+			t.p.Start(r.Stage, "contexts", r.Total)
 		}
 	}
-	s.p.Update(name, p.Done, p.Total)
+	t.iteration = r.Iteration
+	t.p.Set(r.Done)
+}
+
+// endStage says that the stage is over and adds its time to the account.
+func (t *trainProgress) endStage() {
+	now := time.Now()
+	if t.stage != "" {
+		t.seconds[t.stage] += now.Sub(t.since).Seconds()
+	}
+	t.since = now
+	switch t.stage {
+	case train.StageLabels:
+		t.p.End()
+	case train.StageKMeans:
+		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.n)))
+		if !t.o.KMeansOnly && t.o.Iterations > 0 {
+			t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on contexts\nheld out; L-bar: mean number of candidates.")
+		}
+	}
+}
+
+func (t *trainProgress) finish() map[string]float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endStage()
+	t.p.Close()
+	t.seconds["total"] = time.Since(t.start).Seconds()
+	for stage, s := range t.seconds {
+		t.seconds[stage] = math.Round(s*1000) / 1000
+	}
+	return t.seconds
+}
+
+// precisions are P@1 and P@k by their k, as JSON has them.
+func precisions(k int, first, all float64) map[string]float64 {
+	return map[string]float64{"1": first, fmt.Sprint(k): all}
+}
+
+func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
+	r := trainResult{
+		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
+		Budget: o.Budget, Seed: o.Seed, AvgCandidates: record.MeanCandidates,
+		TrainingPrecision: precisions(o.K, record.Precision1, record.PrecisionK),
+		Seconds:           seconds, Threads: o.Threads, Level: kernels.Level(),
+	}
+	if r.Threads == 0 {
+		r.Threads = runtime.GOMAXPROCS(0)
+	}
+	if len(record.Alternations) > 0 {
+		r.Estimator = o.Estimator.String()
+		if record.HeldOut > 0 {
+			best := record.Alternations[record.Best]
+			r.Validation = &validation{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
+		}
+	}
+	return r
+}
+
+func (r trainResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.AvgCandidates, r.Budget)
+	line := func(what string, n int, p map[string]float64) {
+		fmt.Fprintf(&b, "  %-18s %11s   P@1 %.4f", what, progress.Count(n), p["1"])
+		if r.K > 1 {
+			fmt.Fprintf(&b, "   P@%d %.4f", r.K, p[fmt.Sprint(r.K)])
+		}
+		b.WriteByte('\n')
+	}
+	line("training contexts", r.Contexts, r.TrainingPrecision)
+	if v := r.Validation; v != nil {
+		line("held-out contexts", v.Contexts, v.Precision)
+	}
+	fmt.Fprintf(&b, "  %s in all, on %d threads at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Threads, r.Level)
+	return b.String()
 }

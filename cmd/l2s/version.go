@@ -3,41 +3,71 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/klauspost/cpuid/v2"
 
+	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-func versionVerb() *verb {
-	return &verb{
-		name: "version", args: "",
-		summary: "print the version, the CPU and the SIMD level",
-		help:    "Prints the version of l2s and of Go, the CPU, and the SIMD level in use.",
-		run:     runVersion,
-	}
+// versionResult is the JSON of l2s version.
+type versionResult struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the source, where the build knows it
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	CPU      string `json:"cpu"`
+	CPUs     int    `json:"cpus"`
+	Level    string `json:"level"`
+	// Levels are those that this machine and build can run, lowest first.
+	Levels []string `json:"levels"`
 }
 
-func runVersion(_ context.Context, e *env) error {
-	asJSON := e.flags.Bool("json", false, "print JSON")
-	if _, err := e.parse(); err != nil {
+func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("version", description{
+		purpose: "Show the version, the CPU, and the SIMD level that the kernels run on.",
+		usage:   "[flags]",
+		notes:   simd.EnvVar + " forces a level: generic, avx2 or avx512.",
+		example: "l2s version",
+	}, stdout, stderr)
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		version = info.Main.Version
+	r := versionResult{
+		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(),
 	}
-	cpu := cpuid.CPU.BrandName
-	if cpu == "" {
-		cpu = "unknown"
+	if r.CPU == "" {
+		r.CPU = "unknown"
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			r.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				r.Revision = s.Value
+			}
+		}
+	}
+	for _, l := range simd.Available() {
+		r.Levels = append(r.Levels, l.String())
 	}
 	if *asJSON {
-		return writeJSON(e.stdout, map[string]string{
-			"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "cpu": cpu, "level": kernels.Level(),
-		})
+		return printJSON(stdout, r)
 	}
-	fmt.Fprintf(e.stdout, "l2s    %s\ngo     %s %s/%s\ncpu    %s\nlevel  %s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu, kernels.Level())
-	return nil
+	var b strings.Builder
+	fmt.Fprintf(&b, "l2s      %s\n", r.Version)
+	if r.Revision != "" {
+		fmt.Fprintf(&b, "source   %s\n", r.Revision)
+	}
+	fmt.Fprintf(&b, "go       %s %s\n", r.Go, r.Platform)
+	fmt.Fprintf(&b, "cpu      %s, %d CPUs\n", r.CPU, r.CPUs)
+	fmt.Fprintf(&b, "level    %s (of %s)\n", r.Level, strings.Join(r.Levels, ", "))
+	return write(stdout, b.String())
 }

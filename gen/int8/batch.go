@@ -89,11 +89,7 @@ func batch(l emit.Level, gather bool) {
 		}
 	}
 	transpose(l, meta)
-	if l.Bytes == 64 {
-		c := l.Vec()
-		VMOVUPS(Mem{Base: b, Disp: batchOffsetAt}, c)
-		VPSUBD(c, d, d)
-	}
+	VPSUBD(Mem{Base: b, Disp: batchOffsetAt}, d, d)
 	at := map[field]int{scaleField: batchScaleAt, normField: batchNormAt, errField: batchErrAt}
 	lo, up := interval(d, meta, func(f field) Op {
 		if f == slackField {

@@ -41,12 +41,13 @@ func main() {
 
 // Offsets of the fields of kernels.bound.
 const (
-	codesAt  = 0
-	offsetAt = 8
-	scaleAt  = 12
-	normAt   = 16
-	errAt    = 20
-	slackAt  = 24
+	codesAt    = 0
+	offsetAt   = 8
+	scaleAt    = 12
+	normAt     = 16
+	errAt      = 20
+	slackAt    = 24
+	negativeAt = 28
 )
 
 func bounds(l emit.Level, gather bool) {
@@ -180,15 +181,16 @@ func products(code product, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
 // adds up.
 type product struct {
 	l        emit.Level
-	h, hAbs  []reg.VecVirtual // one a vector
-	w, t     reg.VecVirtual   // the row's codes; scratch
+	h        []reg.VecVirtual // one a vector: its codes; on AVX2 their magnitudes
+	flip     []reg.VecVirtual // AVX2, one a vector: see setVector
+	w        reg.VecVirtual   // scratch
 	x80, one reg.VecVirtual
 }
 
 func newProduct(l emit.Level, vectors int) product {
 	p := product{l: l, h: l.Vecs(vectors), w: l.Vec()}
 	if l.Bytes == 32 {
-		p.hAbs, p.t, p.x80, p.one = l.Vecs(vectors), l.Vec(), l.Vec(), l.Vec()
+		p.flip, p.x80, p.one = l.Vecs(vectors), l.Vec(), l.Vec()
 		bits := GP32()
 		x := XMM()
 		MOVL(U32(0x80808080), bits)
@@ -202,11 +204,22 @@ func newProduct(l emit.Level, vectors int) product {
 }
 
 // setVector loads codes of vector c.
+//
+// AVX2 multiplies unsigned by signed bytes, with sums of two that saturate
+// unless one factor is a magnitude |h| and the other is a code. So the sign of
+// h goes to the row's code w, by a complement where h is negative: ~w = -w-1.
+// That is one exclusive or with the mask of h's sign, and joined to it is the
+// one that takes the 128 out of the record's byte. What the -1 adds up to, the
+// sum of |h| over negative h, is known beforehand.
 func (p product) setVector(c int, m Mem) {
-	VMOVUPS(m, p.h[c])
-	if p.l.Bytes == 32 {
-		VPABSB(p.h[c], p.hAbs[c])
+	if p.l.Bytes == 64 {
+		VMOVUPS(m, p.h[c])
+		return
 	}
+	VPXOR(p.w, p.w, p.w)
+	VPCMPGTB(m, p.w, p.flip[c])
+	VPXOR(p.x80, p.flip[c], p.flip[c])
+	VPABSB(m, p.h[c])
 }
 
 // add multiplies the codes of a row by those of the vectors: acc[c] is the
@@ -219,13 +232,12 @@ func (p product) add(m Mem, acc ...reg.VecVirtual) {
 		}
 		return
 	}
-	Comment("|h| * (sign(h) w): sums of two are below 2^15, codes being within 127.")
-	VPXOR(m, p.x80, p.w)
 	for c := range p.h {
-		VPSIGNB(p.h[c], p.w, p.t)
-		VPMADDUBSW(p.t, p.hAbs[c], p.t)
-		VPMADDWD(p.one, p.t, p.t)
-		VPADDD(p.t, acc[c], acc[c])
+		Comment("Sums of two products are at most 2*127*128 < 2^15 in magnitude.")
+		VPXOR(m, p.flip[c], p.w)
+		VPMADDUBSW(p.w, p.h[c], p.w)
+		VPMADDWD(p.one, p.w, p.w)
+		VPADDD(p.w, acc[c], acc[c])
 	}
 }
 
@@ -296,11 +308,13 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
-	if l.Bytes == 64 {
-		Comment("The records' codes went in with 128 added.")
-		VPBROADCASTD(Mem{Base: b, Disp: offsetAt}, c)
-		VPSUBD(c, d, d)
+	Comment("Take out what the products hold beyond those of the codes.")
+	offset := Mem{Base: b, Disp: offsetAt}
+	if l.Bytes == 32 {
+		offset.Disp = negativeAt
 	}
+	VPBROADCASTD(offset, c)
+	VPSUBD(c, d, d)
 	at := map[field]int{scaleField: scaleAt, normField: normAt, errField: errAt, slackField: slackAt}
 	lo, up := interval(d, meta, func(f field) Op {
 		VBROADCASTSS(Mem{Base: b, Disp: at[f]}, c)

@@ -71,8 +71,8 @@ func maxAbs(l emit.Level) {
 }
 
 func quantize(l emit.Level) {
-	l.Function("Quantize", "func(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code int32)",
-		"rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, and of the codes.")
+	l.Function("Quantize", "func(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)",
+		"rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.")
 	codes := Load(Param("codes"), GP64())
 	h := Load(Param("h"), GP64())
 	n := Load(Param("n"), GP64())
@@ -83,7 +83,10 @@ func quantize(l emit.Level) {
 	}
 	VBROADCASTSS(a.Addr, inv)
 	vecs := 64 / l.Bytes
-	norm2, err2, sum := l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs)
+	norm2, err2, sum, negative := l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs)
+	zero, below := l.Vec(), l.Vec()
+	emit.Zero(zero)
+	emit.Zero(negative...)
 	emit.Zero(norm2...)
 	emit.Zero(err2...)
 	emit.Zero(sum...)
@@ -95,6 +98,8 @@ func quantize(l emit.Level) {
 		VMULPS(inv, u, u)
 		VCVTPS2DQ(u, q[k])
 		VPADDD(q[k], sum[k], sum[k])
+		VPMINSD(zero, q[k], below)
+		VPADDD(below, negative[k], negative[k])
 		VCVTDQ2PS(q[k], e)
 		VSUBPS(e, u, e)
 		Comment("No fused multiply-add: the sums are the same on every level.")
@@ -120,8 +125,8 @@ func quantize(l emit.Level) {
 	JNZ(LabelRef("loop"))
 	Store(halves(l, norm2), ReturnIndex(0))
 	Store(halves(l, err2), ReturnIndex(1))
-	code := integers(l, sum)
-	Store(code, ReturnIndex(2))
+	Store(integers(l, sum), ReturnIndex(2))
+	Store(integers(l, negative), ReturnIndex(3))
 	emit.End()
 }
 

@@ -49,120 +49,108 @@ block:
 	NEGQ   R12
 
 products0:
-	VMOVUPS (R13)(R12*1), Y8
-	VPABSB  Y8, Y10
+	VPXOR    Y9, Y9, Y9
+	VPCMPGTB (R13)(R12*1), Y9, Y10
+	VPXOR    Y12, Y10, Y10
+	VPABSB   (R13)(R12*1), Y8
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (BX)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (BX)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R8)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R8)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R9)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R9)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R10)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R10)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R11)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R11)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y7, Y7
-	VMOVUPS    32(R13)(R12*1), Y8
-	VPABSB     Y8, Y10
+	VPXOR      Y9, Y9, Y9
+	VPCMPGTB   32(R13)(R12*1), Y9, Y10
+	VPXOR      Y12, Y10, Y10
+	VPABSB     32(R13)(R12*1), Y8
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(BX)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(BX)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R8)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R8)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R9)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R9)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R10)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R10)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R11)(R12*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R11)(R12*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR          32(DX)(R12*1), Y12, Y9
-	VPSIGNB        Y8, Y9, Y9
-	VPMADDUBSW     Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR          32(DX)(R12*1), Y10, Y9
+	VPMADDUBSW     Y9, Y8, Y9
 	VPMADDWD       Y13, Y9, Y9
 	VPADDD         Y9, Y7, Y7
 	ADDQ           $+64, R12
@@ -177,36 +165,40 @@ products0:
 	VINSERTF128    $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ   Y1, Y0, Y14
-	VPUNPCKHDQ   Y1, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VPUNPCKLDQ   Y3, Y2, Y14
-	VPUNPCKHDQ   Y3, Y2, Y2
-	VPADDD       Y14, Y2, Y2
-	VPUNPCKLDQ   Y5, Y4, Y14
-	VPUNPCKHDQ   Y5, Y4, Y4
-	VPADDD       Y14, Y4, Y4
-	VPUNPCKLDQ   Y7, Y6, Y14
-	VPUNPCKHDQ   Y7, Y6, Y6
-	VPADDD       Y14, Y6, Y6
-	VPUNPCKLQDQ  Y2, Y0, Y14
-	VPUNPCKHQDQ  Y2, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VPUNPCKLQDQ  Y6, Y4, Y14
-	VPUNPCKHQDQ  Y6, Y4, Y4
-	VPADDD       Y14, Y4, Y4
-	VPERM2I128   $0x20, Y4, Y0, Y14
-	VPERM2I128   $0x31, Y4, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VUNPCKLPS    Y9, Y8, Y1
-	VUNPCKHPS    Y9, Y8, Y2
-	VUNPCKLPS    Y11, Y10, Y3
-	VUNPCKHPS    Y11, Y10, Y4
-	VUNPCKLPD    Y3, Y1, Y8
-	VUNPCKHPD    Y3, Y1, Y9
-	VUNPCKLPD    Y4, Y2, Y10
-	VUNPCKHPD    Y4, Y2, Y11
-	MOVQ         b+40(FP), DX
+	VPUNPCKLDQ  Y1, Y0, Y14
+	VPUNPCKHDQ  Y1, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VPUNPCKLDQ  Y3, Y2, Y14
+	VPUNPCKHDQ  Y3, Y2, Y2
+	VPADDD      Y14, Y2, Y2
+	VPUNPCKLDQ  Y5, Y4, Y14
+	VPUNPCKHDQ  Y5, Y4, Y4
+	VPADDD      Y14, Y4, Y4
+	VPUNPCKLDQ  Y7, Y6, Y14
+	VPUNPCKHDQ  Y7, Y6, Y6
+	VPADDD      Y14, Y6, Y6
+	VPUNPCKLQDQ Y2, Y0, Y14
+	VPUNPCKHQDQ Y2, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VPUNPCKLQDQ Y6, Y4, Y14
+	VPUNPCKHQDQ Y6, Y4, Y4
+	VPADDD      Y14, Y4, Y4
+	VPERM2I128  $0x20, Y4, Y0, Y14
+	VPERM2I128  $0x31, Y4, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VUNPCKLPS   Y9, Y8, Y1
+	VUNPCKHPS   Y9, Y8, Y2
+	VUNPCKLPS   Y11, Y10, Y3
+	VUNPCKHPS   Y11, Y10, Y4
+	VUNPCKLPD   Y3, Y1, Y8
+	VUNPCKHPD   Y3, Y1, Y9
+	VUNPCKLPD   Y4, Y2, Y10
+	VUNPCKHPD   Y4, Y2, Y11
+	MOVQ        b+40(FP), DX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 28(DX), Y1
+	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y8, Y8
@@ -334,120 +326,108 @@ block:
 	NEGQ       CX
 
 products0:
-	VMOVUPS (BX)(CX*1), Y8
-	VPABSB  Y8, Y10
+	VPXOR    Y9, Y9, Y9
+	VPCMPGTB (BX)(CX*1), Y9, Y10
+	VPXOR    Y12, Y10, Y10
+	VPABSB   (BX)(CX*1), Y8
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R8)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R8)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R9)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R9)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R10)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R10)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R11)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R11)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R12)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R12)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y7, Y7
-	VMOVUPS    32(BX)(CX*1), Y8
-	VPABSB     Y8, Y10
+	VPXOR      Y9, Y9, Y9
+	VPCMPGTB   32(BX)(CX*1), Y9, Y10
+	VPXOR      Y12, Y10, Y10
+	VPABSB     32(BX)(CX*1), Y8
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R8)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R8)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R9)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R9)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R10)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R10)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R11)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R11)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R12)(CX*1), Y12, Y9
-	VPSIGNB    Y8, Y9, Y9
-	VPMADDUBSW Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R12)(CX*1), Y10, Y9
+	VPMADDUBSW Y9, Y8, Y9
 	VPMADDWD   Y13, Y9, Y9
 	VPADDD     Y9, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR          32(DX)(CX*1), Y12, Y9
-	VPSIGNB        Y8, Y9, Y9
-	VPMADDUBSW     Y9, Y10, Y9
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR          32(DX)(CX*1), Y10, Y9
+	VPMADDUBSW     Y9, Y8, Y9
 	VPMADDWD       Y13, Y9, Y9
 	VPADDD         Y9, Y7, Y7
 	ADDQ           $+64, CX
@@ -462,36 +442,40 @@ products0:
 	VINSERTF128    $0x01, -16(DX), Y11, Y11
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ   Y1, Y0, Y14
-	VPUNPCKHDQ   Y1, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VPUNPCKLDQ   Y3, Y2, Y14
-	VPUNPCKHDQ   Y3, Y2, Y2
-	VPADDD       Y14, Y2, Y2
-	VPUNPCKLDQ   Y5, Y4, Y14
-	VPUNPCKHDQ   Y5, Y4, Y4
-	VPADDD       Y14, Y4, Y4
-	VPUNPCKLDQ   Y7, Y6, Y14
-	VPUNPCKHDQ   Y7, Y6, Y6
-	VPADDD       Y14, Y6, Y6
-	VPUNPCKLQDQ  Y2, Y0, Y14
-	VPUNPCKHQDQ  Y2, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VPUNPCKLQDQ  Y6, Y4, Y14
-	VPUNPCKHQDQ  Y6, Y4, Y4
-	VPADDD       Y14, Y4, Y4
-	VPERM2I128   $0x20, Y4, Y0, Y14
-	VPERM2I128   $0x31, Y4, Y0, Y0
-	VPADDD       Y14, Y0, Y0
-	VUNPCKLPS    Y9, Y8, Y1
-	VUNPCKHPS    Y9, Y8, Y2
-	VUNPCKLPS    Y11, Y10, Y3
-	VUNPCKHPS    Y11, Y10, Y4
-	VUNPCKLPD    Y3, Y1, Y8
-	VUNPCKHPD    Y3, Y1, Y9
-	VUNPCKLPD    Y4, Y2, Y10
-	VUNPCKHPD    Y4, Y2, Y11
-	MOVQ         b+48(FP), CX
+	VPUNPCKLDQ  Y1, Y0, Y14
+	VPUNPCKHDQ  Y1, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VPUNPCKLDQ  Y3, Y2, Y14
+	VPUNPCKHDQ  Y3, Y2, Y2
+	VPADDD      Y14, Y2, Y2
+	VPUNPCKLDQ  Y5, Y4, Y14
+	VPUNPCKHDQ  Y5, Y4, Y4
+	VPADDD      Y14, Y4, Y4
+	VPUNPCKLDQ  Y7, Y6, Y14
+	VPUNPCKHDQ  Y7, Y6, Y6
+	VPADDD      Y14, Y6, Y6
+	VPUNPCKLQDQ Y2, Y0, Y14
+	VPUNPCKHQDQ Y2, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VPUNPCKLQDQ Y6, Y4, Y14
+	VPUNPCKHQDQ Y6, Y4, Y4
+	VPADDD      Y14, Y4, Y4
+	VPERM2I128  $0x20, Y4, Y0, Y14
+	VPERM2I128  $0x31, Y4, Y0, Y0
+	VPADDD      Y14, Y0, Y0
+	VUNPCKLPS   Y9, Y8, Y1
+	VUNPCKHPS   Y9, Y8, Y2
+	VUNPCKLPS   Y11, Y10, Y3
+	VUNPCKHPS   Y11, Y10, Y4
+	VUNPCKLPD   Y3, Y1, Y8
+	VUNPCKHPD   Y3, Y1, Y9
+	VUNPCKLPD   Y4, Y2, Y10
+	VUNPCKHPD   Y4, Y2, Y11
+	MOVQ        b+48(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 28(CX), Y1
+	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS 12(CX), Y1
 	VMULPS       Y1, Y8, Y8
@@ -524,10 +508,10 @@ TEXT ·Int8BoundsBatchAVX2(SB), NOSPLIT, $0-56
 	MOVQ         data+24(FP), CX
 	MOVL         $0x80808080, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Y14
+	VPBROADCASTD X0, Y13
 	MOVL         $0x00010001, DX
 	VMOVD        DX, X0
-	VPBROADCASTD X0, Y15
+	VPBROADCASTD X0, Y14
 
 block:
 	MOVQ   stride+32(FP), DX
@@ -556,102 +540,118 @@ block:
 	NEGQ   R8
 
 products:
-	VMOVUPS (R10)(R8*1), Y8
-	VPABSB  Y8, Y11
-	VMOVUPS (R11)(R8*1), Y9
-	VPABSB  Y9, Y12
+	VPXOR    Y10, Y10, Y10
+	VPCMPGTB (R10)(R8*1), Y10, Y11
+	VPXOR    Y13, Y11, Y11
+	VPABSB   (R10)(R8*1), Y8
+	VPXOR    Y10, Y10, Y10
+	VPCMPGTB (R11)(R8*1), Y10, Y12
+	VPXOR    Y13, Y12, Y12
+	VPABSB   (R11)(R8*1), Y9
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (BX)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y0, Y0
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (BX)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y1, Y1
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (BX)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y2, Y2
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y7, Y7
-	VMOVUPS    32(R10)(R8*1), Y8
-	VPABSB     Y8, Y11
-	VMOVUPS    32(R11)(R8*1), Y9
-	VPABSB     Y9, Y12
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(BX)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y0, Y0
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y1, Y1
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y2, Y2
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DX)(R8*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y7, Y7
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y7, Y7
+	VPXOR      Y10, Y10, Y10
+	VPCMPGTB   32(R10)(R8*1), Y10, Y11
+	VPXOR      Y13, Y11, Y11
+	VPABSB     32(R10)(R8*1), Y8
+	VPXOR      Y10, Y10, Y10
+	VPCMPGTB   32(R11)(R8*1), Y10, Y12
+	VPXOR      Y13, Y12, Y12
+	VPABSB     32(R11)(R8*1), Y9
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(BX)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y0, Y0
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(BX)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y4, Y4
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y1, Y1
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y5, Y5
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y2, Y2
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y6, Y6
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DX)(R8*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y3, Y3
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DX)(R8*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y7, Y7
 	ADDQ       $+64, R8
 	JNZ        products
 
@@ -689,6 +689,7 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
+	VPSUBD         32(R9), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
 	VMULPS         96(R9), Y1, Y1
 	VMULPS         Y0, Y1, Y1
@@ -724,10 +725,10 @@ TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-64
 	XORQ         AX, AX
 	MOVL         $0x80808080, CX
 	VMOVD        CX, X0
-	VPBROADCASTD X0, Y14
+	VPBROADCASTD X0, Y13
 	MOVL         $0x00010001, CX
 	VMOVD        CX, X0
-	VPBROADCASTD X0, Y15
+	VPBROADCASTD X0, Y14
 
 block:
 	LEAQ       4(AX), CX
@@ -790,102 +791,118 @@ block:
 	NEGQ       CX
 
 products:
-	VMOVUPS (R9)(CX*1), Y8
-	VPABSB  Y8, Y11
-	VMOVUPS (R10)(CX*1), Y9
-	VPABSB  Y9, Y12
+	VPXOR    Y10, Y10, Y10
+	VPCMPGTB (R9)(CX*1), Y10, Y11
+	VPXOR    Y13, Y11, Y11
+	VPABSB   (R9)(CX*1), Y8
+	VPXOR    Y10, Y10, Y10
+	VPCMPGTB (R10)(CX*1), Y10, Y12
+	VPXOR    Y13, Y12, Y12
+	VPABSB   (R10)(CX*1), Y9
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (SI)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y0, Y0
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y0, Y0
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DI)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y1, Y1
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (SI)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y4, Y4
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (R8)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y2, Y2
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y1, Y1
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      (DX)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y7, Y7
-	VMOVUPS    32(R9)(CX*1), Y8
-	VPABSB     Y8, Y11
-	VMOVUPS    32(R10)(CX*1), Y9
-	VPABSB     Y9, Y12
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DI)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y5, Y5
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(SI)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y0, Y0
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y4, Y4
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R8)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y2, Y2
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DI)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y1, Y1
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y5, Y5
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (R8)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y6, Y6
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(R8)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y2, Y2
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y6, Y6
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y3, Y3
 
-	// |h| * (sign(h) w): sums of two are below 2^15, codes being within 127.
-	VPXOR      32(DX)(CX*1), Y14, Y10
-	VPSIGNB    Y8, Y10, Y13
-	VPMADDUBSW Y13, Y11, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y3, Y3
-	VPSIGNB    Y9, Y10, Y13
-	VPMADDUBSW Y13, Y12, Y13
-	VPMADDWD   Y15, Y13, Y13
-	VPADDD     Y13, Y7, Y7
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      (DX)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y7, Y7
+	VPXOR      Y10, Y10, Y10
+	VPCMPGTB   32(R9)(CX*1), Y10, Y11
+	VPXOR      Y13, Y11, Y11
+	VPABSB     32(R9)(CX*1), Y8
+	VPXOR      Y10, Y10, Y10
+	VPCMPGTB   32(R10)(CX*1), Y10, Y12
+	VPXOR      Y13, Y12, Y12
+	VPABSB     32(R10)(CX*1), Y9
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y0, Y0
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(SI)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y4, Y4
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y1, Y1
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DI)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y5, Y5
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R8)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y2, Y2
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(R8)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y6, Y6
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DX)(CX*1), Y11, Y10
+	VPMADDUBSW Y10, Y8, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y3, Y3
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPXOR      32(DX)(CX*1), Y12, Y10
+	VPMADDUBSW Y10, Y9, Y10
+	VPMADDWD   Y14, Y10, Y10
+	VPADDD     Y10, Y7, Y7
 	ADDQ       $+64, CX
 	JNZ        products
 
@@ -923,6 +940,7 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
+	VPSUBD         32(BX), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
 	VMULPS         96(BX), Y1, Y1
 	VMULPS         Y0, Y1, Y1
@@ -1156,7 +1174,7 @@ products12:
 	VUNPCKHPD   Z4, Z2, Z19
 	MOVQ        b+40(FP), DX
 
-	// The records' codes went in with 128 added.
+	// Take out what the products hold beyond those of the codes.
 	VPBROADCASTD 8(DX), Z1
 	VPSUBD       Z1, Z0, Z0
 	VCVTDQ2PS    Z0, Z0
@@ -1477,7 +1495,7 @@ products8:
 	VUNPCKHPD   Z4, Z2, Z19
 	MOVQ        b+48(FP), CX
 
-	// The records' codes went in with 128 added.
+	// Take out what the products hold beyond those of the codes.
 	VPBROADCASTD 8(CX), Z1
 	VPSUBD       Z1, Z0, Z0
 	VCVTDQ2PS    Z0, Z0
@@ -1635,8 +1653,7 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VMOVUPS         32(R9), Z5
-	VPSUBD          Z5, Z0, Z0
+	VPSUBD          32(R9), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
 	VMULPS          96(R9), Z1, Z1
 	VMULPS          Z0, Z1, Z1
@@ -1837,8 +1854,7 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VMOVUPS         32(BX), Z5
-	VPSUBD          Z5, Z0, Z0
+	VPSUBD          32(BX), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
 	VMULPS          96(BX), Z1, Z1
 	VMULPS          Z0, Z1, Z1

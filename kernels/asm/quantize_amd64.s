@@ -37,13 +37,16 @@ loop:
 	VZEROUPPER
 	RET
 
-// func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32)
+// func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 // Requires: AVX, AVX2, SSE
-TEXT ·QuantizeAVX2(SB), NOSPLIT, $0-44
+TEXT ·QuantizeAVX2(SB), NOSPLIT, $0-48
 	MOVQ         codes+0(FP), AX
 	MOVQ         h+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS inv+24(FP), Y0
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
@@ -52,36 +55,40 @@ TEXT ·QuantizeAVX2(SB), NOSPLIT, $0-44
 	VXORPS       Y6, Y6, Y6
 
 loop:
-	VMOVUPS   (CX), Y8
-	VMULPS    Y0, Y8, Y8
-	VCVTPS2DQ Y8, Y7
-	VPADDD    Y7, Y5, Y5
-	VCVTDQ2PS Y7, Y9
-	VSUBPS    Y9, Y8, Y9
+	VMOVUPS   (CX), Y12
+	VMULPS    Y0, Y12, Y12
+	VCVTPS2DQ Y12, Y11
+	VPADDD    Y11, Y5, Y5
+	VPMINSD   Y9, Y11, Y10
+	VPADDD    Y10, Y7, Y7
+	VCVTDQ2PS Y11, Y10
+	VSUBPS    Y10, Y12, Y10
 
 	// No fused multiply-add: the sums are the same on every level.
-	VMULPS    Y8, Y8, Y8
-	VADDPS    Y8, Y1, Y1
-	VMULPS    Y9, Y9, Y9
-	VADDPS    Y9, Y3, Y3
-	VMOVUPS   32(CX), Y9
-	VMULPS    Y0, Y9, Y9
-	VCVTPS2DQ Y9, Y8
-	VPADDD    Y8, Y6, Y6
-	VCVTDQ2PS Y8, Y10
-	VSUBPS    Y10, Y9, Y10
+	VMULPS    Y12, Y12, Y12
+	VADDPS    Y12, Y1, Y1
+	VMULPS    Y10, Y10, Y10
+	VADDPS    Y10, Y3, Y3
+	VMOVUPS   32(CX), Y13
+	VMULPS    Y0, Y13, Y13
+	VCVTPS2DQ Y13, Y12
+	VPADDD    Y12, Y6, Y6
+	VPMINSD   Y9, Y12, Y10
+	VPADDD    Y10, Y8, Y8
+	VCVTDQ2PS Y12, Y10
+	VSUBPS    Y10, Y13, Y10
 
 	// No fused multiply-add: the sums are the same on every level.
-	VMULPS       Y9, Y9, Y9
-	VADDPS       Y9, Y2, Y2
+	VMULPS       Y13, Y13, Y13
+	VADDPS       Y13, Y2, Y2
 	VMULPS       Y10, Y10, Y10
 	VADDPS       Y10, Y4, Y4
-	VEXTRACTI128 $0x01, Y7, X9
-	VPACKSSDW    X9, X7, X9
-	VEXTRACTI128 $0x01, Y8, X7
-	VPACKSSDW    X7, X8, X7
-	VPACKSSWB    X7, X9, X9
-	VMOVDQU      X9, (AX)
+	VEXTRACTI128 $0x01, Y11, X10
+	VPACKSSDW    X10, X11, X10
+	VEXTRACTI128 $0x01, Y12, X11
+	VPACKSSDW    X11, X12, X11
+	VPACKSSWB    X11, X10, X10
+	VMOVDQU      X10, (AX)
 	ADDQ         $+64, CX
 	ADDQ         $+16, AX
 	SUBQ         $+16, DX
@@ -111,6 +118,15 @@ loop:
 	VPADDD       X0, X1, X1
 	VMOVD        X1, AX
 	MOVL         AX, code+40(FP)
+	VPADDD       Y8, Y7, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPADDD       X1, X0, X1
+	VPSHUFD      $0x0e, X1, X0
+	VPADDD       X0, X1, X1
+	VPSHUFD      $0x01, X1, X0
+	VPADDD       X0, X1, X1
+	VMOVD        X1, AX
+	MOVL         AX, negative+44(FP)
 	VZEROUPPER
 	RET
 
@@ -144,31 +160,35 @@ loop:
 	VZEROUPPER
 	RET
 
-// func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32)
+// func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 // Requires: AVX, AVX2, AVX512DQ, AVX512F, SSE
-TEXT ·QuantizeAVX512(SB), NOSPLIT, $0-44
+TEXT ·QuantizeAVX512(SB), NOSPLIT, $0-48
 	MOVQ         codes+0(FP), AX
 	MOVQ         h+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS inv+24(FP), Z0
+	VXORPS       Z5, Z5, Z5
+	VXORPS       Z4, Z4, Z4
 	VXORPS       Z1, Z1, Z1
 	VXORPS       Z2, Z2, Z2
 	VXORPS       Z3, Z3, Z3
 
 loop:
-	VMOVUPS   (CX), Z5
-	VMULPS    Z0, Z5, Z5
-	VCVTPS2DQ Z5, Z4
-	VPADDD    Z4, Z3, Z3
-	VCVTDQ2PS Z4, Z6
-	VSUBPS    Z6, Z5, Z6
+	VMOVUPS   (CX), Z8
+	VMULPS    Z0, Z8, Z8
+	VCVTPS2DQ Z8, Z7
+	VPADDD    Z7, Z3, Z3
+	VPMINSD   Z5, Z7, Z6
+	VPADDD    Z6, Z4, Z4
+	VCVTDQ2PS Z7, Z6
+	VSUBPS    Z6, Z8, Z6
 
 	// No fused multiply-add: the sums are the same on every level.
-	VMULPS        Z5, Z5, Z5
-	VADDPS        Z5, Z1, Z1
+	VMULPS        Z8, Z8, Z8
+	VADDPS        Z8, Z1, Z1
 	VMULPS        Z6, Z6, Z6
 	VADDPS        Z6, Z2, Z2
-	VPMOVSDB      Z4, (AX)
+	VPMOVSDB      Z7, (AX)
 	ADDQ          $+64, CX
 	ADDQ          $+16, AX
 	SUBQ          $+16, DX
@@ -201,5 +221,15 @@ loop:
 	VPADDD        X0, X1, X1
 	VMOVD         X1, AX
 	MOVL          AX, code+40(FP)
+	VEXTRACTI64X4 $0x01, Z4, Y0
+	VPADDD        Y0, Y4, Y0
+	VEXTRACTI128  $0x01, Y0, X1
+	VPADDD        X1, X0, X1
+	VPSHUFD       $0x0e, X1, X0
+	VPADDD        X0, X1, X1
+	VPSHUFD       $0x01, X1, X0
+	VPADDD        X0, X1, X1
+	VMOVD         X1, AX
+	MOVL          AX, negative+44(FP)
 	VZEROUPPER
 	RET

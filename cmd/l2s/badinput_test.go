@@ -1,0 +1,491 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+)
+
+// npyHead returns the header that numpy writes before the elements of an
+// array.
+func npyHead(descr string, fortran bool, shape ...int) []byte {
+	order := "False"
+	if fortran {
+		order = "True"
+	}
+	tuple := ""
+	for _, n := range shape {
+		tuple += strconv.Itoa(n) + ", "
+	}
+	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }", descr, order, strings.TrimSuffix(tuple, " "))
+	dict += strings.Repeat(" ", 63-(10+len(dict))%64) + "\n"
+	head := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
+	return append(head, dict...)
+}
+
+// npz returns a zip archive as numpy.savez writes it.
+func npz(t *testing.T, members map[string][]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		if err == nil {
+			_, err = w.Write(members[name])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// badCase is a call of the command that must fail.
+type badCase struct {
+	name string
+	// files changes the shared files before the call.
+	files func(t *testing.T, dir string)
+	args  []string
+	env   string
+	code  int
+	want  []string // parts of the one line on standard error
+}
+
+// check runs a case: the exit status, one line on standard error that has all
+// that the case wants, nothing on standard output, and every file in the
+// folder as it was.
+func (c badCase) check(t *testing.T) {
+	dir := files(t)
+	if c.files != nil {
+		c.files(t, dir)
+	}
+	before := contentOf(t, dir)
+	cmd := command(t, dir, c.args...)
+	if c.env != "" {
+		cmd.Env = append(cmd.Env, c.env)
+	}
+	r := finish(t, cmd)
+	if r.code != c.code {
+		t.Errorf("found exit status %d, expected %d; standard error:\n%s", r.code, c.code, r.stderr)
+	}
+	if r.stdout != "" {
+		t.Errorf("found %q on standard output, expected nothing", r.stdout)
+	}
+	if strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "l2s") || len(r.stderr) > 500 {
+		t.Errorf("found on standard error, expected one line that begins with l2s:\n%s", r.stderr)
+	}
+	for _, want := range c.want {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("found on standard error, expected %q in it:\n%s", want, r.stderr)
+		}
+	}
+	if after := contentOf(t, dir); !maps.Equal(before, after) {
+		t.Errorf("found the files %v afterwards, expected those from before, unchanged: %v",
+			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+	}
+}
+
+// contentOf returns all files in a folder with what they hold.
+func contentOf(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	content := map[string]string{}
+	for _, name := range listFolder(t, dir) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Lstat(path); err != nil {
+			t.Fatal(err)
+		} else if info.Mode().IsRegular() {
+			content[name] = string(readFile(t, path))
+		} else {
+			content[name] = info.Mode().String()
+		}
+	}
+	return content
+}
+
+// Changes of the files.
+
+// inFile replaces a file.
+func inFile(name string, data []byte) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) { writeFile(t, filepath.Join(dir, name), data) }
+}
+
+// truncated cuts the last bytes of a file.
+func truncated(name string, bytes int) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, name)
+		data := readFile(t, path)
+		writeFile(t, path, data[:len(data)-bytes])
+	}
+}
+
+// longer appends to a file.
+func longer(name string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, append(readFile(t, path), "more"...))
+	}
+}
+
+// poisoned writes a value in place of an element of a .npy file.
+func poisoned(name string, element int, value float64) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, name)
+		data := readFile(t, path)
+		at := 10 + int(binary.LittleEndian.Uint16(data[8:])) + 4*element
+		binary.LittleEndian.PutUint32(data[at:], math.Float32bits(float32(value)))
+		writeFile(t, path, data)
+	}
+}
+
+// matrixIn replaces a .npy file by ones of a shape.
+func matrixIn(name string, shape ...int) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		n := 1
+		for _, s := range shape {
+			n *= s
+		}
+		ones := make([]float32, n)
+		for i := range ones {
+			ones[i] = 1
+		}
+		if err := tensorfile.WriteNPY(filepath.Join(dir, name), ones, shape...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// replaced replaces a piece of a text file.
+func replaced(name, old, new string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, name)
+		data := readFile(t, path)
+		if !bytes.Contains(data, []byte(old)) {
+			t.Fatalf("%s: found no %q", name, old)
+		}
+		writeFile(t, path, bytes.ReplaceAll(data, []byte(old), []byte(new)))
+	}
+}
+
+// integers is an array of whole numbers.
+func integers(shape ...int) []byte {
+	n := 8
+	for _, s := range shape {
+		n *= s
+	}
+	return append(npyHead("<i8", false, shape...), make([]byte, n)...)
+}
+
+// The calls of the verbs; out is what they would write.
+var (
+	goodTrain    = joined("train", trainArgs(), "--out", "out.l2s")
+	goodEval     = joined("eval", "m.l2s", testArgs())
+	goodBench    = joined("bench", "m.l2s", testArgs())
+	goodTopK     = joined("topk", "m.l2s", testArgs())
+	goodContexts = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "out.npy"}
+	goodGenerate = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--generate", "100", "--out", "out.npy"}
+)
+
+func TestBadTensors(t *testing.T) {
+	pdf := []byte("%PDF-1.7 which is no array")
+	nan, inf := math.NaN(), math.Inf(1)
+	var cases []badCase
+	// W, b and H in turn, by the verbs that read them.
+	for _, in := range []struct {
+		file, flag string
+		verbs      [][]string
+		rank2      bool
+	}{
+		{"W.npy", "--weights", [][]string{goodTrain, goodEval}, true},
+		{"b.npy", "--bias", [][]string{goodTrain, goodTopK}, false},
+		{"H.npy", "--contexts", [][]string{goodTrain}, true},
+		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK}, true},
+	} {
+		for _, verb := range in.verbs {
+			add := func(name string, files func(*testing.T, string), args []string, want ...string) {
+				cases = append(cases, badCase{name: verb[0] + ": " + in.file + ": " + name, files: files,
+					args: joined(verb, args), code: 1, want: append(want, "l2s "+verb[0]+": ", in.file)})
+			}
+			add("missing", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, in.file)) }, nil, "no such file")
+			add("a folder", func(t *testing.T, dir string) {
+				os.Remove(filepath.Join(dir, in.file))
+				if err := os.Mkdir(filepath.Join(dir, in.file), 0o777); err != nil {
+					t.Fatal(err)
+				}
+			}, nil, "found a folder, expected a file")
+			add("empty", inFile(in.file, nil), nil, "found an empty file")
+			add("truncated", truncated(in.file, 4), nil, "data: found", "expected")
+			add("cut within its header", inFile(in.file, npyHead("<f4", false, 10, 10)[:40]), nil, "expected")
+			add("longer than its shape", longer(in.file), nil, "data: found", "expected")
+			add("foreign", inFile(in.file, pdf), nil, "expected")
+			numbers := integers(tinyLabels)
+			if in.rank2 {
+				numbers = integers(tinyLabels, tinyDim)
+			}
+			add("whole numbers", inFile(in.file, numbers), nil, "dtype: found int64, expected float16")
+			add("rank 3", matrixIn(in.file, 3, 4, 5), nil, "shape: found [3 4 5], expected")
+			add("NaN", poisoned(in.file, 13, nan), nil, "NaN")
+			add("+Inf", poisoned(in.file, 13, inf), nil, "+Inf")
+			add("-Inf at the end", poisoned(in.file, tinyLabels-1, -inf), nil, "-Inf")
+			if in.rank2 {
+				add("rank 1", matrixIn(in.file, 60), nil, "shape: found [60], expected")
+				add("no rows", matrixIn(in.file, 0, tinyDim), nil, "expected")
+				add("no columns", matrixIn(in.file, 5, 0), nil, "shape: found [5 0], expected")
+			} else {
+				add("rank 2", matrixIn(in.file, tinyLabels, 2), nil, "shape: found [300 2], expected")
+			}
+			add("no tensor is named", nil, []string{in.flag, "layer.safetensors"})
+			cases[len(cases)-1].want = []string{"layer.safetensors", "found no name, expected one of"}
+			add("no such tensor", nil, []string{in.flag, "layer.safetensors:decoder"})
+			cases[len(cases)-1].want = []string{"layer.safetensors", "found decoder, expected one of"}
+			add("a name in a .npy file", nil, []string{in.flag, in.file + ":x"}, "expected none, since a .npy file holds one array")
+		}
+	}
+	cases = append(cases,
+		badCase{name: "more rows in b than in W", files: matrixIn("b.npy", tinyLabels+1), args: goodTrain, code: 1,
+			want: []string{"b.npy: shape: found", "301", "expected", "300", "W.npy"}},
+		badCase{name: "H of another dimension than W", files: matrixIn("H.npy", 50, tinyDim+1), args: goodTrain, code: 1,
+			want: []string{"H.npy: shape: found", "13", "expected", "12", "W.npy"}},
+		badCase{name: "W as H", args: joined(goodEval, "--contexts", "b.npy"), code: 1, want: []string{"b.npy: shape: found [300], expected"}},
+		badCase{name: "transposed W", files: matrixIn("W.npy", tinyDim, tinyLabels), args: goodTrain, code: 1, want: []string{"b.npy: shape: found", "300", "expected", "12"}},
+	)
+	runCases(t, cases)
+}
+
+// runCases checks the cases, each on files of its own.
+func runCases(t *testing.T, cases []badCase) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.check(t)
+		})
+	}
+}
+
+func TestBadScreens(t *testing.T) {
+	var cases []badCase
+	for _, verb := range [][]string{goodEval, goodBench, goodTopK, {"inspect", "m.l2s"}} {
+		add := func(name string, files func(*testing.T, string), want ...string) {
+			cases = append(cases, badCase{name: verb[0] + ": " + name, files: files, args: verb, code: 1,
+				want: append(want, "l2s "+verb[0]+": ", "m.l2s")})
+		}
+		add("missing", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "m.l2s")) }, "no such file")
+		add("a folder", func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, "m.l2s"))
+			if err := os.Mkdir(filepath.Join(dir, "m.l2s"), 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}, "directory")
+		add("empty", inFile("m.l2s", nil), "found an empty file")
+		add("foreign", func(t *testing.T, dir string) {
+			writeFile(t, filepath.Join(dir, "m.l2s"), readFile(t, filepath.Join(dir, "W.npy")))
+		}, "not a screen file")
+		add("truncated", truncated("m.l2s", 100), "file size: found", "expected")
+		add("longer than it says", longer("m.l2s"), "file size: found", "expected")
+		for _, part := range []struct {
+			name string
+			at   float64 // as a share of the file
+		}{{"header", 0.002}, {"clusters", 0.1}, {"middle", 0.5}, {"end", 0.9}} {
+			add("one bit flipped in the "+part.name, func(t *testing.T, dir string) {
+				path := filepath.Join(dir, "m.l2s")
+				data := readFile(t, path)
+				at := int(part.at * float64(len(data)))
+				for data[at] == 0 { // not in padding, which has an error of its own
+					at++
+				}
+				data[at] ^= 4
+				writeFile(t, path, data)
+			}, "found", "expected")
+		}
+		if verb[0] == "inspect" {
+			continue
+		}
+		add("of another layer", poisoned("W.npy", 5, 0.125), "fingerprint: found", "expected", "W.npy", "another layer")
+		add("of another bias", poisoned("b.npy", 5, 0.125), "fingerprint: found", "expected", "another layer")
+		add("of another dimension", func(t *testing.T, dir string) {
+			matrixIn("W.npy", tinyLabels, 5)(t, dir)
+			matrixIn("T.npy", tinyTest, 5)(t, dir)
+		}, "dim: found 12, expected 5", "W.npy")
+		add("of more labels", func(t *testing.T, dir string) {
+			matrixIn("W.npy", 200, tinyDim)(t, dir)
+			matrixIn("b.npy", 200)(t, dir)
+		}, "labels: found 300, expected 200", "W.npy")
+	}
+	runCases(t, cases)
+}
+
+func TestBadNumbers(t *testing.T) {
+	runCases(t, []badCase{
+		{name: "train: more clusters than contexts", args: joined(goodTrain, "--clusters", "901"), code: 1, want: []string{"H.npy", "900 contexts", "901 clusters"}},
+		{name: "train: no clusters", args: joined(goodTrain, "--clusters", "0"), code: 2, want: []string{`"0"`, "--clusters", "at least 1"}},
+		{name: "train: clusters below zero", args: joined(goodTrain, "--clusters", "-3"), code: 2, want: []string{`"-3"`, "--clusters"}},
+		{name: "train: k of 0", args: joined(goodTrain, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
+		{name: "train: k above the labels", args: joined(goodTrain, "--k", "301", "--budget", "400"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "train: a budget below k", args: joined(goodTrain, "--budget", "4.5"), code: 2, want: []string{"--budget 4.5", "--k 5"}},
+		{name: "train: a budget below the ids of --always", args: joined(goodTrain, "--budget", "5", "--always", "1,2,3,4,5,6"), code: 2, want: []string{"--budget 5", "6", "--always"}},
+		{name: "train: a budget that is no number", args: joined(goodTrain, "--budget", "NaN"), code: 2, want: []string{"--budget", "finite"}},
+		{name: "train: an infinite lambda", args: joined(goodTrain, "--lambda", "Inf"), code: 2, want: []string{"--lambda", "finite"}},
+		{name: "train: lambda below zero", args: joined(goodTrain, "--lambda", "-1"), code: 2, want: []string{"--lambda", "at least 0"}},
+		{name: "train: gamma below zero", args: joined(goodTrain, "--gamma", "-1"), code: 2, want: []string{"--gamma", "at least 0"}},
+		{name: "train: iterations below zero", args: joined(goodTrain, "--iterations", "-1"), code: 2, want: []string{"--iterations", "at least 0"}},
+		{name: "train: threads below zero", args: joined(goodTrain, "--threads", "-1"), code: 2, want: []string{"--threads", "at least 0"}},
+		{name: "train: a seed below zero", args: joined(goodTrain, "--seed", "-1"), code: 2, want: []string{"--seed", "at least 0"}},
+		{name: "train: clusters in words", args: joined(goodTrain, "--clusters", "many"), code: 2, want: []string{`"many"`, "--clusters", "whole number"}},
+		{name: "train: clusters and a half", args: joined(goodTrain, "--clusters", "2.5"), code: 2, want: []string{`"2.5"`, "--clusters"}},
+		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},
+		{name: "train: an id of --always below zero", args: joined(goodTrain, "--always", "-1"), code: 2, want: []string{"--always"}},
+		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
+		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},
+		{name: "eval: k of 0", args: joined(goodEval, "--k", "1,0"), code: 2, want: []string{`"1,0"`, "--k", "at least 1"}},
+		{name: "eval: k above the labels", args: joined(goodEval, "--k", "1,301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "eval: a list with a hole", args: joined(goodEval, "--k", "1,,5"), code: 2, want: []string{`"1,,5"`, "--k"}},
+		{name: "eval: an empty list", args: joined(goodEval, "--k", ""), code: 2, want: []string{"--k"}},
+		{name: "bench: k of 0", args: joined(goodBench, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
+		{name: "bench: k above the labels", args: joined(goodBench, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "bench: too few contexts", args: joined(goodBench, "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
+		{name: "bench: the same context all the time", files: matrixIn("T.npy", 5000, tinyDim), args: goodBench, code: 1, want: []string{"T.npy", "1 different", "1000"}},
+		{name: "topk: k of 0", args: joined(goodTopK, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
+		{name: "topk: k above the labels", args: joined(goodTopK, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "contexts: a limit below zero", args: joined(goodContexts, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
+		{name: "contexts: nothing to generate", args: joined(goodGenerate, "--generate", "0"), code: 2, want: []string{"--generate", "at least 1"}},
+	})
+}
+
+func TestBadOutputs(t *testing.T) {
+	folder := func(name string, mode os.FileMode) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var cases []badCase
+	for _, verb := range [][]string{goodTrain, goodContexts, goodGenerate} {
+		name := verb[0]
+		if slices.Contains(verb, "--generate") {
+			name += " --generate"
+		}
+		cases = append(cases,
+			badCase{name: name + ": a missing folder", args: joined(verb, "--out", "no/such/out"), code: 1, want: []string{"no/such/out: cannot be written", "no such file or directory"}},
+			badCase{name: name + ": a folder", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
+			badCase{name: name + ": a file as folder", args: joined(verb, "--out", "W.npy/out"), code: 1, want: []string{"W.npy/out: cannot be written"}},
+			badCase{name: name + ": no name", args: joined(verb, "--out", ""), code: 2, want: []string{"--out"}},
+		)
+		if os.Getuid() != 0 { // root may write everywhere
+			cases = append(cases, badCase{name: name + ": a folder that is read only", files: folder("locked", 0o555), args: joined(verb, "--out", "locked/out"), code: 1,
+				want: []string{"locked/out: cannot be written", "permission denied"}})
+		}
+	}
+	cases = append(cases,
+		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
+		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
+		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
+		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},
+	)
+	// A failure must not cost the file that was there before.
+	cases = append(cases,
+		badCase{name: "train: an old file stays when training fails", files: func(t *testing.T, dir string) {
+			inFile("out.l2s", []byte("precious"))(t, dir)
+			poisoned("H.npy", 17, math.NaN())(t, dir)
+		}, args: goodTrain, code: 1, want: []string{"H.npy", "NaN"}},
+		badCase{name: "contexts: an old file stays when the text ends in rubbish", files: func(t *testing.T, dir string) {
+			inFile("out.npy", []byte("precious"))(t, dir)
+			inFile("text.txt", []byte("w2 w3\nw4 \xff\n"))(t, dir)
+		}, args: goodContexts, code: 1, want: []string{"text.txt: line 2", "UTF-8"}},
+	)
+	runCases(t, cases)
+}
+
+func TestBadLanguageModels(t *testing.T) {
+	runCases(t, []badCase{
+		{name: "missing model", args: joined(goodContexts, "--lm", "no.safetensors"), code: 1, want: []string{"no.safetensors", "no such file"}},
+		{name: "empty model", files: inFile("lm.safetensors", nil), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
+		{name: "truncated model", files: truncated("lm.safetensors", 8), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
+		{name: "foreign model", files: inFile("lm.safetensors", []byte("%PDF-1.7 which is no model")), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
+		{name: "a layer as model", args: joined(goodContexts, "--lm", "layer.safetensors"), code: 1, want: []string{"layer.safetensors", "LSTM language model"}},
+		{name: "missing vocabulary", args: joined(goodContexts, "--vocab", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
+		{name: "empty vocabulary", files: inFile("vocab.txt", nil), args: goodContexts, code: 1, want: []string{"vocab.txt: found an empty file"}},
+		{name: "vocabulary of another length", args: joined(goodContexts, "--vocab", "words.txt"), code: 1, want: []string{"words.txt: found 300 words, expected 40"}},
+		{name: "vocabulary with a word twice", files: replaced("vocab.txt", "w7\n", "w8\n"), args: goodContexts, code: 1, want: []string{"vocab.txt: line", `"w8"`, "unique"}},
+		{name: "vocabulary without <eos>", files: replaced("vocab.txt", "<eos>", "end"), args: goodContexts, code: 1, want: []string{"vocab.txt: found no word <eos>"}},
+		{name: "vocabulary without <eos>, generating", files: replaced("vocab.txt", "<eos>", "end"), args: goodGenerate, code: 1, want: []string{"vocab.txt: found no word <eos>"}},
+		{name: "vocabulary without <unk>", files: replaced("vocab.txt", "<unk>", "what"), args: goodContexts, code: 1, want: []string{"text.txt: line 1", `"unhear`, "found no word <unk>"}},
+		{name: "missing text", args: joined(goodContexts, "--text", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
+		{name: "a folder for text", args: joined(goodContexts, "--text", "."), code: 1, want: []string{"directory"}},
+		{name: "empty text", files: inFile("text.txt", nil), args: goodContexts, code: 1, want: []string{"text.txt: found an empty file"}},
+		{name: "text that is not UTF-8", files: inFile("text.txt", []byte("w2\n\xff\xfe\n")), args: goodContexts, code: 1, want: []string{"text.txt: line 2", "UTF-8"}},
+		{name: "the model as text", args: joined(goodContexts, "--text", "lm.safetensors"), code: 1, want: []string{"lm.safetensors: line 1"}},
+		{name: "topk: missing vocabulary", args: joined(goodTopK, "--vocab", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
+		{name: "topk: vocabulary of another length", args: joined(goodTopK, "--vocab", "vocab.txt"), code: 1, want: []string{"vocab.txt: found 40 words, expected 300"}},
+		{name: "topk: an array for vocabulary", args: joined(goodTopK, "--vocab", "W.npy"), code: 1, want: []string{"W.npy: line 1"}},
+	})
+}
+
+func TestWrongUse(t *testing.T) {
+	without := func(args []string, flag string) []string {
+		at := slices.Index(args, flag)
+		return slices.Delete(slices.Clone(args), at, at+2)
+	}
+	cases := []badCase{
+		{name: "no verb", want: []string{"expected one of demo, contexts, train, eval, bench, topk, inspect, version"}},
+		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
+		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
+		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
+		{name: "unknown flag", args: joined(goodTrain, "--cluster", "5"), want: []string{"unknown flag --cluster", "l2s train -h"}},
+		{name: "flag without value", args: []string{"train", "--clusters"}, want: []string{"--clusters needs a value"}},
+		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
+		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
+		{name: "contexts: an argument too many", args: joined(goodContexts, "more.txt"), want: []string{`unexpected argument "more.txt"`}},
+		{name: "demo: an argument too many", args: []string{"demo", "now"}, want: []string{`unexpected argument "now"`}},
+		{name: "version: an argument too many", args: []string{"version", "1"}, want: []string{`unexpected argument "1"`}},
+		{name: "eval: two screens", args: joined(goodEval, "n.l2s"), want: []string{`unexpected argument "n.l2s"`}},
+		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},
+		{name: "both --text and --generate", args: joined(goodContexts, "--generate", "10"), want: []string{"--text", "--generate", "one of"}},
+		{name: "neither --text nor --generate", args: without(goodContexts, "--text"), want: []string{"--text", "--generate"}},
+		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
+	}
+	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts} {
+		required := []string{"--weights", "--bias", "--contexts"}
+		if verb[0] == "contexts" {
+			required = []string{"--lm", "--vocab", "--out"}
+		}
+		if verb[0] == "train" {
+			required = append(required, "--out")
+		}
+		for _, flag := range required {
+			cases = append(cases, badCase{name: verb[0] + ": no " + flag, args: without(verb, flag), want: []string{"missing " + flag, "l2s " + verb[0] + " -h"}})
+		}
+		if slices.Contains(verb, "m.l2s") {
+			cases = append(cases, badCase{name: verb[0] + ": no screen", args: slices.DeleteFunc(slices.Clone(verb), func(s string) bool { return s == "m.l2s" }), want: []string{"screen file", "l2s " + verb[0]}})
+		}
+	}
+	for i := range cases {
+		cases[i].code = 2
+	}
+	runCases(t, cases)
+}
+
+// A level that is unknown must not end in a run on another one.
+func TestUnknownLevelFailsLoudly(t *testing.T) {
+	for _, verb := range [][]string{goodTopK, {"version"}} {
+		cmd := command(t, files(t), verb...)
+		cmd.Env = append(cmd.Env, "L2S_SIMD=bogus")
+		r := finish(t, cmd)
+		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, `L2S_SIMD="bogus": unknown level`) || !strings.Contains(r.stderr, "generic") {
+			t.Errorf("%s: found exit status %d, standard output %q and standard error\n%s", verb[0], r.code, r.stdout, r.stderr)
+		}
+	}
+}

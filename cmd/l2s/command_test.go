@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+)
+
+// asCommand, set in the environment, makes the test binary the command, so
+// that the tests see what a shell sees: exit status, both outputs, files.
+const asCommand = "L2S_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		os.Exit(0)
+	}
+	code := m.Run()
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// result is what a run of the command left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// command returns the command with the given arguments, to be run in dir.
+func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	return cmd
+}
+
+// finish runs a command to its end.
+func finish(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// l2s runs the command in dir.
+func l2s(t *testing.T, dir string, args ...string) result {
+	t.Helper()
+	return finish(t, command(t, dir, args...))
+}
+
+// succeed runs the command in dir and returns its standard output.
+func succeed(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	r := l2s(t, dir, args...)
+	if r.code != 0 {
+		t.Fatalf("l2s %s: exit status %d\n%s", strings.Join(args, " "), r.code, r.stderr)
+	}
+	return r.stdout
+}
+
+// object runs the command in dir and returns the JSON object it prints.
+func object(t *testing.T, dir string, args ...string) map[string]any {
+	t.Helper()
+	return parseObject(t, succeed(t, dir, args...))
+}
+
+func parseObject(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatalf("found %q, expected a JSON object: %v", text, err)
+	}
+	return o
+}
+
+// expectFields checks that an object has all of these fields.
+func expectFields(t *testing.T, o map[string]any, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, ok := o[name]; !ok {
+			t.Errorf("found the fields %v, expected %s too", slices.Sorted(maps.Keys(o)), name)
+		}
+	}
+}
+
+// number returns a field that holds a number.
+func number(t *testing.T, o map[string]any, path ...string) float64 {
+	t.Helper()
+	var v any = o
+	for _, name := range path {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	x, ok := v.(float64)
+	if !ok {
+		t.Fatalf("%s: found %v, expected a number", strings.Join(path, "."), v)
+	}
+	return x
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func writeFile(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// list returns the names in a folder, hidden ones too.
+func listFolder(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// The data that the tests share: a layer, contexts in clusters, a language
+// model with its vocabulary, and a screen.
+const (
+	tinyLabels   = 300
+	tinyDim      = 12
+	tinyClusters = 6
+	tinyTrain    = 900
+	tinyTest     = 1200 // at least the 1,000 that bench asks for
+	lmWords      = 40
+	lmDim        = 8
+)
+
+var shared struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// files returns a new folder with the shared files. They may be changed.
+//
+//	W.npy b.npy        the layer; layer.safetensors has both, as weight and bias
+//	H.npy T.npy        contexts to train on, and others
+//	words.txt          a word for each label
+//	lm.safetensors     a language model, tied.safetensors one without decoder.weight
+//	vocab.txt text.txt its vocabulary and a text
+//	m.l2s              a screen for the layer
+func files(t *testing.T) string {
+	t.Helper()
+	shared.once.Do(func() { shared.err = makeFiles() })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	dir := t.TempDir()
+	for _, name := range listFolder(t, shared.dir) {
+		writeFile(t, filepath.Join(dir, name), readFile(t, filepath.Join(shared.dir, name)))
+	}
+	return dir
+}
+
+func makeFiles() (err error) {
+	if shared.dir, err = os.MkdirTemp("", "l2s-test"); err != nil {
+		return err
+	}
+	in := func(name string) string { return filepath.Join(shared.dir, name) }
+	rng := rand.New(rand.NewPCG(1, 2))
+	normal := func(n int, scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(scale * rng.NormFloat64())
+		}
+		return x
+	}
+	centres := normal(tinyClusters*tinyDim, 1)
+	around := func(n int) []float32 {
+		h := normal(n*tinyDim, 0.25)
+		for i := range n {
+			c := i % tinyClusters
+			for j := range tinyDim {
+				h[i*tinyDim+j] += centres[c*tinyDim+j]
+			}
+		}
+		return h
+	}
+	w, b := normal(tinyLabels*tinyDim, 1), normal(tinyLabels, 0.5)
+
+	words := func(n int) []byte {
+		var s strings.Builder
+		s.WriteString("<unk>\n<eos>\n")
+		for i := 2; i < n; i++ {
+			fmt.Fprintf(&s, "w%d\n", i)
+		}
+		return []byte(s.String())
+	}
+	matrix := func(name string, shape ...int) tensorfile.Array {
+		n := 1
+		for _, s := range shape {
+			n *= s
+		}
+		return tensorfile.Array{Name: name, Shape: shape, Data: normal(n, 0.5)}
+	}
+	lm := []tensorfile.Array{
+		matrix("encoder.weight", lmWords, lmDim),
+		matrix("rnn.weight_ih_l0", 4*lmDim, lmDim), matrix("rnn.weight_hh_l0", 4*lmDim, lmDim),
+		matrix("rnn.bias_ih_l0", 4*lmDim), matrix("rnn.bias_hh_l0", 4*lmDim),
+		matrix("rnn.weight_ih_l1", 4*lmDim, lmDim), matrix("rnn.weight_hh_l1", 4*lmDim, lmDim),
+		matrix("rnn.bias_ih_l1", 4*lmDim), matrix("rnn.bias_hh_l1", 4*lmDim),
+		matrix("decoder.bias", lmWords),
+	}
+	var text strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&text, "w%d w%d unheard w%d\n", 2+i%30, 2+7*i%31, 2+11*i%37)
+	}
+	for _, err := range []error{
+		tensorfile.WriteNPY(in("W.npy"), w, tinyLabels, tinyDim),
+		tensorfile.WriteNPY(in("b.npy"), b, tinyLabels),
+		tensorfile.WriteSafetensors(in("layer.safetensors"),
+			tensorfile.Array{Name: "weight", Shape: []int{tinyLabels, tinyDim}, Data: w},
+			tensorfile.Array{Name: "bias", Shape: []int{tinyLabels}, Data: b}),
+		tensorfile.WriteNPY(in("H.npy"), around(tinyTrain), tinyTrain, tinyDim),
+		tensorfile.WriteNPY(in("T.npy"), around(tinyTest), tinyTest, tinyDim),
+		os.WriteFile(in("words.txt"), words(tinyLabels), 0o666),
+		tensorfile.WriteSafetensors(in("tied.safetensors"), lm...),
+		tensorfile.WriteSafetensors(in("lm.safetensors"), append(lm, matrix("decoder.weight", lmWords, lmDim))...),
+		os.WriteFile(in("vocab.txt"), words(lmWords), 0o666),
+		os.WriteFile(in("text.txt"), []byte(text.String()), 0o666),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, append([]string{"train", "--out", "m.l2s"}, trainArgs()...)...)
+	cmd.Dir, cmd.Env = shared.dir, append(os.Environ(), asCommand+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("l2s train: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// layerArgs name the shared layer.
+func layerArgs() []string { return []string{"--weights", "W.npy", "--bias", "b.npy"} }
+
+// testArgs name the shared layer and the contexts not trained on.
+func testArgs() []string { return append(layerArgs(), "--contexts", "T.npy") }
+
+// trainArgs are the arguments of a short training on the shared files.
+func trainArgs() []string {
+	return append(layerArgs(), "--contexts", "H.npy",
+		"--clusters", strconv.Itoa(tinyClusters), "--budget", "40", "--iterations", "2", "--quiet")
+}
+
+// joined joins arguments.
+func joined(parts ...any) []string {
+	var all []string
+	for _, p := range parts {
+		switch p := p.(type) {
+		case string:
+			all = append(all, p)
+		case []string:
+			all = append(all, p...)
+		}
+	}
+	return all
+}
+
+// levels calls f for each SIMD level that this machine can run, with the
+// environment variable that forces it.
+func levels(t *testing.T, f func(t *testing.T, level, env string)) {
+	for _, level := range simd.Available() {
+		t.Run(level.String(), func(t *testing.T) { f(t, level.String(), simd.EnvVar+"="+level.String()) })
+	}
+}

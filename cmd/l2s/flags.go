@@ -1,0 +1,263 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/progress"
+)
+
+// description is what -h says about a verb beside its flags.
+type description struct {
+	purpose string // what the verb does; lines of at most 79 characters
+	usage   string // the arguments, as one types them
+	notes   string // after the flags; may be empty
+	example string
+}
+
+// flags are the arguments of one verb. Flags may stand before and after the
+// file that some verbs take.
+type flags struct {
+	verb     string
+	about    description
+	set      *flag.FlagSet
+	required []string
+	stdout   io.Writer
+	stderr   io.Writer
+}
+
+func newFlags(verb string, about description, stdout, stderr io.Writer) *flags {
+	f := &flags{verb: verb, about: about, set: flag.NewFlagSet(verb, flag.ContinueOnError), stdout: stdout, stderr: stderr}
+	f.set.SetOutput(io.Discard)
+	return f
+}
+
+// value is a flag of any type.
+type value[T any] struct {
+	to    *T
+	parse func(string) (T, error)
+	text  string // the default, as -h shows it
+}
+
+func (v *value[T]) String() string { return v.text }
+
+func (v *value[T]) Set(s string) (err error) {
+	*v.to, err = v.parse(s)
+	return err
+}
+
+// custom adds a flag with a parser of its own. text is the default as -h
+// shows it, empty for none.
+func custom[T any](f *flags, name string, initial T, text, usage string, parse func(string) (T, error)) *T {
+	to := initial
+	f.set.Var(&value[T]{&to, parse, text}, name, usage)
+	return &to
+}
+
+// needs adds a text flag that must be given.
+func (f *flags) needs(name, usage string) *string {
+	f.required = append(f.required, name)
+	return f.text(name, usage+" (required)")
+}
+
+func (f *flags) text(name, usage string) *string {
+	return custom(f, name, "", "", usage, func(s string) (string, error) { return s, nil })
+}
+
+func (f *flags) boolean(name, usage string) *bool { return f.set.Bool(name, false, usage) }
+
+// whole adds a flag for a whole number of at least least.
+func (f *flags) whole(name string, initial, least int, usage string) *int {
+	return custom(f, name, initial, strconv.Itoa(initial), usage, func(s string) (int, error) {
+		return parseWhole(s, least)
+	})
+}
+
+func parseWhole(s string, least int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("expected a whole number, at least %d", least)
+	}
+	return n, nil
+}
+
+// real adds a flag for a finite number of at least least.
+func (f *flags) real(name string, initial, least float64, usage string) *float64 {
+	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x >= least) || math.IsInf(x, 0) {
+			return 0, fmt.Errorf("expected a finite number, at least %v", least)
+		}
+		return x, nil
+	})
+}
+
+// seed adds the flag --seed.
+func (f *flags) seed(initial uint64) *uint64 {
+	return custom(f, "seed", initial, strconv.FormatUint(initial, 10), "seed `N` of all random choices; equal seeds give equal results", func(s string) (uint64, error) {
+		x, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("expected a whole number, at least 0")
+		}
+		return x, nil
+	})
+}
+
+func (f *flags) threads() *int {
+	return f.whole("threads", 0, 0, "run on `N` threads, 0 for all CPUs; does not change the result")
+}
+
+func (f *flags) json() *bool { return f.boolean("json", "print JSON") }
+
+// wholeList parses numbers with commas between them.
+func wholeList(s string, least int) ([]int, error) {
+	var list []int
+	for _, part := range strings.Split(s, ",") {
+		n, err := parseWhole(strings.TrimSpace(part), least)
+		if err != nil {
+			return nil, fmt.Errorf("expected whole numbers, at least %d, with commas between them", least)
+		}
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// parse parses the arguments. file, unless nil, gets the one argument that is
+// not a flag. After -h it returns flag.ErrHelp.
+func (f *flags) parse(args []string, file *string) error {
+	var files []string
+	for {
+		if err := f.set.Parse(args); err == flag.ErrHelp {
+			if err := write(f.stdout, f.help()); err != nil {
+				return err
+			}
+			return flag.ErrHelp
+		} else if err != nil {
+			return f.wrongUse("%s", flagError(err))
+		}
+		rest := f.set.Args()
+		if len(rest) == 0 {
+			break
+		}
+		if at := len(args) - len(rest); at > 0 && args[at-1] == "--" {
+			files = append(files, rest...)
+			break
+		}
+		files, args = append(files, rest[0]), rest[1:]
+	}
+	switch {
+	case file == nil && len(files) > 0:
+		return f.wrongUse("unexpected argument %q", files[0])
+	case file != nil && (len(files) == 0 || files[0] == ""):
+		return f.wrongUse("expected a screen file, as in: l2s %s %s", f.verb, f.about.usage)
+	case len(files) > 1:
+		return f.wrongUse("unexpected argument %q after %q", files[1], files[0])
+	case file != nil:
+		*file = files[0]
+	}
+	var missing []string
+	for _, name := range f.required {
+		if f.set.Lookup(name).Value.(*value[string]).empty() {
+			missing = append(missing, "--"+name)
+		}
+	}
+	if len(missing) > 0 {
+		return f.wrongUse("missing %s, as in: l2s %s %s", strings.Join(missing, " and "), f.verb, f.about.usage)
+	}
+	return nil
+}
+
+func (v *value[T]) empty() bool {
+	s, ok := any(*v.to).(string)
+	return ok && s == ""
+}
+
+// given says whether a flag was on the command line.
+func (f *flags) given(name string) (given bool) {
+	f.set.Visit(func(g *flag.Flag) { given = given || g.Name == name })
+	return given
+}
+
+func (f *flags) wrongUse(format string, args ...any) error {
+	return wrongUse("%s; l2s %s -h explains the flags", fmt.Sprintf(format, args...), f.verb)
+}
+
+// flagError rewords an error of package flag: flags have two dashes here.
+func flagError(err error) string {
+	s := err.Error()
+	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
+		return "unknown flag --" + name
+	}
+	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
+		return "flag --" + name + " needs a value"
+	}
+	s = strings.Replace(s, " for flag -", " for --", 1)
+	return strings.Replace(s, " for -", " for --", 1)
+}
+
+func (f *flags) help() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  l2s %s %s\n\nFlags:\n", strings.TrimSpace(f.about.purpose), f.verb, f.about.usage)
+	type line struct{ left, right string }
+	var lines []line
+	width := 0
+	add := func(name, usage, initial string) {
+		left := "--" + name
+		if start := strings.IndexByte(usage, '`'); start >= 0 {
+			end := start + 1 + strings.IndexByte(usage[start+1:], '`')
+			left += " " + usage[start+1:end]
+			usage = strings.ReplaceAll(usage, "`", "")
+		}
+		if initial != "" && initial != "false" && initial != "0" { // what 0 means is in the text
+			usage += " (default " + initial + ")"
+		}
+		lines = append(lines, line{left, usage})
+		width = max(width, len(left))
+	}
+	// Required flags first, then the others by name.
+	for _, name := range f.required {
+		g := f.set.Lookup(name)
+		add(g.Name, g.Usage, g.DefValue)
+	}
+	f.set.VisitAll(func(g *flag.Flag) {
+		if !slices.Contains(f.required, g.Name) {
+			add(g.Name, g.Usage, g.DefValue)
+		}
+	})
+	for _, l := range lines {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, l.right)
+	}
+	if f.about.notes != "" {
+		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(f.about.notes))
+	}
+	fmt.Fprintf(&b, "\nExample:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(f.about.example), "\n", "\n  "))
+	return b.String()
+}
+
+// printer returns the printer of the verb's progress, nil where there is to
+// be none.
+func (f *flags) printer(quiet bool) *progress.Printer {
+	if quiet {
+		return nil
+	}
+	return progress.New(f.stderr)
+}
+
+// printJSON prints a result as JSON.
+func printJSON(w io.Writer, v any) error {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	return write(w, b.String())
+}

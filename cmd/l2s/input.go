@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// sourceNote explains SRC in the help of the verbs that take it.
+const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
+or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.`
+
+// noBias is the --bias of a layer that has none.
+const noBias = "none"
+
+// layerFlags are the flags that name a softmax layer.
+type layerFlags struct{ weights, bias *string }
+
+func (f *flags) layer() layerFlags {
+	return layerFlags{
+		weights: f.needs("weights", "softmax weights W, labels x dim, a `SRC`"),
+		bias:    f.needs("bias", "softmax bias b, one number a label, a `SRC`"),
+	}
+}
+
+func (f *flags) contexts() *string {
+	return f.needs("contexts", "context vectors H, one a row, a `SRC`")
+}
+
+// layer is a softmax layer in files that are open.
+type layer struct {
+	*softmax.Layer
+	name    string // of the weights
+	tensors []*tensorfile.Tensor
+}
+
+func (l *layer) close() {
+	for _, t := range l.tensors {
+		t.Close()
+	}
+}
+
+func (lf layerFlags) open() (_ *layer, err error) {
+	l := &layer{name: *lf.weights}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	w, err := openMatrix(*lf.weights)
+	if err != nil {
+		return nil, err
+	}
+	l.tensors = append(l.tensors, w)
+	labels, dim := w.Rows(), w.Cols()
+	var bias []float32
+	if *lf.bias != noBias {
+		b, err := tensorfile.OpenTensor(*lf.bias)
+		if err != nil {
+			return nil, err
+		}
+		l.tensors = append(l.tensors, b)
+		if err := b.ExpectShape(labels); err != nil {
+			return nil, fmt.Errorf("%w, one number for each row of %s", err, l.name)
+		}
+		if bias, err = b.Float32s(); err != nil {
+			return nil, err
+		}
+	}
+	weights, err := w.Float32s()
+	if err != nil {
+		return nil, err
+	}
+	if l.Layer, err = softmax.NewLayer(weights, bias, dim); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.name, err)
+	}
+	return l, nil
+}
+
+// openMatrix opens a tensor of rank 2 with at least a row and a column.
+func openMatrix(src string) (*tensorfile.Tensor, error) {
+	t, err := tensorfile.OpenTensor(src)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.ExpectShape(-1, -1); err != nil {
+		t.Close()
+		return nil, err
+	}
+	if t.Rows() < 1 || t.Cols() < 1 {
+		t.Close()
+		return nil, fmt.Errorf("%s: shape: found %v, expected at least one row and one column", src, t.Shape)
+	}
+	return t, nil
+}
+
+// contexts are context vectors in a file that is open. They are mapped where
+// the file allows.
+type contexts struct {
+	name   string
+	rows   []float32 // n x dim
+	n, dim int
+	tensor *tensorfile.Tensor
+}
+
+func (c *contexts) close() { c.tensor.Close() }
+
+// row returns context i.
+func (c *contexts) row(i int) []float32 { return c.rows[i*c.dim : (i+1)*c.dim] }
+
+// openContexts opens the contexts src, which are for the layer l.
+func openContexts(src string, l *layer) (_ *contexts, err error) {
+	t, err := openMatrix(src)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	if err := t.ExpectShape(-1, l.Dim()); err != nil {
+		return nil, fmt.Errorf("%w, the columns of %s", err, l.name)
+	}
+	rows, err := t.Float32s()
+	if err != nil {
+		return nil, err
+	}
+	return &contexts{src, rows, t.Rows(), t.Cols(), t}, nil
+}
+
+// loadScreenFor reads a screen that is for the layer l.
+func loadScreenFor(path string, l *layer) (*screen.Model, error) {
+	m, err := screen.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case m.Dim() != l.Dim():
+		return nil, fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, m.Dim(), l.Dim(), l.name)
+	case m.Labels() != l.Labels():
+		return nil, fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, m.Labels(), l.Labels(), l.name)
+	}
+	if made := m.Fingerprint(); made != [32]byte{} && made != l.Fingerprint() {
+		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the screen was made for another layer",
+			path, made[:8], first(l.Fingerprint(), 8), l.name)
+	}
+	return m, nil
+}
+
+func first(b [32]byte, n int) []byte { return b[:n] }
+
+// checkK returns an error where an answer of k labels cannot be had.
+func checkK(k int, l *layer) error {
+	if k > l.Labels() {
+		return fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
+	}
+	return nil
+}
+
+// checkOutput returns an error where the output would replace an input.
+// Inputs may name a tensor of a file.
+func checkOutput(f *flags, out string, inputs ...string) error {
+	o, err := os.Stat(out)
+	if err != nil {
+		return nil // it is new, or the attempt to write it will tell
+	}
+	for _, in := range inputs {
+		path := in
+		i, err := os.Stat(path)
+		if at := strings.LastIndexByte(in, ':'); err != nil && at > 0 {
+			path = in[:at]
+			i, err = os.Stat(path)
+		}
+		if err == nil && os.SameFile(o, i) {
+			return f.wrongUse("--out %s would replace the input %s: give another name", out, in)
+		}
+	}
+	return nil
+}

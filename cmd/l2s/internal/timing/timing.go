@@ -1,0 +1,168 @@
+// Package timing measures how long queries take, on one thread, by methods
+// that are to be compared.
+//
+// The methods take turns in short blocks, so that what slows the machine down
+// for a while slows all of them down. Each query is timed by itself: the clock
+// is read once between two queries, and its cost, which [Clock] measures, is
+// part of every figure. Each block begins with queries that are not timed,
+// which bring the method's data back to the caches.
+package timing
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Options say how long to measure.
+type Options struct {
+	// Rounds is how often each method gets its turn, at least 1.
+	Rounds int
+	// Block is about how long a turn takes.
+	Block time.Duration
+	// Least is the least number of timed queries of each method.
+	Least int
+	// Progress, unless nil, is called before each round and after the last.
+	Progress func(round, rounds int)
+}
+
+// Times are the times of the queries of one method.
+type Times struct {
+	sorted []time.Duration
+}
+
+// Queries returns the number of queries timed.
+func (t Times) Queries() int { return len(t.sorted) }
+
+// Median returns the median time of a query.
+func (t Times) Median() time.Duration { return t.Quantile(0.5) }
+
+// Quantile returns the least time that at least a share p of the queries, p
+// within 0 and 1, does not exceed.
+func (t Times) Quantile(p float64) time.Duration {
+	at := int(math.Ceil(p*float64(len(t.sorted)))) - 1
+	return t.sorted[min(max(at, 0), len(t.sorted)-1)]
+}
+
+// maxQueries bounds the memory for the times of one method.
+const maxQueries = 1 << 21
+
+// warmUp is the share of a block that goes before what is timed.
+const warmUp = 0.1
+
+// Measure lets each method answer the contexts 0 to n-1 in turn, again from 0
+// after the last, and returns the times of each. A method must not allocate,
+// or the collector is part of its time.
+//
+// It runs on the caller's goroutine, locked to its thread. When ctx is done it
+// returns its error.
+func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]Times, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	turns := make([]turn, len(methods))
+	for i, query := range methods {
+		t := &turns[i]
+		*t = turn{n: n, query: query}
+		each := t.warm(opt.Block)
+		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
+		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
+		t.times = make([]time.Duration, 0, opt.Rounds*t.block)
+	}
+	runtime.GC()
+	for round := range opt.Rounds {
+		if opt.Progress != nil {
+			opt.Progress(round, opt.Rounds)
+		}
+		for i := range turns {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			turns[i].run()
+		}
+	}
+	if opt.Progress != nil {
+		opt.Progress(opt.Rounds, opt.Rounds)
+	}
+	times := make([]Times, len(turns))
+	for i := range turns {
+		slices.Sort(turns[i].times)
+		times[i].sorted = turns[i].times
+	}
+	return times, nil
+}
+
+// turn is one method on its way through the contexts.
+type turn struct {
+	n, next int
+	query   func(i int)
+	block   int
+	times   []time.Duration
+}
+
+func (t *turn) step() {
+	t.query(t.next)
+	if t.next++; t.next == t.n {
+		t.next = 0
+	}
+}
+
+// warm answers queries for about as long as a block takes and returns the
+// mean time of one, at least a nanosecond.
+func (t *turn) warm(block time.Duration) time.Duration {
+	start := time.Now()
+	for queries := 1; ; queries++ {
+		t.step()
+		if elapsed := time.Since(start); elapsed >= block {
+			return max(elapsed/time.Duration(queries), 1)
+		}
+	}
+}
+
+func (t *turn) run() {
+	for range int(warmUp*float64(t.block)) + 1 {
+		t.step()
+	}
+	start := time.Now()
+	before := time.Duration(0)
+	for range t.block {
+		t.step()
+		after := time.Since(start)
+		t.times = append(t.times, after-before)
+		before = after
+	}
+}
+
+// Clock returns the cost of reading the clock once.
+func Clock() time.Duration {
+	const reads = 1000
+	best := time.Duration(math.MaxInt64)
+	for range 10 {
+		start := time.Now()
+		for range reads {
+			time.Since(start)
+		}
+		best = min(best, time.Since(start))
+	}
+	return best / reads
+}
+
+// Allocs returns the number of allocations of a query, the mean over n
+// queries after one that is not counted. Now and then the runtime allocates
+// on its own account; the least of three measurements is free of that.
+func Allocs(n int, query func(i int)) float64 {
+	query(0)
+	least := math.Inf(1)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			query(i)
+		}
+		runtime.ReadMemStats(&after)
+		least = min(least, float64(after.Mallocs-before.Mallocs)/float64(n))
+	}
+	return least
+}

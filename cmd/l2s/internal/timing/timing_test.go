@@ -1,0 +1,210 @@
+package timing
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// times returns the Times of these durations, in any order.
+func times(d ...time.Duration) Times {
+	slices.Sort(d)
+	return Times{d}
+}
+
+func TestQuantileIsTheLeastTimeThatCoversTheShare(t *testing.T) {
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(100 - i) // 100 ... 1
+	}
+	for _, c := range []struct {
+		times Times
+		p     float64
+		want  time.Duration
+	}{
+		{times(hundred...), 0, 1},
+		{times(hundred...), 0.005, 1},
+		{times(hundred...), 0.5, 50},
+		{times(hundred...), 0.99, 99},
+		{times(hundred...), 0.991, 100},
+		{times(hundred...), 1, 100},
+		{times(7), 0.5, 7},
+		{times(7), 0.99, 7},
+		{times(3, 9), 0.5, 3},
+		{times(3, 9), 0.99, 9},
+		{times(3, 5, 9), 0.5, 5},
+	} {
+		if got := c.times.Quantile(c.p); got != c.want {
+			t.Errorf("%v of %v: found %v, expected %v", c.p, c.times.sorted, got, c.want)
+		}
+	}
+	if m := times(4, 1, 9).Median(); m != 4 {
+		t.Errorf("median: found %v, expected 4ns", m)
+	}
+}
+
+// record returns a method that notes the contexts it is asked for.
+func record(into *[]int) func(i int) { return func(i int) { *into = append(*into, i) } }
+
+func TestContextsComeInTurn(t *testing.T) {
+	const n = 7
+	var a, b []int
+	_, err := Measure(context.Background(), n, []func(int){record(&a), record(&b)}, Options{Rounds: 3, Block: 50 * time.Microsecond, Least: 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, asked := range map[string][]int{"first": a, "second": b} {
+		for at, i := range asked {
+			if i != at%n {
+				t.Fatalf("%s method: query %d was for context %d, expected %d", name, at, i, at%n)
+			}
+		}
+		if len(asked) < n {
+			t.Errorf("%s method: found %d queries, expected every context at least once", name, len(asked))
+		}
+	}
+}
+
+func TestEveryMethodHasTheLeastNumberOfQueries(t *testing.T) {
+	slow := func(int) { time.Sleep(20 * time.Microsecond) }
+	for _, least := range []int{0, 1, 10, 11} {
+		got, err := Measure(context.Background(), 3, []func(int){slow, func(int) {}}, Options{Rounds: 5, Block: time.Microsecond, Least: least})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, times := range got {
+			if times.Queries() < max(least, 5) { // one a round at least
+				t.Errorf("method %d: found %d queries, expected at least %d", i, times.Queries(), max(least, 5))
+			}
+			if !slices.IsSorted(times.sorted) {
+				t.Errorf("method %d: found times that are not sorted", i)
+			}
+		}
+	}
+}
+
+func TestMethodsTakeTurnsInBlocks(t *testing.T) {
+	const rounds = 4
+	var order []byte
+	measuring := false
+	method := func(name byte) func(int) {
+		return func(int) {
+			if measuring && (len(order) == 0 || order[len(order)-1] != name) {
+				order = append(order, name)
+			}
+		}
+	}
+	_, err := Measure(context.Background(), 5, []func(int){method('a'), method('b'), method('c')}, Options{
+		Rounds: rounds, Block: time.Microsecond, Least: 20,
+		Progress: func(round, _ int) { measuring = true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(order) != "abcabcabcabc" {
+		t.Errorf("found the order %s, expected abc %d times", order, rounds)
+	}
+}
+
+// A query that takes long must show in the quantile that it belongs to, and
+// the queries that are not timed in none.
+func TestEachQueryIsTimedByItself(t *testing.T) {
+	const long = 3 * time.Millisecond
+	calls := 0
+	counting := false
+	got, err := Measure(context.Background(), 1, []func(int){func(int) {
+		if !counting {
+			return
+		}
+		// A round is one query to warm up and 19 that are timed at least: the
+		// first and the last of each 20 are long.
+		if calls++; calls%20 == 1 || calls%20 == 0 {
+			time.Sleep(long)
+		}
+	}}, Options{Rounds: 1, Block: 1, Least: 19, Progress: func(int, int) { counting = true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timed := got[0]
+	warm := int(warmUp*float64(timed.Queries())) + 1
+	wantLong := 0
+	for call := 1; call <= timed.Queries()+warm; call++ {
+		if call > warm && (call%20 == 1 || call%20 == 0) {
+			wantLong++
+		}
+	}
+	found := 0
+	for _, d := range timed.sorted {
+		if d >= long {
+			found++
+		}
+	}
+	// More may be long where the machine is busy, fewer never.
+	if found < wantLong || wantLong == 0 {
+		t.Errorf("found %d queries of at least %v among %d, expected at least %d", found, long, timed.Queries(), wantLong)
+	}
+	if calls != timed.Queries()+warm {
+		t.Errorf("found %d calls, expected %d to warm up and %d timed", calls, warm, timed.Queries())
+	}
+}
+
+func TestProgressGoesFromNoneToAll(t *testing.T) {
+	var rounds []int
+	_, err := Measure(context.Background(), 1, []func(int){func(int) {}}, Options{
+		Rounds: 3, Block: 1, Progress: func(round, of int) {
+			if of != 3 {
+				t.Errorf("found %d rounds in all, expected 3", of)
+			}
+			rounds = append(rounds, round)
+		},
+	})
+	if err != nil || !slices.Equal(rounds, []int{0, 1, 2, 3}) {
+		t.Errorf("found %v, %v, expected 0 to 3", rounds, err)
+	}
+}
+
+func TestMeasureStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	rounds := 0
+	_, err := Measure(ctx, 1, []func(int){func(int) {}}, Options{
+		Rounds: 1000, Block: 1, Progress: func(round, _ int) {
+			if rounds = round; round == 2 {
+				cancel()
+			}
+		},
+	})
+	if !errors.Is(err, context.Canceled) || rounds != 2 {
+		t.Errorf("found error %v after round %d, expected it to be canceled in round 2", err, rounds)
+	}
+}
+
+var sink []byte
+
+func TestAllocsCountsAllocationsOfAQuery(t *testing.T) {
+	for want, query := range map[float64]func(int){
+		0: func(int) {},
+		1: func(i int) { sink = make([]byte, 64+i%2) },
+		2: func(i int) { sink = make([]byte, 64+i%2); sink = make([]byte, 128+i%2) },
+	} {
+		if got := Allocs(1000, query); got < want || got > want+0.01 {
+			t.Errorf("found %v allocations, expected %v", got, want)
+		}
+	}
+}
+
+func TestAllocsDoesNotCountTheFirstQuery(t *testing.T) {
+	first := true
+	got := Allocs(100, func(i int) {
+		if first {
+			first = false
+			for range 50 {
+				sink = make([]byte, 64+i%2)
+			}
+		}
+	})
+	if got != 0 {
+		t.Errorf("found %v allocations, expected those of the first query not to count", got)
+	}
+}

@@ -1,0 +1,763 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+func TestHelpGoesToStandardOutput(t *testing.T) {
+	dir := t.TempDir()
+	var all [][]string
+	for _, v := range verbs() {
+		all = append(all, []string{v.name, "-h"}, []string{v.name, "--help"}, []string{"help", v.name})
+	}
+	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"})
+	for _, a := range all {
+		t.Run(strings.Join(a, " "), func(t *testing.T) {
+			r := l2s(t, dir, a...)
+			if r.code != 0 || r.stderr != "" {
+				t.Errorf("found exit status %d and %q on standard error, expected 0 and nothing", r.code, r.stderr)
+			}
+			if !strings.Contains(r.stdout, "Usage:\n") || !strings.Contains(r.stdout, "Example:\n  l2s ") {
+				t.Errorf("found no usage and example in\n%s", r.stdout)
+			}
+			for line := range strings.Lines(r.stdout) {
+				// Example lines are for copying and may be longer.
+				if len(line) > 101 && !strings.HasPrefix(line, "  l2s ") {
+					t.Errorf("found a line of %d characters, expected at most 100: %s", len(line)-1, line)
+				}
+			}
+		})
+	}
+	t.Run("every verb is listed", func(t *testing.T) {
+		text := succeed(t, dir, "-h")
+		for _, name := range []string{"demo", "contexts", "train", "eval", "bench", "topk", "inspect", "version"} {
+			if !strings.Contains(text, "\n  "+name+" ") {
+				t.Errorf("found no verb %s in\n%s", name, text)
+			}
+		}
+	})
+	t.Run("every flag of the contract is listed", func(t *testing.T) {
+		for verb, flags := range map[string]string{
+			"demo":     "seed json",
+			"contexts": "lm vocab text out limit generate seed",
+			"train":    "weights bias contexts out clusters budget k lambda gamma iterations kmeans-only seed quiet json",
+			"eval":     "weights bias contexts k json",
+			"bench":    "weights bias contexts k json",
+			"topk":     "weights bias contexts k exact vocab json",
+			"inspect":  "json",
+		} {
+			text := succeed(t, dir, verb, "-h")
+			for _, flag := range strings.Fields(flags) {
+				if !strings.Contains(text, "\n  --"+flag+" ") {
+					t.Errorf("%s: found no flag --%s in\n%s", verb, flag, text)
+				}
+			}
+		}
+	})
+}
+
+func TestVersion(t *testing.T) {
+	levels(t, func(t *testing.T, level, env string) {
+		cmd := command(t, t.TempDir(), "version", "--json")
+		cmd.Env = append(cmd.Env, env)
+		o := parseObject(t, finish(t, cmd).stdout)
+		expectFields(t, o, "version", "go", "cpu", "level")
+		if o["level"] != level {
+			t.Errorf("found level %v, expected %s, which %s asks for", o["level"], level, env)
+		}
+	})
+	text := succeed(t, t.TempDir(), "version")
+	for _, want := range []string{"l2s", "go", "cpu", "level"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %s in\n%s", want, text)
+		}
+	}
+}
+
+// rows returns a matrix that a verb wrote.
+func rows(t *testing.T, path string) (x []float32, n, dim int) {
+	t.Helper()
+	m, err := tensorfile.OpenTensor(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.ExpectShape(-1, -1); err != nil {
+		t.Fatal(err)
+	}
+	x, err = m.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(x), m.Rows(), m.Cols()
+}
+
+func TestContexts(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	lm := []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--quiet"}
+
+	succeed(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy")...)
+	all, n, dim := rows(t, at("all.npy"))
+	if n != 60*5 || dim != lmDim { // four words and <eos> a line
+		t.Fatalf("found shape [%d %d], expected [300 %d]", n, dim, lmDim)
+	}
+
+	t.Run("a word that the vocabulary lacks is <unk>", func(t *testing.T) {
+		text := string(readFile(t, at("text.txt")))
+		writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
+		succeed(t, dir, joined(lm, "--text", "unk.txt", "--out", "unk.npy")...)
+		if !bytes.Equal(readFile(t, at("unk.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected the same")
+		}
+	})
+	t.Run("the layout of the lines alone decides about <eos>", func(t *testing.T) {
+		text := string(readFile(t, at("text.txt")))
+		writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
+		succeed(t, dir, joined(lm, "--text", "spaces.txt", "--out", "spaces.npy")...)
+		if !bytes.Equal(readFile(t, at("spaces.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected the same")
+		}
+	})
+	t.Run("--limit takes the beginning", func(t *testing.T) {
+		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "123", "--out", "some.npy")...)
+		some, n, _ := rows(t, at("some.npy"))
+		if n != 123 || !slices.Equal(some, all[:123*lmDim]) {
+			t.Errorf("found %d rows, expected the first 123 of all", n)
+		}
+	})
+	t.Run("--limit beyond the text takes all", func(t *testing.T) {
+		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "100000", "--out", "some.npy")...)
+		if !bytes.Equal(readFile(t, at("some.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected all")
+		}
+	})
+	t.Run("a tied model has the same contexts", func(t *testing.T) {
+		succeed(t, dir, "contexts", "--lm", "tied.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "tied.npy")
+		if !bytes.Equal(readFile(t, at("tied.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected the same")
+		}
+	})
+	t.Run("--generate gives the same for the same seed", func(t *testing.T) {
+		generate := func(out string, more ...string) []byte {
+			succeed(t, dir, joined(lm, "--generate", "700", "--out", out, more)...)
+			return readFile(t, at(out))
+		}
+		a, b, c := generate("a.npy", "--seed", "7"), generate("b.npy", "--seed", "7"), generate("c.npy", "--seed", "8")
+		if !bytes.Equal(a, b) {
+			t.Error("found different bytes for one seed, expected the same")
+		}
+		if bytes.Equal(a, c) {
+			t.Error("found the same bytes for two seeds, expected different ones")
+		}
+		if _, n, dim := rows(t, at("a.npy")); n != 700 || dim != lmDim {
+			t.Errorf("found shape [%d %d], expected [700 %d]", n, dim, lmDim)
+		}
+	})
+	t.Run("a pipe for a text", func(t *testing.T) {
+		if _, err := os.Stat("/dev/stdin"); err != nil {
+			t.Skip("this system has no /dev/stdin")
+		}
+		cmd := command(t, dir, joined(lm, "--text", "/dev/stdin", "--out", "pipe.npy")...)
+		cmd.Stdin = bytes.NewReader(readFile(t, at("text.txt"))) // no file: it comes through a pipe
+		if r := finish(t, cmd); r.code != 0 {
+			t.Fatalf("found exit status %d: %s", r.code, r.stderr)
+		}
+		if !bytes.Equal(readFile(t, at("pipe.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected the same")
+		}
+	})
+	t.Run("--json", func(t *testing.T) {
+		o := object(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy", "--json")...)
+		for name, want := range map[string]float64{"contexts": 300, "dim": lmDim, "unknown": 60} {
+			if got := number(t, o, name); got != want {
+				t.Errorf("%s: found %v, expected %v", name, got, want)
+			}
+		}
+	})
+	t.Run("an existing file is replaced", func(t *testing.T) {
+		writeFile(t, at("old.npy"), []byte("something else"))
+		succeed(t, dir, joined(lm, "--text", "text.txt", "--out", "old.npy")...)
+		if !bytes.Equal(readFile(t, at("old.npy")), readFile(t, at("all.npy"))) {
+			t.Error("found other contexts, expected the same")
+		}
+	})
+}
+
+func TestContextsOfAModelTrainAScreenForIt(t *testing.T) {
+	dir := files(t)
+	lm := []string{"--lm", "lm.safetensors", "--vocab", "vocab.txt", "--quiet"}
+	succeed(t, dir, joined("contexts", lm, "--generate", "2000", "--out", "G.npy")...)
+	of := func(weights string) []string {
+		return []string{"--weights", weights, "--bias", "lm.safetensors:decoder.bias", "--contexts", "G.npy"}
+	}
+	succeed(t, dir, joined("train", of("lm.safetensors:decoder.weight"), "--clusters", "8", "--budget", "20", "--iterations", "1", "--out", "g.l2s")...)
+	o := object(t, dir, joined("eval", "g.l2s", of("lm.safetensors:decoder.weight"), "--json")...)
+	if p := number(t, o, "precision", "1"); p < 0.8 {
+		t.Errorf("found P@1 %v with half of the labels for candidates, expected at least 0.8", p)
+	}
+}
+
+func TestTrain(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
+	expectFields(t, o, "clusters", "dim", "labels", "contexts", "budget", "avg_candidates", "seconds", "level")
+	if c := number(t, o, "clusters"); c != tinyClusters {
+		t.Errorf("found %v clusters, expected %d", c, tinyClusters)
+	}
+	if n := number(t, o, "contexts"); n != tinyTrain {
+		t.Errorf("found %v contexts, expected %d", n, tinyTrain)
+	}
+	if a := number(t, o, "avg_candidates"); a > 40 || a < 5 {
+		t.Errorf("found L-bar %v, expected at least k = 5 and at most the budget, 40", a)
+	}
+	if !bytes.Equal(readFile(t, at("new.l2s")), readFile(t, at("m.l2s"))) {
+		t.Error("found different bytes for the same arguments, expected the same")
+	}
+
+	train := func(t *testing.T, more ...string) (*screen.Model, []byte) {
+		t.Helper()
+		succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", more)...)
+		m, err := screen.Load(at("x.l2s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, readFile(t, at("x.l2s"))
+	}
+	base := readFile(t, at("m.l2s"))
+	t.Run("the number of threads leaves no trace", func(t *testing.T) {
+		if _, data := train(t, "--threads", "1"); !bytes.Equal(data, base) {
+			t.Error("found different bytes, expected the same")
+		}
+	})
+	t.Run("the form of the input files leaves no trace", func(t *testing.T) {
+		if _, data := train(t, "--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"); !bytes.Equal(data, base) {
+			t.Error("found different bytes, expected the same")
+		}
+	})
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"seed", []string{"--seed", "2"}},
+		{"kmeans-only", []string{"--kmeans-only"}},
+		{"estimator", []string{"--estimator", "expected"}},
+		{"k", []string{"--k", "3"}},
+		{"lambda", []string{"--lambda", "0.01"}},
+		{"gamma", []string{"--gamma", "1"}},
+		{"budget", []string{"--budget", "30"}},
+		{"clusters", []string{"--clusters", "4"}},
+		{"iterations", []string{"--iterations", "1"}},
+	} {
+		t.Run("--"+c.name+" makes another screen", func(t *testing.T) {
+			m, data := train(t, c.args...)
+			if bytes.Equal(data, base) {
+				t.Error("found the same bytes, expected different ones")
+			}
+			if c.name == "clusters" && m.Clusters() != 4 {
+				t.Errorf("found %d clusters, expected 4", m.Clusters())
+			}
+		})
+	}
+	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {
+		a, _ := train(t, "--kmeans-only")
+		b, _ := train(t, "--iterations", "0")
+		if !slices.Equal(a.ClusterWeights(), b.ClusterWeights()) {
+			t.Error("found different clusters, expected the same")
+		}
+	})
+	t.Run("--bias none is a bias of zeros", func(t *testing.T) {
+		if err := tensorfile.WriteNPY(at("zeros.npy"), make([]float32, tinyLabels), tinyLabels); err != nil {
+			t.Fatal(err)
+		}
+		_, none := train(t, "--bias", "none")
+		if _, zeros := train(t, "--bias", "zeros.npy"); !bytes.Equal(none, zeros) || bytes.Equal(none, base) {
+			t.Error("found different bytes, expected the same")
+		}
+	})
+	t.Run("--always", func(t *testing.T) {
+		m, _ := train(t, "--always", "7,0,299,7")
+		want := []uint32{0, 7, 299}
+		if !slices.Equal(m.Always(), want) {
+			t.Errorf("found always %v, expected %v", m.Always(), want)
+		}
+		for c := range m.Clusters() {
+			for _, id := range want {
+				if !slices.Contains(m.Candidates(c), id) {
+					t.Errorf("found no id %d in set %d, expected it in every set", id, c)
+				}
+			}
+		}
+	})
+	t.Run("a report for people", func(t *testing.T) {
+		r := l2s(t, dir, joined("train", trainArgs(), "--quiet=false", "--out", "x.l2s")...)
+		if r.code != 0 || !strings.Contains(r.stdout, "x.l2s: 6 clusters") || !strings.Contains(r.stdout, "P@1 ") {
+			t.Errorf("found exit status %d and\n%s", r.code, r.stdout)
+		}
+		if !strings.Contains(r.stderr, "labels") || !strings.Contains(r.stderr, "k-means") {
+			t.Errorf("found no progress of the labels and of k-means in\n%s", r.stderr)
+		}
+	})
+	t.Run("--quiet", func(t *testing.T) {
+		if r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...); r.stderr != "" {
+			t.Errorf("found %q on standard error, expected nothing", r.stderr)
+		}
+	})
+}
+
+// TestLayerFormats reads one layer and the same contexts in every format and
+// type that numpy and PyTorch write.
+func TestLayerFormats(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	want := succeed(t, dir, joined("topk", "m.l2s", testArgs())...)
+	w, _, _ := rows(t, at("W.npy"))
+
+	var f64 []byte
+	for _, x := range w {
+		f64 = binary.LittleEndian.AppendUint64(f64, math.Float64bits(float64(x)))
+	}
+	writeFile(t, at("W64.npy"), append(npyHead("<f8", false, tinyLabels, tinyDim), f64...))
+	var columns []byte
+	for j := range tinyDim {
+		for i := range tinyLabels {
+			columns = binary.LittleEndian.AppendUint32(columns, math.Float32bits(w[i*tinyDim+j]))
+		}
+	}
+	writeFile(t, at("Wf.npy"), append(npyHead("<f4", true, tinyLabels, tinyDim), columns...))
+	writeFile(t, at("layer.npz"), npz(t, map[string][]byte{
+		"weight.npy": readFile(t, at("W.npy")), "bias.npy": readFile(t, at("b.npy")), "H.npy": readFile(t, at("T.npy")),
+	}))
+	for _, c := range []struct{ name, weights, bias, contexts string }{
+		{"safetensors", "layer.safetensors:weight", "layer.safetensors:bias", "T.npy"},
+		{"npz", "layer.npz:weight", "layer.npz:bias", "layer.npz:H"},
+		{"float64", "W64.npy", "b.npy", "T.npy"},
+		{"Fortran order", "Wf.npy", "b.npy", "T.npy"},
+		{"absolute path", at("W.npy"), at("b.npy"), at("T.npy")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := succeed(t, dir, "topk", "--weights", c.weights, "--bias", c.bias, "--contexts", c.contexts, "m.l2s"); got != want {
+				t.Error("found other answers, expected the same")
+			}
+		})
+	}
+}
+
+func TestEval(t *testing.T) {
+	dir := files(t)
+	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
+	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level")
+	for name, want := range map[string]float64{"clusters": tinyClusters, "dim": tinyDim, "labels": tinyLabels, "contexts": tinyTest} {
+		if got := number(t, o, name); got != want {
+			t.Errorf("%s: found %v, expected %v", name, got, want)
+		}
+	}
+	if keys := slices.Sorted(maps.Keys(o["precision"].(map[string]any))); !slices.Equal(keys, []string{"1", "5"}) {
+		t.Errorf("precision: found %v, expected 1 and 5", keys)
+	}
+	if level := o["level"]; level != simd.Current().String() {
+		t.Errorf("level: found %v, expected %v", level, simd.Current())
+	}
+	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.9 || p5 < 0.8 || p1 > 1 || p5 > 1 {
+		t.Errorf("found P@1 %v, P@5 %v on contexts in clusters, expected more and at most 1", p1, p5)
+	}
+
+	t.Run("precision is the share of the exact answers among those of topk", func(t *testing.T) {
+		for k, name := range map[int]string{1: "1", 5: "5"} {
+			ids := func(more ...string) [][]string {
+				var all [][]string
+				for line := range strings.Lines(succeed(t, dir, joined("topk", "m.l2s", testArgs(), "--k", name, more)...)) {
+					all = append(all, strings.Fields(strings.Split(line, "\t")[0]))
+				}
+				return all
+			}
+			screened, exact := ids(), ids("--exact")
+			found := 0
+			for i := range exact {
+				for _, id := range exact[i] {
+					if slices.Contains(screened[i], id) {
+						found++
+					}
+				}
+			}
+			want := float64(found) / float64(k*len(exact))
+			if got := number(t, o, "precision", name); math.Abs(got-want) > 1e-9 {
+				t.Errorf("P@%s: found %v, expected %v", name, got, want)
+			}
+		}
+	})
+	t.Run("--k", func(t *testing.T) {
+		o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--k", "10, 3")...)
+		if keys := slices.Sorted(maps.Keys(o["precision"].(map[string]any))); !slices.Equal(keys, []string{"10", "3"}) {
+			t.Errorf("precision: found %v, expected 10 and 3", keys)
+		}
+	})
+	t.Run("a report for people", func(t *testing.T) {
+		text := succeed(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet")...)
+		for _, want := range []string{"P@1", "P@5", "candidates", "clusters"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("found no %s in\n%s", want, text)
+			}
+		}
+	})
+	t.Run("the level changes nothing but its name", func(t *testing.T) {
+		levels(t, func(t *testing.T, level, env string) {
+			cmd := command(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
+			cmd.Env = append(cmd.Env, env)
+			got := parseObject(t, finish(t, cmd).stdout)
+			if got["level"] != level {
+				t.Errorf("level: found %v, expected %s", got["level"], level)
+			}
+			for _, k := range []string{"1", "5"} {
+				if a, b := number(t, got, "precision", k), number(t, o, "precision", k); a != b {
+					t.Errorf("P@%s: found %v, expected %v", k, a, b)
+				}
+			}
+		})
+	})
+}
+
+func TestBench(t *testing.T) {
+	dir := files(t)
+	o := object(t, dir, joined("bench", "m.l2s", testArgs(), "--json", "--quiet")...)
+	for _, name := range []string{"dense_f32_us", "exact_us", "screened_us", "screened_p99_us", "speedup"} {
+		if x := number(t, o, name); x <= 0 {
+			t.Errorf("%s: found %v, expected more than 0", name, x)
+		}
+	}
+	if a := number(t, o, "allocs_per_query"); a != 0 {
+		t.Errorf("allocs_per_query: found %v, expected 0", a)
+	}
+	ratio := number(t, o, "dense_f32_us") / number(t, o, "screened_us")
+	if s := number(t, o, "speedup"); math.Abs(s/ratio-1) > 0.01 {
+		t.Errorf("speedup: found %v, expected dense_f32_us / screened_us, %v", s, ratio)
+	}
+	if number(t, o, "screened_p99_us") < number(t, o, "screened_us") {
+		t.Error("found the 99th percentile below the median")
+	}
+	if level := o["level"]; level != simd.Current().String() {
+		t.Errorf("level: found %v, expected %v", level, simd.Current())
+	}
+}
+
+func TestTopK(t *testing.T) {
+	dir := files(t)
+	topk := func(t *testing.T, more ...string) string {
+		t.Helper()
+		return succeed(t, dir, joined("topk", "m.l2s", testArgs(), more)...)
+	}
+	text := topk(t, "--k", "3")
+
+	t.Run("a line for each context, of ids, logits and cluster", func(t *testing.T) {
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if len(lines) != tinyTest {
+			t.Fatalf("found %d lines, expected %d", len(lines), tinyTest)
+		}
+		for i, line := range lines {
+			columns := strings.Split(line, "\t")
+			if len(columns) != 3 {
+				t.Fatalf("line %d: found %d columns, expected 3: %s", i+1, len(columns), line)
+			}
+			ids, logits := strings.Split(columns[0], " "), strings.Split(columns[1], " ")
+			if len(ids) != 3 || len(logits) != 3 {
+				t.Fatalf("line %d: found %d ids and %d logits, expected 3 each", i+1, len(ids), len(logits))
+			}
+			last := math.Inf(1)
+			for j, s := range logits {
+				x, err := strconv.ParseFloat(s, 64)
+				if err != nil || x > last {
+					t.Fatalf("line %d: found logits %v, expected numbers in descending order", i+1, logits)
+				}
+				if id, err := strconv.Atoi(ids[j]); err != nil || id < 0 || id >= tinyLabels {
+					t.Fatalf("line %d: found id %s, expected 0 to %d", i+1, ids[j], tinyLabels-1)
+				}
+				last = x
+			}
+			if c, err := strconv.Atoi(columns[2]); err != nil || c < 0 || c >= tinyClusters {
+				t.Fatalf("line %d: found cluster %s, expected 0 to %d", i+1, columns[2], tinyClusters-1)
+			}
+		}
+	})
+	t.Run("--exact finds the best label of a scan", func(t *testing.T) {
+		w, _, _ := rows(t, filepath.Join(dir, "W.npy"))
+		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+		b, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		bias, err := b.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := 0
+		for line := range strings.Lines(topk(t, "--exact", "--k", "1")) {
+			best, at := math.Inf(-1), 0
+			for s := range tinyLabels {
+				x := float64(bias[s])
+				for j := range tinyDim {
+					x += float64(w[s*tinyDim+j]) * float64(h[i*tinyDim+j])
+				}
+				if x > best {
+					best, at = x, s
+				}
+			}
+			columns := strings.Split(line, "\t")
+			logit, _ := strconv.ParseFloat(columns[1], 64)
+			if columns[0] != strconv.Itoa(at) || math.Abs(logit-best) > 1e-9 {
+				t.Fatalf("context %d: found %s (%s), expected %d (%v)", i, columns[0], columns[1], at, best)
+			}
+			i++
+		}
+	})
+	t.Run("--exact and the screen agree about the cluster", func(t *testing.T) {
+		third := func(text string) (list []string) {
+			for line := range strings.Lines(text) {
+				list = append(list, strings.Split(line, "\t")[2])
+			}
+			return list
+		}
+		if !slices.Equal(third(topk(t, "--exact")), third(text)) {
+			t.Error("found different clusters, expected the same")
+		}
+	})
+	t.Run("--json gives the same", func(t *testing.T) {
+		lines := strings.Split(text, "\n")
+		i := 0
+		for line := range strings.Lines(topk(t, "--k", "3", "--json")) {
+			o := parseObject(t, line)
+			expectFields(t, o, "ids", "logits", "cluster")
+			columns := strings.Split(lines[i], "\t")
+			var ids, logits []string
+			for j, id := range o["ids"].([]any) {
+				ids = append(ids, strconv.FormatFloat(id.(float64), 'f', -1, 64))
+				logits = append(logits, strconv.FormatFloat(o["logits"].([]any)[j].(float64), 'g', -1, 64))
+			}
+			if got := strings.Join(ids, " ") + "\t" + strings.Join(logits, " ") + "\t" + strconv.Itoa(int(number(t, o, "cluster"))); got != lines[i] {
+				t.Fatalf("line %d: found %q, expected %q", i+1, got, strings.Join(columns, "\t"))
+			}
+			i++
+		}
+		if i != tinyTest {
+			t.Errorf("found %d lines, expected %d", i, tinyTest)
+		}
+	})
+	t.Run("--vocab adds the words", func(t *testing.T) {
+		words := strings.Fields(string(readFile(t, filepath.Join(dir, "words.txt"))))
+		check := func(ids, got []string) {
+			t.Helper()
+			for j, id := range ids {
+				if n, _ := strconv.Atoi(id); got[j] != words[n] {
+					t.Fatalf("found the word %s for id %s, expected %s", got[j], id, words[n])
+				}
+			}
+		}
+		for line := range strings.Lines(topk(t, "--vocab", "words.txt")) {
+			columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+			if len(columns) != 4 {
+				t.Fatalf("found %d columns, expected 4: %s", len(columns), line)
+			}
+			check(strings.Split(columns[0], " "), strings.Split(columns[3], " "))
+		}
+		first, _, _ := strings.Cut(topk(t, "--vocab", "words.txt", "--json"), "\n")
+		var ids, got []string
+		o := parseObject(t, first)
+		expectFields(t, o, "words")
+		for j, id := range o["ids"].([]any) {
+			ids = append(ids, strconv.Itoa(int(id.(float64))))
+			got = append(got, o["words"].([]any)[j].(string))
+		}
+		check(ids, got)
+	})
+	t.Run("every level gives the same bytes", func(t *testing.T) {
+		for _, more := range [][]string{{"--k", "3"}, {"--k", "3", "--exact"}, {"--k", "20", "--json"}} {
+			want := topk(t, more...)
+			levels(t, func(t *testing.T, _, env string) {
+				cmd := command(t, dir, joined("topk", "m.l2s", testArgs(), more)...)
+				cmd.Env = append(cmd.Env, env)
+				if got := finish(t, cmd).stdout; got != want {
+					t.Errorf("%v: found other bytes, expected the same", more)
+				}
+			})
+		}
+	})
+	t.Run("flags may stand before and after the screen", func(t *testing.T) {
+		for _, a := range [][]string{
+			joined("topk", testArgs(), "--k", "3", "m.l2s"), joined("topk", testArgs(), "--k=3", "--", "m.l2s"), joined("topk", testArgs(), "-k", "3", "m.l2s"),
+		} {
+			if succeed(t, dir, a...) != text {
+				t.Errorf("%v: found other bytes, expected the same", a)
+			}
+		}
+	})
+	t.Run("an output that cannot take the answers is a failure", func(t *testing.T) {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip("this system has no /dev/full")
+		}
+		defer full.Close()
+		cmd := command(t, dir, joined("topk", "m.l2s", testArgs())...)
+		var stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &stderr
+		cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stderr.String(), "standard output: no space left") {
+			t.Errorf("found exit status %d and %q, expected 1 and a word about standard output", code, stderr.String())
+		}
+	})
+	t.Run("more labels than a set holds are answered by the exact layer", func(t *testing.T) {
+		k := strconv.Itoa(tinyLabels)
+		if topk(t, "--k", k) != topk(t, "--k", k, "--exact") {
+			t.Error("found other answers than the exact layer's, expected the same")
+		}
+	})
+}
+
+func TestInspect(t *testing.T) {
+	dir := files(t)
+	m, err := screen.Load(filepath.Join(dir, "m.l2s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := object(t, dir, "inspect", "m.l2s", "--json")
+	for name, want := range map[string]float64{"clusters": tinyClusters, "dim": tinyDim, "labels": tinyLabels} {
+		if got := number(t, o, name); got != want {
+			t.Errorf("%s: found %v, expected %v", name, got, want)
+		}
+	}
+	if n := number(t, o, "record", "contexts"); n != tinyTrain {
+		t.Errorf("record: found %v contexts, expected %d", n, tinyTrain)
+	}
+	if b := number(t, o, "record", "options", "budget"); b != 40 {
+		t.Errorf("record: found budget %v, expected 40", b)
+	}
+	if mean := number(t, o, "sets", "mean"); math.Abs(mean-m.MeanSetSize()) > 1e-9 {
+		t.Errorf("sets: found mean %v, expected %v", mean, m.MeanSetSize())
+	}
+	if size := number(t, o, "sets", "max"); int(size) != m.LargestSet() {
+		t.Errorf("sets: found max %v, expected %d", size, m.LargestSet())
+	}
+	text := succeed(t, dir, "inspect", "m.l2s")
+	for _, want := range []string{"m.l2s", "clusters", "set sizes", "training", "seed 1", "alternation"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %q in\n%s", want, text)
+		}
+	}
+
+	t.Run("a screen without a record", func(t *testing.T) {
+		bare, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2}, {}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bare.Save(filepath.Join(dir, "bare.l2s")); err != nil {
+			t.Fatal(err)
+		}
+		if text := succeed(t, dir, "inspect", "bare.l2s"); !strings.Contains(text, "no record") {
+			t.Errorf("found no word about the record in\n%s", text)
+		}
+		object(t, dir, "inspect", "--json", "bare.l2s")
+	})
+}
+
+// TestDemoInSmall runs the demonstration with few contexts.
+func TestDemoInSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds: not with -short")
+	}
+	size := demoSize{train: 4 * 512, heldOut: 2 * 512, clusters: 10, iterations: 1, budget: 500, rounds: 2}
+	var progressText strings.Builder
+	r, err := demo(t.Context(), size, 3, progress.New(&progressText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := printJSON(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	o := parseObject(t, b.String())
+	expectDemoFields(t, o)
+	for name, want := range map[string]float64{"clusters": 10, "dim": 200, "labels": 20000, "contexts": 2 * 512, "seed": 3, "k": 5} {
+		if got := number(t, o, name); got != want {
+			t.Errorf("%s: found %v, expected %v", name, got, want)
+		}
+	}
+	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.8 || p5 < 0.7 {
+		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.8 and 0.7", p1, p5)
+	}
+	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "avg_candidates"); math.Abs(n-10-l) > 1 {
+		t.Errorf("found %v frequent words, expected as many as clusters and candidates, 10 + %v", n, l)
+	}
+	if p := number(t, o, "frequent_words", "precision", "5"); p <= 0 || p > 1 {
+		t.Errorf("found P@5 %v of the frequent words, expected above 0 and at most 1", p)
+	}
+	if c := number(t, o, "avg_candidates"); c > 600 {
+		t.Errorf("found L-bar %v on contexts held out, expected about the budget, 500", c)
+	}
+	text := r.String()
+	for _, want := range append([]string{"clusters", "L-bar", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %q in\n%s", want, text)
+		}
+	}
+	for _, a := range r.answers {
+		if len(a.exact) != 5 || len(a.screened) != 5 {
+			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
+		}
+	}
+	for _, want := range []string{"text: 3,072 tokens", "labels: 2,048 contexts", "k-means", "eval: 1,024 contexts", "bench", "frequent words"} {
+		if !strings.Contains(progressText.String(), want) {
+			t.Errorf("found no %q in the progress\n%s", want, progressText.String())
+		}
+	}
+}
+
+// The prompts are there to show words that the model knows.
+func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
+	voc, err := vocab.Read(demoVocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prompt := range demoPrompts {
+		for word := range strings.FieldsSeq(prompt) {
+			if _, ok := voc.ID(word); !ok {
+				t.Errorf("found no word %q of the prompt %q in the vocabulary", word, prompt)
+			}
+		}
+	}
+}
+
+func expectDemoFields(t *testing.T, o map[string]any) {
+	t.Helper()
+	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level",
+		"dense_f32_us", "exact_us", "screened_us", "screened_p99_us", "speedup", "allocs_per_query")
+	if a := number(t, o, "allocs_per_query"); a != 0 {
+		t.Errorf("allocs_per_query: found %v, expected 0", a)
+	}
+}
+
+// TestDemo runs the whole demonstration.
+func TestDemo(t *testing.T) {
+	if os.Getenv("L2S_TEST_DEMO") == "" {
+		t.Skip("takes most of a minute: set L2S_TEST_DEMO=1 to run it")
+	}
+	o := object(t, t.TempDir(), "demo", "--json")
+	expectDemoFields(t, o)
+	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.95 || p5 < 0.9 {
+		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.95 and 0.9", p1, p5)
+	}
+}
