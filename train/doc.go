@@ -34,7 +34,7 @@
 // # Memory
 //
 // The contexts are read where they lie and may be a memory-mapped file. Beside
-// them a run holds about 4(k+4) bytes a context, the counts of the labels in
-// each cluster, and a few arrays of the size of V. There is no N x L and no
-// N x r matrix.
+// them a run holds about 4(k+6) bytes a context, some 24 bytes for each pair
+// of a cluster and a label that occurs in it, and a few arrays of the size of
+// V and of a batch times the clusters. There is no N x L and no N x r matrix.
 package train

@@ -169,7 +169,7 @@ func TestGumbelForwardSamplesTheDistribution(t *testing.T) {
 // ziggurat too (Kolmogorov and Smirnov: 1.95/sqrt(n) is exceeded once in a
 // thousand).
 func TestExponentialHasItsDistribution(t *testing.T) {
-	const draws = 2000000
+	const draws = 500000
 	x := make([]float64, draws)
 	random := newRNG(1, 2, 3)
 	for i := range x {

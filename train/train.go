@@ -43,7 +43,7 @@ const assignChunk = 256
 func (t *trainer) assign(ctx context.Context, v []float32, cluster []uint32, done func(int)) (moved int, err error) {
 	router, err := softmax.NewLayer(v, nil, t.dim)
 	if err != nil {
-		return 0, fmt.Errorf("train: cluster weights: %w", err)
+		return 0, fmt.Errorf("train: learning went astray, a lower learning rate may help: cluster weights: %w", err)
 	}
 	queries := make([]*softmax.Query, t.threads)
 	movedBy := make([]int, t.threads)
@@ -115,9 +115,9 @@ func (f figures) text(k int) string {
 // and the record that is also inside it.
 //
 // Errors: options out of their range (see [Options]), contexts that are not
-// whole rows, a NaN or Inf (the context is named). When ctx is cancelled it
-// returns within milliseconds an error for which errors.Is with ctx.Err()
-// holds.
+// whole rows, a NaN or Inf (the context is named), a learning rate so high
+// that V overflows. When ctx is cancelled it returns within a fraction of a
+// second an error for which errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {

@@ -1,0 +1,55 @@
+package train_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math/rand/v2"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// A screen for a layer of 500 labels and 32 dimensions, learned from 5,000
+// contexts, answers queries in place of the layer.
+func ExampleRun() {
+	const labels, dim, n = 500, 32, 5000
+	random := rand.New(rand.NewPCG(1, 2))
+	weights, contexts := make([]float32, labels*dim), make([]float32, n*dim)
+	for i := range weights {
+		weights[i] = float32(random.NormFloat64())
+	}
+	for i := range contexts { // around 20 of the rows of the layer
+		row := i / dim % 20
+		contexts[i] = weights[row*dim+i%dim] + float32(0.2*random.NormFloat64())
+	}
+	layer, err := softmax.NewLayer(weights, nil, dim)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	opt := train.DefaultOptions()
+	opt.Clusters, opt.Budget = 20, 25
+	opt.Iterations, opt.BatchSize = 3, 64
+	model, record, err := train.Run(context.Background(), layer, contexts, opt)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("within the budget:", record.MeanCandidates <= opt.Budget)
+	fmt.Println("P@1 above 0.99:", record.Precision1 > 0.99)
+
+	searcher, err := screen.NewSearcher(model, layer)
+	if err != nil {
+		log.Fatal(err)
+	}
+	top := make([]softmax.Prediction, 1)
+	if _, err := searcher.TopK(top, contexts[:dim]); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("best label of the first context:", top[0].ID)
+	// Output:
+	// within the budget: true
+	// P@1 above 0.99: true
+	// best label of the first context: 0
+}
