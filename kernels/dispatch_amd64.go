@@ -157,6 +157,19 @@ func axpy(dst []float64, a float32, x []float32) {
 	}
 }
 
+// kthOfLanes takes a positive multiple of 16 scores.
+func kthOfLanes(scores []float32, k int) float32 {
+	var lane [laneCount]float32
+	switch {
+	case simd.HasAVX512:
+		return asm.KthOfLanesAVX512(&lane[0], &scores[0], len(scores), k)
+	case simd.HasAVX2:
+		return asm.KthOfLanesAVX2(&lane[0], &scores[0], len(scores), k)
+	default:
+		return kthOfLanesGeneric(scores, k)
+	}
+}
+
 func nextAbove(scores []float32, threshold float32) int {
 	n := len(scores) &^ 15
 	if n == 0 || !simd.HasAVX2 {

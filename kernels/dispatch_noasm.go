@@ -14,6 +14,7 @@ func refGatherDot(dst []float64, rows []float32, ids []uint32, h []float32) {
 }
 func axpy(dst []float64, a float32, x []float32)        { axpyGeneric(dst, a, x) }
 func nextAbove(scores []float32, threshold float32) int { return nextAboveGeneric(scores, threshold) }
+func kthOfLanes(scores []float32, k int) float32        { return kthOfLanesGeneric(scores, k) }
 func selectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 	return selectAtLeastGeneric(dst, scores, threshold)
 }

@@ -1,6 +1,9 @@
 package kernels
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
 // index of the largest, vals[0] its score, and so on in descending order. Of
@@ -21,27 +24,80 @@ func TopK(ids []uint32, vals, scores []float32) {
 		return
 	}
 	// ids and vals are a binary heap with the worst entry (smallest score,
-	// then highest index) at the root. Most scores do not beat the root:
-	// nextAbove skips over them. Scores come in order of their index, so an
-	// equal one never displaces one that is there.
-	for i := range k {
-		ids[i], vals[i] = uint32(i), scores[i]
+	// then highest index) at the root. Most scores do not beat the threshold,
+	// which is the root's score or, before the heap is full, just below a
+	// bound on the k-th largest: nextAbove skips over them. Scores come in order of their
+	// index, so an equal one never displaces one that is there.
+	i, m := 0, 0
+	threshold := float32(math.Inf(-1))
+	if bound, ok := KthBound(scores, k); ok {
+		threshold = math.Nextafter32(bound, threshold)
 	}
-	for i := k/2 - 1; i >= 0; i-- {
-		siftDown(ids, vals, i)
-	}
-	for i := k; ; i++ {
-		i += nextAbove(scores[i:], vals[0])
-		if i == len(scores) {
-			break
+	if math.IsInf(float64(threshold), -1) {
+		for ; m < k; m++ {
+			ids[m], vals[m] = uint32(m), scores[m]
 		}
-		ids[0], vals[0] = uint32(i), scores[i]
-		siftDown(ids, vals, 0)
+		heapify(ids, vals)
+		i, threshold = k, vals[0]
+	}
+	for ; ; i++ {
+		i += nextAbove(scores[i:], threshold)
+		switch {
+		case i == len(scores):
+		case m == k:
+			ids[0], vals[0] = uint32(i), scores[i]
+			siftDown(ids, vals, 0)
+			threshold = vals[0]
+			continue
+		default:
+			ids[m], vals[m] = uint32(i), scores[i]
+			if m++; m == k {
+				heapify(ids, vals)
+				threshold = vals[0]
+			}
+			continue
+		}
+		break
 	}
 	for n := k - 1; n > 0; n-- {
 		ids[0], ids[n] = ids[n], ids[0]
 		vals[0], vals[n] = vals[n], vals[0]
 		siftDown(ids[:n], vals[:n], 0)
+	}
+}
+
+// laneCount is the number of interleaved parts that KthBound looks at.
+const laneCount = 16
+
+// KthBound returns a number that at least k of the scores reach, and few more:
+// the k-th largest of the largest scores of 16 interleaved parts. It takes a
+// fraction of the time of TopK. It has no answer (false) for k > 16 and for
+// fewer than 64 scores. k must be at least 1, and no score a NaN.
+func KthBound(scores []float32, k int) (bound float32, ok bool) {
+	if k < 1 {
+		panic("kernels: KthBound: k is less than 1")
+	}
+	if k > laneCount || len(scores) < 4*laneCount {
+		return 0, false
+	}
+	return kthOfLanes(scores[:len(scores)&^(laneCount-1)], k), true
+}
+
+func kthOfLanesGeneric(scores []float32, k int) float32 {
+	var lane [laneCount]float32
+	copy(lane[:], scores)
+	for i, s := range scores {
+		if s > lane[i%laneCount] {
+			lane[i%laneCount] = s
+		}
+	}
+	slices.Sort(lane[:])
+	return lane[laneCount-k]
+}
+
+func heapify(ids []uint32, vals []float32) {
+	for i := len(ids)/2 - 1; i >= 0; i-- {
+		siftDown(ids, vals, i)
 	}
 }
 

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -32,10 +33,17 @@ func checkTopK(t *rapid.T) {
 	n := rapid.IntRange(0, 200).Draw(t, "n")
 	k := rapid.IntRange(0, n).Draw(t, "k")
 	values := rapid.IntRange(1, 300).Draw(t, "distinct values") // few make ties
+	infinite := rapid.IntRange(0, 9).Draw(t, "many -Inf") == 0
 	r := newRand(rapid.Uint64().Draw(t, "seed"))
 	scores := make([]float32, n)
 	for i := range scores {
 		scores[i] = float32(r.IntN(values)) - float32(values/2)
+		if infinite {
+			scores[i] = float32(math.Inf(2*r.IntN(2) - 1))
+			if scores[i] > 0 {
+				scores[i] = 1
+			}
+		}
 	}
 	want := sortedIndices(scores)
 	ids, vals := make([]uint32, k), make([]float32, k)
@@ -47,6 +55,18 @@ func checkTopK(t *rapid.T) {
 	}
 	if n == 0 {
 		return
+	}
+	if k := rapid.IntRange(1, n).Draw(t, "k of the bound"); true {
+		bound, ok := KthBound(scores, k)
+		if wantOK := k <= 16 && n >= 64; ok != wantOK {
+			t.Fatalf("KthBound of %d scores, k %d: ok %v, want %v", n, k, ok, wantOK)
+		}
+		if ok && bound != kthOfLanesGeneric(scores[:n&^15], k) {
+			t.Fatalf("KthBound, k %d: got %v, want %v", k, bound, kthOfLanesGeneric(scores[:n&^15], k))
+		}
+		if ok && bound > scores[want[k-1]] {
+			t.Fatalf("KthBound, k %d: got %v, above the k-th largest %v", k, bound, scores[want[k-1]])
+		}
 	}
 	threshold := scores[r.IntN(n)]
 	var atLeast []uint32

@@ -127,10 +127,15 @@ func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == ker
 // exclude are scored by the reference arithmetic.
 func (l *Layer) finish(dst []Prediction, q *Query, ids []uint32, lower, upper []float32) int {
 	k, n := len(dst), len(lower)
-	// k rows have a logit of at least the k-th largest lower end.
-	q.ids, q.scores = grow(q.ids, n), grow(q.scores, k)
-	kernels.TopK(q.ids[:k], q.scores, lower)
-	left := q.ids[:kernels.SelectAtLeast(q.ids, upper, q.scores[k-1])]
+	// k rows have a logit of at least the k-th largest lower end, or less.
+	q.ids = grow(q.ids, n)
+	threshold, ok := kernels.KthBound(lower, k)
+	if !ok {
+		q.scores = grow(q.scores, k)
+		kernels.TopK(q.ids[:k], q.scores, lower)
+		threshold = q.scores[k-1]
+	}
+	left := q.ids[:kernels.SelectAtLeast(q.ids, upper, threshold)]
 	if ids == nil {
 		if float64(len(left)) > maxSurvivors*float64(n) {
 			return l.denseTopK(dst, q)

@@ -19,6 +19,7 @@ const (
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
+		kthOfLanes(l)
 		nextAbove(l)
 		selectAtLeast(l)
 	}
@@ -40,6 +41,96 @@ func compare(l emit.Level, predicate int, m Mem, threshold reg.VecVirtual) reg.G
 		VMOVMSKPS(v, bits)
 	}
 	return bits
+}
+
+// kthOfLanes finds the k-th largest of sixteen partial maxima without a
+// branch that depends on the scores: each lane counts the lanes above it, and
+// of those with fewer than k above them the smallest is the answer.
+func kthOfLanes(l emit.Level) {
+	l.Function("KthOfLanes", "func(lane *float32, scores *float32, n int, k int) float32",
+		"stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.")
+	lane := Load(Param("lane"), GP64())
+	p := Load(Param("scores"), GP64())
+	n := Load(Param("n"), GP64())
+	acc := l.Vecs(64 / l.Bytes)
+	for v := range acc {
+		VMOVUPS(Mem{Base: p, Disp: v * l.Bytes}, acc[v])
+	}
+	JMP(LabelRef("next"))
+	Label("loop")
+	for v := range acc {
+		VMAXPS(Mem{Base: p, Disp: v * l.Bytes}, acc[v], acc[v])
+	}
+	Label("next")
+	ADDQ(I32(64), p)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("loop"))
+	for v := range acc {
+		VMOVUPS(acc[v], Mem{Base: lane, Disp: v * l.Bytes})
+	}
+
+	above := l.Vecs(len(acc)) // lanes above, times -1
+	emit.Zero(above...)
+	x := l.Vec()
+	for i := range 16 {
+		VBROADCASTSS(Mem{Base: lane, Disp: 4 * i}, x)
+		for v := range acc {
+			countAbove(l, x, acc[v], above[v])
+		}
+	}
+	k, limit := XMM(), l.Vec()
+	n32 := Load(Param("k"), GP64()).(reg.GPVirtual)
+	NEGQ(n32)
+	VMOVD(n32.As32(), k)
+	VPBROADCASTD(k, limit)
+	inf := l.Vec()
+	bits := GP32()
+	MOVL(U32(0x7f800000), bits)
+	low := XMM()
+	VMOVD(bits, low)
+	VPBROADCASTD(low, inf)
+	Comment("-above > -k: fewer than k lanes are above.")
+	for v := range acc {
+		if l.Bytes == 64 {
+			few := K()
+			VPCMPGTD(limit, above[v], few)
+			VBLENDMPS(acc[v], inf, few, acc[v])
+		} else {
+			VPCMPGTD(limit, above[v], above[v])
+			VBLENDVPS(above[v], acc[v], inf, acc[v])
+		}
+	}
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTF64X4(U8(1), acc[0], y)
+		VMINPS(acc[0].AsY(), y, y)
+	} else {
+		VMINPS(acc[0], acc[1], y)
+	}
+	r, t := XMM(), XMM()
+	VEXTRACTF128(U8(1), y, r)
+	VMINPS(y.AsX(), r, r)
+	VPERMILPS(U8(0b1110), r, t)
+	VMINPS(t, r, r)
+	VPERMILPS(U8(1), r, t)
+	VMINSS(t, r, r)
+	Store(r, ReturnIndex(0))
+	emit.End()
+}
+
+// countAbove subtracts 1 from each lane of above where x is greater than v.
+func countAbove(l emit.Level, x, v, above reg.VecVirtual) {
+	if l.Bytes == 64 {
+		k := K()
+		VCMPPS(U8(greater), v, x, k)
+		mask := l.Vec()
+		VPMOVM2D(k, mask)
+		VPADDD(mask, above, above)
+		return
+	}
+	mask := l.Vec()
+	VCMPPS(U8(greater), v, x, mask)
+	VPADDD(mask, above, above)
 }
 
 func nextAbove(l emit.Level) {

@@ -4,6 +4,132 @@
 
 #include "textflag.h"
 
+// func KthOfLanesAVX2(lane *float32, scores *float32, n int, k int) float32
+// Requires: AVX, AVX2, SSE
+TEXT ·KthOfLanesAVX2(SB), NOSPLIT, $0-36
+	MOVQ    lane+0(FP), AX
+	MOVQ    scores+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	JMP     next
+
+loop:
+	VMAXPS (CX), Y0, Y0
+	VMAXPS 32(CX), Y1, Y1
+
+next:
+	ADDQ         $+64, CX
+	SUBQ         $+16, DX
+	JNZ          loop
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS (AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 4(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 8(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 12(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 16(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 20(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 24(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 28(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 32(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 36(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 40(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 44(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 48(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 52(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 56(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS 60(AX), Y4
+	VCMPPS       $0x0e, Y0, Y4, Y5
+	VPADDD       Y5, Y2, Y2
+	VCMPPS       $0x0e, Y1, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	MOVQ         k+24(FP), AX
+	NEGQ         AX
+	VMOVD        AX, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x7f800000, AX
+	VMOVD        AX, X5
+	VPBROADCASTD X5, Y5
+
+	// -above > -k: fewer than k lanes are above.
+	VPCMPGTD     Y4, Y2, Y2
+	VBLENDVPS    Y2, Y0, Y5, Y0
+	VPCMPGTD     Y4, Y3, Y3
+	VBLENDVPS    Y3, Y1, Y5, Y1
+	VMINPS       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMINPS       X0, X1, X1
+	VPERMILPS    $0x0e, X1, X0
+	VMINPS       X0, X1, X1
+	VPERMILPS    $0x01, X1, X0
+	VMINSS       X0, X1, X1
+	MOVSS        X1, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // func NextAboveAVX2(scores *float32, n int, threshold float32) int
 // Requires: AVX, BMI
 TEXT ·NextAboveAVX2(SB), NOSPLIT, $0-32
@@ -94,6 +220,111 @@ done1:
 	CMPQ BX, DX
 	JLT  loop
 	MOVQ SI, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func KthOfLanesAVX512(lane *float32, scores *float32, n int, k int) float32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·KthOfLanesAVX512(SB), NOSPLIT, $0-36
+	MOVQ    lane+0(FP), AX
+	MOVQ    scores+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS (CX), Z0
+	JMP     next
+
+loop:
+	VMAXPS (CX), Z0, Z0
+
+next:
+	ADDQ         $+64, CX
+	SUBQ         $+16, DX
+	JNZ          loop
+	VMOVUPS      Z0, (AX)
+	VXORPS       Z1, Z1, Z1
+	VBROADCASTSS (AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 4(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 8(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 12(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 16(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 20(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 24(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 28(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 32(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 36(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 40(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 44(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 48(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 52(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 56(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	VBROADCASTSS 60(AX), Z2
+	VCMPPS       $0x0e, Z0, Z2, K1
+	VPMOVM2D     K1, Z2
+	VPADDD       Z2, Z1, Z1
+	MOVQ         k+24(FP), AX
+	NEGQ         AX
+	VMOVD        AX, X2
+	VPBROADCASTD X2, Z2
+	MOVL         $0x7f800000, AX
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Z3
+
+	// -above > -k: fewer than k lanes are above.
+	VPCMPGTD      Z2, Z1, K1
+	VBLENDMPS     Z0, Z3, K1, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMINPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VMINPS        X1, X0, X0
+	VPERMILPS     $0x0e, X0, X1
+	VMINPS        X1, X0, X0
+	VPERMILPS     $0x01, X0, X1
+	VMINSS        X1, X0, X0
+	MOVSS         X0, ret+32(FP)
 	VZEROUPPER
 	RET
 
