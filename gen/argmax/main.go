@@ -45,7 +45,7 @@ func main() {
 				compare(t)
 			}
 		}
-		r := emit.Rows{Level: l, Block: 4, Accs: 4, Done4: done4, Done1: compare}
+		r := emit.Rows{Level: l, Done4: done4, Done1: compare}
 		r.Finish = func() {
 			Store(index, ReturnIndex(0))
 			Store(best, ReturnIndex(1))

@@ -14,7 +14,7 @@ func main() {
 		l.Function("GatherDot", "func(dst, rows *float32, ids *uint32, n int, h *float32, d int)",
 			"computes dst[j] = rows[ids[j]].h for n ids into rows of d elements.")
 		done4, done1 := emit.StoreSums()
-		emit.Rows{Level: l, Gather: true, Block: 4, Accs: 4, Done4: done4, Done1: done1}.Emit()
+		emit.Rows{Level: l, Gather: true, Done4: done4, Done1: done1}.Emit()
 		maxID(l)
 	}
 	Generate()

@@ -13,7 +13,7 @@ func main() {
 		l.Function("Scan", "func(dst, rows *float32, n int, h *float32, d int)",
 			"computes dst[i] = rows[i].h for n rows of d elements.")
 		done4, done1 := emit.StoreSums()
-		emit.Rows{Level: l, Block: 4, Accs: 4, Done4: done4, Done1: done1}.Emit()
+		emit.Rows{Level: l, Done4: done4, Done1: done1}.Emit()
 	}
 	Generate()
 }

@@ -29,40 +29,60 @@ TEXT ·ArgmaxDotAVX2(SB), NOSPLIT, $0-44
 	ANDQ    $-32, R8
 
 block:
-	CMPQ   BX, $+4
+	CMPQ   BX, $+8
 	JLT    rest
-	LEAQ   (DX)(DI*1), R9
-	LEAQ   (R9)(DI*1), R10
-	LEAQ   (R10)(DI*1), R11
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	LEAQ   (DI)(DI*2), R12
+	MOVQ   SI, R11
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	XORQ   R12, R12
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   R8, R13
 
 block_vectors:
-	CMPQ        R12, R8
-	JGE         block_tail
-	VMOVUPS     (SI)(R12*1), Y6
-	VFMADD231PS (DX)(R12*1), Y6, Y2
-	VFMADD231PS (R9)(R12*1), Y6, Y3
-	VFMADD231PS (R10)(R12*1), Y6, Y4
-	VFMADD231PS (R11)(R12*1), Y6, Y5
-	ADDQ        $+32, R12
+	TESTQ       R13, R13
+	JZ          block_tail
+	VMOVUPS     (R11), Y10
+	VFMADD231PS (R9), Y10, Y2
+	VFMADD231PS (R9)(DI*1), Y10, Y3
+	VFMADD231PS (R9)(DI*2), Y10, Y4
+	VFMADD231PS (R9)(R12*1), Y10, Y5
+	VFMADD231PS (R10), Y10, Y6
+	VFMADD231PS (R10)(DI*1), Y10, Y7
+	VFMADD231PS (R10)(DI*2), Y10, Y8
+	VFMADD231PS (R10)(R12*1), Y10, Y9
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	SUBQ        $+32, R13
 	JMP         block_vectors
 
 block_tail:
-	CMPQ        R12, DI
+	CMPQ        R8, DI
 	JEQ         block_sums
-	VMASKMOVPS  (SI)(R12*1), Y1, Y6
-	VMASKMOVPS  (DX)(R12*1), Y1, Y7
-	VFMADD231PS Y7, Y6, Y2
-	VMASKMOVPS  (R9)(R12*1), Y1, Y7
-	VFMADD231PS Y7, Y6, Y3
-	VMASKMOVPS  (R10)(R12*1), Y1, Y7
-	VFMADD231PS Y7, Y6, Y4
-	VMASKMOVPS  (R11)(R12*1), Y1, Y7
-	VFMADD231PS Y7, Y6, Y5
+	VMASKMOVPS  (R11), Y1, Y10
+	VMASKMOVPS  (R9), Y1, Y11
+	VFMADD231PS Y11, Y10, Y2
+	VMASKMOVPS  (R9)(DI*1), Y1, Y11
+	VFMADD231PS Y11, Y10, Y3
+	VMASKMOVPS  (R9)(DI*2), Y1, Y11
+	VFMADD231PS Y11, Y10, Y4
+	VMASKMOVPS  (R9)(R12*1), Y1, Y11
+	VFMADD231PS Y11, Y10, Y5
+	VMASKMOVPS  (R10), Y1, Y11
+	VFMADD231PS Y11, Y10, Y6
+	VMASKMOVPS  (R10)(DI*1), Y1, Y11
+	VFMADD231PS Y11, Y10, Y7
+	VMASKMOVPS  (R10)(DI*2), Y1, Y11
+	VFMADD231PS Y11, Y10, Y8
+	VMASKMOVPS  (R10)(R12*1), Y1, Y11
+	VFMADD231PS Y11, Y10, Y9
 
 block_sums:
 	VHADDPS      Y3, Y2, Y2
@@ -100,9 +120,45 @@ no_record3:
 	MOVQ      CX, AX
 
 no_record4:
+	INCQ         CX
+	VHADDPS      Y7, Y6, Y6
+	VHADDPS      Y9, Y8, Y8
+	VHADDPS      Y8, Y6, Y6
+	VEXTRACTF128 $0x01, Y6, X2
+	VADDPS       X6, X2, X2
+	VUCOMISS     X0, X2
+	JBE          no_record5
+	VMOVAPS      X2, X0
+	MOVQ         CX, AX
+
+no_record5:
+	INCQ      CX
+	VPERMILPS $0x01, X2, X3
+	VUCOMISS  X0, X3
+	JBE       no_record6
+	VMOVAPS   X3, X0
+	MOVQ      CX, AX
+
+no_record6:
+	INCQ      CX
+	VPERMILPS $0x02, X2, X3
+	VUCOMISS  X0, X3
+	JBE       no_record7
+	VMOVAPS   X3, X0
+	MOVQ      CX, AX
+
+no_record7:
+	INCQ      CX
+	VPERMILPS $0x03, X2, X3
+	VUCOMISS  X0, X3
+	JBE       no_record8
+	VMOVAPS   X3, X0
+	MOVQ      CX, AX
+
+no_record8:
 	INCQ CX
-	SUBQ $+4, BX
-	LEAQ (R11)(DI*1), DX
+	SUBQ $+8, BX
+	LEAQ (DX)(DI*8), DX
 	JMP  block
 
 rest:
@@ -168,11 +224,11 @@ row_sum:
 	VPERMILPS    $0x01, X3, X2
 	VADDSS       X2, X3, X3
 	VUCOMISS     X0, X3
-	JBE          no_record5
+	JBE          no_record9
 	VMOVAPS      X3, X0
 	MOVQ         CX, AX
 
-no_record5:
+no_record9:
 	INCQ CX
 	DECQ BX
 	ADDQ DI, DX
@@ -273,55 +329,75 @@ TEXT ·ArgmaxDotAVX512(SB), NOSPLIT, $0-44
 	ANDQ  $-64, R8
 
 block:
-	CMPQ   BX, $+4
+	CMPQ   BX, $+8
 	JLT    rest
-	LEAQ   (DX)(DI*1), R9
-	LEAQ   (R9)(DI*1), R10
-	LEAQ   (R10)(DI*1), R11
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	LEAQ   (DI)(DI*2), R12
+	MOVQ   SI, R11
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
-	XORQ   R12, R12
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	MOVQ   R8, R13
 
 block_vectors:
-	CMPQ        R12, R8
-	JGE         block_tail
-	VMOVUPS     (SI)(R12*1), Z5
-	VFMADD231PS (DX)(R12*1), Z5, Z1
-	VFMADD231PS (R9)(R12*1), Z5, Z2
-	VFMADD231PS (R10)(R12*1), Z5, Z3
-	VFMADD231PS (R11)(R12*1), Z5, Z4
-	ADDQ        $+64, R12
+	TESTQ       R13, R13
+	JZ          block_tail
+	VMOVUPS     (R11), Z9
+	VFMADD231PS (R9), Z9, Z1
+	VFMADD231PS (R9)(DI*1), Z9, Z2
+	VFMADD231PS (R9)(DI*2), Z9, Z3
+	VFMADD231PS (R9)(R12*1), Z9, Z4
+	VFMADD231PS (R10), Z9, Z5
+	VFMADD231PS (R10)(DI*1), Z9, Z6
+	VFMADD231PS (R10)(DI*2), Z9, Z7
+	VFMADD231PS (R10)(R12*1), Z9, Z8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+64, R13
 	JMP         block_vectors
 
 block_tail:
-	CMPQ        R12, DI
+	CMPQ        R8, DI
 	JEQ         block_sums
-	VMOVUPS.Z   (SI)(R12*1), K1, Z5
-	VMOVUPS.Z   (DX)(R12*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z1
-	VMOVUPS.Z   (R9)(R12*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z2
-	VMOVUPS.Z   (R10)(R12*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z3
-	VMOVUPS.Z   (R11)(R12*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z4
+	VMOVUPS.Z   (R11), K1, Z9
+	VMOVUPS.Z   (R9), K1, Z10
+	VFMADD231PS Z10, Z9, Z1
+	VMOVUPS.Z   (R9)(DI*1), K1, Z10
+	VFMADD231PS Z10, Z9, Z2
+	VMOVUPS.Z   (R9)(DI*2), K1, Z10
+	VFMADD231PS Z10, Z9, Z3
+	VMOVUPS.Z   (R9)(R12*1), K1, Z10
+	VFMADD231PS Z10, Z9, Z4
+	VMOVUPS.Z   (R10), K1, Z10
+	VFMADD231PS Z10, Z9, Z5
+	VMOVUPS.Z   (R10)(DI*1), K1, Z10
+	VFMADD231PS Z10, Z9, Z6
+	VMOVUPS.Z   (R10)(DI*2), K1, Z10
+	VFMADD231PS Z10, Z9, Z7
+	VMOVUPS.Z   (R10)(R12*1), K1, Z10
+	VFMADD231PS Z10, Z9, Z8
 
 block_sums:
-	VEXTRACTF64X4 $0x01, Z1, Y5
-	VADDPS        Y1, Y5, Y5
+	VEXTRACTF64X4 $0x01, Z1, Y9
+	VADDPS        Y1, Y9, Y9
 	VEXTRACTF64X4 $0x01, Z2, Y1
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	VEXTRACTF64X4 $0x01, Z4, Y3
 	VADDPS        Y4, Y3, Y3
-	VHADDPS       Y1, Y5, Y5
+	VHADDPS       Y1, Y9, Y9
 	VHADDPS       Y3, Y2, Y2
-	VHADDPS       Y2, Y5, Y5
-	VEXTRACTF128  $0x01, Y5, X1
-	VADDPS        X5, X1, X1
+	VHADDPS       Y2, Y9, Y9
+	VEXTRACTF128  $0x01, Y9, X1
+	VADDPS        X9, X1, X1
 	VUCOMISS      X0, X1
 	JBE           no_record1
 	VMOVAPS       X1, X0
@@ -352,9 +428,53 @@ no_record3:
 	MOVQ      CX, AX
 
 no_record4:
+	INCQ          CX
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y7, Y3, Y3
+	VEXTRACTF64X4 $0x01, Z8, Y4
+	VADDPS        Y8, Y4, Y4
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y4, Y3, Y3
+	VHADDPS       Y3, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X1, X2, X2
+	VUCOMISS      X0, X2
+	JBE           no_record5
+	VMOVAPS       X2, X0
+	MOVQ          CX, AX
+
+no_record5:
+	INCQ      CX
+	VPERMILPS $0x01, X2, X1
+	VUCOMISS  X0, X1
+	JBE       no_record6
+	VMOVAPS   X1, X0
+	MOVQ      CX, AX
+
+no_record6:
+	INCQ      CX
+	VPERMILPS $0x02, X2, X1
+	VUCOMISS  X0, X1
+	JBE       no_record7
+	VMOVAPS   X1, X0
+	MOVQ      CX, AX
+
+no_record7:
+	INCQ      CX
+	VPERMILPS $0x03, X2, X1
+	VUCOMISS  X0, X1
+	JBE       no_record8
+	VMOVAPS   X1, X0
+	MOVQ      CX, AX
+
+no_record8:
 	INCQ CX
-	SUBQ $+4, BX
-	LEAQ (R11)(DI*1), DX
+	SUBQ $+8, BX
+	LEAQ (DX)(DI*8), DX
 	JMP  block
 
 rest:
@@ -422,11 +542,11 @@ row_sum:
 	VPERMILPS     $0x01, X1, X2
 	VADDSS        X2, X1, X1
 	VUCOMISS      X0, X1
-	JBE           no_record5
+	JBE           no_record9
 	VMOVAPS       X1, X0
 	MOVQ          CX, AX
 
-no_record5:
+no_record9:
 	INCQ CX
 	DECQ BX
 	ADDQ DI, DX

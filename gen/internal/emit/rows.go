@@ -9,21 +9,30 @@ import (
 )
 
 // Rows is the loop of the float32 kernels: the inner products of rows with
-// h, in blocks of Block rows, the last rows one by one.
+// h, in blocks of rows side by side, the last rows one by one.
 //
 // The parameters rows, n, h, d (and ids, where Gather is set) are read from
 // the function's arguments. Rows must not be empty and d not zero.
 type Rows struct {
 	Level  Level
 	Gather bool // rows are named by ids, else they follow each other
-	Block  int  // 4, or 1
-	Accs   int  // partial sums a row in the one-by-one loop
 	// Done4 and Done1 take the sums of four rows, or of one, in an XMM
-	// register. They may use n, the number of rows not yet done, which
-	// counts down after them.
+	// register.
 	Done4, Done1 func(sums reg.VecVirtual)
 	// Finish, where it is not nil, comes after the last row.
 	Finish func()
+}
+
+// accs is the number of partial sums of a row that is done alone.
+const accs = 4
+
+// block returns the number of rows side by side. Eight that follow each other
+// take three address registers, eight that do not take eight.
+func (r Rows) block() int {
+	if r.Gather {
+		return 4
+	}
+	return 8
 }
 
 // Emit emits the loop.
@@ -50,9 +59,7 @@ func (r Rows) Emit() {
 	MOVQ(stride, whole)
 	ANDQ(I32(-r.Level.Bytes), whole)
 
-	if r.Block == 4 {
-		r.block4(ids, row, n, h, stride, whole, tail)
-	}
+	r.blocks(ids, row, n, h, stride, whole, tail)
 	r.one(ids, row, n, h, stride, whole, tail)
 	Label("end")
 	if r.Finish != nil {
@@ -61,62 +68,101 @@ func (r Rows) Emit() {
 	End()
 }
 
-// next returns the address of the next row.
+// next returns the address of the row ids[k].
 func (r Rows) next(ids, row, stride reg.GPVirtual, k int) reg.GPVirtual {
 	p := GP64()
-	if r.Gather {
-		MOVL(Mem{Base: ids, Disp: 4 * k}, p.As32())
-		IMULQ(stride, p)
-		ADDQ(row, p)
-	}
+	MOVL(Mem{Base: ids, Disp: 4 * k}, p.As32())
+	IMULQ(stride, p)
+	ADDQ(row, p)
 	return p
 }
 
-func (r Rows) block4(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
-	Label("block")
-	CMPQ(n, I32(4))
-	JLT(LabelRef("rest"))
-	p := make([]reg.GPVirtual, 4)
-	for k := range p {
-		p[k] = r.next(ids, row, stride, k)
-		if !r.Gather {
-			if k == 0 {
-				MOVQ(row, p[0])
-			} else {
-				LEAQ(Mem{Base: p[k-1], Index: stride, Scale: 1}, p[k])
-			}
+// walk is the way of a block through its rows: where the vectors of h and of
+// each row are, and how to go on to the next.
+type walk struct {
+	h       Mem
+	rows    []Mem
+	advance func()
+}
+
+func (r Rows) walk(ids, row, h, stride reg.GPVirtual) walk {
+	w := walk{rows: make([]Mem, r.block())}
+	if r.Gather {
+		off := GP64()
+		XORQ(off, off)
+		for k := range w.rows {
+			w.rows[k] = Ptr(r.next(ids, row, stride, k), off, 0)
+		}
+		w.h = Ptr(h, off, 0)
+		w.advance = func() { ADDQ(I32(r.Level.Bytes), off) }
+		return w
+	}
+	first, fifth, hp, stride3 := GP64(), GP64(), GP64(), GP64()
+	MOVQ(row, first)
+	LEAQ(Mem{Base: row, Index: stride, Scale: 4}, fifth)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+	MOVQ(h, hp)
+	for k := range w.rows {
+		m := Mem{Base: first}
+		if k >= 4 {
+			m.Base = fifth
+		}
+		switch k % 4 {
+		case 1, 2:
+			m.Index, m.Scale = stride, uint8(k%4)
+		case 3:
+			m.Index, m.Scale = stride3, 1
+		}
+		w.rows[k] = m
+	}
+	w.h = Mem{Base: hp}
+	w.advance = func() {
+		for _, p := range []reg.GPVirtual{first, fifth, hp} {
+			ADDQ(I32(r.Level.Bytes), p)
 		}
 	}
-	acc := r.Level.Vecs(4)
+	return w
+}
+
+func (r Rows) blocks(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
+	size := r.block()
+	Label("block")
+	CMPQ(n, I32(size))
+	JLT(LabelRef("rest"))
+	w := r.walk(ids, row, h, stride)
+	acc := r.Level.Vecs(size)
 	Zero(acc...)
 	hv := r.Level.Vec()
-	off := GP64()
-	XORQ(off, off)
+	left := GP64()
+	MOVQ(whole, left)
 	Label("block_vectors")
-	CMPQ(off, whole)
-	JGE(LabelRef("block_tail"))
-	VMOVUPS(Ptr(h, off, 0), hv)
-	for k := range p {
-		VFMADD231PS(Ptr(p[k], off, 0), hv, acc[k])
+	TESTQ(left, left)
+	JZ(LabelRef("block_tail"))
+	VMOVUPS(w.h, hv)
+	for k, m := range w.rows {
+		VFMADD231PS(m, hv, acc[k])
 	}
-	ADDQ(I32(r.Level.Bytes), off)
+	w.advance()
+	SUBQ(I32(r.Level.Bytes), left)
 	JMP(LabelRef("block_vectors"))
 	Label("block_tail")
-	CMPQ(off, stride)
+	CMPQ(whole, stride)
 	JEQ(LabelRef("block_sums"))
-	tail.Load(Ptr(h, off, 0), hv)
+	tail.Load(w.h, hv)
 	t := r.Level.Vec()
-	for k := range p {
-		tail.Load(Ptr(p[k], off, 0), t)
+	for k, m := range w.rows {
+		tail.Load(m, t)
 		VFMADD231PS(t, hv, acc[k])
 	}
 	Label("block_sums")
-	r.Done4(r.Level.Sum4(acc))
-	SUBQ(I32(4), n)
+	for k := 0; k < size; k += 4 {
+		r.Done4(r.Level.Sum4(acc[k : k+4]))
+	}
+	SUBQ(I32(size), n)
 	if r.Gather {
-		ADDQ(I32(16), ids)
+		ADDQ(I32(4*size), ids)
 	} else {
-		LEAQ(Mem{Base: p[3], Index: stride, Scale: 1}, row)
+		LEAQ(Mem{Base: row, Index: stride, Scale: uint8(size)}, row)
 	}
 	JMP(LabelRef("block"))
 }
@@ -126,7 +172,7 @@ func (r Rows) one(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
 	Label("rest")
 	unrolled := GP64()
 	MOVQ(whole, unrolled)
-	SUBQ(I32(bytes*(r.Accs-1)), unrolled)
+	SUBQ(I32(bytes*(accs-1)), unrolled)
 	Label("row")
 	TESTQ(n, n)
 	JZ(LabelRef("end"))
@@ -134,9 +180,9 @@ func (r Rows) one(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
 	if r.Gather {
 		p = r.next(ids, row, stride, 0)
 	}
-	acc := r.Level.Vecs(r.Accs)
+	acc := r.Level.Vecs(accs)
 	Zero(acc...)
-	hv := r.Level.Vecs(r.Accs)
+	hv := r.Level.Vecs(accs)
 	off := GP64()
 	XORQ(off, off)
 	Label("row_unrolled")
@@ -146,11 +192,11 @@ func (r Rows) one(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
 		VMOVUPS(Ptr(h, off, k*bytes), hv[k])
 		VFMADD231PS(Ptr(p, off, k*bytes), hv[k], acc[k])
 	}
-	ADDQ(I32(bytes*r.Accs), off)
+	ADDQ(I32(bytes*accs), off)
 	JMP(LabelRef("row_unrolled"))
 	Comment("Fewer vectors than partial sums are left; then the tail.")
 	Label("row_vectors")
-	for k := 0; k < r.Accs-1; k++ {
+	for k := 0; k < accs-1; k++ {
 		CMPQ(off, whole)
 		JGE(LabelRef("row_tail"))
 		VMOVUPS(Ptr(h, off, 0), hv[k])
@@ -160,13 +206,13 @@ func (r Rows) one(ids, row, n, h, stride, whole reg.GPVirtual, tail Tail) {
 	Label("row_tail")
 	CMPQ(off, stride)
 	JEQ(LabelRef("row_sum"))
-	last := r.Accs - 1
+	last := accs - 1
 	tail.Load(Ptr(h, off, 0), hv[last])
 	t := r.Level.Vec()
 	tail.Load(Ptr(p, off, 0), t)
 	VFMADD231PS(t, hv[last], acc[last])
 	Label("row_sum")
-	for step := r.Accs / 2; step > 0; step /= 2 {
+	for step := accs / 2; step > 0; step /= 2 {
 		for k := 0; k < step; k++ {
 			VADDPS(acc[k+step], acc[k], acc[k])
 		}
