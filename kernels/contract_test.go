@@ -52,12 +52,19 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], f(3), nil, 3) }},
 		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, f(4), nil, 3) }},
 		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), f(3), f(2), 3) }},
-		{"NewInt8Rows no dimension", "dimension is zero", func() { _, _ = NewInt8Rows(nil, nil, nil, 0) }},
+		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, nil, nil, 0) }},
 		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
 		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},
 		{"Bounds upper", "length of lower or upper", func() { m.Bounds(dst32, dst32[:3], v) }},
 		{"Bounds vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
+		{"Bounds vector that is not set", "not Certified", func() { m.Bounds(dst32, dst32, NewInt8Vector(3)) }},
+		{"Bounds uncertified vector", "not Certified", func() {
+			u := NewInt8Vector(3)
+			u.Set(f(3))
+			u.Set([]float32{1e30, 1, 1})
+			m.Bounds(dst32, dst32, u)
+		}},
 		{"GatherBounds id", "id out of range", func() { m.GatherBounds(dst32, dst32, []uint32{0, 1, 2, 4}, v) }},
 		{"GatherBounds lower", "length of lower or upper", func() { m.GatherBounds(dst32, dst32, []uint32{0}, v) }},
 		{"BoundsBatch lower", "length of lower or upper", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v}) }},

@@ -32,21 +32,45 @@ func dot(x, y []float32) float32 {
 	return s[0]
 }
 
+// A scan reads rows side by side, unless they are short and many: from beyond
+// the second-level cache one stream of them is faster (see PERFORMANCE.md).
+const (
+	shortRow   = 1 << 10 // bytes
+	manyShorts = 2 << 20 // bytes of all rows
+)
+
 func scan(dst, rows, h []float32) {
 	if !simd.HasAVX2 {
 		scanGeneric(dst, rows, h)
 		return
 	}
 	d := len(h)
+	single := 4*d <= shortRow && 4*len(rows) > manyShorts
 	for step := callRows(4 * d); len(dst) > 0; {
 		n := min(step, len(dst))
-		if simd.HasAVX512 {
+		switch {
+		case single:
+			asm.ScanSingleAVX2(&dst[0], &rows[0], n, &h[0], d)
+		case simd.HasAVX512:
 			asm.ScanAVX512(&dst[0], &rows[0], n, &h[0], d)
-		} else {
+		default:
 			asm.ScanAVX2(&dst[0], &rows[0], n, &h[0], d)
 		}
 		dst, rows = dst[n:], rows[n*d:]
 	}
+}
+
+func add(dst, x []float32) {
+	n := len(dst) &^ 15
+	switch {
+	case n == 0 || !simd.HasAVX2:
+		n = 0
+	case simd.HasAVX512:
+		asm.AddAVX512(&dst[0], &x[0], n)
+	default:
+		asm.AddAVX2(&dst[0], &x[0], n)
+	}
+	addGeneric(dst[n:], x[n:])
 }
 
 func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
@@ -365,18 +389,20 @@ type batchBound struct {
 // batchKernel computes the intervals of n rows for the first of vs, and
 // returns for how many of them: as many as the level's kernel takes, or 0.
 func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) int {
-	contexts := 0
+	most := 0
 	switch {
 	case simd.HasVNNI:
-		contexts = 4
+		most = 4
 	case simd.HasAVX2:
-		contexts = 2
+		most = 2
 	}
-	if contexts == 0 || len(vs) < contexts || n < batchRows {
+	contexts := min(most, len(vs))
+	if contexts < 2 || n < batchRows {
 		return 0
 	}
 	b := batchBound{slack: m.slack}
-	for c, v := range vs[:contexts] {
+	for c := range most {
+		v := vs[min(c, contexts-1)]
 		b.codes[c] = &v.codes[0]
 		offset := v.offset
 		if !simd.HasVNNI {
@@ -396,14 +422,14 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 		}
 		lo, up := &lower[first], &upper[first]
 		switch {
-		case ids != nil && contexts == 4:
-			asm.Int8GatherBoundsBatchAVX512(lo, up, n, &m.data[0], m.stride, &ids[first], rows, arg)
+		case ids != nil && simd.HasVNNI:
+			asm.Int8GatherBoundsBatchAVX512(lo, up, n, contexts, &m.data[0], m.stride, &ids[first], rows, arg)
 		case ids != nil:
-			asm.Int8GatherBoundsBatchAVX2(lo, up, n, &m.data[0], m.stride, &ids[first], rows, arg)
-		case contexts == 4:
-			asm.Int8BoundsBatchAVX512(lo, up, n, &m.data[first*m.stride], m.stride, rows, arg)
+			asm.Int8GatherBoundsBatchAVX2(lo, up, n, contexts, &m.data[0], m.stride, &ids[first], rows, arg)
+		case simd.HasVNNI:
+			asm.Int8BoundsBatchAVX512(lo, up, n, contexts, &m.data[first*m.stride], m.stride, rows, arg)
 		default:
-			asm.Int8BoundsBatchAVX2(lo, up, n, &m.data[first*m.stride], m.stride, rows, arg)
+			asm.Int8BoundsBatchAVX2(lo, up, n, contexts, &m.data[first*m.stride], m.stride, rows, arg)
 		}
 		first += rows
 	}

@@ -4,6 +4,7 @@ package kernels
 
 func dot(x, y []float32) float32                               { return dotGeneric(x, y) }
 func scan(dst, rows, h []float32)                              { scanGeneric(dst, rows, h) }
+func add(dst, x []float32)                                     { addGeneric(dst, x) }
 func gatherDot(dst, rows []float32, ids []uint32, h []float32) { gatherDotGeneric(dst, rows, ids, h) }
 func maxID(ids []uint32) uint32                                { return maxIDGeneric(ids) }
 func argmaxDot(rows, h []float32) (int, float32)               { return argmaxDotGeneric(rows, h) }

@@ -59,8 +59,8 @@ func Int8Stride(dim int) int {
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias above
 // 2^40 in magnitude.
 func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) {
-	if dim == 0 {
-		panic("kernels: dimension is zero")
+	if dim <= 0 {
+		panic("kernels: dimension is not positive")
 	}
 	if len(rows)%dim != 0 {
 		panic("kernels: length of rows is not a multiple of the dimension")
@@ -91,8 +91,8 @@ func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) 
 		} else {
 			maxBias = max(maxBias, a)
 		}
-		if !m.setRow(i, rows[i*dim:(i+1)*dim], b) {
-			return nil, fmt.Errorf("kernels: row %d: expected magnitudes of at most %g", i, maxCertified)
+		if largest := m.setRow(i, rows[i*dim:(i+1)*dim], b); !(largest <= maxCertified) {
+			return nil, fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
 		}
 	}
 	// See the proof at Bounds.
@@ -100,13 +100,13 @@ func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) 
 	return m, nil
 }
 
-// setRow quantises one row in float64 and reports whether its magnitudes can
-// be certified.
-func (m *Int8Rows) setRow(i int, w []float32, bias float32) bool {
+// setRow quantises one row in float64, unless its largest magnitude, which it
+// returns, cannot be certified.
+func (m *Int8Rows) setRow(i int, w []float32, bias float32) float32 {
 	rec := m.data[i*m.stride : (i+1)*m.stride]
 	maxAbs := math.Float32frombits(maxAbsBitsGeneric(w))
 	if !(maxAbs <= maxCertified) {
-		return false
+		return maxAbs
 	}
 	// Below minCertified all codes are zero and the row is all error.
 	var scale float32
@@ -135,7 +135,7 @@ func (m *Int8Rows) setRow(i int, w []float32, bias float32) bool {
 	le.PutUint32(rec[meta+4:], math.Float32bits(bias))
 	le.PutUint32(rec[meta+8:], math.Float32bits(roundUp(math.Sqrt(err2))))
 	le.PutUint32(rec[meta+12:], math.Float32bits(roundUp(float64(scale)*math.Sqrt(norm2))))
-	return true
+	return maxAbs
 }
 
 // roundUp returns a float32 above x >= 0, with room for the rounding of a
@@ -160,6 +160,7 @@ func (m *Int8Rows) Dim() int { return m.dim }
 // not safe for concurrent use.
 type Int8Vector struct {
 	dim    int
+	fit    Fit       // of the last Set
 	h      []float32 // h, padded with zeros to the codes' length
 	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
 	offset int32     // codeBias * sum q
@@ -195,6 +196,11 @@ func (v *Int8Vector) Set(h []float32) Fit {
 		panic("kernels: length of h differs from the dimension")
 	}
 	copy(v.h, h)
+	v.fit = v.quantize()
+	return v.fit
+}
+
+func (v *Int8Vector) quantize() Fit {
 	blocks := v.h[:(v.dim+15)&^15]
 	bits := maxAbsBits(blocks)
 	maxAbs := math.Float32frombits(bits)
@@ -213,13 +219,16 @@ func (v *Int8Vector) Set(h []float32) Fit {
 	var sums quantSums
 	quantize(v.codes[:len(blocks)], blocks, maxCode/maxAbs, &sums)
 	v.offset, v.below = codeBias*sums.code, sums.below
-	// u_i = h_i * (127/max) is within 3.1*2^-24 of h_i/scale. The two sums
-	// of squares are of 16 lanes, so their relative error is below
-	// (dim/16+5) 2^-24; sums of u are in [127^2, 127^2*2^16], far from
-	// underflow. u_i - q_i is exact. What is left is covered by 2^-20.
+	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
+	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
+	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
+	// relative error is below (dim/16+5)u; those of u_i are in [127^2,
+	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
+	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
+	// 16u are for Bounds.
 	grow := 1 + float64(v.dim/16+32)*0x1p-24
 	norm := float64(v.scale) * math.Sqrt(float64(sums.norm2)) * grow
-	err := float64(v.scale)*math.Sqrt(float64(sums.err2))*grow + 0x1p-20*norm
+	err := float64(float64(v.scale)*math.Sqrt(float64(sums.err2))*grow) + float64(0x1.4p-20*norm)
 	v.norm = roundUp(norm * (1 + 0x1p-20))
 	v.err = roundUp(err * (1 + 0x1p-20))
 	return Certified
@@ -295,14 +304,16 @@ type bound struct {
 //
 // The computed centre is a = fl(fl(fl(scale_h scale_w) fl(D)) + bias). With
 // u = 2^-24 it is off by at most 3.01u |w^.h^| from the three roundings of the
-// product and u(|w^.h^| + |bias|) from the sum; the last subtraction or addition of
-// the radius adds u(|a| + radius), and the reference arithmetic itself rounds
-// by less than u/8 ||w|| ||h||. |w^.h^| <= ||w^|| ||h^||, so all terms with a
-// norm are at most 6u ||h|| ||w^|| plus parts of the radius; Int8Vector.err holds
-// 16u ||h||, and the factors (1 + 2^-20) = 1 + 16u hold the roundings of the
-// radius. The terms with the bias are at most 2.1u max|bias|, held by slack,
-// which is 3u max|bias| + 2^-100: the second term holds every underflow, an
-// error below 2^-149 that is multiplied by |D| < 2^31 at most.
+// product and u(|w^.h^| + |bias|) from the sum; the last subtraction or
+// addition of the radius adds u(|a| + radius), and the reference arithmetic
+// itself rounds by less than u/8 ||w|| ||h||. |w^.h^| <= ||w^|| ||h^|| <=
+// ||w^|| (||h|| + ||h - h^||), so the terms without the bias are at most
+// 5.2u ||h|| ||w^||, and 5.2u ||h - h^|| ||w^||, a part of the radius. The first
+// is within the 16u ||h|| that Int8Vector.err holds; the second, and the four
+// roundings of the radius itself, are below 10u of it, and norm and err hold
+// factors of 1 + 16u. The terms with the bias are at most 2.1u max|bias|, held
+// by slack, which is 3u max|bias| + 2^-100; what it has to spare covers every
+// underflow, an error below 2^-149 that is multiplied by |D| < 2^31 at most.
 func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	m.check(len(lower), len(upper), m.n, v)
 	if m.n == 0 {
@@ -326,8 +337,8 @@ func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vec
 	runtime.KeepAlive(m)
 }
 
-// BatchContexts is the number of contexts that the batch kernels take at
-// once.
+// BatchContexts is the largest number of contexts that share the load of a row.
+// With AVX-512 VNNI any two to four do, with AVX2 each two, in plain Go none.
 const BatchContexts = 4
 
 // BoundsBatch is Bounds for up to BatchContexts contexts: each row is loaded
@@ -360,9 +371,7 @@ func (m *Int8Rows) checkBatch(lower, upper, n int, vs []*Int8Vector) {
 		panic("kernels: length of lower or upper differs from the number of rows times the contexts")
 	}
 	for _, v := range vs {
-		if v.dim != m.dim {
-			panic("kernels: dimension of the vector differs from that of the rows")
-		}
+		v.check(m.dim)
 	}
 }
 
@@ -390,8 +399,15 @@ func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {
 	if lower != n || upper != n {
 		panic("kernels: length of lower or upper differs from the number of rows")
 	}
-	if v.dim != m.dim {
+	v.check(m.dim)
+}
+
+func (v *Int8Vector) check(dim int) {
+	if v.dim != dim {
 		panic("kernels: dimension of the vector differs from that of the rows")
+	}
+	if v.fit != Certified {
+		panic("kernels: vector is not Certified")
 	}
 }
 

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -182,6 +184,18 @@ func drawVector(t *rapid.T, d int) []float32 {
 	return x
 }
 
+// alongError makes row parallel to the rounding error of h, as far as signs
+// go: where Cauchy and Schwarz are tight.
+func alongError(row, h []float32) {
+	v := NewInt8Vector(len(h))
+	if v.Set(h) != Certified {
+		return
+	}
+	for i := range row {
+		row[i] = float32(math.Copysign(1, float64(h[i])-float64(v.scale)*float64(v.codes[i])))
+	}
+}
+
 // checkEnvelope fails where an interval misses its reference logit.
 func checkEnvelope(t *rapid.T) {
 	d := rapid.IntRange(1, 130).Draw(t, "dim")
@@ -192,10 +206,11 @@ func checkEnvelope(t *rapid.T) {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "bias seed"), 0))
 	for range n {
 		row := drawVector(t, d)
-		if rapid.Bool().Draw(t, "parallel") {
-			// The error of a row parallel to h's error is as large as
-			// Cauchy and Schwarz allow.
+		switch rapid.IntRange(0, 2).Draw(t, "direction") {
+		case 0:
 			copy(row, h)
+		case 1:
+			alongError(row, h)
 		}
 		rows = append(rows, row...)
 		bias = append(bias, float32((2*r.Float64()-1)*biasScale))
@@ -224,6 +239,69 @@ func TestBoundsHoldTheReferenceLogit(t *testing.T) {
 
 func FuzzBoundsHoldTheReferenceLogit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkEnvelope)) }
 
+func TestBoundsHoldWhereCauchyAndSchwarzAreTight(t *testing.T) {
+	// Each element of h is just off the middle between two codes, and the row
+	// has the sign of each error: the logit is within a hundredth of the end
+	// of its interval.
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, d := range []int{300, 1000, MaxInt8Dim} {
+			h, w := make([]float32, d), make([]float32, d)
+			for i := range h {
+				h[i] = float32(2*(i%2)-1) * float32((float64(i%100)+0.499)/127)
+			}
+			h[0] = 1
+			alongError(w, h)
+			v := NewInt8Vector(d)
+			v.Set(h)
+			for _, end := range []string{"upper", "lower"} {
+				var lower, upper [1]float32
+				int8Rows(t, w, nil, d).Bounds(lower[:], upper[:], v)
+				x, lo, up := RefDot(w, h), float64(lower[0]), float64(upper[0])
+				if x < lo || x > up {
+					t.Errorf("dim %d, %s end: logit %v outside [%v, %v]", d, end, x, lo, up)
+				}
+				if room := min(x-lo, up-x); room > 0.01*(up-lo) {
+					t.Errorf("dim %d, %s end: logit %v is not near an end of [%v, %v]", d, end, x, lo, up)
+				}
+				for i := range w {
+					w[i] = -w[i]
+				}
+			}
+		}
+	})
+}
+
+// TestGoldenIntervals holds intervals to the bits that they had on amd64: the
+// same on every architecture and level.
+func TestGoldenIntervals(t *testing.T) {
+	const d, n, want = 77, 50, uint64(0x789523bbc15b1816)
+	r := rand.New(rand.NewPCG(9, 9))
+	uniform := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(2*r.Float64() - 1)
+		}
+		return x
+	}
+	rows, bias, h := uniform(n*d), uniform(n), uniform(d)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		v := NewInt8Vector(d)
+		v.Set(h)
+		lower, upper := make([]float32, n), make([]float32, n)
+		int8Rows(t, rows, bias, d).Bounds(lower, upper, v)
+		sum := fnv.New64a()
+		for i := range lower {
+			var b [8]byte
+			binary.LittleEndian.PutUint32(b[:4], math.Float32bits(lower[i]))
+			binary.LittleEndian.PutUint32(b[4:], math.Float32bits(upper[i]))
+			sum.Write(b[:])
+		}
+		if got := sum.Sum64(); got != want {
+			t.Errorf("hash of all intervals: %#x, want %#x", got, want)
+		}
+	})
+}
+
 func TestBoundsOfExtremeCodesDoNotOverflow(t *testing.T) {
 	// All codes at 127: the largest sums that there are.
 	simdtest.EachLevel(t, func(t *testing.T) {
@@ -250,8 +328,8 @@ func TestInt8RowsRefuses(t *testing.T) {
 		dim        int
 		want       string
 	}{
-		{"a large weight", []float32{1, 0x1p41}, nil, 1, "kernels: row 1: expected magnitudes of at most 1.099511627776e+12"},
-		{"a NaN", []float32{float32(math.NaN())}, nil, 1, "kernels: row 0: expected magnitudes of at most 1.099511627776e+12"},
+		{"a large weight", []float32{1, 0x1p41}, nil, 1, "kernels: row 1: found magnitude 2.1990233e+12, expected at most 1.099511627776e+12"},
+		{"a NaN", []float32{float32(math.NaN())}, nil, 1, "kernels: row 0: found magnitude NaN, expected at most 1.099511627776e+12"},
 		{"a large bias", []float32{1}, []float32{-0x1p41}, 1, "kernels: bias of row 0: found -2.1990233e+12, expected a magnitude of at most 1.099511627776e+12"},
 		{"a large dimension", make([]float32, MaxInt8Dim+1), nil, MaxInt8Dim + 1, "kernels: dimension: found 65537, expected at most 65536"},
 	}

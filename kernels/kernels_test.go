@@ -89,6 +89,22 @@ func TestFloat32KernelsWithinRounding(t *testing.T) {
 	})
 }
 
+func TestScanOfManyShortRows(t *testing.T) {
+	// Rows of a kilobyte at most, more of them than the second-level cache
+	// holds, are read another way.
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(12)
+		for _, d := range []int{1, 7, 64, 200, 256} {
+			n := (2<<20)/(4*d) + 5
+			rows, h, bias, dst := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n)), make([]float32, n)
+			Scan(dst, rows, bias, h)
+			for i := range dst {
+				checkFloat32(t, dst[i], rows[i*d:(i+1)*d], h, bias[i])
+			}
+		}
+	})
+}
+
 func TestArgmaxTiesGoToTheLowerRow(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for n := 1; n <= 20; n++ {

@@ -14,7 +14,9 @@ func Scan(dst, rows, bias, h []float32) {
 		return
 	}
 	scan(dst, rows, h)
-	addBias(dst, bias)
+	if bias != nil {
+		add(dst, bias)
+	}
 }
 
 // checkRows panics unless size elements are n rows of d elements.
@@ -27,13 +29,10 @@ func checkRows(size, n, d int) {
 	}
 }
 
-func addBias(dst, bias []float32) {
-	if bias == nil {
-		return
-	}
-	bias = bias[:len(dst)]
-	for i, b := range bias {
-		dst[i] += b
+func addGeneric(dst, x []float32) {
+	x = x[:len(dst)]
+	for i, v := range x {
+		dst[i] += v
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
 // index of the largest, vals[0] its score, and so on in descending order. Of
-// equal scores the lower index comes first. k must not exceed len(scores),
-// which must not hold a NaN.
+// equal scores the lower index comes first. k must not exceed len(scores).
+// Where scores hold a NaN it is undefined which indices are selected.
 func TopK(ids []uint32, vals, scores []float32) {
 	k := len(ids)
 	if len(vals) != k {
@@ -24,10 +24,10 @@ func TopK(ids []uint32, vals, scores []float32) {
 		return
 	}
 	// ids and vals are a binary heap with the worst entry (smallest score,
-	// then highest index) at the root. Most scores do not beat the threshold,
-	// which is the root's score or, before the heap is full, just below a
-	// bound on the k-th largest: nextAbove skips over them. Scores come in order of their
-	// index, so an equal one never displaces one that is there.
+	// then highest index) at the root. Most scores do not beat the threshold:
+	// nextAbove skips over them. The threshold is the root's score or, until
+	// the heap is full, just below a bound on the k-th largest. Scores come in
+	// order of their index, so an equal one never displaces one that is there.
 	i, m := 0, 0
 	threshold := float32(math.Inf(-1))
 	if bound, ok := KthBound(scores, k); ok {
@@ -59,6 +59,13 @@ func TopK(ids []uint32, vals, scores []float32) {
 		}
 		break
 	}
+	if m < k {
+		// NaNs among the scores: what is selected means nothing, but it must
+		// be indices of scores.
+		for i := range k {
+			ids[i], vals[i] = uint32(i), scores[i]
+		}
+	}
 	for n := k - 1; n > 0; n-- {
 		ids[0], ids[n] = ids[n], ids[0]
 		vals[0], vals[n] = vals[n], vals[0]
@@ -69,10 +76,11 @@ func TopK(ids []uint32, vals, scores []float32) {
 // laneCount is the number of interleaved parts that KthBound looks at.
 const laneCount = 16
 
-// KthBound returns a number that at least k of the scores reach, and few more:
-// the k-th largest of the largest scores of 16 interleaved parts. It takes a
-// fraction of the time of TopK. It has no answer (false) for k > 16 and for
-// fewer than 64 scores. k must be at least 1, and no score a NaN.
+// KthBound returns a number that at least k of the scores reach, and usually
+// few more: the k-th largest of the largest scores of 16 interleaved parts. It
+// takes a fraction of the time of TopK. Whether it has an answer depends on
+// its arguments' sizes alone: it has none (false) for k > 16 and for fewer
+// than 64 scores. k must be at least 1, and no score a NaN.
 func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	if k < 1 {
 		panic("kernels: KthBound: k is less than 1")

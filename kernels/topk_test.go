@@ -56,7 +56,8 @@ func checkTopK(t *rapid.T) {
 	if n == 0 {
 		return
 	}
-	if k := rapid.IntRange(1, n).Draw(t, "k of the bound"); true {
+	{
+		k := rapid.IntRange(1, n).Draw(t, "k of the bound")
 		bound, ok := KthBound(scores, k)
 		if wantOK := k <= 16 && n >= 64; ok != wantOK {
 			t.Fatalf("KthBound of %d scores, k %d: ok %v, want %v", n, k, ok, wantOK)
@@ -98,6 +99,29 @@ func TestMaxIDSeesAllBits(t *testing.T) {
 				ids[at] = 1 << 31
 				if got := maxID(ids); got != 1<<31 {
 					t.Fatalf("largest at %d of %d: got %d", at, n, got)
+				}
+			}
+		}
+	})
+}
+
+func TestTopKOfNaNsSelectsIndicesOfScores(t *testing.T) {
+	nan := float32(math.NaN())
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, n := range []int{5, 20, 64, 100, 500} {
+			for share := range 4 {
+				scores := make([]float32, n)
+				for i := range scores {
+					if i%4 < share+1 {
+						scores[i] = nan
+					}
+				}
+				ids, vals := []uint32{1 << 30, 1 << 30, 1 << 30}, make([]float32, 3)
+				TopK(ids, vals, scores)
+				for _, id := range ids {
+					if int(id) >= n {
+						t.Fatalf("%d scores, %d of 4 NaN: selected %d", n, share+1, id)
+					}
 				}
 			}
 		}

@@ -55,6 +55,9 @@ func NewLayer(weights, bias []float32, dim int) (*Layer, error) {
 	l.fingerprint = sync.OnceValue(l.hash)
 	// Rows that cannot be certified are no error: the reference arithmetic
 	// answers for them.
+	if dim > kernels.MaxInt8Dim || labels > math.MaxInt/kernels.Int8Stride(dim) {
+		return l, nil
+	}
 	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
 	codes, err := kernels.NewInt8Rows(table, weights, bias, dim)
 	switch {

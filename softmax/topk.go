@@ -127,7 +127,8 @@ func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == ker
 // exclude are scored by the reference arithmetic.
 func (l *Layer) finish(dst []Prediction, q *Query, ids []uint32, lower, upper []float32) int {
 	k, n := len(dst), len(lower)
-	// k rows have a logit of at least the k-th largest lower end, or less.
+	// At least k rows have a lower end of threshold or more: it is the k-th
+	// largest, or a bound just below it.
 	q.ids = grow(q.ids, n)
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok {

@@ -261,7 +261,7 @@ func contextCount(layer *softmax.Layer, contexts []float32) (int, error) {
 		return 0, fmt.Errorf("train: contexts: found none, want at least 1 row of %d values", dim)
 	case len(contexts)%dim != 0:
 		return 0, fmt.Errorf("train: contexts: found %d values, want rows of %d, the dimension of the layer", len(contexts), dim)
-	case len(contexts)/dim > math.MaxUint32:
+	case uint64(len(contexts)/dim) > math.MaxUint32:
 		return 0, fmt.Errorf("train: contexts: found %d, want at most %d", len(contexts)/dim, uint32(math.MaxUint32))
 	}
 	return len(contexts) / dim, nil

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -69,6 +70,9 @@ func main() {
 
 	var rows []row
 	note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	if sgemv == nil {
+		note("OpenBLAS is left out: build with -tags openblas (Debian: libopenblas-dev and pkg-config)")
+	}
 	for _, make := range shapes(*ptb, *large, note) {
 		s, err := make()
 		if err != nil {
@@ -258,11 +262,11 @@ func measure(s *shape, rounds int) []row {
 	for _, m := range list {
 		m.run(0) // warm-up
 	}
+	order := rand.New(rand.NewPCG(1, 1))
 	for round := range rounds {
-		// Each round begins with another method: one that comes after a small
-		// one finds the caches differently.
-		for j := range list {
-			i := (round + j) % len(list)
+		// In an order of its own: what a method finds in the caches is what the
+		// one before it left there.
+		for _, i := range order.Perm(len(list)) {
 			m := list[i]
 			first := round * 7919 * m.per % s.data.Len()
 			start := time.Now()

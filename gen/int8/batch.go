@@ -26,12 +26,12 @@ const (
 // 128-bit lanes: each record is loaded once for all of them.
 func batch(l emit.Level, gather bool) {
 	contexts := l.Bytes / 16
-	const contract = "For 4 contexts on AVX-512, 2 on AVX2: context c's intervals are at lower[c*ld] and upper[c*ld]. n is a positive multiple of 4, stride one of 64; b is a kernels.batchBound."
+	const contract = "Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4 on AVX-512, 2 on AVX2; b, a kernels.batchBound, is filled up for so many. n is a positive multiple of 4, stride one of 64."
 	if gather {
-		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld int, data *byte, stride int, ids *uint32, n int, b *byte)",
+		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
 	} else {
-		l.Function("Int8BoundsBatch", "func(lower, upper *float32, ld int, data *byte, stride int, n int, b *byte)",
+		l.Function("Int8BoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)",
 			"computes the intervals of n rows. "+contract)
 	}
 	i := GP64()
@@ -101,6 +101,7 @@ func batch(l emit.Level, gather bool) {
 	})
 
 	ld := Load(Param("ld"), GP64())
+	given := Load(Param("contexts"), GP64())
 	for _, out := range []struct {
 		name string
 		v    reg.VecVirtual
@@ -108,6 +109,10 @@ func batch(l emit.Level, gather bool) {
 		dst := Load(Param(out.name), GP64())
 		LEAQ(Mem{Base: dst, Index: i, Scale: 4}, dst)
 		for c := range contexts {
+			if c > 0 {
+				CMPQ(given, I32(c))
+				JLE(LabelRef(out.name + "_stored"))
+			}
 			m := Mem{Base: dst}
 			switch {
 			case c == 0:
@@ -121,6 +126,7 @@ func batch(l emit.Level, gather bool) {
 				LEAQ(Mem{Base: dst, Index: ld, Scale: 4}, dst)
 			}
 		}
+		Label(out.name + "_stored")
 	}
 	ADDQ(I32(batchRows), i)
 	end := Load(Param("n"), GP64())

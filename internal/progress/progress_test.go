@@ -170,7 +170,7 @@ func TestDuration(t *testing.T) {
 func TestCount(t *testing.T) {
 	for n, want := range map[int]string{
 		0: "0", 7: "7", 999: "999", 1000: "1,000", 929589: "929,589", 1234567: "1,234,567",
-		-5: "-5", -1000: "-1,000", math.MinInt64: "-9,223,372,036,854,775,808",
+		-5: "-5", -1000: "-1,000", math.MinInt32: "-2,147,483,648",
 	} {
 		if got := Count(n); got != want {
 			t.Errorf("%d: got %s, want %s", n, got, want)

@@ -112,3 +112,11 @@ func Set(l Level) (restore func()) {
 	apply(l)
 	return func() { apply(old) }
 }
+
+// SetVNNI switches the use of VNNI, where the current level has it, and
+// returns a function that switches back. It is for tests, as Set is.
+func SetVNNI(use bool) (restore func()) {
+	old := HasVNNI
+	HasVNNI = use && bestVNNI && current >= AVX512
+	return func() { HasVNNI = old }
+}

@@ -7,13 +7,20 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simd"
 )
 
-// EachLevel runs f as a subtest once for each available level, lowest first.
+// EachLevel runs f as a subtest once for each available level, lowest first,
+// and where the highest has VNNI once more without it.
 // f must not run in parallel with anything that uses the kernels.
 func EachLevel(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	for _, level := range simd.Available() {
 		t.Run(level.String(), func(t *testing.T) {
 			defer simd.Set(level)()
+			f(t)
+		})
+	}
+	if simd.HasVNNI {
+		t.Run("avx512 without vnni", func(t *testing.T) {
+			defer simd.SetVNNI(false)()
 			f(t)
 		})
 	}

@@ -16,6 +16,7 @@ import (
 type Rows struct {
 	Level  Level
 	Gather bool // rows are named by ids, else they follow each other
+	Single bool // all rows one by one
 	// Done4 and Done1 take the sums of four rows, or of one, in an XMM
 	// register.
 	Done4, Done1 func(sums reg.VecVirtual)
@@ -59,7 +60,9 @@ func (r Rows) Emit() {
 	MOVQ(stride, whole)
 	ANDQ(I32(-r.Level.Bytes), whole)
 
-	r.blocks(ids, row, n, h, stride, whole, tail)
+	if !r.Single {
+		r.blocks(ids, row, n, h, stride, whole, tail)
+	}
 	r.one(ids, row, n, h, stride, whole, tail)
 	Label("end")
 	if r.Finish != nil {
