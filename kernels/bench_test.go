@@ -90,7 +90,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	run("RefScan", n*row, func() { RefScan(ref[:n], m.weights, m.bias, m.contexts[m.turn()]) })
 	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
 	run("Int8BoundsBatch4", n*record, func() {
-		i := m.turn() &^ 3
+		i := m.turn() * 4 % len(m.contexts)
 		m.codes.BoundsBatch(dst[:4*n], upper[:4*n], m.vectors[i:i+4])
 	})
 	run("GatherDot", mean*row, func() {
@@ -105,7 +105,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 		m.codes.GatherBounds(dst[:len(ids)], upper[:len(ids)], ids, m.vectors[m.turn()])
 	})
 	run("Int8GatherBoundsBatch4", mean*record, func() {
-		i, ids := m.turn()&^3, m.sets[m.turn()]
+		i, ids := m.turn()*4%len(m.contexts), m.sets[m.turn()]
 		m.codes.GatherBoundsBatch(dst[:4*len(ids)], upper[:4*len(ids)], ids, m.vectors[i:i+4])
 	})
 	v := NewInt8Vector(m.dim)

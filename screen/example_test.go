@@ -2,6 +2,10 @@ package screen_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
 
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -22,4 +26,65 @@ func Example() {
 	n, _ := searcher.TopK(top, []float32{3, 1})
 	fmt.Println(top[:n])
 	// Output: [{0 6} {1 3.5}]
+}
+
+// topFive is the example of the README.
+func topFive(weights, bias []float32, dim int, path string, h []float32) ([]softmax.Prediction, error) {
+	layer, err := softmax.NewLayer(weights, bias, dim) // W: labels x dim, b: labels
+	if err != nil {
+		return nil, err
+	}
+	model, err := screen.Load(path) // what l2s train wrote
+	if err != nil {
+		return nil, err
+	}
+	searcher, err := screen.NewSearcher(model, layer) // one for each goroutine
+	if err != nil {
+		return nil, err
+	}
+	top := make([]softmax.Prediction, 5)
+	n, err := searcher.TopK(top, h) // h: the context vector of this step
+	return top[:n], err
+}
+
+func ExampleSearcher_TopK() {
+	weights := []float32{5, 4, 3, 2, 1, 0} // 6 labels in 1 dimension
+	model, err := screen.NewModel(screen.Config{
+		Dim: 1, Labels: 6, Clusters: []float32{1}, Sets: [][]uint32{{0, 1, 2, 3, 4}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	dir, err := os.MkdirTemp("", "l2s")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "m.l2s")
+	if err := model.Save(path); err != nil {
+		panic(err)
+	}
+	top, err := topFive(weights, nil, 1, path, []float32{2})
+	fmt.Println(top, err)
+	// Output: [{0 10} {1 8} {2 6} {3 4} {4 2}] <nil>
+}
+
+// TestREADMEShowsTopFive keeps the README's Go code to what compiles here.
+func TestREADMEShowsTopFive(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, ok := strings.Cut(string(readme), "```go\n")
+	code, _, closed := strings.Cut(code, "```")
+	if !ok || !closed {
+		t.Fatal("README.md has no Go code")
+	}
+	if !strings.Contains(string(source), code) {
+		t.Errorf("README.md shows code that is not in example_test.go:\n%s", code)
+	}
 }

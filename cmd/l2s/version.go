@@ -23,6 +23,7 @@ type versionResult struct {
 	CPU      string `json:"cpu"`
 	CPUs     int    `json:"cpus"`
 	Level    string `json:"level"`
+	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, a bit beside the level
 	// Levels are those that this machine and build can run, lowest first.
 	Levels []string `json:"levels"`
 }
@@ -40,7 +41,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	r := versionResult{
 		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(),
+		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI,
 	}
 	if r.CPU == "" {
 		r.CPU = "unknown"
