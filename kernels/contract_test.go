@@ -48,6 +48,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
 		{"SelectAtLeast dst", "dst is shorter", func() { SelectAtLeast(ids, f(5), -1) }},
 		{"Softmax lengths", "lengths of dst and x differ", func() { Softmax(dst64, make([]float64, 3)) }},
+		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), f(3), nil, 3) }},
 		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), f(3), nil, 3) }},
 		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], f(3), nil, 3) }},
 		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, f(4), nil, 3) }},

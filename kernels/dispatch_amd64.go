@@ -435,3 +435,28 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 	}
 	return contexts
 }
+
+// int4Bounds leaves less than a block to the plain form: rows of 4-bit codes
+// are many.
+func int4Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
+	lanes := int8Lanes()
+	if lanes == 0 || len(lower) < lanes {
+		int4BoundsGeneric(lower, upper, data, stride, b)
+		return
+	}
+	n := len(lower)
+	step := callRows(stride)
+	for first := 0; first < n; {
+		rows := min(step, n-first) &^ (lanes - 1)
+		if rows == 0 {
+			first, rows = n-lanes, lanes
+		}
+		lo, up, p := &lower[first], &upper[first], &data[first*stride]
+		if lanes == 16 {
+			asm.Int4BoundsAVX512(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
+		} else {
+			asm.Int4BoundsAVX2(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
+		}
+		first += rows
+	}
+}

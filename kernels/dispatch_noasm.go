@@ -36,3 +36,7 @@ func int8GatherBounds(lower, upper []float32, data []byte, stride int, ids []uin
 func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) int {
 	return 0
 }
+
+func int4Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
+	int4BoundsGeneric(lower, upper, data, stride, b)
+}

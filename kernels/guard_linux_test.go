@@ -67,6 +67,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b, c, e, f := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
 			codes, recs := newArena(t, most, atStart), newArena(t, most, atStart)
+			recs4, low, high, f4 := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
 			simdtest.EachLevel(t, func(t *testing.T) {
 				r := newRand(8)
 				for d := 1; d <= 300; d++ {
@@ -100,6 +101,14 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 					q.Bounds(cut[float32](e, n), cut[float32](c, n), v)
 					q.GatherBounds(cut[float32](e, m), cut[float32](c, m), ids, v)
 
+					q4, err := NewInt4Rows(cut[byte](recs4, n*Int4Stride(d)), rows, bias, d)
+					if err != nil {
+						t.Fatal(err)
+					}
+					v.halves = [2][]int8{cut[int8](low, Int4Stride(d)), cut[int8](high, Int4Stride(d))}
+					clear(v.halves[0])
+					clear(v.halves[1])
+					q4.Bounds(cut[float32](e, n), cut[float32](f4, n), v)
 					vs := []*Int8Vector{v, v, v, v}
 					q.BoundsBatch(cut[float32](e, 4*n), cut[float32](c, 4*n), vs)
 					q.GatherBoundsBatch(cut[float32](e, 4*m), cut[float32](c, 4*m), ids, vs)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync"
 	"unsafe"
 )
 
@@ -32,28 +33,34 @@ const (
 // with what is needed to bound the error of a product made from them.
 //
 // Row i is w_i ~ w^_i = scale_i * q_i, q_ij in [-127, 127], and it is stored
-// as one record of Stride bytes, a multiple of 64 and 64-byte aligned: the
-// codes, each plus 128, in one byte each; padding of code 0; and in the last
-// 16 bytes four little-endian float32: scale_i, bias_i, ||w_i - w^_i|| and
-// ||w^_i||, the two norms rounded up.
+// as one record of Int8Stride bytes, 64-byte aligned: the codes, each plus
+// 128, in one byte each; padding of code 0; and in the last 16 bytes four
+// little-endian float32: scale_i, bias_i, ||w_i - w^_i|| and ||w^_i||, the two
+// norms rounded up.
 //
 // An Int8Rows is immutable and safe for use by many goroutines.
-type Int8Rows struct {
+type Int8Rows struct{ codeRows }
+
+// codeRows is what rows of 8-bit and of 4-bit codes have in common.
+type codeRows struct {
 	data   []byte
 	n, dim int
 	stride int
 	slack  float32 // absolute part of the envelope, from the largest |bias|
 }
 
-// Int8Stride returns the size in bytes of one row of dimension dim.
-func Int8Stride(dim int) int {
-	return (dim + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
-}
+// stride returns the size of a record that holds n bytes of codes.
+func stride(n int) int { return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1) }
+
+// Int8Stride returns the size in bytes of one row of dimension dim: a
+// multiple of 64.
+func Int8Stride(dim int) int { return stride(dim) }
 
 // NewInt8Rows quantises the rows, row-major with rows of dim elements, and
-// their bias (nil for none). data is where the codes are put: Int8Stride(dim)
-// bytes a row, 64-byte aligned, kept and not to be changed. It may be memory
-// outside the Go heap, released once the Int8Rows is unreachable.
+// their bias (nil for none), on all cores. data is where the codes are put:
+// Int8Stride(dim) bytes a row, 64-byte aligned, kept and not to be changed. It
+// may be memory outside the Go heap, released once the Int8Rows is
+// unreachable.
 //
 // It returns an error where the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias above
@@ -62,80 +69,118 @@ func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) 
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	if len(rows)%dim != 0 {
+	m := &Int8Rows{codeRows{data: data, dim: dim, stride: Int8Stride(dim)}}
+	err := m.encode(rows, bias, maxCode, []float64{1}, func(rec []byte, codes []int8) {
+		for j, q := range codes {
+			rec[j] = byte(int(q) + codeBias)
+		}
+		for j := len(codes); j < len(rec); j++ {
+			rec[j] = codeBias
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// encode quantises the rows to codes within most and packs those of each row
+// into its record's bytes before the four floats. The scale of a row is the
+// one of the shares of its largest magnitude that leaves the least error.
+func (m *codeRows) encode(rows, bias []float32, most float64, shares []float64, pack func(rec []byte, codes []int8)) error {
+	if len(rows)%m.dim != 0 {
 		panic("kernels: length of rows is not a multiple of the dimension")
 	}
-	n := len(rows) / dim
-	if bias != nil && len(bias) != n {
+	m.n = len(rows) / m.dim
+	if bias != nil && len(bias) != m.n {
 		panic("kernels: length of bias differs from the number of rows")
 	}
-	stride := Int8Stride(dim)
-	if len(data) != n*stride {
-		panic("kernels: length of data is not the number of rows times Int8Stride")
+	if len(m.data) != m.n*m.stride {
+		panic("kernels: length of data is not the number of rows times the stride")
 	}
-	if n > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
+	if m.n > 0 && uintptr(unsafe.Pointer(&m.data[0]))%rowAlign != 0 {
 		panic("kernels: data is not 64-byte aligned")
 	}
-	if dim > MaxInt8Dim {
-		return nil, fmt.Errorf("kernels: dimension: found %d, expected at most %d", dim, MaxInt8Dim)
+	if m.dim > MaxInt8Dim {
+		return fmt.Errorf("kernels: dimension: found %d, expected at most %d", m.dim, MaxInt8Dim)
 	}
-	m := &Int8Rows{data: data, n: n, dim: dim, stride: stride}
 	var maxBias float64
-	for i := range n {
-		var b float32
-		if bias != nil {
-			b = bias[i]
+	for i, b := range bias {
+		a := math.Abs(float64(b))
+		if !(a <= maxCertified) {
+			return fmt.Errorf("kernels: bias of row %d: found %g, expected a magnitude of at most %g", i, b, maxCertified)
 		}
-		if a := math.Abs(float64(b)); !(a <= maxCertified) {
-			return nil, fmt.Errorf("kernels: bias of row %d: found %g, expected a magnitude of at most %g", i, b, maxCertified)
-		} else {
-			maxBias = max(maxBias, a)
-		}
-		if largest := m.setRow(i, rows[i*dim:(i+1)*dim], b); !(largest <= maxCertified) {
-			return nil, fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
+		maxBias = max(maxBias, a)
+	}
+	largest := make([]float32, m.n)
+	for i := range largest {
+		largest[i] = math.Float32frombits(maxAbsBitsGeneric(rows[i*m.dim : (i+1)*m.dim]))
+		if !(largest[i] <= maxCertified) {
+			return fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest[i], maxCertified)
 		}
 	}
 	// See the proof at Bounds.
 	m.slack = roundUp(3*0x1p-24*maxBias) + 0x1p-100
-	return m, nil
+
+	workers := min(runtime.GOMAXPROCS(0), m.n)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			e := encoder{most: most, codes: make([]int8, m.dim), best: make([]int8, m.dim)}
+			for i := w * m.n / workers; i < (w+1)*m.n/workers; i++ {
+				e.row(rows[i*m.dim:(i+1)*m.dim], largest[i], shares)
+				var b float32
+				if bias != nil {
+					b = bias[i]
+				}
+				rec := m.data[i*m.stride : (i+1)*m.stride]
+				meta := rec[m.stride-metaBytes:]
+				pack(rec[:m.stride-metaBytes], e.best)
+				for k, f := range []float32{e.scale, b, roundUp(math.Sqrt(e.err2)), roundUp(float64(e.scale) * math.Sqrt(e.norm2))} {
+					binary.LittleEndian.PutUint32(meta[4*k:], math.Float32bits(f))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
 }
 
-// setRow quantises one row in float64, unless its largest magnitude, which it
-// returns, cannot be certified.
-func (m *Int8Rows) setRow(i int, w []float32, bias float32) float32 {
-	rec := m.data[i*m.stride : (i+1)*m.stride]
-	maxAbs := math.Float32frombits(maxAbsBitsGeneric(w))
-	if !(maxAbs <= maxCertified) {
-		return maxAbs
+// encoder quantises rows in float64.
+type encoder struct {
+	most        float64
+	codes, best []int8
+	scale       float32
+	err2, norm2 float64 // ||w - scale*best||^2, ||best||^2
+}
+
+// row finds the codes and the scale of w, whose largest magnitude is given.
+func (e *encoder) row(w []float32, largest float32, shares []float64) {
+	if largest < minCertified {
+		// All codes are zero and the row is all error.
+		shares = []float64{0}
 	}
-	// Below minCertified all codes are zero and the row is all error.
-	var scale float32
-	if maxAbs >= minCertified {
-		scale = maxAbs / maxCode
-	}
-	var err2, norm2 float64
-	for j, v := range w {
-		var q float64
-		if scale != 0 {
-			q = math.RoundToEven(float64(v) / float64(scale))
-			q = max(-maxCode, min(maxCode, q))
+	e.err2 = math.Inf(1)
+	for _, share := range shares {
+		scale := float32(float64(largest) * share / e.most)
+		var err2, norm2 float64
+		for j, v := range w {
+			var q float64
+			if scale != 0 {
+				q = math.RoundToEven(float64(v) / float64(scale))
+				q = max(-e.most, min(e.most, q))
+			}
+			e.codes[j] = int8(q)
+			// scale*q is exact in float64: 24 and 7 bits.
+			d := float64(v) - float64(float64(scale)*q)
+			err2 += float64(d * d)
+			norm2 += float64(q * q)
 		}
-		rec[j] = byte(int(q) + codeBias)
-		// scale*q is exact in float64: 24 and 7 bits.
-		e := float64(v) - float64(float64(scale)*q)
-		err2 += float64(e * e)
-		norm2 += float64(q * q)
+		if err2 < e.err2 {
+			e.scale, e.err2, e.norm2 = scale, err2, norm2
+			e.best, e.codes = e.codes, e.best
+		}
 	}
-	meta := m.stride - metaBytes
-	for j := m.dim; j < meta; j++ {
-		rec[j] = codeBias
-	}
-	le := binary.LittleEndian
-	le.PutUint32(rec[meta:], math.Float32bits(scale))
-	le.PutUint32(rec[meta+4:], math.Float32bits(bias))
-	le.PutUint32(rec[meta+8:], math.Float32bits(roundUp(math.Sqrt(err2))))
-	le.PutUint32(rec[meta+12:], math.Float32bits(roundUp(float64(scale)*math.Sqrt(norm2))))
-	return maxAbs
 }
 
 // roundUp returns a float32 above x >= 0, with room for the rounding of a
@@ -150,10 +195,10 @@ func roundUp(x float64) float32 {
 }
 
 // Len returns the number of rows.
-func (m *Int8Rows) Len() int { return m.n }
+func (m *codeRows) Len() int { return m.n }
 
 // Dim returns the dimension of the rows.
-func (m *Int8Rows) Dim() int { return m.dim }
+func (m *codeRows) Dim() int { return m.dim }
 
 // Int8Vector is a context vector prepared for Int8Rows of the same
 // dimension: h ~ h^ = scale * q, with bounds on ||h|| and ||h - h^||. It is
@@ -163,6 +208,8 @@ type Int8Vector struct {
 	fit    Fit       // of the last Set
 	h      []float32 // h, padded with zeros to the codes' length
 	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
+	halves [2][]int8 // q in two halves, for 4-bit rows; made when first needed
+	halved bool      // halves are those of q
 	offset int32     // codeBias * sum q
 	below  int32     // sum of the negative q
 	scale  float32
@@ -196,7 +243,7 @@ func (v *Int8Vector) Set(h []float32) Fit {
 		panic("kernels: length of h differs from the dimension")
 	}
 	copy(v.h, h)
-	v.fit = v.quantize()
+	v.fit, v.halved = v.quantize(), false
 	return v.fit
 }
 
@@ -290,6 +337,7 @@ type bound struct {
 	err    float32
 	slack  float32
 	below  int32
+	high   *int8 // the second half of the codes, for 4-bit rows
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -395,7 +443,7 @@ func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8
 	runtime.KeepAlive(m)
 }
 
-func (m *Int8Rows) check(lower, upper, n int, v *Int8Vector) {
+func (m *codeRows) check(lower, upper, n int, v *Int8Vector) {
 	if lower != n || upper != n {
 		panic("kernels: length of lower or upper differs from the number of rows")
 	}
@@ -411,8 +459,8 @@ func (v *Int8Vector) check(dim int) {
 	}
 }
 
-func (m *Int8Rows) bound(v *Int8Vector) bound {
-	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below}
+func (m *codeRows) bound(v *Int8Vector) bound {
+	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below, nil}
 }
 
 func int8BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
@@ -428,12 +476,18 @@ func int8GatherBoundsGeneric(lower, upper []float32, data []byte, stride int, id
 }
 
 func int8RowGeneric(rec []byte, b *bound) (lower, upper float32) {
-	meta := len(rec) - metaBytes
 	codes := unsafe.Slice(b.codes, len(rec))
 	dot := -b.offset
-	for j, c := range rec[:meta] {
+	for j, c := range rec[:len(rec)-metaBytes] {
 		dot += int32(c) * int32(codes[j])
 	}
+	return interval(rec, dot, b)
+}
+
+// interval returns the interval of the row of a record from its sum of
+// products.
+func interval(rec []byte, dot int32, b *bound) (lower, upper float32) {
+	meta := len(rec) - metaBytes
 	le := binary.LittleEndian
 	scale := math.Float32frombits(le.Uint32(rec[meta:]))
 	bias := math.Float32frombits(le.Uint32(rec[meta+4:]))

@@ -133,6 +133,22 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 					t.Fatalf("dim %d, row %d of %d: [%v, %v], want [%v, %v]", d, i, n, lower[i], upper[i], wantLower[i], wantUpper[i])
 				}
 			}
+			m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, bias, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lower4, upper4 := make([]float32, n), make([]float32, n)
+			m4.Bounds(lower4, upper4, v)
+			b4 := m4.bound(v)
+			b4.offset = v.offset / codeBias * code4Bias
+			for i := range lower4 {
+				b4.codes, b4.high = &v.halves[0][0], &v.halves[1][0]
+				var lo, up [1]float32
+				int4BoundsGeneric(lo[:], up[:], m4.data[i*m4.stride:(i+1)*m4.stride], m4.stride, &b4)
+				if lower4[i] != lo[0] || upper4[i] != up[0] {
+					t.Fatalf("dim %d, row %d of %d, 4 bits: [%v, %v], want [%v, %v]", d, i, n, lower4[i], upper4[i], lo[0], up[0])
+				}
+			}
 			if n == 0 {
 				continue
 			}
@@ -225,10 +241,19 @@ func checkEnvelope(t *rapid.T) {
 	}
 	lower, upper := make([]float32, n), make([]float32, n)
 	m.Bounds(lower, upper, v)
+	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, bias, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lower4, upper4 := make([]float32, n), make([]float32, n)
+	m4.Bounds(lower4, upper4, v)
 	for i := range lower {
 		x := RefDot(rows[i*d:(i+1)*d], h) + float64(bias[i])
 		if !(float64(lower[i]) <= x && x <= float64(upper[i])) {
 			t.Fatalf("row %d: logit %g outside [%g, %g]", i, x, lower[i], upper[i])
+		}
+		if !(float64(lower4[i]) <= x && x <= float64(upper4[i])) {
+			t.Fatalf("row %d, 4 bits: logit %g outside [%g, %g]", i, x, lower4[i], upper4[i])
 		}
 	}
 }

@@ -18,6 +18,7 @@ type Layer struct {
 	weights, bias []float32
 	labels, dim   int
 	codes         *kernels.Int8Rows // nil where the envelope certifies nothing
+	coarse        *kernels.Int4Rows // nil for a layer too small to need a first pass
 
 	fingerprint func() [32]byte
 }
@@ -60,16 +61,32 @@ func NewLayer(weights, bias []float32, dim int) (*Layer, error) {
 	}
 	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
 	codes, err := kernels.NewInt8Rows(table, weights, bias, dim)
-	switch {
-	case err == nil:
-		l.codes = codes
-		if release != nil {
-			runtime.AddCleanup(codes, func(release func()) { release() }, release)
-		}
-	case release != nil:
-		release()
+	if l.codes = own(codes, err, release); l.codes == nil || labels < minCoarse {
+		return l, nil
 	}
+	table, release = bigmem.Alloc(labels * kernels.Int4Stride(dim))
+	coarse, err := kernels.NewInt4Rows(table, weights, bias, dim)
+	l.coarse = own(coarse, err, release)
 	return l, nil
+}
+
+// minCoarse is the number of labels from which a first pass over 4-bit codes
+// pays.
+const minCoarse = 2000
+
+// own returns rows, whose table is released when they are unreachable; or,
+// where there is an error, releases the table and returns nil.
+func own[T any](rows *T, err error, release func()) *T {
+	if err != nil {
+		if release != nil {
+			release()
+		}
+		return nil
+	}
+	if release != nil {
+		runtime.AddCleanup(rows, func(release func()) { release() }, release)
+	}
+	return rows
 }
 
 func firstNotFinite(x []float32) int {

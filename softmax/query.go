@@ -16,7 +16,7 @@ type Query struct {
 	fit kernels.Fit
 
 	scores, lower, upper []float32
-	ids                  []uint32
+	ids, first           []uint32
 	logits               []float64
 }
 

@@ -259,6 +259,40 @@ func TestTopKOnALargerLayer(t *testing.T) {
 	})
 }
 
+func TestTopKThroughTheFirstPass(t *testing.T) {
+	// Large enough for the pass over 4-bit codes: on data with structure it
+	// excludes most rows, without it too few, and ties keep all of them.
+	const labels, dim = 2500, 24
+	for _, kind := range []string{"structured", "structureless", "ties"} {
+		r := newRand(13)
+		w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
+		for i := range w {
+			w[i] = float32(r.NormFloat64())
+		}
+		for i := range h {
+			h[i] = float32(r.NormFloat64())
+		}
+		for s := range labels {
+			switch kind {
+			case "structured":
+				b[s] = float32(-s)
+			case "ties":
+				copy(w[s*dim:(s+1)*dim], w[:dim])
+			}
+		}
+		l := newLayer(t, w, b, dim)
+		want := oracle(l, h, allIDs(labels))
+		simdtest.EachLevel(t, func(t *testing.T) {
+			for _, k := range []int{1, 5, 16, 17, 300, labels} {
+				got := make([]softmax.Prediction, k)
+				if l.TopK(got, newQuery(t, h)); !slices.Equal(got, want[:k]) {
+					t.Errorf("%s, k %d: not the head of the sort", kind, k)
+				}
+			}
+		})
+	}
+}
+
 func TestFloat32FormsAgreeWhereNoNearTieIs(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		const labels, dim = 500, 33

@@ -13,6 +13,10 @@ func (p Prediction) before(o Prediction) bool {
 	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
 }
 
+// maxCoarse is the share of rows that may survive the pass over 4-bit codes;
+// where more do, a scan of all 8-bit codes is cheaper than a gather.
+const maxCoarse = 0.25
+
 // maxSurvivors is the share of rows above which the dense reference scan is
 // cheaper than re-scoring the survivors one by one.
 const maxSurvivors = 0.5
@@ -29,6 +33,15 @@ func (l *Layer) TopK(dst []Prediction, q *Query) int {
 		return l.denseTopK(dst[:k], q)
 	}
 	q.lower, q.upper = grow(q.lower, l.labels), grow(q.upper, l.labels)
+	if l.coarse != nil {
+		l.coarse.Bounds(q.lower, q.upper, q.vec)
+		ids := q.survivors(k, q.lower, q.upper)
+		if float64(len(ids)) <= maxCoarse*float64(l.labels) {
+			// ids is scratch that the next pass writes to.
+			q.first = append(q.first[:0], ids...)
+			return l.TopKOf(dst[:k], q, q.first)
+		}
+	}
 	l.codes.Bounds(q.lower, q.upper, q.vec)
 	return l.finish(dst[:k], q, nil, q.lower, q.upper)
 }
@@ -126,7 +139,23 @@ func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == ker
 // given the intervals of their logits: the labels that the intervals cannot
 // exclude are scored by the reference arithmetic.
 func (l *Layer) finish(dst []Prediction, q *Query, ids []uint32, lower, upper []float32) int {
-	k, n := len(dst), len(lower)
+	left := q.survivors(len(dst), lower, upper)
+	if ids == nil {
+		if float64(len(left)) > maxSurvivors*float64(len(lower)) {
+			return l.denseTopK(dst, q)
+		}
+		return l.rescore(dst, q, left)
+	}
+	for j, at := range left {
+		left[j] = ids[at]
+	}
+	return l.rescore(dst, q, left)
+}
+
+// survivors returns the indices of the intervals that may belong to the k
+// largest logits. The result is scratch of q.
+func (q *Query) survivors(k int, lower, upper []float32) []uint32 {
+	n := len(lower)
 	// At least k rows have a lower end of threshold or more: it is the k-th
 	// largest, or a bound just below it.
 	q.ids = grow(q.ids, n)
@@ -136,17 +165,7 @@ func (l *Layer) finish(dst []Prediction, q *Query, ids []uint32, lower, upper []
 		kernels.TopK(q.ids[:k], q.scores, lower)
 		threshold = q.scores[k-1]
 	}
-	left := q.ids[:kernels.SelectAtLeast(q.ids, upper, threshold)]
-	if ids == nil {
-		if float64(len(left)) > maxSurvivors*float64(n) {
-			return l.denseTopK(dst, q)
-		}
-		return l.rescore(dst, q, left)
-	}
-	for j, at := range left {
-		left[j] = ids[at]
-	}
-	return l.rescore(dst, q, left)
+	return q.ids[:kernels.SelectAtLeast(q.ids, upper, threshold)]
 }
 
 // rescore fills dst with the best of the labels ids by the reference

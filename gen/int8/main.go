@@ -35,6 +35,7 @@ func main() {
 		bounds(l, true)
 		batch(l, false)
 		batch(l, true)
+		nibbleBounds(l)
 	}
 	Generate()
 }
@@ -48,10 +49,10 @@ const (
 	errAt      = 20
 	slackAt    = 24
 	negativeAt = 28
+	highAt     = 32
 )
 
 func bounds(l emit.Level, gather bool) {
-	rows := l.Bytes / 4 // a block: one float32 lane a row
 	const contract = "n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound."
 	if gather {
 		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
@@ -60,6 +61,27 @@ func bounds(l emit.Level, gather bool) {
 		l.Function("Int8Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
 			"computes the intervals of n rows. "+contract)
 	}
+	scanBlocks(l, gather, newProduct(l, 1))
+}
+
+// multiplier is the way from the codes of rows and of a vector to sums of
+// products.
+type multiplier interface {
+	// vectorAt returns the registers with the addresses of the vector's codes,
+	// behind their end.
+	vectorAt(b, stride reg.Register) []reg.GPVirtual
+	// set loads codes of the vector, at bytes off+at from the ends h.
+	set(h []reg.GPVirtual, off reg.GPVirtual, at int)
+	// add multiplies them by the codes of a row at m.
+	add(m Mem, acc ...reg.VecVirtual)
+	// offsetAt is the field of kernels.bound with what the sums hold beyond
+	// those of the codes.
+	offsetAt() int
+}
+
+// scanBlocks emits the loop over blocks of rows and the function's end.
+func scanBlocks(l emit.Level, gather bool, code multiplier) {
+	rows := l.Bytes / 4 // a block: one float32 lane a row
 	i := GP64()
 	XORQ(i, i)
 	row := GP64()
@@ -68,7 +90,6 @@ func bounds(l emit.Level, gather bool) {
 	}
 	acc := l.Vecs(rows)
 	meta := l.Vecs(4)
-	code := newProduct(l, 1)
 
 	Label("block")
 	group := groupRows(l, gather)
@@ -81,14 +102,14 @@ func bounds(l emit.Level, gather bool) {
 			prefetch(g, group, next)
 		}
 		p := addresses(gather, g, group, i, row)
-		products(code, g, p, acc[g:g+group])
+		products(l, code, g, p, acc[g:g+group])
 		for k := range p {
 			loadMeta(l, g+k, p[k], meta)
 		}
 	}
 	d := transposeSum(l, acc)
 	transpose(l, meta)
-	envelope(l, d, meta, i)
+	envelope(l, d, meta, i, code.offsetAt())
 
 	ADDQ(I32(rows), i)
 	end := Load(Param("n"), GP64())
@@ -155,26 +176,47 @@ func prefetch(g, count int, next reg.GPVirtual) {
 
 // products clears acc and adds the products of the records with the
 // vector's codes, four or more to an int32 lane.
-func products(code product, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
+func products(l emit.Level, code multiplier, g int, p []reg.GPVirtual, acc []reg.VecVirtual) {
 	emit.Zero(acc...)
 	stride := Load(Param("stride"), GP64())
 	b := Load(Param("b"), GP64())
-	h := GP64()
-	MOVQ(Mem{Base: b, Disp: codesAt}, h)
-	ADDQ(stride, h)
+	h := code.vectorAt(b, stride)
 	off := GP64()
 	MOVQ(stride, off)
 	NEGQ(off)
 	label := emit.Name("products", g)
 	Label(label)
-	for at := 0; at < chunk; at += code.l.Bytes {
-		code.setVector(0, emit.Ptr(h, off, at))
+	for at := 0; at < chunk; at += l.Bytes {
+		code.set(h, off, at)
 		for k := range p {
 			code.add(emit.Ptr(p[k], off, at), acc[k])
 		}
 	}
 	ADDQ(I32(chunk), off)
 	JNZ(LabelRef(label))
+}
+
+// behind returns the address in the field at of b, plus the stride.
+func behind(b, stride reg.Register, at int) reg.GPVirtual {
+	h := GP64()
+	MOVQ(Mem{Base: b, Disp: at}, h)
+	ADDQ(stride, h)
+	return h
+}
+
+func (p product) vectorAt(b, stride reg.Register) []reg.GPVirtual {
+	return []reg.GPVirtual{behind(b, stride, codesAt)}
+}
+
+func (p product) set(h []reg.GPVirtual, off reg.GPVirtual, at int) {
+	p.setVector(0, emit.Ptr(h[0], off, at))
+}
+
+func (p product) offsetAt() int {
+	if p.l.Bytes == 32 {
+		return negativeAt
+	}
+	return offsetAt
 }
 
 // product multiplies bytes c+128 by the signed codes of some vectors and
@@ -305,15 +347,11 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 }
 
 // envelope computes and stores the interval of a block for one context.
-func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
+func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual, offset int) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
 	Comment("Take out what the products hold beyond those of the codes.")
-	offset := Mem{Base: b, Disp: offsetAt}
-	if l.Bytes == 32 {
-		offset.Disp = negativeAt
-	}
-	VPBROADCASTD(offset, c)
+	VPBROADCASTD(Mem{Base: b, Disp: offset}, c)
 	VPSUBD(c, d, d)
 	at := map[field]int{scaleField: scaleAt, normField: normAt, errField: errAt, slackField: slackAt}
 	lo, up := interval(d, meta, func(f field) Op {

@@ -21,7 +21,7 @@ const baseline = "CMOV MMX+ SSE SSE2"
 // vnni lists the functions that the dispatcher calls only where VNNI is.
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
-	"Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
+	"Int4BoundsAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
 }
 
 // TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.

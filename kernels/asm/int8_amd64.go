@@ -24,6 +24,11 @@ func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, d
 //go:noescape
 func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
+// Int4BoundsAVX2 computes the intervals of n rows of 4-bit codes. n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound.
+//
+//go:noescape
+func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+
 // Int8BoundsAVX512 computes the intervals of n rows. n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound.
 //
 //go:noescape
@@ -43,3 +48,8 @@ func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int,
 //
 //go:noescape
 func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
+
+// Int4BoundsAVX512 computes the intervals of n rows of 4-bit codes. n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound.
+//
+//go:noescape
+func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)

@@ -7,14 +7,14 @@
 // func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX2
 TEXT ·Int8BoundsAVX2(SB), NOSPLIT, $0-48
+	MOVL         $0x80808080, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y3
+	MOVL         $0x00010001, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y4
 	XORQ         AX, AX
 	MOVQ         data+16(FP), CX
-	MOVL         $0x80808080, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Y12
-	MOVL         $0x00010001, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Y13
 
 block:
 	MOVQ   stride+24(FP), DX
@@ -34,14 +34,14 @@ block:
 	MOVQ   CX, R11
 	ADDQ   DX, CX
 	MOVQ   CX, DX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	VXORPS Y12, Y12, Y12
 	MOVQ   stride+24(FP), R12
 	MOVQ   b+40(FP), R13
 	MOVQ   (R13), R13
@@ -49,174 +49,174 @@ block:
 	NEGQ   R12
 
 products0:
-	VPXOR    Y9, Y9, Y9
-	VPCMPGTB (R13)(R12*1), Y9, Y10
-	VPXOR    Y12, Y10, Y10
-	VPABSB   (R13)(R12*1), Y8
+	VPXOR    Y1, Y1, Y1
+	VPCMPGTB (R13)(R12*1), Y1, Y2
+	VPXOR    Y3, Y2, Y2
+	VPABSB   (R13)(R12*1), Y0
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (BX)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y0, Y0
+	VPXOR      (BX)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y5, Y5
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (SI)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y1, Y1
+	VPXOR      (SI)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y6, Y6
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (DI)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y2, Y2
+	VPXOR      (DI)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y7, Y7
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R8)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y3, Y3
+	VPXOR      (R8)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y8, Y8
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R9)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y4, Y4
+	VPXOR      (R9)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y9, Y9
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R10)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y5, Y5
+	VPXOR      (R10)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y10, Y10
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R11)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y6, Y6
+	VPXOR      (R11)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y11, Y11
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (DX)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y7, Y7
-	VPXOR      Y9, Y9, Y9
-	VPCMPGTB   32(R13)(R12*1), Y9, Y10
-	VPXOR      Y12, Y10, Y10
-	VPABSB     32(R13)(R12*1), Y8
+	VPXOR      (DX)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y12, Y12
+	VPXOR      Y1, Y1, Y1
+	VPCMPGTB   32(R13)(R12*1), Y1, Y2
+	VPXOR      Y3, Y2, Y2
+	VPABSB     32(R13)(R12*1), Y0
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(BX)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y0, Y0
+	VPXOR      32(BX)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y5, Y5
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(SI)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y1, Y1
+	VPXOR      32(SI)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y6, Y6
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(DI)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y2, Y2
+	VPXOR      32(DI)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y7, Y7
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R8)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y3, Y3
+	VPXOR      32(R8)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y8, Y8
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R9)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y4, Y4
+	VPXOR      32(R9)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y9, Y9
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R10)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y5, Y5
+	VPXOR      32(R10)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y10, Y10
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R11)(R12*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y6, Y6
+	VPXOR      32(R11)(R12*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y11, Y11
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR          32(DX)(R12*1), Y10, Y9
-	VPMADDUBSW     Y9, Y8, Y9
-	VPMADDWD       Y13, Y9, Y9
-	VPADDD         Y9, Y7, Y7
+	VPXOR          32(DX)(R12*1), Y2, Y1
+	VPMADDUBSW     Y1, Y0, Y1
+	VPMADDWD       Y4, Y1, Y1
+	VPADDD         Y1, Y12, Y12
 	ADDQ           $+64, R12
 	JNZ            products0
-	VBROADCASTF128 -16(BX), Y8
-	VBROADCASTF128 -16(SI), Y9
-	VBROADCASTF128 -16(DI), Y10
-	VBROADCASTF128 -16(R8), Y11
-	VINSERTF128    $0x01, -16(R9), Y8, Y8
-	VINSERTF128    $0x01, -16(R10), Y9, Y9
-	VINSERTF128    $0x01, -16(R11), Y10, Y10
-	VINSERTF128    $0x01, -16(DX), Y11, Y11
+	VBROADCASTF128 -16(BX), Y0
+	VBROADCASTF128 -16(SI), Y1
+	VBROADCASTF128 -16(DI), Y2
+	VBROADCASTF128 -16(R8), Y13
+	VINSERTF128    $0x01, -16(R9), Y0, Y0
+	VINSERTF128    $0x01, -16(R10), Y1, Y1
+	VINSERTF128    $0x01, -16(R11), Y2, Y2
+	VINSERTF128    $0x01, -16(DX), Y13, Y13
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ  Y1, Y0, Y14
-	VPUNPCKHDQ  Y1, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VPUNPCKLDQ  Y3, Y2, Y14
-	VPUNPCKHDQ  Y3, Y2, Y2
-	VPADDD      Y14, Y2, Y2
-	VPUNPCKLDQ  Y5, Y4, Y14
-	VPUNPCKHDQ  Y5, Y4, Y4
-	VPADDD      Y14, Y4, Y4
-	VPUNPCKLDQ  Y7, Y6, Y14
-	VPUNPCKHDQ  Y7, Y6, Y6
-	VPADDD      Y14, Y6, Y6
-	VPUNPCKLQDQ Y2, Y0, Y14
-	VPUNPCKHQDQ Y2, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VPUNPCKLQDQ Y6, Y4, Y14
-	VPUNPCKHQDQ Y6, Y4, Y4
-	VPADDD      Y14, Y4, Y4
-	VPERM2I128  $0x20, Y4, Y0, Y14
-	VPERM2I128  $0x31, Y4, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VUNPCKLPS   Y9, Y8, Y1
-	VUNPCKHPS   Y9, Y8, Y2
-	VUNPCKLPS   Y11, Y10, Y3
-	VUNPCKHPS   Y11, Y10, Y4
-	VUNPCKLPD   Y3, Y1, Y8
-	VUNPCKHPD   Y3, Y1, Y9
-	VUNPCKLPD   Y4, Y2, Y10
-	VUNPCKHPD   Y4, Y2, Y11
+	VPUNPCKLDQ  Y6, Y5, Y14
+	VPUNPCKHDQ  Y6, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VPUNPCKLDQ  Y8, Y7, Y14
+	VPUNPCKHDQ  Y8, Y7, Y7
+	VPADDD      Y14, Y7, Y7
+	VPUNPCKLDQ  Y10, Y9, Y14
+	VPUNPCKHDQ  Y10, Y9, Y9
+	VPADDD      Y14, Y9, Y9
+	VPUNPCKLDQ  Y12, Y11, Y14
+	VPUNPCKHDQ  Y12, Y11, Y11
+	VPADDD      Y14, Y11, Y11
+	VPUNPCKLQDQ Y7, Y5, Y14
+	VPUNPCKHQDQ Y7, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VPUNPCKLQDQ Y11, Y9, Y14
+	VPUNPCKHQDQ Y11, Y9, Y9
+	VPADDD      Y14, Y9, Y9
+	VPERM2I128  $0x20, Y9, Y5, Y14
+	VPERM2I128  $0x31, Y9, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VUNPCKLPS   Y1, Y0, Y6
+	VUNPCKHPS   Y1, Y0, Y7
+	VUNPCKLPS   Y13, Y2, Y1
+	VUNPCKHPS   Y13, Y2, Y8
+	VUNPCKLPD   Y1, Y6, Y0
+	VUNPCKHPD   Y1, Y6, Y1
+	VUNPCKLPD   Y8, Y7, Y2
+	VUNPCKHPD   Y8, Y7, Y13
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 28(DX), Y1
-	VPSUBD       Y1, Y0, Y0
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS 12(DX), Y1
-	VMULPS       Y1, Y8, Y8
-	VMULPS       Y0, Y8, Y8
-	VADDPS       Y9, Y8, Y8
-	VBROADCASTSS 16(DX), Y1
-	VMULPS       Y1, Y10, Y10
-	VBROADCASTSS 20(DX), Y1
-	VMULPS       Y1, Y11, Y11
-	VADDPS       Y11, Y10, Y10
-	VBROADCASTSS 24(DX), Y1
-	VADDPS       Y1, Y10, Y10
-	VSUBPS       Y10, Y8, Y0
-	VADDPS       Y10, Y8, Y8
+	VPBROADCASTD 28(DX), Y6
+	VPSUBD       Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y5, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 20(DX), Y6
+	VMULPS       Y6, Y13, Y13
+	VADDPS       Y13, Y2, Y2
+	VBROADCASTSS 24(DX), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y5
+	VADDPS       Y2, Y0, Y0
 	MOVQ         lower+0(FP), DX
 	MOVQ         upper+8(FP), BX
-	VMOVUPS      Y0, (DX)(AX*4)
-	VMOVUPS      Y8, (BX)(AX*4)
+	VMOVUPS      Y5, (DX)(AX*4)
+	VMOVUPS      Y0, (BX)(AX*4)
 	ADDQ         $+8, AX
 	MOVQ         n+32(FP), DX
 	CMPQ         AX, DX
@@ -227,13 +227,13 @@ products0:
 // func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 // Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
+	MOVL         $0x80808080, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y3
+	MOVL         $0x00010001, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y4
 	XORQ         AX, AX
-	MOVL         $0x80808080, CX
-	VMOVD        CX, X0
-	VPBROADCASTD X0, Y12
-	MOVL         $0x00010001, CX
-	VMOVD        CX, X0
-	VPBROADCASTD X0, Y13
 
 block:
 	LEAQ       8(AX), CX
@@ -311,14 +311,14 @@ block:
 	MOVL       28(DX)(AX*4), DX
 	IMULQ      CX, DX
 	ADDQ       BX, DX
-	VXORPS     Y0, Y0, Y0
-	VXORPS     Y1, Y1, Y1
-	VXORPS     Y2, Y2, Y2
-	VXORPS     Y3, Y3, Y3
-	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
+	VXORPS     Y8, Y8, Y8
+	VXORPS     Y9, Y9, Y9
+	VXORPS     Y10, Y10, Y10
+	VXORPS     Y11, Y11, Y11
+	VXORPS     Y12, Y12, Y12
 	MOVQ       stride+24(FP), CX
 	MOVQ       b+48(FP), BX
 	MOVQ       (BX), BX
@@ -326,174 +326,174 @@ block:
 	NEGQ       CX
 
 products0:
-	VPXOR    Y9, Y9, Y9
-	VPCMPGTB (BX)(CX*1), Y9, Y10
-	VPXOR    Y12, Y10, Y10
-	VPABSB   (BX)(CX*1), Y8
+	VPXOR    Y1, Y1, Y1
+	VPCMPGTB (BX)(CX*1), Y1, Y2
+	VPXOR    Y3, Y2, Y2
+	VPABSB   (BX)(CX*1), Y0
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (SI)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y0, Y0
+	VPXOR      (SI)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y5, Y5
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (DI)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y1, Y1
+	VPXOR      (DI)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y6, Y6
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R8)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y2, Y2
+	VPXOR      (R8)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y7, Y7
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R9)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y3, Y3
+	VPXOR      (R9)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y8, Y8
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R10)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y4, Y4
+	VPXOR      (R10)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y9, Y9
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R11)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y5, Y5
+	VPXOR      (R11)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y10, Y10
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (R12)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y6, Y6
+	VPXOR      (R12)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y11, Y11
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      (DX)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y7, Y7
-	VPXOR      Y9, Y9, Y9
-	VPCMPGTB   32(BX)(CX*1), Y9, Y10
-	VPXOR      Y12, Y10, Y10
-	VPABSB     32(BX)(CX*1), Y8
+	VPXOR      (DX)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y12, Y12
+	VPXOR      Y1, Y1, Y1
+	VPCMPGTB   32(BX)(CX*1), Y1, Y2
+	VPXOR      Y3, Y2, Y2
+	VPABSB     32(BX)(CX*1), Y0
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(SI)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y0, Y0
+	VPXOR      32(SI)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y5, Y5
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(DI)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y1, Y1
+	VPXOR      32(DI)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y6, Y6
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R8)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y2, Y2
+	VPXOR      32(R8)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y7, Y7
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R9)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y3, Y3
+	VPXOR      32(R9)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y8, Y8
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R10)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y4, Y4
+	VPXOR      32(R10)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y9, Y9
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R11)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y5, Y5
+	VPXOR      32(R11)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y10, Y10
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR      32(R12)(CX*1), Y10, Y9
-	VPMADDUBSW Y9, Y8, Y9
-	VPMADDWD   Y13, Y9, Y9
-	VPADDD     Y9, Y6, Y6
+	VPXOR      32(R12)(CX*1), Y2, Y1
+	VPMADDUBSW Y1, Y0, Y1
+	VPMADDWD   Y4, Y1, Y1
+	VPADDD     Y1, Y11, Y11
 
 	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
-	VPXOR          32(DX)(CX*1), Y10, Y9
-	VPMADDUBSW     Y9, Y8, Y9
-	VPMADDWD       Y13, Y9, Y9
-	VPADDD         Y9, Y7, Y7
+	VPXOR          32(DX)(CX*1), Y2, Y1
+	VPMADDUBSW     Y1, Y0, Y1
+	VPMADDWD       Y4, Y1, Y1
+	VPADDD         Y1, Y12, Y12
 	ADDQ           $+64, CX
 	JNZ            products0
-	VBROADCASTF128 -16(SI), Y8
-	VBROADCASTF128 -16(DI), Y9
-	VBROADCASTF128 -16(R8), Y10
-	VBROADCASTF128 -16(R9), Y11
-	VINSERTF128    $0x01, -16(R10), Y8, Y8
-	VINSERTF128    $0x01, -16(R11), Y9, Y9
-	VINSERTF128    $0x01, -16(R12), Y10, Y10
-	VINSERTF128    $0x01, -16(DX), Y11, Y11
+	VBROADCASTF128 -16(SI), Y0
+	VBROADCASTF128 -16(DI), Y1
+	VBROADCASTF128 -16(R8), Y2
+	VBROADCASTF128 -16(R9), Y13
+	VINSERTF128    $0x01, -16(R10), Y0, Y0
+	VINSERTF128    $0x01, -16(R11), Y1, Y1
+	VINSERTF128    $0x01, -16(R12), Y2, Y2
+	VINSERTF128    $0x01, -16(DX), Y13, Y13
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ  Y1, Y0, Y14
-	VPUNPCKHDQ  Y1, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VPUNPCKLDQ  Y3, Y2, Y14
-	VPUNPCKHDQ  Y3, Y2, Y2
-	VPADDD      Y14, Y2, Y2
-	VPUNPCKLDQ  Y5, Y4, Y14
-	VPUNPCKHDQ  Y5, Y4, Y4
-	VPADDD      Y14, Y4, Y4
-	VPUNPCKLDQ  Y7, Y6, Y14
-	VPUNPCKHDQ  Y7, Y6, Y6
-	VPADDD      Y14, Y6, Y6
-	VPUNPCKLQDQ Y2, Y0, Y14
-	VPUNPCKHQDQ Y2, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VPUNPCKLQDQ Y6, Y4, Y14
-	VPUNPCKHQDQ Y6, Y4, Y4
-	VPADDD      Y14, Y4, Y4
-	VPERM2I128  $0x20, Y4, Y0, Y14
-	VPERM2I128  $0x31, Y4, Y0, Y0
-	VPADDD      Y14, Y0, Y0
-	VUNPCKLPS   Y9, Y8, Y1
-	VUNPCKHPS   Y9, Y8, Y2
-	VUNPCKLPS   Y11, Y10, Y3
-	VUNPCKHPS   Y11, Y10, Y4
-	VUNPCKLPD   Y3, Y1, Y8
-	VUNPCKHPD   Y3, Y1, Y9
-	VUNPCKLPD   Y4, Y2, Y10
-	VUNPCKHPD   Y4, Y2, Y11
+	VPUNPCKLDQ  Y6, Y5, Y14
+	VPUNPCKHDQ  Y6, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VPUNPCKLDQ  Y8, Y7, Y14
+	VPUNPCKHDQ  Y8, Y7, Y7
+	VPADDD      Y14, Y7, Y7
+	VPUNPCKLDQ  Y10, Y9, Y14
+	VPUNPCKHDQ  Y10, Y9, Y9
+	VPADDD      Y14, Y9, Y9
+	VPUNPCKLDQ  Y12, Y11, Y14
+	VPUNPCKHDQ  Y12, Y11, Y11
+	VPADDD      Y14, Y11, Y11
+	VPUNPCKLQDQ Y7, Y5, Y14
+	VPUNPCKHQDQ Y7, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VPUNPCKLQDQ Y11, Y9, Y14
+	VPUNPCKHQDQ Y11, Y9, Y9
+	VPADDD      Y14, Y9, Y9
+	VPERM2I128  $0x20, Y9, Y5, Y14
+	VPERM2I128  $0x31, Y9, Y5, Y5
+	VPADDD      Y14, Y5, Y5
+	VUNPCKLPS   Y1, Y0, Y6
+	VUNPCKHPS   Y1, Y0, Y7
+	VUNPCKLPS   Y13, Y2, Y1
+	VUNPCKHPS   Y13, Y2, Y8
+	VUNPCKLPD   Y1, Y6, Y0
+	VUNPCKHPD   Y1, Y6, Y1
+	VUNPCKLPD   Y8, Y7, Y2
+	VUNPCKHPD   Y8, Y7, Y13
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 28(CX), Y1
-	VPSUBD       Y1, Y0, Y0
-	VCVTDQ2PS    Y0, Y0
-	VBROADCASTSS 12(CX), Y1
-	VMULPS       Y1, Y8, Y8
-	VMULPS       Y0, Y8, Y8
-	VADDPS       Y9, Y8, Y8
-	VBROADCASTSS 16(CX), Y1
-	VMULPS       Y1, Y10, Y10
-	VBROADCASTSS 20(CX), Y1
-	VMULPS       Y1, Y11, Y11
-	VADDPS       Y11, Y10, Y10
-	VBROADCASTSS 24(CX), Y1
-	VADDPS       Y1, Y10, Y10
-	VSUBPS       Y10, Y8, Y0
-	VADDPS       Y10, Y8, Y8
+	VPBROADCASTD 28(CX), Y6
+	VPSUBD       Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 12(CX), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y5, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 16(CX), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 20(CX), Y6
+	VMULPS       Y6, Y13, Y13
+	VADDPS       Y13, Y2, Y2
+	VBROADCASTSS 24(CX), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y5
+	VADDPS       Y2, Y0, Y0
 	MOVQ         lower+0(FP), CX
 	MOVQ         upper+8(FP), DX
-	VMOVUPS      Y0, (CX)(AX*4)
-	VMOVUPS      Y8, (DX)(AX*4)
+	VMOVUPS      Y5, (CX)(AX*4)
+	VMOVUPS      Y0, (DX)(AX*4)
 	ADDQ         $+8, AX
 	MOVQ         n+40(FP), CX
 	CMPQ         AX, CX
@@ -988,6 +988,304 @@ upper_stored:
 	VZEROUPPER
 	RET
 
+// func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX2
+TEXT ·Int4BoundsAVX2(SB), NOSPLIT, $0-48
+	MOVL         $0x0f0f0f0f, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y4
+	MOVL         $0x00010001, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y5
+	XORQ         AX, AX
+	MOVQ         data+16(FP), CX
+
+block:
+	MOVQ   stride+24(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, BX
+	ADDQ   DX, CX
+	MOVQ   CX, SI
+	ADDQ   DX, CX
+	MOVQ   CX, DI
+	ADDQ   DX, CX
+	MOVQ   CX, R8
+	ADDQ   DX, CX
+	MOVQ   CX, R9
+	ADDQ   DX, CX
+	MOVQ   CX, R10
+	ADDQ   DX, CX
+	MOVQ   CX, R11
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	MOVQ   stride+24(FP), R12
+	MOVQ   b+40(FP), R13
+	MOVQ   (R13), R14
+	ADDQ   R12, R14
+	MOVQ   32(R13), R13
+	ADDQ   R12, R13
+	NEGQ   R12
+
+products0:
+	VMOVUPS (R14)(R12*1), Y0
+	VMOVUPS (R13)(R12*1), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (BX)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (SI)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (DI)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y8, Y8
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (R8)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y9, Y9
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (R9)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (R10)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (R11)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (DX)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y13, Y13
+	VMOVUPS    32(R14)(R12*1), Y0
+	VMOVUPS    32(R13)(R12*1), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(BX)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(SI)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(DI)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y8, Y8
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(R8)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y9, Y9
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(R9)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y10, Y10
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(R10)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y11, Y11
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(R11)(R12*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y12, Y12
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU        32(DX)(R12*1), Y2
+	VPAND          Y4, Y2, Y3
+	VPMADDUBSW     Y0, Y3, Y3
+	VPSRLW         $0x04, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y2
+	VPADDW         Y3, Y2, Y2
+	VPMADDWD       Y5, Y2, Y2
+	VPADDD         Y2, Y13, Y13
+	ADDQ           $+64, R12
+	JNZ            products0
+	VBROADCASTF128 -16(BX), Y0
+	VBROADCASTF128 -16(SI), Y1
+	VBROADCASTF128 -16(DI), Y2
+	VBROADCASTF128 -16(R8), Y3
+	VINSERTF128    $0x01, -16(R9), Y0, Y0
+	VINSERTF128    $0x01, -16(R10), Y1, Y1
+	VINSERTF128    $0x01, -16(R11), Y2, Y2
+	VINSERTF128    $0x01, -16(DX), Y3, Y3
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ  Y7, Y6, Y14
+	VPUNPCKHDQ  Y7, Y6, Y6
+	VPADDD      Y14, Y6, Y6
+	VPUNPCKLDQ  Y9, Y8, Y14
+	VPUNPCKHDQ  Y9, Y8, Y8
+	VPADDD      Y14, Y8, Y8
+	VPUNPCKLDQ  Y11, Y10, Y14
+	VPUNPCKHDQ  Y11, Y10, Y10
+	VPADDD      Y14, Y10, Y10
+	VPUNPCKLDQ  Y13, Y12, Y14
+	VPUNPCKHDQ  Y13, Y12, Y12
+	VPADDD      Y14, Y12, Y12
+	VPUNPCKLQDQ Y8, Y6, Y14
+	VPUNPCKHQDQ Y8, Y6, Y6
+	VPADDD      Y14, Y6, Y6
+	VPUNPCKLQDQ Y12, Y10, Y14
+	VPUNPCKHQDQ Y12, Y10, Y10
+	VPADDD      Y14, Y10, Y10
+	VPERM2I128  $0x20, Y10, Y6, Y14
+	VPERM2I128  $0x31, Y10, Y6, Y6
+	VPADDD      Y14, Y6, Y6
+	VUNPCKLPS   Y1, Y0, Y7
+	VUNPCKHPS   Y1, Y0, Y8
+	VUNPCKLPS   Y3, Y2, Y1
+	VUNPCKHPS   Y3, Y2, Y3
+	VUNPCKLPD   Y1, Y7, Y0
+	VUNPCKHPD   Y1, Y7, Y1
+	VUNPCKLPD   Y3, Y8, Y2
+	VUNPCKHPD   Y3, Y8, Y3
+	MOVQ        b+40(FP), DX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 8(DX), Y7
+	VPSUBD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 12(DX), Y7
+	VMULPS       Y7, Y0, Y0
+	VMULPS       Y6, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 16(DX), Y7
+	VMULPS       Y7, Y2, Y2
+	VBROADCASTSS 20(DX), Y7
+	VMULPS       Y7, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 24(DX), Y7
+	VADDPS       Y7, Y2, Y2
+	VSUBPS       Y2, Y0, Y6
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), DX
+	MOVQ         upper+8(FP), BX
+	VMOVUPS      Y6, (DX)(AX*4)
+	VMOVUPS      Y0, (BX)(AX*4)
+	ADDQ         $+8, AX
+	MOVQ         n+32(FP), DX
+	CMPQ         AX, DX
+	JLT          block
+	VZEROUPPER
+	RET
+
 // func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
 TEXT ·Int8BoundsAVX512(SB), NOSPLIT, $0-48
@@ -1004,10 +1302,10 @@ block:
 	MOVQ   CX, DI
 	ADDQ   DX, CX
 	MOVQ   CX, DX
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
 	MOVQ   stride+24(FP), R8
 	MOVQ   b+40(FP), R9
 	MOVQ   (R9), R9
@@ -1015,21 +1313,21 @@ block:
 	NEGQ   R8
 
 products0:
-	VMOVUPS         (R9)(R8*1), Z20
-	VMOVDQU64       (BX)(R8*1), Z21
-	VPDPBUSD        Z20, Z21, Z0
-	VMOVDQU64       (SI)(R8*1), Z21
-	VPDPBUSD        Z20, Z21, Z1
-	VMOVDQU64       (DI)(R8*1), Z21
-	VPDPBUSD        Z20, Z21, Z2
-	VMOVDQU64       (DX)(R8*1), Z21
-	VPDPBUSD        Z20, Z21, Z3
+	VMOVUPS         (R9)(R8*1), Z0
+	VMOVDQU64       (BX)(R8*1), Z1
+	VPDPBUSD        Z0, Z1, Z2
+	VMOVDQU64       (SI)(R8*1), Z1
+	VPDPBUSD        Z0, Z1, Z3
+	VMOVDQU64       (DI)(R8*1), Z1
+	VPDPBUSD        Z0, Z1, Z4
+	VMOVDQU64       (DX)(R8*1), Z1
+	VPDPBUSD        Z0, Z1, Z5
 	ADDQ            $+64, R8
 	JNZ             products0
-	VBROADCASTF32X4 -16(BX), Z16
-	VBROADCASTF32X4 -16(SI), Z17
-	VBROADCASTF32X4 -16(DI), Z18
-	VBROADCASTF32X4 -16(DX), Z19
+	VBROADCASTF32X4 -16(BX), Z18
+	VBROADCASTF32X4 -16(SI), Z19
+	VBROADCASTF32X4 -16(DI), Z20
+	VBROADCASTF32X4 -16(DX), Z21
 	MOVQ            stride+24(FP), DX
 	ADDQ            DX, CX
 	MOVQ            CX, BX
@@ -1039,10 +1337,10 @@ products0:
 	MOVQ            CX, DI
 	ADDQ            DX, CX
 	MOVQ            CX, DX
-	VXORPS          Z4, Z4, Z4
-	VXORPS          Z5, Z5, Z5
 	VXORPS          Z6, Z6, Z6
 	VXORPS          Z7, Z7, Z7
+	VXORPS          Z8, Z8, Z8
+	VXORPS          Z9, Z9, Z9
 	MOVQ            stride+24(FP), R8
 	MOVQ            b+40(FP), R9
 	MOVQ            (R9), R9
@@ -1050,21 +1348,21 @@ products0:
 	NEGQ            R8
 
 products4:
-	VMOVUPS      (R9)(R8*1), Z20
-	VMOVDQU64    (BX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z4
-	VMOVDQU64    (SI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z5
-	VMOVDQU64    (DI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z6
-	VMOVDQU64    (DX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z7
+	VMOVUPS      (R9)(R8*1), Z0
+	VMOVDQU64    (BX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z6
+	VMOVDQU64    (SI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z7
+	VMOVDQU64    (DI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z8
+	VMOVDQU64    (DX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z9
 	ADDQ         $+64, R8
 	JNZ          products4
-	VINSERTF32X4 $0x01, -16(BX), Z16, Z16
-	VINSERTF32X4 $0x01, -16(SI), Z17, Z17
-	VINSERTF32X4 $0x01, -16(DI), Z18, Z18
-	VINSERTF32X4 $0x01, -16(DX), Z19, Z19
+	VINSERTF32X4 $0x01, -16(BX), Z18, Z18
+	VINSERTF32X4 $0x01, -16(SI), Z19, Z19
+	VINSERTF32X4 $0x01, -16(DI), Z20, Z20
+	VINSERTF32X4 $0x01, -16(DX), Z21, Z21
 	MOVQ         stride+24(FP), DX
 	ADDQ         DX, CX
 	MOVQ         CX, BX
@@ -1074,10 +1372,10 @@ products4:
 	MOVQ         CX, DI
 	ADDQ         DX, CX
 	MOVQ         CX, DX
-	VXORPS       Z8, Z8, Z8
-	VXORPS       Z9, Z9, Z9
 	VXORPS       Z10, Z10, Z10
 	VXORPS       Z11, Z11, Z11
+	VXORPS       Z12, Z12, Z12
+	VXORPS       Z13, Z13, Z13
 	MOVQ         stride+24(FP), R8
 	MOVQ         b+40(FP), R9
 	MOVQ         (R9), R9
@@ -1085,21 +1383,21 @@ products4:
 	NEGQ         R8
 
 products8:
-	VMOVUPS      (R9)(R8*1), Z20
-	VMOVDQU64    (BX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z8
-	VMOVDQU64    (SI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z9
-	VMOVDQU64    (DI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z10
-	VMOVDQU64    (DX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z11
+	VMOVUPS      (R9)(R8*1), Z0
+	VMOVDQU64    (BX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z10
+	VMOVDQU64    (SI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z11
+	VMOVDQU64    (DI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z12
+	VMOVDQU64    (DX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z13
 	ADDQ         $+64, R8
 	JNZ          products8
-	VINSERTF32X4 $0x02, -16(BX), Z16, Z16
-	VINSERTF32X4 $0x02, -16(SI), Z17, Z17
-	VINSERTF32X4 $0x02, -16(DI), Z18, Z18
-	VINSERTF32X4 $0x02, -16(DX), Z19, Z19
+	VINSERTF32X4 $0x02, -16(BX), Z18, Z18
+	VINSERTF32X4 $0x02, -16(SI), Z19, Z19
+	VINSERTF32X4 $0x02, -16(DI), Z20, Z20
+	VINSERTF32X4 $0x02, -16(DX), Z21, Z21
 	MOVQ         stride+24(FP), DX
 	ADDQ         DX, CX
 	MOVQ         CX, BX
@@ -1109,10 +1407,10 @@ products8:
 	MOVQ         CX, DI
 	ADDQ         DX, CX
 	MOVQ         CX, DX
-	VXORPS       Z12, Z12, Z12
-	VXORPS       Z13, Z13, Z13
 	VXORPS       Z14, Z14, Z14
 	VXORPS       Z15, Z15, Z15
+	VXORPS       Z16, Z16, Z16
+	VXORPS       Z17, Z17, Z17
 	MOVQ         stride+24(FP), R8
 	MOVQ         b+40(FP), R9
 	MOVQ         (R9), R9
@@ -1120,99 +1418,99 @@ products8:
 	NEGQ         R8
 
 products12:
-	VMOVUPS      (R9)(R8*1), Z20
-	VMOVDQU64    (BX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z12
-	VMOVDQU64    (SI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z13
-	VMOVDQU64    (DI)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z14
-	VMOVDQU64    (DX)(R8*1), Z21
-	VPDPBUSD     Z20, Z21, Z15
+	VMOVUPS      (R9)(R8*1), Z0
+	VMOVDQU64    (BX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z14
+	VMOVDQU64    (SI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z15
+	VMOVDQU64    (DI)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z16
+	VMOVDQU64    (DX)(R8*1), Z1
+	VPDPBUSD     Z0, Z1, Z17
 	ADDQ         $+64, R8
 	JNZ          products12
-	VINSERTF32X4 $0x03, -16(BX), Z16, Z16
-	VINSERTF32X4 $0x03, -16(SI), Z17, Z17
-	VINSERTF32X4 $0x03, -16(DI), Z18, Z18
-	VINSERTF32X4 $0x03, -16(DX), Z19, Z19
+	VINSERTF32X4 $0x03, -16(BX), Z18, Z18
+	VINSERTF32X4 $0x03, -16(SI), Z19, Z19
+	VINSERTF32X4 $0x03, -16(DI), Z20, Z20
+	VINSERTF32X4 $0x03, -16(DX), Z21, Z21
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ  Z1, Z0, Z20
-	VPUNPCKHDQ  Z1, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VPUNPCKLDQ  Z3, Z2, Z20
+	VPUNPCKLDQ  Z3, Z2, Z0
 	VPUNPCKHDQ  Z3, Z2, Z2
-	VPADDD      Z20, Z2, Z2
-	VPUNPCKLDQ  Z5, Z4, Z20
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLDQ  Z5, Z4, Z0
 	VPUNPCKHDQ  Z5, Z4, Z4
-	VPADDD      Z20, Z4, Z4
-	VPUNPCKLDQ  Z7, Z6, Z20
+	VPADDD      Z0, Z4, Z4
+	VPUNPCKLDQ  Z7, Z6, Z0
 	VPUNPCKHDQ  Z7, Z6, Z6
-	VPADDD      Z20, Z6, Z6
-	VPUNPCKLDQ  Z9, Z8, Z20
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLDQ  Z9, Z8, Z0
 	VPUNPCKHDQ  Z9, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VPUNPCKLDQ  Z11, Z10, Z20
+	VPADDD      Z0, Z8, Z8
+	VPUNPCKLDQ  Z11, Z10, Z0
 	VPUNPCKHDQ  Z11, Z10, Z10
-	VPADDD      Z20, Z10, Z10
-	VPUNPCKLDQ  Z13, Z12, Z20
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLDQ  Z13, Z12, Z0
 	VPUNPCKHDQ  Z13, Z12, Z12
-	VPADDD      Z20, Z12, Z12
-	VPUNPCKLDQ  Z15, Z14, Z20
+	VPADDD      Z0, Z12, Z12
+	VPUNPCKLDQ  Z15, Z14, Z0
 	VPUNPCKHDQ  Z15, Z14, Z14
-	VPADDD      Z20, Z14, Z14
-	VPUNPCKLQDQ Z2, Z0, Z20
-	VPUNPCKHQDQ Z2, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VPUNPCKLQDQ Z6, Z4, Z20
-	VPUNPCKHQDQ Z6, Z4, Z4
-	VPADDD      Z20, Z4, Z4
-	VPUNPCKLQDQ Z10, Z8, Z20
-	VPUNPCKHQDQ Z10, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VPUNPCKLQDQ Z14, Z12, Z20
-	VPUNPCKHQDQ Z14, Z12, Z12
-	VPADDD      Z20, Z12, Z12
-	VSHUFI32X4  $0x88, Z4, Z0, Z20
-	VSHUFI32X4  $0xdd, Z4, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VSHUFI32X4  $0x88, Z12, Z8, Z20
-	VSHUFI32X4  $0xdd, Z12, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VSHUFI32X4  $0x88, Z8, Z0, Z20
-	VSHUFI32X4  $0xdd, Z8, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VUNPCKLPS   Z17, Z16, Z1
-	VUNPCKHPS   Z17, Z16, Z2
-	VUNPCKLPS   Z19, Z18, Z3
-	VUNPCKHPS   Z19, Z18, Z4
-	VUNPCKLPD   Z3, Z1, Z16
-	VUNPCKHPD   Z3, Z1, Z17
-	VUNPCKLPD   Z4, Z2, Z18
-	VUNPCKHPD   Z4, Z2, Z19
+	VPADDD      Z0, Z14, Z14
+	VPUNPCKLDQ  Z17, Z16, Z0
+	VPUNPCKHDQ  Z17, Z16, Z16
+	VPADDD      Z0, Z16, Z16
+	VPUNPCKLQDQ Z4, Z2, Z0
+	VPUNPCKHQDQ Z4, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLQDQ Z8, Z6, Z0
+	VPUNPCKHQDQ Z8, Z6, Z6
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLQDQ Z12, Z10, Z0
+	VPUNPCKHQDQ Z12, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLQDQ Z16, Z14, Z0
+	VPUNPCKHQDQ Z16, Z14, Z14
+	VPADDD      Z0, Z14, Z14
+	VSHUFI32X4  $0x88, Z6, Z2, Z0
+	VSHUFI32X4  $0xdd, Z6, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VSHUFI32X4  $0x88, Z14, Z10, Z0
+	VSHUFI32X4  $0xdd, Z14, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VSHUFI32X4  $0x88, Z10, Z2, Z0
+	VSHUFI32X4  $0xdd, Z10, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VUNPCKLPS   Z19, Z18, Z0
+	VUNPCKHPS   Z19, Z18, Z1
+	VUNPCKLPS   Z21, Z20, Z3
+	VUNPCKHPS   Z21, Z20, Z4
+	VUNPCKLPD   Z3, Z0, Z18
+	VUNPCKHPD   Z3, Z0, Z19
+	VUNPCKLPD   Z4, Z1, Z20
+	VUNPCKHPD   Z4, Z1, Z21
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(DX), Z1
-	VPSUBD       Z1, Z0, Z0
-	VCVTDQ2PS    Z0, Z0
-	VBROADCASTSS 12(DX), Z1
-	VMULPS       Z1, Z16, Z16
-	VMULPS       Z0, Z16, Z16
-	VADDPS       Z17, Z16, Z16
-	VBROADCASTSS 16(DX), Z1
-	VMULPS       Z1, Z18, Z18
-	VBROADCASTSS 20(DX), Z1
-	VMULPS       Z1, Z19, Z19
+	VPBROADCASTD 8(DX), Z0
+	VPSUBD       Z0, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS 12(DX), Z0
+	VMULPS       Z0, Z18, Z18
+	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 24(DX), Z1
-	VADDPS       Z1, Z18, Z18
-	VSUBPS       Z18, Z16, Z0
-	VADDPS       Z18, Z16, Z16
+	VBROADCASTSS 16(DX), Z0
+	VMULPS       Z0, Z20, Z20
+	VBROADCASTSS 20(DX), Z0
+	VMULPS       Z0, Z21, Z21
+	VADDPS       Z21, Z20, Z20
+	VBROADCASTSS 24(DX), Z0
+	VADDPS       Z0, Z20, Z20
+	VSUBPS       Z20, Z18, Z2
+	VADDPS       Z20, Z18, Z18
 	MOVQ         lower+0(FP), DX
 	MOVQ         upper+8(FP), BX
-	VMOVUPS      Z0, (DX)(AX*4)
-	VMOVUPS      Z16, (BX)(AX*4)
+	VMOVUPS      Z2, (DX)(AX*4)
+	VMOVUPS      Z18, (BX)(AX*4)
 	ADDQ         $+16, AX
 	MOVQ         n+32(FP), DX
 	CMPQ         AX, DX
@@ -1301,14 +1599,14 @@ block:
 	MOVL       28(BX)(AX*4), BX
 	IMULQ      DX, BX
 	ADDQ       SI, BX
-	VXORPS     Z0, Z0, Z0
-	VXORPS     Z1, Z1, Z1
 	VXORPS     Z2, Z2, Z2
 	VXORPS     Z3, Z3, Z3
 	VXORPS     Z4, Z4, Z4
 	VXORPS     Z5, Z5, Z5
 	VXORPS     Z6, Z6, Z6
 	VXORPS     Z7, Z7, Z7
+	VXORPS     Z8, Z8, Z8
+	VXORPS     Z9, Z9, Z9
 	MOVQ       stride+24(FP), DX
 	MOVQ       b+48(FP), SI
 	MOVQ       (SI), SI
@@ -1316,33 +1614,33 @@ block:
 	NEGQ       DX
 
 products0:
-	VMOVUPS         (SI)(DX*1), Z20
-	VMOVDQU64       (DI)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z0
-	VMOVDQU64       (R8)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z1
-	VMOVDQU64       (R9)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z2
-	VMOVDQU64       (R10)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z3
-	VMOVDQU64       (R11)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z4
-	VMOVDQU64       (R12)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z5
-	VMOVDQU64       (R13)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z6
-	VMOVDQU64       (BX)(DX*1), Z21
-	VPDPBUSD        Z20, Z21, Z7
+	VMOVUPS         (SI)(DX*1), Z0
+	VMOVDQU64       (DI)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z2
+	VMOVDQU64       (R8)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z3
+	VMOVDQU64       (R9)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z4
+	VMOVDQU64       (R10)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z5
+	VMOVDQU64       (R11)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z6
+	VMOVDQU64       (R12)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z7
+	VMOVDQU64       (R13)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z8
+	VMOVDQU64       (BX)(DX*1), Z1
+	VPDPBUSD        Z0, Z1, Z9
 	ADDQ            $+64, DX
 	JNZ             products0
-	VBROADCASTF32X4 -16(DI), Z16
-	VBROADCASTF32X4 -16(R8), Z17
-	VBROADCASTF32X4 -16(R9), Z18
-	VBROADCASTF32X4 -16(R10), Z19
-	VINSERTF32X4    $0x01, -16(R11), Z16, Z16
-	VINSERTF32X4    $0x01, -16(R12), Z17, Z17
-	VINSERTF32X4    $0x01, -16(R13), Z18, Z18
-	VINSERTF32X4    $0x01, -16(BX), Z19, Z19
+	VBROADCASTF32X4 -16(DI), Z18
+	VBROADCASTF32X4 -16(R8), Z19
+	VBROADCASTF32X4 -16(R9), Z20
+	VBROADCASTF32X4 -16(R10), Z21
+	VINSERTF32X4    $0x01, -16(R11), Z18, Z18
+	VINSERTF32X4    $0x01, -16(R12), Z19, Z19
+	VINSERTF32X4    $0x01, -16(R13), Z20, Z20
+	VINSERTF32X4    $0x01, -16(BX), Z21, Z21
 	MOVQ            stride+24(FP), DX
 	MOVQ            ids+32(FP), BX
 	MOVQ            data+16(FP), SI
@@ -1414,14 +1712,14 @@ products0:
 	MOVL            60(DX)(AX*4), DX
 	IMULQ           CX, DX
 	ADDQ            BX, DX
-	VXORPS          Z8, Z8, Z8
-	VXORPS          Z9, Z9, Z9
 	VXORPS          Z10, Z10, Z10
 	VXORPS          Z11, Z11, Z11
 	VXORPS          Z12, Z12, Z12
 	VXORPS          Z13, Z13, Z13
 	VXORPS          Z14, Z14, Z14
 	VXORPS          Z15, Z15, Z15
+	VXORPS          Z16, Z16, Z16
+	VXORPS          Z17, Z17, Z17
 	MOVQ            stride+24(FP), CX
 	MOVQ            b+48(FP), BX
 	MOVQ            (BX), BX
@@ -1429,111 +1727,111 @@ products0:
 	NEGQ            CX
 
 products8:
-	VMOVUPS      (BX)(CX*1), Z20
-	VMOVDQU64    (SI)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z8
-	VMOVDQU64    (DI)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z9
-	VMOVDQU64    (R8)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z10
-	VMOVDQU64    (R9)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z11
-	VMOVDQU64    (R10)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z12
-	VMOVDQU64    (R11)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z13
-	VMOVDQU64    (R12)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z14
-	VMOVDQU64    (DX)(CX*1), Z21
-	VPDPBUSD     Z20, Z21, Z15
+	VMOVUPS      (BX)(CX*1), Z0
+	VMOVDQU64    (SI)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z10
+	VMOVDQU64    (DI)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z11
+	VMOVDQU64    (R8)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z12
+	VMOVDQU64    (R9)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z13
+	VMOVDQU64    (R10)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z14
+	VMOVDQU64    (R11)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z15
+	VMOVDQU64    (R12)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z16
+	VMOVDQU64    (DX)(CX*1), Z1
+	VPDPBUSD     Z0, Z1, Z17
 	ADDQ         $+64, CX
 	JNZ          products8
-	VINSERTF32X4 $0x02, -16(SI), Z16, Z16
-	VINSERTF32X4 $0x02, -16(DI), Z17, Z17
-	VINSERTF32X4 $0x02, -16(R8), Z18, Z18
-	VINSERTF32X4 $0x02, -16(R9), Z19, Z19
-	VINSERTF32X4 $0x03, -16(R10), Z16, Z16
-	VINSERTF32X4 $0x03, -16(R11), Z17, Z17
-	VINSERTF32X4 $0x03, -16(R12), Z18, Z18
-	VINSERTF32X4 $0x03, -16(DX), Z19, Z19
+	VINSERTF32X4 $0x02, -16(SI), Z18, Z18
+	VINSERTF32X4 $0x02, -16(DI), Z19, Z19
+	VINSERTF32X4 $0x02, -16(R8), Z20, Z20
+	VINSERTF32X4 $0x02, -16(R9), Z21, Z21
+	VINSERTF32X4 $0x03, -16(R10), Z18, Z18
+	VINSERTF32X4 $0x03, -16(R11), Z19, Z19
+	VINSERTF32X4 $0x03, -16(R12), Z20, Z20
+	VINSERTF32X4 $0x03, -16(DX), Z21, Z21
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
-	VPUNPCKLDQ  Z1, Z0, Z20
-	VPUNPCKHDQ  Z1, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VPUNPCKLDQ  Z3, Z2, Z20
+	VPUNPCKLDQ  Z3, Z2, Z0
 	VPUNPCKHDQ  Z3, Z2, Z2
-	VPADDD      Z20, Z2, Z2
-	VPUNPCKLDQ  Z5, Z4, Z20
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLDQ  Z5, Z4, Z0
 	VPUNPCKHDQ  Z5, Z4, Z4
-	VPADDD      Z20, Z4, Z4
-	VPUNPCKLDQ  Z7, Z6, Z20
+	VPADDD      Z0, Z4, Z4
+	VPUNPCKLDQ  Z7, Z6, Z0
 	VPUNPCKHDQ  Z7, Z6, Z6
-	VPADDD      Z20, Z6, Z6
-	VPUNPCKLDQ  Z9, Z8, Z20
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLDQ  Z9, Z8, Z0
 	VPUNPCKHDQ  Z9, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VPUNPCKLDQ  Z11, Z10, Z20
+	VPADDD      Z0, Z8, Z8
+	VPUNPCKLDQ  Z11, Z10, Z0
 	VPUNPCKHDQ  Z11, Z10, Z10
-	VPADDD      Z20, Z10, Z10
-	VPUNPCKLDQ  Z13, Z12, Z20
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLDQ  Z13, Z12, Z0
 	VPUNPCKHDQ  Z13, Z12, Z12
-	VPADDD      Z20, Z12, Z12
-	VPUNPCKLDQ  Z15, Z14, Z20
+	VPADDD      Z0, Z12, Z12
+	VPUNPCKLDQ  Z15, Z14, Z0
 	VPUNPCKHDQ  Z15, Z14, Z14
-	VPADDD      Z20, Z14, Z14
-	VPUNPCKLQDQ Z2, Z0, Z20
-	VPUNPCKHQDQ Z2, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VPUNPCKLQDQ Z6, Z4, Z20
-	VPUNPCKHQDQ Z6, Z4, Z4
-	VPADDD      Z20, Z4, Z4
-	VPUNPCKLQDQ Z10, Z8, Z20
-	VPUNPCKHQDQ Z10, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VPUNPCKLQDQ Z14, Z12, Z20
-	VPUNPCKHQDQ Z14, Z12, Z12
-	VPADDD      Z20, Z12, Z12
-	VSHUFI32X4  $0x88, Z4, Z0, Z20
-	VSHUFI32X4  $0xdd, Z4, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VSHUFI32X4  $0x88, Z12, Z8, Z20
-	VSHUFI32X4  $0xdd, Z12, Z8, Z8
-	VPADDD      Z20, Z8, Z8
-	VSHUFI32X4  $0x88, Z8, Z0, Z20
-	VSHUFI32X4  $0xdd, Z8, Z0, Z0
-	VPADDD      Z20, Z0, Z0
-	VUNPCKLPS   Z17, Z16, Z1
-	VUNPCKHPS   Z17, Z16, Z2
-	VUNPCKLPS   Z19, Z18, Z3
-	VUNPCKHPS   Z19, Z18, Z4
-	VUNPCKLPD   Z3, Z1, Z16
-	VUNPCKHPD   Z3, Z1, Z17
-	VUNPCKLPD   Z4, Z2, Z18
-	VUNPCKHPD   Z4, Z2, Z19
+	VPADDD      Z0, Z14, Z14
+	VPUNPCKLDQ  Z17, Z16, Z0
+	VPUNPCKHDQ  Z17, Z16, Z16
+	VPADDD      Z0, Z16, Z16
+	VPUNPCKLQDQ Z4, Z2, Z0
+	VPUNPCKHQDQ Z4, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLQDQ Z8, Z6, Z0
+	VPUNPCKHQDQ Z8, Z6, Z6
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLQDQ Z12, Z10, Z0
+	VPUNPCKHQDQ Z12, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLQDQ Z16, Z14, Z0
+	VPUNPCKHQDQ Z16, Z14, Z14
+	VPADDD      Z0, Z14, Z14
+	VSHUFI32X4  $0x88, Z6, Z2, Z0
+	VSHUFI32X4  $0xdd, Z6, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VSHUFI32X4  $0x88, Z14, Z10, Z0
+	VSHUFI32X4  $0xdd, Z14, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VSHUFI32X4  $0x88, Z10, Z2, Z0
+	VSHUFI32X4  $0xdd, Z10, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VUNPCKLPS   Z19, Z18, Z0
+	VUNPCKHPS   Z19, Z18, Z1
+	VUNPCKLPS   Z21, Z20, Z3
+	VUNPCKHPS   Z21, Z20, Z4
+	VUNPCKLPD   Z3, Z0, Z18
+	VUNPCKHPD   Z3, Z0, Z19
+	VUNPCKLPD   Z4, Z1, Z20
+	VUNPCKHPD   Z4, Z1, Z21
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(CX), Z1
-	VPSUBD       Z1, Z0, Z0
-	VCVTDQ2PS    Z0, Z0
-	VBROADCASTSS 12(CX), Z1
-	VMULPS       Z1, Z16, Z16
-	VMULPS       Z0, Z16, Z16
-	VADDPS       Z17, Z16, Z16
-	VBROADCASTSS 16(CX), Z1
-	VMULPS       Z1, Z18, Z18
-	VBROADCASTSS 20(CX), Z1
-	VMULPS       Z1, Z19, Z19
+	VPBROADCASTD 8(CX), Z0
+	VPSUBD       Z0, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS 12(CX), Z0
+	VMULPS       Z0, Z18, Z18
+	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 24(CX), Z1
-	VADDPS       Z1, Z18, Z18
-	VSUBPS       Z18, Z16, Z0
-	VADDPS       Z18, Z16, Z16
+	VBROADCASTSS 16(CX), Z0
+	VMULPS       Z0, Z20, Z20
+	VBROADCASTSS 20(CX), Z0
+	VMULPS       Z0, Z21, Z21
+	VADDPS       Z21, Z20, Z20
+	VBROADCASTSS 24(CX), Z0
+	VADDPS       Z0, Z20, Z20
+	VSUBPS       Z20, Z18, Z2
+	VADDPS       Z20, Z18, Z18
 	MOVQ         lower+0(FP), CX
 	MOVQ         upper+8(FP), DX
-	VMOVUPS      Z0, (CX)(AX*4)
-	VMOVUPS      Z16, (DX)(AX*4)
+	VMOVUPS      Z2, (CX)(AX*4)
+	VMOVUPS      Z18, (DX)(AX*4)
 	ADDQ         $+16, AX
 	MOVQ         n+40(FP), CX
 	CMPQ         AX, CX
@@ -1941,5 +2239,316 @@ upper_stored:
 	MOVQ n+56(FP), CX
 	CMPQ AX, CX
 	JLT  block
+	VZEROUPPER
+	RET
+
+// func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int4BoundsAVX512(SB), NOSPLIT, $0-48
+	MOVL         $0x0f0f0f0f, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Z4
+	XORQ         AX, AX
+	MOVQ         data+16(FP), CX
+
+block:
+	MOVQ   stride+24(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, BX
+	ADDQ   DX, CX
+	MOVQ   CX, SI
+	ADDQ   DX, CX
+	MOVQ   CX, DI
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	MOVQ   stride+24(FP), R8
+	MOVQ   b+40(FP), R9
+	MOVQ   (R9), R10
+	ADDQ   R8, R10
+	MOVQ   32(R9), R9
+	ADDQ   R8, R9
+	NEGQ   R8
+
+products0:
+	VMOVUPS         (R10)(R8*1), Z0
+	VMOVUPS         (R9)(R8*1), Z1
+	VMOVDQU64       (BX)(R8*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z5
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z5
+	VMOVDQU64       (SI)(R8*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z6
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z6
+	VMOVDQU64       (DI)(R8*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z7
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z7
+	VMOVDQU64       (DX)(R8*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z8
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z8
+	ADDQ            $+64, R8
+	JNZ             products0
+	VBROADCASTF32X4 -16(BX), Z21
+	VBROADCASTF32X4 -16(SI), Z22
+	VBROADCASTF32X4 -16(DI), Z23
+	VBROADCASTF32X4 -16(DX), Z24
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, BX
+	ADDQ            DX, CX
+	MOVQ            CX, SI
+	ADDQ            DX, CX
+	MOVQ            CX, DI
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z9, Z9, Z9
+	VXORPS          Z10, Z10, Z10
+	VXORPS          Z11, Z11, Z11
+	VXORPS          Z12, Z12, Z12
+	MOVQ            stride+24(FP), R8
+	MOVQ            b+40(FP), R9
+	MOVQ            (R9), R10
+	ADDQ            R8, R10
+	MOVQ            32(R9), R9
+	ADDQ            R8, R9
+	NEGQ            R8
+
+products4:
+	VMOVUPS      (R10)(R8*1), Z0
+	VMOVUPS      (R9)(R8*1), Z1
+	VMOVDQU64    (BX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z9
+	VMOVDQU64    (SI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z10
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z10
+	VMOVDQU64    (DI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z11
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z11
+	VMOVDQU64    (DX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z12
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z12
+	ADDQ         $+64, R8
+	JNZ          products4
+	VINSERTF32X4 $0x01, -16(BX), Z21, Z21
+	VINSERTF32X4 $0x01, -16(SI), Z22, Z22
+	VINSERTF32X4 $0x01, -16(DI), Z23, Z23
+	VINSERTF32X4 $0x01, -16(DX), Z24, Z24
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, BX
+	ADDQ         DX, CX
+	MOVQ         CX, SI
+	ADDQ         DX, CX
+	MOVQ         CX, DI
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z13, Z13, Z13
+	VXORPS       Z14, Z14, Z14
+	VXORPS       Z15, Z15, Z15
+	VXORPS       Z16, Z16, Z16
+	MOVQ         stride+24(FP), R8
+	MOVQ         b+40(FP), R9
+	MOVQ         (R9), R10
+	ADDQ         R8, R10
+	MOVQ         32(R9), R9
+	ADDQ         R8, R9
+	NEGQ         R8
+
+products8:
+	VMOVUPS      (R10)(R8*1), Z0
+	VMOVUPS      (R9)(R8*1), Z1
+	VMOVDQU64    (BX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z13
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z13
+	VMOVDQU64    (SI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z14
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z14
+	VMOVDQU64    (DI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z15
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z15
+	VMOVDQU64    (DX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z16
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z16
+	ADDQ         $+64, R8
+	JNZ          products8
+	VINSERTF32X4 $0x02, -16(BX), Z21, Z21
+	VINSERTF32X4 $0x02, -16(SI), Z22, Z22
+	VINSERTF32X4 $0x02, -16(DI), Z23, Z23
+	VINSERTF32X4 $0x02, -16(DX), Z24, Z24
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, BX
+	ADDQ         DX, CX
+	MOVQ         CX, SI
+	ADDQ         DX, CX
+	MOVQ         CX, DI
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z17, Z17, Z17
+	VXORPS       Z18, Z18, Z18
+	VXORPS       Z19, Z19, Z19
+	VXORPS       Z20, Z20, Z20
+	MOVQ         stride+24(FP), R8
+	MOVQ         b+40(FP), R9
+	MOVQ         (R9), R10
+	ADDQ         R8, R10
+	MOVQ         32(R9), R9
+	ADDQ         R8, R9
+	NEGQ         R8
+
+products12:
+	VMOVUPS      (R10)(R8*1), Z0
+	VMOVUPS      (R9)(R8*1), Z1
+	VMOVDQU64    (BX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z17
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z17
+	VMOVDQU64    (SI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z18
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z18
+	VMOVDQU64    (DI)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z19
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z19
+	VMOVDQU64    (DX)(R8*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z20
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z20
+	ADDQ         $+64, R8
+	JNZ          products12
+	VINSERTF32X4 $0x03, -16(BX), Z21, Z21
+	VINSERTF32X4 $0x03, -16(SI), Z22, Z22
+	VINSERTF32X4 $0x03, -16(DI), Z23, Z23
+	VINSERTF32X4 $0x03, -16(DX), Z24, Z24
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ  Z6, Z5, Z0
+	VPUNPCKHDQ  Z6, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VPUNPCKLDQ  Z8, Z7, Z0
+	VPUNPCKHDQ  Z8, Z7, Z7
+	VPADDD      Z0, Z7, Z7
+	VPUNPCKLDQ  Z10, Z9, Z0
+	VPUNPCKHDQ  Z10, Z9, Z9
+	VPADDD      Z0, Z9, Z9
+	VPUNPCKLDQ  Z12, Z11, Z0
+	VPUNPCKHDQ  Z12, Z11, Z11
+	VPADDD      Z0, Z11, Z11
+	VPUNPCKLDQ  Z14, Z13, Z0
+	VPUNPCKHDQ  Z14, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VPUNPCKLDQ  Z16, Z15, Z0
+	VPUNPCKHDQ  Z16, Z15, Z15
+	VPADDD      Z0, Z15, Z15
+	VPUNPCKLDQ  Z18, Z17, Z0
+	VPUNPCKHDQ  Z18, Z17, Z17
+	VPADDD      Z0, Z17, Z17
+	VPUNPCKLDQ  Z20, Z19, Z0
+	VPUNPCKHDQ  Z20, Z19, Z19
+	VPADDD      Z0, Z19, Z19
+	VPUNPCKLQDQ Z7, Z5, Z0
+	VPUNPCKHQDQ Z7, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VPUNPCKLQDQ Z11, Z9, Z0
+	VPUNPCKHQDQ Z11, Z9, Z9
+	VPADDD      Z0, Z9, Z9
+	VPUNPCKLQDQ Z15, Z13, Z0
+	VPUNPCKHQDQ Z15, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VPUNPCKLQDQ Z19, Z17, Z0
+	VPUNPCKHQDQ Z19, Z17, Z17
+	VPADDD      Z0, Z17, Z17
+	VSHUFI32X4  $0x88, Z9, Z5, Z0
+	VSHUFI32X4  $0xdd, Z9, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VSHUFI32X4  $0x88, Z17, Z13, Z0
+	VSHUFI32X4  $0xdd, Z17, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VSHUFI32X4  $0x88, Z13, Z5, Z0
+	VSHUFI32X4  $0xdd, Z13, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VUNPCKLPS   Z22, Z21, Z0
+	VUNPCKHPS   Z22, Z21, Z1
+	VUNPCKLPS   Z24, Z23, Z2
+	VUNPCKHPS   Z24, Z23, Z3
+	VUNPCKLPD   Z2, Z0, Z21
+	VUNPCKHPD   Z2, Z0, Z22
+	VUNPCKLPD   Z3, Z1, Z23
+	VUNPCKHPD   Z3, Z1, Z24
+	MOVQ        b+40(FP), DX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 8(DX), Z0
+	VPSUBD       Z0, Z5, Z5
+	VCVTDQ2PS    Z5, Z5
+	VBROADCASTSS 12(DX), Z0
+	VMULPS       Z0, Z21, Z21
+	VMULPS       Z5, Z21, Z21
+	VADDPS       Z22, Z21, Z21
+	VBROADCASTSS 16(DX), Z0
+	VMULPS       Z0, Z23, Z23
+	VBROADCASTSS 20(DX), Z0
+	VMULPS       Z0, Z24, Z24
+	VADDPS       Z24, Z23, Z23
+	VBROADCASTSS 24(DX), Z0
+	VADDPS       Z0, Z23, Z23
+	VSUBPS       Z23, Z21, Z5
+	VADDPS       Z23, Z21, Z21
+	MOVQ         lower+0(FP), DX
+	MOVQ         upper+8(FP), BX
+	VMOVUPS      Z5, (DX)(AX*4)
+	VMOVUPS      Z21, (BX)(AX*4)
+	ADDQ         $+16, AX
+	MOVQ         n+32(FP), DX
+	CMPQ         AX, DX
+	JLT          block
 	VZEROUPPER
 	RET

@@ -1,0 +1,100 @@
+package kernels
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// maxCode4 is the largest 4-bit code, and code4Bias what is added to it.
+const (
+	maxCode4  = 7
+	code4Bias = 8
+)
+
+// shares4 are the scales that NewInt4Rows tries for a row, as shares of its
+// largest magnitude: with few codes it pays to clip.
+var shares4 = []float64{1, 0.88, 0.76, 0.64}
+
+// Int4Rows holds the rows of a matrix as 4-bit codes: half the bytes of
+// Int8Rows, and an envelope that is some sixteen times as wide. It is the
+// first pass of a search over very many rows, which leaves a few hundred to
+// Int8Rows.
+//
+// A record is that of Int8Rows with q_ij in [-7, 7] and, in place of the
+// codes' bytes, half = ceil(d/2) bytes: byte j holds code j plus 8 in its low
+// half, and code half+j plus 8 in its high half.
+//
+// An Int4Rows is immutable and safe for use by many goroutines.
+type Int4Rows struct{ codeRows }
+
+// Int4Stride returns the size in bytes of one row of dimension dim: a
+// multiple of 64.
+func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
+
+// NewInt4Rows quantises the rows as NewInt8Rows does, with Int4Stride(dim)
+// bytes a row.
+func NewInt4Rows(data []byte, rows, bias []float32, dim int) (*Int4Rows, error) {
+	if dim <= 0 {
+		panic("kernels: dimension is not positive")
+	}
+	m := &Int4Rows{codeRows{data: data, dim: dim, stride: Int4Stride(dim)}}
+	err := m.encode(rows, bias, maxCode4, shares4, func(rec []byte, codes []int8) {
+		half := (len(codes) + 1) / 2
+		for j := range rec {
+			low, high := byte(code4Bias), byte(code4Bias)
+			if j < half {
+				low += byte(codes[j])
+			}
+			if j < half && half+j < len(codes) {
+				high += byte(codes[half+j])
+			}
+			rec[j] = low | high<<4
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Bounds computes an interval for the reference logit of every row, as
+// Int8Rows.Bounds does and with the same proof.
+func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
+	m.check(len(lower), len(upper), m.n, v)
+	if m.n == 0 {
+		return
+	}
+	v.halve(m.stride)
+	b := m.bound(v)
+	b.codes, b.high = &v.halves[0][0], &v.halves[1][0]
+	b.offset = v.offset / codeBias * code4Bias
+	int4Bounds(lower, upper, m.data, m.stride, &b)
+	runtime.KeepAlive(m)
+}
+
+// halve lays out the two halves of the codes, each padded with zeros to the
+// stride.
+func (v *Int8Vector) halve(stride int) {
+	if v.halved {
+		return
+	}
+	if v.halves[0] == nil {
+		v.halves[0], v.halves[1] = make([]int8, stride), make([]int8, stride)
+	}
+	half := (v.dim + 1) / 2
+	copy(v.halves[0], v.codes[:half])
+	copy(v.halves[1], v.codes[half:v.dim])
+	v.halved = true
+}
+
+func int4BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
+	low, high := unsafe.Slice(b.codes, stride), unsafe.Slice(b.high, stride)
+	for i := range lower {
+		rec := data[i*stride : (i+1)*stride]
+		dot := -b.offset
+		for j, c := range rec[:stride-metaBytes] {
+			dot += int32(c&15)*int32(low[j]) + int32(c>>4)*int32(high[j])
+		}
+		lower[i], upper[i] = interval(rec, dot, b)
+	}
+}
