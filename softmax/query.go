@@ -17,6 +17,7 @@ type Query struct {
 
 	scores, lower, upper []float32
 	ids, first           []uint32
+	skip                 int // searches to go without a pass over 4-bit codes
 	logits               []float64
 }
 

@@ -17,6 +17,11 @@ func (p Prediction) before(o Prediction) bool {
 // where more do, a scan of all 8-bit codes is cheaper than a gather.
 const maxCoarse = 0.25
 
+// coarseSkips is the number of searches that go without the pass over 4-bit
+// codes after one in which it was in vain: on data without structure it always
+// is. The answers are the same.
+const coarseSkips = 31
+
 // maxSurvivors is the share of rows above which the dense reference scan is
 // cheaper than re-scoring the survivors one by one.
 const maxSurvivors = 0.5
@@ -33,7 +38,7 @@ func (l *Layer) TopK(dst []Prediction, q *Query) int {
 		return l.denseTopK(dst[:k], q)
 	}
 	q.lower, q.upper = grow(q.lower, l.labels), grow(q.upper, l.labels)
-	if l.coarse != nil {
+	if l.coarse != nil && q.skip == 0 {
 		l.coarse.Bounds(q.lower, q.upper, q.vec)
 		ids := q.survivors(k, q.lower, q.upper)
 		if float64(len(ids)) <= maxCoarse*float64(l.labels) {
@@ -41,6 +46,9 @@ func (l *Layer) TopK(dst []Prediction, q *Query) int {
 			q.first = append(q.first[:0], ids...)
 			return l.TopKOf(dst[:k], q, q.first)
 		}
+		q.skip = coarseSkips
+	} else if q.skip > 0 {
+		q.skip--
 	}
 	l.codes.Bounds(q.lower, q.upper, q.vec)
 	return l.finish(dst[:k], q, nil, q.lower, q.upper)
