@@ -1,0 +1,199 @@
+package fuzz
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// drawFloats draws n numbers whose magnitudes lie round 2^exponent; a few
+// exponents give ties, zeros or numbers beyond the error envelope.
+func drawFloats(t *rapid.T, name string, n int) []float32 {
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, name+" seed"), 1))
+	exponent := rapid.SampledFrom([]int{0, 0, 0, -30, 20, 45, -70}).Draw(t, name+" exponent")
+	kind := rapid.IntRange(0, 4).Draw(t, name+" kind")
+	x := make([]float32, n)
+	for i := range x {
+		v := r.NormFloat64()
+		switch kind {
+		case 0:
+			v = float64(r.IntN(3) - 1)
+		case 1:
+			v = math.Ldexp(v, r.IntN(20)-10)
+		}
+		x[i] = float32(math.Ldexp(v, exponent))
+	}
+	return x
+}
+
+// best returns the k best of the labels ids by the documented arithmetic.
+func best(l *softmax.Layer, h []float32, ids []uint32, k int) []softmax.Prediction {
+	d := l.Dim()
+	var p []softmax.Prediction
+	for _, id := range ids {
+		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(l.Weights()[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])})
+	}
+	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
+		switch {
+		case a.Logit > b.Logit:
+			return -1
+		case a.Logit < b.Logit:
+			return 1
+		}
+		return 0
+	})
+	return p[:min(k, len(p))]
+}
+
+// checkQueries builds a layer and a screen, asks for contexts one by one and
+// in a batch at every level, and compares with the definition.
+func checkQueries(t *rapid.T) {
+	labels, dim := rapid.IntRange(1, 200).Draw(t, "labels"), rapid.IntRange(1, 70).Draw(t, "dim")
+	clusters := rapid.IntRange(1, 9).Draw(t, "clusters")
+	layer, err := softmax.NewLayer(drawFloats(t, "weights", labels*dim), drawFloats(t, "bias", labels), dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "sets seed"), 2))
+	sets := make([][]uint32, clusters)
+	for c := range sets {
+		share := r.IntN(101)
+		for id := range labels {
+			if r.IntN(100) < share {
+				sets[c] = append(sets[c], uint32(id))
+			}
+		}
+	}
+	v := drawFloats(t, "clusters", clusters*dim)
+	model, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: v, Sets: sets, Fingerprint: layer.Fingerprint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := softmax.NewLayer(v, nil, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := model.WriteTo(&file); err != nil {
+		t.Fatal(err)
+	}
+	if model, err = screen.Read(file.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	n, k := rapid.IntRange(1, 12).Draw(t, "contexts"), rapid.IntRange(1, labels).Draw(t, "k")
+	contexts := drawFloats(t, "contexts", n*dim)
+	all, rows := make([]uint32, labels), make([]uint32, clusters)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	for i := range rows {
+		rows[i] = uint32(i)
+	}
+	for _, level := range simd.Available() {
+		func() {
+			defer simd.Set(level)()
+			s, err := screen.NewSearcher(model, layer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch := make([]softmax.Prediction, n*k)
+			counts, err := s.TopKBatch(batch, k, contexts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]softmax.Prediction, k)
+			for i := range n {
+				h := contexts[i*dim : (i+1)*dim]
+				ids := sets[best(router, h, rows, 1)[0].ID]
+				if len(ids) < k {
+					ids = all
+				}
+				want := best(layer, h, ids, k)
+				m, err := s.TopK(got, h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(got[:m], want) {
+					t.Fatalf("%s, context %d: got %v, want %v", level, i, got[:m], want)
+				}
+				if b := batch[i*k : i*k+counts[i]]; !slices.Equal(b, want) {
+					t.Fatalf("%s, context %d of the batch: got %v, want %v", level, i, b, want)
+				}
+			}
+		}()
+	}
+}
+
+func TestQueriesAreTheDefinitionAtEveryLevel(t *testing.T) { rapid.Check(t, checkQueries) }
+
+func FuzzQueriesAreTheDefinitionAtEveryLevel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkQueries)) }
+
+// FuzzScreenFileToAnswers takes bytes for a screen file: what loads answers
+// queries, with labels of the candidate set alone.
+func FuzzScreenFileToAnswers(f *testing.F) {
+	for _, sets := range [][][]uint32{{{0}}, {{0, 1, 2}, {3}}, {{}, {1, 3}, {0, 1, 2, 3}}} {
+		clusters := make([]float32, 2*len(sets))
+		for i := range clusters {
+			clusters[i] = float32(i%3) - 1
+		}
+		m, err := screen.NewModel(screen.Config{Dim: 2, Labels: 4, Clusters: clusters, Sets: sets})
+		if err != nil {
+			f.Fatal(err)
+		}
+		var b bytes.Buffer
+		if _, err := m.WriteTo(&b); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+		f.Add(b.Bytes()[:b.Len()-1])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := screen.Read(data)
+		if err != nil || m.Labels()*m.Dim() > 1<<16 {
+			return
+		}
+		w := make([]float32, m.Labels()*m.Dim())
+		for i := range w {
+			w[i] = float32(i%7) - 3
+		}
+		layer, err := softmax.NewLayer(w, nil, m.Dim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := screen.NewSearcher(m, layer, screen.Short())
+		if err != nil {
+			return // of another layer
+		}
+		h := make([]float32, m.Dim())
+		for i := range h {
+			h[i] = float32(i%5) - 2
+		}
+		cluster, err := s.Cluster(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top := make([]softmax.Prediction, min(3, m.Labels()))
+		n, err := s.TopK(top, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := m.Candidates(cluster)
+		if n != min(len(top), len(set)) {
+			t.Fatalf("%d answers from a set of %d", n, len(set))
+		}
+		for _, p := range top[:n] {
+			if _, ok := slices.BinarySearch(set, p.ID); !ok {
+				t.Fatalf("label %d is not in the set %v", p.ID, set)
+			}
+		}
+	})
+}
