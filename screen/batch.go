@@ -57,9 +57,16 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 		return nil, err
 	}
 	b.group()
-	start := 0
+	start, group := 0, 0
 	for t, end := range b.ends {
-		if err := s.answerGroup(dst, k, contexts, b.order[start:end], s.model.Candidates(t)); err != nil {
+		rows := s.model.Clusters()
+		if g := s.model.groups; g != nil {
+			for t >= g.starts[group+1] {
+				group++
+			}
+			rows = s.model.Groups() + len(g.members(group))
+		}
+		if err := s.answerGroup(dst, k, contexts, b.order[start:end], s.model.Candidates(t), rows); err != nil {
 			return nil, err
 		}
 		start = end
@@ -87,9 +94,16 @@ func (s *Searcher) assign(contexts []float32) error {
 			}
 		}
 		best := b.answers[:len(qs)]
-		s.model.clusters.TopKBatch(best, 1, qs)
+		if s.model.groups == nil {
+			s.model.clusters.TopKBatch(best, 1, qs)
+			for j, p := range best {
+				b.clusters[first+j] = int(p.ID)
+			}
+			continue
+		}
+		s.model.groups.layer.TopKBatch(best, 1, qs)
 		for j, p := range best {
-			b.clusters[first+j] = int(p.ID)
+			b.clusters[first+j], _ = s.model.within(int(p.ID), qs[j], false)
 		}
 	}
 	return nil
@@ -115,21 +129,21 @@ func (b *batch) group() {
 }
 
 // answerGroup answers those of the contexts that are listed in group, all of
-// one cluster with the given candidate set.
-func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, set []uint32) error {
+// one cluster with the given candidate set, found by scanning that many rows.
+func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, set []uint32, rows int) error {
 	b := &s.batch
 	if s.float32 {
 		for _, i := range group {
 			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
 				return err
 			}
-			b.counts[i] = s.answer(dst[i*k:(i+1)*k], set)
+			b.counts[i] = s.answer(dst[i*k:(i+1)*k], set, rows)
 		}
 		return nil
 	}
 	// The contexts were found good by assign: setRow fails only where the
 	// caller changes them meanwhile.
-	exact := s.decide(k, set, len(group))
+	exact := s.decide(k, set, rows, len(group))
 	n := k
 	if !exact {
 		n = min(k, len(set))

@@ -33,6 +33,10 @@ type Evaluation struct {
 	// MeanCandidates is L-bar (Section 3 of the paper): the mean size of the
 	// candidate set of a context's cluster.
 	MeanCandidates float64
+	// MeanRouting is the mean number of cluster and group vectors scanned to
+	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
+	// mean number of rows scanned in all, the cost of a query.
+	MeanRouting float64
 	// AtK holds one element for each k asked for, in that order.
 	AtK []Precision
 }
@@ -136,7 +140,7 @@ type evaluator struct {
 // tally holds counts. Sums of integers do not depend on their order, so that
 // neither do the figures on the number of goroutines.
 type tally struct {
-	candidates          uint64
+	candidates, routing uint64
 	hits, scored        []uint64 // for each k
 	exact, shortAnswers []uint64
 }
@@ -150,6 +154,7 @@ func newTally(ks int) *tally {
 
 func (t *tally) add(o *tally) {
 	t.candidates += o.candidates
+	t.routing += o.routing
 	for i := range t.hits {
 		t.hits[i] += o.hits[i]
 		t.scored[i] += o.scored[i]
@@ -222,7 +227,7 @@ func (e *evaluator) fail(row int, err error) {
 
 func (e *evaluator) result() *Evaluation {
 	n := float64(e.n)
-	r := &Evaluation{Contexts: e.n, MeanCandidates: float64(e.total.candidates) / n}
+	r := &Evaluation{Contexts: e.n, MeanCandidates: float64(e.total.candidates) / n, MeanRouting: float64(e.total.routing) / n}
 	for i, k := range e.ks {
 		r.AtK = append(r.AtK, Precision{
 			K:          k,
@@ -253,12 +258,13 @@ func (w *evaluation) context(i int) error {
 		return err
 	}
 	w.layer.TopK(w.exact, w.query)
-	t, err := w.searcher.Cluster(h)
-	if err != nil {
+	if err := w.searcher.query.Set(h); err != nil {
 		return err
 	}
+	t, rows := w.searcher.model.route(w.searcher.query, w.searcher.float32)
 	set := len(w.searcher.model.Candidates(t))
 	w.tally.candidates += uint64(set)
+	w.tally.routing += uint64(rows)
 	for j, k := range w.ks {
 		before := w.searcher.Stats()
 		n, err := w.searcher.TopK(w.answer[:k], h)

@@ -45,6 +45,11 @@ type Stats struct {
 	// Candidates is the sum of the sizes of their candidate sets.
 	// Candidates / Queries is L-bar.
 	Candidates uint64
+	// Routing is the number of cluster and group vectors scanned to find the
+	// clusters: r for each context, or with groups their number and that of
+	// the clusters in the best one. (Routing + Candidates) / Queries is the
+	// mean number of rows scanned in all, but for those of the exact layer.
+	Routing uint64
 	// Exact is the number of contexts that the exact layer answered because
 	// the set held fewer than k labels.
 	Exact uint64
@@ -86,6 +91,9 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	s.cluster()
+	if g := s.model.groups; g != nil {
+		s.model.within(g.largest, s.query, s.float32)
+	}
 	all := make([]softmax.Prediction, s.model.largest)
 	for t := range s.model.Clusters() {
 		set := s.model.Candidates(t)
@@ -117,11 +125,12 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 	if err := s.query.Set(h); err != nil {
 		return 0, err
 	}
-	return s.answer(dst, s.model.Candidates(s.cluster())), nil
+	cluster, rows := s.model.route(s.query, s.float32)
+	return s.answer(dst, s.model.Candidates(cluster), rows), nil
 }
 
 // Cluster returns the cluster of h, z(h) = argmax_t v_t.h (Eq. 2), the lowest
-// of equals. It returns an error where h is not a context, as TopK does.
+// of equals; with groups, the best cluster of the best group, likewise. It returns an error where h is not a context, as TopK does.
 func (s *Searcher) Cluster(h []float32) (int, error) {
 	if err := s.query.Set(h); err != nil {
 		return 0, err
@@ -176,15 +185,14 @@ func (s *Searcher) checkK(k int) error {
 
 // cluster returns the cluster of the query's context.
 func (s *Searcher) cluster() int {
-	if s.float32 {
-		return int(s.model.clusters.ArgmaxFloat32(s.query))
-	}
-	return int(s.model.clusters.Argmax(s.query))
+	cluster, _ := s.model.route(s.query, s.float32)
+	return cluster
 }
 
 // answer writes the best labels of the set, for the query's context, to dst.
-func (s *Searcher) answer(dst []softmax.Prediction, set []uint32) int {
-	exact := s.decide(len(dst), set, 1)
+// The set was found by scanning that many rows.
+func (s *Searcher) answer(dst []softmax.Prediction, set []uint32, rows int) int {
+	exact := s.decide(len(dst), set, rows, 1)
 	switch {
 	case exact && s.float32:
 		return s.layer.TopKFloat32(dst, s.query)
@@ -197,10 +205,12 @@ func (s *Searcher) answer(dst []softmax.Prediction, set []uint32) int {
 }
 
 // decide reports whether the exact layer is to answer for k labels of a
-// cluster with the given set, and counts that many contexts of it.
-func (s *Searcher) decide(k int, set []uint32, contexts int) (exact bool) {
+// cluster with the given set, found by scanning that many rows, and counts
+// that many contexts of it.
+func (s *Searcher) decide(k int, set []uint32, rows, contexts int) (exact bool) {
 	n := uint64(contexts)
 	s.stats.Queries += n
+	s.stats.Routing += n * uint64(rows)
 	s.stats.Candidates += n * uint64(len(set))
 	if len(set) >= k {
 		return false

@@ -160,7 +160,7 @@ func TestLogProbsUseTheMemoryGiven(t *testing.T) {
 // of its sum, the choice by no more than near-ties.
 func checkFloat32(t *rapid.T) {
 	s := drawShape(t)
-	s.clusters = 1 // the choice of the cluster itself may fall either way
+	s.clusters, s.groups = 1, min(s.groups, 1) // the choice of the cluster itself may fall either way
 	in := s.instance(t)
 	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
 	searcher := in.searcher(t, screen.Float32())
@@ -255,6 +255,7 @@ func TestTopKByCase(t *testing.T) {
 		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, false, up, 4,
 			[]softmax.Prediction{p(1, 3), p(0, 1), p(2, -1), p(3, -3)}, screen.Stats{Queries: 1, Candidates: 4}},
 	} {
+		c.stats.Routing = 2 // both clusters
 		t.Run(c.name, func(t *testing.T) {
 			for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
 				if c.short {
@@ -269,6 +270,43 @@ func TestTopKByCase(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The group is chosen first: the best of all clusters may be in another.
+func TestTheClusterIsOneOfTheBestGroup(t *testing.T) {
+	in := plane(t, [][]uint32{{0}, {1}})
+	c := in.config
+	c.Clusters, c.Sets = []float32{0, 5, 1, 0, -1, 0}, [][]uint32{{0}, {1}, {2}}
+	c.Groups, c.GroupSizes = []float32{0, 1, 1, 0}, []int{1, 2}
+	var err error
+	if in.model, err = screen.NewModel(c); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
+		s := in.searcher(t, mode...)
+		for _, q := range []struct {
+			h       []float32
+			cluster int
+			routing uint64
+		}{
+			{[]float32{1, 2}, 0, 3},
+			{[]float32{3, 2}, 1, 4}, // cluster 0 would be 10, cluster 1 is 3
+			{[]float32{-3, -4}, 2, 4},
+			{[]float32{2, 2}, 0, 3},  // equal groups: the lower
+			{[]float32{0, -1}, 1, 4}, // equal clusters: the lower
+		} {
+			before := s.Stats()
+			if got, err := s.Cluster(q.h); err != nil || got != q.cluster {
+				t.Errorf("%v: cluster %d, %v, want %d", q.h, got, err, q.cluster)
+			}
+			if got := topK(t, s, 1, q.h); got[0].ID != uint32(q.cluster) {
+				t.Errorf("%v: found %v, want the label of cluster %d", q.h, got, q.cluster)
+			}
+			if got := s.Stats().Routing - before.Routing; got != q.routing {
+				t.Errorf("%v: %d rows scanned, want %d", q.h, got, q.routing)
+			}
+		}
 	}
 }
 
@@ -381,7 +419,11 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 }
 
 func TestQueriesDoNotAllocate(t *testing.T) {
-	in := ordinary(t)
+	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
+	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
+}
+
+func checkAllocations(t *testing.T, in *instance) {
 	const k = 5
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
@@ -414,9 +456,11 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	// Scratch is for the sets where they are larger, else for the clusters.
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
+	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)
+	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many} {
+			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one} {
 				const runs = 20
 				var fresh []*screen.Searcher
 				for range runs + 1 { // AllocsPerRun makes one call more

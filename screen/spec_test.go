@@ -30,6 +30,7 @@ type instance struct {
 // shape says what an instance is like.
 type shape struct {
 	labels, dim, clusters, contexts int
+	groups                          int // 0: a flat screen; at most clusters
 	keep                            int // percentage of the labels in a set
 	ties                            bool
 	scale                           int // every other context is times 2^scale
@@ -46,6 +47,9 @@ func drawShape(t *rapid.T) shape {
 		keep:     rapid.SampledFrom([]int{0, 5, 30, 70, 95, 100}).Draw(t, "percentage kept"),
 		ties:     rapid.Bool().Draw(t, "ties"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
+	}
+	if rapid.Bool().Draw(t, "two levels") {
+		s.groups = rapid.IntRange(1, s.clusters).Draw(t, "groups")
 	}
 	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
 	return s
@@ -96,6 +100,17 @@ func (s shape) instance(t failer) *instance {
 		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Sets: sets, Always: s.always,
 		Fingerprint: layer.Fingerprint(),
 	}}
+	if s.groups > 0 {
+		// Ragged: each group has a cluster, the others go anywhere.
+		in.config.Groups = fill(s.groups * s.dim)
+		in.config.GroupSizes = make([]int, s.groups)
+		for c := range s.clusters {
+			if c >= s.groups {
+				c = r.IntN(s.groups)
+			}
+			in.config.GroupSizes[c]++
+		}
+	}
 	in.contexts = fill(s.contexts * s.dim)
 	for i := range in.contexts {
 		if i/s.dim%2 == 1 {
@@ -122,16 +137,37 @@ func (in *instance) searcher(t failer, opts ...screen.Option) *screen.Searcher {
 	return s
 }
 
-// cluster is z(h): the largest v_t.h, the lowest of equals.
+// cluster is z(h): the largest v_t.h, the lowest of equals; with groups, among
+// the clusters of the group of the largest u_a.h.
 func (in *instance) cluster(h []float32) int {
-	d, best := in.config.Dim, 0
-	score := func(t int) float64 { return kernels.RefDot(in.config.Clusters[t*d:(t+1)*d], h) }
-	for t := range in.config.Sets {
-		if score(t) > score(best) {
-			best = t
+	cluster, _ := in.route(h)
+	return cluster
+}
+
+// route returns the cluster of h and the number of rows scanned for it.
+func (in *instance) route(h []float32) (cluster, rows int) {
+	d := in.config.Dim
+	argmax := func(rows []float32) int {
+		best := 0
+		score := func(t int) float64 { return kernels.RefDot(rows[t*d:(t+1)*d], h) }
+		for t := range len(rows) / d {
+			if score(t) > score(best) {
+				best = t
+			}
 		}
+		return best
 	}
-	return best
+	sizes := in.config.GroupSizes
+	if sizes == nil {
+		return argmax(in.config.Clusters), len(in.config.Sets)
+	}
+	group := argmax(in.config.Groups)
+	first := 0
+	for _, size := range sizes[:group] {
+		first += size
+	}
+	own := in.config.Clusters[first*d : (first+sizes[group])*d]
+	return first + argmax(own), len(sizes) + sizes[group]
 }
 
 // candidates is the set of cluster t as the configuration gives it.
@@ -202,4 +238,9 @@ func topK(t failer, s *screen.Searcher, k int, h []float32) []softmax.Prediction
 // ordinary is an instance of moderate size without oddities.
 func ordinary(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+}
+
+// grouped is ordinary with 36 clusters on two levels.
+func grouped(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 36, groups: 6, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
 }
