@@ -36,18 +36,25 @@ func checkEvaluate(t *rapid.T) {
 	}
 	want := &screen.Evaluation{Contexts: in.n}
 	n := float64(in.n)
-	candidates, routing := 0, 0
+	candidates, routing, probes := 0, 0, 0
 	for _, k := range ks {
 		inside, scored := 0, 0
 		p := screen.Precision{K: k}
-		candidates, routing = 0, 0
+		candidates, routing, probes = 0, 0, 0
 		for i := range in.n {
 			h := in.context(i)
-			cluster, rows := in.route(h)
-			set := in.candidates(cluster)
+			f := in.find(h)
+			set := f.set
 			candidates += len(set)
-			routing += rows
+			routing += f.rows
+			if f.both {
+				probes++
+			}
 			switch {
+			case f.exact:
+				p.Exact++
+				scored += in.config.Labels
+				inside += k
 			case len(set) >= k:
 				scored += len(set)
 				inside += common(in.truth(h, k), set)
@@ -64,6 +71,7 @@ func checkEvaluate(t *rapid.T) {
 		p.Precision, p.MeanScored = float64(inside)/(n*float64(k)), float64(scored)/n
 		want.AtK = append(want.AtK, p)
 	}
+	want.Probes = probes
 	want.MeanCandidates, want.MeanRouting = float64(candidates)/n, float64(routing)/n
 	if got := evaluate(t, in, opt); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)

@@ -65,9 +65,11 @@ const (
 	// Both or neither: without them the screen is flat.
 	kindGroups     = lastKind + 1
 	kindGroupSizes = lastKind + 2
+	// Where a margin is not 0.
+	kindMargins = lastKind + 3
 )
 
-var kindNames = [kindGroupSizes + 1]string{
+var kindNames = [kindMargins + 1]string{
 	kindClusters: "clusters",
 	kindSetSizes: "set sizes",
 	kindSetIDs:   "set ids",
@@ -76,6 +78,7 @@ var kindNames = [kindGroupSizes + 1]string{
 
 	kindGroups:     "groups",
 	kindGroupSizes: "group sizes",
+	kindMargins:    "margins",
 }
 
 // flagOptional marks a section that a reader may pass over.
@@ -140,6 +143,13 @@ func (m *Model) encode() []byte {
 		sections = append(sections,
 			section{kind: kindGroups, data: encodeFloats(m.GroupWeights())},
 			section{kind: kindGroupSizes, data: encodeIDs(sizes)})
+	}
+	if m.margins != (margins{}) {
+		var data []byte
+		for _, x := range []float64{m.margins.probe, m.margins.exact} {
+			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
+		}
+		sections = append(sections, section{kind: kindMargins, data: data})
 	}
 	sections = append(sections, m.extra...)
 
@@ -348,6 +358,13 @@ func decode(data []byte) (*Model, error) {
 	if len(extra) > 0 && extra[0].kind == kindGroups {
 		grouped, extra = extra[:2], extra[2:]
 	}
+	var leads margins
+	if len(extra) > 0 && extra[0].kind == kindMargins {
+		if leads, err = decodeMargins(extra[0].data); err != nil {
+			return nil, err
+		}
+		extra = extra[1:]
+	}
 	for i := range extra {
 		extra[i].data = bytes.Clone(extra[i].data)
 	}
@@ -400,11 +417,26 @@ func decode(data []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.extra = extra
+	m.extra, m.margins = extra, leads
 	if grouped != nil {
 		if m.groups, err = decodeGroups(grouped[0].data, grouped[1].data, &h); err != nil {
 			return nil, err
 		}
+	}
+	return m, nil
+}
+
+// decodeMargins reads the section of the margins.
+func decodeMargins(data []byte) (margins, error) {
+	if len(data) != 16 {
+		return margins{}, fmt.Errorf("margins: length: found %d bytes, expected 16", len(data))
+	}
+	m := margins{math.Float64frombits(binary.LittleEndian.Uint64(data)), math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))}
+	if m == (margins{}) {
+		return margins{}, fmt.Errorf("margins: found zeros, expected no section of this kind then")
+	}
+	if err := m.check(); err != nil {
+		return margins{}, fmt.Errorf("margins: %w", err)
 	}
 	return m, nil
 }
@@ -428,8 +460,8 @@ func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
 }
 
 // split returns the sections of the file: those that every file has, each once
-// and in order; those of the groups, both or neither; then optional ones that
-// this version does not know.
+// and in order; those of the groups, both or neither; that of the margins; then
+// optional ones that this version does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]
@@ -459,7 +491,7 @@ func (h *header) split(data []byte) ([]section, error) {
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected ascending, distinct kinds", i, s.kind, sections[i-1].kind)
 		case (sections[i-1].kind == kindGroups) != (s.kind == kindGroupSizes):
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected kinds %d and %d both or neither", i, s.kind, sections[i-1].kind, kindGroups, kindGroupSizes)
-		case s.kind <= kindGroupSizes:
+		case s.kind <= kindMargins:
 			name = kindNames[s.kind]
 			if s.flags != 0 {
 				return nil, fmt.Errorf("%s: flags: found %#x, expected 0", name, s.flags)

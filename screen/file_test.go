@@ -59,6 +59,13 @@ func floats(values ...float32) (b []byte) {
 	return b
 }
 
+func doubles(values ...float64) (b []byte) {
+	for _, v := range values {
+		b = append(b, le64(math.Float64bits(v))...)
+	}
+	return b
+}
+
 func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // write puts a file together as FORMAT.md says.
@@ -179,6 +186,19 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	if got := encode(t, m); !bytes.Equal(got, want) {
 		t.Fatalf("got\n% x\nwant\n% x", got, want)
 	}
+	// Margins have one section more.
+	m, err = screen.NewModel(screen.Config{
+		Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = write(1, 1, 1, [32]byte{}, []sectionBytes{
+		{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}, {8, 0, doubles(1.5, 0.25)},
+	})
+	if got := encode(t, m); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
 	if c := crc([]byte("123456789")); c != 0xE3069283 {
 		t.Fatalf("checksum of FORMAT.md's example: %#x", c)
 	}
@@ -223,6 +243,7 @@ func TestFileRoundTrip(t *testing.T) {
 				t.Fatalf("not the same bytes again: %v", err)
 			}
 			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Fingerprint() != m.Fingerprint() ||
+				got.ProbeMargin() != m.ProbeMargin() || got.ExactMargin() != m.ExactMargin() ||
 				!slices.Equal(got.GroupWeights(), m.GroupWeights()) || got.Groups() != m.Groups() ||
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
 				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
@@ -352,13 +373,13 @@ var brokenFiles = []struct {
 		"section table: entry 0: kind: found 2, expected 1 (clusters)"},
 	{"kind 0", put(entry(0, 0), le32(0)), sealed, "section table: entry 0: kind: found 0, expected 1 (clusters)"},
 	{"an unknown kind in place of a known one", put(entry(4, 0), le32(9)), sealed, "section table: entry 4: kind: found 9, expected 5 (record)"},
-	{"an unknown section that is required", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed,
-		"section of kind 8: flags: found 0x0, expected 1 (optional): the file needs a newer version of this package"},
-	{"an unknown flag", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 3, nil}) }), sealed,
-		"section of kind 8: flags: found 0x3, expected 1 (optional): the file needs a newer version of this package"},
+	{"an unknown section that is required", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{16, 0, nil}) }), sealed,
+		"section of kind 16: flags: found 0x0, expected 1 (optional): the file needs a newer version of this package"},
+	{"an unknown flag", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{16, 3, nil}) }), sealed,
+		"section of kind 16: flags: found 0x3, expected 1 (optional): the file needs a newer version of this package"},
 	{"optional sections exchanged", with(func(s []sectionBytes) []sectionBytes {
-		return append(s, sectionBytes{9, 1, nil}, sectionBytes{8, 1, nil})
-	}), sealed, "section table: entry 6: kind: found 8 after 9, expected ascending, distinct kinds"},
+		return append(s, sectionBytes{17, 1, nil}, sectionBytes{16, 1, nil})
+	}), sealed, "section table: entry 6: kind: found 16 after 17, expected ascending, distinct kinds"},
 	{"a known section that is optional", put(entry(3, 4), le32(1)), sealed, "always ids: flags: found 0x1, expected 0"},
 	{"an entry not zero", put(entry(1, 28), le32(5)), sealed, "set sizes: entry: found 0x5 in its last field, expected zero"},
 	{"a section over the header", put(entry(0, 8), le64(0)), sealed, "clusters: offset: found 0, expected 320, the end of what comes before"},
@@ -373,16 +394,16 @@ var brokenFiles = []struct {
 	{"the last section too short", func(b []byte) []byte { return put(16, le64(704))(append(b, make([]byte, 64)...)) }, sealed,
 		"file size: found 704 bytes, expected 640, the end of the last section"},
 	{"an optional section damaged", func([]byte) []byte {
-		b := write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{8, 1, []byte("abc")}))
+		b := write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("abc")}))
 		b[640] ^= 1
 		return b
-	}, withoutSeal, "section of kind 8: checksum: found "},
+	}, withoutSeal, "section of kind 16: checksum: found "},
 
 	// Two levels.
 	{"groups without sizes", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[5]) }), sealed,
 		"section table: found kind 6 in the last entry, expected kinds 6 and 7 both or neither"},
-	{"groups without sizes, and more", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[5], sectionBytes{8, 1, nil}) }), sealed,
-		"section table: entry 6: kind: found 8 after 6, expected kinds 6 and 7 both or neither"},
+	{"groups without sizes, and more", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[5], sectionBytes{16, 1, nil}) }), sealed,
+		"section table: entry 6: kind: found 16 after 6, expected kinds 6 and 7 both or neither"},
 	{"group sizes alone", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[6]) }), sealed,
 		"section table: entry 5: kind: found 7 after 5, expected kinds 6 and 7 both or neither"},
 	{"groups that are optional", groupedWith(func(v, s *sectionBytes) { v.flags = 1 }), sealed, "groups: flags: found 0x1, expected 0"},
@@ -403,6 +424,22 @@ var brokenFiles = []struct {
 	{"a group of 2^32-1", groupedWith(func(v, s *sectionBytes) { s.data = le32(1, math.MaxUint32) }), sealed, "group sizes: group 1: found 3 clusters, expected 1 to the 1 that are left of 2"},
 	{"groups of too few clusters", groupedWith(func(v, s *sectionBytes) { v.data, s.data = floats(1, 0, 0), le32(1) }), sealed,
 		"group sizes: found 1 clusters in all, expected 2"},
+
+	// Margins.
+	{"no margins", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed, "margins: length: found 0 bytes, expected 16"},
+	{"a margin alone", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1)}) }), sealed, "margins: length: found 8 bytes, expected 16"},
+	{"margins of zero", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(0, 0)}) }), sealed,
+		"margins: found zeros, expected no section of this kind then"},
+	{"a negative margin", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1, -1)}) }), sealed,
+		"margins: exact margin: found -1, expected a finite number that is not negative"},
+	{"a margin of negative zero", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, sectionBytes{8, 0, doubles(math.Copysign(0, -1), 1)})
+	}), sealed,
+		"margins: probe margin: found -0, expected a finite number that is not negative"},
+	{"a margin of NaN", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(math.NaN(), 1)}) }), sealed,
+		"margins: probe margin: found NaN, expected a finite number that is not negative"},
+	{"margins that are optional", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 1, doubles(1, 1)}) }), sealed,
+		"margins: flags: found 0x1, expected 0"},
 
 	// The content.
 	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},
@@ -522,7 +559,8 @@ func checkRead(t testing.TB, file []byte) {
 
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
-	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections())} {
+	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)})
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
 				file := bytes.Clone(original)
@@ -543,12 +581,12 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
-	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{8, 1, []byte("later")})))
+	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}
 	for seed := range uint64(4) {
-		in := shape{labels: 40, dim: 5, clusters: 7, groups: int(seed), contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
+		in := shape{labels: 40, dim: 5, clusters: 7, groups: int(seed), probe: float64(seed % 2), contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
 		f.Add(encode(f, in.model))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -560,7 +598,7 @@ func FuzzRead(f *testing.F) {
 
 func TestUnknownOptionalSectionsAreKept(t *testing.T) {
 	file := write(10, 3, 2, smallFingerprint, append(smallSections(),
-		sectionBytes{8, 1, bytes.Repeat([]byte("x"), 65)}, sectionBytes{1 << 31, 1, nil}))
+		sectionBytes{16, 1, bytes.Repeat([]byte("x"), 65)}, sectionBytes{1 << 31, 1, nil}))
 	want := bytes.Clone(file)
 	m, err := screen.Read(file)
 	if err != nil {

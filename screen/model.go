@@ -34,6 +34,13 @@ type Config struct {
 	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
 	// are neighbours: those of group 0 are the first GroupSizes[0].
 	GroupSizes []int
+	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
+	// second best, below which the candidates of a context are those of both.
+	// With groups both are of the best group. 0: one cluster always.
+	ProbeMargin float64
+	// ExactMargin is the lead below which the exact layer answers. 0: never for
+	// that reason. Neither margin is negative.
+	ExactMargin float64
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
@@ -55,7 +62,8 @@ type Model struct {
 	labels      int
 	clusters    *softmax.Layer // V as a layer without bias: its argmax is Eq. (2)
 	groups      *groups        // nil for a flat screen
-	offsets     []int          // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	margins     margins
+	offsets     []int // r + 1; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -114,6 +122,10 @@ func newModel(c Config) (*Model, error) {
 	}
 	m, err := assemble(c.Labels, c.Dim, slices.Clone(c.Clusters), sizes, ids, always, c.Fingerprint, bytes.Clone(record))
 	if err != nil {
+		return nil, err
+	}
+	m.margins = margins{c.ProbeMargin, c.ExactMargin}
+	if err := m.margins.check(); err != nil {
 		return nil, err
 	}
 	if len(c.Groups) > 0 || len(c.GroupSizes) > 0 {

@@ -25,6 +25,9 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 		if m.Groups() != len(c.GroupSizes) || !slices.Equal(m.GroupWeights(), c.Groups) {
 			t.Fatalf("%d groups of %v, want %d of %v", m.Groups(), m.GroupWeights(), len(c.GroupSizes), c.Groups)
 		}
+		if m.ProbeMargin() != c.ProbeMargin || m.ExactMargin() != c.ExactMargin {
+			t.Fatalf("margins %v and %v, want %v and %v", m.ProbeMargin(), m.ExactMargin(), c.ProbeMargin, c.ExactMargin)
+		}
 		next := 0
 		for a, size := range c.GroupSizes {
 			if first, end := m.GroupClusters(a); first != next || end != next+size {
@@ -128,6 +131,10 @@ func TestNewModelRefuses(t *testing.T) {
 		{"ragged clusters", func(c *screen.Config) { c.Clusters = c.Clusters[:3] }, "screen: clusters: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a cluster", func(c *screen.Config) { c.Clusters[3] = nan }, "screen: clusters: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf in a cluster", func(c *screen.Config) { c.Clusters[2] = -inf }, "screen: clusters: found -Inf at row 1, column 0, expected finite numbers"},
+		{"NaN as a margin", func(c *screen.Config) { c.ProbeMargin = math.NaN() }, "screen: probe margin: found NaN, expected a finite number that is not negative"},
+		{"a negative margin", func(c *screen.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
+		{"negative zero", func(c *screen.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
+		{"an infinite margin", func(c *screen.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
 		{"sizes without groups", func(c *screen.Config) { c.GroupSizes = []int{1, 1} }, "screen: groups: found 0 elements, expected a positive multiple of dim 2"},
 		{"ragged groups", func(c *screen.Config) { c.Groups = []float32{1, 2, 3} }, "screen: groups: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, nan, 4}, []int{1, 1} }, "screen: groups: found NaN at row 1, column 0, expected finite numbers"},

@@ -29,7 +29,14 @@ func checkScreened(t *rapid.T) {
 		if got, err := usual.Cluster(h); err != nil || got != cluster {
 			t.Fatalf("context %d: cluster %d, %v, want %d", i, got, err, cluster)
 		}
-		set, truth := in.candidates(cluster), in.truth(h, k)
+		f, truth := in.find(h), in.truth(h, k)
+		set := f.set
+		if f.exact {
+			if got := topK(t, short, k, h); !slices.Equal(got, truth) {
+				t.Fatalf("context %d: got %v, want those of the exact layer, %v", i, got, truth)
+			}
+			continue
+		}
 		inside := common(truth, set)
 
 		got := topK(t, short, k, h)
@@ -111,7 +118,11 @@ func checkLogProbs(t *rapid.T) {
 				t.Fatal(err)
 			}
 			buf = logp
-			if want := in.candidates(cluster); !slices.Equal(ids, want) || len(logp) != len(want) {
+			want := in.candidates(cluster)
+			if in.config.ProbeMargin > 0 {
+				want = in.find(h).set
+			}
+			if !slices.Equal(ids, want) || len(logp) != len(want) {
 				t.Fatalf("context %d: ids %v and %d values, want ids %v", i, ids, len(logp), want)
 			}
 			logits, sum := make([]float64, len(ids)), 0.0
@@ -421,6 +432,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
 	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
+	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
 }
 
 func checkAllocations(t *testing.T, in *instance) {
@@ -428,7 +440,7 @@ func checkAllocations(t *testing.T, in *instance) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
 			s := in.searcher(t, opts...)
-			logp := make([]float64, in.model.LargestSet())
+			logp := make([]float64, 2*in.model.LargestSet())
 			batch := make([]softmax.Prediction, 100*k)
 			all := make([]softmax.Prediction, in.model.LargestSet()+1)
 			i := 0
@@ -457,10 +469,11 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)
+	probes := shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, probe: 1e300, seed: 8}.instance(t)
 	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one} {
+			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one, "two sets": probes} {
 				const runs = 20
 				var fresh []*screen.Searcher
 				for range runs + 1 { // AllocsPerRun makes one call more
