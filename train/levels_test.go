@@ -8,26 +8,31 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naiveRoute is the cluster of h by plain loops: the best, or the best of the
-// best group; margin is how clear that was.
-func naiveRoute(u, v []float32, dim, per int, h []float32) (cluster int, margin float64) {
-	argmax := func(rows []float32) (int, float64) {
-		best, second, at := math.Inf(-1), math.Inf(-1), 0
+// naiveRoute is the cluster of h by plain loops, the best of all or of the best
+// group; the second best, -1 where there is none; and its distance to that.
+func naiveRoute(u, v []float32, dim, per int, h []float32) (cluster, second int, margin float64) {
+	two := func(rows []float32) (first, second int, margin float64) {
+		first, second = -1, -1
+		best, next := math.Inf(-1), math.Inf(-1)
 		for t := range len(rows) / dim {
-			if x := naiveDot(rows[t*dim:(t+1)*dim], h); x > best {
-				best, second, at = x, best, t
-			} else {
-				second = max(second, x)
+			switch x := naiveDot(rows[t*dim:(t+1)*dim], h); {
+			case first < 0 || x > best:
+				first, second, best, next = t, first, x, best
+			case second < 0 || x > next:
+				second, next = t, x
 			}
 		}
-		return at, best - second
+		return first, second, best - next
 	}
 	if len(u) == 0 {
-		return argmax(v)
+		return two(v)
 	}
-	group, m1 := argmax(u)
-	at, m2 := argmax(v[group*per*dim : (group+1)*per*dim])
-	return group*per + at, min(m1, m2)
+	group, _, _ := two(u)
+	cluster, second, margin = two(v[group*per*dim : (group+1)*per*dim])
+	if second >= 0 {
+		second += group * per
+	}
+	return group*per + cluster, second, margin
 }
 
 // The clusters of a group come from its contexts alone, and every context is
@@ -54,8 +59,8 @@ func TestClustersOnTwoLevels(t *testing.T) {
 		cosines := 0.0
 		for i := range n {
 			h := tr.row(uint32(i))
-			want, margin := naiveRoute(u, v, dim, per, h)
-			if int(cluster[i]) != want && margin > 1e-9 {
+			want, _, _ := naiveRoute(u, v, dim, per, h)
+			if int(cluster[i]) != want {
 				rt.Fatalf("context %d is in cluster %d, a query finds %d", i, cluster[i], want)
 			}
 			own := v[int(cluster[i])*dim : (int(cluster[i])+1)*dim]

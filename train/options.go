@@ -35,6 +35,11 @@ type Options struct {
 	// candidates that no context of training with the cluster has. 0: the
 	// counts as they are. Not negative; 20 serves well on two levels.
 	Smoothing float64 `json:"smoothing,omitempty"`
+	// ProbeShare is the share of the contexts of training, those in which the
+	// lead of the best cluster over the second best is smallest, that get the
+	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
+	// L-bar with both sets; V is learned without them. At least 0, below 1.
+	ProbeShare float64 `json:"probe_share,omitempty"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
 	Gamma float64 `json:"gamma"`
@@ -223,6 +228,8 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("train: clusters: found %d, want a multiple of %d, the number of groups", o.Clusters, o.Groups)
 	case !finite(o.Smoothing) || o.Smoothing < 0:
 		return fmt.Errorf("train: smoothing: found %v, want a finite number that is not negative", o.Smoothing)
+	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):
+		return fmt.Errorf("train: probe share: found %v, want at least 0 and below 1", o.ProbeShare)
 	case o.K < 1 || o.K > labels:
 		return fmt.Errorf("train: k: found %d, want 1 to %d, the number of labels", o.K, labels)
 	case !finite(o.Budget):

@@ -242,8 +242,20 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	if err != nil {
 		return nil, nil, err
 	}
-	sets := ranked.take(opt.Budget)
-	f := t.measure(newMembership(sets.sets, t.universe), all, cluster)
+	var sets *candidateSets
+	var f figures
+	margin := 0.0
+	if opt.ProbeShare > 0 {
+		p, err := newProbes(ctx, t, v, cluster, opt)
+		if err != nil {
+			return nil, nil, err
+		}
+		sets, margin = p.take(ranked, opt.Budget), p.margin
+		f = p.measure(t, sets, cluster)
+	} else {
+		sets = ranked.take(opt.Budget)
+		f = t.measure(newMembership(sets.sets, t.universe), all, cluster)
+	}
 	record.MeanCandidates, record.Precision1, record.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
 	t.report.message("training contexts: " + f.text(t.k))
 	encoded, err := json.Marshal(record)
@@ -252,7 +264,7 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	}
 	groups, v := opt.levels(v, t.dim)
 	model, err := screen.NewModel(screen.Config{
-		Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(),
+		Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(), ProbeMargin: margin,
 		Sets: sets.sets, Always: ranked.always,
 		Fingerprint: layer.Fingerprint(), Record: encoded,
 	})

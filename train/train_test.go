@@ -27,10 +27,16 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, ca
 	}
 	for i := range s.n {
 		h := s.contexts[i*s.dim : (i+1)*s.dim]
-		at, _ := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, m.Clusters()/max(1, m.Groups()), h)
-		candidates += float64(len(m.Candidates(at)))
+		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, m.Clusters()/max(1, m.Groups()), h)
+		set := m.Candidates(at)
+		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
+			set = append(slices.Clone(set), m.Candidates(second)...)
+			slices.Sort(set)
+			set = slices.Compact(set)
+		}
+		candidates += float64(len(set))
 		for _, y := range labels[i*k : (i+1)*k] {
-			if slices.Contains(m.Candidates(at), y) {
+			if slices.Contains(set, y) {
 				precision++
 			}
 		}
@@ -55,6 +61,16 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	t.Run("two levels", func(t *testing.T) {
 		opt := opt
 		opt.Groups, opt.Clusters, opt.Smoothing = 4, 12, 5
+		checkRecord(t, s, opt)
+	})
+	t.Run("second probe", func(t *testing.T) {
+		opt := opt
+		opt.ProbeShare = 0.4
+		checkRecord(t, s, opt)
+	})
+	t.Run("second probe on two levels", func(t *testing.T) {
+		opt := opt
+		opt.Groups, opt.Clusters, opt.Smoothing, opt.ProbeShare = 4, 12, 5, 0.3
 		checkRecord(t, s, opt)
 	})
 }
@@ -94,6 +110,20 @@ func checkRecord(t *testing.T, s synthetic, opt Options) {
 	}
 	if !reflect.DeepEqual(&stored, record) {
 		t.Errorf("the screen holds %+v, want %+v", stored, *record)
+	}
+	if opt.ProbeShare > 0 {
+		e, err := screen.Evaluate(t.Context(), model, s.layer, s.contexts, screen.EvaluateOptions{K: []int{opt.K}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if share := float64(e.Probes) / float64(s.n); math.Abs(share-opt.ProbeShare) > 2/float64(s.n) {
+			t.Errorf("%v of the contexts probe twice, want %v", share, opt.ProbeShare)
+		}
+		if e.MeanCandidates != record.MeanCandidates || e.AtK[0].Precision != record.PrecisionK {
+			t.Errorf("the screen has L-bar %v P@5 %v, the record says %v, %v", e.MeanCandidates, e.AtK[0].Precision, record.MeanCandidates, record.PrecisionK)
+		}
+	} else if model.ProbeMargin() != 0 {
+		t.Errorf("found margin %v without a second probe", model.ProbeMargin())
 	}
 	if model.Fingerprint() != s.layer.Fingerprint() {
 		t.Error("the screen does not carry the fingerprint of the layer")
@@ -268,6 +298,8 @@ func TestRunOnDegenerateData(t *testing.T) {
 		{"as many groups as contexts", func(s *synthetic, o *Options) {
 			s.n, o.Clusters, o.Groups, s.contexts = 10, 10, 10, s.contexts[:60]
 		}, false},
+		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.ProbeShare = 1, 0.9 }, false},
+		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.ProbeShare = 0.9; clear(s.contexts) }, true},
 		{"smoothing of a flat screen", func(s *synthetic, o *Options) { o.Smoothing = 20 }, false},
 		{"smoothing without lambda", func(s *synthetic, o *Options) { o.Groups, o.Smoothing, o.Lambda = 2, 1e9, 0 }, false},
 		{"tiny contexts", func(s *synthetic, o *Options) {
@@ -316,6 +348,8 @@ func TestRunRefuses(t *testing.T) {
 		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
 		{"groups: found 9, want 0 to 8", func(o *Options) { o.Groups = 9 }},
 		{"clusters: found 8, want a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
+		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
+		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
 		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},
 		{"smoothing: found -1", func(o *Options) { o.Smoothing = -1 }},
 		{"k: found 0", func(o *Options) { o.K = 0 }},
