@@ -123,10 +123,12 @@ func DefaultOptions() Options {
 }
 
 // SetLevels asks for a screen on two levels, with the given number of groups
-// and of clusters in each, and sets the options that serve it best.
+// and of clusters in each, and sets the options that serve it best: Smoothing
+// 20, and Lambda 0.00003, as the candidates that smoothing finds are rarer than
+// those that the paper's lambda lets in.
 func (o *Options) SetLevels(groups, clusters int) {
 	o.Groups, o.Clusters = groups, groups*clusters
-	o.Smoothing = 20
+	o.Smoothing, o.Lambda = 20, 0.00003
 }
 
 // Estimator is the way the gradient of the expected loss with respect to V is

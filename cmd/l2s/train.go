@@ -59,7 +59,8 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little, and their sets are counted with smoothing.`,
+cost little. Their sets are counted with smoothing, and lambda is 0.00003 where
+it is not given.`,
 		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -91,7 +92,10 @@ layer meets in use. The screen is for this layer alone.`,
 	} else {
 		o.Clusters = c[0]
 	}
-	o.Budget, o.K, o.Lambda, o.Gamma, o.Iterations = *budget, *k, *lambda, *gamma, *iterations
+	if f.given("lambda") {
+		o.Lambda = *lambda
+	}
+	o.Budget, o.K, o.Gamma, o.Iterations = *budget, *k, *gamma, *iterations
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	if o.Budget < float64(o.K) {
 		return f.wrongUse("--budget %v cannot hold --k %d candidates: raise the one or lower the other", o.Budget, o.K)
