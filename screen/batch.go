@@ -27,7 +27,8 @@ type batch struct {
 // Contexts are answered cluster by cluster, several at a time, so that rows
 // are read once for all of them. That pays where several contexts fall into
 // one cluster: beam search, and services that gather requests. With Float32
-// they only share the cache.
+// they only share the cache, and with margins (see Config) they are answered
+// one by one.
 //
 // It returns an error, and writes nothing, where k is not within 1 and L,
 // where the lengths do not fit each other, or where an element of a context is
@@ -45,6 +46,9 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 		return nil, fmt.Errorf("screen: dst: found %d elements, expected k = %d for each of %d contexts", len(dst), k, n)
 	}
 	b := &s.batch
+	if s.model.margins != (margins{}) {
+		return s.oneByOne(dst, k, contexts)
+	}
 	if b.queries == nil {
 		for range kernels.BatchContexts {
 			b.queries = append(b.queries, softmax.NewQuery(d))
@@ -57,9 +61,16 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 		return nil, err
 	}
 	b.group()
-	start := 0
+	start, group := 0, 0
 	for t, end := range b.ends {
-		if err := s.answerGroup(dst, k, contexts, b.order[start:end], s.model.Candidates(t)); err != nil {
+		f := found{set: s.model.Candidates(t), rows: s.model.Clusters()}
+		if g := s.model.groups; g != nil {
+			for t >= g.starts[group+1] {
+				group++
+			}
+			f.rows = s.model.Groups() + len(g.members(group))
+		}
+		if err := s.answerGroup(dst, k, contexts, b.order[start:end], f); err != nil {
 			return nil, err
 		}
 		start = end
@@ -87,9 +98,16 @@ func (s *Searcher) assign(contexts []float32) error {
 			}
 		}
 		best := b.answers[:len(qs)]
-		s.model.clusters.TopKBatch(best, 1, qs)
+		if s.model.groups == nil {
+			s.model.clusters.TopKBatch(best, 1, qs)
+			for j, p := range best {
+				b.clusters[first+j] = int(p.ID)
+			}
+			continue
+		}
+		s.model.groups.layer.TopKBatch(best, 1, qs)
 		for j, p := range best {
-			b.clusters[first+j] = int(p.ID)
+			b.clusters[first+j], _ = s.model.within(int(p.ID), qs[j], false)
 		}
 	}
 	return nil
@@ -114,22 +132,41 @@ func (b *batch) group() {
 	}
 }
 
+// oneByOne is TopKBatch by TopK.
+func (s *Searcher) oneByOne(dst []softmax.Prediction, k int, contexts []float32) (counts []int, err error) {
+	b, d := &s.batch, s.model.Dim()
+	b.counts = grow(b.counts, len(contexts)/d)
+	// A context that is none is found before anything is written.
+	for i := range b.counts {
+		if err := setRow(s.query, contexts, d, i); err != nil {
+			return nil, err
+		}
+	}
+	for i := range b.counts {
+		if err := setRow(s.query, contexts, d, i); err != nil {
+			return nil, err
+		}
+		b.counts[i] = s.answer(dst[i*k:(i+1)*k], s.find())
+	}
+	return b.counts, nil
+}
+
 // answerGroup answers those of the contexts that are listed in group, all of
-// one cluster with the given candidate set.
-func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, set []uint32) error {
-	b := &s.batch
+// one cluster, for which routing found f.
+func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, f found) error {
+	b, set := &s.batch, f.set
 	if s.float32 {
 		for _, i := range group {
 			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
 				return err
 			}
-			b.counts[i] = s.answer(dst[i*k:(i+1)*k], set)
+			b.counts[i] = s.answer(dst[i*k:(i+1)*k], f)
 		}
 		return nil
 	}
 	// The contexts were found good by assign: setRow fails only where the
 	// caller changes them meanwhile.
-	exact := s.decide(k, set, len(group))
+	exact := s.decide(k, f, len(group))
 	n := k
 	if !exact {
 		n = min(k, len(set))

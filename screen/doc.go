@@ -8,6 +8,16 @@
 // v_t.h (Eq. 2) and then the best labels within the candidate set of z(h).
 // It computes r + |c_z| inner products instead of L.
 //
+// A screen may have two levels: the clusters are in groups with vectors u_a of
+// their own, and z(h) is sought in the group of the largest u_a.h alone. With g
+// groups of equal size that is g + r/g inner products instead of r, which makes
+// many small clusters affordable.
+//
+// A model may carry margins. A context whose best cluster leads the second best
+// by less than the probe margin is looked up in the sets of both, and one whose
+// lead is below the exact margin is answered by the exact layer: between two
+// clusters the sets miss most.
+//
 // Within the set the answer is exact: logits are those of the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer

@@ -31,8 +31,15 @@ type Evaluation struct {
 	// Contexts is the number of contexts measured.
 	Contexts int
 	// MeanCandidates is L-bar (Section 3 of the paper): the mean size of the
-	// candidate set of a context's cluster.
+	// candidate set of a context's cluster, or of its two clusters.
 	MeanCandidates float64
+	// Probes is the number of contexts whose candidates were those of two
+	// clusters.
+	Probes int
+	// MeanRouting is the mean number of cluster and group vectors scanned to
+	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
+	// mean number of rows scanned in all, the cost of a query.
+	MeanRouting float64
 	// AtK holds one element for each k asked for, in that order.
 	AtK []Precision
 }
@@ -45,8 +52,8 @@ type Precision struct {
 	// A_k are the k labels that the exact layer gives and S_k those that the
 	// Searcher gave (Section 4 of the paper).
 	Precision float64
-	// Exact is the number of contexts that the exact layer answered because
-	// the candidate set held fewer than k labels. Their S_k is that answer.
+	// Exact is the number of contexts that the exact layer answered, see
+	// Stats.Exact. Their S_k is that answer.
 	Exact int
 	// Short is the number of contexts answered with fewer than k labels.
 	Short int
@@ -136,9 +143,9 @@ type evaluator struct {
 // tally holds counts. Sums of integers do not depend on their order, so that
 // neither do the figures on the number of goroutines.
 type tally struct {
-	candidates          uint64
-	hits, scored        []uint64 // for each k
-	exact, shortAnswers []uint64
+	candidates, routing, probes uint64
+	hits, scored                []uint64 // for each k
+	exact, shortAnswers         []uint64
 }
 
 func newTally(ks int) *tally {
@@ -150,6 +157,8 @@ func newTally(ks int) *tally {
 
 func (t *tally) add(o *tally) {
 	t.candidates += o.candidates
+	t.routing += o.routing
+	t.probes += o.probes
 	for i := range t.hits {
 		t.hits[i] += o.hits[i]
 		t.scored[i] += o.scored[i]
@@ -222,7 +231,7 @@ func (e *evaluator) fail(row int, err error) {
 
 func (e *evaluator) result() *Evaluation {
 	n := float64(e.n)
-	r := &Evaluation{Contexts: e.n, MeanCandidates: float64(e.total.candidates) / n}
+	r := &Evaluation{Contexts: e.n, MeanCandidates: float64(e.total.candidates) / n, MeanRouting: float64(e.total.routing) / n, Probes: int(e.total.probes)}
 	for i, k := range e.ks {
 		r.AtK = append(r.AtK, Precision{
 			K:          k,
@@ -253,12 +262,16 @@ func (w *evaluation) context(i int) error {
 		return err
 	}
 	w.layer.TopK(w.exact, w.query)
-	t, err := w.searcher.Cluster(h)
-	if err != nil {
+	if err := w.searcher.query.Set(h); err != nil {
 		return err
 	}
-	set := len(w.searcher.model.Candidates(t))
+	f := w.searcher.find()
+	set := len(f.set)
 	w.tally.candidates += uint64(set)
+	w.tally.routing += uint64(f.rows)
+	if f.both {
+		w.tally.probes++
+	}
 	for j, k := range w.ks {
 		before := w.searcher.Stats()
 		n, err := w.searcher.TopK(w.answer[:k], h)

@@ -24,7 +24,8 @@ func evaluate(t failer, in *instance, opt screen.EvaluateOptions) *screen.Evalua
 }
 
 // checkEvaluate: P@k is the share of true labels in the sets, and 1 where the
-// exact layer answers; L-bar is the mean size of the sets asked.
+// exact layer answers; L-bar is the mean size of the sets asked, and the rows
+// scanned to find them are counted.
 func checkEvaluate(t *rapid.T) {
 	in := drawShape(t).instance(t)
 	ks := rapid.SliceOfN(rapid.IntRange(1, in.config.Labels), 1, 3).Draw(t, "k")
@@ -35,16 +36,25 @@ func checkEvaluate(t *rapid.T) {
 	}
 	want := &screen.Evaluation{Contexts: in.n}
 	n := float64(in.n)
-	candidates := 0
+	candidates, routing, probes := 0, 0, 0
 	for _, k := range ks {
 		inside, scored := 0, 0
 		p := screen.Precision{K: k}
-		candidates = 0
+		candidates, routing, probes = 0, 0, 0
 		for i := range in.n {
 			h := in.context(i)
-			set := in.candidates(in.cluster(h))
+			f := in.find(h)
+			set := f.set
 			candidates += len(set)
+			routing += f.rows
+			if f.both {
+				probes++
+			}
 			switch {
+			case f.exact:
+				p.Exact++
+				scored += in.config.Labels
+				inside += k
 			case len(set) >= k:
 				scored += len(set)
 				inside += common(in.truth(h, k), set)
@@ -61,7 +71,8 @@ func checkEvaluate(t *rapid.T) {
 		p.Precision, p.MeanScored = float64(inside)/(n*float64(k)), float64(scored)/n
 		want.AtK = append(want.AtK, p)
 	}
-	want.MeanCandidates = float64(candidates) / n
+	want.Probes = probes
+	want.MeanCandidates, want.MeanRouting = float64(candidates)/n, float64(routing)/n
 	if got := evaluate(t, in, opt); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}

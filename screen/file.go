@@ -60,15 +60,25 @@ const (
 	kindSetIDs
 	kindAlways
 	kindRecord
-	lastKind = kindRecord
+	lastKind = kindRecord // of those that every file has
+
+	// Both or neither: without them the screen is flat.
+	kindGroups     = lastKind + 1
+	kindGroupSizes = lastKind + 2
+	// Where a margin is not 0.
+	kindMargins = lastKind + 3
 )
 
-var kindNames = [lastKind + 1]string{
+var kindNames = [kindMargins + 1]string{
 	kindClusters: "clusters",
 	kindSetSizes: "set sizes",
 	kindSetIDs:   "set ids",
 	kindAlways:   "always ids",
 	kindRecord:   "record",
+
+	kindGroups:     "groups",
+	kindGroupSizes: "group sizes",
+	kindMargins:    "margins",
 }
 
 // flagOptional marks a section that a reader may pass over.
@@ -118,18 +128,30 @@ func (m *Model) encode() []byte {
 	for t := range sizes {
 		sizes[t] = uint32(m.offsets[t+1] - m.offsets[t])
 	}
-	v := m.ClusterWeights()
-	clusters := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		clusters = binary.LittleEndian.AppendUint32(clusters, math.Float32bits(x))
-	}
-	sections := append([]section{
-		{kind: kindClusters, data: clusters},
+	sections := []section{
+		{kind: kindClusters, data: encodeFloats(m.ClusterWeights())},
 		{kind: kindSetSizes, data: encodeIDs(sizes)},
 		{kind: kindSetIDs, data: encodeIDs(m.ids)},
 		{kind: kindAlways, data: encodeIDs(m.always)},
 		{kind: kindRecord, data: m.record},
-	}, m.extra...)
+	}
+	if g := m.groups; g != nil {
+		sizes := make([]uint32, m.Groups())
+		for a := range sizes {
+			sizes[a] = uint32(len(g.members(a)))
+		}
+		sections = append(sections,
+			section{kind: kindGroups, data: encodeFloats(m.GroupWeights())},
+			section{kind: kindGroupSizes, data: encodeIDs(sizes)})
+	}
+	if m.margins != (margins{}) {
+		var data []byte
+		for _, x := range []float64{m.margins.probe, m.margins.exact} {
+			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
+		}
+		sections = append(sections, section{kind: kindMargins, data: data})
+	}
+	sections = append(sections, m.extra...)
 
 	at := align(headerSize + entrySize*uint64(len(sections)))
 	size := at
@@ -160,6 +182,22 @@ func (m *Model) encode() []byte {
 	le.PutUint32(file[atTableCRC:], checksum(table))
 	le.PutUint32(file[atHeaderCRC:], checksum(file[:atHeaderCRC]))
 	return file
+}
+
+func encodeFloats(x []float32) []byte {
+	b := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func decodeFloats(b []byte) []float32 {
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return x
 }
 
 func encodeIDs(ids []uint32) []byte {
@@ -316,6 +354,17 @@ func decode(data []byte) (*Model, error) {
 		known[s.kind] = s.data
 	}
 	extra := sections[lastKind:]
+	var grouped []section
+	if len(extra) > 0 && extra[0].kind == kindGroups {
+		grouped, extra = extra[:2], extra[2:]
+	}
+	var leads margins
+	if len(extra) > 0 && extra[0].kind == kindMargins {
+		if leads, err = decodeMargins(extra[0].data); err != nil {
+			return nil, err
+		}
+		extra = extra[1:]
+	}
 	for i := range extra {
 		extra[i].data = bytes.Clone(extra[i].data)
 	}
@@ -363,20 +412,56 @@ func decode(data []byte) (*Model, error) {
 			}
 		}
 	}
-	v := make([]float32, len(known[kindClusters])/4)
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(known[kindClusters][4*i:]))
-	}
+	v := decodeFloats(known[kindClusters])
 	m, err := assemble(int(h.labels), int(h.dim), v, sizes, ids, always, h.fingerprint, json.RawMessage(bytes.Clone(known[kindRecord])))
 	if err != nil {
 		return nil, err
 	}
-	m.extra = extra
+	m.extra, m.margins = extra, leads
+	if grouped != nil {
+		if m.groups, err = decodeGroups(grouped[0].data, grouped[1].data, &h); err != nil {
+			return nil, err
+		}
+	}
 	return m, nil
 }
 
-// split returns the sections of the file: those that this version knows, each
-// once and in order, then optional ones that it does not know.
+// decodeMargins reads the section of the margins.
+func decodeMargins(data []byte) (margins, error) {
+	if len(data) != 16 {
+		return margins{}, fmt.Errorf("margins: length: found %d bytes, expected 16", len(data))
+	}
+	m := margins{math.Float64frombits(binary.LittleEndian.Uint64(data)), math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))}
+	if m == (margins{}) {
+		return margins{}, fmt.Errorf("margins: found zeros, expected no section of this kind then")
+	}
+	if err := m.check(); err != nil {
+		return margins{}, fmt.Errorf("margins: %w", err)
+	}
+	return m, nil
+}
+
+// decodeGroups reads the two sections of the groups.
+func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
+	// There is a row of V for each cluster, and a group has one at least.
+	n := uint64(len(counts)) / 4
+	if len(counts)%4 != 0 || n < 1 || n > h.clusters {
+		return nil, fmt.Errorf("group sizes: length: found %d bytes, expected 4 for each of 1 to %d groups", len(counts), h.clusters)
+	}
+	if uint64(len(vectors)) != 4*n*h.dim {
+		return nil, fmt.Errorf("groups: length: found %d bytes, expected 4 for each of %d x %d elements", len(vectors), n, h.dim)
+	}
+	sizes := make([]int, n)
+	for a, size := range decodeIDs(counts) {
+		// Where int has 32 bits a size may be too large for it.
+		sizes[a] = int(min(uint64(size), h.clusters+1))
+	}
+	return newGroups(decodeFloats(vectors), sizes, int(h.dim), int(h.clusters))
+}
+
+// split returns the sections of the file: those that every file has, each once
+// and in order; those of the groups, both or neither; that of the margins; then
+// optional ones that this version does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]
@@ -404,6 +489,13 @@ func (h *header) split(data []byte) ([]section, error) {
 			}
 		case s.kind <= sections[i-1].kind:
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected ascending, distinct kinds", i, s.kind, sections[i-1].kind)
+		case (sections[i-1].kind == kindGroups) != (s.kind == kindGroupSizes):
+			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected kinds %d and %d both or neither", i, s.kind, sections[i-1].kind, kindGroups, kindGroupSizes)
+		case s.kind <= kindMargins:
+			name = kindNames[s.kind]
+			if s.flags != 0 {
+				return nil, fmt.Errorf("%s: flags: found %#x, expected 0", name, s.flags)
+			}
 		case s.flags != flagOptional:
 			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional): the file needs a newer version of this package", name, s.flags, flagOptional)
 		}
@@ -428,6 +520,9 @@ func (h *header) split(data []byte) ([]section, error) {
 		if err := checkPadding(data, end, at); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+	}
+	if sections[h.sections-1].kind == kindGroups {
+		return nil, fmt.Errorf("section table: found kind %d in the last entry, expected kinds %d and %d both or neither", kindGroups, kindGroups, kindGroupSizes)
 	}
 	if at != h.size {
 		return nil, fmt.Errorf("file size: found %d bytes, expected %d, the end of the last section", h.size, at)

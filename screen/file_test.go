@@ -59,6 +59,13 @@ func floats(values ...float32) (b []byte) {
 	return b
 }
 
+func doubles(values ...float64) (b []byte) {
+	for _, v := range values {
+		b = append(b, le64(math.Float64bits(v))...)
+	}
+	return b
+}
+
 func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // write puts a file together as FORMAT.md says.
@@ -115,6 +122,21 @@ func smallModel(t testing.TB) *screen.Model {
 	return m
 }
 
+// pairSections are those of smallModel's clusters in a group each. The sections
+// begin at 384, 448, 512, 576, 640, 704 and 768; the file has 832 bytes.
+func pairSections() []sectionBytes {
+	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(1, 1)})
+}
+
+// groupedWith returns an edit that writes the file on two levels with other groups.
+func groupedWith(edit func(vectors, sizes *sectionBytes)) func([]byte) []byte {
+	return func([]byte) []byte {
+		s := pairSections()
+		edit(&s[5], &s[6])
+		return write(10, 3, 2, smallFingerprint, s)
+	}
+}
+
 // seal makes the checksums right again: those of the sections that the table
 // places within the file, of the table, and of the header.
 func seal(file []byte) []byte {
@@ -147,6 +169,33 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := write(1, 1, 1, [32]byte{}, []sectionBytes{{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}})
+	if got := encode(t, m); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
+	// A model on two levels has two sections more.
+	m, err = screen.NewModel(screen.Config{
+		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25},
+		Groups: []float32{1, 0, 0, 0, 1, 0.5}, GroupSizes: []int{1, 1},
+		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
+		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = write(10, 3, 2, smallFingerprint, pairSections())
+	if got := encode(t, m); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
+	// Margins have one section more.
+	m, err = screen.NewModel(screen.Config{
+		Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = write(1, 1, 1, [32]byte{}, []sectionBytes{
+		{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}, {8, 0, doubles(1.5, 0.25)},
+	})
 	if got := encode(t, m); !bytes.Equal(got, want) {
 		t.Fatalf("got\n% x\nwant\n% x", got, want)
 	}
@@ -194,9 +243,17 @@ func TestFileRoundTrip(t *testing.T) {
 				t.Fatalf("not the same bytes again: %v", err)
 			}
 			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Fingerprint() != m.Fingerprint() ||
+				got.ProbeMargin() != m.ProbeMargin() || got.ExactMargin() != m.ExactMargin() ||
+				!slices.Equal(got.GroupWeights(), m.GroupWeights()) || got.Groups() != m.Groups() ||
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
 				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
 				t.Fatal("another model")
+			}
+			for a := range m.Groups() {
+				first, end := m.GroupClusters(a)
+				if f, e := got.GroupClusters(a); f != first || e != end {
+					t.Fatalf("group %d: clusters %d to %d, want %d to %d", a, f, e, first, end)
+				}
 			}
 			for s := range m.Clusters() {
 				if !slices.Equal(got.Candidates(s), m.Candidates(s)) {
@@ -316,13 +373,13 @@ var brokenFiles = []struct {
 		"section table: entry 0: kind: found 2, expected 1 (clusters)"},
 	{"kind 0", put(entry(0, 0), le32(0)), sealed, "section table: entry 0: kind: found 0, expected 1 (clusters)"},
 	{"an unknown kind in place of a known one", put(entry(4, 0), le32(9)), sealed, "section table: entry 4: kind: found 9, expected 5 (record)"},
-	{"an unknown section that is required", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{6, 0, nil}) }), sealed,
-		"section of kind 6: flags: found 0x0, expected 1 (optional): the file needs a newer version of this package"},
-	{"an unknown flag", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{6, 3, nil}) }), sealed,
-		"section of kind 6: flags: found 0x3, expected 1 (optional): the file needs a newer version of this package"},
+	{"an unknown section that is required", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{16, 0, nil}) }), sealed,
+		"section of kind 16: flags: found 0x0, expected 1 (optional): the file needs a newer version of this package"},
+	{"an unknown flag", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{16, 3, nil}) }), sealed,
+		"section of kind 16: flags: found 0x3, expected 1 (optional): the file needs a newer version of this package"},
 	{"optional sections exchanged", with(func(s []sectionBytes) []sectionBytes {
-		return append(s, sectionBytes{8, 1, nil}, sectionBytes{7, 1, nil})
-	}), sealed, "section table: entry 6: kind: found 7 after 8, expected ascending, distinct kinds"},
+		return append(s, sectionBytes{17, 1, nil}, sectionBytes{16, 1, nil})
+	}), sealed, "section table: entry 6: kind: found 16 after 17, expected ascending, distinct kinds"},
 	{"a known section that is optional", put(entry(3, 4), le32(1)), sealed, "always ids: flags: found 0x1, expected 0"},
 	{"an entry not zero", put(entry(1, 28), le32(5)), sealed, "set sizes: entry: found 0x5 in its last field, expected zero"},
 	{"a section over the header", put(entry(0, 8), le64(0)), sealed, "clusters: offset: found 0, expected 320, the end of what comes before"},
@@ -337,10 +394,52 @@ var brokenFiles = []struct {
 	{"the last section too short", func(b []byte) []byte { return put(16, le64(704))(append(b, make([]byte, 64)...)) }, sealed,
 		"file size: found 704 bytes, expected 640, the end of the last section"},
 	{"an optional section damaged", func([]byte) []byte {
-		b := write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{6, 1, []byte("abc")}))
+		b := write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("abc")}))
 		b[640] ^= 1
 		return b
-	}, withoutSeal, "section of kind 6: checksum: found "},
+	}, withoutSeal, "section of kind 16: checksum: found "},
+
+	// Two levels.
+	{"groups without sizes", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[5]) }), sealed,
+		"section table: found kind 6 in the last entry, expected kinds 6 and 7 both or neither"},
+	{"groups without sizes, and more", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[5], sectionBytes{16, 1, nil}) }), sealed,
+		"section table: entry 6: kind: found 16 after 6, expected kinds 6 and 7 both or neither"},
+	{"group sizes alone", with(func(s []sectionBytes) []sectionBytes { return append(s, pairSections()[6]) }), sealed,
+		"section table: entry 5: kind: found 7 after 5, expected kinds 6 and 7 both or neither"},
+	{"groups that are optional", groupedWith(func(v, s *sectionBytes) { v.flags = 1 }), sealed, "groups: flags: found 0x1, expected 0"},
+	{"group sizes that are optional", groupedWith(func(v, s *sectionBytes) { s.flags = 1 }), sealed, "group sizes: flags: found 0x1, expected 0"},
+	{"groups damaged", func([]byte) []byte {
+		b := write(10, 3, 2, smallFingerprint, pairSections())
+		b[704] ^= 1
+		return b
+	}, withoutSeal, "groups: checksum: found "},
+	{"no groups", groupedWith(func(v, s *sectionBytes) { v.data, s.data = nil, nil }), sealed, "group sizes: length: found 0 bytes, expected 4 for each of 1 to 2 groups"},
+	{"half a group size", groupedWith(func(v, s *sectionBytes) { s.data = s.data[:6] }), sealed, "group sizes: length: found 6 bytes, expected 4 for each of 1 to 2 groups"},
+	{"more groups than clusters", groupedWith(func(v, s *sectionBytes) { s.data = le32(1, 1, 0) }), sealed, "group sizes: length: found 12 bytes, expected 4 for each of 1 to 2 groups"},
+	{"a group vector missing", groupedWith(func(v, s *sectionBytes) { v.data = floats(1, 0, 0) }), sealed, "groups: length: found 12 bytes, expected 4 for each of 2 x 3 elements"},
+	{"a group vector too long", groupedWith(func(v, s *sectionBytes) { v.data = append(v.data, 0) }), sealed, "groups: length: found 25 bytes, expected 4 for each of 2 x 3 elements"},
+	{"NaN in a group", groupedWith(func(v, s *sectionBytes) { v.data = floats(1, 0, 0, 0, float32(math.NaN()), 0.5) }), sealed,
+		"groups: found NaN at row 1, column 1, expected finite numbers"},
+	{"an empty group", groupedWith(func(v, s *sectionBytes) { s.data = le32(0, 2) }), sealed, "group sizes: group 0: found 0 clusters, expected 1 to the 2 that are left of 2"},
+	{"a group of 2^32-1", groupedWith(func(v, s *sectionBytes) { s.data = le32(1, math.MaxUint32) }), sealed, "group sizes: group 1: found 3 clusters, expected 1 to the 1 that are left of 2"},
+	{"groups of too few clusters", groupedWith(func(v, s *sectionBytes) { v.data, s.data = floats(1, 0, 0), le32(1) }), sealed,
+		"group sizes: found 1 clusters in all, expected 2"},
+
+	// Margins.
+	{"no margins", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed, "margins: length: found 0 bytes, expected 16"},
+	{"a margin alone", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1)}) }), sealed, "margins: length: found 8 bytes, expected 16"},
+	{"margins of zero", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(0, 0)}) }), sealed,
+		"margins: found zeros, expected no section of this kind then"},
+	{"a negative margin", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1, -1)}) }), sealed,
+		"margins: exact margin: found -1, expected a finite number that is not negative"},
+	{"a margin of negative zero", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, sectionBytes{8, 0, doubles(math.Copysign(0, -1), 1)})
+	}), sealed,
+		"margins: probe margin: found -0, expected a finite number that is not negative"},
+	{"a margin of NaN", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(math.NaN(), 1)}) }), sealed,
+		"margins: probe margin: found NaN, expected a finite number that is not negative"},
+	{"margins that are optional", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 1, doubles(1, 1)}) }), sealed,
+		"margins: flags: found 0x1, expected 0"},
 
 	// The content.
 	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},
@@ -460,31 +559,34 @@ func checkRead(t testing.TB, file []byte) {
 
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
-	for i := range smallFile() {
-		for _, x := range []byte{1, 2, 0x80, 0xff} {
-			file := smallFile()
-			file[i] ^= x
-			seal(file)
-			checkRead(t, file)
-			if _, err := screen.Read(file); err == nil {
-				accepted++
+	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)})
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
+		for i := range original {
+			for _, x := range []byte{1, 2, 0x80, 0xff} {
+				file := bytes.Clone(original)
+				file[i] ^= x
+				seal(file)
+				checkRead(t, file)
+				if _, err := screen.Read(file); err == nil {
+					accepted++
+				}
 			}
 		}
 	}
-	// Other numbers in V or in the fingerprint are another model.
-	if accepted < 4*(24+32)/2 {
+	// Other numbers in U, in V or in the fingerprint are another model.
+	if accepted < 4*(24+32+24+24+32)/2 {
 		t.Errorf("only %d accepted", accepted)
 	}
 }
 
 func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
-	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{6, 1, []byte("later")})))
+	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}
 	for seed := range uint64(4) {
-		in := shape{labels: 40, dim: 5, clusters: 7, contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
+		in := shape{labels: 40, dim: 5, clusters: 7, groups: int(seed), probe: float64(seed % 2), contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
 		f.Add(encode(f, in.model))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -496,7 +598,7 @@ func FuzzRead(f *testing.F) {
 
 func TestUnknownOptionalSectionsAreKept(t *testing.T) {
 	file := write(10, 3, 2, smallFingerprint, append(smallSections(),
-		sectionBytes{6, 1, bytes.Repeat([]byte("x"), 65)}, sectionBytes{1 << 31, 1, nil}))
+		sectionBytes{16, 1, bytes.Repeat([]byte("x"), 65)}, sectionBytes{1 << 31, 1, nil}))
 	want := bytes.Clone(file)
 	m, err := screen.Read(file)
 	if err != nil {

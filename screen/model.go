@@ -24,6 +24,23 @@ type Config struct {
 	Labels int
 	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t.
 	Clusters []float32
+	// Groups is nil for the flat screen of the paper, where the cluster of a
+	// context is the best of all r. Otherwise it holds g rows of Dim elements,
+	// row-major, g >= 1, and the cluster is found on two levels: the group with
+	// the largest u.h first, then the best cluster of that group. So g + r/g
+	// rows are scanned instead of r.
+	Groups []float32
+	// GroupSizes holds the number of clusters in each group, where there are
+	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
+	// are neighbours: those of group 0 are the first GroupSizes[0].
+	GroupSizes []int
+	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
+	// second best, below which the candidates of a context are those of both.
+	// With groups both are of the best group. 0: one cluster always.
+	ProbeMargin float64
+	// ExactMargin is the lead below which the exact layer answers. 0: never for
+	// that reason. Neither margin is negative.
+	ExactMargin float64
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
@@ -44,7 +61,9 @@ type Config struct {
 type Model struct {
 	labels      int
 	clusters    *softmax.Layer // V as a layer without bias: its argmax is Eq. (2)
-	offsets     []int          // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	groups      *groups        // nil for a flat screen
+	margins     margins
+	offsets     []int // r + 1; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -101,17 +120,28 @@ func newModel(c Config) (*Model, error) {
 	if record == nil {
 		record = json.RawMessage("{}")
 	}
-	return assemble(c.Labels, c.Dim, slices.Clone(c.Clusters), sizes, ids, always, c.Fingerprint, bytes.Clone(record))
+	m, err := assemble(c.Labels, c.Dim, slices.Clone(c.Clusters), sizes, ids, always, c.Fingerprint, bytes.Clone(record))
+	if err != nil {
+		return nil, err
+	}
+	m.margins = margins{c.ProbeMargin, c.ExactMargin}
+	if err := m.margins.check(); err != nil {
+		return nil, err
+	}
+	if len(c.Groups) > 0 || len(c.GroupSizes) > 0 {
+		if m.groups, err = newGroups(slices.Clone(c.Groups), c.GroupSizes, c.Dim, r); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }
 
 // assemble makes the model of parts that it keeps. The ids of each set and
 // the always ids have passed checkIDs, and len(v) is a positive multiple of
 // dim; all else is checked here.
 func assemble(labels, dim int, v []float32, sizes []int, ids, always []uint32, fingerprint [32]byte, record json.RawMessage) (*Model, error) {
-	for i, x := range v {
-		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", x, i/dim, i%dim)
-		}
+	if err := checkFinite(v, dim); err != nil {
+		return nil, fmt.Errorf("clusters: %w", err)
 	}
 	if err := checkRecord(record); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
@@ -129,6 +159,16 @@ func assemble(labels, dim int, v []float32, sizes []int, ids, always []uint32, f
 		m.largest = max(m.largest, size)
 	}
 	return m, nil
+}
+
+// checkFinite returns an error unless all elements of the rows are finite.
+func checkFinite(rows []float32, dim int) error {
+	for i, x := range rows {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("found %v at row %d, column %d, expected finite numbers", x, i/dim, i%dim)
+		}
+	}
+	return nil
 }
 
 // checkIDs returns an error unless the ids are ascending, distinct and below

@@ -22,6 +22,19 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 		if !slices.Equal(m.ClusterWeights(), c.Clusters) {
 			t.Fatal("cluster weights differ")
 		}
+		if m.Groups() != len(c.GroupSizes) || !slices.Equal(m.GroupWeights(), c.Groups) {
+			t.Fatalf("%d groups of %v, want %d of %v", m.Groups(), m.GroupWeights(), len(c.GroupSizes), c.Groups)
+		}
+		if m.ProbeMargin() != c.ProbeMargin || m.ExactMargin() != c.ExactMargin {
+			t.Fatalf("margins %v and %v, want %v and %v", m.ProbeMargin(), m.ExactMargin(), c.ProbeMargin, c.ExactMargin)
+		}
+		next := 0
+		for a, size := range c.GroupSizes {
+			if first, end := m.GroupClusters(a); first != next || end != next+size {
+				t.Fatalf("group %d: clusters %d to %d, want %d from %d", a, first, end, size, next)
+			}
+			next += size
+		}
 		always := slices.Clone(c.Always)
 		slices.Sort(always)
 		if !slices.Equal(m.Always(), slices.Compact(always)) {
@@ -44,6 +57,7 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 	c := screen.Config{
 		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Sets: [][]uint32{{1, 2}, {3}}, Always: []uint32{5, 4},
+		Groups: []float32{1, 2}, GroupSizes: []int{1, 1},
 		Record: json.RawMessage(`{"a": 1}`),
 	}
 	m, err := screen.NewModel(c)
@@ -54,7 +68,7 @@ func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 		t.Error("the always ids of the caller were sorted in place")
 	}
 	before := encode(t, m)
-	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1] = 7, 7, 7, 7
+	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0] = 7, 7, 7, 7, 7, 7
 	if !slices.Equal(encode(t, m), before) {
 		t.Error("a change of the configuration changed the model")
 	}
@@ -117,6 +131,18 @@ func TestNewModelRefuses(t *testing.T) {
 		{"ragged clusters", func(c *screen.Config) { c.Clusters = c.Clusters[:3] }, "screen: clusters: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a cluster", func(c *screen.Config) { c.Clusters[3] = nan }, "screen: clusters: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf in a cluster", func(c *screen.Config) { c.Clusters[2] = -inf }, "screen: clusters: found -Inf at row 1, column 0, expected finite numbers"},
+		{"NaN as a margin", func(c *screen.Config) { c.ProbeMargin = math.NaN() }, "screen: probe margin: found NaN, expected a finite number that is not negative"},
+		{"a negative margin", func(c *screen.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
+		{"negative zero", func(c *screen.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
+		{"an infinite margin", func(c *screen.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
+		{"sizes without groups", func(c *screen.Config) { c.GroupSizes = []int{1, 1} }, "screen: groups: found 0 elements, expected a positive multiple of dim 2"},
+		{"ragged groups", func(c *screen.Config) { c.Groups = []float32{1, 2, 3} }, "screen: groups: found 3 elements, expected a positive multiple of dim 2"},
+		{"NaN in a group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, nan, 4}, []int{1, 1} }, "screen: groups: found NaN at row 1, column 0, expected finite numbers"},
+		{"groups without sizes", func(c *screen.Config) { c.Groups = []float32{1, 2} }, "screen: group sizes: found 0, expected one for each of 1 groups"},
+		{"an empty group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{2, 0} }, "screen: group sizes: group 1: found 0 clusters, expected 1 to the 0 that are left of 2"},
+		{"a negative group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{-1, 3} }, "screen: group sizes: group 0: found -1 clusters, expected 1 to the 2 that are left of 2"},
+		{"groups too large", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{1, 2} }, "screen: group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2"},
+		{"groups too small", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2}, []int{1} }, "screen: group sizes: found 1 clusters in all, expected 2"},
 		{"a set too few", func(c *screen.Config) { c.Sets = c.Sets[:1] }, "screen: sets: found 1, expected one for each of 2 clusters"},
 		{"a set too many", func(c *screen.Config) { c.Sets = append(c.Sets, nil) }, "screen: sets: found 3, expected one for each of 2 clusters"},
 		{"no sets", func(c *screen.Config) { c.Sets = nil }, "screen: sets: found 0, expected one for each of 2 clusters"},

@@ -33,6 +33,7 @@ type Searcher struct {
 	float32, short bool
 
 	query  *softmax.Query
+	union  []uint32  // the set of two clusters
 	logits []float32 // of a candidate set, with Float32
 	batch  batch
 	stats  Stats
@@ -42,11 +43,20 @@ type Searcher struct {
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
+	// Probes is the number of contexts whose candidates were those of two
+	// clusters, because the lead of the best was below Config.ProbeMargin.
+	Probes uint64
 	// Candidates is the sum of the sizes of their candidate sets.
 	// Candidates / Queries is L-bar.
 	Candidates uint64
+	// Routing is the number of cluster and group vectors scanned to find the
+	// clusters: r for each context, or with groups their number and that of
+	// the clusters in the best one. (Routing + Candidates) / Queries is the
+	// mean number of rows scanned in all, but for those of the exact layer.
+	Routing uint64
 	// Exact is the number of contexts that the exact layer answered because
-	// the set held fewer than k labels.
+	// the set held fewer than k labels, or because the lead of the best cluster
+	// was below Config.ExactMargin.
 	Exact uint64
 	// Short is the number of contexts answered with fewer than k labels.
 	Short uint64
@@ -86,19 +96,24 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	s.cluster()
-	all := make([]softmax.Prediction, s.model.largest)
-	for t := range s.model.Clusters() {
-		set := s.model.Candidates(t)
-		if len(set) < s.model.largest {
-			continue
-		}
-		if s.float32 {
-			s.layer.TopKOfFloat32(all, s.query, set)
-			s.logits = make([]float32, len(set))
-		} else {
-			s.layer.TopKOf(all, s.query, set)
-		}
-		break
+	if g := s.model.groups; g != nil {
+		s.model.within(g.largest, s.query, s.float32)
+	}
+	size := s.model.LargestSet()
+	if s.model.margins.probe > 0 {
+		size = min(2*size, s.model.labels)
+		s.union = make([]uint32, 0, size)
+	}
+	set := make([]uint32, size)
+	for i := range set {
+		set[i] = uint32(i)
+	}
+	all := make([]softmax.Prediction, size)
+	if s.float32 {
+		s.layer.TopKOfFloat32(all, s.query, set)
+		s.logits = make([]float32, size)
+	} else {
+		s.layer.TopKOf(all, s.query, set)
 	}
 	return nil
 }
@@ -117,11 +132,11 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 	if err := s.query.Set(h); err != nil {
 		return 0, err
 	}
-	return s.answer(dst, s.model.Candidates(s.cluster())), nil
+	return s.answer(dst, s.find()), nil
 }
 
 // Cluster returns the cluster of h, z(h) = argmax_t v_t.h (Eq. 2), the lowest
-// of equals. It returns an error where h is not a context, as TopK does.
+// of equals; with groups, the best cluster of the best group, likewise. It returns an error where h is not a context, as TopK does.
 func (s *Searcher) Cluster(h []float32) (int, error) {
 	if err := s.query.Set(h); err != nil {
 		return 0, err
@@ -129,20 +144,22 @@ func (s *Searcher) Cluster(h []float32) (int, error) {
 	return s.cluster(), nil
 }
 
-// LogProbs returns the candidate set of h's cluster and, for each id in it,
-// the log-softmax normalised over the set: labels outside count as
-// impossible, as in the paper's beam search (Section 4). Both are empty where
-// the set is.
+// LogProbs returns the candidate set of h's cluster, or that of the best two
+// below the probe margin, and, for each id in it, the log-softmax normalised
+// over the set: labels outside count as impossible, as in the paper's beam
+// search (Section 4). Both are empty where the set is. The exact margin plays
+// no part.
 //
-// ids is ascending and belongs to the model: it must not be changed. logp
-// uses the memory of dst where its capacity is large enough, which
-// Model.LargestSet always is. It returns an error where h is not a context,
+// ids is ascending and belongs to the model or, with a probe margin, to the
+// searcher until its next query: it must not be changed. logp uses the memory of
+// dst where its capacity is large enough, which Model.LargestSet always is, twice
+// that with a probe margin. It returns an error where h is not a context,
 // as TopK does.
 func (s *Searcher) LogProbs(dst []float64, h []float32) (ids []uint32, logp []float64, err error) {
 	if err := s.query.Set(h); err != nil {
 		return nil, nil, err
 	}
-	ids = s.model.Candidates(s.cluster())
+	ids = s.find().set
 	if cap(dst) < len(ids) {
 		dst = make([]float64, len(ids))
 	}
@@ -176,15 +193,14 @@ func (s *Searcher) checkK(k int) error {
 
 // cluster returns the cluster of the query's context.
 func (s *Searcher) cluster() int {
-	if s.float32 {
-		return int(s.model.clusters.ArgmaxFloat32(s.query))
-	}
-	return int(s.model.clusters.Argmax(s.query))
+	cluster, _ := s.model.route(s.query, s.float32)
+	return cluster
 }
 
-// answer writes the best labels of the set, for the query's context, to dst.
-func (s *Searcher) answer(dst []softmax.Prediction, set []uint32) int {
-	exact := s.decide(len(dst), set, 1)
+// answer writes the best labels of the set found for the query's context to
+// dst.
+func (s *Searcher) answer(dst []softmax.Prediction, f found) int {
+	exact, set := s.decide(len(dst), f, 1), f.set
 	switch {
 	case exact && s.float32:
 		return s.layer.TopKFloat32(dst, s.query)
@@ -196,16 +212,20 @@ func (s *Searcher) answer(dst []softmax.Prediction, set []uint32) int {
 	return s.layer.TopKOf(dst, s.query, set)
 }
 
-// decide reports whether the exact layer is to answer for k labels of a
-// cluster with the given set, and counts that many contexts of it.
-func (s *Searcher) decide(k int, set []uint32, contexts int) (exact bool) {
+// decide reports whether the exact layer is to answer for k labels where
+// routing found f, and counts that many contexts of it.
+func (s *Searcher) decide(k int, f found, contexts int) (exact bool) {
 	n := uint64(contexts)
 	s.stats.Queries += n
-	s.stats.Candidates += n * uint64(len(set))
-	if len(set) >= k {
+	s.stats.Routing += n * uint64(f.rows)
+	s.stats.Candidates += n * uint64(len(f.set))
+	if f.both {
+		s.stats.Probes += n
+	}
+	if !f.exact && len(f.set) >= k {
 		return false
 	}
-	if s.short {
+	if s.short && !f.exact {
 		s.stats.Short += n
 		return false
 	}

@@ -29,7 +29,14 @@ func checkScreened(t *rapid.T) {
 		if got, err := usual.Cluster(h); err != nil || got != cluster {
 			t.Fatalf("context %d: cluster %d, %v, want %d", i, got, err, cluster)
 		}
-		set, truth := in.candidates(cluster), in.truth(h, k)
+		f, truth := in.find(h), in.truth(h, k)
+		set := f.set
+		if f.exact {
+			if got := topK(t, short, k, h); !slices.Equal(got, truth) {
+				t.Fatalf("context %d: got %v, want those of the exact layer, %v", i, got, truth)
+			}
+			continue
+		}
 		inside := common(truth, set)
 
 		got := topK(t, short, k, h)
@@ -111,7 +118,11 @@ func checkLogProbs(t *rapid.T) {
 				t.Fatal(err)
 			}
 			buf = logp
-			if want := in.candidates(cluster); !slices.Equal(ids, want) || len(logp) != len(want) {
+			want := in.candidates(cluster)
+			if in.config.ProbeMargin > 0 {
+				want = in.find(h).set
+			}
+			if !slices.Equal(ids, want) || len(logp) != len(want) {
 				t.Fatalf("context %d: ids %v and %d values, want ids %v", i, ids, len(logp), want)
 			}
 			logits, sum := make([]float64, len(ids)), 0.0
@@ -160,7 +171,7 @@ func TestLogProbsUseTheMemoryGiven(t *testing.T) {
 // of its sum, the choice by no more than near-ties.
 func checkFloat32(t *rapid.T) {
 	s := drawShape(t)
-	s.clusters = 1 // the choice of the cluster itself may fall either way
+	s.clusters, s.groups = 1, min(s.groups, 1) // the choice of the cluster itself may fall either way
 	in := s.instance(t)
 	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
 	searcher := in.searcher(t, screen.Float32())
@@ -255,6 +266,7 @@ func TestTopKByCase(t *testing.T) {
 		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, false, up, 4,
 			[]softmax.Prediction{p(1, 3), p(0, 1), p(2, -1), p(3, -3)}, screen.Stats{Queries: 1, Candidates: 4}},
 	} {
+		c.stats.Routing = 2 // both clusters
 		t.Run(c.name, func(t *testing.T) {
 			for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
 				if c.short {
@@ -269,6 +281,43 @@ func TestTopKByCase(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The group is chosen first: the best of all clusters may be in another.
+func TestTheClusterIsOneOfTheBestGroup(t *testing.T) {
+	in := plane(t, [][]uint32{{0}, {1}})
+	c := in.config
+	c.Clusters, c.Sets = []float32{0, 5, 1, 0, -1, 0}, [][]uint32{{0}, {1}, {2}}
+	c.Groups, c.GroupSizes = []float32{0, 1, 1, 0}, []int{1, 2}
+	var err error
+	if in.model, err = screen.NewModel(c); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
+		s := in.searcher(t, mode...)
+		for _, q := range []struct {
+			h       []float32
+			cluster int
+			routing uint64
+		}{
+			{[]float32{1, 2}, 0, 3},
+			{[]float32{3, 2}, 1, 4}, // cluster 0 would be 10, cluster 1 is 3
+			{[]float32{-3, -4}, 2, 4},
+			{[]float32{2, 2}, 0, 3},  // equal groups: the lower
+			{[]float32{0, -1}, 1, 4}, // equal clusters: the lower
+		} {
+			before := s.Stats()
+			if got, err := s.Cluster(q.h); err != nil || got != q.cluster {
+				t.Errorf("%v: cluster %d, %v, want %d", q.h, got, err, q.cluster)
+			}
+			if got := topK(t, s, 1, q.h); got[0].ID != uint32(q.cluster) {
+				t.Errorf("%v: found %v, want the label of cluster %d", q.h, got, q.cluster)
+			}
+			if got := s.Stats().Routing - before.Routing; got != q.routing {
+				t.Errorf("%v: %d rows scanned, want %d", q.h, got, q.routing)
+			}
+		}
 	}
 }
 
@@ -381,12 +430,17 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 }
 
 func TestQueriesDoNotAllocate(t *testing.T) {
-	in := ordinary(t)
+	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
+	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
+	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
+}
+
+func checkAllocations(t *testing.T, in *instance) {
 	const k = 5
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
 			s := in.searcher(t, opts...)
-			logp := make([]float64, in.model.LargestSet())
+			logp := make([]float64, 2*in.model.LargestSet())
 			batch := make([]softmax.Prediction, 100*k)
 			all := make([]softmax.Prediction, in.model.LargestSet()+1)
 			i := 0
@@ -414,9 +468,12 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	// Scratch is for the sets where they are larger, else for the clusters.
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
+	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)
+	probes := shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, probe: 1e300, seed: 8}.instance(t)
+	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many} {
+			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one, "two sets": probes} {
 				const runs = 20
 				var fresh []*screen.Searcher
 				for range runs + 1 { // AllocsPerRun makes one call more

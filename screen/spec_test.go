@@ -30,7 +30,9 @@ type instance struct {
 // shape says what an instance is like.
 type shape struct {
 	labels, dim, clusters, contexts int
-	keep                            int // percentage of the labels in a set
+	groups                          int     // 0: a flat screen; at most clusters
+	probe, exact                    float64 // margins
+	keep                            int     // percentage of the labels in a set
 	ties                            bool
 	scale                           int // every other context is times 2^scale
 	always                          []uint32
@@ -46,6 +48,14 @@ func drawShape(t *rapid.T) shape {
 		keep:     rapid.SampledFrom([]int{0, 5, 30, 70, 95, 100}).Draw(t, "percentage kept"),
 		ties:     rapid.Bool().Draw(t, "ties"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
+	}
+	if rapid.Bool().Draw(t, "two levels") {
+		s.groups = rapid.IntRange(1, s.clusters).Draw(t, "groups")
+	}
+	if rapid.Bool().Draw(t, "margins") {
+		leads := []float64{0, 0.5, 2.5, 1e300}
+		s.probe = rapid.SampledFrom(leads).Draw(t, "probe margin")
+		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
 	}
 	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
 	return s
@@ -94,8 +104,19 @@ func (s shape) instance(t failer) *instance {
 	}
 	in := &instance{layer: layer, n: s.contexts, config: screen.Config{
 		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Sets: sets, Always: s.always,
-		Fingerprint: layer.Fingerprint(),
+		Fingerprint: layer.Fingerprint(), ProbeMargin: s.probe, ExactMargin: s.exact,
 	}}
+	if s.groups > 0 {
+		// Ragged: each group has a cluster, the others go anywhere.
+		in.config.Groups = fill(s.groups * s.dim)
+		in.config.GroupSizes = make([]int, s.groups)
+		for c := range s.clusters {
+			if c >= s.groups {
+				c = r.IntN(s.groups)
+			}
+			in.config.GroupSizes[c]++
+		}
+	}
 	in.contexts = fill(s.contexts * s.dim)
 	for i := range in.contexts {
 		if i/s.dim%2 == 1 {
@@ -122,16 +143,72 @@ func (in *instance) searcher(t failer, opts ...screen.Option) *screen.Searcher {
 	return s
 }
 
-// cluster is z(h): the largest v_t.h, the lowest of equals.
+// cluster is z(h): the largest v_t.h, the lowest of equals; with groups, among
+// the clusters of the group of the largest u_a.h.
 func (in *instance) cluster(h []float32) int {
-	d, best := in.config.Dim, 0
-	score := func(t int) float64 { return kernels.RefDot(in.config.Clusters[t*d:(t+1)*d], h) }
-	for t := range in.config.Sets {
-		if score(t) > score(best) {
-			best = t
-		}
+	return in.find(h).cluster
+}
+
+// found is what routing is to find out about a context.
+type found struct {
+	cluster     int
+	set         []uint32
+	rows        int // scanned to find the set
+	both, exact bool
+}
+
+// find routes h as Config and Stats say.
+func (in *instance) find(h []float32) found {
+	cluster, second, lead, rows := in.route(h)
+	f := found{cluster: cluster, set: in.candidates(cluster), rows: rows}
+	if second >= 0 {
+		f.exact, f.both = lead < in.config.ExactMargin, lead < in.config.ProbeMargin
 	}
-	return best
+	if f.both {
+		f.set = append(f.set, in.candidates(second)...)
+		slices.Sort(f.set)
+		f.set = slices.Compact(f.set)
+	}
+	return f
+}
+
+// route returns the cluster of h, the second best, -1 where there is none, the
+// lead of the first, and the number of rows scanned for them.
+func (in *instance) route(h []float32) (cluster, second int, lead float64, rows int) {
+	d := in.config.Dim
+	// The two best of the rows.
+	two := func(rows []float32) (best, second int, lead float64) {
+		second = -1
+		score := func(t int) float64 { return kernels.RefDot(rows[t*d:(t+1)*d], h) }
+		for t := 1; t < len(rows)/d; t++ {
+			switch {
+			case score(t) > score(best):
+				best, second = t, best
+			case second < 0 || score(t) > score(second):
+				second = t
+			}
+		}
+		if second >= 0 {
+			lead = score(best) - score(second)
+		}
+		return best, second, lead
+	}
+	sizes := in.config.GroupSizes
+	if sizes == nil {
+		cluster, second, lead = two(in.config.Clusters)
+		return cluster, second, lead, len(in.config.Sets)
+	}
+	group, _, _ := two(in.config.Groups)
+	first := 0
+	for _, size := range sizes[:group] {
+		first += size
+	}
+	own := in.config.Clusters[first*d : (first+sizes[group])*d]
+	cluster, second, lead = two(own)
+	if second >= 0 {
+		second += first
+	}
+	return first + cluster, second, lead, len(sizes) + sizes[group]
 }
 
 // candidates is the set of cluster t as the configuration gives it.
@@ -202,4 +279,14 @@ func topK(t failer, s *screen.Searcher, k int, h []float32) []softmax.Prediction
 // ordinary is an instance of moderate size without oddities.
 func ordinary(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+}
+
+// grouped is ordinary with 36 clusters on two levels.
+func grouped(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 36, groups: 6, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+}
+
+// probing is ordinary with margins that some contexts are below.
+func probing(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, seed: 1}.instance(t)
 }

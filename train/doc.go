@@ -22,6 +22,15 @@
 // listing: with all sets empty every cluster costs the same and the gradient
 // is exactly zero.
 //
+// # Two levels
+//
+// With [Options].Groups the clusters are in groups, and the cluster of a context
+// is sought in its best group alone: that many rows and those of one group are
+// scanned, however many clusters there are in all. k-means then finds the groups
+// first and the clusters within each after it, and both levels are learned
+// together: P(t|h) is the product of two softmaxes. [Options].Smoothing lets
+// small clusters borrow candidates from their group.
+//
 // # Reproducibility
 //
 // The result depends on the layer, the contexts and the [Options], and on

@@ -19,15 +19,29 @@ import (
 // with p the softmax of v_t.h_i + g_it (g zero for the expected loss), and
 // L-bar = past sizeDecay + (1 - sizeDecay) m, m the mean over the batch of
 // sum_t p_it |c_t|. over says which branch of the maximum is meant.
-func batchObjective(t *trainer, v []float64, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
+// With groups, v is U before V, and p_it the softmax of log P(t|h_i) + g_it with
+// P(t|h) the product of the softmax over the groups and that within the group.
+func batchObjective(t *trainer, v []float64, groups int, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
 	r := len(sets)
 	loss, size := 0.0, 0.0
 	for i, id := range ids {
-		z := make([]float64, r)
+		z := make([]float64, groups+r)
 		for c := range z {
 			for j, x := range t.row(id) {
 				z[c] += v[c*t.dim+j] * float64(x)
 			}
+		}
+		if groups > 0 {
+			upper, lower := naiveSoftmax(z[:groups]), z[groups:]
+			for a, p := range upper {
+				part := lower[a*r/groups : (a+1)*r/groups]
+				for c, q := range naiveSoftmax(part) {
+					part[c] = math.Log(p * q)
+				}
+			}
+			z = lower
+		}
+		for c := range z {
 			z[c] += noise[i][c]
 		}
 		for c, p := range naiveSoftmax(z) {
@@ -56,15 +70,17 @@ func TestGradientIsThatOfTheObjective(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, estimator := range []Estimator{GumbelST, Expected} {
 			for _, over := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%v over budget %v", estimator, over), func(t *testing.T) {
-					checkGradient(t, estimator, over)
-				})
+				for _, groups := range []int{0, 1, 2, 3, 6} {
+					t.Run(fmt.Sprintf("%v over budget %v, %d groups", estimator, over, groups), func(t *testing.T) {
+						checkGradient(t, estimator, over, groups)
+					})
+				}
 			}
 		}
 	})
 }
 
-func checkGradient(t *testing.T, estimator Estimator, over bool) {
+func checkGradient(t *testing.T, estimator Estimator, over bool, groups int) {
 	const r = 6
 	tr := newTestTrainer(t, newSynthetic(t, 3, 24, 5, 40, 4, 0.5), 5)
 	random := rand.New(rand.NewPCG(9, 9))
@@ -76,12 +92,15 @@ func checkGradient(t *testing.T, estimator Estimator, over bool) {
 			}
 		}
 	}
-	v := make([]float32, r*tr.dim)
+	v := make([]float32, (groups+r)*tr.dim)
 	for i := range v {
 		v[i] = float32(random.NormFloat64())
+		if i < groups*tr.dim {
+			v[i] /= 4 // no group is negligible
+		}
 	}
 	opt := testOptions()
-	opt.Clusters, opt.BatchSize, opt.Estimator = r, tr.n, estimator
+	opt.Clusters, opt.Groups, opt.BatchSize, opt.Estimator = r, groups, tr.n, estimator
 	opt.Optimizer, opt.Momentum, opt.LearningRate = Momentum, 0, 1
 	opt.Lambda, opt.Gamma, opt.Budget, opt.Multiplier = 0.02, 1000, 8, 0.5
 	fixed := &candidateSets{sets: sets, multiplier: 0.06}
@@ -112,7 +131,7 @@ func checkGradient(t *testing.T, estimator Estimator, over bool) {
 		at[i] = float64(x)
 	}
 	objective := func() float64 {
-		return batchObjective(tr, at, sets, l.batch, noise, &opt, opt.Multiplier*fixed.multiplier, fixed.mean, over)
+		return batchObjective(tr, at, groups, sets, l.batch, noise, &opt, opt.Multiplier*fixed.multiplier, fixed.mean, over)
 	}
 	largest := 0.0
 	for i := range at {

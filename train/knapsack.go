@@ -62,8 +62,9 @@ func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe
 type ranking struct {
 	counts *counts
 	lambda float64
-	always []uint32 // in every set, not among the items; ascending
-	items  []item   // best first
+	always []uint32  // in every set, not among the items; ascending
+	items  []item    // best first
+	shares []float64 // p_ts of each item where they are smoothed, else nil
 }
 
 // rank orders the items for the knapsack of Section 3. To put label s into the
@@ -137,7 +138,11 @@ func (r *ranking) take(budget float64) *candidateSets {
 	if taken < len(r.items) {
 		next := r.items[taken]
 		size := r.counts.sizes[next.cluster]
-		c.multiplier = itemValue(next, size, r.lambda) / float64(size)
+		if r.shares != nil {
+			c.multiplier = shareValue(r.shares[taken], r.lambda)
+		} else {
+			c.multiplier = itemValue(next, size, r.lambda) / float64(size)
+		}
 	}
 	for t := range c.sets {
 		c.sets[t] = slices.Clone(r.always)

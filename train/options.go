@@ -15,6 +15,11 @@ import (
 type Options struct {
 	// Clusters is r, the number of rows of V: from 1 to the number of contexts.
 	Clusters int `json:"clusters"`
+	// Groups, unless 0, asks for a screen on two levels: that many groups of
+	// Clusters/Groups clusters each. A query scans the vectors of the groups
+	// and those of the clusters of the best group, so that many small clusters
+	// cost little. It divides Clusters. 0: the flat screen of the paper.
+	Groups int `json:"groups,omitempty"`
 	// Budget is B: the mean number of candidates a context of the training set
 	// may be given (L-bar <= B, Equation 7). At least K, and at least
 	// len(Always).
@@ -24,6 +29,17 @@ type Options struct {
 	// Lambda is the cost of a candidate that is not among the labels
 	// (Equation 6), where a label that is missed costs 1. Not negative.
 	Lambda float64 `json:"lambda"`
+	// Smoothing is alpha, the number of contexts that the label shares of what
+	// a cluster is a part of (its group; all contexts) count for beside its
+	// own, when its candidates are chosen. With many clusters it finds
+	// candidates that no context of training with the cluster has. 0: the
+	// counts as they are. Not negative; 20 serves well on two levels.
+	Smoothing float64 `json:"smoothing,omitempty"`
+	// ProbeShare is the share of the contexts of training, those in which the
+	// lead of the best cluster over the second best is smallest, that get the
+	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
+	// L-bar with both sets; V is learned without them. At least 0, below 1.
+	ProbeShare float64 `json:"probe_share,omitempty"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
 	Gamma float64 `json:"gamma"`
@@ -104,6 +120,15 @@ func DefaultOptions() Options {
 		Momentum:         0.9,
 		Confidence:       0.8,
 	}
+}
+
+// SetLevels asks for a screen on two levels, with the given number of groups
+// and of clusters in each, and sets the options that serve it best: Smoothing
+// 20, and Lambda 0.00003, as the candidates that smoothing finds are rarer than
+// those that the paper's lambda lets in.
+func (o *Options) SetLevels(groups, clusters int) {
+	o.Groups, o.Clusters = groups, groups*clusters
+	o.Smoothing, o.Lambda = 20, 0.00003
 }
 
 // Estimator is the way the gradient of the expected loss with respect to V is
@@ -199,6 +224,14 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("train: clusters: found %d, want at least 1", o.Clusters)
 	case o.Clusters > n:
 		return fmt.Errorf("train: clusters: found %d, want at most the number of contexts, %d", o.Clusters, n)
+	case o.Groups < 0 || o.Groups > o.Clusters:
+		return fmt.Errorf("train: groups: found %d, want 0 to %d, the number of clusters", o.Groups, o.Clusters)
+	case o.Groups > 0 && o.Clusters%o.Groups != 0:
+		return fmt.Errorf("train: clusters: found %d, want a multiple of %d, the number of groups", o.Clusters, o.Groups)
+	case !finite(o.Smoothing) || o.Smoothing < 0:
+		return fmt.Errorf("train: smoothing: found %v, want a finite number that is not negative", o.Smoothing)
+	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):
+		return fmt.Errorf("train: probe share: found %v, want at least 0 and below 1", o.ProbeShare)
 	case o.K < 1 || o.K > labels:
 		return fmt.Errorf("train: k: found %d, want 1 to %d, the number of labels", o.K, labels)
 	case !finite(o.Budget):

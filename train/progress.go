@@ -6,13 +6,15 @@ import "sync"
 const (
 	StageLabels = "labels"  // exact top-k of the full layer for every context
 	StageKMeans = "k-means" // spherical k-means
+	StageGroups = "groups"  // spherical k-means within each group, on two levels
 	StageLearn  = "learn"   // gradient descent on V
 	StageAssign = "assign"  // clusters of all contexts and the knapsack
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
-	// Stage is one of StageLabels, StageKMeans, StageLearn, StageAssign.
+	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
+	// StageAssign.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

@@ -14,9 +14,16 @@ type Record struct {
 	HeldOut int `json:"held_out"`
 	// KMeans holds the iterations of spherical k-means.
 	KMeans []KMeansIteration `json:"kmeans"`
+	// GroupCosine is the mean cosine of a context to the vector of its cluster
+	// after k-means within the groups, of which KMeans tells. 0 where the
+	// screen is flat.
+	GroupCosine float64 `json:"group_cosine,omitempty"`
 	// Scale is the factor by which the unit vectors of k-means were multiplied
 	// before learning. 0 where there was no learning.
-	Scale float64 `json:"scale,omitempty"`
+	// On two levels it is that of the groups, and GroupScale that of the
+	// clusters within them.
+	Scale      float64 `json:"scale,omitempty"`
+	GroupScale float64 `json:"group_scale,omitempty"`
 	// Alternations holds the state after k-means, first, and after each
 	// alternation. Empty where there was no learning.
 	Alternations []Alternation `json:"alternations,omitempty"`

@@ -14,6 +14,7 @@ const (
 	streamScale                     // contexts that set the scale of V
 	streamShuffle                   // the order of the contexts in SGD
 	streamGumbel                    // Gumbel noise, one generator a context
+	streamGroups                    // seeds of k-means within the groups
 )
 
 // newRNG returns the generator of one use: stream, then the position in it.

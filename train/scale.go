@@ -18,9 +18,14 @@ const (
 // bisection finds it. Where no factor does (one cluster; contexts between two
 // equal vectors) it is 1.
 func scaleFor(ctx context.Context, t *trainer, v []float32, confidence float64) (float64, error) {
+	return scaleWith(ctx, t, len(v)/t.dim, func(uint32) []float32 { return v }, confidence)
+}
+
+// scaleWith is scaleFor where rows(i) are the r vectors that context i is
+// compared with.
+func scaleWith(ctx context.Context, t *trainer, r int, rows func(i uint32) []float32, confidence float64) (float64, error) {
 	random := newRNG(t.seedValue, streamScale, 0)
 	sample := random.sample(t.n, min(t.n, scaleSample))
-	r := len(v) / t.dim
 	logits := make([]float64, len(sample)*r)
 	top := make([]float64, len(sample))
 	scaled := make([][]float64, t.threads)
@@ -30,7 +35,7 @@ func scaleFor(ctx context.Context, t *trainer, v []float32, confidence float64) 
 	const chunk = 64
 	err := forEach(ctx, t.threads, len(sample), chunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			kernels.RefScan(logits[i*r:(i+1)*r], v, nil, t.row(sample[i]))
+			kernels.RefScan(logits[i*r:(i+1)*r], rows(sample[i]), nil, t.row(sample[i]))
 		}
 		return nil
 	})

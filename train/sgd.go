@@ -27,8 +27,9 @@ type learner struct {
 	rate        float64 // learning rate at the first step
 	steps, step int     // of all alternations; done
 	optimizer   *optimizer
-	v           []float32 // clusters x dim, what the optimizer last wrote
+	v           []float32 // the weights, what the optimizer last wrote: (groups + clusters) x dim
 	clusters    int
+	groups      int // 0: one level
 
 	pool     []uint32  // contexts to learn from, in the order of this epoch
 	next     int       // of the pool
@@ -36,8 +37,9 @@ type learner struct {
 	batch    []uint32  // contexts of this step
 	drawn    uint64    // contexts used so far: the place of each in the noise
 	p        []float64 // batch x clusters: P(t|h), or its Gumbel sample
+	within   []float64 // with groups, batch x clusters: P(t|a,h), a the group of t
 	cost     []float64 // batch x clusters: l_it, then with the price of candidates
-	coeff    []float32 // batch x clusters: gradient with respect to the logits
+	coeff    []float32 // batch x (groups + clusters): gradient with respect to the logits
 	chosen   []choice
 	hits     [][]uint32 // scratch of each goroutine
 	meanSize float64    // moving average of L-bar
@@ -62,10 +64,13 @@ func newLearner(t *trainer, opt *Options, v []float32, pool []uint32) *learner {
 	n := min(opt.BatchSize, len(pool))
 	l := &learner{
 		trainer: t, estimator: opt.Estimator, gamma: opt.Gamma, multiplier: opt.Multiplier, budget: opt.Budget, rate: opt.LearningRate,
-		optimizer: newOptimizer(opt.Optimizer, opt.Momentum, v), v: v, clusters: opt.Clusters,
+		optimizer: newOptimizer(opt.Optimizer, opt.Momentum, v), v: v, clusters: opt.Clusters, groups: opt.Groups,
 		pool: append([]uint32(nil), pool...), batch: make([]uint32, n),
-		p: make([]float64, n*opt.Clusters), cost: make([]float64, n*opt.Clusters), coeff: make([]float32, n*opt.Clusters),
+		p: make([]float64, n*opt.Clusters), cost: make([]float64, n*opt.Clusters), coeff: make([]float32, n*(opt.Groups+opt.Clusters)),
 		chosen: make([]choice, n), hits: make([][]uint32, t.threads),
+	}
+	if l.groups > 0 {
+		l.within = make([]float64, n*l.clusters)
 	}
 	for i := range l.hits {
 		l.hits[i] = make([]uint32, l.clusters)
@@ -135,8 +140,7 @@ func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	return forEach(ctx, l.threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			p, cost := l.p[i*r:(i+1)*r], l.cost[i*r:(i+1)*r]
-			kernels.RefScan(p, l.v, nil, l.row(l.batch[i]))
-			kernels.Softmax(p, p)
+			l.probabilities(p, l.withinOf(i), l.row(l.batch[i]))
 			if l.estimator == GumbelST {
 				random := newRNG(l.seedValue, streamGumbel, l.drawn+uint64(i))
 				relaxGumbel(p, &random)
@@ -168,11 +172,12 @@ func (l *learner) choose(p, loss []float64, sizes []int) choice {
 	return c
 }
 
-// backward computes the gradient with respect to V, with the price of a
-// candidate beside lambda, and takes the step. The gradient of row t is sum_i C_it h_i, where C_it is that with respect to the
-// logit z_it; each row is summed by one goroutine in the order of the batch.
+// backward computes the gradient with respect to the weights, with the price
+// of a candidate beside lambda, and takes the step. The gradient of row t is
+// sum_i C_it h_i, where C_it is that with respect to the logit z_it; each row
+// is summed by one goroutine in the order of the batch.
 func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
-	r, n := l.clusters, len(l.batch)
+	r, n, rows := l.clusters, len(l.batch), l.groups+l.clusters
 	err := forEach(ctx, l.threads, n, sampleChunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			cost := l.cost[i*r : (i+1)*r]
@@ -181,7 +186,12 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 					cost[t] += float64(price * float64(size))
 				}
 			}
-			softmaxGradient(l.coeff[i*r:(i+1)*r], l.p[i*r:(i+1)*r], cost, 1/float64(n))
+			coeff, p := l.coeff[i*rows:(i+1)*rows], l.p[i*r:(i+1)*r]
+			if l.groups > 0 {
+				levelsGradient(coeff, l.groups, p, l.withinOf(i), cost, 1/float64(n))
+			} else {
+				softmaxGradient(coeff, p, cost, 1/float64(n))
+			}
 		}
 		return nil
 	})
@@ -190,11 +200,11 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 	}
 	rate := float64(l.rate * (1 - float64(l.step)/float64(l.steps)))
 	l.optimizer.begin()
-	return forEach(ctx, l.threads, r, gradientTile, nil, func(_, lo, hi int) error {
+	return forEach(ctx, l.threads, rows, gradientTile, nil, func(_, lo, hi int) error {
 		gradient := make([]float64, (hi-lo)*l.dim)
 		for i, id := range l.batch {
 			h := l.row(id)
-			for t, c := range l.coeff[i*r+lo : i*r+hi] {
+			for t, c := range l.coeff[i*rows+lo : i*rows+hi] {
 				if c != 0 {
 					kernels.Axpy(gradient[t*l.dim:(t+1)*l.dim], c, h)
 				}

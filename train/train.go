@@ -13,7 +13,8 @@ import (
 
 // trainer is what all steps of a run share.
 type trainer struct {
-	contexts  []float32 // n x dim
+	contexts  []float32 // n x dim, or more where only names the n that count
+	only      []uint32  // ascending; nil for all
 	n, dim    int
 	universe  int      // L
 	labels    []uint32 // n x k
@@ -25,6 +26,9 @@ type trainer struct {
 
 // row is h_i.
 func (t *trainer) row(i uint32) []float32 {
+	if t.only != nil {
+		i = t.only[i]
+	}
 	return t.contexts[int(i)*t.dim : (int(i)+1)*t.dim]
 }
 
@@ -75,6 +79,9 @@ func (t *trainer) rank(ctx context.Context, contexts, cluster []uint32, opt *Opt
 	c, err := countLabels(ctx, newPartition(contexts, cluster, opt.Clusters), t.labels, t.k, t.universe, t.threads)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Smoothing > 0 {
+		return rankSmoothed(ctx, c, opt.Groups, opt.Smoothing, opt.Lambda, opt.always(), t.threads)
 	}
 	return rank(c, opt.Lambda, opt.always()), nil
 }
@@ -135,17 +142,15 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 		return nil, nil, err
 	}
 	record := &Record{Options: opt.recorded(), Contexts: n}
-	means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations)
+	v, cluster, err := t.cluster(ctx, &opt, record)
 	if err != nil {
 		return nil, nil, err
 	}
-	record.KMeans = means.history
-	v, cluster := means.v, means.cluster
 	if !opt.KMeansOnly && opt.Iterations > 0 {
 		if v, err = t.alternate(ctx, v, cluster, &opt, record); err != nil {
 			return nil, nil, err
 		}
-		if _, err = t.assign(ctx, v, cluster, t.report.stage(StageAssign, 0, n)); err != nil {
+		if _, err = t.route(ctx, v, cluster, &opt, t.report.stage(StageAssign, 0, n)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -161,13 +166,8 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 	if len(judges) == 0 {
 		judges = pool
 	}
-	scale, err := scaleFor(ctx, t, v, opt.Confidence)
-	if err != nil {
+	if err := t.scale(ctx, v, cluster, opt, record); err != nil {
 		return nil, err
-	}
-	record.Scale = scale
-	for i, x := range v {
-		v[i] = float32(scale * float64(x))
 	}
 	best, bestHits := slices.Clone(v), -1
 	l := newLearner(t, opt, v, pool)
@@ -178,7 +178,7 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 	for iteration := 0; ; iteration++ {
 		// V fixed: the candidate sets, from the contexts of training alone.
 		if iteration > 0 {
-			if _, err := t.assign(ctx, v, cluster, t.report.stage(StageAssign, iteration, t.n)); err != nil {
+			if _, err := t.route(ctx, v, cluster, opt, t.report.stage(StageAssign, iteration, t.n)); err != nil {
 				return nil, err
 			}
 		}
@@ -242,16 +242,30 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	if err != nil {
 		return nil, nil, err
 	}
-	sets := ranked.take(opt.Budget)
-	f := t.measure(newMembership(sets.sets, t.universe), all, cluster)
+	var sets *candidateSets
+	var f figures
+	margin := 0.0
+	if opt.ProbeShare > 0 {
+		p, err := newProbes(ctx, t, v, cluster, opt)
+		if err != nil {
+			return nil, nil, err
+		}
+		sets, margin = p.take(ranked, opt.Budget), p.margin
+		f = p.measure(t, sets, cluster)
+	} else {
+		sets = ranked.take(opt.Budget)
+		f = t.measure(newMembership(sets.sets, t.universe), all, cluster)
+	}
 	record.MeanCandidates, record.Precision1, record.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
 	t.report.message("training contexts: " + f.text(t.k))
 	encoded, err := json.Marshal(record)
 	if err != nil {
 		return nil, nil, fmt.Errorf("train: record: %w", err)
 	}
+	groups, v := opt.levels(v, t.dim)
 	model, err := screen.NewModel(screen.Config{
-		Dim: t.dim, Labels: t.universe, Clusters: v, Sets: sets.sets, Always: ranked.always,
+		Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(), ProbeMargin: margin,
+		Sets: sets.sets, Always: ranked.always,
 		Fingerprint: layer.Fingerprint(), Record: encoded,
 	})
 	if err != nil {

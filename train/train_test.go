@@ -25,18 +25,18 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, ca
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := m.ClusterWeights()
 	for i := range s.n {
 		h := s.contexts[i*s.dim : (i+1)*s.dim]
-		best, at := math.Inf(-1), 0
-		for c := range m.Clusters() {
-			if x := naiveDot(v[c*s.dim:(c+1)*s.dim], h); x > best {
-				best, at = x, c
-			}
+		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, m.Clusters()/max(1, m.Groups()), h)
+		set := m.Candidates(at)
+		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
+			set = append(slices.Clone(set), m.Candidates(second)...)
+			slices.Sort(set)
+			set = slices.Compact(set)
 		}
-		candidates += float64(len(m.Candidates(at)))
+		candidates += float64(len(set))
 		for _, y := range labels[i*k : (i+1)*k] {
-			if slices.Contains(m.Candidates(at), y) {
+			if slices.Contains(set, y) {
 				precision++
 			}
 		}
@@ -57,6 +57,25 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	s := newSynthetic(t, 11, 3000, 12, 200, 12, 0.5)
 	opt := testOptions()
 	opt.Always = []uint32{199, 3, 3}
+	t.Run("flat", func(t *testing.T) { checkRecord(t, s, opt) })
+	t.Run("two levels", func(t *testing.T) {
+		opt := opt
+		opt.Groups, opt.Clusters, opt.Smoothing = 4, 12, 5
+		checkRecord(t, s, opt)
+	})
+	t.Run("second probe", func(t *testing.T) {
+		opt := opt
+		opt.ProbeShare = 0.4
+		checkRecord(t, s, opt)
+	})
+	t.Run("second probe on two levels", func(t *testing.T) {
+		opt := opt
+		opt.Groups, opt.Clusters, opt.Smoothing, opt.ProbeShare = 4, 12, 5, 0.3
+		checkRecord(t, s, opt)
+	})
+}
+
+func checkRecord(t *testing.T, s synthetic, opt Options) {
 	model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +110,20 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	}
 	if !reflect.DeepEqual(&stored, record) {
 		t.Errorf("the screen holds %+v, want %+v", stored, *record)
+	}
+	if opt.ProbeShare > 0 {
+		e, err := screen.Evaluate(t.Context(), model, s.layer, s.contexts, screen.EvaluateOptions{K: []int{opt.K}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if share := float64(e.Probes) / float64(s.n); math.Abs(share-opt.ProbeShare) > 2/float64(s.n) {
+			t.Errorf("%v of the contexts probe twice, want %v", share, opt.ProbeShare)
+		}
+		if e.MeanCandidates != record.MeanCandidates || e.AtK[0].Precision != record.PrecisionK {
+			t.Errorf("the screen has L-bar %v P@5 %v, the record says %v, %v", e.MeanCandidates, e.AtK[0].Precision, record.MeanCandidates, record.PrecisionK)
+		}
+	} else if model.ProbeMargin() != 0 {
+		t.Errorf("found margin %v without a second probe", model.ProbeMargin())
 	}
 	if model.Fingerprint() != s.layer.Fingerprint() {
 		t.Error("the screen does not carry the fingerprint of the layer")
@@ -131,6 +164,14 @@ func TestLearningImprovesOnKMeans(t *testing.T) {
 	train.contexts, test.contexts = train.contexts[:seen*train.dim], train.contexts[seen*train.dim:]
 	opt := testOptions()
 	opt.Clusters, opt.Budget = 16, 30
+	t.Run("flat", func(t *testing.T) { checkLearning(t, train, test, opt) })
+	t.Run("two levels", func(t *testing.T) {
+		opt.Groups, opt.Smoothing = 4, 5
+		checkLearning(t, train, test, opt)
+	})
+}
+
+func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	opt.KMeansOnly = true
 	model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
 	if err != nil {
@@ -163,10 +204,14 @@ func TestLearningImprovesOnKMeans(t *testing.T) {
 
 func TestEqualRunsGiveEqualBytes(t *testing.T) {
 	s := newSynthetic(t, 13, 700, 19, 150, 12, 0.5)
-	for _, estimator := range []Estimator{GumbelST, Expected} {
+	for _, c := range []struct {
+		estimator        Estimator
+		clusters, groups int
+		smoothing        float64
+	}{{GumbelST, 13, 0, 0}, {Expected, 13, 0, 0}, {GumbelST, 12, 3, 3}, {Expected, 12, 4, 3}} {
 		opt := testOptions()
-		opt.Estimator = estimator
-		opt.Clusters = 13
+		estimator := c.estimator
+		opt.Estimator, opt.Clusters, opt.Groups, opt.Smoothing = c.estimator, c.clusters, c.groups, c.smoothing
 		var want []byte
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, threads := range []int{1, 2, 3} {
@@ -241,6 +286,22 @@ func TestRunOnDegenerateData(t *testing.T) {
 		{"no iterations", func(s *synthetic, o *Options) { o.Iterations = 0 }, false},
 		{"gamma and lambda of 0", func(s *synthetic, o *Options) { o.Gamma, o.Lambda = 0, 0 }, false},
 		{"always all", func(s *synthetic, o *Options) { o.Always, o.Budget = ascending(50), 50 }, true},
+		{"one group", func(s *synthetic, o *Options) { o.Groups = 1 }, false},
+		{"groups of one cluster", func(s *synthetic, o *Options) { o.Groups = 8 }, false},
+		{"groups of equal contexts", func(s *synthetic, o *Options) {
+			o.Groups = 4
+			for i := range s.n {
+				copy(s.contexts[i*6:], s.contexts[:6])
+			}
+		}, true},
+		{"groups of zeros", func(s *synthetic, o *Options) { o.Groups = 4; clear(s.contexts) }, true},
+		{"as many groups as contexts", func(s *synthetic, o *Options) {
+			s.n, o.Clusters, o.Groups, s.contexts = 10, 10, 10, s.contexts[:60]
+		}, false},
+		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.ProbeShare = 1, 0.9 }, false},
+		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.ProbeShare = 0.9; clear(s.contexts) }, true},
+		{"smoothing of a flat screen", func(s *synthetic, o *Options) { o.Smoothing = 20 }, false},
+		{"smoothing without lambda", func(s *synthetic, o *Options) { o.Groups, o.Smoothing, o.Lambda = 2, 1e9, 0 }, false},
 		{"tiny contexts", func(s *synthetic, o *Options) {
 			for i := range s.contexts {
 				s.contexts[i] *= 1e-30
@@ -284,6 +345,13 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"clusters: found 0", func(o *Options) { o.Clusters = 0 }},
 		{"clusters: found 101, want at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
+		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
+		{"groups: found 9, want 0 to 8", func(o *Options) { o.Groups = 9 }},
+		{"clusters: found 8, want a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
+		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
+		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
+		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},
+		{"smoothing: found -1", func(o *Options) { o.Smoothing = -1 }},
 		{"k: found 0", func(o *Options) { o.K = 0 }},
 		{"k: found 51", func(o *Options) { o.K = 51 }},
 		{"budget: found 4.5, want at least k = 5", func(o *Options) { o.Budget = 4.5 }},
@@ -402,11 +470,12 @@ func TestRunReportsProgress(t *testing.T) {
 		}
 		last = p
 	}
+	opt.Groups = 4
 	_, record, err := Run(t.Context(), s.layer, s.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []key{{StageLabels, 0}, {StageAssign, 0}}
+	want := []key{{StageLabels, 0}, {StageGroups, 0}, {StageAssign, 0}}
 	for i := range record.KMeans {
 		want = append(want, key{StageKMeans, i + 1})
 	}

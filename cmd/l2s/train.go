@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +55,12 @@ contexts, and for each the set of labels worth looking at.
 
 The exact best k labels of every context are found first; spherical k-means
 then gives the clusters, a knapsack the sets. Learning alternates between the
-two: gradient descent on the clusters, the knapsack on the sets.`,
+two: gradient descent on the clusters, the knapsack on the sets.
+
+With --clusters GxR the screen has two levels: a query scans the vectors of G
+groups and those of the R clusters of the best group. Many small clusters then
+cost little. Their sets are counted with smoothing, and lambda is 0.00003 where
+it is not given.`,
 		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -65,7 +71,7 @@ layer meets in use. The screen is for this layer alone.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	clusters := f.whole("clusters", o.Clusters, 1, "number `N` of clusters, r")
+	clusters := custom(f, "clusters", []int{o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, r, or GxR for two levels", parseClusters)
 	budget := f.real("budget", o.Budget, 1, "mean number `B` of candidates that a context may be given")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
@@ -81,7 +87,15 @@ layer meets in use. The screen is for this layer alone.`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	o.Clusters, o.Budget, o.K, o.Lambda, o.Gamma, o.Iterations = *clusters, *budget, *k, *lambda, *gamma, *iterations
+	if c := *clusters; len(c) == 2 {
+		o.SetLevels(c[0], c[1])
+	} else {
+		o.Clusters = c[0]
+	}
+	if f.given("lambda") {
+		o.Lambda = *lambda
+	}
+	o.Budget, o.K, o.Gamma, o.Iterations = *budget, *k, *gamma, *iterations
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	if o.Budget < float64(o.K) {
 		return f.wrongUse("--budget %v cannot hold --k %d candidates: raise the one or lower the other", o.Budget, o.K)
@@ -139,6 +153,21 @@ layer meets in use. The screen is for this layer alone.`,
 	return write(stdout, r.String())
 }
 
+// parseClusters reads R, or G and R of GxR.
+func parseClusters(s string) ([]int, error) {
+	var numbers []int
+	product := 1
+	for _, part := range strings.SplitN(s, "x", 2) {
+		n, err := parseWhole(part, 1)
+		if err != nil || n > math.MaxInt32/product {
+			return nil, fmt.Errorf("expected a whole number, at least 1, or two such with an x between them")
+		}
+		numbers = append(numbers, n)
+		product *= n
+	}
+	return numbers, nil
+}
+
 func parseEstimator(s string) (e train.Estimator, err error) {
 	if s == "gumbel" {
 		return train.GumbelST, nil
@@ -183,7 +212,7 @@ func (t *trainProgress) report(r train.Progress) {
 		if strings.HasPrefix(r.Message, train.StageKMeans) {
 			return // k-means has its one line at its end
 		}
-		if t.stage == train.StageKMeans { // that is now, when its clusters have been measured
+		if t.stage == train.StageKMeans || t.stage == train.StageGroups { // that is now, when its clusters have been measured
 			t.endStage()
 			t.stage = ""
 		}
@@ -227,9 +256,19 @@ func (t *trainProgress) endStage() {
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.n)))
-		if !t.o.KMeansOnly && t.o.Iterations > 0 {
-			t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on contexts\nheld out; L-bar: mean number of candidates.")
+		if t.o.Groups == 0 {
+			t.announce()
 		}
+	case train.StageGroups:
+		t.p.End()
+		t.announce()
+	}
+}
+
+// announce says what the figures of learning mean, which follow.
+func (t *trainProgress) announce() {
+	if !t.o.KMeansOnly && t.o.Iterations > 0 {
+		t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on contexts\nheld out; L-bar: mean number of candidates.")
 	}
 }
 

@@ -275,6 +275,14 @@ func TestTrain(t *testing.T) {
 			}
 		})
 	}
+	t.Run("--clusters of two levels", func(t *testing.T) {
+		for _, args := range [][]string{nil, {"--kmeans-only"}} {
+			m, _ := train(t, append(args, "--clusters", "3x4")...)
+			if m.Groups() != 3 || m.Clusters() != 12 {
+				t.Errorf("found %d groups and %d clusters, expected 3 and 12", m.Groups(), m.Clusters())
+			}
+		}
+	})
 	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {
 		a, _ := train(t, "--kmeans-only")
 		b, _ := train(t, "--iterations", "0")

@@ -1,0 +1,84 @@
+package screen
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// margins are the leads of the best cluster below which a query looks further.
+// Contexts between two clusters are those whose labels one set lacks.
+type margins struct{ probe, exact float64 }
+
+func (m margins) check() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{{"probe margin", m.probe}, {"exact margin", m.exact}} {
+		if !(f.value >= 0) || math.IsInf(f.value, 0) || math.Signbit(f.value) {
+			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", f.name, f.value)
+		}
+	}
+	return nil
+}
+
+// ProbeMargin returns the lead of the best cluster below which the candidates
+// of the two best are looked at, 0 for never.
+func (m *Model) ProbeMargin() float64 { return m.margins.probe }
+
+// ExactMargin returns the lead of the best cluster below which the exact layer
+// answers, 0 for never.
+func (m *Model) ExactMargin() float64 { return m.margins.exact }
+
+// found is what routing finds out about a context.
+type found struct {
+	set   []uint32 // its candidates, ascending
+	rows  int      // cluster and group vectors scanned for it
+	both  bool     // set is that of two clusters
+	exact bool     // the lead is below the exact margin
+}
+
+// find routes the query's context. The set of two clusters lies in the
+// searcher's scratch until the next call.
+func (s *Searcher) find() found {
+	m := s.model
+	if m.margins == (margins{}) {
+		cluster, rows := m.route(s.query, s.float32)
+		return found{set: m.Candidates(cluster), rows: rows}
+	}
+	var best [2]softmax.Prediction
+	n, rows := m.bestTwo(&best, s.query, s.float32)
+	f := found{set: m.Candidates(int(best[0].ID)), rows: rows}
+	if n < 2 {
+		return f
+	}
+	lead := best[0].Logit - best[1].Logit
+	f.exact = lead < m.margins.exact
+	if f.both = lead < m.margins.probe; f.both {
+		s.union = appendUnion(s.union[:0], f.set, m.Candidates(int(best[1].ID)))
+		f.set = s.union
+	}
+	return f
+}
+
+// bestTwo is route for the two best clusters of the best group, or of all; it
+// returns their number, 1 where there are no two.
+func (m *Model) bestTwo(best *[2]softmax.Prediction, q *softmax.Query, float32 bool) (n, rows int) {
+	g := m.groups
+	if g == nil {
+		if float32 {
+			return m.clusters.TopKFloat32(best[:], q), m.Clusters()
+		}
+		return m.clusters.TopK(best[:], q), m.Clusters()
+	}
+	var ids []uint32
+	if float32 {
+		ids = g.members(int(g.layer.ArgmaxFloat32(q)))
+		n = m.clusters.TopKOfFloat32(best[:], q, ids)
+	} else {
+		ids = g.members(int(g.layer.Argmax(q)))
+		n = m.clusters.TopKOf(best[:], q, ids)
+	}
+	return n, m.Groups() + len(ids)
+}

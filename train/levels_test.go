@@ -1,0 +1,85 @@
+package train
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// naiveRoute is the cluster of h by plain loops, the best of all or of the best
+// group; the second best, -1 where there is none; and its distance to that.
+func naiveRoute(u, v []float32, dim, per int, h []float32) (cluster, second int, margin float64) {
+	two := func(rows []float32) (first, second int, margin float64) {
+		first, second = -1, -1
+		best, next := math.Inf(-1), math.Inf(-1)
+		for t := range len(rows) / dim {
+			switch x := naiveDot(rows[t*dim:(t+1)*dim], h); {
+			case first < 0 || x > best:
+				first, second, best, next = t, first, x, best
+			case second < 0 || x > next:
+				second, next = t, x
+			}
+		}
+		return first, second, best - next
+	}
+	if len(u) == 0 {
+		return two(v)
+	}
+	group, _, _ := two(u)
+	cluster, second, margin = two(v[group*per*dim : (group+1)*per*dim])
+	if second >= 0 {
+		second += group * per
+	}
+	return group*per + cluster, second, margin
+}
+
+// The clusters of a group come from its contexts alone, and every context is
+// in the cluster that a query finds.
+func TestClustersOnTwoLevels(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		groups := rapid.IntRange(1, 5).Draw(rt, "groups")
+		per := rapid.IntRange(1, 5).Draw(rt, "clusters of a group")
+		n := rapid.IntRange(groups*per, 200).Draw(rt, "n")
+		dim := rapid.IntRange(1, 9).Draw(rt, "dim")
+		s := newSynthetic(t, rapid.Uint64().Draw(rt, "seed"), n, dim, 5, rapid.IntRange(1, 12).Draw(rt, "directions"), 0.5)
+		tr := newTestTrainer(t, s, 1)
+		opt := testOptions()
+		opt.Groups, opt.Clusters = groups, groups*per
+		var record Record
+		weights, cluster, err := tr.cluster(t.Context(), &opt, &record)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		u, v := opt.levels(weights, dim)
+		if len(u) != groups*dim || len(v) != groups*per*dim {
+			rt.Fatalf("%d and %d elements, want %d and %d", len(u), len(v), groups*dim, groups*per*dim)
+		}
+		cosines := 0.0
+		for i := range n {
+			h := tr.row(uint32(i))
+			want, _, _ := naiveRoute(u, v, dim, per, h)
+			if int(cluster[i]) != want {
+				rt.Fatalf("context %d is in cluster %d, a query finds %d", i, cluster[i], want)
+			}
+			own := v[int(cluster[i])*dim : (int(cluster[i])+1)*dim]
+			cosines += naiveDot(own, h) / math.Sqrt(naiveDot(h, h))
+		}
+		// The last assignment follows the last figure: it can only gain.
+		if mean := cosines / float64(n); mean < record.GroupCosine-1e-5 {
+			rt.Fatalf("the mean cosine is %v, the record says %v", mean, record.GroupCosine)
+		}
+		if last := record.KMeans[len(record.KMeans)-1].Objective; per > 1 && groups == 1 && record.GroupCosine < last-1e-5 {
+			rt.Fatalf("more clusters fit worse: %v, one %v", record.GroupCosine, last)
+		}
+		before := slices.Clone(cluster)
+		moved, err := tr.route(t.Context(), weights, cluster, &opt, nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if moved != 0 || !slices.Equal(before, cluster) {
+			rt.Fatalf("%d contexts moved though nothing changed", moved)
+		}
+	})
+}

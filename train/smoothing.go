@@ -1,0 +1,112 @@
+package train
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// smooth estimates p_ts, the probability that label s is among the labels of a
+// context of cluster t, from the counts of t and of what t is a part of:
+//
+//	p_ts = (n_ts + alpha parent_s) / (N_t + alpha)
+//
+// where parent_s is the same estimate for the group of t, whose parent are all
+// contexts, or for all contexts where the screen is flat. A cluster of few
+// contexts so borrows the labels of its neighbours that it happens not to have
+// met; one of many keeps its own. (The mean of the posterior under a Dirichlet
+// prior of weight alpha around the parent.)
+func smooth(count, size uint32, alpha, parent float64) float64 {
+	return (float64(count) + float64(alpha*parent)) / (float64(size) + alpha)
+}
+
+// rankSmoothed is rank by smoothed shares instead of n_ts/N_t: the value of an
+// item is N_t (p_ts - lambda (1 - p_ts)), its weight N_t. Labels that no
+// context of the cluster has are items too where they are worth it. A cluster
+// without contexts gets none: nothing is known of it.
+func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda float64, always []uint32, threads int) (*ranking, error) {
+	clusters := len(c.sizes)
+	starts := make([]int, clusters+1) // of the items of each cluster
+	for _, it := range c.items {
+		starts[it.cluster+1]++
+	}
+	for t := range clusters {
+		starts[t+1] += starts[t]
+	}
+	inAll := make([]uint32, c.labels)
+	for _, it := range c.items {
+		inAll[it.label] += it.count
+	}
+	all := make([]float64, c.labels)
+	for s, n := range inAll {
+		all[s] = float64(n) / float64(c.total)
+	}
+	skip := make([]bool, c.labels)
+	for _, s := range always {
+		skip[s] = true
+	}
+
+	type share struct {
+		item
+		p float64
+	}
+	parts := max(1, groups)
+	per := clusters / parts
+	perPart := make([][]share, parts)
+	err := forEach(ctx, threads, parts, 1, nil, func(_, a, _ int) error {
+		parent := all
+		count := make([]uint32, c.labels)
+		if groups > 0 {
+			size := uint32(0)
+			for t := a * per; t < (a+1)*per; t++ {
+				size += c.sizes[t]
+				for _, it := range c.items[starts[t]:starts[t+1]] {
+					count[it.label] += it.count
+				}
+			}
+			parent = make([]float64, c.labels)
+			for s, n := range count {
+				parent[s] = smooth(n, size, alpha, all[s])
+			}
+			clear(count)
+		}
+		for t := a * per; t < (a+1)*per; t++ {
+			size := c.sizes[t]
+			if size == 0 {
+				continue
+			}
+			own := c.items[starts[t]:starts[t+1]]
+			for _, it := range own {
+				count[it.label] = it.count
+			}
+			for s, n := range count {
+				if skip[s] {
+					continue
+				}
+				if p := smooth(n, size, alpha, parent[s]); shareValue(p, lambda) > 0 {
+					perPart[a] = append(perPart[a], share{item{uint32(t), uint32(s), n}, p})
+				}
+			}
+			for _, it := range own {
+				count[it.label] = 0
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sorted := slices.Concat(perPart...)
+	slices.SortFunc(sorted, func(a, b share) int {
+		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.label, b.label))
+	})
+	r := &ranking{counts: c, lambda: lambda, always: always, items: make([]item, len(sorted)), shares: make([]float64, len(sorted))}
+	for i, x := range sorted {
+		r.items[i], r.shares[i] = x.item, x.p
+	}
+	return r, nil
+}
+
+// shareValue is the value of an item for each context of its cluster, when the
+// share p of them have the label.
+func shareValue(p, lambda float64) float64 { return p - float64(lambda*(1-p)) }
