@@ -73,6 +73,10 @@ type Options struct {
 	// vectors Gumbel noise drowns the logits.
 	Confidence float64 `json:"confidence"`
 
+	// Labels, unless nil, are the labels of the contexts as [Labels] gives them
+	// for the same layer, contexts and K: N rows of K. They are used in place
+	// of computing them, and only read.
+	Labels []uint32 `json:"-"`
 	// Threads is the number of goroutines that compute; 0 means
 	// runtime.GOMAXPROCS(0). The result does not depend on it.
 	Threads int `json:"-"`
@@ -280,6 +284,6 @@ func threadCount(threads int) int {
 func (o *Options) recorded() Options {
 	r := *o
 	r.Always = o.always()
-	r.Threads, r.Progress = 0, nil
+	r.Labels, r.Threads, r.Progress = nil, 0, nil
 	return r
 }

@@ -130,7 +130,11 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
 		seedValue: opt.Seed, threads: threadCount(opt.Threads), report: &reporter{call: opt.Progress},
 	}
-	t.labels, err = topLabels(ctx, layer, contexts, n, opt.K, t.threads, t.report)
+	if opt.Labels != nil {
+		err = t.useLabels(ctx, opt.Labels)
+	} else {
+		t.labels, err = topLabels(ctx, layer, contexts, n, opt.K, t.threads, t.report)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

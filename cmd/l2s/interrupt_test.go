@@ -41,6 +41,7 @@ func TestInterrupt(t *testing.T) {
 		said, file string
 	}{
 		{"train", joined(goodTrain, "--quiet=false", "--iterations", "1000000"), "P@1", ""},
+		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
 		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
 	} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -48,6 +49,9 @@ func TestInterrupt(t *testing.T) {
 				t.Parallel()
 				dir := files(t)
 				writeFile(t, filepath.Join(dir, c.args[slices.Index(c.args, "--out")+1]), []byte("precious"))
+				if c.name == "labels" {
+					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
+				}
 				before := contentOf(t, dir)
 				cmd := command(t, dir, c.args...)
 				interrupt := func() { cmd.Process.Signal(signal) }

@@ -4,6 +4,8 @@
 //
 //	l2s demo       show the whole on a small language model that is built in
 //	l2s contexts   compute the context vectors of a text with a language model
+//	l2s labels     find the best labels of contexts, of all or of one shard
+//	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
@@ -41,6 +43,8 @@ func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
 		{"contexts", "compute the context vectors of a text with a language model", runContexts},
+		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
+		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},

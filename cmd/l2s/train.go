@@ -74,6 +74,7 @@ layer meets in use. The screen is for this layer alone.`,
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
+	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge, in place of finding them")
 	seed := f.seed(o.Seed)
 	threads := f.threads()
 	quiet := f.boolean("quiet", "show no progress")
@@ -89,7 +90,7 @@ layer meets in use. The screen is for this layer alone.`,
 	if float64(len(*always)) > o.Budget {
 		return f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, len(*always))
 	}
-	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src, *labels); err != nil {
 		return err
 	}
 	l, err := lf.open()
@@ -125,6 +126,11 @@ layer meets in use. The screen is for this layer alone.`,
 
 	p := f.printer(*quiet)
 	defer p.Close()
+	if *labels != "" {
+		if o.Labels, err = readLabels(ctx, *labels, l, c, o.K, o.Threads, p); err != nil {
+			return err
+		}
+	}
 	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
 	if err != nil {
 		return err
