@@ -31,6 +31,12 @@
 // data, and random numbers are a function of the seed and of what they are
 // used for. Equal input gives an equal screen file, byte for byte.
 //
+// # Long runs
+//
+// With [Options].Checkpoint a run keeps its state in files, and continues from
+// it after an interrupt with the same result. Labels may be computed in parts,
+// on other machines, and given as [Options].Labels.
+//
 // # Memory
 //
 // The contexts are read where they lie and may be a memory-mapped file. Beside

@@ -21,6 +21,8 @@ type trainer struct {
 	seedValue uint64
 	threads   int
 	report    *reporter
+
+	checkpoint *checkpoint
 }
 
 // row is h_i.
@@ -130,23 +132,20 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
 		seedValue: opt.Seed, threads: threadCount(opt.Threads), report: &reporter{call: opt.Progress},
 	}
-	if opt.Labels != nil {
-		err = t.useLabels(ctx, opt.Labels)
-	} else {
-		t.labels, err = topLabels(ctx, layer, contexts, n, opt.K, t.threads, t.report)
+	var left *state // by a run that was interrupted
+	if t.checkpoint, left, err = openCheckpoint(ctx, t, layer, &opt); err != nil {
+		return nil, nil, err
 	}
-	if err != nil {
+	if err := t.findLabels(ctx, layer, opt.Labels); err != nil {
 		return nil, nil, err
 	}
 	record := &Record{Options: opt.recorded(), Contexts: n}
-	means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations)
+	v, cluster, err := t.startClusters(ctx, left, &opt, record)
 	if err != nil {
 		return nil, nil, err
 	}
-	record.KMeans = means.history
-	v, cluster := means.v, means.cluster
 	if !opt.KMeansOnly && opt.Iterations > 0 {
-		if v, err = t.alternate(ctx, v, cluster, &opt, record); err != nil {
+		if v, err = t.alternate(ctx, v, cluster, left, &opt, record); err != nil {
 			return nil, nil, err
 		}
 		if _, err = t.assign(ctx, v, cluster, t.report.stage(StageAssign, 0, n)); err != nil {
@@ -156,30 +155,79 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 	return t.finish(ctx, layer, v, cluster, &opt, record)
 }
 
+// findLabels takes the labels that are given, or those that an interrupted run
+// left, or computes them.
+func (t *trainer) findLabels(ctx context.Context, layer *softmax.Layer, given []uint32) (err error) {
+	if given != nil {
+		return t.useLabels(ctx, given)
+	}
+	if t.labels, err = t.checkpoint.labels(ctx); err != nil || t.labels != nil {
+		return err
+	}
+	if t.labels, err = topLabels(ctx, layer, t.contexts, t.n, t.k, t.threads, t.report); err != nil {
+		return err
+	}
+	return t.checkpoint.saveLabels(t.labels)
+}
+
+// startClusters returns the V of k-means and the cluster of each context, or
+// the V that an interrupted run left.
+func (t *trainer) startClusters(ctx context.Context, left *state, opt *Options, record *Record) (v []float32, cluster []uint32, err error) {
+	if left == nil {
+		means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations)
+		if err != nil {
+			return nil, nil, err
+		}
+		record.KMeans = means.history
+		return means.v, means.cluster, t.checkpoint.saveKMeans(means.v, record)
+	}
+	after := "k-means"
+	if left.Iteration > 0 {
+		after = fmt.Sprintf("alternation %d of %d", left.Iteration, opt.Iterations)
+	}
+	t.report.message("continuing after " + after)
+	*record = left.Record
+	v, cluster = make([]float32, len(left.v)), make([]uint32, t.n)
+	narrow(v, left.v)
+	if left.Iteration == 0 {
+		_, err = t.assign(ctx, v, cluster, t.report.stage(StageAssign, 0, t.n))
+	}
+	return v, cluster, err
+}
+
 // alternate runs the loop of Algorithm 1 from the clusters of k-means, and
 // returns the V that did best on the contexts held out. cluster is its scratch
-// and holds the clusters of k-means at the start.
-func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, opt *Options, record *Record) ([]float32, error) {
+// and holds the clusters of k-means at the start. Where left is the state
+// after an alternation, it goes on from there.
+func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, left *state, opt *Options, record *Record) ([]float32, error) {
 	pool, judges := holdOut(t.n, opt.HeldOut)
 	record.HeldOut = len(judges)
 	if len(judges) == 0 {
 		judges = pool
 	}
-	scale, err := scaleFor(ctx, t, v, opt.Confidence)
-	if err != nil {
-		return nil, err
-	}
-	record.Scale = scale
-	for i, x := range v {
-		v[i] = float32(scale * float64(x))
+	resumed := left != nil && left.Iteration > 0
+	if !resumed {
+		scale, err := scaleFor(ctx, t, v, opt.Confidence)
+		if err != nil {
+			return nil, err
+		}
+		record.Scale = scale
+		for i, x := range v {
+			v[i] = float32(scale * float64(x))
+		}
 	}
 	best, bestHits := slices.Clone(v), -1
 	l := newLearner(t, opt, v, pool)
 	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(len(pool)))/float64(len(l.batch)))))
 	l.steps = opt.Iterations * steps
 
-	loss := 0.0
-	for iteration := 0; ; iteration++ {
+	loss, start := 0.0, 0
+	if resumed {
+		left.restore(l)
+		narrow(best, left.best)
+		bestHits, start = left.BestHits, left.Iteration
+	}
+	for iteration := start; ; iteration++ {
 		// V fixed: the candidate sets, from the contexts of training alone.
 		if iteration > 0 {
 			if _, err := t.assign(ctx, v, cluster, t.report.stage(StageAssign, iteration, t.n)); err != nil {
@@ -192,14 +240,21 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 		}
 		sets := ranked.take(opt.Budget)
 		table := newLossTable(newMembership(sets.sets, t.universe), t.k, opt.Lambda)
-		f := t.measure(table.membership, judges, cluster)
-		record.Alternations = append(record.Alternations, Alternation{
-			Loss: loss, MeanCandidates: f.meanCandidates, Precision1: f.precision1, PrecisionK: f.precisionK,
-		})
-		t.report.message(fmt.Sprintf("alternation %d of %d: %s", iteration, opt.Iterations, f.text(t.k)))
-		if f.hits > bestHits {
-			bestHits, record.Best = f.hits, iteration
-			copy(best, v)
+		if !resumed || iteration > start { // else it is in the record
+			f := t.measure(table.membership, judges, cluster)
+			record.Alternations = append(record.Alternations, Alternation{
+				Loss: loss, MeanCandidates: f.meanCandidates, Precision1: f.precision1, PrecisionK: f.precisionK,
+			})
+			if f.hits > bestHits {
+				bestHits, record.Best = f.hits, iteration
+				copy(best, v)
+			}
+			if iteration > 0 {
+				if err := t.checkpoint.saveAlternation(iteration, l, best, bestHits, record); err != nil {
+					return nil, err
+				}
+			}
+			t.report.message(fmt.Sprintf("alternation %d of %d: %s", iteration, opt.Iterations, f.text(t.k)))
 		}
 		if iteration == opt.Iterations {
 			return best, nil

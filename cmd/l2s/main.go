@@ -16,7 +16,7 @@
 // Each verb explains itself with -h. Results go to standard output, progress
 // and messages to standard error. The exit status is 0, 1 after a failure, 2
 // after wrong use, and 130 after an interrupt, which leaves no file half
-// written.
+// written; l2s train keeps what it has done, and continues from there.
 package main
 
 import (
@@ -105,6 +105,16 @@ func (e usageError) Error() string { return e.text }
 
 func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
+// interruptedError is the error of a verb that was interrupted and left
+// something behind.
+type interruptedError struct {
+	err  error
+	note string // what, and what it is good for
+}
+
+func (e interruptedError) Error() string { return e.err.Error() }
+func (e interruptedError) Unwrap() error { return e.err }
+
 // report says in one line what went wrong, if anything did, and returns the
 // exit status.
 func report(ctx context.Context, what string, err error, stderr io.Writer) int {
@@ -116,7 +126,12 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		say(stderr, what, err.Error())
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		say(stderr, what, "interrupted; nothing was written")
+		var kept interruptedError
+		if errors.As(err, &kept) {
+			say(stderr, what, "interrupted; "+kept.note)
+		} else {
+			say(stderr, what, "interrupted; nothing was written")
+		}
 		return exitInterrupted
 	}
 	var path *fs.PathError

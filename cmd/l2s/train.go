@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -59,7 +61,14 @@ two: gradient descent on the clusters, the knapsack on the sets.`,
 		notes: sourceNote + `
 
 More contexts give a better screen: some hundred thousand of the kind that the
-layer meets in use. The screen is for this layer alone.`,
+layer meets in use. The screen is for this layer alone.
+
+The state of the run is kept beside the output, in FILE.partial and
+FILE.partial-labels, after the labels, k-means and each alternation, until the
+screen is written. After an interrupt the same command continues from there and
+writes the screen that it would have written, byte for byte. A state left by a
+run with other flags, another layer or other contexts is refused; --restart
+discards it.`,
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -75,6 +84,7 @@ layer meets in use. The screen is for this layer alone.`,
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge, in place of finding them")
+	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	seed := f.seed(o.Seed)
 	threads := f.threads()
 	quiet := f.boolean("quiet", "show no progress")
@@ -124,6 +134,11 @@ layer meets in use. The screen is for this layer alone.`,
 	}
 	attempt.Abort()
 
+	o.Checkpoint = *out + ".partial"
+	if err := checkCheckpoint(f, o.Checkpoint, *restart, *lf.weights, *lf.bias, *src, *labels); err != nil {
+		return err
+	}
+
 	p := f.printer(*quiet)
 	defer p.Close()
 	if *labels != "" {
@@ -133,9 +148,12 @@ layer meets in use. The screen is for this layer alone.`,
 	}
 	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
 	if err != nil {
-		return err
+		return explainInterrupt(err, o.Checkpoint)
 	}
 	if err := m.Save(*out); err != nil {
+		return err
+	}
+	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return err
 	}
 	r := newTrainResult(*out, m, record, o, seconds)
@@ -143,6 +161,33 @@ layer meets in use. The screen is for this layer alone.`,
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
+}
+
+// checkCheckpoint returns an error where the files of the checkpoint would
+// replace an input, and discards them where the run is to start anew.
+func checkCheckpoint(f *flags, checkpoint string, restart bool, inputs ...string) error {
+	for _, file := range train.CheckpointFiles(checkpoint) {
+		if err := checkOutput(f, file, inputs...); err != nil {
+			return f.wrongUse("%s, where the state of the run is kept, is an input: give another --out", file)
+		}
+	}
+	if !restart {
+		return nil
+	}
+	return train.RemoveCheckpoint(checkpoint)
+}
+
+// explainInterrupt adds to the error of a run what the checkpoint is good for.
+func explainInterrupt(err error, checkpoint string) error {
+	if errors.Is(err, train.ErrCheckpoint) {
+		return fmt.Errorf("%w; --restart discards it", err)
+	}
+	for _, file := range train.CheckpointFiles(checkpoint) {
+		if _, missing := os.Stat(file); missing == nil {
+			return interruptedError{err, file + " keeps what was done, and the same command continues from there"}
+		}
+	}
+	return err
 }
 
 func parseEstimator(s string) (e train.Estimator, err error) {

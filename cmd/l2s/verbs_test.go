@@ -57,7 +57,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			"contexts": "lm vocab text out limit generate seed",
 			"labels":   "weights bias contexts out k shard quiet json",
 			"merge":    "out quiet json",
-			"train":    "weights bias contexts labels out clusters budget k lambda gamma iterations kmeans-only seed quiet json",
+			"train":    "weights bias contexts labels out clusters budget k lambda gamma iterations kmeans-only restart seed quiet json",
 			"eval":     "weights bias contexts k json",
 			"bench":    "weights bias contexts k json",
 			"topk":     "weights bias contexts k exact vocab json",
