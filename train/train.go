@@ -121,12 +121,36 @@ func (f figures) text(k int) string {
 // that V overflows. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
+	models, records, err := RunBudgets(ctx, layer, contexts, opt, []float64{opt.Budget})
+	if err != nil {
+		return nil, nil, err
+	}
+	return models[0], records[0], nil
+}
+
+// RunBudgets is [Run] for several budgets at once. It returns a screen for each
+// with its record, in the order given.
+//
+// The labels and k-means do not depend on a budget and are computed once. V is
+// learned once, for opt.Budget; the sets of each screen are then those that the
+// knapsack gives for its budget with this V. So the screen for opt.Budget is
+// that of Run, byte for byte, and without learning the others are too; with
+// learning they have sets as good as any for their V, but a V that was learned
+// for another price of a candidate. The sets for a smaller budget are subsets
+// of those for a larger one.
+//
+// Errors are those of Run, for each of the budgets.
+func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) ([]*screen.Model, []*Record, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := opt.check(n, layer.Labels()); err != nil {
-		return nil, nil, err
+	for _, budget := range append([]float64{opt.Budget}, budgets...) {
+		o := opt
+		o.Budget = budget
+		if err := o.check(n, layer.Labels()); err != nil {
+			return nil, nil, err
+		}
 	}
 	t := &trainer{
 		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
@@ -152,7 +176,7 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 			return nil, nil, err
 		}
 	}
-	return t.finish(ctx, layer, v, cluster, &opt, record)
+	return t.finish(ctx, layer, v, cluster, &opt, budgets, record)
 }
 
 // findLabels takes the labels that are given, or those that an interrupted run
@@ -291,8 +315,8 @@ func holdOut(n int, share float64) (pool, held []uint32) {
 	return pool, held
 }
 
-// finish counts the final sets on all contexts and builds the screen.
-func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32, cluster []uint32, opt *Options, record *Record) (*screen.Model, *Record, error) {
+// finish counts the final sets on all contexts and builds the screens.
+func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32, cluster []uint32, opt *Options, budgets []float64, record *Record) (models []*screen.Model, records []*Record, err error) {
 	all := make([]uint32, t.n)
 	for i := range all {
 		all[i] = uint32(i)
@@ -301,20 +325,28 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	if err != nil {
 		return nil, nil, err
 	}
-	sets := ranked.take(opt.Budget)
-	f := t.measure(newMembership(sets.sets, t.universe), all, cluster)
-	record.MeanCandidates, record.Precision1, record.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
-	t.report.message("training contexts: " + f.text(t.k))
-	encoded, err := json.Marshal(record)
-	if err != nil {
-		return nil, nil, fmt.Errorf("train: record: %w", err)
+	for _, budget := range budgets {
+		r := *record
+		r.Options.Budget = budget
+		if budget != opt.Budget && len(r.Alternations) > 0 {
+			r.LearnedFor = opt.Budget
+		}
+		sets := ranked.take(budget)
+		f := t.measure(newMembership(sets.sets, t.universe), all, cluster)
+		r.MeanCandidates, r.Precision1, r.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
+		t.report.message("training contexts: " + f.text(t.k))
+		encoded, err := json.Marshal(r)
+		if err != nil {
+			return nil, nil, fmt.Errorf("train: record: %w", err)
+		}
+		model, err := screen.NewModel(screen.Config{
+			Dim: t.dim, Labels: t.universe, Clusters: v, Sets: sets.sets, Always: ranked.always,
+			Fingerprint: layer.Fingerprint(), Record: encoded,
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("train: %w", err)
+		}
+		models, records = append(models, model), append(records, &r)
 	}
-	model, err := screen.NewModel(screen.Config{
-		Dim: t.dim, Labels: t.universe, Clusters: v, Sets: sets.sets, Always: ranked.always,
-		Fingerprint: layer.Fingerprint(), Record: encoded,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("train: %w", err)
-	}
-	return model, record, nil
+	return models, records, nil
 }

@@ -444,7 +444,7 @@ func TestWrongUse(t *testing.T) {
 		return slices.Delete(slices.Clone(args), at, at+2)
 	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, eval, bench, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, eval, bench, curve, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},

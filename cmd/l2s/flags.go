@@ -98,6 +98,24 @@ func (f *flags) real(name string, initial, least float64, usage string) *float64
 	})
 }
 
+// reals adds a flag for finite numbers of at least least with commas between
+// them: ascending, each once.
+func (f *flags) reals(name string, initial, least float64, usage string) *[]float64 {
+	text := strconv.FormatFloat(initial, 'f', -1, 64)
+	return custom(f, name, []float64{initial}, text, usage, func(s string) ([]float64, error) {
+		var list []float64
+		for _, part := range strings.Split(s, ",") {
+			x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+			if err != nil || !(x >= least) || math.IsInf(x, 0) {
+				return nil, fmt.Errorf("expected finite numbers, at least %v, with commas between them", least)
+			}
+			list = append(list, x)
+		}
+		slices.Sort(list)
+		return slices.Compact(list), nil
+	})
+}
+
 // seed adds the flag --seed.
 func (f *flags) seed(initial uint64) *uint64 {
 	return custom(f, "seed", initial, strconv.FormatUint(initial, 10), "seed `N` of all random choices; equal seeds give equal results", func(s string) (uint64, error) {

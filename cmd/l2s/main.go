@@ -9,6 +9,7 @@
 //	l2s train      learn a screen for a softmax layer from context vectors
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
+//	l2s curve      compare screens: precision against candidates and time
 //	l2s topk       answer: the best labels of each context
 //	l2s inspect    show what a screen file holds
 //	l2s version    show the version, the CPU and the SIMD level
@@ -48,6 +49,7 @@ func verbs() []verb {
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
+		{"curve", "compare screens: precision against candidates and time", runCurve},
 		{"topk", "answer: the best labels of each context", runTopK},
 		{"inspect", "show what a screen file holds", runInspect},
 		{"version", "show the version, the CPU and the SIMD level", runVersion},
