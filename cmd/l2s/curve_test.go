@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/screen"
+	"pgregory.net/rapid"
 )
 
 var goodCurve = joined("curve", "m.l2s", testArgs())
@@ -183,5 +184,21 @@ func TestBadCurves(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, args: joined(goodTrain, "--budget", "30,40"), code: 1, want: []string{"out-40.l2s: cannot be written: found a folder"}},
+	})
+}
+
+func TestRoundTicks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		lo := rapid.Float64Range(0, 1000).Draw(t, "lo")
+		hi := lo + rapid.Float64Range(0.001, 1000).Draw(t, "width")
+		ticks := roundTicks(lo, hi)
+		if len(ticks) < 4 || len(ticks) > 14 {
+			t.Fatalf("found %d ticks from %v to %v, expected about five to ten", len(ticks), lo, hi)
+		}
+		for i, tick := range ticks {
+			if tick.Value < lo || tick.Value > hi || i > 0 && tick.Label == ticks[i-1].Label {
+				t.Fatalf("found %+v from %v to %v, expected it within, each once", ticks, lo, hi)
+			}
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"math"
 	"strconv"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -21,7 +22,7 @@ import (
 const (
 	curvePanelWidth  = 5 * vg.Inch
 	curvePanelHeight = 3.5 * vg.Inch
-	curveHead        = 0.75 * vg.Inch
+	curveHead        = 1.05 * vg.Inch
 	curveMargin      = 0.12 * vg.Inch
 	curveDPI         = 150
 	curveLegendRow   = 3 // entries beside each other
@@ -43,27 +44,24 @@ type series struct {
 	glyph  draw.GlyphStyle
 }
 
-// seriesOf groups the screens, which are in order. Screens by k-means have
-// dashed lines and hollow marks, the others solid ones, and a number of
-// clusters has one colour in both.
+// seriesOf groups the screens, which are in order. Each group has a colour of
+// its own; screens by k-means have dashed lines and hollow marks, the others
+// solid ones.
 func seriesOf(r *curveResult) (all []series) {
-	colors := map[int]color.Color{}
 	for _, p := range r.Screens {
-		if _, ok := colors[p.Clusters]; !ok {
-			colors[p.Clusters] = curveColors[len(colors)%len(curveColors)]
-		}
+		own := curveColors[len(all)%len(curveColors)]
 		if n := len(all); n > 0 && all[n-1].points[0].Method == p.Method && all[n-1].points[0].Clusters == p.Clusters {
 			all[n-1].points = append(all[n-1].points, p)
 			continue
 		}
 		s := series{points: []curvePoint{p}}
-		s.line = draw.LineStyle{Color: colors[p.Clusters], Width: vg.Points(1.5)}
-		s.glyph = draw.GlyphStyle{Color: colors[p.Clusters], Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
+		s.line = draw.LineStyle{Color: own, Width: vg.Points(1.5)}
+		s.glyph = draw.GlyphStyle{Color: own, Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
 		name := map[string]string{methodKMeans: "spherical k-means", methodL2S: "L2S", methodUnknown: "screen"}[p.Method]
 		switch p.Method {
 		case methodKMeans:
 			s.line.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
-			s.glyph.Shape = draw.RingGlyph{}
+			s.glyph.Shape = hollowGlyph{}
 		case methodUnknown:
 			s.glyph.Shape = draw.SquareGlyph{}
 		}
@@ -71,6 +69,23 @@ func seriesOf(r *curveResult) (all []series) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// hollowGlyph is a circle that hides the line below it.
+type hollowGlyph struct{}
+
+func (hollowGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	circle := func(radius vg.Length) vg.Path {
+		var p vg.Path
+		p.Move(vg.Point{X: at.X + radius, Y: at.Y})
+		p.Arc(at, radius, 0, 2*math.Pi)
+		p.Close()
+		return p
+	}
+	c.SetColor(color.White)
+	c.Fill(circle(style.Radius))
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: vg.Points(1.5)})
+	c.Stroke(circle(style.Radius))
 }
 
 // drawCurve draws the picture in the format svg or png.
@@ -119,15 +134,16 @@ func drawCurve(w io.Writer, format string, r *curveResult) error {
 		}
 	}
 
-	style := textStyle(12)
-	top := dc.Max.Y - 2*curveMargin
-	dc.FillText(style, vg.Point{X: 2 * curveMargin, Y: top}, fmt.Sprintf(
-		"Share of the exact best labels found, on %s contexts; %s labels, dimension %d; one thread, level %s; dense float32 scan %.1f µs",
-		progress.Count(r.Contexts), progress.Count(r.Labels), r.Dim, r.Level, r.DenseF32))
+	left, top := 2*curveMargin, dc.Max.Y-2*curveMargin
+	dc.FillText(textStyle(12), vg.Point{X: left, Y: top}, fmt.Sprintf(
+		"P@k: share of the exact k best labels that the screen finds; %s contexts, %s labels, dimension %d",
+		progress.Count(r.Contexts), progress.Count(r.Labels), r.Dim))
+	dc.FillText(textStyle(10), vg.Point{X: left, Y: top - 0.22*vg.Inch}, fmt.Sprintf(
+		"Times on one thread at level %s. The dense float32 scan takes %.1f µs, the exact layer %.1f µs.", r.Level, r.DenseF32, r.Exact))
 	for i, s := range all {
 		row, column := i/curveLegendRow, i%curveLegendRow
-		x := 2*curveMargin + vg.Length(column)*(width-4*curveMargin)/curveLegendRow
-		y := top - 0.3*vg.Inch - vg.Length(row)*curveLegendStep
+		x := left + vg.Length(column)*(width-4*curveMargin)/curveLegendRow
+		y := top - 0.55*vg.Inch - vg.Length(row)*curveLegendStep
 		middle := y - vg.Points(5)
 		dc.StrokeLine2(s.line, x, middle, x+0.5*vg.Inch, middle)
 		dc.DrawGlyph(s.glyph, vg.Point{X: x + 0.25*vg.Inch, Y: middle})
@@ -155,6 +171,7 @@ func curvePanel(all []series, yName, xName string, x, y func(curvePoint) float64
 		axis.Label.TextStyle.Font = font.From(curveFont, vg.Points(12))
 		axis.Tick.Label.Font = font.From(curveFont, vg.Points(10))
 		axis.Label.Padding = vg.Points(4)
+		axis.Tick.Marker = plot.TickerFunc(roundTicks)
 	}
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xe0}, color.Gray{0xe0}
@@ -179,4 +196,21 @@ func curvePanel(all []series, yName, xName string, x, y func(curvePoint) float64
 	widen(&p.X, 0.01*p.X.Max)
 	widen(&p.Y, 0.0005)
 	return p, nil
+}
+
+// roundTicks are five to ten round numbers within a range.
+func roundTicks(lo, hi float64) (ticks []plot.Tick) {
+	exponent := math.Floor(math.Log10((hi - lo) / 5))
+	step := math.Pow(10, exponent)
+	for _, m := range []float64{5, 2} {
+		if (hi-lo)/(m*step) >= 5 {
+			step *= m
+			break
+		}
+	}
+	decimals := int(max(0, -exponent))
+	for i := math.Ceil(lo / step); i*step <= hi; i++ {
+		ticks = append(ticks, plot.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'f', decimals, 64)})
+	}
+	return ticks
 }

@@ -43,13 +43,15 @@ func TestInterrupt(t *testing.T) {
 	}{
 		{"train", joined(goodTrain, "--quiet=false", "--iterations", "1000000"), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
+		{"curve", joined(goodCurve, "--png", "c.png"), "", ".c.png.tmp-"},
 		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
 	} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 			t.Run(c.name+": "+signal.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := files(t)
-				writeFile(t, filepath.Join(dir, c.args[slices.Index(c.args, "--out")+1]), []byte("precious"))
+				out := slices.IndexFunc(c.args, func(s string) bool { return s == "--out" || s == "--png" })
+				writeFile(t, filepath.Join(dir, c.args[out+1]), []byte("precious"))
 				if c.name == "labels" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
 				}
