@@ -75,16 +75,17 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 }
 
 func TestCurve(t *testing.T) {
+	t.Parallel()
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	succeed(t, dir, joined(goodTrain, "--budget", "10,20,40", "--out", "l.l2s")...)
 	succeed(t, dir, joined(goodTrain, "--budget", "10,20", "--out", "k.l2s", "--kmeans-only")...)
-	all := []string{"curve", "l-40.l2s", "l-10.l2s", "k-20.l2s", "l-20.l2s", "k-10.l2s"}
+	all := []string{"curve", "l-40.l2s", "l-10.l2s", "k-20.l2s", "k-10.l2s"}
 	r := l2s(t, dir, joined(all, testArgs(), "--json", "--svg", "c.svg", "--png", "c.png")...)
 	if r.code != 0 {
 		t.Fatalf("found exit status %d: %s", r.code, r.stderr)
 	}
-	if !strings.Contains(r.stderr, "eval: 6,000 contexts") || !strings.Contains(r.stderr, "bench: 30 rounds") {
+	if !strings.Contains(r.stderr, "eval: 4,800 contexts") || !strings.Contains(r.stderr, "bench: 30 rounds") {
 		t.Errorf("found no progress of the work in\n%s", r.stderr)
 	}
 	o := parseObject(t, r.stdout)
@@ -108,7 +109,7 @@ func TestCurve(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"k-10.l2s", "k-20.l2s", "l-10.l2s", "l-20.l2s", "l-40.l2s"}; !slices.Equal(order, want) {
+	if want := []string{"k-10.l2s", "k-20.l2s", "l-10.l2s", "l-40.l2s"}; !slices.Equal(order, want) {
 		t.Errorf("found the screens in the order %v, expected %v", order, want)
 	}
 
@@ -146,12 +147,73 @@ func TestCurve(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a table for people, one screen and k of 1", func(t *testing.T) {
-		text := succeed(t, dir, joined(goodCurve, "--k", "1", "--quiet", "--svg", "one.svg", "--png", "one.png")...)
-		if !strings.Contains(text, "m.l2s") || !strings.Contains(text, "l2s  ") || strings.Contains(text, "P@5") {
-			t.Errorf("found\n%s", text)
+}
+
+// made is a result with a few screens.
+func made(k int, points ...curvePoint) *curveResult {
+	return &curveResult{K: k, Contexts: 1200, Queries: 1100, Labels: 300, Dim: 12, DenseF32: 20, Exact: 8.5, Screens: points, Level: "generic"}
+}
+
+func TestCurveTable(t *testing.T) {
+	text := made(5,
+		curvePoint{"a-name-that-is-long.l2s", methodKMeans, 100, 149.96, map[string]float64{"1": 0.9876, "5": 0.9654}, 2.165, 9.238},
+		curvePoint{"b.l2s", methodL2S, 1024, 7, map[string]float64{"1": 1, "5": 0.5}, 10, 2},
+	).String()
+	for _, want := range []string{
+		"1,200 contexts, 300 labels, one thread, level generic\n",
+		"\nscreen                   method   clusters     L-bar     P@1     P@5     median   against dense\n",
+		"\na-name-that-is-long.l2s  k-means       100     150.0  0.9876  0.9654    2.17 us            9.2x\n",
+		"\nb.l2s                    l2s          1024       7.0  1.0000  0.5000   10.00 us            2.0x\n",
+		"dense float32 scan takes 20.00 us, the exact layer 8.50 us.\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %q in\n%s", want, text)
 		}
-	})
+	}
+	if text := made(1, curvePoint{"b.l2s", methodL2S, 8, 7, map[string]float64{"1": 1}, 10, 2}).String(); strings.Contains(text, "P@5") || !strings.Contains(text, "P@1 ") {
+		t.Errorf("found, expected P@1 alone:\n%s", text)
+	}
+}
+
+// Whatever the figures, there is a picture with an entry for each group.
+func TestCurvePictures(t *testing.T) {
+	point := func(method string, clusters int, candidates, p1, p5, us float64) curvePoint {
+		return curvePoint{"m.l2s", method, clusters, candidates, map[string]float64{"1": p1, "5": p5}, us, 1}
+	}
+	many := made(5)
+	for _, clusters := range []int{10, 100, 1000, 10000} {
+		for _, method := range []string{methodKMeans, methodL2S} {
+			many.Screens = append(many.Screens, point(method, clusters, 30, 0.9, 0.8, 2), point(method, clusters, 60, 0.95, 0.85, 3))
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		result  *curveResult
+		entries []string
+	}{
+		{"one screen, k of 1", made(1, point(methodL2S, 8, 10, 0.9, 0, 1.5)), []string{"L2S, 8 clusters"}},
+		{"all found", made(5, point(methodKMeans, 8, 10, 1, 1, 1.5), point(methodKMeans, 8, 20, 1, 1, 1.5)), []string{"spherical k-means, 8 clusters"}},
+		{"no record", made(5, point(methodUnknown, 8, 0, 0, 0, 0.1)), []string{"screen, 8 clusters"}},
+		{"many", many, []string{"spherical k-means, 10 clusters", "L2S, 10,000 clusters"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var svg, bitmap bytes.Buffer
+			if err := drawCurve(&svg, "svg", c.result); err != nil {
+				t.Fatal(err)
+			}
+			for _, entry := range c.entries {
+				if strings.Count(svg.String(), entry) != 1 {
+					t.Errorf("found %q %d times, expected one entry", entry, strings.Count(svg.String(), entry))
+				}
+			}
+			if err := drawCurve(&bitmap, "png", c.result); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := png.Decode(&bitmap); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestBadCurves(t *testing.T) {
