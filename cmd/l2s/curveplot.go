@@ -30,10 +30,10 @@ const (
 )
 
 // The colours of Okabe and Ito, which people who do not tell red from green
-// tell apart.
+// tell apart: warm ones first, for k-means, then cold ones.
 var curveColors = []color.Color{
-	color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff},
-	color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff},
+	color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
+	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 }
 
 // series are the screens of one method with one number of clusters.
@@ -44,16 +44,18 @@ type series struct {
 	glyph  draw.GlyphStyle
 }
 
-// seriesOf groups the screens, which are in order. Each group has a colour of
-// its own; screens by k-means have dashed lines and hollow marks, the others
-// solid ones.
+// seriesOf groups the screens, which are in order. Screens by k-means have
+// dashed lines and hollow marks, the others solid ones; the groups of one
+// method differ in colour.
 func seriesOf(r *curveResult) (all []series) {
+	next := map[string]int{methodKMeans: 0, methodL2S: 3, methodUnknown: 2}
 	for _, p := range r.Screens {
-		own := curveColors[len(all)%len(curveColors)]
 		if n := len(all); n > 0 && all[n-1].points[0].Method == p.Method && all[n-1].points[0].Clusters == p.Clusters {
 			all[n-1].points = append(all[n-1].points, p)
 			continue
 		}
+		own := curveColors[next[p.Method]%len(curveColors)]
+		next[p.Method]++
 		s := series{points: []curvePoint{p}}
 		s.line = draw.LineStyle{Color: own, Width: vg.Points(1.5)}
 		s.glyph = draw.GlyphStyle{Color: own, Radius: vg.Points(3.5), Shape: draw.CircleGlyph{}}
