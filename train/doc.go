@@ -40,6 +40,17 @@
 // data, and random numbers are a function of the seed and of what they are
 // used for. Equal input gives an equal screen file, byte for byte.
 //
+// # Several budgets
+//
+// The labels, k-means and the order of the knapsack's items do not depend on
+// the budget: [RunBudgets] gives screens for several budgets from one run.
+//
+// # Long runs
+//
+// With [Options].Checkpoint a run keeps its state in files, and continues from
+// it after an interrupt with the same result. Labels may be computed in parts,
+// on other machines, and given as [Options].Labels.
+//
 // # Memory
 //
 // The contexts are read where they lie and may be a memory-mapped file. Beside

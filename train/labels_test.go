@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -131,5 +132,60 @@ func TestLabelsStopWhenCancelled(t *testing.T) {
 	}
 	if done == 5000 {
 		t.Error("all contexts were labelled after the cancellation")
+	}
+}
+
+func TestRunTakesLabelsThatAreGiven(t *testing.T) {
+	s := newSynthetic(t, 3, 600, 6, 30, 4, 0.3)
+	o := testOptions()
+	want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, err := Labels(t.Context(), s.layer, s.contexts, o.K, LabelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Labels = labels
+	o.Progress = func(p Progress) {
+		if p.Stage == StageLabels {
+			t.Error("labels were computed, expected those given to be used")
+		}
+	}
+	got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(encode(t, got), encode(t, want)) {
+		t.Error("found another screen than with labels of its own, expected the same")
+	}
+	o.Progress = nil
+
+	notANumber := slices.Clone(s.contexts)
+	notANumber[200*6+4] = float32(math.NaN())
+	outOfRange := slices.Clone(labels)
+	outOfRange[42] = 30
+	for _, c := range []struct {
+		name     string
+		labels   []uint32
+		contexts []float32
+		want     []string
+	}{
+		{"too few", labels[:len(labels)-1], s.contexts, []string{"labels", "2999", "600"}},
+		{"none", []uint32{}, s.contexts, []string{"labels", "0", "600"}},
+		{"out of range", outOfRange, s.contexts, []string{"labels", "30", "context 8"}},
+		{"NaN in the contexts", labels, notANumber, []string{"context 200", "NaN"}},
+	} {
+		o.Labels = c.labels
+		m, _, err := Run(t.Context(), s.layer, c.contexts, o)
+		if err == nil || m != nil {
+			t.Errorf("%s: found no error", c.name)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: error %q does not name %q", c.name, err, w)
+			}
+		}
 	}
 }

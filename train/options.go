@@ -89,6 +89,17 @@ type Options struct {
 	// vectors Gumbel noise drowns the logits.
 	Confidence float64 `json:"confidence"`
 
+	// Labels, unless nil, are the labels of the contexts as [Labels] gives them
+	// for the same layer, contexts and K: N rows of K. They are used in place
+	// of computing them, and only read.
+	Labels []uint32 `json:"-"`
+	// Checkpoint, unless empty, names the file that keeps the state of the run:
+	// after the labels, after k-means and after each alternation, always
+	// whole. A run that finds a checkpoint of the same options, layer and
+	// contexts continues from it and gives the same screen as one that was
+	// never interrupted; one that finds another refuses to start.
+	// [RemoveCheckpoint] removes it when it has served.
+	Checkpoint string `json:"-"`
 	// Threads is the number of goroutines that compute; 0 means
 	// runtime.GOMAXPROCS(0). The result does not depend on it.
 	Threads int `json:"-"`
@@ -313,6 +324,6 @@ func threadCount(threads int) int {
 func (o *Options) recorded() Options {
 	r := *o
 	r.Always = o.always()
-	r.Threads, r.Progress = 0, nil
+	r.Labels, r.Checkpoint, r.Threads, r.Progress = nil, "", 0, nil
 	return r
 }

@@ -29,6 +29,9 @@ type Record struct {
 	Alternations []Alternation `json:"alternations,omitempty"`
 	// Best is the index in Alternations of the clusters that were kept.
 	Best int `json:"best"`
+	// LearnedFor is the budget for which V was learned, and that of
+	// Alternations, where it is not that of the screen. 0 where it is.
+	LearnedFor float64 `json:"learned_for,omitempty"`
 	// MeanCandidates is L-bar of the final sets over all contexts.
 	MeanCandidates float64 `json:"mean_candidates"`
 	// Precision1 and PrecisionK are P@1 and P@k of the final sets on the

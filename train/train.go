@@ -22,6 +22,8 @@ type trainer struct {
 	seedValue uint64
 	threads   int
 	report    *reporter
+
+	checkpoint *checkpoint
 }
 
 // row is h_i.
@@ -126,56 +128,130 @@ func (f figures) text(k int) string {
 // that V overflows. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
+	models, records, err := RunBudgets(ctx, layer, contexts, opt, []float64{opt.Budget})
+	if err != nil {
+		return nil, nil, err
+	}
+	return models[0], records[0], nil
+}
+
+// RunBudgets is [Run] for several budgets at once. It returns a screen for each
+// with its record, in the order given.
+//
+// The labels and k-means do not depend on a budget and are computed once. V is
+// learned once, for opt.Budget; the sets of each screen are then those that the
+// knapsack gives for its budget with this V. So the screen for opt.Budget is
+// that of Run, byte for byte, and without learning the others are too; with
+// learning they have sets as good as any for their V, but a V that was learned
+// for another price of a candidate. The sets for a smaller budget are subsets
+// of those for a larger one.
+//
+// Errors are those of Run, for each of the budgets.
+func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) ([]*screen.Model, []*Record, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := opt.check(n, layer.Labels()); err != nil {
-		return nil, nil, err
+	for _, budget := range append([]float64{opt.Budget}, budgets...) {
+		o := opt
+		o.Budget = budget
+		if err := o.check(n, layer.Labels()); err != nil {
+			return nil, nil, err
+		}
 	}
 	t := &trainer{
 		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
 		seedValue: opt.Seed, threads: threadCount(opt.Threads), report: &reporter{call: opt.Progress},
 	}
-	t.labels, err = topLabels(ctx, layer, contexts, n, opt.K, t.threads, t.report)
-	if err != nil {
+	var left *state // by a run that was interrupted
+	if t.checkpoint, left, err = openCheckpoint(ctx, t, layer, &opt); err != nil {
+		return nil, nil, err
+	}
+	if err := t.findLabels(ctx, layer, opt.Labels); err != nil {
 		return nil, nil, err
 	}
 	record := &Record{Options: opt.recorded(), Contexts: n}
-	v, cluster, err := t.cluster(ctx, &opt, record)
+	v, cluster, err := t.startClusters(ctx, left, &opt, record)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !opt.KMeansOnly && opt.Iterations > 0 {
-		if v, err = t.alternate(ctx, v, cluster, &opt, record); err != nil {
+		if v, err = t.alternate(ctx, v, cluster, left, &opt, record); err != nil {
 			return nil, nil, err
 		}
 		if _, err = t.route(ctx, v, cluster, &opt, t.report.stage(StageAssign, 0, n)); err != nil {
 			return nil, nil, err
 		}
 	}
-	return t.finish(ctx, layer, v, cluster, &opt, record)
+	return t.finish(ctx, layer, v, cluster, &opt, budgets, record)
+}
+
+// findLabels takes the labels that are given, or those that an interrupted run
+// left, or computes them.
+func (t *trainer) findLabels(ctx context.Context, layer *softmax.Layer, given []uint32) (err error) {
+	if given != nil {
+		return t.useLabels(ctx, given)
+	}
+	if t.labels, err = t.checkpoint.labels(ctx); err != nil || t.labels != nil {
+		return err
+	}
+	if t.labels, err = topLabels(ctx, layer, t.contexts, t.n, t.k, t.threads, t.report); err != nil {
+		return err
+	}
+	return t.checkpoint.saveLabels(t.labels)
+}
+
+// startClusters returns the V of k-means and the cluster of each context, or
+// the V that an interrupted run left.
+func (t *trainer) startClusters(ctx context.Context, left *state, opt *Options, record *Record) (v []float32, cluster []uint32, err error) {
+	if left == nil {
+		if v, cluster, err = t.cluster(ctx, opt, record); err != nil {
+			return nil, nil, err
+		}
+		return v, cluster, t.checkpoint.saveKMeans(v, record)
+	}
+	after := "k-means"
+	if left.Iteration > 0 {
+		after = fmt.Sprintf("alternation %d of %d", left.Iteration, opt.Iterations)
+	}
+	t.report.message("continuing after " + after)
+	*record = left.Record
+	v, cluster = make([]float32, len(left.v)), make([]uint32, t.n)
+	narrow(v, left.v)
+	if left.Iteration == 0 {
+		_, err = t.route(ctx, v, cluster, opt, t.report.stage(StageAssign, 0, t.n))
+	}
+	return v, cluster, err
 }
 
 // alternate runs the loop of Algorithm 1 from the clusters of k-means, and
 // returns the V that did best on the contexts held out. cluster is its scratch
-// and holds the clusters of k-means at the start.
-func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, opt *Options, record *Record) ([]float32, error) {
+// and holds the clusters of k-means at the start. Where left is the state
+// after an alternation, it goes on from there.
+func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, left *state, opt *Options, record *Record) ([]float32, error) {
 	pool, judges := holdOut(t.n, opt.HeldOut)
 	record.HeldOut = len(judges)
 	if len(judges) == 0 {
 		judges = pool
 	}
-	if err := t.scale(ctx, v, cluster, opt, record); err != nil {
-		return nil, err
+	resumed := left != nil && left.Iteration > 0
+	if !resumed {
+		if err := t.scale(ctx, v, cluster, opt, record); err != nil {
+			return nil, err
+		}
 	}
 	best, bestHits := slices.Clone(v), -1
 	l := newLearner(t, opt, v, pool)
 	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(len(pool)))/float64(len(l.batch)))))
 	l.steps = opt.Iterations * steps
 
-	loss := 0.0
-	for iteration := 0; ; iteration++ {
+	loss, start := 0.0, 0
+	if resumed {
+		left.restore(l)
+		narrow(best, left.best)
+		bestHits, start = left.BestHits, left.Iteration
+	}
+	for iteration := start; ; iteration++ {
 		// V fixed: the candidate sets, from the contexts of training alone.
 		if iteration > 0 {
 			if _, err := t.route(ctx, v, cluster, opt, t.report.stage(StageAssign, iteration, t.n)); err != nil {
@@ -188,14 +264,21 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 		}
 		sets := ranked.take(opt.Budget)
 		table := newLossTable(newMembership(sets.sets, t.universe), t.k, opt.Lambda)
-		f := t.measure(table.membership, judges, cluster)
-		record.Alternations = append(record.Alternations, Alternation{
-			Loss: loss, MeanCandidates: f.meanCandidates, Precision1: f.precision1, PrecisionK: f.precisionK,
-		})
-		t.report.message(fmt.Sprintf("alternation %d of %d: %s", iteration, opt.Iterations, f.text(t.k)))
-		if f.hits > bestHits {
-			bestHits, record.Best = f.hits, iteration
-			copy(best, v)
+		if !resumed || iteration > start { // else it is in the record
+			f := t.measure(table.membership, judges, cluster)
+			record.Alternations = append(record.Alternations, Alternation{
+				Loss: loss, MeanCandidates: f.meanCandidates, Precision1: f.precision1, PrecisionK: f.precisionK,
+			})
+			if f.hits > bestHits {
+				bestHits, record.Best = f.hits, iteration
+				copy(best, v)
+			}
+			if iteration > 0 {
+				if err := t.checkpoint.saveAlternation(iteration, l, best, bestHits, record); err != nil {
+					return nil, err
+				}
+			}
+			t.report.message(fmt.Sprintf("alternation %d of %d: %s", iteration, opt.Iterations, f.text(t.k)))
 		}
 		if iteration == opt.Iterations {
 			return best, nil
@@ -232,8 +315,8 @@ func holdOut(n int, share float64) (pool, held []uint32) {
 	return pool, held
 }
 
-// finish counts the final sets on all contexts and builds the screen.
-func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32, cluster []uint32, opt *Options, record *Record) (*screen.Model, *Record, error) {
+// finish counts the final sets on all contexts and builds the screens.
+func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32, cluster []uint32, opt *Options, budgets []float64, record *Record) (models []*screen.Model, records []*Record, err error) {
 	all := make([]uint32, t.n)
 	for i := range all {
 		all[i] = uint32(i)
@@ -242,34 +325,44 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	if err != nil {
 		return nil, nil, err
 	}
-	var sets *candidateSets
-	var f figures
-	margin := 0.0
+	var p *probes
 	if opt.ProbeShare > 0 {
-		p, err := newProbes(ctx, t, v, cluster, opt)
-		if err != nil {
+		if p, err = newProbes(ctx, t, v, cluster, opt); err != nil {
 			return nil, nil, err
 		}
-		sets, margin = p.take(ranked, opt.Budget), p.margin
-		f = p.measure(t, sets, cluster)
-	} else {
-		sets = ranked.take(opt.Budget)
-		f = t.measure(newMembership(sets.sets, t.universe), all, cluster)
-	}
-	record.MeanCandidates, record.Precision1, record.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
-	t.report.message("training contexts: " + f.text(t.k))
-	encoded, err := json.Marshal(record)
-	if err != nil {
-		return nil, nil, fmt.Errorf("train: record: %w", err)
 	}
 	groups, v := opt.levels(v, t.dim)
-	model, err := screen.NewModel(screen.Config{
-		Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(), ProbeMargin: margin,
-		Sets: sets.sets, Always: ranked.always,
-		Fingerprint: layer.Fingerprint(), Record: encoded,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("train: %w", err)
+	for _, budget := range budgets {
+		r := *record
+		r.Options.Budget = budget
+		if budget != opt.Budget && len(r.Alternations) > 0 {
+			r.LearnedFor = opt.Budget
+		}
+		var sets *candidateSets
+		var f figures
+		margin := 0.0
+		if p != nil {
+			sets, margin = p.take(ranked, budget), p.margin
+			f = p.measure(t, sets, cluster)
+		} else {
+			sets = ranked.take(budget)
+			f = t.measure(newMembership(sets.sets, t.universe), all, cluster)
+		}
+		r.MeanCandidates, r.Precision1, r.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
+		t.report.message("training contexts: " + f.text(t.k))
+		encoded, err := json.Marshal(r)
+		if err != nil {
+			return nil, nil, fmt.Errorf("train: record: %w", err)
+		}
+		model, err := screen.NewModel(screen.Config{
+			Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(), ProbeMargin: margin,
+			Sets: sets.sets, Always: ranked.always,
+			Fingerprint: layer.Fingerprint(), Record: encoded,
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("train: %w", err)
+		}
+		models, records = append(models, model), append(records, &r)
 	}
-	return model, record, nil
+	return models, records, nil
 }

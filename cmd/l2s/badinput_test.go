@@ -396,6 +396,10 @@ func TestBadOutputs(t *testing.T) {
 	}
 	cases = append(cases,
 		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
+		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file", "--restart"}},
+		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
+			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
+		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels", "is an input", "another --out"}},
 		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
 		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
 		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},
@@ -445,7 +449,7 @@ func TestWrongUse(t *testing.T) {
 		return slices.Delete(slices.Clone(args), at, at+2)
 	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, train, eval, bench, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, eval, bench, curve, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},

@@ -18,7 +18,9 @@ type evalResult struct {
 	// are among the k of the screen, the mean over the contexts.
 	Precision     map[string]float64 `json:"precision"`
 	AvgCandidates float64            `json:"avg_candidates"` // L-bar
+	RowsScanned   float64            `json:"rows_scanned"`   // L-bar, and the vectors that find the cluster
 	Clusters      int                `json:"clusters"`
+	Groups        int                `json:"groups"` // 0 on one level
 	Dim           int                `json:"dim"`
 	Labels        int                `json:"labels"`
 	Contexts      int                `json:"contexts"`
@@ -86,7 +88,8 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks
 	}
 	p.End()
 	r := &evalResult{
-		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, Clusters: m.Clusters(), Dim: m.Dim(),
+		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.MeanCandidates,
+		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Level: kernels.Level(),
 	}
 	for _, at := range e.AtK {
@@ -101,8 +104,12 @@ func (r *evalResult) text(ks []int) string {
 	fmt.Fprintf(&b, "contexts          %s\n", progress.Count(r.Contexts))
 	fmt.Fprintf(&b, "labels            %s\n", progress.Count(r.Labels))
 	fmt.Fprintf(&b, "dimension         %d\n", r.Dim)
-	fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
-	fmt.Fprintf(&b, "candidates        %.1f a context on average\n", r.AvgCandidates)
+	if r.Groups > 0 {
+		fmt.Fprintf(&b, "clusters          %d in %d groups\n", r.Clusters, r.Groups)
+	} else {
+		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
+	}
+	fmt.Fprintf(&b, "candidates        %.1f a context on average, %.1f rows scanned in all\n", r.AvgCandidates, r.RowsScanned)
 	for _, k := range ks {
 		fmt.Fprintf(&b, "%-16s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {

@@ -98,6 +98,24 @@ func (f *flags) real(name string, initial, least float64, usage string) *float64
 	})
 }
 
+// reals adds a flag for finite numbers of at least least with commas between
+// them: ascending, each once.
+func (f *flags) reals(name string, initial, least float64, usage string) *[]float64 {
+	text := strconv.FormatFloat(initial, 'f', -1, 64)
+	return custom(f, name, []float64{initial}, text, usage, func(s string) ([]float64, error) {
+		var list []float64
+		for _, part := range strings.Split(s, ",") {
+			x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+			if err != nil || !(x >= least) || math.IsInf(x, 0) {
+				return nil, fmt.Errorf("expected finite numbers, at least %v, with commas between them", least)
+			}
+			list = append(list, x)
+		}
+		slices.Sort(list)
+		return slices.Compact(list), nil
+	})
+}
+
 // seed adds the flag --seed.
 func (f *flags) seed(initial uint64) *uint64 {
 	return custom(f, "seed", initial, strconv.FormatUint(initial, 10), "seed `N` of all random choices; equal seeds give equal results", func(s string) (uint64, error) {
@@ -132,25 +150,9 @@ func wholeList(s string, least int) ([]int, error) {
 // parse parses the arguments. file, unless nil, gets the one argument that is
 // not a flag. After -h it returns flag.ErrHelp.
 func (f *flags) parse(args []string, file *string) error {
-	var files []string
-	for {
-		if err := f.set.Parse(args); err == flag.ErrHelp {
-			if err := write(f.stdout, f.help()); err != nil {
-				return err
-			}
-			return flag.ErrHelp
-		} else if err != nil {
-			return f.wrongUse("%s", flagError(err))
-		}
-		rest := f.set.Args()
-		if len(rest) == 0 {
-			break
-		}
-		if at := len(args) - len(rest); at > 0 && args[at-1] == "--" {
-			files = append(files, rest...)
-			break
-		}
-		files, args = append(files, rest[0]), rest[1:]
+	files, err := f.parseFiles(args)
+	if err != nil {
+		return err
 	}
 	switch {
 	case file == nil && len(files) > 0:
@@ -162,6 +164,45 @@ func (f *flags) parse(args []string, file *string) error {
 	case file != nil:
 		*file = files[0]
 	}
+	return f.checkRequired()
+}
+
+// parseList is parse for a verb that takes one or more files of a kind.
+func (f *flags) parseList(args []string, kind string, list *[]string) error {
+	files, err := f.parseFiles(args)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 || slices.Contains(files, "") {
+		return f.wrongUse("expected one or more %s, as in: l2s %s %s", kind, f.verb, f.about.usage)
+	}
+	*list = files
+	return f.checkRequired()
+}
+
+// parseFiles parses the flags and returns the arguments that are none.
+func (f *flags) parseFiles(args []string) (files []string, err error) {
+	for {
+		if err := f.set.Parse(args); err == flag.ErrHelp {
+			if err := write(f.stdout, f.help()); err != nil {
+				return nil, err
+			}
+			return nil, flag.ErrHelp
+		} else if err != nil {
+			return nil, f.wrongUse("%s", flagError(err))
+		}
+		rest := f.set.Args()
+		if len(rest) == 0 {
+			return files, nil
+		}
+		if at := len(args) - len(rest); at > 0 && args[at-1] == "--" {
+			return append(files, rest...), nil
+		}
+		files, args = append(files, rest[0]), rest[1:]
+	}
+}
+
+func (f *flags) checkRequired() error {
 	var missing []string
 	for _, name := range f.required {
 		if f.set.Lookup(name).Value.(*value[string]).empty() {

@@ -165,6 +165,11 @@ func checkK(k int, l *layer) error {
 // checkOutput returns an error where the output would replace an input.
 // Inputs may name a tensor of a file.
 func checkOutput(f *flags, out string, inputs ...string) error {
+	return checkReplaces(f, "--out", out, inputs...)
+}
+
+// checkReplaces is checkOutput for an output that another flag names.
+func checkReplaces(f *flags, flag, out string, inputs ...string) error {
 	o, err := os.Stat(out)
 	if err != nil {
 		return nil // it is new, or the attempt to write it will tell
@@ -177,7 +182,7 @@ func checkOutput(f *flags, out string, inputs ...string) error {
 			i, err = os.Stat(path)
 		}
 		if err == nil && os.SameFile(o, i) {
-			return f.wrongUse("--out %s would replace the input %s: give another name", out, in)
+			return f.wrongUse("%s %s would replace the input %s: give another name", flag, out, in)
 		}
 	}
 	return nil

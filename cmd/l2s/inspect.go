@@ -21,6 +21,7 @@ type inspectResult struct {
 	File        string          `json:"file"`
 	Bytes       int64           `json:"bytes"`
 	Clusters    int             `json:"clusters"`
+	Groups      int             `json:"groups"` // 0 on one level
 	Dim         int             `json:"dim"`
 	Labels      int             `json:"labels"`
 	Fingerprint string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
@@ -59,7 +60,7 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	r := inspectResult{
-		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(),
+		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(), Labels: m.Labels(),
 		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m), Record: m.Record(),
 	}
 	if fp := m.Fingerprint(); fp != [32]byte{} {
@@ -99,7 +100,11 @@ func (r inspectResult) String() string {
 	line("file", "%s, %s bytes", r.File, progress.Count(int(r.Bytes)))
 	line("labels", "%s", progress.Count(r.Labels))
 	line("dimension", "%d", r.Dim)
-	line("clusters", "%d", r.Clusters)
+	if r.Groups > 0 {
+		line("clusters", "%d in %d groups", r.Clusters, r.Groups)
+	} else {
+		line("clusters", "%d", r.Clusters)
+	}
 	if r.Fingerprint == "" {
 		line("layer", "any of this shape")
 	} else {

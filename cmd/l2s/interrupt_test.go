@@ -31,7 +31,8 @@ func (w *watcher) Write(b []byte) (int, error) {
 }
 
 // An interrupt ends the long verbs at once: exit status 130, one line that
-// says so, and nothing in the folder but what was there before.
+// says so, and nothing in the folder but what was there before and the state of
+// a run of training.
 func TestInterrupt(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -41,13 +42,19 @@ func TestInterrupt(t *testing.T) {
 		said, file string
 	}{
 		{"train", joined(goodTrain, "--quiet=false", "--iterations", "1000000"), "P@1", ""},
+		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
+		{"curve", joined(goodCurve, "--png", "c.png"), "", ".c.png.tmp-"},
 		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
 	} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 			t.Run(c.name+": "+signal.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := files(t)
-				writeFile(t, filepath.Join(dir, c.args[slices.Index(c.args, "--out")+1]), []byte("precious"))
+				out := slices.IndexFunc(c.args, func(s string) bool { return s == "--out" || s == "--png" })
+				writeFile(t, filepath.Join(dir, c.args[out+1]), []byte("precious"))
+				if c.name == "labels" {
+					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
+				}
 				before := contentOf(t, dir)
 				cmd := command(t, dir, c.args...)
 				interrupt := func() { cmd.Process.Signal(signal) }
@@ -77,10 +84,67 @@ func TestInterrupt(t *testing.T) {
 				if !strings.Contains(stderr.text.String(), "l2s "+c.name+": interrupted") {
 					t.Errorf("found no word of the interrupt on standard error:\n%s", stderr.text.String())
 				}
-				if after := contentOf(t, dir); !maps.Equal(before, after) {
+				after := contentOf(t, dir)
+				if c.name == "train" {
+					if !strings.Contains(stderr.text.String(), "out.l2s.partial keeps what was done") {
+						t.Errorf("found no word of the state of the run on standard error:\n%s", stderr.text.String())
+					}
+					for _, kept := range []string{"out.l2s.partial", "out.l2s.partial-labels"} {
+						if after[kept] == "" {
+							t.Errorf("found no %s, expected the state of the run", kept)
+						}
+						delete(after, kept)
+					}
+				}
+				if !maps.Equal(before, after) {
 					t.Errorf("found the files %v afterwards, expected those from before, unchanged", listFolder(t, dir))
 				}
 			})
+		}
+	}
+}
+
+// After an interrupt the same command goes on, writes what it would have
+// written, and leaves nothing else.
+func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
+	dir := files(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	long := joined(goodTrain, "--quiet=false", "--iterations", "40")
+	succeed(t, dir, joined(long, "--out", "want.l2s")...)
+	if _, err := os.Stat(in("want.l2s.partial")); err == nil {
+		t.Error("found the state of a run that has ended, expected none")
+	}
+	stop := func(part string) {
+		cmd := command(t, dir, long...)
+		stderr := &watcher{part: part, call: func() { cmd.Process.Signal(os.Interrupt) }}
+		cmd.Stderr = stderr
+		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+			t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.text.String())
+		}
+	}
+	stop("alternation 2 of 40")
+	stop("alternation 5 of 40")
+
+	r := l2s(t, dir, joined(long, "--seed", "9")...)
+	if r.code != 1 || !strings.Contains(r.stderr, "out.l2s.partial: seed: found 1, expected 9") || !strings.Contains(r.stderr, "--restart discards it") {
+		t.Errorf("another seed: found exit status %d and\n%s", r.code, r.stderr)
+	}
+	before := contentOf(t, dir)
+	r = l2s(t, dir, long...)
+	if r.code != 0 || !strings.Contains(r.stderr, "continuing after alternation") {
+		t.Fatalf("found exit status %d and\n%s", r.code, r.stderr)
+	}
+	if string(readFile(t, in("out.l2s"))) != string(readFile(t, in("want.l2s"))) {
+		t.Error("found another screen than that of a run that was not interrupted, expected the same")
+	}
+	writeFile(t, in("out.l2s.partial"), []byte(before["out.l2s.partial"]))
+	r = l2s(t, dir, joined(long, "--seed", "9", "--restart")...)
+	if r.code != 0 || strings.Contains(r.stderr, "continuing") {
+		t.Errorf("--restart: found exit status %d and\n%s", r.code, r.stderr)
+	}
+	for _, name := range listFolder(t, dir) {
+		if strings.Contains(name, "partial") {
+			t.Errorf("found %s, expected it removed", name)
 		}
 	}
 }

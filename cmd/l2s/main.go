@@ -4,9 +4,12 @@
 //
 //	l2s demo       show the whole on a small language model that is built in
 //	l2s contexts   compute the context vectors of a text with a language model
+//	l2s labels     find the best labels of contexts, of all or of one shard
+//	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
+//	l2s curve      compare screens: precision against candidates and time
 //	l2s topk       answer: the best labels of each context
 //	l2s inspect    show what a screen file holds
 //	l2s version    show the version, the CPU and the SIMD level
@@ -14,7 +17,7 @@
 // Each verb explains itself with -h. Results go to standard output, progress
 // and messages to standard error. The exit status is 0, 1 after a failure, 2
 // after wrong use, and 130 after an interrupt, which leaves no file half
-// written.
+// written; l2s train keeps what it has done, and continues from there.
 package main
 
 import (
@@ -41,9 +44,12 @@ func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
 		{"contexts", "compute the context vectors of a text with a language model", runContexts},
+		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
+		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
+		{"curve", "compare screens: precision against candidates and time", runCurve},
 		{"topk", "answer: the best labels of each context", runTopK},
 		{"inspect", "show what a screen file holds", runInspect},
 		{"version", "show the version, the CPU and the SIMD level", runVersion},
@@ -101,6 +107,16 @@ func (e usageError) Error() string { return e.text }
 
 func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
+// interruptedError is the error of a verb that was interrupted and left
+// something behind.
+type interruptedError struct {
+	err  error
+	note string // what, and what it is good for
+}
+
+func (e interruptedError) Error() string { return e.err.Error() }
+func (e interruptedError) Unwrap() error { return e.err }
+
 // report says in one line what went wrong, if anything did, and returns the
 // exit status.
 func report(ctx context.Context, what string, err error, stderr io.Writer) int {
@@ -112,7 +128,12 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		say(stderr, what, err.Error())
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		say(stderr, what, "interrupted; nothing was written")
+		var kept interruptedError
+		if errors.As(err, &kept) {
+			say(stderr, what, "interrupted; "+kept.note)
+		} else {
+			say(stderr, what, "interrupted; nothing was written")
+		}
 		return exitInterrupted
 	}
 	var path *fs.PathError

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -29,16 +32,25 @@ type trainResult struct {
 	Budget    float64 `json:"budget"`
 	Seed      uint64  `json:"seed"`
 	Estimator string  `json:"estimator,omitempty"` // none without learning
+	// LearnedFor is the budget that the clusters were learned for, where it is
+	// not that of this screen.
+	LearnedFor float64 `json:"learned_for,omitempty"`
 	// AvgCandidates and TrainingPrecision are those of the screen on the
 	// contexts that it was trained on.
 	AvgCandidates     float64            `json:"avg_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
 	// Validation are figures on contexts that the kept alternation did not
-	// learn from; none without learning.
+	// learn from; none without learning, and none for a screen whose clusters
+	// were learned for another budget.
 	Validation *validation        `json:"validation,omitempty"`
 	Seconds    map[string]float64 `json:"seconds"` // of each stage, and in all
 	Threads    int                `json:"threads"`
 	Level      string             `json:"level"`
+}
+
+// trainResults is the JSON of l2s train with several budgets.
+type trainResults struct {
+	Screens []trainResult `json:"screens"`
 }
 
 type validation struct {
@@ -65,14 +77,26 @@ it is not given.`,
 		notes: sourceNote + `
 
 More contexts give a better screen: some hundred thousand of the kind that the
-layer meets in use. The screen is for this layer alone.`,
+layer meets in use. The screen is for this layer alone.
+
+With several budgets one run writes a screen for each: --out m.l2s becomes
+m-50.l2s, m-100.l2s. The clusters are learned for one budget, --learn-for, and
+the sets are chosen for each. l2s curve compares the screens.
+
+The state of the run is kept beside the output, in FILE.partial and
+FILE.partial-labels, after the labels, k-means and each alternation, until the
+screen is written. After an interrupt the same command continues from there and
+writes the screen that it would have written, byte for byte. A state left by a
+run with other flags, another layer or other contexts is refused; --restart
+discards it.`,
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
 	clusters := custom(f, "clusters", []int{o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, r, or GxR for two levels", parseClusters)
-	budget := f.real("budget", o.Budget, 1, "mean number `B` of candidates that a context may be given")
+	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates of a context, or several: 50,100,150")
+	learnFor := f.real("learn-for", 0, 1, "budget `B` that the clusters are learned for, 0 for the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
@@ -80,6 +104,8 @@ layer meets in use. The screen is for this layer alone.`,
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
+	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge, in place of finding them")
+	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	seed := f.seed(o.Seed)
 	threads := f.threads()
 	quiet := f.boolean("quiet", "show no progress")
@@ -95,16 +121,28 @@ layer meets in use. The screen is for this layer alone.`,
 	if f.given("lambda") {
 		o.Lambda = *lambda
 	}
-	o.Budget, o.K, o.Gamma, o.Iterations = *budget, *k, *gamma, *iterations
+	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
+	least := (*budgets)[0]
+	if o.Budget = *learnFor; !f.given("learn-for") {
+		o.Budget = (*budgets)[len(*budgets)/2]
+	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
-	if o.Budget < float64(o.K) {
-		return f.wrongUse("--budget %v cannot hold --k %d candidates: raise the one or lower the other", o.Budget, o.K)
+	for _, b := range []struct {
+		flag  string
+		value float64
+	}{{"--budget", least}, {"--learn-for", o.Budget}} {
+		if b.value < float64(o.K) {
+			return f.wrongUse("%s %v cannot hold --k %d candidates: raise the one or lower the other", b.flag, b.value, o.K)
+		}
+		if float64(len(*always)) > b.value {
+			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, len(*always))
+		}
 	}
-	if float64(len(*always)) > o.Budget {
-		return f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, len(*always))
-	}
-	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
-		return err
+	outs := budgetFiles(*out, *budgets)
+	for _, out := range outs {
+		if err := checkOutput(f, out, *lf.weights, *lf.bias, *src, *labels); err != nil {
+			return err
+		}
 	}
 	l, err := lf.open()
 	if err != nil {
@@ -131,23 +169,44 @@ layer meets in use. The screen is for this layer alone.`,
 	// An output that cannot be written is found before the long work. Nothing
 	// is kept of the attempt, so that nothing is left even if the program is
 	// killed meanwhile.
-	attempt, err := atomicfile.Create(*out)
-	if err != nil {
+	for _, out := range outs {
+		attempt, err := atomicfile.Create(out)
+		if err != nil {
+			return err
+		}
+		attempt.Abort()
+	}
+
+	o.Checkpoint = *out + ".partial"
+	if err := checkCheckpoint(f, o.Checkpoint, *restart, *lf.weights, *lf.bias, *src, *labels); err != nil {
 		return err
 	}
-	attempt.Abort()
 
 	p := f.printer(*quiet)
 	defer p.Close()
-	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
+	if *labels != "" {
+		if o.Labels, err = readLabels(ctx, *labels, l, c, o.K, o.Threads, p); err != nil {
+			return err
+		}
+	}
+	models, records, seconds, err := trainScreens(ctx, l, c.rows, o, *budgets, p)
 	if err != nil {
+		return explainInterrupt(err, o.Checkpoint)
+	}
+	var r trainResults
+	for i, m := range models {
+		if err := m.Save(outs[i]); err != nil {
+			return err
+		}
+		r.Screens = append(r.Screens, newTrainResult(outs[i], m, records[i], o, seconds))
+	}
+	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return err
 	}
-	if err := m.Save(*out); err != nil {
-		return err
-	}
-	r := newTrainResult(*out, m, record, o, seconds)
-	if *asJSON {
+	switch {
+	case *asJSON && len(r.Screens) == 1:
+		return printJSON(stdout, r.Screens[0])
+	case *asJSON:
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
@@ -168,6 +227,47 @@ func parseClusters(s string) ([]int, error) {
 	return numbers, nil
 }
 
+// budgetFiles returns the name of the screen for each budget: out where there
+// is one budget, and else out with the budget before its extension.
+func budgetFiles(out string, budgets []float64) []string {
+	if len(budgets) == 1 {
+		return []string{out}
+	}
+	var names []string
+	extension := filepath.Ext(out)
+	for _, b := range budgets {
+		names = append(names, strings.TrimSuffix(out, extension)+"-"+strconv.FormatFloat(b, 'f', -1, 64)+extension)
+	}
+	return names
+}
+
+// checkCheckpoint returns an error where the files of the checkpoint would
+// replace an input, and discards them where the run is to start anew.
+func checkCheckpoint(f *flags, checkpoint string, restart bool, inputs ...string) error {
+	for _, file := range train.CheckpointFiles(checkpoint) {
+		if err := checkOutput(f, file, inputs...); err != nil {
+			return f.wrongUse("%s, where the state of the run is kept, is an input: give another --out", file)
+		}
+	}
+	if !restart {
+		return nil
+	}
+	return train.RemoveCheckpoint(checkpoint)
+}
+
+// explainInterrupt adds to the error of a run what the checkpoint is good for.
+func explainInterrupt(err error, checkpoint string) error {
+	if errors.Is(err, train.ErrCheckpoint) {
+		return fmt.Errorf("%w; --restart discards it", err)
+	}
+	for _, file := range train.CheckpointFiles(checkpoint) {
+		if _, missing := os.Stat(file); missing == nil {
+			return interruptedError{err, file + " keeps what was done, and the same command continues from there"}
+		}
+	}
+	return err
+}
+
 func parseEstimator(s string) (e train.Estimator, err error) {
 	if s == "gumbel" {
 		return train.GumbelST, nil
@@ -181,14 +281,23 @@ func parseEstimator(s string) (e train.Estimator, err error) {
 // trainScreen trains with progress on p, and returns the seconds of each stage
 // too.
 func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
-	t := &trainProgress{p: p, o: o, n: len(rows) / l.Dim(), seconds: map[string]float64{}, start: time.Now()}
-	t.since = t.start
-	o.Progress = t.report
-	m, record, err := train.Run(ctx, l.Layer, rows, o)
+	models, records, seconds, err := trainScreens(ctx, l, rows, o, []float64{o.Budget}, p)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return m, record, t.finish(), nil
+	return models[0], records[0], seconds, nil
+}
+
+// trainScreens is trainScreen for several budgets.
+func trainScreens(ctx context.Context, l *layer, rows []float32, o train.Options, budgets []float64, p *progress.Printer) ([]*screen.Model, []*train.Record, map[string]float64, error) {
+	t := &trainProgress{p: p, o: o, n: len(rows) / l.Dim(), seconds: map[string]float64{}, start: time.Now()}
+	t.since = t.start
+	o.Progress = t.report
+	models, records, err := train.RunBudgets(ctx, l.Layer, rows, o, budgets)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return models, records, t.finish(), nil
 }
 
 // trainProgress turns the reports of a run into bars and lines.
@@ -292,7 +401,7 @@ func precisions(k int, first, all float64) map[string]float64 {
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
 		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
-		Budget: o.Budget, Seed: o.Seed, AvgCandidates: record.MeanCandidates,
+		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, AvgCandidates: record.MeanCandidates,
 		TrainingPrecision: precisions(o.K, record.Precision1, record.PrecisionK),
 		Seconds:           seconds, Threads: o.Threads, Level: kernels.Level(),
 	}
@@ -301,7 +410,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	}
 	if len(record.Alternations) > 0 {
 		r.Estimator = o.Estimator.String()
-		if record.HeldOut > 0 {
+		if record.HeldOut > 0 && record.LearnedFor == 0 {
 			best := record.Alternations[record.Best]
 			r.Validation = &validation{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
 		}
@@ -309,7 +418,17 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	return r
 }
 
-func (r trainResult) String() string {
+func (r trainResults) String() string {
+	var b strings.Builder
+	for _, s := range r.Screens {
+		b.WriteString(s.figures())
+	}
+	return b.String() + r.Screens[0].time()
+}
+
+func (r trainResult) String() string { return r.figures() + r.time() }
+
+func (r trainResult) figures() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.AvgCandidates, r.Budget)
 	line := func(what string, n int, p map[string]float64) {
@@ -323,6 +442,9 @@ func (r trainResult) String() string {
 	if v := r.Validation; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
 	}
-	fmt.Fprintf(&b, "  %s in all, on %d threads at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Threads, r.Level)
 	return b.String()
+}
+
+func (r trainResult) time() string {
+	return fmt.Sprintf("  %s in all, on %d threads at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Threads, r.Level)
 }

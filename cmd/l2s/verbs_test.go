@@ -45,7 +45,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, name := range []string{"demo", "contexts", "train", "eval", "bench", "topk", "inspect", "version"} {
+		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "eval", "bench", "curve", "topk", "inspect", "version"} {
 			if !strings.Contains(text, "\n  "+name+" ") {
 				t.Errorf("found no verb %s in\n%s", name, text)
 			}
@@ -55,9 +55,12 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		for verb, flags := range map[string]string{
 			"demo":     "seed json",
 			"contexts": "lm vocab text out limit generate seed",
-			"train":    "weights bias contexts out clusters budget k lambda gamma iterations kmeans-only seed quiet json",
+			"labels":   "weights bias contexts out k shard quiet json",
+			"merge":    "out quiet json",
+			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only restart seed quiet json",
 			"eval":     "weights bias contexts k json",
 			"bench":    "weights bias contexts k json",
+			"curve":    "weights bias contexts k svg png quiet json",
 			"topk":     "weights bias contexts k exact vocab json",
 			"inspect":  "json",
 		} {

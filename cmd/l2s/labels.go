@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// labelsResult is the JSON of l2s labels and of l2s merge.
+type labelsResult struct {
+	Out string `json:"out"`
+	K   int    `json:"k"`
+	// First is the number of the first context in the file, Contexts how many
+	// are in it, and Corpus how many there are.
+	First    int `json:"first"`
+	Contexts int `json:"contexts"`
+	Corpus   int `json:"corpus"`
+	Labels   int `json:"labels"`
+	Dim      int `json:"dim"`
+	// Parts is the number of files merged; none of l2s labels.
+	Parts   int     `json:"parts,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Level   string  `json:"level"`
+}
+
+func newLabelsResult(out string, h labelfile.Header, parts int, start time.Time) labelsResult {
+	return labelsResult{
+		Out: out, K: h.K, First: h.First, Contexts: h.Count, Corpus: h.Total, Labels: h.Labels, Dim: h.Dim,
+		Parts: parts, Seconds: round(time.Since(start).Seconds()), Level: kernels.Level(),
+	}
+}
+
+func (r labelsResult) String() string {
+	what := fmt.Sprintf("%s contexts", progress.Count(r.Contexts))
+	if r.Contexts < r.Corpus {
+		what = fmt.Sprintf("contexts %s to %s of %s", progress.Count(r.First), progress.Count(r.First+r.Contexts-1), progress.Count(r.Corpus))
+	}
+	return fmt.Sprintf("%s: the best %d labels of %s\n", r.Out, r.K, what)
+}
+
+// shard is part Index of Count parts of the contexts.
+type shard struct{ Index, Count int }
+
+func parseShard(s string) (shard, error) {
+	index, count, ok := strings.Cut(s, "/")
+	n, err := parseWhole(count, 1)
+	if ok && err == nil {
+		if i, err := parseWhole(index, 0); err == nil && i < n {
+			return shard{i, n}, nil
+		}
+	}
+	return shard{}, fmt.Errorf("expected i/n with 0 <= i < n")
+}
+
+// of returns the contexts of the shard, of n. Shards differ by one context at
+// most, and none is empty where there are as many contexts as shards.
+func (s shard) of(n int) (first, end int) {
+	at := func(i int) int { return i*(n/s.Count) + i*(n%s.Count)/s.Count }
+	return at(s.Index), at(s.Index + 1)
+}
+
+// labelBlock is the number of contexts that are labelled between two writes:
+// it bounds the memory, and contexts read once are still in the page cache.
+const labelBlock = 1 << 15
+
+func runLabels(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	start := time.Now()
+	f := newFlags("labels", description{
+		purpose: `Find the best k labels of every context by the exact layer, and write them to
+a file for l2s train --labels.
+
+With --shard i/n only part i of n equal parts of the contexts is done, i from 0
+to n-1, so that many machines can share the work. l2s merge joins the parts to
+the file that one run without --shard writes, byte for byte.`,
+		usage: "--weights SRC --bias SRC --contexts H.npy --out FILE [flags]",
+		notes: sourceNote,
+		example: `l2s labels --weights W.npy --bias b.npy --contexts H.npy --shard 0/2 --out part-0
+l2s labels --weights W.npy --bias b.npy --contexts H.npy --shard 1/2 --out part-1
+l2s merge --out H.labels part-0 part-1`,
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	out := f.needs("out", "`FILE` of labels to write")
+	k := f.whole("k", train.DefaultOptions().K, 1, "find the `N` best labels of each context")
+	part := custom(f, "shard", shard{0, 1}, "", "do part `i/n` of the contexts, i from 0", parseShard)
+	threads := f.threads()
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
+		return err
+	}
+	l, err := lf.open()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := checkK(*k, l); err != nil {
+		return err
+	}
+	c, err := openContexts(*src, l)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if c.n < part.Count {
+		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d shards", c.name, c.n, part.Count)
+	}
+	first, end := part.of(c.n)
+	w, err := labelfile.Create(*out, labelfile.Header{
+		K: *k, First: first, Count: end - first, Total: c.n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint(),
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+
+	p := f.printer(*quiet)
+	defer p.Close()
+	p.Start("labels", "contexts", end-first)
+	for at := first; at < end; at += labelBlock {
+		rows := c.rows[at*c.dim : min(at+labelBlock, end)*c.dim]
+		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, threadCount(*threads))
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		labels, err := train.Labels(ctx, l.Layer, rows, *k, train.LabelOptions{
+			Threads: *threads, Progress: func(r train.Progress) { p.Set(at - first + r.Done) },
+		})
+		if err != nil {
+			return err
+		}
+		if err := w.Write(labels, digest); err != nil {
+			return err
+		}
+	}
+	if err := w.Commit(); err != nil {
+		return err
+	}
+	p.End()
+	r := newLabelsResult(*out, w.Header(), 0, start)
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, r.String())
+}
+
+func threadCount(threads int) int {
+	if threads == 0 {
+		return runtime.GOMAXPROCS(0)
+	}
+	return threads
+}
+
+func runMerge(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	start := time.Now()
+	f := newFlags("merge", description{
+		purpose: `Join the files that l2s labels --shard wrote, in any order, to the file that
+one run without --shard would have written, byte for byte.
+
+The parts must be of the same layer, the same k and the same corpus, and hold
+each of its contexts once.`,
+		usage:   "--out FILE part...",
+		example: "l2s merge --out H.labels part-*",
+	}, stdout, stderr)
+	out := f.needs("out", "`FILE` of labels to write")
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	var parts []string
+	if err := f.parseList(args, "files of labels", &parts); err != nil {
+		return err
+	}
+	if err := checkOutput(f, *out, parts...); err != nil {
+		return err
+	}
+	p := f.printer(*quiet)
+	defer p.Close()
+	p.Start("merge", "contexts", 0)
+	h, err := labelfile.Merge(ctx, *out, parts, p.Set)
+	if err != nil {
+		return err
+	}
+	p.End()
+	r := newLabelsResult(*out, h, len(parts), start)
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, r.String())
+}
+
+// readLabels reads the labels at path, which must be the best k of all of the
+// contexts by the layer.
+func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, threads int, p *progress.Printer) ([]uint32, error) {
+	f, err := labelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fingerprint := l.Fingerprint()
+	switch {
+	case f.Dim != l.Dim():
+		return nil, fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, f.Dim, l.Dim(), l.name)
+	case f.Labels != l.Labels():
+		return nil, fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, f.Labels, l.Labels(), l.name)
+	case f.Fingerprint != fingerprint:
+		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the labels are of another layer",
+			path, f.Fingerprint[:8], fingerprint[:8], l.name)
+	case f.K != k:
+		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected --k %d", path, f.K, k)
+	case f.Total != c.n:
+		return nil, fmt.Errorf("%s: contexts: found a corpus of %d, expected the %d of %s", path, f.Total, c.n, c.name)
+	case !f.Whole():
+		return nil, fmt.Errorf("%s: contexts: found %d to %d, expected all %d: l2s merge joins the parts", path, f.First, f.First+f.Count-1, f.Total)
+	}
+	digest, err := digestContexts(ctx, c, threads, p)
+	if err != nil {
+		return nil, err
+	}
+	if digest != f.Contexts {
+		return nil, fmt.Errorf("%s: digest of the contexts: found %x..., expected %x..., that of %s: the labels are of other contexts",
+			path, f.Contexts[:8], digest[:8], c.name)
+	}
+	return f.ReadAll(ctx)
+}
+
+// digestContexts returns the digest of all contexts with progress on p.
+func digestContexts(ctx context.Context, c *contexts, threads int, p *progress.Printer) (labelfile.Digest, error) {
+	p.Start("digest", "contexts", c.n)
+	var sum labelfile.Digest
+	for at := 0; at < c.n; at += labelBlock {
+		end := min(at+labelBlock, c.n)
+		d, err := labelfile.DigestOf(ctx, c.rows[at*c.dim:end*c.dim], c.dim, at, threadCount(threads))
+		if err != nil {
+			return sum, fmt.Errorf("%s: %w", c.name, err)
+		}
+		sum.Add(d)
+		p.Set(end)
+	}
+	p.End()
+	return sum, nil
+}

@@ -1,0 +1,323 @@
+// Package labelfile reads, writes and merges files of labels: the ids of the k
+// largest logits of each context, best first.
+//
+// A file holds the labels of all contexts of a corpus, or of a run of
+// neighbours among them: a part, so that a corpus can be labelled in pieces,
+// on many machines. It says for which layer, which contexts and which k they
+// are. Parts that cover a corpus merge into the file that one process would
+// have written, byte for byte.
+//
+// The file is a header of 128 bytes and the ids, k for each context, all
+// little-endian:
+//
+//	  0  magic "l2slabel"
+//	  8  version, 1                                    uint32
+//	 12  k                                             uint32
+//	 16  number of the first context                   uint64
+//	 24  number of contexts in the file                uint64
+//	 32  number of contexts of the corpus              uint64
+//	 40  labels of the layer                           uint64
+//	 48  dimension of the layer                        uint64
+//	 56  fingerprint of the layer                      32 bytes
+//	 88  digest of the contexts in the file            32 bytes
+//	120  CRC-32C of the ids                            uint32
+//	124  CRC-32C of the 124 bytes before               uint32
+//	128  ids                                           uint32 each
+package labelfile
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+const (
+	magic      = "l2slabel"
+	version    = 1
+	headerSize = 128
+
+	atVersion     = 8
+	atK           = 12
+	atFirst       = 16
+	atCount       = 24
+	atTotal       = 32
+	atLabels      = 40
+	atDim         = 48
+	atFingerprint = 56
+	atDigest      = 88
+	atDataCRC     = 120
+	atHeaderCRC   = 124
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Header says what a file holds.
+type Header struct {
+	// K is the number of labels of each context.
+	K int
+	// First is the number of the first context in the file, Count how many
+	// follow from there on, and Total how many the corpus has.
+	First, Count, Total int
+	// Labels and Dim are the shape of the layer.
+	Labels, Dim int
+	// Fingerprint is that of the layer.
+	Fingerprint [32]byte
+	// Contexts is the digest of the contexts First to First+Count-1.
+	Contexts Digest
+}
+
+// check returns an error that names the first field out of its range.
+func (h *Header) check() error {
+	switch {
+	case h.Labels < 1 || uint64(h.Labels) > math.MaxUint32:
+		return fmt.Errorf("labels: found %d, expected 1 to %d", h.Labels, uint32(math.MaxUint32))
+	case h.K < 1 || h.K > h.Labels:
+		return fmt.Errorf("k: found %d, expected 1 to the %d labels", h.K, h.Labels)
+	case h.Dim < 1:
+		return fmt.Errorf("dim: found %d, expected at least 1", h.Dim)
+	case h.Count < 1:
+		return fmt.Errorf("contexts: found %d, expected at least 1", h.Count)
+	case h.First < 0 || h.First > h.Total-h.Count:
+		return fmt.Errorf("contexts: found %d from number %d on, expected them within the %d of the corpus", h.Count, h.First, h.Total)
+	case h.Count > (math.MaxInt-headerSize)/4/h.K:
+		return fmt.Errorf("contexts: found %d with %d labels each, expected fewer", h.Count, h.K)
+	}
+	return nil
+}
+
+// Whole reports whether the file has all contexts of the corpus.
+func (h *Header) Whole() bool { return h.Count == h.Total }
+
+func (h *Header) encode(dataCRC uint32) []byte {
+	le := binary.LittleEndian
+	b := make([]byte, headerSize)
+	copy(b, magic)
+	le.PutUint32(b[atVersion:], version)
+	le.PutUint32(b[atK:], uint32(h.K))
+	for at, n := range map[int]int{atFirst: h.First, atCount: h.Count, atTotal: h.Total, atLabels: h.Labels, atDim: h.Dim} {
+		le.PutUint64(b[at:], uint64(n))
+	}
+	copy(b[atFingerprint:], h.Fingerprint[:])
+	copy(b[atDigest:], h.Contexts[:])
+	le.PutUint32(b[atDataCRC:], dataCRC)
+	le.PutUint32(b[atHeaderCRC:], crc32.Checksum(b[:atHeaderCRC], castagnoli))
+	return b
+}
+
+func decode(b []byte) (h Header, dataCRC uint32, err error) {
+	le := binary.LittleEndian
+	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
+		return h, 0, fmt.Errorf("magic: found %q, expected %q: not a file of labels", b[:min(len(b), len(magic))], magic)
+	}
+	if len(b) < headerSize {
+		return h, 0, fmt.Errorf("file size: found %d, expected at least the %d of the header", len(b), headerSize)
+	}
+	if v := le.Uint32(b[atVersion:]); v != version {
+		return h, 0, fmt.Errorf("version: found %d, expected %d", v, version)
+	}
+	if found, want := crc32.Checksum(b[:atHeaderCRC], castagnoli), le.Uint32(b[atHeaderCRC:]); found != want {
+		return h, 0, fmt.Errorf("header checksum: found %08x, expected %08x: the file is damaged", found, want)
+	}
+	h.K = int(le.Uint32(b[atK:]))
+	for _, field := range []struct {
+		name string
+		at   int
+		to   *int
+	}{{"first context", atFirst, &h.First}, {"contexts", atCount, &h.Count}, {"corpus", atTotal, &h.Total}, {"labels", atLabels, &h.Labels}, {"dim", atDim, &h.Dim}} {
+		n := le.Uint64(b[field.at:])
+		if n > math.MaxInt {
+			return h, 0, fmt.Errorf("%s: found %d, expected at most %d", field.name, n, math.MaxInt)
+		}
+		*field.to = int(n)
+	}
+	copy(h.Fingerprint[:], b[atFingerprint:])
+	copy(h.Contexts[:], b[atDigest:])
+	return h, le.Uint32(b[atDataCRC:]), h.check()
+}
+
+// Writer writes a file from its first context to its last. It must end with
+// Commit or Abort. It is for one goroutine.
+type Writer struct {
+	path   string
+	file   *atomicfile.File
+	buf    *bufio.Writer
+	header Header
+	rows   int
+	crc    uint32
+	bytes  []byte
+}
+
+// Create starts a file. It fails at once where path cannot be written to;
+// nothing is at path before Commit. The digest of h is not used: Write adds
+// it up.
+func Create(path string, h Header) (*Writer, error) {
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	h.Contexts = Digest{}
+	w := &Writer{path: path, file: file, buf: bufio.NewWriterSize(file, 1<<18), header: h}
+	if _, err := w.buf.Write(make([]byte, headerSize)); err != nil {
+		file.Abort()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Write appends the labels of the next contexts, K each, whose digest is d.
+func (w *Writer) Write(labels []uint32, d Digest) error {
+	n := len(labels) / w.header.K
+	if len(labels)%w.header.K != 0 || n > w.header.Count-w.rows {
+		return fmt.Errorf("%s: ids: found %d, expected rows of %d for at most %d contexts", w.path, len(labels), w.header.K, w.header.Count-w.rows)
+	}
+	if i := slices.IndexFunc(labels, func(s uint32) bool { return uint64(s) >= uint64(w.header.Labels) }); i >= 0 {
+		return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", w.path, labels[i], w.header.Labels)
+	}
+	for part := range slices.Chunk(labels, 1<<14) {
+		w.bytes = w.bytes[:0]
+		for _, s := range part {
+			w.bytes = binary.LittleEndian.AppendUint32(w.bytes, s)
+		}
+		w.crc = crc32.Update(w.crc, castagnoli, w.bytes)
+		if _, err := w.buf.Write(w.bytes); err != nil {
+			return err
+		}
+	}
+	w.header.Contexts.Add(d)
+	w.rows += n
+	return nil
+}
+
+// Commit completes the file and puts it at its path. Where it fails the path
+// is as it was before.
+func (w *Writer) Commit() error {
+	defer w.Abort()
+	if w.rows != w.header.Count {
+		return fmt.Errorf("%s: contexts: found %d, expected %d", w.path, w.rows, w.header.Count)
+	}
+	if err := w.buf.Flush(); err != nil {
+		return err
+	}
+	if _, err := w.file.WriteAt(w.header.encode(w.crc), 0); err != nil {
+		return err
+	}
+	return w.file.Commit()
+}
+
+// Header returns what the file holds, with the digest so far.
+func (w *Writer) Header() Header { return w.header }
+
+// Abort gives the file up. After Commit it does nothing, so that it may be
+// deferred.
+func (w *Writer) Abort() { w.file.Abort() }
+
+// File is a file of labels that is open.
+type File struct {
+	Header
+	path string
+	file *os.File
+	crc  uint32
+}
+
+// Open opens a file and checks its header and its size. It must be closed.
+func Open(path string) (_ *File, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
+	}
+	head := make([]byte, headerSize)
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
+		return nil, err
+	}
+	f := &File{path: path, file: file}
+	if f.Header, f.crc, err = decode(head[:n]); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if want := int64(headerSize) + 4*int64(f.Count)*int64(f.K); info.Size() != want {
+		return nil, fmt.Errorf("%s: file size: found %d, expected %d for %d contexts with %d labels each", path, info.Size(), want, f.Count, f.K)
+	}
+	return f, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// rowsAtOnce bounds the memory for a file that is being read.
+const rowsAtOnce = 1 << 14
+
+// Each reads the labels in order and calls yield with those of some contexts
+// at a time, in a slice that is used again. Whether the file is damaged is
+// known at the end: what was yielded counts only if Each returns nil. It
+// returns the error of yield or of ctx where there is one.
+func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) error {
+	if _, err := f.file.Seek(headerSize, io.SeekStart); err != nil {
+		return err
+	}
+	size := min(f.Count, max(1, rowsAtOnce/f.K)) * f.K
+	bytes, ids := make([]byte, 4*size), make([]uint32, size)
+	crc := uint32(0)
+	for left := f.Count * f.K; left > 0; left -= len(ids) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("interrupted: %w", err)
+		}
+		ids = ids[:min(left, len(ids))]
+		bytes = bytes[:4*len(ids)]
+		if _, err := io.ReadFull(f.file, bytes); err != nil {
+			return fmt.Errorf("%s: ids: %w", f.path, err)
+		}
+		crc = crc32.Update(crc, castagnoli, bytes)
+		for i := range ids {
+			ids[i] = binary.LittleEndian.Uint32(bytes[4*i:])
+			if uint64(ids[i]) >= uint64(f.Labels) {
+				return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", f.path, ids[i], f.Labels)
+			}
+		}
+		if err := yield(ids); err != nil {
+			return err
+		}
+	}
+	if crc != f.crc {
+		return fmt.Errorf("%s: checksum: found %08x, expected %08x: the file is damaged", f.path, crc, f.crc)
+	}
+	return nil
+}
+
+// ReadAll returns all labels of the file: Count rows of K.
+func (f *File) ReadAll(ctx context.Context) ([]uint32, error) {
+	labels := make([]uint32, 0, f.Count*f.K)
+	err := f.Each(ctx, func(part []uint32) error {
+		labels = append(labels, part...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return labels, nil
+}

@@ -1,0 +1,120 @@
+package labelfile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Merge writes to out the labels of a whole corpus from the files of its
+// parts, which may be given in any order. The parts must be of the same layer,
+// the same k and a corpus of the same length, and hold each of its contexts
+// once. progress, unless nil, is told the number of contexts copied so far.
+//
+// The memory that it takes does not depend on the size of the files. Where it
+// fails, out is as it was before.
+func Merge(ctx context.Context, out string, parts []string, progress func(done int)) (Header, error) {
+	if len(parts) == 0 {
+		return Header{}, errors.New("parts: found none, expected at least one")
+	}
+	headers := make([]part, len(parts))
+	for i, path := range parts {
+		f, err := Open(path)
+		if err != nil {
+			return Header{}, err
+		}
+		headers[i] = part{f.Header, path}
+		f.Close()
+	}
+	if err := checkParts(headers); err != nil {
+		return Header{}, err
+	}
+	h := headers[0].Header
+	h.First, h.Count = 0, h.Total
+	w, err := Create(out, h)
+	if err != nil {
+		return Header{}, err
+	}
+	defer w.Abort()
+	for _, p := range headers {
+		if err := w.appendFile(ctx, p, progress); err != nil {
+			return Header{}, err
+		}
+	}
+	return w.Header(), w.Commit()
+}
+
+type part struct {
+	Header
+	path string
+}
+
+func (p *part) last() int { return p.First + p.Count - 1 }
+
+// checkParts sorts the parts by their first context and returns an error
+// unless they make a whole.
+func checkParts(parts []part) error {
+	a := &parts[0]
+	for i := range parts {
+		p := &parts[i]
+		for _, field := range []struct {
+			name        string
+			found, want int
+		}{
+			{"k", p.K, a.K}, {"labels", p.Labels, a.Labels}, {"dim", p.Dim, a.Dim}, {"contexts of the corpus", p.Total, a.Total},
+		} {
+			if field.found != field.want {
+				return fmt.Errorf("%s: %s: found %d, expected %d, as in %s", p.path, field.name, field.found, field.want, a.path)
+			}
+		}
+		if p.Fingerprint != a.Fingerprint {
+			return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., as in %s: the labels are of another layer",
+				p.path, p.Fingerprint[:8], a.Fingerprint[:8], a.path)
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.First, b.First) })
+	next := 0
+	for i := range parts {
+		p := &parts[i]
+		switch {
+		case p.First < next:
+			return fmt.Errorf("%s: found contexts %d to %d, expected %d or later: %s has them up to %d",
+				p.path, p.First, p.last(), next, parts[i-1].path, next-1)
+		case p.First > next:
+			return fmt.Errorf("found no labels of contexts %d to %d, expected them before those of %s: a part is missing",
+				next, p.First-1, p.path)
+		}
+		next = p.last() + 1
+	}
+	if total := parts[0].Total; next < total {
+		return fmt.Errorf("found no labels of contexts %d to %d, expected them after those of %s: a part is missing",
+			next, total-1, parts[len(parts)-1].path)
+	}
+	return nil
+}
+
+func (w *Writer) appendFile(ctx context.Context, p part, progress func(done int)) error {
+	f, err := Open(p.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if f.Header != p.Header {
+		return fmt.Errorf("%s: found other labels than before, expected it to stay as it is while it is merged", p.path)
+	}
+	err = f.Each(ctx, func(labels []uint32) error {
+		if err := w.Write(labels, Digest{}); err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(w.rows)
+		}
+		return nil
+	})
+	if err == nil {
+		w.header.Contexts.Add(p.Contexts)
+	}
+	return err
+}

@@ -1,0 +1,256 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// checkpointed are options of a short run with a checkpoint.
+func checkpointed(t *testing.T) Options {
+	o := testOptions()
+	o.Checkpoint = filepath.Join(t.TempDir(), "m.l2s.partial")
+	return o
+}
+
+// interrupt runs until a report of progress for which stop returns true.
+func interrupt(t *testing.T, s synthetic, o Options, stop func(p Progress) bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Progress = func(p Progress) {
+		if stop(p) {
+			cancel()
+		}
+	}
+	if m, _, err := Run(ctx, s.layer, s.contexts, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("found screen %v and error %v, expected an interrupted run", m, err)
+	}
+}
+
+// A run that is interrupted wherever it may be, and continued, gives the bytes
+// of one that was not.
+func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	message := func(text string) func(Progress) bool {
+		return func(p Progress) bool { return strings.HasPrefix(p.Message, text) }
+	}
+	within := func(stage string, iteration int) func(Progress) bool {
+		return func(p Progress) bool { return p.Stage == stage && p.Iteration == iteration && p.Done > 0 }
+	}
+	type stop struct {
+		name string
+		at   func(Progress) bool
+		left []string // of the checkpoint afterwards
+	}
+	const state, labels = "m.l2s.partial", "m.l2s.partial-labels"
+	for _, variant := range []struct {
+		name   string
+		change func(o *Options)
+	}{
+		{"Gumbel, Adam", func(o *Options) {}},
+		{"expected, momentum", func(o *Options) { o.Estimator, o.Optimizer = Expected, Momentum }},
+		{"more than an epoch an alternation", func(o *Options) { o.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
+		{"two levels", func(o *Options) { o.SetLevels(2, 3) }},
+		{"two levels, expected, a second probe", func(o *Options) {
+			o.SetLevels(3, 2)
+			o.Estimator, o.ProbeShare = Expected, 0.3
+		}},
+	} {
+		o := checkpointed(t)
+		variant.change(&o)
+		plain := o
+		plain.Checkpoint = ""
+		want, _, err := Run(t.Context(), s.layer, s.contexts, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stops := []stop{
+			{"labels", within(StageLabels, 0), nil},
+			{"k-means", within(StageKMeans, 2), []string{labels}},
+			{"k-means finished", message("alternation 0"), []string{state, labels}},
+		}
+		for i := 1; i <= o.Iterations; i++ {
+			stops = append(stops,
+				stop{fmt.Sprint("learn ", i), within(StageLearn, i), []string{state, labels}},
+				stop{fmt.Sprint("assign ", i), within(StageAssign, i), []string{state, labels}},
+				stop{fmt.Sprint("alternation ", i), message(fmt.Sprintf("alternation %d", i)), []string{state, labels}})
+		}
+		resume := func(t *testing.T) {
+			t.Helper()
+			o.Threads = 3 - o.Threads%2 // another number of threads leaves no trace
+			got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(encode(t, got), encode(t, want)) {
+				t.Error("found other bytes than those of an uninterrupted run, expected the same")
+			}
+			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, stop := range stops {
+			t.Run(variant.name+": "+stop.name, func(t *testing.T) {
+				interrupt(t, s, o, stop.at)
+				var left []string
+				entries, err := os.ReadDir(filepath.Dir(o.Checkpoint))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range entries {
+					left = append(left, e.Name())
+				}
+				if !slices.Equal(left, stop.left) {
+					t.Errorf("found the files %v after the interrupt, expected %v", left, stop.left)
+				}
+				resume(t)
+			})
+		}
+		t.Run(variant.name+": at every alternation in turn", func(t *testing.T) {
+			for _, stop := range stops[2:] {
+				interrupt(t, s, o, stop.at)
+			}
+			resume(t)
+		})
+		t.Run(variant.name+": not at all", resume)
+		t.Run(variant.name+": at the end, with its checkpoint left", func(t *testing.T) {
+			if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+				t.Fatal(err)
+			}
+			resume(t)
+		})
+	}
+	t.Run("k-means only", func(t *testing.T) {
+		o := checkpointed(t)
+		o.KMeansOnly = true
+		want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		if err != nil || !bytes.Equal(encode(t, got), encode(t, want)) {
+			t.Errorf("found other bytes (%v), expected the same", err)
+		}
+	})
+}
+
+// What an interrupted run did is not done again.
+func TestContinuedRunDoesNotRepeat(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	o := checkpointed(t)
+	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 2") })
+	told := false
+	o.Progress = func(p Progress) {
+		told = told || p.Message == "continuing after alternation 2 of 3"
+		if p.Stage == StageLabels || p.Stage == StageKMeans || p.Stage == StageLearn && p.Iteration < 3 {
+			t.Errorf("found %+v, expected the work after alternation 2 alone", p)
+		}
+	}
+	_, record, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !told || len(record.Alternations) != 4 {
+		t.Errorf("found word of it: %v, and %d alternations recorded, expected 4", told, len(record.Alternations))
+	}
+}
+
+func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	o := checkpointed(t)
+	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
+	files := map[string][]byte{}
+	for _, path := range CheckpointFiles(o.Checkpoint) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path] = data
+	}
+	state, labels := o.Checkpoint, o.Checkpoint+labelsSuffix
+	damaged := func(path string, at int) map[string][]byte {
+		data := slices.Clone(files[path])
+		data[at] ^= 1
+		return map[string][]byte{path: data}
+	}
+	other := newSynthetic(t, 4, 900, 6, 40, 5, 0.3)
+	bias := slices.Clone(s.layer.Bias())
+	bias[7]++
+	layer, err := softmax.NewLayer(s.layer.Weights(), bias, s.dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(s *synthetic, o *Options)
+		files  map[string][]byte // in place of those left, nil for none
+		want   []string
+	}{
+		{"another budget", func(_ *synthetic, o *Options) { o.Budget = 13 }, nil, []string{state, "budget: found 12, expected 13", "another run"}},
+		{"another seed", func(_ *synthetic, o *Options) { o.Seed++ }, nil, []string{state, "seed: found 1, expected 2"}},
+		{"another estimator", func(_ *synthetic, o *Options) { o.Estimator = Expected }, nil, []string{"estimator", "gumbel-st", "expected"}},
+		{"more alternations", func(_ *synthetic, o *Options) { o.Iterations++ }, nil, []string{"iterations: found 3, expected 4"}},
+		{"another id always", func(_ *synthetic, o *Options) { o.Always = []uint32{4} }, nil, []string{"always", "[4]"}},
+		{"another layer", func(s *synthetic, _ *Options) { s.layer = layer }, nil, []string{state, "fingerprint"}},
+		{"other contexts", func(s *synthetic, _ *Options) { s.contexts = other.contexts }, nil, []string{state, "digest of the contexts"}},
+		{"fewer contexts", func(s *synthetic, _ *Options) { s.contexts = s.contexts[:100*s.dim] }, nil, []string{"contexts: found 900, expected 100"}},
+		{"labels of another k", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: nil}, []string{labels, "another k"}},
+		{"another file", func(*synthetic, *Options) {}, map[string][]byte{state: []byte("something else")}, []string{state, "another kind of file"}},
+		{"an empty file", func(*synthetic, *Options) {}, map[string][]byte{state: {}}, []string{state, "another kind of file"}},
+		{"a damaged file", func(*synthetic, *Options) {}, damaged(state, 2000), []string{state, "checksum", "damaged"}},
+		{"a truncated file", func(*synthetic, *Options) {}, map[string][]byte{state: files[state][:2000]}, []string{state, "checksum"}},
+		{"damaged labels", func(*synthetic, *Options) {}, damaged(labels, 2000), []string{labels, "damaged"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+				t.Fatal(err)
+			}
+			for path, data := range files {
+				if d, ok := c.files[path]; ok {
+					data = d
+				}
+				if data == nil {
+					continue
+				}
+				if err := os.WriteFile(path, data, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, o := s, o
+			c.change(&s, &o)
+			m, _, err := Run(t.Context(), s.layer, s.contexts, o)
+			if !errors.Is(err, ErrCheckpoint) || m != nil {
+				t.Fatalf("found error %v, expected one about the checkpoint", err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("found %q, expected %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckpointThatCannotBeWrittenEndsTheRun(t *testing.T) {
+	s := newSynthetic(t, 3, 300, 6, 40, 5, 0.3)
+	o := testOptions()
+	o.Checkpoint = filepath.Join(t.TempDir(), "no", "such", "folder")
+	if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), o.Checkpoint) {
+		t.Errorf("found error %v, expected one that names the file", err)
+	}
+}
+
+func TestRemoveCheckpointWithoutOne(t *testing.T) {
+	if err := RemoveCheckpoint(filepath.Join(t.TempDir(), "nothing")); err != nil {
+		t.Error(err)
+	}
+}
