@@ -99,6 +99,8 @@ discards it.`,
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that the clusters are learned for, 0 for the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
+	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
+	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning, as a share of the knapsack's; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
 	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
@@ -122,6 +124,7 @@ discards it.`,
 		o.Lambda = *lambda
 	}
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
+	o.LearningRate, o.Multiplier = *rate, *multiplier
 	least := (*budgets)[0]
 	if o.Budget = *learnFor; !f.given("learn-for") {
 		o.Budget = (*budgets)[len(*budgets)/2]
