@@ -303,6 +303,17 @@ func int8Lanes() int {
 	}
 }
 
+// nextCall returns what the next call of assembly takes of n rows, from first
+// on and step at most: whole blocks, whose size is a power of two. Where less
+// than a block is left, the last block overlaps the one before, since a row's
+// interval depends on nothing else.
+func nextCall(first, n, step, block int) (from, rows int) {
+	if rows = min(step, n-first) &^ (block - 1); rows == 0 {
+		return n - block, block
+	}
+	return first, rows
+}
+
 func int8Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 	lanes := int8Lanes()
 	n := len(lower)
@@ -320,12 +331,8 @@ func int8Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 	}
 	step := callRows(stride)
 	for first := 0; first < n; {
-		rows := min(step, n-first) &^ (lanes - 1)
-		if rows == 0 {
-			// The last block overlaps the one before: a row's interval
-			// depends on nothing else.
-			first, rows = n-lanes, lanes
-		}
+		var rows int
+		first, rows = nextCall(first, n, step, lanes)
 		lo, up, p := &lower[first], &upper[first], &data[first*stride]
 		if lanes == 16 {
 			asm.Int8BoundsAVX512(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
@@ -358,10 +365,8 @@ func int8GatherBounds(lower, upper []float32, data []byte, stride int, ids []uin
 	}
 	step := callRows(stride)
 	for first := 0; first < n; {
-		rows := min(step, n-first) &^ (lanes - 1)
-		if rows == 0 {
-			first, rows = n-lanes, lanes
-		}
+		var rows int
+		first, rows = nextCall(first, n, step, lanes)
 		lo, up, p := &lower[first], &upper[first], &ids[first]
 		if lanes == 16 {
 			asm.Int8GatherBoundsAVX512(lo, up, &data[0], stride, p, rows, (*byte)(unsafe.Pointer(b)))
@@ -415,11 +420,8 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 	arg := (*byte)(unsafe.Pointer(&b))
 	step := callRows(m.stride)
 	for first := 0; first < n; {
-		rows := min(step, n-first) &^ (batchRows - 1)
-		if rows == 0 {
-			// The last block overlaps the one before.
-			first, rows = n-batchRows, batchRows
-		}
+		var rows int
+		first, rows = nextCall(first, n, step, batchRows)
 		lo, up := &lower[first], &upper[first]
 		switch {
 		case ids != nil && simd.HasVNNI:
@@ -447,10 +449,8 @@ func int4Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 	n := len(lower)
 	step := callRows(stride)
 	for first := 0; first < n; {
-		rows := min(step, n-first) &^ (lanes - 1)
-		if rows == 0 {
-			first, rows = n-lanes, lanes
-		}
+		var rows int
+		first, rows = nextCall(first, n, step, lanes)
 		lo, up, p := &lower[first], &upper[first], &data[first*stride]
 		if lanes == 16 {
 			asm.Int4BoundsAVX512(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))

@@ -23,22 +23,6 @@ func maxID(l emit.Level) {
 	ADDQ(I32(len(acc)*l.Bytes), ids)
 	SUBQ(I32(len(acc)*lanes), n)
 	JNZ(LabelRef("loop"))
-	y := YMM()
-	if l.Bytes == 64 {
-		VEXTRACTI64X4(U8(1), acc[0], y)
-		VPMAXUD(acc[0].AsY(), y, y)
-	} else {
-		VPMAXUD(acc[0], acc[1], y)
-	}
-	x, t := XMM(), XMM()
-	VEXTRACTI128(U8(1), y, x)
-	VPMAXUD(y.AsX(), x, x)
-	VPSHUFD(U8(0b1110), x, t)
-	VPMAXUD(t, x, x)
-	VPSHUFD(U8(1), x, t)
-	VPMAXUD(t, x, x)
-	ret := GP32()
-	VMOVD(x, ret)
-	Store(ret, ReturnIndex(0))
+	Store(l.FoldInts(acc, VPMAXUD), ReturnIndex(0))
 	emit.End()
 }

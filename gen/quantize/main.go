@@ -51,22 +51,7 @@ func maxAbs(l emit.Level) {
 	ADDQ(I32(64), x)
 	SUBQ(I32(16), n)
 	JNZ(LabelRef("loop"))
-	y := YMM()
-	if l.Bytes == 64 {
-		VEXTRACTI64X4(U8(1), acc[0], y)
-		VPMAXUD(acc[0].AsY(), y, y)
-	} else {
-		VPMAXUD(acc[0], acc[1], y)
-	}
-	r, t := XMM(), XMM()
-	VEXTRACTI128(U8(1), y, r)
-	VPMAXUD(y.AsX(), r, r)
-	VPSHUFD(U8(0b1110), r, t)
-	VPMAXUD(t, r, r)
-	VPSHUFD(U8(1), r, t)
-	VPMAXUD(t, r, r)
-	VMOVD(r, bits)
-	Store(bits, ReturnIndex(0))
+	Store(l.FoldInts(acc, VPMAXUD), ReturnIndex(0))
 	emit.End()
 }
 
@@ -76,12 +61,7 @@ func quantize(l emit.Level) {
 	codes := Load(Param("codes"), GP64())
 	h := Load(Param("h"), GP64())
 	n := Load(Param("n"), GP64())
-	inv := l.Vec()
-	a, err := Param("inv").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	VBROADCASTSS(a.Addr, inv)
+	inv := l.BroadcastParam("inv")
 	vecs := 64 / l.Bytes
 	norm2, err2, sum, negative := l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs), l.Vecs(vecs)
 	zero, below := l.Vec(), l.Vec()
@@ -123,48 +103,9 @@ func quantize(l emit.Level) {
 	ADDQ(I32(16), codes)
 	SUBQ(I32(16), n)
 	JNZ(LabelRef("loop"))
-	Store(halves(l, norm2), ReturnIndex(0))
-	Store(halves(l, err2), ReturnIndex(1))
-	Store(integers(l, sum), ReturnIndex(2))
-	Store(integers(l, negative), ReturnIndex(3))
+	Store(l.FoldFloats(norm2, VADDPS, VADDSS), ReturnIndex(0))
+	Store(l.FoldFloats(err2, VADDPS, VADDSS), ReturnIndex(1))
+	Store(l.FoldInts(sum, VPADDD), ReturnIndex(2))
+	Store(l.FoldInts(negative, VPADDD), ReturnIndex(3))
 	emit.End()
-}
-
-// halves adds 16 lanes of float32, lane j+8 to lane j and so on.
-func halves(l emit.Level, v []reg.VecVirtual) reg.VecVirtual {
-	y := YMM()
-	if l.Bytes == 64 {
-		VEXTRACTF64X4(U8(1), v[0], y)
-		VADDPS(y, v[0].AsY(), y)
-	} else {
-		VADDPS(v[1], v[0], y)
-	}
-	x, t := XMM(), XMM()
-	VEXTRACTF128(U8(1), y, x)
-	VADDPS(x, y.AsX(), x)
-	VPERMILPS(U8(0b1110), x, t)
-	VADDPS(t, x, x)
-	VPERMILPS(U8(1), x, t)
-	VADDSS(t, x, x)
-	return x
-}
-
-func integers(l emit.Level, v []reg.VecVirtual) reg.Register {
-	y := YMM()
-	if l.Bytes == 64 {
-		VEXTRACTI64X4(U8(1), v[0], y)
-		VPADDD(y, v[0].AsY(), y)
-	} else {
-		VPADDD(v[1], v[0], y)
-	}
-	x, t := XMM(), XMM()
-	VEXTRACTI128(U8(1), y, x)
-	VPADDD(x, y.AsX(), x)
-	VPSHUFD(U8(0b1110), x, t)
-	VPADDD(t, x, x)
-	VPSHUFD(U8(1), x, t)
-	VPADDD(t, x, x)
-	r := GP32()
-	VMOVD(x, r)
-	return r
 }

@@ -100,21 +100,7 @@ func kthOfLanes(l emit.Level) {
 			VBLENDVPS(above[v], acc[v], inf, acc[v])
 		}
 	}
-	y := YMM()
-	if l.Bytes == 64 {
-		VEXTRACTF64X4(U8(1), acc[0], y)
-		VMINPS(acc[0].AsY(), y, y)
-	} else {
-		VMINPS(acc[0], acc[1], y)
-	}
-	r, t := XMM(), XMM()
-	VEXTRACTF128(U8(1), y, r)
-	VMINPS(y.AsX(), r, r)
-	VPERMILPS(U8(0b1110), r, t)
-	VMINPS(t, r, r)
-	VPERMILPS(U8(1), r, t)
-	VMINSS(t, r, r)
-	Store(r, ReturnIndex(0))
+	Store(l.FoldFloats(acc, VMINPS, VMINSS), ReturnIndex(0))
 	emit.End()
 }
 
@@ -139,12 +125,7 @@ func nextAbove(l emit.Level) {
 		"returns the first i < n with scores[i] > threshold, or n. It looks at whole vectors of 16 only; n is a multiple of 16.")
 	p := Load(Param("scores"), GP64())
 	n := Load(Param("n"), GP64()).(reg.GPVirtual)
-	threshold := l.Vec()
-	a, err := Param("threshold").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	VBROADCASTSS(a.Addr, threshold)
+	threshold := l.BroadcastParam("threshold")
 	i := GP64()
 	XORQ(i, i)
 	Label("loop")
@@ -174,12 +155,7 @@ func selectAtLeast(l emit.Level) {
 	dst := Load(Param("dst"), GP64())
 	p := Load(Param("scores"), GP64())
 	n := Load(Param("n"), GP64())
-	threshold := l.Vec()
-	a, err := Param("threshold").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	VBROADCASTSS(a.Addr, threshold)
+	threshold := l.BroadcastParam("threshold")
 	i, count := GP64(), GP64()
 	XORQ(i, i)
 	XORQ(count, count)

@@ -32,8 +32,8 @@ loop:
 	VPMAXUD      X0, X1, X1
 	VPSHUFD      $0x01, X1, X0
 	VPMAXUD      X0, X1, X1
-	VMOVD        X1, DX
-	MOVL         DX, ret+16(FP)
+	VMOVD        X1, AX
+	MOVL         AX, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -93,34 +93,34 @@ loop:
 	ADDQ         $+16, AX
 	SUBQ         $+16, DX
 	JNZ          loop
-	VADDPS       Y2, Y1, Y0
+	VADDPS       Y1, Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X1
+	VADDPS       X0, X1, X1
 	VPERMILPS    $0x0e, X1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0x01, X1, X0
 	VADDSS       X0, X1, X1
 	MOVSS        X1, norm2+32(FP)
-	VADDPS       Y4, Y3, Y0
+	VADDPS       Y3, Y4, Y0
 	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X1
+	VADDPS       X0, X1, X1
 	VPERMILPS    $0x0e, X1, X0
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0x01, X1, X0
 	VADDSS       X0, X1, X1
 	MOVSS        X1, err2+36(FP)
-	VPADDD       Y6, Y5, Y0
+	VPADDD       Y5, Y6, Y0
 	VEXTRACTI128 $0x01, Y0, X1
-	VPADDD       X1, X0, X1
+	VPADDD       X0, X1, X1
 	VPSHUFD      $0x0e, X1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x01, X1, X0
 	VPADDD       X0, X1, X1
 	VMOVD        X1, AX
 	MOVL         AX, code+40(FP)
-	VPADDD       Y8, Y7, Y0
+	VPADDD       Y7, Y8, Y0
 	VEXTRACTI128 $0x01, Y0, X1
-	VPADDD       X1, X0, X1
+	VPADDD       X0, X1, X1
 	VPSHUFD      $0x0e, X1, X0
 	VPADDD       X0, X1, X1
 	VPSHUFD      $0x01, X1, X0
@@ -155,8 +155,8 @@ loop:
 	VPMAXUD       X0, X1, X1
 	VPSHUFD       $0x01, X1, X0
 	VPMAXUD       X0, X1, X1
-	VMOVD         X1, DX
-	MOVL          DX, ret+16(FP)
+	VMOVD         X1, AX
+	MOVL          AX, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -194,27 +194,27 @@ loop:
 	SUBQ          $+16, DX
 	JNZ           loop
 	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y0
+	VADDPS        Y1, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
+	VADDPS        X0, X1, X1
 	VPERMILPS     $0x0e, X1, X0
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0x01, X1, X0
 	VADDSS        X0, X1, X1
 	MOVSS         X1, norm2+32(FP)
 	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y0, Y2, Y0
+	VADDPS        Y2, Y0, Y0
 	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
+	VADDPS        X0, X1, X1
 	VPERMILPS     $0x0e, X1, X0
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0x01, X1, X0
 	VADDSS        X0, X1, X1
 	MOVSS         X1, err2+36(FP)
 	VEXTRACTI64X4 $0x01, Z3, Y0
-	VPADDD        Y0, Y3, Y0
+	VPADDD        Y3, Y0, Y0
 	VEXTRACTI128  $0x01, Y0, X1
-	VPADDD        X1, X0, X1
+	VPADDD        X0, X1, X1
 	VPSHUFD       $0x0e, X1, X0
 	VPADDD        X0, X1, X1
 	VPSHUFD       $0x01, X1, X0
@@ -222,9 +222,9 @@ loop:
 	VMOVD         X1, AX
 	MOVL          AX, code+40(FP)
 	VEXTRACTI64X4 $0x01, Z4, Y0
-	VPADDD        Y0, Y4, Y0
+	VPADDD        Y4, Y0, Y0
 	VEXTRACTI128  $0x01, Y0, X1
-	VPADDD        X1, X0, X1
+	VPADDD        X0, X1, X1
 	VPSHUFD       $0x0e, X1, X0
 	VPADDD        X0, X1, X1
 	VPSHUFD       $0x01, X1, X0

@@ -185,3 +185,56 @@ func (l Level) Sum4(v []reg.VecVirtual) reg.VecVirtual {
 	VADDPS(y[0].AsX(), x, x)
 	return x
 }
+
+// BroadcastParam returns a register with a float32 parameter in every lane.
+func (l Level) BroadcastParam(name string) reg.VecVirtual {
+	v := l.Vec()
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	VBROADCASTSS(p.Addr, v)
+	return v
+}
+
+// FoldInts folds sixteen int32 lanes, in one or two registers, by halves with
+// op and returns the result in a general register.
+func (l Level) FoldInts(v []reg.VecVirtual, op func(...Op)) reg.GPVirtual {
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTI64X4(U8(1), v[0], y)
+		op(v[0].AsY(), y, y)
+	} else {
+		op(v[0], v[1], y)
+	}
+	x, t := XMM(), XMM()
+	VEXTRACTI128(U8(1), y, x)
+	op(y.AsX(), x, x)
+	VPSHUFD(U8(0b1110), x, t)
+	op(t, x, x)
+	VPSHUFD(U8(1), x, t)
+	op(t, x, x)
+	r := GP32()
+	VMOVD(x, r)
+	return r
+}
+
+// FoldFloats folds sixteen float32 lanes, in one or two registers, by halves
+// with op, and with last in the end, and returns the result in lane 0.
+func (l Level) FoldFloats(v []reg.VecVirtual, op, last func(...Op)) reg.VecVirtual {
+	y := YMM()
+	if l.Bytes == 64 {
+		VEXTRACTF64X4(U8(1), v[0], y)
+		op(v[0].AsY(), y, y)
+	} else {
+		op(v[0], v[1], y)
+	}
+	x, t := XMM(), XMM()
+	VEXTRACTF128(U8(1), y, x)
+	op(y.AsX(), x, x)
+	VPERMILPS(U8(0b1110), x, t)
+	op(t, x, x)
+	VPERMILPS(U8(1), x, t)
+	last(t, x, x)
+	return x
+}
