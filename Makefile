@@ -66,13 +66,8 @@ check-generate: ## Fail if kernels/asm is not what gen writes.
 	while read -r f; do cmp "kernels/asm/$$f" "$$tmp/$$f" || { echo "kernels/asm/$$f is not what gen writes: run make generate"; exit 1; }; done <"$$tmp/want"
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target in turn, TIME=10s each.
-	@set -e; for pkg in $$($(GO) list ./...); do \
-		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-			echo "$$pkg $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(TIME) $$pkg; \
-		done; \
-	done
+fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
+	GO=$(GO) scripts/fuzz $(TIME)
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
