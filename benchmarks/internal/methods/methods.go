@@ -1,0 +1,71 @@
+// Package methods holds the ways to find the largest outputs of a softmax layer
+// that the paper compares, each as its own paper defines it, on the kernels of
+// l2s: a file a method.
+//
+// A [Method] is built once for a layer; the [Index] that this gives answers at
+// every [Setting] of its query-time parameters, so that a sweep of them builds
+// nothing anew.
+package methods
+
+import (
+	"context"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Input is what a method may look at while it is built.
+type Input struct {
+	// Layer is W and b.
+	Layer *softmax.Layer
+	// Contexts are contexts to learn from, n x d, row-major. The contexts that
+	// are measured are not among them.
+	Contexts []float32
+	// Labels, unless nil, are the labels of Contexts as train.Labels gives
+	// them: n rows of K.
+	Labels []uint32
+	// K is the number of labels of a context.
+	K int
+	// Seed seeds all random choices.
+	Seed uint64
+	// Note, unless nil, is told how a long construction goes.
+	Note func(format string, args ...any)
+}
+
+// Method is a way to answer, with the parameters of its construction.
+type Method interface {
+	// Name is the method's name in tables and figures. Constructions that
+	// differ in their parameters share it: they are points of one curve.
+	Name() string
+	// Params are the parameters of the construction, such as "M=16 efC=200".
+	Params() string
+	// Build prepares the answers. It may use all cores and is to return soon
+	// after ctx ends, with ctx's error.
+	Build(ctx context.Context, in *Input) (Index, error)
+}
+
+// Index is what a construction leaves behind.
+type Index interface {
+	// Bytes is the memory of the index beyond W and b, in bytes.
+	Bytes() int64
+	// Settings are the query-time parameters worth measuring, from the
+	// cheapest to the most precise. At least one.
+	Settings() []Setting
+}
+
+// Setting is an index with its query-time parameters.
+type Setting interface {
+	// Params are the query-time parameters, such as "ef=50", or "".
+	Params() string
+	// Searcher returns a searcher for one goroutine.
+	Searcher() Searcher
+}
+
+// Searcher answers queries on one thread.
+type Searcher interface {
+	// TopK writes the labels that the method holds for the len(dst) largest
+	// logits of the context h to dst, the largest first, of equals the lower
+	// id, and returns their number: less than len(dst) only where the method
+	// found no more. It does not keep h, and allocates nothing once it has
+	// answered a few.
+	TopK(dst []softmax.Prediction, h []float32) int
+}
