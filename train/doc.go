@@ -29,7 +29,8 @@
 // scanned, however many clusters there are in all. k-means then finds the groups
 // first and the clusters within each after it, and both levels are learned
 // together: P(t|h) is the product of two softmaxes. [Options].Smoothing lets
-// small clusters borrow candidates from their group.
+// small clusters borrow candidates from their group, and [Options].Spread from
+// the clusters near them.
 //
 // # Reproducibility
 //

@@ -18,17 +18,6 @@ func (t *trainer) useLabels(ctx context.Context, labels []uint32) error {
 			return fmt.Errorf("train: labels: found id %d for context %d, want below %d, the number of labels", s, i/t.k, t.universe)
 		}
 	}
-	queries := make([]*softmax.Query, t.threads)
-	for i := range queries {
-		queries[i] = softmax.NewQuery(t.dim)
-	}
 	t.labels = labels
-	return forEach(ctx, t.threads, t.n, assignChunk, nil, func(worker, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			if err := queries[worker].Set(t.row(uint32(i))); err != nil {
-				return fmt.Errorf("train: context %d: %w", i, err)
-			}
-		}
-		return nil
-	})
+	return t.eachQuery(ctx, nil, func(int, int, *softmax.Query) {})
 }

@@ -9,21 +9,28 @@ import (
 )
 
 // item is one (cluster, label) pair of the knapsack: label s is among the
-// labels of count = n_ts of the N_t contexts of cluster t.
+// labels of count = n_ts of the N_t contexts of cluster t. Where contexts are
+// spread over clusters count is in parts of a context.
 type item struct{ cluster, label, count uint32 }
 
 // counts are the numbers n_ts over a set of contexts, without the zeros.
 type counts struct {
 	labels int      // L
 	total  int      // N, the number of contexts
-	sizes  []uint32 // N_t
+	sizes  []uint32 // N_t, the contexts whose cluster is t
 	items  []item   // n_ts > 0, grouped by cluster
+	// unit is the number of parts of a context that items count, and weights
+	// the number of them in each cluster: 1 and sizes where each context
+	// counts in its own cluster alone.
+	unit    uint32
+	weights []uint32
 }
 
 // countLabels counts the labels (rows of k, see [Labels]) of the contexts of
 // each cluster.
 func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe, threads int) (*counts, error) {
-	c := &counts{labels: universe, total: len(p.order), sizes: make([]uint32, p.clusters())}
+	c := &counts{labels: universe, total: len(p.order), unit: p.unit, weights: make([]uint32, p.clusters())}
+	c.sizes = c.weights
 	perCluster := make([][]item, p.clusters())
 	tables := make([][]uint32, threads) // one dense row of counts a worker, zero between clusters
 	err := forEach(ctx, threads, p.clusters(), 1, nil, func(worker, t, _ int) error {
@@ -32,12 +39,14 @@ func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe
 		}
 		table := tables[worker]
 		var seen []uint32
-		for _, i := range p.members(t) {
+		for j, i := range p.members(t) {
+			parts := p.partsOf(t, j)
+			c.weights[t] += parts
 			for _, s := range labels[int(i)*k : (int(i)+1)*k] {
 				if table[s] == 0 {
 					seen = append(seen, s)
 				}
-				table[s]++
+				table[s] += parts
 			}
 		}
 		items := make([]item, len(seen))
@@ -45,7 +54,6 @@ func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe
 			items[j] = item{uint32(t), s, table[s]}
 			table[s] = 0
 		}
-		c.sizes[t] = uint32(p.size(t))
 		perCluster[t] = items
 		return nil
 	})

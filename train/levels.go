@@ -94,6 +94,46 @@ func (t *trainer) cluster(ctx context.Context, opt *Options, record *Record) (we
 	return weights, cluster, nil
 }
 
+// router finds the clusters of contexts as the searcher of the screen will.
+type router struct {
+	groups   *softmax.Layer // nil for a flat screen
+	clusters *softmax.Layer
+	ids      []uint32 // 0, 1, ..., r-1
+	per      int
+}
+
+func newRouter(weights []float32, dim int, opt *Options) (*router, error) {
+	u, v := opt.levels(weights, dim)
+	r := &router{ids: make([]uint32, opt.Clusters), per: opt.perGroup()}
+	for c := range r.ids {
+		r.ids[c] = uint32(c)
+	}
+	var err error
+	if opt.Groups > 0 {
+		if r.groups, err = softmax.NewLayer(u, nil, dim); err != nil {
+			return nil, fmt.Errorf("train: learning went astray, a lower learning rate may help: group weights: %w", err)
+		}
+	}
+	if r.clusters, err = softmax.NewLayer(v, nil, dim); err != nil {
+		return nil, fmt.Errorf("train: learning went astray, a lower learning rate may help: cluster weights: %w", err)
+	}
+	return r, nil
+}
+
+// group returns the best group of the query's context, 0 on a flat screen.
+func (r *router) group(q *softmax.Query) int {
+	if r.groups == nil {
+		return 0
+	}
+	return int(r.groups.Argmax(q))
+}
+
+// best writes the best clusters of a group, or of all on a flat screen, to
+// dst and returns their number.
+func (r *router) best(dst []softmax.Prediction, q *softmax.Query, group int) int {
+	return r.clusters.TopKOf(dst, q, r.ids[group*r.per:(group+1)*r.per])
+}
+
 // route sets cluster[i] for every context as the searcher of the screen will:
 // assign, or on two levels the best cluster of the best group. It returns how
 // many changed.
@@ -101,43 +141,40 @@ func (t *trainer) route(ctx context.Context, weights []float32, cluster []uint32
 	if opt.Groups == 0 {
 		return t.assign(ctx, weights, cluster, done)
 	}
-	u, v := opt.levels(weights, t.dim)
-	upper, err := softmax.NewLayer(u, nil, t.dim)
+	r, err := newRouter(weights, t.dim, opt)
 	if err != nil {
-		return 0, fmt.Errorf("train: learning went astray, a lower learning rate may help: group weights: %w", err)
+		return 0, err
 	}
-	lower, err := softmax.NewLayer(v, nil, t.dim)
-	if err != nil {
-		return 0, fmt.Errorf("train: learning went astray, a lower learning rate may help: cluster weights: %w", err)
-	}
-	per := opt.perGroup()
-	ids := make([]uint32, opt.Clusters)
-	for c := range ids {
-		ids[c] = uint32(c)
-	}
-	queries := make([]*softmax.Query, t.threads)
 	movedBy := make([]int, t.threads)
-	for i := range queries {
-		queries[i] = softmax.NewQuery(t.dim)
-	}
-	err = forEach(ctx, t.threads, t.n, assignChunk, done, func(worker, lo, hi int) error {
-		q := queries[worker]
+	err = t.eachQuery(ctx, done, func(worker, i int, q *softmax.Query) {
 		var best [1]softmax.Prediction
-		for i := lo; i < hi; i++ {
-			if err := q.Set(t.row(uint32(i))); err != nil {
-				return fmt.Errorf("train: context %d: %w", i, err)
-			}
-			a := int(upper.Argmax(q))
-			lower.TopKOf(best[:], q, ids[a*per:(a+1)*per])
-			if c := best[0].ID; c != cluster[i] {
-				cluster[i] = c
-				movedBy[worker]++
-			}
+		r.best(best[:], q, r.group(q))
+		if c := best[0].ID; c != cluster[i] {
+			cluster[i] = c
+			movedBy[worker]++
 		}
-		return nil
 	})
 	for _, m := range movedBy {
 		moved += m
 	}
 	return moved, err
+}
+
+// eachQuery calls f for every context, in t.threads goroutines. An error names
+// a context that is none.
+func (t *trainer) eachQuery(ctx context.Context, done func(int), f func(worker, i int, q *softmax.Query)) error {
+	queries := make([]*softmax.Query, t.threads)
+	for i := range queries {
+		queries[i] = softmax.NewQuery(t.dim)
+	}
+	return forEach(ctx, t.threads, t.n, assignChunk, done, func(worker, lo, hi int) error {
+		q := queries[worker]
+		for i := lo; i < hi; i++ {
+			if err := q.Set(t.row(uint32(i))); err != nil {
+				return fmt.Errorf("train: context %d: %w", i, err)
+			}
+			f(worker, i, q)
+		}
+		return nil
+	})
 }

@@ -35,6 +35,14 @@ type Options struct {
 	// candidates that no context of training with the cluster has. 0: the
 	// counts as they are. Not negative; 20 serves well on two levels.
 	Smoothing float64 `json:"smoothing,omitempty"`
+	// Spread is the mean share of a context that counts in clusters near its
+	// own when the candidates of the final sets are chosen: the four best of
+	// its group, and the best of the second best group, weigh by a softmax of
+	// their scores at the temperature that gives this share. With many
+	// clusters it finds candidates that a cluster has met too seldom. 0: each
+	// context counts in its own cluster alone. At least 0, at most 0.5; 0.3
+	// serves well on two levels, and a flat screen hardly gains.
+	Spread float64 `json:"spread,omitempty"`
 	// ProbeShare is the share of the contexts of training, those in which the
 	// lead of the best cluster over the second best is smallest, that get the
 	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
@@ -135,11 +143,11 @@ func DefaultOptions() Options {
 
 // SetLevels asks for a screen on two levels, with the given number of groups
 // and of clusters in each, and sets the options that serve it best: Smoothing
-// 20, and Lambda 0.00003, as the candidates that smoothing finds are rarer than
-// those that the paper's lambda lets in.
+// 20, Spread 0.3, and Lambda 0.00003, as the candidates that these two find are
+// rarer than those that the paper's lambda lets in.
 func (o *Options) SetLevels(groups, clusters int) {
 	o.Groups, o.Clusters = groups, groups*clusters
-	o.Smoothing, o.Lambda = 20, 0.00003
+	o.Smoothing, o.Spread, o.Lambda = 20, 0.3, 0.00003
 }
 
 // Estimator is the way the gradient of the expected loss with respect to V is
@@ -241,6 +249,8 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("train: clusters: found %d, want a multiple of %d, the number of groups", o.Clusters, o.Groups)
 	case !finite(o.Smoothing) || o.Smoothing < 0:
 		return fmt.Errorf("train: smoothing: found %v, want a finite number that is not negative", o.Smoothing)
+	case !(o.Spread >= 0 && o.Spread <= 0.5):
+		return fmt.Errorf("train: spread: found %v, want 0 to 0.5", o.Spread)
 	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):
 		return fmt.Errorf("train: probe share: found %v, want at least 0 and below 1", o.ProbeShare)
 	case o.K < 1 || o.K > labels:

@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -24,44 +23,19 @@ type pair struct{ first, second, contexts uint32 }
 // newProbes lets the given share of all contexts, those of the smallest lead,
 // have two clusters. cluster holds the cluster of each context.
 func newProbes(ctx context.Context, t *trainer, weights []float32, cluster []uint32, opt *Options) (*probes, error) {
-	u, v := opt.levels(weights, t.dim)
-	var upper *softmax.Layer
-	lower, err := softmax.NewLayer(v, nil, t.dim)
-	if err == nil && opt.Groups > 0 {
-		upper, err = softmax.NewLayer(u, nil, t.dim)
-	}
+	r, err := newRouter(weights, t.dim, opt)
 	if err != nil {
-		return nil, fmt.Errorf("train: cluster weights: %w", err)
-	}
-	per := opt.perGroup()
-	ids := make([]uint32, opt.Clusters)
-	for c := range ids {
-		ids[c] = uint32(c)
+		return nil, err
 	}
 	p := &probes{second: make([]uint32, t.n)}
 	leads := make([]float64, t.n)
-	queries := make([]*softmax.Query, t.threads)
-	for i := range queries {
-		queries[i] = softmax.NewQuery(t.dim)
-	}
-	err = forEach(ctx, t.threads, t.n, assignChunk, nil, func(worker, lo, hi int) error {
-		q := queries[worker]
+	err = t.eachQuery(ctx, nil, func(_, i int, q *softmax.Query) {
 		var best [2]softmax.Prediction
-		for i := lo; i < hi; i++ {
-			if err := q.Set(t.row(uint32(i))); err != nil {
-				return fmt.Errorf("train: context %d: %w", i, err)
-			}
-			a := 0
-			if upper != nil {
-				a = int(upper.Argmax(q))
-			}
-			leads[i] = math.Inf(1)
-			if lower.TopKOf(best[:], q, ids[a*per:(a+1)*per]) == 2 {
-				leads[i] = best[0].Logit - best[1].Logit
-				p.second[i] = best[1].ID
-			}
+		leads[i] = math.Inf(1)
+		if r.best(best[:], q, r.group(q)) == 2 {
+			leads[i] = best[0].Logit - best[1].Logit
+			p.second[i] = best[1].ID
 		}
-		return nil
 	})
 	if err != nil {
 		return nil, err

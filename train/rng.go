@@ -15,6 +15,7 @@ const (
 	streamShuffle                   // the order of the contexts in SGD
 	streamGumbel                    // Gumbel noise, one generator a context
 	streamGroups                    // seeds of k-means within the groups
+	streamSpread                    // contexts that set the temperature of Options.Spread
 )
 
 // newRNG returns the generator of one use: stream, then the position in it.

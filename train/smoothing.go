@@ -39,7 +39,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 	}
 	all := make([]float64, c.labels)
 	for s, n := range inAll {
-		all[s] = float64(n) / float64(c.total)
+		all[s] = float64(n) / (float64(c.total) * float64(c.unit))
 	}
 	skip := make([]bool, c.labels)
 	for _, s := range always {
@@ -50,6 +50,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 		item
 		p float64
 	}
+	alpha *= float64(c.unit)
 	parts := max(1, groups)
 	per := clusters / parts
 	perPart := make([][]share, parts)
@@ -59,7 +60,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 		if groups > 0 {
 			size := uint32(0)
 			for t := a * per; t < (a+1)*per; t++ {
-				size += c.sizes[t]
+				size += c.weights[t]
 				for _, it := range c.items[starts[t]:starts[t+1]] {
 					count[it.label] += it.count
 				}
@@ -71,8 +72,8 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 			clear(count)
 		}
 		for t := a * per; t < (a+1)*per; t++ {
-			size := c.sizes[t]
-			if size == 0 {
+			size := c.weights[t]
+			if c.sizes[t] == 0 {
 				continue
 			}
 			own := c.items[starts[t]:starts[t+1]]

@@ -51,23 +51,12 @@ func (t *trainer) assign(ctx context.Context, v []float32, cluster []uint32, don
 	if err != nil {
 		return 0, fmt.Errorf("train: learning went astray, a lower learning rate may help: cluster weights: %w", err)
 	}
-	queries := make([]*softmax.Query, t.threads)
 	movedBy := make([]int, t.threads)
-	for i := range queries {
-		queries[i] = softmax.NewQuery(t.dim)
-	}
-	err = forEach(ctx, t.threads, t.n, assignChunk, done, func(worker, lo, hi int) error {
-		q := queries[worker]
-		for i := lo; i < hi; i++ {
-			if err := q.Set(t.row(uint32(i))); err != nil {
-				return fmt.Errorf("train: context %d: %w", i, err)
-			}
-			if c := router.Argmax(q); c != cluster[i] {
-				cluster[i] = c
-				movedBy[worker]++
-			}
+	err = t.eachQuery(ctx, done, func(worker, i int, q *softmax.Query) {
+		if c := router.Argmax(q); c != cluster[i] {
+			cluster[i] = c
+			movedBy[worker]++
 		}
-		return nil
 	})
 	for _, m := range movedBy {
 		moved += m
@@ -76,13 +65,19 @@ func (t *trainer) assign(ctx context.Context, v []float32, cluster []uint32, don
 }
 
 // rank counts the labels of the given contexts in each cluster and orders the
-// items of the knapsack.
-func (t *trainer) rank(ctx context.Context, contexts, cluster []uint32, opt *Options) (*ranking, error) {
-	c, err := countLabels(ctx, newPartition(contexts, cluster, opt.Clusters), t.labels, t.k, t.universe, t.threads)
+// items of the knapsack. nb, unless nil, says where else contexts count.
+func (t *trainer) rank(ctx context.Context, contexts, cluster []uint32, nb *neighbours, opt *Options) (*ranking, error) {
+	own := newPartition(contexts, cluster, opt.Clusters)
+	p := own
+	if nb != nil {
+		p = nb.partition(contexts, nb.temperature(t, opt.Spread), opt.Clusters)
+	}
+	c, err := countLabels(ctx, p, t.labels, t.k, t.universe, t.threads)
 	if err != nil {
 		return nil, err
 	}
-	if opt.Smoothing > 0 {
+	c.total, c.sizes = len(contexts), own.sizes()
+	if opt.Smoothing > 0 || nb != nil {
 		return rankSmoothed(ctx, c, opt.Groups, opt.Smoothing, opt.Lambda, opt.always(), t.threads)
 	}
 	return rank(c, opt.Lambda, opt.always()), nil
@@ -258,7 +253,7 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 				return nil, err
 			}
 		}
-		ranked, err := t.rank(ctx, pool, cluster, opt)
+		ranked, err := t.rank(ctx, pool, cluster, nil, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +316,13 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	ranked, err := t.rank(ctx, all, cluster, opt)
+	var nb *neighbours
+	if opt.Spread > 0 {
+		if nb, err = findNeighbours(ctx, t, v, opt); err != nil {
+			return nil, nil, err
+		}
+	}
+	ranked, err := t.rank(ctx, all, cluster, nb, opt)
 	if err != nil {
 		return nil, nil, err
 	}

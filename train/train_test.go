@@ -71,6 +71,7 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	t.Run("second probe on two levels", func(t *testing.T) {
 		opt := opt
 		opt.Groups, opt.Clusters, opt.Smoothing, opt.ProbeShare = 4, 12, 5, 0.3
+		opt.Spread = 0.2
 		checkRecord(t, s, opt)
 	})
 }
@@ -208,10 +209,12 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		estimator        Estimator
 		clusters, groups int
 		smoothing        float64
-	}{{GumbelST, 13, 0, 0}, {Expected, 13, 0, 0}, {GumbelST, 12, 3, 3}, {Expected, 12, 4, 3}} {
+		spread, probes   float64
+	}{{GumbelST, 13, 0, 0, 0, 0.3}, {Expected, 13, 0, 0, 0.2, 0}, {GumbelST, 12, 3, 3, 0.3, 0.4}, {Expected, 12, 4, 3, 0, 0}} {
 		opt := testOptions()
 		estimator := c.estimator
 		opt.Estimator, opt.Clusters, opt.Groups, opt.Smoothing = c.estimator, c.clusters, c.groups, c.smoothing
+		opt.Spread, opt.ProbeShare = c.spread, c.probes
 		var want []byte
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, threads := range []int{1, 2, 3} {
@@ -300,6 +303,10 @@ func TestRunOnDegenerateData(t *testing.T) {
 		}, false},
 		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.ProbeShare = 1, 0.9 }, false},
 		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.ProbeShare = 0.9; clear(s.contexts) }, true},
+		{"spread over one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Spread = 1, 0.3 }, false},
+		{"spread over groups of one cluster", func(s *synthetic, o *Options) { o.Groups, o.Spread = 8, 0.3 }, false},
+		{"spread where clusters are equal", func(s *synthetic, o *Options) { o.Groups, o.Spread = 4, 0.5; clear(s.contexts) }, true},
+		{"spread without lambda", func(s *synthetic, o *Options) { o.Groups, o.Spread, o.Lambda = 2, 0.5, 0 }, false},
 		{"smoothing of a flat screen", func(s *synthetic, o *Options) { o.Smoothing = 20 }, false},
 		{"smoothing without lambda", func(s *synthetic, o *Options) { o.Groups, o.Smoothing, o.Lambda = 2, 1e9, 0 }, false},
 		{"tiny contexts", func(s *synthetic, o *Options) {
@@ -350,6 +357,8 @@ func TestRunRefuses(t *testing.T) {
 		{"clusters: found 8, want a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
 		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
+		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
+		{"spread: found 0.6, want 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
 		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},
 		{"smoothing: found -1", func(o *Options) { o.Smoothing = -1 }},
 		{"k: found 0", func(o *Options) { o.K = 0 }},

@@ -71,8 +71,11 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little. Their sets are counted with smoothing, and lambda is 0.00003 where
-it is not given.`,
+cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
+--lambda is 0.00003, where these are not given.
+
+With --probe-share X the share X of the contexts, those that lie closest
+between two clusters, look at the candidates of both; --budget counts them.`,
 		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -99,6 +102,9 @@ discards it.`,
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that the clusters are learned for, 0 for the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
+	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
+	spread := f.real("spread", o.Spread, 0, "mean share `X` of a context that counts in clusters near its own")
+	probeShare := f.real("probe-share", o.ProbeShare, 0, "share `X` of the contexts that look at the candidates of two clusters")
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
@@ -123,6 +129,13 @@ discards it.`,
 	if f.given("lambda") {
 		o.Lambda = *lambda
 	}
+	if f.given("smoothing") {
+		o.Smoothing = *smoothing
+	}
+	if f.given("spread") {
+		o.Spread = *spread
+	}
+	o.ProbeShare = *probeShare
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier = *rate, *multiplier
 	least := (*budgets)[0]
