@@ -23,17 +23,17 @@ type Sampler struct {
 
 // NewSampler returns a sampler of the words of m.
 func NewSampler(m *Model, seed uint64) *Sampler {
-	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.vocab), probs: make([]float64, m.vocab)}
+	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.Vocab()), probs: make([]float64, m.Vocab())}
 }
 
 // Next draws the word that follows the context h, Dim elements as
 // [State.Step] returns them. It returns an error where the logits are not
 // finite, and panics where h has another length. It allocates nothing.
 func (s *Sampler) Next(h []float32) (uint32, error) {
-	if len(h) != s.m.dim {
+	if len(h) != s.m.Dim() {
 		panic(errContext)
 	}
-	products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.dim)
+	Products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.Dim())
 	return draw(s.logits, s.probs, s.rng)
 }
 
@@ -109,8 +109,8 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 	if n < 0 {
 		return fmt.Errorf("lstm: tokens to generate: found %d, expected 0 or more", n)
 	}
-	if uint64(opt.Start) >= uint64(m.vocab) {
-		return fmt.Errorf("lstm: start token: found %d, expected less than %d, the size of the vocabulary", opt.Start, m.vocab)
+	if uint64(opt.Start) >= uint64(m.Vocab()) {
+		return fmt.Errorf("lstm: start token: found %d, expected less than %d, the size of the vocabulary", opt.Start, m.Vocab())
 	}
 	if opt.Threads < 0 {
 		return fmt.Errorf("lstm: threads: found %d, expected 0 or more", opt.Threads)
@@ -171,7 +171,8 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 type generator struct {
 	m      *Model
 	opt    GenerateOptions
-	s      *streams
+	s      *Streams
+	x      []float32 // group x e: the embeddings of next
 	rngs   []*rand.Rand
 	next   []uint32  // the token that each stream reads next
 	logits []float32 // group x V
@@ -181,19 +182,20 @@ type generator struct {
 func newGenerator(m *Model, opt GenerateOptions, group int) *generator {
 	return &generator{
 		m: m, opt: opt,
-		s:      newStreams(m, group),
+		s:      m.stack.NewStreams(group),
+		x:      make([]float32, group*m.stack.in),
 		rngs:   make([]*rand.Rand, group),
 		next:   make([]uint32, group),
-		logits: make([]float32, group*m.vocab),
-		probs:  make([]float64, m.vocab),
+		logits: make([]float32, group*m.Vocab()),
+		probs:  make([]float64, m.Vocab()),
 	}
 }
 
 // run generates n tokens, the streams from first on.
 func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, contexts []float32, err error) {
-	d, v := g.m.dim, g.m.vocab
+	d, v := g.m.Dim(), g.m.Vocab()
 	tokens, contexts = make([]uint32, n), make([]float32, n*d)
-	g.s.reset()
+	g.s.Reset()
 	for s := range g.next {
 		g.next[s] = g.opt.Start
 		g.rngs[s] = newRand(g.opt.Seed, first+s)
@@ -204,13 +206,13 @@ func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, con
 		}
 		// Only the last stream can be the shorter one: those at work come first.
 		active := (n - t + streamLen - 1) / streamLen
-		g.s.step(g.next[:active])
+		g.m.encoder.Rows(g.x, g.next[:active])
+		top := g.s.Step(g.x, active)
 		for s := range active {
 			tokens[s*streamLen+t] = g.next[s]
-			copy(contexts[(s*streamLen+t)*d:], g.s.top(s))
+			copy(contexts[(s*streamLen+t)*d:], top[s*d:(s+1)*d])
 		}
-		top := g.s.h[len(g.s.h)-1]
-		products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
+		Products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
 		for s := range active {
 			if g.next[s], err = draw(g.logits[s*v:(s+1)*v], g.probs, g.rngs[s]); err != nil {
 				return nil, nil, err
