@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 
+	"github.com/learning-to-screen/l2s/internal/ordered"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -115,56 +114,25 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 	if opt.Threads < 0 {
 		return fmt.Errorf("lstm: threads: found %d, expected 0 or more", opt.Threads)
 	}
-	threads := opt.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	streams := (n + streamLen - 1) / streamLen
-	threads = max(min(threads, streams), 1)
+	threads := ordered.Threads(opt.Threads, streams)
 	group := min((streams+threads-1)/threads, groupLen) // streams of a group
-	size := group * streamLen                           // tokens of a group
+	if n == 0 {
+		return ctx.Err()
+	}
+	size := group * streamLen // tokens of a group
 
-	// Worker w writes groups w, w+threads, ... and holds each until the caller
-	// has taken those before it.
 	type piece struct {
 		tokens   []uint32
 		contexts []float32
-		err      error
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	pieces := make([]chan piece, threads)
-	for w := range pieces {
-		pieces[w] = make(chan piece)
-		wg.Go(func() {
-			g := newGenerator(m, opt, group)
-			for from := w * size; from < n; from += threads * size {
-				var p piece
-				p.tokens, p.contexts, p.err = g.run(ctx, from/streamLen, min(size, n-from))
-				select {
-				case pieces[w] <- p:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	for i := 0; i*size < n; i++ {
-		select {
-		case p := <-pieces[i%threads]:
-			if p.err != nil {
-				return p.err
-			}
-			if err := f(p.tokens, p.contexts); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	return ordered.Each(ctx, (n+size-1)/size, threads, func() func(context.Context, int) (piece, error) {
+		g := newGenerator(m, opt, group)
+		return func(ctx context.Context, i int) (piece, error) {
+			tokens, contexts, err := g.run(ctx, i*group, min(size, n-i*size))
+			return piece{tokens, contexts}, err
 		}
-	}
-	return nil
+	}, func(p piece) error { return f(p.tokens, p.contexts) })
 }
 
 // generator advances a group of streams together.

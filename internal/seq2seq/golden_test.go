@@ -1,0 +1,136 @@
+package seq2seq
+
+import (
+	"context"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+)
+
+var long = flag.Bool("long", false, "translate all of the test text, not its first 200 sentences")
+
+var goldenDir = filepath.Join("..", "..", "..", "shared", "data", "nmt-multi30k")
+
+// golden returns the model that the reference figures are of, and its folder.
+func golden(t testing.TB) (*Model, string) {
+	t.Helper()
+	if _, err := os.Stat(goldenDir); err != nil {
+		t.Skip("../shared/data/nmt-multi30k is not there: ", err)
+	}
+	m, err := Load(goldenDir, "de", "en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, goldenDir
+}
+
+func readLines(t testing.TB, v *vocab.Vocab, path string) (lines [][]uint32) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for line, err := range v.Lines(file, path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestGoldenContexts: the contexts of the first 40 test pairs under teacher
+// forcing, against PyTorch.
+//
+// The tolerance: those of PyTorch are float32 as well, and what either rounds
+// passes through up to 40 time steps of four layers. A wrong gate, a lost bias
+// or the halves of B in the wrong order move contexts by more than 1e-2.
+func TestGoldenContexts(t *testing.T) {
+	const pairs, tolerance = 40, 2e-5
+	m, dir := golden(t)
+	tensor, err := tensorfile.OpenTensor(filepath.Join(dir, "golden_contexts.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tensor.Close()
+	if err := tensor.ExpectShape(-1, m.Dim()); err != nil {
+		t.Fatal(err)
+	}
+	want, err := tensor.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := readLines(t, m.Source(), filepath.Join(dir, "test.de"))
+	target := readLines(t, m.Target(), filepath.Join(dir, "test.en"))
+	simdtest.EachLevel(t, func(t *testing.T) {
+		var list []Pair
+		for i := range pairs {
+			list = append(list, Pair{source[i], target[i]})
+		}
+		var got []float32
+		err := m.Contexts(context.Background(), list, 0, func(d Decoded) error {
+			got = append(got, d.Contexts...)
+			return nil
+		})
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("%d numbers, want %d; %v", len(got), len(want), err)
+		}
+		worst := 0.0
+		for i := range got {
+			worst = max(worst, math.Abs(float64(got[i])-float64(want[i])))
+		}
+		if !(worst <= tolerance) {
+			t.Errorf("largest error of a context %.3g, want at most %g", worst, tolerance)
+		}
+		t.Logf("%d contexts, largest error %.2g", len(want)/m.Dim(), worst)
+	})
+}
+
+// TestGoldenGreedy: the exact layer's greedy translations, against PyTorch's.
+// One in 200 may differ: where two words are nearly tied, rounding chooses.
+func TestGoldenGreedy(t *testing.T) {
+	const most = 60
+	m, dir := golden(t)
+	sentences := readLines(t, m.Source(), filepath.Join(dir, "test.de"))
+	text, err := os.ReadFile(filepath.Join(dir, "golden_greedy.en"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(want) != 1000 || len(sentences) != len(want) {
+		t.Fatalf("%d sentences and %d translations, want 1000", len(sentences), len(want))
+	}
+	if !*long {
+		sentences, want = sentences[:200], want[:200]
+	}
+	start := time.Now()
+	i, differ := 0, 0
+	err = m.Greedy(context.Background(), sentences, most, 0, func(d Decoded) error {
+		var words []string
+		for _, id := range d.Words {
+			words = append(words, m.Target().Word(id))
+		}
+		if got := strings.Join(words, " "); got != want[i] {
+			differ++
+			t.Logf("sentence %d: %q, want %q", i+1, got, want[i])
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(want) {
+		t.Fatalf("%d of %d translations; %v", i, len(want), err)
+	}
+	if differ > len(want)/200 {
+		t.Errorf("%d of %d translations differ, want at most %d", differ, len(want), len(want)/200)
+	}
+	t.Logf("%d of %d translations differ; %v", differ, len(want), time.Since(start).Round(time.Millisecond))
+}
