@@ -77,12 +77,15 @@ func (h *half) speak(words *vocab.Vocab, file string) error {
 	if _, err := words.Unknown(); err != nil {
 		return err
 	}
-	for word, to := range map[string]*uint32{startWord: &h.start, endWord: &h.end} {
-		id, ok := words.ID(word)
+	for _, special := range []struct {
+		word string
+		id   *uint32
+	}{{startWord, &h.start}, {endWord, &h.end}} {
+		id, ok := words.ID(special.word)
 		if !ok {
-			return fmt.Errorf("%s: found no word %s, expected %s, %s and %s among its %d words", file, word, vocab.UnknownWord, startWord, endWord, words.Len())
+			return fmt.Errorf("%s: found no word %s, expected %s, %s and %s among its %d words", file, special.word, vocab.UnknownWord, startWord, endWord, words.Len())
 		}
-		*to = id
+		*special.id = id
 	}
 	h.words = words
 	return nil
