@@ -94,6 +94,12 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		}
 		return write(stdout, r.String())
 	}
+	if !f.given("lm") && !f.given("vocab") && !f.given("pairs") {
+		return f.wrongUse("missing --lm and --vocab (or --nmt and --pairs)")
+	}
+	if f.given("pairs") {
+		return f.wrongUse("missing --nmt, as in: l2s contexts --nmt DIR --pairs NAME --out H.npy")
+	}
 	if err := f.require("lm", "vocab"); err != nil {
 		return err
 	}
