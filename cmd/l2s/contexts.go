@@ -43,8 +43,7 @@ words of each translation in DIR/NAME.en, beside its source in DIR/NAME.de: one
 more than the translation has words, pair after pair. With --own they are those
 it meets while it translates DIR/NAME.de itself, taking the best word of the
 exact layer at each step. Pairs with an empty line are left out.`,
-		usage: `--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy
-  l2s contexts --nmt DIR --pairs NAME --out H.npy`,
+		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
 		notes: `The language model has the tensor names of PyTorch's word_language_model
 example: encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
 rnn.bias_hh_l0, ..., decoder.weight (none where it is tied), decoder.bias.
@@ -98,7 +97,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return f.wrongUse("missing --lm and --vocab (or --nmt and --pairs)")
 	}
 	if f.given("pairs") {
-		return f.wrongUse("missing --nmt, as in: l2s contexts --nmt DIR --pairs NAME --out H.npy")
+		return f.wrongUse("missing --nmt, as in: l2s contexts %s", pairsUsage)
 	}
 	if err := f.require("lm", "vocab"); err != nil {
 		return err

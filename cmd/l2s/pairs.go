@@ -52,6 +52,8 @@ func readSentences(ctx context.Context, words *vocab.Vocab, path string, limit i
 	return lines, nil
 }
 
+const pairsUsage = "--nmt DIR --pairs NAME --out H.npy"
+
 // pairContexts writes the contexts of a translation model.
 type pairContexts struct {
 	pairs          pairFlags
@@ -82,8 +84,8 @@ func (r *pairsResult) String() string {
 }
 
 func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (*pairsResult, error) {
-	if err := f.require("pairs"); err != nil {
-		return nil, err
+	if *c.pairs.name == "" {
+		return nil, f.wrongUse("missing --pairs, as in: l2s contexts %s", pairsUsage)
 	}
 	if !c.own && f.given("longest") {
 		return nil, f.wrongUse("--longest is for --own")
