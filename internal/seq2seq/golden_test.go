@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,12 +26,14 @@ func golden(t testing.TB) (*Model, string) {
 	if _, err := os.Stat(goldenDir); err != nil {
 		t.Skip("../shared/data/nmt-multi30k is not there: ", err)
 	}
-	m, err := Load(goldenDir, "de", "en")
+	m, err := loadGolden()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m, goldenDir
 }
+
+var loadGolden = sync.OnceValues(func() (*Model, error) { return Load(goldenDir, "de", "en") })
 
 func readLines(t testing.TB, v *vocab.Vocab, path string) (lines [][]uint32) {
 	t.Helper()
@@ -95,7 +98,6 @@ func TestContextsOfTheRealModel(t *testing.T) {
 // forcing, against PyTorch.
 func TestGoldenContexts(t *testing.T) {
 	m, dir := golden(t)
-	pairs := goldenPairs(t, m, dir, 40)
 	tensor, err := tensorfile.OpenTensor(filepath.Join(dir, "golden_contexts.npy"))
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +123,7 @@ func TestGoldenContexts(t *testing.T) {
 		t.Skipf("golden_contexts.npy is no output of tanh: it holds elements up to %.4f, and %.1f%% are 0, as dropout makes them; TestContextsOfTheRealModel compares with float64",
 			largest, 100*float64(zeros)/float64(len(want)))
 	}
+	pairs := goldenPairs(t, m, dir, 40)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		var got []float32
 		for _, d := range force(t, m, pairs, 0) {

@@ -1,6 +1,8 @@
 package seq2seq
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
 )
 
 // The ids of the special words in the vocabularies of the test models, which
@@ -83,32 +86,62 @@ type tester interface {
 	Fatal(args ...any)
 }
 
-// write writes the model to a folder.
+// file is the model as a safetensors file: the length of the header in 8
+// bytes, the header in JSON, the data.
+func (s *spec) file(t tester) []byte {
+	t.Helper()
+	type entry struct {
+		Dtype   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+	header, data := map[string]entry{}, []byte{}
+	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
+		from := len(data)
+		for _, x := range s.tensors[name].Data {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+		header[name] = entry{"F32", s.tensors[name].Shape, [2]int{from, len(data)}}
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data)
+}
+
+// write writes the model and its vocabularies to a folder.
 func (s *spec) write(t tester, dir string) {
 	t.Helper()
-	for _, err := range []error{
-		tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"), slices.Collect(maps.Values(s.tensors))...),
-		os.WriteFile(filepath.Join(dir, "vocab.de"), []byte(words(s.source)), 0o666),
-		os.WriteFile(filepath.Join(dir, "vocab.en"), []byte(words(s.target)), 0o666),
+	for name, content := range map[string][]byte{
+		"model.safetensors": s.file(t),
+		"vocab.de":          []byte(words(s.source)),
+		"vocab.en":          []byte(words(s.target)),
 	} {
-		if err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// load writes the model to a folder of its own and loads it.
+// load is what [Load] makes of the model.
 func (s *spec) load(t tester) *Model {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "seq2seq")
+	m, err := read("model", s.file(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	s.write(t, dir)
-	m, err := Load(dir, "de", "en")
-	if err != nil {
-		t.Fatal(err)
+	for half, n := range map[*half]int{&m.encoder: s.source, &m.decoder: s.target} {
+		list, err := vocab.Read([]byte(words(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := half.speak(list, "vocabulary"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return m
 }
