@@ -136,8 +136,7 @@ func (st *Streams) Reset() {
 	}
 }
 
-// Run takes some time steps of the streams through all layers, as
-// [Stack]'s equations say. At step t the first active[t] streams read a row
+// Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
 // of x each, In elements; the rows of one step follow those of the step
 // before. It returns the outputs, a row of Dim elements for each of x, valid
 // until the next call. They do not depend on how streams and steps are

@@ -34,8 +34,14 @@ func (m *Model) NewDecoder() *Decoder {
 
 // Start begins anew, with one hypothesis for each source, in order. No word is
 // read yet: the first [Decoder.Step] should be given <s> for each. The sources
-// may be of several sentences, or the same one many times.
+// may be of several sentences, or the same one many times. Start panics where
+// one is of another model.
 func (d *Decoder) Start(sources []*Source) {
+	for _, s := range sources {
+		if s.m != d.m {
+			panic("seq2seq: source is of another model")
+		}
+	}
 	d.sources = append(d.sources[:0], sources...)
 	d.streams.Grow(len(sources))
 	for i, s := range sources {

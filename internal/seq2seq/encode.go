@@ -5,9 +5,11 @@ import (
 	"slices"
 )
 
-// Source is a sentence as the encoder leaves it. It does not change: any
-// number of decoders and hypotheses may share it.
+// Source is a sentence as the encoder of a model leaves it. It does not
+// change: any number of decoders of that model, and of hypotheses, may share
+// it.
 type Source struct {
+	m       *Model
 	outputs []float32 // y: one row of d for each word, and for </s>
 	state   []float32 // of all layers, after </s>
 }
@@ -35,7 +37,7 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 	enc, d := &m.encoder, m.Dim()
 	sources := make([]*Source, len(sentences))
 	for i, sentence := range sentences {
-		sources[i] = &Source{outputs: make([]float32, 0, (len(sentence)+1)*d), state: make([]float32, enc.stack.StateLen())}
+		sources[i] = &Source{m: m, outputs: make([]float32, 0, (len(sentence)+1)*d), state: make([]float32, enc.stack.StateLen())}
 	}
 	var (
 		streams = enc.stack.NewStreams(len(sentences))

@@ -14,9 +14,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
-var long = flag.Bool("long", false, "translate all of the test text, not its first 200 sentences")
+var long = flag.Bool("long", false, "translate all of the test text, not its first sentences alone")
 
 var goldenDir = filepath.Join("..", "..", "..", "shared", "data", "nmt-multi30k")
 
@@ -157,8 +158,11 @@ func TestGoldenGreedy(t *testing.T) {
 	if len(want) != 1000 || len(sentences) != len(want) {
 		t.Fatalf("%d sentences and %d translations, want 1000", len(sentences), len(want))
 	}
-	if !*long {
-		sentences, want = sentences[:200], want[:200]
+	if n := 200; !*long {
+		if kernels.Level() == "generic" { // which takes many times as long
+			n = 40
+		}
+		sentences, want = sentences[:n], want[:n]
 	}
 	start := time.Now()
 	i, differ := 0, 0
@@ -177,8 +181,8 @@ func TestGoldenGreedy(t *testing.T) {
 	if err != nil || i != len(want) {
 		t.Fatalf("%d of %d translations; %v", i, len(want), err)
 	}
-	if differ > len(want)/200 {
-		t.Errorf("%d of %d translations differ, want at most %d", differ, len(want), len(want)/200)
+	if most := max(1, len(want)/200); differ > most {
+		t.Errorf("%d of %d translations differ, want at most %d", differ, len(want), most)
 	}
 	t.Logf("%d of %d translations differ; %v", differ, len(want), time.Since(start).Round(time.Millisecond))
 }

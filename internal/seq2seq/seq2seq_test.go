@@ -327,12 +327,13 @@ func TestEndsEarly(t *testing.T) {
 
 func TestBrokenContract(t *testing.T) {
 	m := newSpec(12, smallShape, 1).load(t)
-	d := m.NewDecoder()
+	d, other := m.NewDecoder(), newSpec(12, smallShape, 1).load(t)
 	d.Start(m.Encode([][]uint32{{5}, {6}}))
 	for name, f := range map[string]func(){
 		"too few tokens":            func() { d.Step([]uint32{start}) },
 		"too many tokens":           func() { d.Step([]uint32{start, start, start}) },
 		"a token out of range":      func() { d.Step([]uint32{start, uint32(smallShape.target)}) },
+		"a source of another model": func() { d.Start(other.Encode([][]uint32{{5}})) },
 		"a source word beyond all":  func() { m.Encode([][]uint32{{uint32(smallShape.source)}}) },
 		"a parent out of range":     func() { d.Reorder([]int{0, 2}) },
 		"a parent below zero":       func() { d.Reorder([]int{-1}) },
