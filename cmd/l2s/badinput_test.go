@@ -197,6 +197,7 @@ var (
 	goodTopK     = joined("topk", "m.l2s", testArgs())
 	goodContexts = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "out.npy"}
 	goodGenerate = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--generate", "100", "--out", "out.npy"}
+	goodPairs    = []string{"contexts", "--nmt", ".", "--pairs", "pairs", "--out", "out.npy"}
 )
 
 func TestBadTensors(t *testing.T) {
@@ -443,6 +444,37 @@ func TestBadLanguageModels(t *testing.T) {
 	})
 }
 
+func TestBadTranslationModels(t *testing.T) {
+	without := func(name string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	runCases(t, []badCase{
+		{name: "no folder", args: joined(goodPairs, "--nmt", "no"), code: 1, want: []string{"no", "model.safetensors", "no such file"}},
+		{name: "a language model", files: func(t *testing.T, dir string) {
+			inFile("model.safetensors", readFile(t, filepath.Join(dir, "lm.safetensors")))(t, dir)
+		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "none of a translation model"}},
+		{name: "rubbish", files: inFile("model.safetensors", []byte("%PDF-1.7 which is no array")), args: goodPairs, code: 1, want: []string{"model.safetensors", "header length"}},
+		{name: "no vocabulary", files: without("vocab.de"), args: goodPairs, code: 1, want: []string{"vocab.de", "no such file"}},
+		{name: "no such language", args: joined(goodPairs, "--to", "fr"), code: 1, want: []string{"vocab.fr", "no such file"}},
+		{name: "the vocabulary of the other language", args: joined(goodPairs, "--from", "en"), code: 1, want: []string{"vocab.en: found 50 words, expected 30", "model.safetensors:encoder.embeddings.weight"}},
+		{name: "a vocabulary without </s>", files: func(t *testing.T, dir string) {
+			inFile("vocab.en", bytes.Replace(readFile(t, filepath.Join(dir, "vocab.en")), []byte("</s>"), []byte("stop"), 1))(t, dir)
+		}, args: goodPairs, code: 1, want: []string{"vocab.en: found no word </s>"}},
+		{name: "no sources", files: without("pairs.de"), args: goodPairs, code: 1, want: []string{"pairs.de", "no such file"}},
+		{name: "no translations", files: without("pairs.en"), args: goodPairs, code: 1, want: []string{"pairs.en", "no such file"}},
+		{name: "a line too few", files: inFile("pairs.en", []byte("w2\nw3\n")), args: goodPairs, code: 1, want: []string{"pairs.en: found 2 lines, expected 150, as many as pairs.de"}},
+		{name: "an empty file", files: inFile("pairs.de", nil), args: goodPairs, code: 1, want: []string{"pairs.de: found an empty file"}},
+		{name: "no UTF-8", files: inFile("pairs.en", []byte("w2\nw3 \xff\n")), args: goodPairs, code: 1, want: []string{"pairs.en: line 2: found bytes that are not UTF-8"}},
+		{name: "blank lines alone", files: inFile("pairs.de", []byte("\n \n")), args: joined(goodPairs, "--own"), code: 1, want: []string{"pairs.de: found empty lines alone, expected sentences"}},
+		{name: "over the sources", args: joined(goodPairs, "--out", "pairs.de"), code: 2, want: []string{"--out pairs.de would replace the input"}},
+		{name: "over the vocabulary", args: joined(goodPairs, "--out", "vocab.en"), code: 2, want: []string{"--out vocab.en would replace the input"}},
+	})
+}
+
 func TestWrongUse(t *testing.T) {
 	without := func(args []string, flag string) []string {
 		at := slices.Index(args, flag)
@@ -464,6 +496,14 @@ func TestWrongUse(t *testing.T) {
 		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},
 		{name: "both --text and --generate", args: joined(goodContexts, "--generate", "10"), want: []string{"--text", "--generate", "one of"}},
 		{name: "neither --text nor --generate", args: without(goodContexts, "--text"), want: []string{"--text", "--generate"}},
+		{name: "contexts: no model at all", args: []string{"contexts", "--out", "out.npy"}, want: []string{"missing --lm and --vocab (or --nmt and --pairs)"}},
+		{name: "both --nmt and --lm", args: joined(goodPairs, "--lm", "lm.safetensors"), want: []string{"--lm is not for --nmt"}},
+		{name: "--nmt with --generate", args: joined(goodPairs, "--generate", "10"), want: []string{"--generate is not for --nmt"}},
+		{name: "--nmt without --pairs", args: without(goodPairs, "--pairs"), want: []string{"missing --pairs"}},
+		{name: "--pairs without --nmt", args: without(goodPairs, "--nmt"), want: []string{"missing --nmt"}},
+		{name: "--own with --lm", args: joined(goodContexts, "--own"), want: []string{"--own is not for --lm"}},
+		{name: "--longest without --own", args: joined(goodPairs, "--longest", "10"), want: []string{"--longest is for --own"}},
+		{name: "contexts: translations of no words", args: joined(goodPairs, "--own", "--longest", "0"), want: []string{"--longest", "at least 1"}},
 		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
 	}
 	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts} {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -20,35 +21,85 @@ type contextsResult struct {
 	Dim      int    `json:"dim"`
 	// Unknown is how many of the tokens read are <unk>.
 	Unknown int `json:"unknown"`
+	// Pairs is how many pairs of sentences, or sentences, the contexts are of,
+	// and Empty how many were left out for an empty line.
+	Pairs *int `json:"pairs,omitempty"`
+	Empty *int `json:"empty,omitempty"`
 }
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", description{
-		purpose: `Compute the context vectors of a text with an LSTM language model, and write
-them to a .npy file of float32 rows. Row i is the context after token i.
+		purpose: `Compute the context vectors of a text with an LSTM language model, or those of
+translations with an LSTM translation model, and write them to a .npy file of
+float32 rows.
 
-The text is one stream of tokens from the zero state: the words between white
+A text is one stream of tokens from the zero state: the words between white
 space, <eos> at the end of each line, <unk> for a word that the vocabulary
-lacks. With --generate the model writes the text itself.`,
+lacks. Row i is the context after token i. With --generate the model writes the
+text itself.
+
+With --nmt the contexts are those of the decoder while it reads <s> and the
+words of each translation in DIR/NAME.en, beside its source in DIR/NAME.de: one
+more than the translation has words, pair after pair. With --own they are those
+it meets while it translates DIR/NAME.de itself, taking the best word of the
+exact layer at each step. Pairs with an empty line are left out.`,
 		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
-		notes: `The model has the tensor names of PyTorch's word_language_model example:
-encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
+		notes: `The language model has the tensor names of PyTorch's word_language_model
+example: encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
 rnn.bias_hh_l0, ..., decoder.weight (none where it is tied), decoder.bias.
-Its decoder is the softmax layer that the contexts are for.`,
+Its decoder is the softmax layer that the contexts are for.
+
+The folder of a translation model, with Luong's general attention, holds
+model.safetensors, vocab.de and vocab.en. The layer is generator.weight and
+generator.bias.`,
 		example: `l2s contexts --lm model.safetensors --vocab vocab.txt --text train.txt --out train.npy
-l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.npy`,
+l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.npy
+l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}, stdout, stderr)
-	lm := f.needs("lm", "language model, a safetensors `FILE`")
-	vocabulary := f.needs("vocab", "vocabulary `FILE`, line i (from 0) is word i")
 	out := f.needs("out", ".npy `FILE` to write")
+	lm := f.text("lm", "language model, a safetensors `FILE`")
+	vocabulary := f.text("vocab", "vocabulary `FILE` of the language model, line i (from 0) is word i")
 	text := f.text("text", "text `FILE` to read, UTF-8")
-	limit := f.whole("limit", 0, 0, "read at most `N` tokens of the text, 0 for all")
-	generate := f.whole("generate", 0, 1, "let the model write `N` tokens, in place of --text")
+	limit := f.whole("limit", 0, 0, "read at most `N` tokens of the text, or N pairs, 0 for all")
+	generate := f.whole("generate", 0, 1, "let the language model write `N` tokens, in place of --text")
 	seed := f.seed(1)
-	threads := f.whole("threads", 0, 0, "run --generate on `N` threads, 0 for all CPUs; does not change the result")
+	pairs := f.pairs()
+	own := f.boolean("own", "translate the sources, in place of reading the translations")
+	longest := f.whole("longest", 60, 1, "cut the translations of --own after `N` words")
+	threads := f.whole("threads", 0, 0, "run --generate and --nmt on `N` threads, 0 for all CPUs; does not change the result")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	for _, only := range []struct{ kind, flags string }{
+		{"nmt", "lm vocab text generate seed"},
+		{"lm", "pairs from to own longest"},
+	} {
+		for _, name := range strings.Fields(only.flags) {
+			if f.given(only.kind) && f.given(name) {
+				return f.wrongUse("--%s is not for --%s", name, only.kind)
+			}
+		}
+	}
+	if f.given("nmt") {
+		w := pairContexts{pairs: pairs, own: *own, longest: *longest, limit: *limit, threads: *threads, out: *out}
+		r, err := w.run(ctx, f, f.printer(*quiet))
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(stdout, r.contextsResult)
+		}
+		return write(stdout, r.String())
+	}
+	if !f.given("lm") && !f.given("vocab") && !f.given("pairs") {
+		return f.wrongUse("missing --lm and --vocab (or --nmt and --pairs)")
+	}
+	if f.given("pairs") {
+		return f.wrongUse("missing --nmt, as in: l2s contexts %s", pairsUsage)
+	}
+	if err := f.require("lm", "vocab"); err != nil {
 		return err
 	}
 	switch generating := f.given("generate"); {
@@ -95,7 +146,7 @@ l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.
 		return err
 	}
 	p.End()
-	r := contextsResult{*out, w.Rows(), model.Dim(), c.unknown}
+	r := contextsResult{Out: *out, Contexts: w.Rows(), Dim: model.Dim(), Unknown: c.unknown}
 	if *asJSON {
 		return printJSON(stdout, r)
 	}

@@ -202,9 +202,12 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 	}
 }
 
-func (f *flags) checkRequired() error {
+func (f *flags) checkRequired() error { return f.require(f.required...) }
+
+// require returns an error unless all of these text flags are given.
+func (f *flags) require(names ...string) error {
 	var missing []string
-	for _, name := range f.required {
+	for _, name := range names {
 		if f.set.Lookup(name).Value.(*value[string]).empty() {
 			missing = append(missing, "--"+name)
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"maps"
 	"os"
 	"path/filepath"
@@ -45,6 +46,8 @@ func TestInterrupt(t *testing.T) {
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
 		{"curve", joined(goodCurve, "--png", "c.png"), "", ".c.png.tmp-"},
 		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
+		{"contexts", joined(goodPairs, "--pairs", "many"), "", ".out.npy.tmp-"},
+		{"contexts", joined(goodPairs, "--own", "--longest", "1000000"), "", ".out.npy.tmp-"},
 	} {
 		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 			t.Run(c.name+": "+signal.String(), func(t *testing.T) {
@@ -52,6 +55,11 @@ func TestInterrupt(t *testing.T) {
 				dir := files(t)
 				out := slices.IndexFunc(c.args, func(s string) bool { return s == "--out" || s == "--png" })
 				writeFile(t, filepath.Join(dir, c.args[out+1]), []byte("precious"))
+				for _, language := range []string{"de", "en"} { // some seconds of work
+					if slices.Contains(c.args, "many") {
+						writeFile(t, filepath.Join(dir, "many."+language), bytes.Repeat([]byte(strings.Repeat("w5 ", 30)+"\n"), 1<<15))
+					}
+				}
 				if c.name == "labels" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
 				}

@@ -3,7 +3,7 @@
 // for a layer from context vectors, measures it and asks it.
 //
 //	l2s demo       show the whole on a small language model that is built in
-//	l2s contexts   compute the context vectors of a text with a language model
+//	l2s contexts   compute the context vectors of a text or of translations
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
@@ -43,7 +43,7 @@ type verb struct {
 func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
-		{"contexts", "compute the context vectors of a text with a language model", runContexts},
+		{"contexts", "compute the context vectors of a text or of translations", runContexts},
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
@@ -141,7 +141,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "lstm", "screen", "softmax", "train"} {
+	for _, pkg := range []string{"tensorfile", "lstm", "seq2seq", "screen", "softmax", "train"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 	}

@@ -54,7 +54,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	t.Run("every flag of the contract is listed", func(t *testing.T) {
 		for verb, flags := range map[string]string{
 			"demo":     "seed json",
-			"contexts": "lm vocab text out limit generate seed",
+			"contexts": "lm vocab text out limit generate seed nmt pairs from to own longest threads",
 			"labels":   "weights bias contexts out k shard quiet json",
 			"merge":    "out quiet json",
 			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only restart seed quiet json",

@@ -40,6 +40,21 @@ func cell(c, h, gates []float32, e []float64) {
 	}
 }
 
+// Tanh replaces each x by tanh(x), from the exponentials of the gates and
+// so, like them, the same bits for equal x on every machine. e is scratch of
+// len(x) elements.
+func Tanh(x []float32, e []float64) {
+	e = e[:len(x)]
+	for i, v := range x {
+		e[i] = float64(v)
+	}
+	double(e)
+	expNeg(e)
+	for i, v := range e {
+		x[i] = float32((1 - v) / (1 + v))
+	}
+}
+
 func double(x []float64) {
 	for i := range x {
 		x[i] *= 2

@@ -30,7 +30,7 @@ type chunk struct {
 func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f func(h []float32) error) error {
 	in := make(chan *chunk, 1)
 	out := in
-	for l := range m.layers {
+	for l := range m.stack.layers {
 		from, to := out, make(chan *chunk, 1)
 		go m.runLayer(l, from, to)
 		out = to
@@ -43,15 +43,15 @@ func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f
 	defer close(in)
 
 	var free []*chunk
-	for range len(m.layers) + 2 { // one at each layer, one to fill, one that waits
-		free = append(free, &chunk{x: make([]float32, chunkLen*max(m.embedDim, m.dim))})
+	for range m.Layers() + 2 { // one at each layer, one to fill, one that waits
+		free = append(free, &chunk{x: make([]float32, chunkLen*max(m.stack.in, m.Dim()))})
 	}
-	flying := 0
+	flying, d := 0, m.Dim()
 	land := func() error {
 		c := <-out
 		flying--
 		for i := range c.tokens {
-			if err := f(c.x[i*m.dim : (i+1)*m.dim : (i+1)*m.dim]); err != nil {
+			if err := f(c.x[i*d : (i+1)*d : (i+1)*d]); err != nil {
 				return err
 			}
 		}
@@ -60,7 +60,7 @@ func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f
 		return ctx.Err()
 	}
 	launch := func(c *chunk) {
-		m.embed(c.x, c.tokens)
+		m.encoder.Rows(c.x, c.tokens)
 		in <- c
 		flying++
 	}
@@ -100,23 +100,14 @@ func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f
 // the zero state on.
 func (m *Model) runLayer(l int, from <-chan *chunk, to chan<- *chunk) {
 	defer close(to)
-	layer, d, dim := &m.layers[l], m.dim, m.dim
-	if l == 0 {
-		dim = m.embedDim
+	h, c := make([]float32, m.Dim()), make([]float32, m.Dim())
+	active := make([]int, chunkLen) // one stream
+	for t := range active {
+		active[t] = 1
 	}
-	var (
-		h, c = make([]float32, d), make([]float32, d)
-		in   = make([]float32, chunkLen*4*d)
-		gate = make([]float32, 4*d)
-		exp  = make([]float64, 4*d)
-	)
+	var s scratch
 	for k := range from {
-		products(in, layer.input, layer.bias, 0, k.x, len(k.tokens), dim)
-		for t := range k.tokens {
-			products(gate, layer.hidden, in[t*4*d:(t+1)*4*d], 0, h, 1, d)
-			cell(c, h, gate, exp)
-			copy(k.x[t*d:(t+1)*d], h)
-		}
+		m.stack.layers[l].run(k.x, k.x, active[:len(k.tokens)], h, c, &s)
 		to <- k
 	}
 }

@@ -219,7 +219,7 @@ func TestTokenOutOfRange(t *testing.T) {
 			t.Errorf("Contexts with token %d: panic %q, want %q", token, msg, errToken)
 		}
 	}
-	if !slices.Equal(st.s.top(0), before) {
+	if !slices.Equal(st.s.h[1], before) {
 		t.Error("a refused token changed the state")
 	}
 }
@@ -250,7 +250,7 @@ func TestProductsInBlocks(t *testing.T) {
 			for _, step := range []int{0, c.m} {
 				bias := draw(c.m + (c.n-1)*step)
 				dst := make([]float32, c.n*c.m)
-				products(dst, rows, bias, step, x, c.n, c.d)
+				Products(dst, rows, bias, step, x, c.n, c.d)
 				for s := range c.n {
 					for i := range c.m {
 						want, size := float64(bias[s*step+i]), 0.0

@@ -1,7 +1,8 @@
-// Package lstm runs stacked LSTM language models: it reads the tensors that
-// PyTorch's word_language_model example writes, computes the context vectors
-// h of a text, which a softmax layer turns into next-word probabilities, and
-// lets a model write text of its own.
+// Package lstm runs stacked LSTM layers and the language models made of them:
+// it reads the tensors that PyTorch's word_language_model example writes,
+// computes the context vectors h of a text, which a softmax layer turns into
+// next-word probabilities, and lets a model write text of its own. [Stack] is
+// the layers alone, for models of another kind.
 //
 // One step of a layer, from its input x and its state (h, c) of dimension d:
 //
@@ -15,49 +16,56 @@
 // by rounding between its levels; all else is the same everywhere.
 package lstm
 
-// layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in
-// the order i, f, g, o.
-type layer struct {
-	input  []float32 // 4d x e for the first layer, 4d x d above: weight_ih
-	hidden []float32 // 4d x d: weight_hh
-	bias   []float32 // 4d: bias_ih + bias_hh
-}
+const (
+	errToken   = "lstm: token out of range"
+	errContext = "lstm: length of the context differs from the dimension"
+)
 
 // Model is an LSTM language model. It does not change and may be used by many
 // goroutines.
 type Model struct {
-	vocab, embedDim, dim int
-	encoder              []float32 // V x e
-	layers               []layer
-	decoder              []float32 // V x d
-	decoderBias          []float32 // V
+	encoder     *Embedding
+	stack       *Stack
+	decoder     []float32 // V x d
+	decoderBias []float32 // V
 }
 
 // Vocab returns the number of words, V: the tokens that the model reads, and
 // the labels of its softmax layer.
-func (m *Model) Vocab() int { return m.vocab }
+func (m *Model) Vocab() int { return m.encoder.Vocab() }
 
 // Dim returns the dimension of the context vectors, d.
-func (m *Model) Dim() int { return m.dim }
+func (m *Model) Dim() int { return m.stack.dim }
 
 // Layers returns the number of LSTM layers.
-func (m *Model) Layers() int { return len(m.layers) }
+func (m *Model) Layers() int { return len(m.stack.layers) }
 
 // Decoder returns the softmax layer that follows the model: its weights W
 // (V x d, row-major) and bias b (V). For a tied model W is the embedding. The
 // slices are the model's own and must not be changed.
 func (m *Model) Decoder() (weights, bias []float32) { return m.decoder, m.decoderBias }
 
-// embed copies the embeddings of the tokens to dst (len(tokens) x e). All
-// tokens are checked before anything is written.
-func (m *Model) embed(dst []float32, tokens []uint32) {
+// Embedding is the vectors that stand for tokens.
+type Embedding struct {
+	vocab, dim int
+	weights    []float32 // V x e
+}
+
+// Vocab returns the number of tokens, V.
+func (e *Embedding) Vocab() int { return e.vocab }
+
+// Dim returns the dimension of the vectors, e.
+func (e *Embedding) Dim() int { return e.dim }
+
+// Rows copies the vectors of the tokens to dst (len(tokens) x e). It panics
+// where a token is not below Vocab, before anything is written.
+func (e *Embedding) Rows(dst []float32, tokens []uint32) {
 	for _, token := range tokens {
-		if uint64(token) >= uint64(m.vocab) {
+		if uint64(token) >= uint64(e.vocab) {
 			panic(errToken)
 		}
 	}
-	e := m.embedDim
 	for i, token := range tokens {
-		copy(dst[i*e:(i+1)*e], m.encoder[int(token)*e:(int(token)+1)*e])
+		copy(dst[i*e.dim:(i+1)*e.dim], e.weights[int(token)*e.dim:(int(token)+1)*e.dim])
 	}
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"sync"
 
+	"github.com/learning-to-screen/l2s/internal/ordered"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -23,17 +22,17 @@ type Sampler struct {
 
 // NewSampler returns a sampler of the words of m.
 func NewSampler(m *Model, seed uint64) *Sampler {
-	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.vocab), probs: make([]float64, m.vocab)}
+	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.Vocab()), probs: make([]float64, m.Vocab())}
 }
 
 // Next draws the word that follows the context h, Dim elements as
 // [State.Step] returns them. It returns an error where the logits are not
 // finite, and panics where h has another length. It allocates nothing.
 func (s *Sampler) Next(h []float32) (uint32, error) {
-	if len(h) != s.m.dim {
+	if len(h) != s.m.Dim() {
 		panic(errContext)
 	}
-	products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.dim)
+	Products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.Dim())
 	return draw(s.logits, s.probs, s.rng)
 }
 
@@ -109,69 +108,39 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 	if n < 0 {
 		return fmt.Errorf("lstm: tokens to generate: found %d, expected 0 or more", n)
 	}
-	if uint64(opt.Start) >= uint64(m.vocab) {
-		return fmt.Errorf("lstm: start token: found %d, expected less than %d, the size of the vocabulary", opt.Start, m.vocab)
+	if uint64(opt.Start) >= uint64(m.Vocab()) {
+		return fmt.Errorf("lstm: start token: found %d, expected less than %d, the size of the vocabulary", opt.Start, m.Vocab())
 	}
 	if opt.Threads < 0 {
 		return fmt.Errorf("lstm: threads: found %d, expected 0 or more", opt.Threads)
 	}
-	threads := opt.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	streams := (n + streamLen - 1) / streamLen
-	threads = max(min(threads, streams), 1)
+	threads := ordered.Threads(opt.Threads, streams)
 	group := min((streams+threads-1)/threads, groupLen) // streams of a group
-	size := group * streamLen                           // tokens of a group
+	if n == 0 {
+		return ctx.Err()
+	}
+	size := group * streamLen // tokens of a group
 
-	// Worker w writes groups w, w+threads, ... and holds each until the caller
-	// has taken those before it.
 	type piece struct {
 		tokens   []uint32
 		contexts []float32
-		err      error
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	pieces := make([]chan piece, threads)
-	for w := range pieces {
-		pieces[w] = make(chan piece)
-		wg.Go(func() {
-			g := newGenerator(m, opt, group)
-			for from := w * size; from < n; from += threads * size {
-				var p piece
-				p.tokens, p.contexts, p.err = g.run(ctx, from/streamLen, min(size, n-from))
-				select {
-				case pieces[w] <- p:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
-	}
-	for i := 0; i*size < n; i++ {
-		select {
-		case p := <-pieces[i%threads]:
-			if p.err != nil {
-				return p.err
-			}
-			if err := f(p.tokens, p.contexts); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+	return ordered.Each(ctx, (n+size-1)/size, threads, func() func(context.Context, int) (piece, error) {
+		g := newGenerator(m, opt, group)
+		return func(ctx context.Context, i int) (piece, error) {
+			tokens, contexts, err := g.run(ctx, i*group, min(size, n-i*size))
+			return piece{tokens, contexts}, err
 		}
-	}
-	return nil
+	}, func(p piece) error { return f(p.tokens, p.contexts) })
 }
 
 // generator advances a group of streams together.
 type generator struct {
 	m      *Model
 	opt    GenerateOptions
-	s      *streams
+	s      *Streams
+	x      []float32 // group x e: the embeddings of next
 	rngs   []*rand.Rand
 	next   []uint32  // the token that each stream reads next
 	logits []float32 // group x V
@@ -181,19 +150,20 @@ type generator struct {
 func newGenerator(m *Model, opt GenerateOptions, group int) *generator {
 	return &generator{
 		m: m, opt: opt,
-		s:      newStreams(m, group),
+		s:      m.stack.NewStreams(group),
+		x:      make([]float32, group*m.stack.in),
 		rngs:   make([]*rand.Rand, group),
 		next:   make([]uint32, group),
-		logits: make([]float32, group*m.vocab),
-		probs:  make([]float64, m.vocab),
+		logits: make([]float32, group*m.Vocab()),
+		probs:  make([]float64, m.Vocab()),
 	}
 }
 
 // run generates n tokens, the streams from first on.
 func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, contexts []float32, err error) {
-	d, v := g.m.dim, g.m.vocab
+	d, v := g.m.Dim(), g.m.Vocab()
 	tokens, contexts = make([]uint32, n), make([]float32, n*d)
-	g.s.reset()
+	g.s.Reset()
 	for s := range g.next {
 		g.next[s] = g.opt.Start
 		g.rngs[s] = newRand(g.opt.Seed, first+s)
@@ -204,13 +174,13 @@ func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, con
 		}
 		// Only the last stream can be the shorter one: those at work come first.
 		active := (n - t + streamLen - 1) / streamLen
-		g.s.step(g.next[:active])
+		g.m.encoder.Rows(g.x, g.next[:active])
+		top := g.s.Step(g.x, active)
 		for s := range active {
 			tokens[s*streamLen+t] = g.next[s]
-			copy(contexts[(s*streamLen+t)*d:], g.s.top(s))
+			copy(contexts[(s*streamLen+t)*d:], top[s*d:(s+1)*d])
 		}
-		top := g.s.h[len(g.s.h)-1]
-		products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
+		Products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
 		for s := range active {
 			if g.next[s], err = draw(g.logits[s*v:(s+1)*v], g.probs, g.rngs[s]); err != nil {
 				return nil, nil, err

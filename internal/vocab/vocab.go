@@ -1,5 +1,5 @@
 // Package vocab reads vocabulary files and turns text into the token stream
-// of a language model.
+// of a language model, or into the sentences of a translation model.
 //
 // A vocabulary file is UTF-8 text with one word a line: line i, counted from
 // zero, is word i. A text is UTF-8 too, its words separated by white space;
@@ -148,82 +148,111 @@ func (v *Vocab) special(word string) (uint32, error) {
 // It reads ahead of the token it is at, and can be ranged over once.
 func (v *Vocab) Tokens(r io.Reader, name string) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
-		line := 1
-		fail := func(err error) { yield(0, fmt.Errorf("%s: line %d: %w", name, line, err)) }
-		br := bufio.NewReaderSize(r, 1<<16)
-
-		var word []byte
-		flush := func() bool { // false ends the stream
-			if len(word) == 0 {
-				return true
-			}
-			id, ok := v.ids[string(word)]
-			if !ok {
-				var err error
-				if id, err = v.Unknown(); err != nil {
-					fail(fmt.Errorf("unknown word %s: %w", quote(string(word)), err))
-					return false
-				}
-			}
-			word = word[:0]
-			return yield(id, nil)
-		}
-		endLine := func() bool {
-			if !flush() {
-				return false
-			}
+		err := v.scan(r, name, func(id uint32) (bool, error) { return yield(id, nil), nil }, func() (bool, error) {
 			id, err := v.EOS()
 			if err != nil {
-				fail(fmt.Errorf("end of line: %w", err))
-				return false
+				return false, fmt.Errorf("end of line: %w", err)
 			}
-			return yield(id, nil)
+			return yield(id, nil), nil
+		})
+		if err != nil {
+			yield(0, err)
 		}
+	}
+}
 
-		empty, open := true, false // open: the line at hand has begun
-		for {
-			c, size, err := br.ReadRune()
-			switch {
-			case err == io.EOF && empty:
-				yield(0, fmt.Errorf("%s: found an empty file, expected text", name))
-				return
-			case err == io.EOF:
-				if open {
-					endLine()
-				}
-				return
-			case err != nil:
-				fail(err)
-				return
-			case c == utf8.RuneError && size == 1:
-				fail(fmt.Errorf("found bytes that are not UTF-8, expected UTF-8 text"))
-				return
-			case c == byteOrderMark && empty:
-				fail(fmt.Errorf("found a byte order mark, expected UTF-8 text without one"))
-				return
-			case c == 0:
-				fail(fmt.Errorf("found a NUL byte, expected text"))
-				return
-			case c == '\n':
-				if !endLine() {
-					return
-				}
-				open = false
-				line++
-			case unicode.IsSpace(c):
-				if !flush() {
-					return
-				}
-				open = true
-			default:
-				// A word longer than every word of the vocabulary is unknown
-				// however it goes on; what is kept of it is for the error.
-				if len(word) <= v.long {
-					word = utf8.AppendRune(word, c)
-				}
-				open = true
-			}
-			empty = false
+// Lines reads a text as the ids of the words of each line, none for a blank
+// line. The slice is the caller's. Otherwise it is as [Vocab.Tokens].
+func (v *Vocab) Lines(r io.Reader, name string) iter.Seq2[[]uint32, error] {
+	return func(yield func([]uint32, error) bool) {
+		var line []uint32
+		err := v.scan(r, name, func(id uint32) (bool, error) {
+			line = append(line, id)
+			return true, nil
+		}, func() (bool, error) {
+			done := line
+			line = nil
+			return yield(done, nil), nil
+		})
+		if err != nil {
+			yield(nil, err)
 		}
+	}
+}
+
+// scan reads a text and calls word with the id of each word and end at the
+// end of each line, until one of them returns false or an error.
+func (v *Vocab) scan(r io.Reader, name string, word func(id uint32) (bool, error), end func() (bool, error)) error {
+	line := 1
+	fail := func(err error) error { return fmt.Errorf("%s: line %d: %w", name, line, err) }
+	br := bufio.NewReaderSize(r, 1<<16)
+
+	var text []byte // of the word at hand
+	flush := func() (bool, error) {
+		if len(text) == 0 {
+			return true, nil
+		}
+		id, ok := v.ids[string(text)]
+		if !ok {
+			var err error
+			if id, err = v.Unknown(); err != nil {
+				return false, fmt.Errorf("unknown word %s: %w", quote(string(text)), err)
+			}
+		}
+		text = text[:0]
+		return word(id)
+	}
+	endLine := func() (bool, error) {
+		if more, err := flush(); !more || err != nil {
+			return more, err
+		}
+		return end()
+	}
+
+	empty, open := true, false // open: the line at hand has begun
+	for {
+		more := true
+		c, size, err := br.ReadRune()
+		switch {
+		case err == io.EOF && empty:
+			return fmt.Errorf("%s: found an empty file, expected text", name)
+		case err == io.EOF:
+			if open {
+				if _, err := endLine(); err != nil {
+					return fail(err)
+				}
+			}
+			return nil
+		case err != nil:
+		case c == utf8.RuneError && size == 1:
+			err = fmt.Errorf("found bytes that are not UTF-8, expected UTF-8 text")
+		case c == byteOrderMark && empty:
+			err = fmt.Errorf("found a byte order mark, expected UTF-8 text without one")
+		case c == 0:
+			err = fmt.Errorf("found a NUL byte, expected text")
+		case c == '\n':
+			more, err = endLine()
+			open = false
+		case unicode.IsSpace(c):
+			more, err = flush()
+			open = true
+		default:
+			// A word longer than every word of the vocabulary is unknown
+			// however it goes on; what is kept of it is for the error.
+			if len(text) <= v.long {
+				text = utf8.AppendRune(text, c)
+			}
+			open = true
+		}
+		if err != nil {
+			return fail(err)
+		}
+		if !more {
+			return nil
+		}
+		if c == '\n' {
+			line++
+		}
+		empty = false
 	}
 }

@@ -211,6 +211,69 @@ func fields(v *Vocab, text string) (ids []uint32) {
 	return ids
 }
 
+// TestLinesAreTokens: the lines are the tokens between two <eos>, and end with
+// the same error, at the same place.
+func TestLinesAreTokens(t *testing.T) {
+	v := mustRead(t, "<unk>", "<eos>", "a", "bb", "é")
+	const eos = 1
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[abéx \r\n\t\x00]{0,40}`).Draw(t, "text")
+		var want [][]uint32
+		var line []uint32
+		var wantErr error
+		for id, err := range v.Tokens(strings.NewReader(text), "text.txt") {
+			switch {
+			case err != nil:
+				wantErr = err
+			case id == eos:
+				want, line = append(want, line), nil
+			default:
+				line = append(line, id)
+			}
+		}
+		var got [][]uint32
+		var gotErr error
+		for line, err := range v.Lines(strings.NewReader(text), "text.txt") {
+			if err != nil {
+				gotErr = err
+				continue
+			}
+			got = append(got, line)
+		}
+		if !slices.EqualFunc(got, want, slices.Equal) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("%q: got %v, %v; want %v, %v", text, got, gotErr, want, wantErr)
+		}
+	})
+}
+
+func TestLines(t *testing.T) {
+	v := mustRead(t, "a", "b") // neither <eos> nor <unk> is needed
+	var got [][]uint32
+	for line, err := range v.Lines(strings.NewReader("a b\n\n \nb"), "text.txt") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, line)
+	}
+	if want := [][]uint32{{0, 1}, nil, nil, {1}}; !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	n := 0
+	for range v.Lines(strings.NewReader("a\na\nb"), "text.txt") {
+		if n++; n == 2 {
+			break
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d lines before a break at 2", n)
+	}
+	for _, err := range v.Lines(strings.NewReader("c\n"), "text.txt") {
+		if err == nil || !strings.Contains(err.Error(), `text.txt: line 1: unknown word "c"`) {
+			t.Errorf("no <unk>, needed: got %v", err)
+		}
+	}
+}
+
 // FuzzRead: what is accepted as a vocabulary is the list of its lines, and a
 // vocabulary written out again reads the same.
 func FuzzRead(f *testing.F) {

@@ -1,0 +1,201 @@
+package lstm
+
+import "github.com/learning-to-screen/l2s/kernels"
+
+// layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in
+// the order i, f, g, o.
+type layer struct {
+	input  []float32 // 4d x e for the first layer, 4d x d above: weight_ih
+	hidden []float32 // 4d x d: weight_hh
+	bias   []float32 // 4d: bias_ih + bias_hh
+}
+
+// Stack is LSTM layers one above the other: the recurrent part of a model. It
+// does not change and may be used by many goroutines.
+type Stack struct {
+	in, dim int
+	layers  []layer
+}
+
+// In returns the dimension of the vectors that the first layer reads, e.
+func (s *Stack) In() int { return s.in }
+
+// Dim returns the dimension of the outputs, d.
+func (s *Stack) Dim() int { return s.dim }
+
+// Layers returns the number of layers.
+func (s *Stack) Layers() int { return len(s.layers) }
+
+// blockBytes is how much of a weight matrix [Products] reads for one vector
+// before it turns to the next: it stays in the first-level cache.
+const blockBytes = 24 << 10
+
+// Products computes the matrix-vector products of n vectors x (n x d) with
+// the same rows (m x d): dst[s*m+i] = rows[i] . x_s + bias[s*step+i]. step is
+// 0 for one bias of m elements and m for a bias of each vector; a nil bias is
+// none.
+//
+// The rows are read once for all vectors, in blocks that fit the cache. What
+// dst gets does not depend on n: each element comes from the same call to the
+// kernel, but for the place of dst.
+func Products(dst, rows, bias []float32, step int, x []float32, n, d int) {
+	m := len(rows) / d
+	block := max(blockBytes/(4*d)&^7, 8)
+	for from := 0; from < m; from += block {
+		to := min(from+block, m)
+		for s := range n {
+			var b []float32
+			if bias != nil {
+				b = bias[s*step+from : s*step+to]
+			}
+			kernels.Scan(dst[s*m+from:s*m+to], rows[from*d:to*d], b, x[s*d:(s+1)*d])
+		}
+	}
+}
+
+// scratch is what a layer needs beside its state.
+type scratch struct {
+	in   []float32 // rows x 4d: what the inputs contribute to the gates
+	gate []float32 // streams x 4d: the gates before the nonlinearities
+	exp  []float64 // 4d
+}
+
+// run takes some time steps of independent streams through the layer. Step t
+// has a row of x for each of the first active[t] streams, in order, and the
+// rows of one step follow those of the step before. y gets the output of each
+// row, and may be x. h and c are the state of the streams, a row each.
+//
+// The input products of all steps share one pass over the weights, and those
+// of the state one pass a step. An output is the same bits however streams
+// and steps are grouped.
+func (l *layer) run(y, x []float32, active []int, h, c []float32, s *scratch) {
+	gates := len(l.bias)
+	d := gates / 4
+	e := len(l.input) / gates
+	rows, most := 0, 0
+	for _, n := range active {
+		rows, most = rows+n, max(most, n)
+	}
+	s.in, s.gate, s.exp = grow(s.in, rows*gates), grow(s.gate, most*gates), grow(s.exp, gates)
+	Products(s.in, l.input, l.bias, 0, x, rows, e)
+	in := s.in
+	for _, n := range active {
+		Products(s.gate, l.hidden, in, gates, h, n, d)
+		for i := range n {
+			cell(c[i*d:(i+1)*d], h[i*d:(i+1)*d], s.gate[i*gates:(i+1)*gates], s.exp)
+		}
+		copy(y, h[:n*d])
+		in, y = in[n*gates:], y[n*d:]
+	}
+}
+
+// grow returns a slice of n elements, s where its capacity allows.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// Streams is the recurrent state of independent streams, and the scratch to
+// advance them together. A goroutine needs its own.
+type Streams struct {
+	s       *Stack
+	h, c    [][]float32 // one a layer: a row of d a stream
+	n       int         // streams that there is room for
+	spare   []float32
+	x       []float32 // the rows on their way through the layers
+	one     [1]int
+	scratch scratch
+}
+
+// NewStreams returns the zero state of n streams.
+func (s *Stack) NewStreams(n int) *Streams {
+	st := &Streams{s: s, h: make([][]float32, len(s.layers)), c: make([][]float32, len(s.layers))}
+	st.Grow(n)
+	return st
+}
+
+// Grow makes room for n streams. Those that are new are in the zero state.
+func (st *Streams) Grow(n int) {
+	if n <= st.n {
+		return
+	}
+	for l := range st.h {
+		st.h[l] = append(make([]float32, 0, n*st.s.dim), st.h[l]...)[:n*st.s.dim]
+		st.c[l] = append(make([]float32, 0, n*st.s.dim), st.c[l]...)[:n*st.s.dim]
+	}
+	st.n = n
+}
+
+// Reset takes all streams back to the zero state.
+func (st *Streams) Reset() {
+	for l := range st.h {
+		clear(st.h[l])
+		clear(st.c[l])
+	}
+}
+
+// Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
+// of x each, In elements; the rows of one step follow those of the step
+// before. It returns the outputs, a row of Dim elements for each of x, valid
+// until the next call. They do not depend on how streams and steps are
+// grouped into calls. Once it has seen the largest call, Run allocates
+// nothing.
+func (st *Streams) Run(x []float32, active []int) []float32 {
+	rows := 0
+	for _, n := range active {
+		rows += n
+	}
+	st.x = grow(st.x, rows*st.s.dim)
+	for l := range st.s.layers {
+		st.s.layers[l].run(st.x, x, active, st.h[l], st.c[l], &st.scratch)
+		x = st.x
+	}
+	return st.x
+}
+
+// Step is Run for one time step of the first n streams.
+func (st *Streams) Step(x []float32, n int) []float32 {
+	st.one[0] = n
+	return st.Run(x, st.one[:])
+}
+
+// StateLen returns the number of elements that [Streams.Save] writes.
+func (s *Stack) StateLen() int { return 2 * len(s.layers) * s.dim }
+
+// Save copies the state of stream i to dst, StateLen elements.
+func (st *Streams) Save(dst []float32, i int) {
+	d := st.s.dim
+	for l := range st.h {
+		copy(dst[2*l*d:(2*l+1)*d], st.h[l][i*d:])
+		copy(dst[(2*l+1)*d:(2*l+2)*d], st.c[l][i*d:])
+	}
+}
+
+// Restore makes src, which [Streams.Save] wrote, the state of stream i. The
+// stack may be another one, of the same layers and dimension.
+func (st *Streams) Restore(i int, src []float32) {
+	d := st.s.dim
+	for l := range st.h {
+		copy(st.h[l][i*d:(i+1)*d], src[2*l*d:])
+		copy(st.c[l][i*d:(i+1)*d], src[(2*l+1)*d:])
+	}
+}
+
+// Reorder makes the state of stream i that of stream parents[i] before the
+// call, for all i below len(parents). It makes room for them where there is
+// too little.
+func (st *Streams) Reorder(parents []int) {
+	st.Grow(len(parents))
+	d := st.s.dim
+	st.spare = grow(st.spare, len(parents)*d)
+	for l := range st.h {
+		for _, state := range [][]float32{st.h[l], st.c[l]} {
+			for i, p := range parents {
+				copy(st.spare[i*d:(i+1)*d], state[p*d:(p+1)*d])
+			}
+			copy(state, st.spare)
+		}
+	}
+}
