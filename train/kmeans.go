@@ -32,13 +32,24 @@ func unitRows(ctx context.Context, t *trainer) ([]float32, error) {
 // u_i = h_i/||h_i||: each context belongs to the cluster of the largest
 // v_t.u_i, and v_t is the mean of its directions, renormalised. The objective,
 // the mean of v_t.u_i, never falls.
+//
+// In the form by mini-batches (Sculley 2010) an iteration takes a sample of the
+// contexts in place of all, and v_t is the renormalised mean of the directions
+// of all samples so far that were of cluster t, each by the v of its time.
 type kMeans struct {
 	*trainer
 	clusters int
 	invNorm  []float32
 	v        []float32 // clusters x dim, rows of length 1
 	cluster  []uint32  // of each context, for the present v once run has returned
+	past     *kMeansPast
 	history  []KMeansIteration
+}
+
+// kMeansPast is what the mini-batches before this one leave to it.
+type kMeansPast struct {
+	sums []float64 // clusters x dim: of the directions of each cluster
+	seen []int     // contexts of each cluster
 }
 
 // kMeansTolerance ends the iterations: the gain in mean cosine below which
@@ -46,8 +57,9 @@ type kMeans struct {
 const kMeansTolerance = 1e-5
 
 // sphericalKMeans clusters all contexts, in at most the given number of
-// iterations.
-func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations int) (*kMeans, error) {
+// iterations, over samples of the given size unless it is 0 or no fewer than
+// all.
+func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations, batch int) (*kMeans, error) {
 	invNorm, err := unitRows(ctx, t)
 	if err != nil {
 		return nil, err
@@ -56,34 +68,80 @@ func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations int) 
 	if err := m.seed(ctx); err != nil {
 		return nil, err
 	}
-	all := make([]uint32, t.n)
-	for i := range all {
-		all[i] = uint32(i)
+	iterate := m.iterate
+	if batch > 0 && batch < t.n {
+		iterate = func(ctx context.Context, iteration int) (KMeansIteration, error) {
+			return m.iterateOver(ctx, iteration, batch)
+		}
+		m.past = &kMeansPast{make([]float64, clusters*t.dim), make([]int, clusters)}
 	}
 	for iteration := 1; iteration <= iterations; iteration++ {
-		moved, err := m.assign(ctx, m.v, m.cluster, t.report.stage(StageKMeans, iteration, t.n))
+		now, err := iterate(ctx, iteration)
 		if err != nil {
 			return nil, err
 		}
-		if iteration > 1 && moved == 0 {
+		if m.past == nil && iteration > 1 && now.Moved == 0 {
 			break
 		}
-		p := newPartition(all, m.cluster, clusters)
-		if p, err = m.fillEmpty(ctx, all, p); err != nil {
-			return nil, err
-		}
-		objective, err := m.update(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		m.history = append(m.history, KMeansIteration{Objective: objective, Moved: moved})
-		t.report.message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, objective, moved))
-		if last := len(m.history) - 1; last > 0 && objective-m.history[last-1].Objective < kMeansTolerance {
+		m.history = append(m.history, now)
+		t.report.message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, now.Objective, now.Moved))
+		// From sample to sample the figure goes up and down.
+		if last := len(m.history) - 1; m.past == nil && last > 0 && now.Objective-m.history[last-1].Objective < kMeansTolerance {
 			break
 		}
 	}
 	_, err = m.assign(ctx, m.v, m.cluster, nil)
 	return m, err
+}
+
+// iterate is one iteration over all contexts of the trainer. Where none has
+// moved after the first, v is what it was.
+func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteration, err error) {
+	if now.Moved, err = m.assign(ctx, m.v, m.cluster, m.report.stage(StageKMeans, iteration, m.n)); err != nil {
+		return now, err
+	}
+	if m.past == nil && iteration > 1 && now.Moved == 0 {
+		return now, nil
+	}
+	all := make([]uint32, m.n)
+	for i := range all {
+		all[i] = uint32(i)
+	}
+	p := newPartition(all, m.cluster, m.clusters)
+	if p, err = m.fillEmpty(ctx, all, p); err != nil {
+		return now, err
+	}
+	now.Objective, err = m.update(ctx, p)
+	return now, err
+}
+
+// iterateOver is one iteration over a sample: ascending, as a mapped file is
+// best read, and the same for any number of threads.
+func (m *kMeans) iterateOver(ctx context.Context, iteration, batch int) (KMeansIteration, error) {
+	random := newRNG(m.seedValue, streamKMeansBatch, uint64(iteration))
+	ids := random.sample(m.n, batch)
+	part := *m.trainer
+	part.n, part.only = batch, ids
+	sample := &kMeans{
+		trainer: &part, clusters: m.clusters, invNorm: make([]float32, batch),
+		v: m.v, cluster: make([]uint32, batch), past: m.past,
+	}
+	before := make([]uint32, batch)
+	for j, i := range ids {
+		sample.invNorm[j], before[j] = m.invNorm[i], m.cluster[i]
+	}
+	if m.only != nil {
+		part.only = make([]uint32, batch)
+		for j, i := range ids {
+			part.only[j] = m.only[i]
+		}
+	}
+	copy(sample.cluster, before)
+	now, err := sample.iterate(ctx, iteration)
+	for j, i := range ids {
+		m.cluster[i] = sample.cluster[j]
+	}
+	return now, err
 }
 
 // seedSample is the number of contexts k-means++ chooses from: enough for many
@@ -162,7 +220,7 @@ func draw(random *rng, weights []float64) int {
 func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *partition) (*partition, error) {
 	var empty []int
 	for t := range m.clusters {
-		if p.size(t) == 0 {
+		if p.size(t) == 0 && (m.past == nil || m.past.seen[t] == 0) {
 			empty = append(empty, t)
 		}
 	}
@@ -212,38 +270,64 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *partition) (*pa
 	return newPartition(all, m.cluster, m.clusters), nil
 }
 
+// updateBlock is the number of contexts whose directions are summed before any
+// of the next is read, whatever their clusters: so a mapped file is read from
+// its start to its end, once.
+const updateBlock = 1 << 14
+
 // update sets each v_t to the direction of the sum of its contexts'
-// directions, and returns the mean of v_t.u_i after it (the length of the sum
-// is the sum of the cosines to its direction). A cluster without contexts, or
-// whose directions cancel out, keeps its v.
+// directions, with those of the past, and returns the mean of v_t.u_i after it.
+// A cluster without contexts, or whose directions cancel out, keeps its v.
 func (m *kMeans) update(ctx context.Context, p *partition) (objective float64, err error) {
-	length := make([]float64, m.clusters)
-	err = forEach(ctx, m.threads, m.clusters, 1, nil, func(_, t, _ int) error {
-		sum := make([]float64, m.dim)
-		for _, i := range p.members(t) {
-			if m.invNorm[i] != 0 {
-				kernels.Axpy(sum, m.invNorm[i], m.row(i))
+	sums := make([]float64, m.clusters*m.dim)
+	next := make([]int, m.clusters) // of the members
+	for end := 0; end < m.n; {
+		end = min(end+updateBlock, m.n)
+		err := forEach(ctx, m.threads, m.clusters, 1, nil, func(_, t, _ int) error {
+			members := p.members(t)
+			sum := sums[t*m.dim : (t+1)*m.dim]
+			for ; next[t] < len(members) && int(members[next[t]]) < end; next[t]++ {
+				if i := members[next[t]]; m.invNorm[i] != 0 {
+					kernels.Axpy(sum, m.invNorm[i], m.row(i))
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	for t := range m.clusters {
+		sum := sums[t*m.dim : (t+1)*m.dim]
+		whole := sum
+		if m.past != nil {
+			whole = m.past.sums[t*m.dim : (t+1)*m.dim]
+			for j, x := range sum {
+				whole[j] += x
+			}
+			m.past.seen[t] += p.size(t)
 		}
 		square := 0.0
-		for _, x := range sum {
+		for _, x := range whole {
 			square += float64(x * x)
 		}
-		length[t] = math.Sqrt(square)
-		if length[t] == 0 {
-			return nil
+		length := math.Sqrt(square)
+		if length == 0 {
+			continue
 		}
 		v := m.v[t*m.dim : (t+1)*m.dim]
-		for j, x := range sum {
-			v[j] = float32(x / length[t])
+		for j, x := range whole {
+			v[j] = float32(x / length)
 		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	for _, l := range length {
-		objective += l
+		if m.past == nil {
+			objective += length // the sum of the cosines to the sum's direction
+			continue
+		}
+		cosines := 0.0
+		for j, x := range sum {
+			cosines += float64(x * (whole[j] / length))
+		}
+		objective += cosines
 	}
 	return objective / float64(m.n), nil
 }

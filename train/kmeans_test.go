@@ -8,6 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Of all contexts and by mini-batches: the vectors have length 1, and every
+// context is in the cluster of the nearest, by plain loops. Over all contexts
+// the objective never falls.
 func TestKMeansInvariants(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(rt, "n")
@@ -21,8 +24,9 @@ func TestKMeansInvariants(t *testing.T) {
 				clear(s.contexts[i*dim : (i+1)*dim])
 			}
 		}
+		batch := rapid.SampledFrom([]int{0, 1, 7, 100, 1000}).Draw(rt, "batch")
 		tr := newTestTrainer(t, s, 1)
-		m, err := sphericalKMeans(t.Context(), tr, clusters, 15)
+		m, err := sphericalKMeans(t.Context(), tr, clusters, 15, batch)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -32,7 +36,11 @@ func TestKMeansInvariants(t *testing.T) {
 				rt.Fatalf("cluster %d: length %v, want 1", c, length)
 			}
 		}
-		for i := 1; i < len(m.history); i++ {
+		full := batch == 0 || batch >= n
+		if !full && len(m.history) != 15 {
+			rt.Fatalf("found %d mini-batches, want 15", len(m.history))
+		}
+		for i := 1; full && i < len(m.history); i++ {
 			if m.history[i].Objective < m.history[i-1].Objective-1e-6 {
 				rt.Fatalf("the objective falls from %v to %v in iteration %d", m.history[i-1].Objective, m.history[i].Objective, i+1)
 			}
@@ -55,7 +63,7 @@ func TestKMeansFindsSeparateDirections(t *testing.T) {
 	const directions = 10
 	s := newSynthetic(t, 5, 2000, 30, 5, directions, 0.05)
 	tr := newTestTrainer(t, s, 1)
-	m, err := sphericalKMeans(t.Context(), tr, directions, 20)
+	m, err := sphericalKMeans(t.Context(), tr, directions, 20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +116,67 @@ func TestKMeansFillsEmptyClusters(t *testing.T) {
 	}
 }
 
+// Many small samples must come near to what all contexts give, and for any
+// number of threads to the same bits.
+func TestKMeansByMiniBatches(t *testing.T) {
+	s := newSynthetic(t, 5, 3000, 20, 5, 30, 0.4)
+	mean := func(m *kMeans) float64 {
+		sum := 0.0
+		for i := range m.n {
+			h := m.row(uint32(i))
+			sum += naiveDot(m.v[int(m.cluster[i])*m.dim:][:m.dim], h) / math.Sqrt(naiveDot(h, h))
+		}
+		return sum / float64(m.n)
+	}
+	const clusters, batch = 20, 200
+	run := func(threads, iterations, batch int) *kMeans {
+		tr := newTestTrainer(t, s, 1)
+		tr.threads = threads
+		m, err := sphericalKMeans(t.Context(), tr, clusters, iterations, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	full, few, first := mean(run(1, 30, 0)), run(1, 30, batch), mean(run(1, 1, 1))
+	if got := mean(few); got < full-0.1*(full-first) || full-first < 0.02 {
+		t.Errorf("mean cosine %v by mini-batches, %v over all contexts, %v of the seeds", got, full, first)
+	}
+	for _, threads := range []int{2, 5} {
+		if m := run(threads, 30, batch); !slices.Equal(m.v, few.v) || !slices.Equal(m.cluster, few.cluster) || !slices.Equal(m.history, few.history) {
+			t.Errorf("%d threads: found other clusters than with one", threads)
+		}
+	}
+	if all := run(1, 30, 3000); mean(all) != full {
+		t.Errorf("a mini-batch of all contexts: mean cosine %v, want that of no mini-batches, %v", mean(all), full)
+	}
+}
+
+// A cluster that no mini-batch so far had a context of is given one; one that
+// only the present mini-batch has none of is left alone.
+func TestKMeansFillsClustersThatNoMiniBatchHad(t *testing.T) {
+	s := newSynthetic(t, 6, 200, 8, 5, 6, 0.3)
+	tr := newTestTrainer(t, s, 1)
+	invNorm, err := unitRows(t.Context(), tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const clusters = 3
+	m := &kMeans{trainer: tr, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, tr.n), v: make([]float32, clusters*tr.dim)}
+	m.past = &kMeansPast{make([]float64, clusters*tr.dim), []int{50, 50, 0}}
+	for c := range clusters { // all the same: cluster 0 takes everything
+		scaleTo(m.v[c*tr.dim:(c+1)*tr.dim], tr.row(0), invNorm[0])
+	}
+	all := ascending(tr.n)
+	p, err := m.fillEmpty(t.Context(), all, newPartition(all, m.cluster, clusters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.size(0) != tr.n-1 || p.size(1) != 0 || p.size(2) != 1 {
+		t.Errorf("found %d, %d and %d contexts, want %d, none and one", p.size(0), p.size(1), p.size(2), tr.n-1)
+	}
+}
+
 func TestPartitionKeepsOrder(t *testing.T) {
 	p := newPartition([]uint32{0, 2, 3, 5, 6}, []uint32{2, 9, 0, 2, 9, 0, 2}, 4)
 	want := [][]uint32{{2, 5}, {}, {0, 3, 6}, {}}
@@ -121,7 +190,7 @@ func TestPartitionKeepsOrder(t *testing.T) {
 func TestScaleReachesTheConfidence(t *testing.T) {
 	s := newSynthetic(t, 8, 500, 10, 5, 6, 0.4)
 	tr := newTestTrainer(t, s, 1)
-	m, err := sphericalKMeans(t.Context(), tr, 6, 20)
+	m, err := sphericalKMeans(t.Context(), tr, 6, 20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,14 +42,14 @@ func (o *Options) groupSizes() []int {
 // alone: those that a query will look for there.
 func (t *trainer) cluster(ctx context.Context, opt *Options, record *Record) (weights []float32, cluster []uint32, err error) {
 	if opt.Groups == 0 {
-		means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations)
+		means, err := sphericalKMeans(ctx, t, opt.Clusters, opt.KMeansIterations, opt.KMeansBatch)
 		if err != nil {
 			return nil, nil, err
 		}
 		record.KMeans = means.history
 		return means.v, means.cluster, nil
 	}
-	upper, err := sphericalKMeans(ctx, t, opt.Groups, opt.KMeansIterations)
+	upper, err := sphericalKMeans(ctx, t, opt.Groups, opt.KMeansIterations, opt.KMeansBatch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,7 +76,7 @@ func (t *trainer) cluster(ctx context.Context, opt *Options, record *Record) (we
 			contexts: t.contexts, only: members, n: len(members), dim: t.dim,
 			seedValue: random.next(), threads: t.threads, report: &reporter{},
 		}
-		lower, err := sphericalKMeans(ctx, part, per, opt.KMeansIterations)
+		lower, err := sphericalKMeans(ctx, part, per, opt.KMeansIterations, opt.KMeansBatch)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -74,10 +74,21 @@ type Options struct {
 
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int `json:"kmeans_iterations"`
+	// KMeansBatch, unless 0, is the number of contexts, drawn anew, that one
+	// iteration of k-means takes in place of all, for corpora of which a part
+	// tells enough. All KMeansIterations are done then. 0, or no fewer than
+	// there are: all contexts. Not negative.
+	KMeansBatch int `json:"kmeans_batch,omitempty"`
 	// HeldOut is the share of the contexts kept out of learning to choose the
 	// best alternation: at least 0, below 1. Where it comes to less than one
 	// context the contexts of training choose.
 	HeldOut float64 `json:"held_out"`
+	// Patience, unless 0, ends learning when the figures of the held-out slice
+	// have had no new best for that many alternations. The learning rate still
+	// falls as it does over all Iterations, so that the run is the start of the
+	// one without patience, and finds the same best unless that comes later. It
+	// often does, as the rate falls: 0, never, is the default. Not negative.
+	Patience int `json:"patience,omitempty"`
 	// EpochFraction is the share of the contexts that one alternation learns
 	// from. Above 0; it may exceed 1.
 	EpochFraction float64 `json:"epoch_fraction"`
@@ -273,6 +284,10 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("train: optimizer: found %v, want one of %q", o.Optimizer, optimizerNames)
 	case o.KMeansIterations < 1:
 		return fmt.Errorf("train: k-means iterations: found %d, want at least 1", o.KMeansIterations)
+	case o.KMeansBatch < 0:
+		return fmt.Errorf("train: k-means batch: found %d, want at least 0", o.KMeansBatch)
+	case o.Patience < 0:
+		return fmt.Errorf("train: patience: found %d, want at least 0", o.Patience)
 	case !(o.HeldOut >= 0 && o.HeldOut < 1):
 		return fmt.Errorf("train: held out: found %v, want at least 0 and below 1", o.HeldOut)
 	case !finite(o.EpochFraction) || o.EpochFraction <= 0:

@@ -44,7 +44,8 @@ type Record struct {
 // KMeansIteration are the figures of one iteration of spherical k-means.
 type KMeansIteration struct {
 	// Objective is the mean cosine of a context to the vector of its cluster,
-	// after the vectors were updated.
+	// after the vectors were updated. With mini-batches it and Moved are of
+	// the contexts of this one.
 	Objective float64 `json:"objective"`
 	// Moved is the number of contexts that changed their cluster.
 	Moved int `json:"moved"`

@@ -10,12 +10,13 @@ type rng struct{ state uint64 }
 
 // The streams keep the uses of one seed apart.
 const (
-	streamSeeding uint64 = iota + 1 // k-means++
-	streamScale                     // contexts that set the scale of V
-	streamShuffle                   // the order of the contexts in SGD
-	streamGumbel                    // Gumbel noise, one generator a context
-	streamGroups                    // seeds of k-means within the groups
-	streamSpread                    // contexts that set the temperature of Options.Spread
+	streamSeeding     uint64 = iota + 1 // k-means++
+	streamScale                         // contexts that set the scale of V
+	streamShuffle                       // the order of the contexts in SGD
+	streamGumbel                        // Gumbel noise, one generator a context
+	streamGroups                        // seeds of k-means within the groups
+	streamSpread                        // contexts that set the temperature of Options.Spread
+	streamKMeansBatch                   // the mini-batches of k-means
 )
 
 // newRNG returns the generator of one use: stream, then the position in it.

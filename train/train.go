@@ -278,6 +278,10 @@ func (t *trainer) alternate(ctx context.Context, v []float32, cluster []uint32, 
 		if iteration == opt.Iterations {
 			return best, nil
 		}
+		if opt.Patience > 0 && iteration-record.Best >= opt.Patience {
+			t.report.message(fmt.Sprintf("stopped: alternation %d is still the best", record.Best))
+			return best, nil
+		}
 		// The sets fixed: V.
 		done := t.report.stage(StageLearn, iteration+1, steps*len(l.batch))
 		if loss, err = l.learn(ctx, sets, table, steps, done); err != nil {

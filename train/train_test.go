@@ -374,6 +374,8 @@ func TestRunRefuses(t *testing.T) {
 		{"iterations: found -1", func(o *Options) { o.Iterations = -1 }},
 		{"estimator: found Estimator(7)", func(o *Options) { o.Estimator = 7 }},
 		{"optimizer: found Optimizer(7)", func(o *Options) { o.Optimizer = 7 }},
+		{"k-means batch: found -1", func(o *Options) { o.KMeansBatch = -1 }},
+		{"patience: found -1", func(o *Options) { o.Patience = -1 }},
 		{"k-means iterations: found 0", func(o *Options) { o.KMeansIterations = 0 }},
 		{"held out: found 1", func(o *Options) { o.HeldOut = 1 }},
 		{"held out: found NaN", func(o *Options) { o.HeldOut = nan }},

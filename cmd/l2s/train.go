@@ -98,10 +98,10 @@ discards it.`,
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
 	clusters := custom(f, "clusters", []int{o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, r, or GxR for two levels", parseClusters)
-	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates of a context, or several: 50,100,150")
-	learnFor := f.real("learn-for", 0, 1, "budget `B` that the clusters are learned for, 0 for the middle one of --budget")
+	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates a context, or several: 50,100,150")
+	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for, 0 for the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
-	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain, where a missed label costs 1")
+	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
 	spread := f.real("spread", o.Spread, 0, "mean share `X` of a context that counts in clusters near its own")
 	probeShare := f.real("probe-share", o.ProbeShare, 0, "share `X` of the contexts that look at the candidates of two clusters")
@@ -109,6 +109,9 @@ discards it.`,
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
 	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
+	patience := f.whole("patience", o.Patience, 0, "stop after `N` alternations without a new best, 0 for never")
+	kmeansIterations := f.whole("kmeans-iterations", o.KMeansIterations, 1, "iterations `N` of k-means, at most")
+	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
@@ -137,7 +140,8 @@ discards it.`,
 	}
 	o.ProbeShare = *probeShare
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
-	o.LearningRate, o.Multiplier = *rate, *multiplier
+	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
+	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
 	least := (*budgets)[0]
 	if o.Budget = *learnFor; !f.given("learn-for") {
 		o.Budget = (*budgets)[len(*budgets)/2]
@@ -327,6 +331,7 @@ type trainProgress struct {
 	mu        sync.Mutex
 	stage     string
 	iteration int
+	each      int       // contexts of an iteration of k-means
 	since     time.Time // of the stage
 }
 
@@ -351,10 +356,10 @@ func (t *trainProgress) report(r train.Progress) {
 	switch r.Stage {
 	case train.StageKMeans: // one bar for all iterations
 		if t.iteration < 0 {
-			t.p.Start("k-means", "contexts", t.o.KMeansIterations*t.n)
+			t.p.Start("k-means", "contexts", t.o.KMeansIterations*r.Total)
 		}
-		t.iteration = r.Iteration
-		t.p.Set((r.Iteration-1)*t.n + r.Done)
+		t.iteration, t.each = r.Iteration, r.Total
+		t.p.Set((r.Iteration-1)*r.Total + r.Done)
 		return
 	case train.StageLearn, train.StageAssign: // the message after them has the figures
 		if t.iteration != r.Iteration {
@@ -380,7 +385,7 @@ func (t *trainProgress) endStage() {
 	case train.StageLabels:
 		t.p.End()
 	case train.StageKMeans:
-		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.n)))
+		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))
 		if t.o.Groups == 0 {
 			t.announce()
 		}

@@ -57,7 +57,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			"contexts": "lm vocab text out limit generate seed nmt pairs from to own longest threads",
 			"labels":   "weights bias contexts out k shard quiet json",
 			"merge":    "out quiet json",
-			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only restart seed quiet json",
+			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
 			"eval":     "weights bias contexts k json",
 			"bench":    "weights bias contexts k json",
 			"curve":    "weights bias contexts k svg png quiet json",
@@ -267,6 +267,9 @@ func TestTrain(t *testing.T) {
 		{"budget", []string{"--budget", "30"}},
 		{"clusters", []string{"--clusters", "4"}},
 		{"iterations", []string{"--iterations", "1"}},
+		{"patience", []string{"--patience", "1"}},
+		{"kmeans-iterations", []string{"--kmeans-iterations", "1"}},
+		{"kmeans-batch", []string{"--kmeans-batch", "100"}},
 	} {
 		t.Run("--"+c.name+" makes another screen", func(t *testing.T) {
 			m, data := train(t, c.args...)
