@@ -60,6 +60,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		{"expected, momentum", func(o *Options) { o.Estimator, o.Optimizer = Expected, Momentum }},
 		{"more than an epoch an alternation", func(o *Options) { o.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
 		{"two levels", func(o *Options) { o.SetLevels(2, 3) }},
+		{"mini-batches", func(o *Options) { o.KMeansBatch = 200 }},
 		{"two levels, expected, a second probe", func(o *Options) {
 			o.SetLevels(3, 2)
 			o.Estimator, o.ProbeShare = Expected, 0.3
@@ -141,6 +142,36 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 			t.Errorf("found other bytes (%v), expected the same", err)
 		}
 	})
+}
+
+// A run whose patience is at its end has nothing left to do.
+func TestInterruptedRunWithPatienceContinuesToTheSameBytes(t *testing.T) {
+	s := newSynthetic(t, 19, 1500, 8, 100, 8, 0.5)
+	o := checkpointed(t)
+	o.Iterations, o.LearningRate, o.Patience = 12, 0.2, 2
+	plain := o
+	plain.Checkpoint = ""
+	want, record, err := Run(t.Context(), s.layer, s.contexts, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(record.Alternations) - 1
+	if last == o.Iterations {
+		t.Fatal("the run did not stop early: not the case to be tested")
+	}
+	for at := 1; at <= last; at++ {
+		interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, fmt.Sprintf("alternation %d of", at)) })
+		got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(encode(t, got), encode(t, want)) {
+			t.Errorf("interrupted after alternation %d of %d: found other bytes than those of an uninterrupted run", at, last)
+		}
+		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // What an interrupted run did is not done again.

@@ -142,6 +142,61 @@ func TestKnapsackIsOptimalUpToOneItem(t *testing.T) {
 	})
 }
 
+// The objective of Equation 8 on fixed assignments, sum_i (k - hits + lambda
+// (|c_t(i)| - hits)) + gamma max(0, L-bar - B), is never worse for the sets
+// that the knapsack gives than for those of any assignments before, up to one
+// item, where gamma is at least the price of the budget. And it falls with the
+// budget.
+func TestKnapsackStepDoesNotWorsenTheObjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cluster, labels, clusters, universe, k := drawAssigned(t)
+		n := len(cluster)
+		before := make([]uint32, n) // the assignments of the alternation before
+		for i := range before {
+			before[i] = cluster[i]
+			if rapid.Bool().Draw(t, "moved") {
+				before[i] = rapid.Uint32Range(0, uint32(clusters-1)).Draw(t, "from")
+			}
+		}
+		lambda := rapid.SampledFrom([]float64{0, 0.0003, 0.1, 0.5}).Draw(t, "lambda")
+		budget := rapid.Float64Range(0, float64(universe)+1).Draw(t, "budget")
+		c := countAll(t, cluster, labels, clusters, universe, k)
+		ranked := rank(c, lambda, nil)
+		now := ranked.take(budget)
+		objective := func(sets [][]uint32, gamma float64) float64 {
+			sum, size := 0.0, 0
+			for i, t := range cluster {
+				hits := 0
+				for _, y := range labels[i*k : (i+1)*k] {
+					if slices.Contains(sets[t], y) {
+						hits++
+					}
+				}
+				sum += float64(k-hits) + lambda*float64(len(sets[t])-hits)
+				size += len(sets[t])
+			}
+			return sum + gamma*max(0, float64(size)/float64(n)-budget)
+		}
+		old := rank(countAll(t, before, labels, clusters, universe, k), lambda, nil).take(budget)
+		next := 0.0 // the value of the item that did not fit
+		taken := 0
+		for _, set := range now.sets {
+			taken += len(set)
+		}
+		if taken < len(ranked.items) {
+			it := ranked.items[taken]
+			next = itemValue(it, c.sizes[it.cluster], lambda)
+		}
+		gamma := now.multiplier * float64(n)
+		if got, was := objective(now.sets, gamma), objective(old.sets, gamma); got > was+next+1e-9 {
+			t.Fatalf("the knapsack step lifts the objective from %v to %v, by more than an item of %v", was, got, next)
+		}
+		if got, more := objective(now.sets, 0), objective(ranked.take(budget+1).sets, 0); more > got+1e-9 {
+			t.Fatalf("with room for one candidate more the loss is %v, was %v", more, got)
+		}
+	})
+}
+
 func TestKnapsackSetsAreNestedAndSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster, labels, clusters, universe, k := drawAssigned(t)

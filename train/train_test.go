@@ -203,18 +203,32 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	}
 }
 
+// The same seed gives the same screen file, byte for byte, at each SIMD level
+// and for any number of threads.
 func TestEqualRunsGiveEqualBytes(t *testing.T) {
 	s := newSynthetic(t, 13, 700, 19, 150, 12, 0.5)
 	for _, c := range []struct {
+		name             string
 		estimator        Estimator
 		clusters, groups int
-		smoothing        float64
-		spread, probes   float64
-	}{{GumbelST, 13, 0, 0, 0, 0.3}, {Expected, 13, 0, 0, 0.2, 0}, {GumbelST, 12, 3, 3, 0.3, 0.4}, {Expected, 12, 4, 3, 0, 0}} {
+		change           func(o *Options)
+	}{
+		{"flat, Gumbel-ST", GumbelST, 13, 0, func(*Options) {}},
+		{"flat, expected, spread", Expected, 13, 0, func(o *Options) { o.Spread = 0.2 }},
+		{"two levels, Gumbel-ST, spread, a second probe", GumbelST, 12, 3, func(o *Options) {
+			o.Smoothing, o.Spread, o.ProbeShare = 3, 0.3, 0.4
+		}},
+		{"two levels, expected", Expected, 12, 4, func(o *Options) { o.Smoothing = 3 }},
+		{"flat, ids always, a second probe, momentum", GumbelST, 13, 0, func(o *Options) {
+			o.Always, o.ProbeShare, o.Optimizer = []uint32{149, 3}, 0.3, Momentum
+		}},
+		{"two levels, ids always, a second probe, mini-batches", Expected, 12, 3, func(o *Options) {
+			o.Always, o.ProbeShare, o.KMeansBatch, o.Patience = []uint32{149, 3}, 0.4, 90, 2
+		}},
+	} {
 		opt := testOptions()
-		estimator := c.estimator
-		opt.Estimator, opt.Clusters, opt.Groups, opt.Smoothing = c.estimator, c.clusters, c.groups, c.smoothing
-		opt.Spread, opt.ProbeShare = c.spread, c.probes
+		opt.Estimator, opt.Clusters, opt.Groups = c.estimator, c.clusters, c.groups
+		c.change(&opt)
 		var want []byte
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, threads := range []int{1, 2, 3} {
@@ -228,7 +242,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 					want = got
 				}
 				if !bytes.Equal(got, want) {
-					t.Errorf("%v with %d threads: the screen differs", estimator, threads)
+					t.Errorf("%s, %d threads: the screen differs", c.name, threads)
 				}
 			}
 		})
@@ -238,7 +252,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Equal(encode(t, model), want) {
-			t.Errorf("%v: another seed gives the same screen", estimator)
+			t.Errorf("%s: another seed gives the same screen", c.name)
 		}
 	}
 }
@@ -262,6 +276,13 @@ func TestRunOnDegenerateData(t *testing.T) {
 		change(&s, &o)
 		return s, o
 	}
+	weights, bias := slices.Clone(base.layer.Weights()), slices.Clone(base.layer.Bias())
+	clear(weights[7*6 : 8*6])
+	bias[7] = -1e6
+	without7, err := softmax.NewLayer(weights, bias, 6) // no context has label 7
+	if err != nil {
+		t.Fatal(err)
+	}
 	cases := []struct {
 		name   string
 		change func(s *synthetic, o *Options)
@@ -275,6 +296,28 @@ func TestRunOnDegenerateData(t *testing.T) {
 		}, true},
 		{"all contexts zero", func(s *synthetic, o *Options) { clear(s.contexts) }, true},
 		{"some contexts zero", func(s *synthetic, o *Options) { clear(s.contexts[:100*6]) }, false},
+		{"a label that never occurs", func(s *synthetic, o *Options) {
+			s.layer = without7
+			o.Budget, o.Lambda = 1000, 0 // room for all that occur
+		}, true},
+		{"a label that never occurs, always", func(s *synthetic, o *Options) {
+			s.layer = without7
+			o.Always = []uint32{7}
+		}, false},
+		{"fewer directions than clusters", func(s *synthetic, o *Options) {
+			for i := 3; i < s.n; i++ {
+				copy(s.contexts[i*6:(i+1)*6], s.contexts[i%3*6:])
+			}
+		}, true},
+		{"mini-batches of one context", func(s *synthetic, o *Options) { o.KMeansBatch = 1 }, false},
+		{"mini-batches of equal contexts", func(s *synthetic, o *Options) {
+			o.KMeansBatch = 50
+			for i := range s.n {
+				copy(s.contexts[i*6:], s.contexts[:6])
+			}
+		}, true},
+		{"mini-batches of zeros on two levels", func(s *synthetic, o *Options) { o.Groups, o.KMeansBatch = 4, 20; clear(s.contexts) }, true},
+		{"a patience of 1", func(s *synthetic, o *Options) { o.Patience = 1 }, false},
 		{"one cluster", func(s *synthetic, o *Options) { o.Clusters = 1 }, false},
 		{"as many clusters as contexts", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 10, 10, s.contexts[:60] }, false},
 		{"one context", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 1, 1, s.contexts[:6] }, true},
@@ -420,6 +463,46 @@ func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 	opt.Optimizer, opt.LearningRate = Momentum, 1e300
 	if _, _, err := Run(t.Context(), s.layer, s.contexts, opt); err == nil || !strings.Contains(err.Error(), "learning rate") {
 		t.Errorf("found error %v", err)
+	}
+}
+
+// With patience a run is the start of the one without, and keeps the best of
+// it.
+func TestPatienceStopsAfterTheLastBest(t *testing.T) {
+	s := newSynthetic(t, 19, 1500, 8, 100, 8, 0.5)
+	opt := testOptions()
+	opt.Iterations, opt.LearningRate = 12, 0.2 // too high: a best comes early
+	_, whole, err := Run(t.Context(), s.layer, s.contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := 0
+	for patience := 1; patience <= opt.Iterations; patience++ {
+		best, end := 0, 0 // by the figures of the whole run
+		for i, a := range whole.Alternations {
+			if end = i; a.PrecisionK > whole.Alternations[best].PrecisionK {
+				best = i
+			}
+			if i-best >= patience {
+				break
+			}
+		}
+		o := opt
+		o.Patience = patience
+		_, record, err := Run(t.Context(), s.layer, s.contexts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record.Best != best || !reflect.DeepEqual(record.Alternations, whole.Alternations[:end+1]) {
+			t.Errorf("patience %d: found best %d of %d alternations, want %d of %d of the run without",
+				patience, record.Best, len(record.Alternations), best, end+1)
+		}
+		if end < opt.Iterations {
+			stopped++
+		}
+	}
+	if stopped == 0 {
+		t.Error("no run stopped early")
 	}
 }
 
