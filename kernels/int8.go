@@ -39,7 +39,10 @@ const (
 // norms rounded up.
 //
 // An Int8Rows is immutable and safe for use by many goroutines.
-type Int8Rows struct{ codeRows }
+type Int8Rows struct {
+	codeRows
+	whole *Int8Rows // of a part: whose codes these are, and what keeps them
+}
 
 // codeRows is what rows of 8-bit and of 4-bit codes have in common.
 type codeRows struct {
@@ -69,7 +72,7 @@ func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) 
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	m := &Int8Rows{codeRows{data: data, dim: dim, stride: Int8Stride(dim)}}
+	m := &Int8Rows{codeRows: codeRows{data: data, dim: dim, stride: Int8Stride(dim)}}
 	err := m.encode(rows, bias, maxCode, []float64{1}, func(rec []byte, codes []int8) {
 		for j, q := range codes {
 			rec[j] = byte(int(q) + codeBias)
@@ -199,6 +202,17 @@ func (m *codeRows) Len() int { return m.n }
 
 // Dim returns the dimension of the rows.
 func (m *codeRows) Dim() int { return m.dim }
+
+// Part returns the rows from first on, before end, as rows of their own on the
+// same codes.
+func (m *Int8Rows) Part(first, end int) Int8Rows {
+	if first < 0 || first > end || end > m.n {
+		panic("kernels: part is not within the rows")
+	}
+	part := Int8Rows{codeRows: m.codeRows, whole: m}
+	part.data, part.n = m.data[first*m.stride:end*m.stride], end-first
+	return part
+}
 
 // Int8Vector is a context vector prepared for Int8Rows of the same
 // dimension: h ~ h^ = scale * q, with bounds on ||h|| and ||h - h^||. It is

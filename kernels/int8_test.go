@@ -366,6 +366,29 @@ func TestInt8RowsRefuses(t *testing.T) {
 	}
 }
 
+func TestPartIsThoseRows(t *testing.T) {
+	const n, d = 20, 33
+	r := newRand(12)
+	m := int8Rows(t, fill(r, make([]float32, n*d)), fill(r, make([]float32, n)), d)
+	v := NewInt8Vector(d)
+	v.Set(fill(r, make([]float32, d)))
+	lower, upper := make([]float32, n), make([]float32, n)
+	m.Bounds(lower, upper, v)
+	for first := range n + 1 {
+		for end := first; end <= n; end++ {
+			part := m.Part(first, end)
+			if part.Len() != end-first || part.Dim() != d {
+				t.Fatalf("rows %d to %d: found %d rows of %d elements", first, end, part.Len(), part.Dim())
+			}
+			gotLower, gotUpper := make([]float32, end-first), make([]float32, end-first)
+			part.Bounds(gotLower, gotUpper, v)
+			if !slices.Equal(gotLower, lower[first:end]) || !slices.Equal(gotUpper, upper[first:end]) {
+				t.Fatalf("rows %d to %d: found other intervals than those of the rows", first, end)
+			}
+		}
+	}
+}
+
 func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(10)

@@ -16,8 +16,10 @@ type Query struct {
 	fit kernels.Fit
 
 	scores, lower, upper []float32
+	tileLower, tileUpper []float32
 	ids, first           []uint32
 	skip                 int // searches to go without a pass over 4-bit codes
+	threshold            float32
 	logits               []float64
 }
 

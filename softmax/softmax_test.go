@@ -220,6 +220,67 @@ func TestBatchEqualsSingles(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkBatch) })
 }
 
+// Where the rows are more than fit in the cache a batch passes over them in
+// tiles. The best rows may be first or last, all may be equal, and the last
+// tile may be a few rows.
+func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
+	const labels, dim, n = 690, 500, 9 // tiles of 227 rows; 9 left in the last
+	r := newRand(11)
+	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, n*dim)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range h {
+		h[i] = float32(r.NormFloat64())
+	}
+	clear(h[3*dim : 4*dim])
+	ramp := func(step float64) []float32 {
+		bias := slices.Clone(b)
+		for i := range bias {
+			bias[i] = float32(step * float64(i))
+		}
+		return bias
+	}
+	for _, c := range []struct {
+		name string
+		w, b []float32
+	}{
+		{"in no order", w, b},
+		{"the best rows last", w, ramp(1)},
+		{"the best rows first", w, ramp(-1)},
+		{"equal rows", make([]float32, labels*dim), b},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			simdtest.EachLevel(t, func(t *testing.T) {
+				l := newLayer(t, c.w, c.b, dim)
+				var qs []*softmax.Query
+				for i := range n {
+					qs = append(qs, newQuery(t, h[i*dim:(i+1)*dim]))
+				}
+				var odd []uint32
+				for id := uint32(1); id < labels; id += 2 {
+					odd = append(odd, id)
+				}
+				for _, k := range []int{1, 5, 16, 17, 300} {
+					got, want := make([]softmax.Prediction, n*k), make([]softmax.Prediction, k)
+					l.TopKBatch(got, k, qs)
+					for i, q := range qs {
+						if l.TopK(want, q); !slices.Equal(got[i*k:(i+1)*k], want) {
+							t.Errorf("TopKBatch, k %d, context %d: found other answers than those of TopK", k, i)
+						}
+					}
+					l.TopKOfBatch(got, k, qs, odd)
+					for i, q := range qs {
+						if l.TopKOf(want, q, odd); !slices.Equal(got[i*k:(i+1)*k], want) {
+							t.Errorf("TopKOfBatch, k %d, context %d: found other answers than those of TopKOf", k, i)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestTopKEqualsTheReferenceSort(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkExact) })
 }
@@ -423,7 +484,7 @@ func TestQueryRefuses(t *testing.T) {
 }
 
 func TestSearchesDoNotAllocate(t *testing.T) {
-	const labels, dim = 400, 40
+	const labels, dim = 3000, 40 // two tiles of a batch
 	r := newRand(5)
 	w, h := make([]float32, labels*dim), make([]float32, dim)
 	for i := range w {

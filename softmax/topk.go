@@ -1,6 +1,10 @@
 package softmax
 
-import "github.com/learning-to-screen/l2s/kernels"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
 
 // Prediction is one label and its logit x_s = w_s.h + b_s.
 type Prediction struct {
@@ -78,7 +82,7 @@ func (l *Layer) Argmax(q *Query) uint32 {
 }
 
 // TopKBatch is TopK for several contexts, reading each row once for up to
-// four of them. dst has k elements a query, k at most L; those of query i
+// four of them, and from memory once for all. dst has k elements a query, k at most L; those of query i
 // start at i*k. The answers are the same bits as those of TopK. The queries
 // must be distinct.
 func (l *Layer) TopKBatch(dst []Prediction, k int, qs []*Query) {
@@ -120,6 +124,10 @@ func (l *Layer) batch(dst []Prediction, k int, qs []*Query, ids []uint32, n int)
 		}
 		return
 	}
+	if tile := max(minTile, tileBytes/kernels.Int8Stride(l.dim)); n > tile && k <= maxTiledK {
+		l.tiledBatch(dst, k, qs, ids, n, tile)
+		return
+	}
 	for len(qs) > 0 {
 		m := min(len(qs), kernels.BatchContexts)
 		var vecs [kernels.BatchContexts]*kernels.Int8Vector
@@ -137,6 +145,72 @@ func (l *Layer) batch(dst []Prediction, k int, qs []*Query, ids []uint32, n int)
 			l.finish(dst[c*k:(c+1)*k], qc, ids, q.lower[c*n:(c+1)*n], q.upper[c*n:(c+1)*n])
 		}
 		dst, qs = dst[m*k:], qs[m:]
+	}
+}
+
+const (
+	// tileBytes is the size of the codes that stay in the second-level cache
+	// while the contexts of a batch pass.
+	tileBytes = 1 << 17
+	// minTile and maxTiledK are the sizes for which kernels.KthBound has an
+	// answer.
+	minTile   = 64
+	maxTiledK = 16
+)
+
+// tiledBatch is batch for more rows than a tile has, among n rows. Of each tile
+// it keeps the rows that may be among the best k of all, by a threshold that k
+// rows so far reach, so that no more than a tile of intervals is ever held.
+// The rows kept hold the k largest lower ends, and so the same survivors as all.
+func (l *Layer) tiledBatch(dst []Prediction, k int, qs []*Query, ids []uint32, n, tile int) {
+	for _, q := range qs {
+		q.first, q.lower, q.upper, q.threshold = q.first[:0], q.lower[:0], q.upper[:0], float32(math.Inf(-1))
+	}
+	scratch := qs[0]
+	scratch.tileLower = grow(scratch.tileLower, tile*kernels.BatchContexts)
+	scratch.tileUpper = grow(scratch.tileUpper, tile*kernels.BatchContexts)
+	scratch.ids = grow(scratch.ids, tile)
+	for at := 0; at < n; at += tile {
+		size := min(tile, n-at)
+		rows := l.codes.Part(0, l.labels)
+		if ids == nil {
+			rows = l.codes.Part(at, at+size)
+		}
+		for rest := qs; len(rest) > 0; {
+			m := min(len(rest), kernels.BatchContexts)
+			var vecs [kernels.BatchContexts]*kernels.Int8Vector
+			for c, q := range rest[:m] {
+				vecs[c] = q.vec
+			}
+			lower, upper := scratch.tileLower[:m*size], scratch.tileUpper[:m*size]
+			if ids == nil {
+				rows.BoundsBatch(lower, upper, vecs[:m])
+			} else {
+				rows.GatherBoundsBatch(lower, upper, ids[at:at+size], vecs[:m])
+			}
+			for c, q := range rest[:m] {
+				lower, upper := lower[c*size:(c+1)*size], upper[c*size:(c+1)*size]
+				if bound, ok := kernels.KthBound(lower, k); ok {
+					q.threshold = max(q.threshold, bound)
+				}
+				for _, j := range scratch.ids[:kernels.SelectAtLeast(scratch.ids, upper, q.threshold)] {
+					id := uint32(at) + j
+					if ids != nil {
+						id = ids[id]
+					}
+					q.first, q.lower, q.upper = append(q.first, id), append(q.lower, lower[j]), append(q.upper, upper[j])
+				}
+			}
+			rest = rest[m:]
+		}
+	}
+	for c, q := range qs {
+		part := dst[c*k : (c+1)*k]
+		if ids == nil && float64(len(q.first)) > maxSurvivors*float64(n) {
+			l.denseTopK(part, q)
+			continue
+		}
+		l.finish(part, q, q.first, q.lower, q.upper)
 	}
 }
 

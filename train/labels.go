@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -16,8 +15,9 @@ type LabelOptions struct {
 	Progress func(Progress)
 }
 
-// labelChunk is the number of contexts between two looks at the context for
-// cancellation: a few milliseconds of work for a large layer.
+// labelChunk is the number of contexts that are searched together, so that the
+// layer's codes come from memory once for all of them, and between two looks at
+// the context for cancellation: some ten milliseconds of work for a large layer.
 const labelChunk = 64
 
 // Labels returns the labels y of every context (Algorithm 1, first step): the
@@ -43,35 +43,31 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 }
 
 func topLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, n, k, threads int, report *reporter) ([]uint32, error) {
-	// The layer's codes are read once for a batch of contexts.
-	const batch = kernels.BatchContexts
 	type scratch struct {
-		queries [batch]*softmax.Query
+		queries [labelChunk]*softmax.Query
 		top     []softmax.Prediction
 	}
 	dim := layer.Dim()
 	workers := make([]scratch, threads)
 	for i := range workers {
-		for c := range batch {
+		for c := range labelChunk {
 			workers[i].queries[c] = softmax.NewQuery(dim)
 		}
-		workers[i].top = make([]softmax.Prediction, batch*k)
+		workers[i].top = make([]softmax.Prediction, labelChunk*k)
 	}
 	labels := make([]uint32, n*k)
 	err := forEach(ctx, threads, n, labelChunk, report.stage(StageLabels, 0, n), func(worker, lo, hi int) error {
 		w := &workers[worker]
-		for ; lo < hi; lo += batch {
-			m := min(batch, hi-lo)
-			for c, q := range w.queries[:m] {
-				i := lo + c
-				if err := q.Set(contexts[i*dim : (i+1)*dim]); err != nil {
-					return fmt.Errorf("train: context %d: %w", i, err)
-				}
+		m := hi - lo
+		for c, q := range w.queries[:m] {
+			i := lo + c
+			if err := q.Set(contexts[i*dim : (i+1)*dim]); err != nil {
+				return fmt.Errorf("train: context %d: %w", i, err)
 			}
-			layer.TopKBatch(w.top[:m*k], k, w.queries[:m])
-			for j, p := range w.top[:m*k] {
-				labels[lo*k+j] = p.ID
-			}
+		}
+		layer.TopKBatch(w.top[:m*k], k, w.queries[:m])
+		for j, p := range w.top[:m*k] {
+			labels[lo*k+j] = p.ID
 		}
 		return nil
 	})
