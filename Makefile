@@ -27,13 +27,17 @@ test: lint check-generate ## Run all tests: natively, at each level, and without
 EMULATED  := $(GO) test -count=1 -short -skip TestNothingIsTouchedOutsideTheSlices
 EMULATE   := $(CURDIR)/scripts/qemu
 PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
+TRAINED   := -run TestGoldenScreens ./train
 
 .PHONY: test-levels
-test-levels: ## Run the kernels' tests on emulated CPUs: with AVX2, with neither, and arm64.
+test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64.
 	$(EMULATE) --install
 	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(PORTABLE)
+	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(TRAINED)
 	L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(PORTABLE)
+	L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(TRAINED)
 	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) aarch64" $(PORTABLE)
+	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) aarch64" $(TRAINED)
 
 .PHONY: lint
 lint: ## Check formatting, go.mod, and go vet in all modules and for other architectures.

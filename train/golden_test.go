@@ -1,0 +1,73 @@
+package train
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// TestGoldenScreens holds screens to the bits that they had on amd64: the same
+// on every architecture and level, with assembly and without.
+func TestGoldenScreens(t *testing.T) {
+	const labels, dim, n = 120, 13, 500
+	r := rand.New(rand.NewPCG(7, 7))
+	// Uniform numbers alone: those of NormFloat64 go through math.Exp, which
+	// is not the same everywhere.
+	uniform := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(2*r.Float64() - 1)
+		}
+		return x
+	}
+	layer, err := softmax.NewLayer(uniform(labels*dim), uniform(labels), dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contexts := uniform(n * dim)
+	for _, c := range []struct {
+		name   string
+		change func(o *Options)
+		want   uint64
+	}{
+		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2},
+		{"flat, expected, momentum, a second probe", func(o *Options) {
+			o.Estimator, o.Optimizer, o.ProbeShare, o.Always = Expected, Momentum, 0.3, []uint32{5}
+		}, 0x7f6d473dccea30f1},
+		{"two levels, Gumbel-ST, mini-batches", func(o *Options) {
+			o.SetLevels(3, 4)
+			o.Estimator, o.KMeansBatch = GumbelST, 100
+		}, 0x2425bdafac30fb7f},
+		{"two levels, expected", func(o *Options) { o.SetLevels(3, 4); o.Estimator = Expected }, 0xba91930393546284},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			simdtest.EachLevel(t, func(t *testing.T) {
+				o := testOptions()
+				c.change(&o)
+				m, _, err := Run(t.Context(), layer, contexts, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum := fnv.New64a()
+				write := func(x any) {
+					if err := binary.Write(sum, binary.LittleEndian, x); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write(m.GroupWeights())
+				write(m.ClusterWeights())
+				write(m.ProbeMargin())
+				for c := range m.Clusters() {
+					write(m.Candidates(c))
+				}
+				if got := sum.Sum64(); got != c.want {
+					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)
+				}
+			})
+		})
+	}
+}
