@@ -84,6 +84,11 @@ OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openb
 peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./peers
 
+.PHONY: labels-rate
+labels-rate: ## Print how fast contexts are labelled beside a plain matrix product, per level.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
+	cd benchmarks && L2S_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $(GO) run $(OPENBLAS) ./labels
+
 .PHONY: roofline
 roofline: ## Print each kernel's bytes per second beside those of a plain read.
 	cd benchmarks && $(GO) run ./roofline

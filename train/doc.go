@@ -7,7 +7,9 @@
 // training text. [Run] takes these steps:
 //
 //  1. Labels: the exact top-k of the full layer for every context ([Labels]).
-//  2. Spherical k-means over the contexts gives the first V.
+//  2. Spherical k-means over the contexts, seeded by k-means++, gives the first
+//     V. Clusters that run empty are given a context of their own.
+//     [Options].KMeansBatch takes mini-batches in place of all contexts.
 //  3. A greedy knapsack fills the candidate sets under the budget B, the mean
 //     number of candidates per context.
 //  4. T alternations: stochastic gradient descent on V with the sets fixed,
@@ -16,7 +18,8 @@
 //     anew, and the knapsack is solved again with V fixed.
 //  5. The V of the alternation that did best on a slice of the contexts kept
 //     out of the learning is taken, and the final sets are counted on all
-//     contexts.
+//     contexts. [Options].Patience stops when there has been no better one for
+//     a while.
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient
@@ -54,8 +57,16 @@
 //
 // # Memory
 //
-// The contexts are read where they lie and may be a memory-mapped file. Beside
-// them a run holds about 4(k+6) bytes a context, some 24 bytes for each pair
-// of a cluster and a label that occurs in it, and a few arrays of the size of
-// V and of a batch times the clusters. There is no N x L and no N x r matrix.
+// The contexts are read where they lie and may be a memory-mapped file, of any
+// size: no copy of them is made. Beside them a run holds about 4(k+6) bytes a
+// context, some 24 bytes for each pair of a cluster and a label that occurs in
+// it, and a few arrays of the size of V and of a batch times the clusters. There
+// is no N x L and no N x r matrix. On 929,589 contexts of 200 dimensions and
+// 10,000 labels, 744 MB, a run held at most 94 MB beside them with 100 clusters,
+// and 162 MB with 32 x 32.
+//
+// Labels, k-means and assignments read the contexts from the first to the last,
+// in blocks that all goroutines share, which suits a file larger than memory. The
+// mini-batches of k-means are read in ascending order too. Gradient descent
+// alone reads rows in random order, EpochFraction of them an alternation.
 package train

@@ -64,7 +64,7 @@ type Options struct {
 	Iterations int `json:"iterations"`
 	// KMeansOnly stops after spherical k-means and one knapsack.
 	KMeansOnly bool `json:"kmeans_only"`
-	// Estimator is the gradient estimator.
+	// Estimator is the gradient estimator. See [Estimator] for what they reach.
 	Estimator Estimator `json:"estimator"`
 	// Seed seeds all random choices.
 	Seed uint64 `json:"seed"`
@@ -87,7 +87,10 @@ type Options struct {
 	// have had no new best for that many alternations. The learning rate still
 	// falls as it does over all Iterations, so that the run is the start of the
 	// one without patience, and finds the same best unless that comes later. It
-	// often does, as the rate falls: 0, never, is the default. Not negative.
+	// often does, as the rate falls, so that the default is 0, never. On the
+	// contexts of a language model of the Penn Treebank 2 lost up to 0.0015 of
+	// P@5; 4 stopped after 12 to 22 of 25 alternations and lost at most 0.0002.
+	// Not negative.
 	Patience int `json:"patience,omitempty"`
 	// EpochFraction is the share of the contexts that one alternation learns
 	// from. Above 0; it may exceed 1.
@@ -163,6 +166,19 @@ func (o *Options) SetLevels(groups, clusters int) {
 
 // Estimator is the way the gradient of the expected loss with respect to V is
 // estimated, see Section 3 of the paper.
+//
+// On the Penn Treebank, all 929,589 contexts of a language model of 200
+// dimensions, 25 alternations, seed 1 and a budget of 150, the screens reached on
+// 82,430 contexts of the test text
+//
+//	                 GumbelST             Expected
+//	                 P@1     P@5          P@1     P@5
+//	100 clusters     0.9960  0.9796       0.9961  0.9801
+//	32 x 32          0.9983  0.9897       0.9981  0.9897
+//
+// The P@5 of Expected is higher by 0.0005 with 100 clusters (standard error
+// 0.0002 over blocks of 500 contexts) and by 0.0001 with 32 x 32 (0.0002). An
+// alternation takes as long with either.
 type Estimator uint8
 
 const (

@@ -12,7 +12,9 @@ import (
 
 // sourceNote explains SRC in the help of the verbs that take it.
 const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
-or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.`
+or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
+float32 in C order is mapped, and may be larger than memory; the rest is
+converted in memory, at 4 bytes a number.`
 
 // noBias is the --bias of a layer that has none.
 const noBias = "none"
