@@ -113,7 +113,7 @@ discards it.`,
 	kmeansIterations := f.whole("kmeans-iterations", o.KMeansIterations, 1, "iterations `N` of k-means, at most")
 	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
-	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
+	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")

@@ -260,7 +260,7 @@ func TestTrain(t *testing.T) {
 	}{
 		{"seed", []string{"--seed", "2"}},
 		{"kmeans-only", []string{"--kmeans-only"}},
-		{"estimator", []string{"--estimator", "expected"}},
+		{"estimator", []string{"--estimator", "gumbel"}},
 		{"k", []string{"--k", "3"}},
 		{"lambda", []string{"--lambda", "0.01"}},
 		{"gamma", []string{"--gamma", "1"}},
