@@ -77,7 +77,9 @@ type Options struct {
 	// KMeansBatch, unless 0, is the number of contexts, drawn anew, that one
 	// iteration of k-means takes in place of all, for corpora of which a part
 	// tells enough. All KMeansIterations are done then. 0, or no fewer than
-	// there are: all contexts. Not negative.
+	// there are: all contexts. Not negative. On 929,589 contexts, with 100
+	// clusters, no learning and a budget of 150, 50 iterations of 20,000 took a
+	// fifth of the time of 20 over all, and lost 0.0015 of P@5.
 	KMeansBatch int `json:"kmeans_batch,omitempty"`
 	// HeldOut is the share of the contexts kept out of learning to choose the
 	// best alternation: at least 0, below 1. Where it comes to less than one
