@@ -103,7 +103,7 @@ func (nb *neighbours) temperature(t *trainer, spread float64) float64 {
 // partition is newPartition with each of the contexts in all of its
 // neighbouring clusters, weighted: unit parts for each context in all.
 func (nb *neighbours) partition(contexts []uint32, temperature float64, clusters int) *partition {
-	unit := uint32(min(spreadUnit, math.MaxUint32/len(contexts))) // the sum of all fits 32 bits
+	unit := uint32(min(spreadUnit, math.MaxUint32/uint64(len(contexts)))) // the sum of all fits 32 bits
 	p := &partition{start: make([]int, clusters+1), unit: unit}
 	parts := make([]uint8, len(contexts)*near)
 	for x, i := range contexts {
