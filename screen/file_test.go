@@ -128,6 +128,17 @@ func pairSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(1, 1)})
 }
 
+// tailSections are those of smallModel with a tail of rank 1, at 640: A is 1 for
+// label 0, 0.5 for label 9, B is (0, -1, 2). The file has 704 bytes.
+func tailSections() []sectionBytes {
+	return append(smallSections(), sectionBytes{9, 1, floats(1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -1, 2)})
+}
+
+// tailed returns an edit that writes the file with a tail.
+func tailed(flags uint32, content []byte) func([]byte) []byte {
+	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{9, flags, content}) })
+}
+
 // groupedWith returns an edit that writes the file on two levels with other groups.
 func groupedWith(edit func(vectors, sizes *sectionBytes)) func([]byte) []byte {
 	return func([]byte) []byte {
@@ -441,6 +452,24 @@ var brokenFiles = []struct {
 	{"margins that are optional", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 1, doubles(1, 1)}) }), sealed,
 		"margins: flags: found 0x1, expected 0"},
 
+	// The tail. Of rank 1 it has 10 + 3 elements.
+	{"a tail that must be known", tailed(0, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x0, expected 1 (optional)"},
+	{"a tail with an unknown flag", tailed(3, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x3, expected 1 (optional)"},
+	{"an empty tail", tailed(1, nil), sealed, "tail: length: found 0 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too short", tailed(1, floats(make([]float32, 12)...)), sealed, "tail: length: found 48 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too long by a byte", tailed(1, make([]byte, 53)), sealed, "tail: length: found 53 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail of rank 4 in 3 dimensions", tailed(1, make([]byte, 208)), sealed, "tail: length: found 208 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"NaN in A", tailed(1, floats([]float32{12: float32(math.NaN()), 25: 0}...)), sealed, "tail: A by columns: found NaN at row 1, column 2, expected finite numbers"},
+	{"Inf in B", tailed(1, floats([]float32{12: float32(math.Inf(1))}...)), sealed, "tail: B: found +Inf at row 0, column 2, expected finite numbers"},
+	{"a tail damaged", func([]byte) []byte {
+		b := write(10, 3, 2, smallFingerprint, tailSections())
+		b[640] ^= 1
+		return b
+	}, withoutSeal, "tail: checksum: found "},
+	{"a tail before the margins", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, tailSections()[5], sectionBytes{8, 0, doubles(1, 2)})
+	}), sealed, "section table: entry 6: kind: found 8 after 9, expected ascending, distinct kinds"},
+
 	// The content.
 	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},
 	{"Inf in V", data(0, floats(1, 2, float32(math.Inf(-1)), 4, 5, 6)), sealed, "clusters: found -Inf at row 0, column 2, expected finite numbers"},
@@ -559,7 +588,7 @@ func checkRead(t testing.TB, file []byte) {
 
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
-	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)})
+	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
 	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
@@ -574,7 +603,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 		}
 	}
 	// Other numbers in U, in V or in the fingerprint are another model.
-	if accepted < 4*(24+32+24+24+32)/2 {
+	if accepted < 4*(24+32+24+24+32+52)/2 {
 		t.Errorf("only %d accepted", accepted)
 	}
 }
@@ -582,6 +611,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
+	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}
