@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // These tests know the file from FORMAT.md alone: they write it themselves.
@@ -134,8 +135,8 @@ func tailSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{9, 1, floats(1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -1, 2)})
 }
 
-// tailed returns an edit that writes the file with a tail.
-func tailed(flags uint32, content []byte) func([]byte) []byte {
+// withTail returns an edit that writes the file with a tail.
+func withTail(flags uint32, content []byte) func([]byte) []byte {
 	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{9, flags, content}) })
 }
 
@@ -210,6 +211,22 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	if got := encode(t, m); !bytes.Equal(got, want) {
 		t.Fatalf("got\n% x\nwant\n% x", got, want)
 	}
+	// So has a tail.
+	tail, err := softmax.NewTail([]float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5}, []float32{0, -1, 2}, 10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err = screen.NewModel(screen.Config{
+		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, Tail: tail,
+		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
+		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := encode(t, m), write(10, 3, 2, smallFingerprint, tailSections()); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
 	if c := crc([]byte("123456789")); c != 0xE3069283 {
 		t.Fatalf("checksum of FORMAT.md's example: %#x", c)
 	}
@@ -259,6 +276,10 @@ func TestFileRoundTrip(t *testing.T) {
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
 				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
 				t.Fatal("another model")
+			}
+			if a, b := got.Tail(), m.Tail(); (a == nil) != (b == nil) ||
+				a != nil && !(slices.Equal(a.Columns(), b.Columns()) && slices.Equal(a.Rows(), b.Rows())) {
+				t.Fatal("another tail")
 			}
 			for a := range m.Groups() {
 				first, end := m.GroupClusters(a)
@@ -453,14 +474,14 @@ var brokenFiles = []struct {
 		"margins: flags: found 0x1, expected 0"},
 
 	// The tail. Of rank 1 it has 10 + 3 elements.
-	{"a tail that must be known", tailed(0, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x0, expected 1 (optional)"},
-	{"a tail with an unknown flag", tailed(3, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x3, expected 1 (optional)"},
-	{"an empty tail", tailed(1, nil), sealed, "tail: length: found 0 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail too short", tailed(1, floats(make([]float32, 12)...)), sealed, "tail: length: found 48 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail too long by a byte", tailed(1, make([]byte, 53)), sealed, "tail: length: found 53 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail of rank 4 in 3 dimensions", tailed(1, make([]byte, 208)), sealed, "tail: length: found 208 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"NaN in A", tailed(1, floats([]float32{12: float32(math.NaN()), 25: 0}...)), sealed, "tail: A by columns: found NaN at row 1, column 2, expected finite numbers"},
-	{"Inf in B", tailed(1, floats([]float32{12: float32(math.Inf(1))}...)), sealed, "tail: B: found +Inf at row 0, column 2, expected finite numbers"},
+	{"a tail that must be known", withTail(0, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x0, expected 1 (optional)"},
+	{"a tail with an unknown flag", withTail(3, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x3, expected 1 (optional)"},
+	{"an empty tail", withTail(1, nil), sealed, "tail: length: found 0 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too short", withTail(1, floats(make([]float32, 12)...)), sealed, "tail: length: found 48 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too long by a byte", withTail(1, make([]byte, 53)), sealed, "tail: length: found 53 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail of rank 4 in 3 dimensions", withTail(1, make([]byte, 208)), sealed, "tail: length: found 208 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"NaN in A", withTail(1, floats([]float32{12: float32(math.NaN()), 25: 0}...)), sealed, "tail: A by columns: found NaN at row 1, column 2, expected finite numbers"},
+	{"Inf in B", withTail(1, floats([]float32{12: float32(math.Inf(1))}...)), sealed, "tail: B: found +Inf at row 0, column 2, expected finite numbers"},
 	{"a tail damaged", func([]byte) []byte {
 		b := write(10, 3, 2, smallFingerprint, tailSections())
 		b[640] ^= 1
