@@ -109,6 +109,7 @@ discards it.`,
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
 	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
+	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
@@ -138,6 +139,7 @@ discards it.`,
 	o.ProbeShare = *probeShare
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier = *rate, *multiplier
+	o.TailRank = *tailRank
 	least := (*budgets)[0]
 	if o.Budget = *learnFor; !f.given("learn-for") {
 		o.Budget = (*budgets)[len(*budgets)/2]
@@ -167,6 +169,9 @@ discards it.`,
 	defer l.close()
 	if err := checkK(o.K, l); err != nil {
 		return err
+	}
+	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
+		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	for _, id := range *always {
 		if id >= l.Labels() {
