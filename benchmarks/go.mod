@@ -7,6 +7,7 @@ require (
 	github.com/learning-to-screen/l2s v0.0.0
 	github.com/viterin/vek v0.4.3
 	gonum.org/v1/gonum v0.17.0
+	gonum.org/v1/plot v0.17.0
 )
 
 require (
@@ -22,7 +23,6 @@ require (
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sys v0.41.0 // indirect
 	golang.org/x/text v0.28.0 // indirect
-	gonum.org/v1/plot v0.17.0 // indirect
 )
 
 replace github.com/learning-to-screen/l2s => ../
