@@ -26,7 +26,7 @@ import (
 const (
 	figureWidth  = 9.5 * vg.Inch
 	figureHeight = 5.6 * vg.Inch
-	legendWidth  = 2.5 * vg.Inch
+	legendWidth  = 2.6 * vg.Inch
 	headHeight   = 0.62 * vg.Inch
 	margin       = 0.12 * vg.Inch
 	legendStep   = 0.27 * vg.Inch
@@ -131,7 +131,7 @@ func drawFigure(w io.Writer, format string, f *points.File, k int) error {
 	p.Add(grid)
 
 	looks, spares := map[string]style{}, 0
-	most, fast, slow := 0.0, 1.0, 1.0
+	fast, slow := 1.0, 1.0
 	order := legendOrder(names, of)
 	for _, name := range order {
 		s, ok := styles[name]
@@ -147,9 +147,6 @@ func drawFigure(w io.Writer, format string, f *points.File, k int) error {
 		for _, q := range line {
 			xys = append(xys, plotter.XY{X: math.Log10(q.Speedup), Y: nines(precision(q))})
 			fast, slow = max(fast, q.Speedup), min(slow, q.Speedup)
-			if y := nines(precision(q)); y < mostNines {
-				most = max(most, y)
-			}
 		}
 		l, marks, err := plotter.NewLinePoints(xys)
 		if err != nil {
