@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"regexp"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
@@ -43,10 +44,11 @@ func writeHTML(w io.Writer, f *points.File) error {
 	}{Title: title(f), Measured: measured(f)}
 	for _, k := range []int{5, 1} {
 		var b bytes.Buffer
-		if err := drawFigure(&b, "svg", f, k); err != nil {
+		spots, err := drawSpots(&b, "svg", f, k)
+		if err != nil {
 			return err
 		}
-		data.Figures = append(data.Figures, inline(b.Bytes(), fmt.Sprintf("P@%d against speedup", k)))
+		data.Figures = append(data.Figures, inline(b.Bytes(), fmt.Sprintf("P@%d against speedup", k), spots))
 	}
 	for _, t := range append(tables(f), tableAll(f)) {
 		data.Tables = append(data.Tables, t.page())
@@ -60,11 +62,20 @@ var (
 )
 
 // inline returns a picture as an element of a page: it needs no declarations
-// there, and takes the width that there is.
-func inline(svg []byte, name string) template.HTML {
+// there, and takes the width that there is. Each point says what it is where the
+// pointer rests on it.
+func inline(svg []byte, name string, spots []spot) template.HTML {
 	svg = comments.ReplaceAll(svg, nil)
 	head := fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="$1">`, template.HTMLEscapeString(name))
-	return template.HTML(svgHead.ReplaceAll(svg, []byte(head)))
+	var b strings.Builder
+	for _, s := range spots {
+		p := s.point
+		text := fmt.Sprintf("%s\n%s\n%s, P@1 %s, P@5 %s", p.Method, given(p), times(p.Speedup), share(p.P1), share(p.P5))
+		fmt.Fprintf(&b, `<circle class="spot" cx="%.1f" cy="%.1f" r="6"><title>%s</title></circle>`,
+			float64(s.at.X), float64(figureHeight-s.at.Y), template.HTMLEscapeString(text))
+	}
+	svg = svgHead.ReplaceAll(svg, []byte(head))
+	return template.HTML(bytes.Replace(svg, []byte("</svg>"), []byte(b.String()+"</svg>"), 1))
 }
 
 // tableAll is every point of the curves.

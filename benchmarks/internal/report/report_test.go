@@ -280,6 +280,10 @@ func checkPage(t *testing.T, dir string) {
 			t.Errorf("no row of %s", m.name)
 		}
 	}
+	// Each point of a figure says what it is.
+	if !strings.Contains(html, "<title>L2S\nr=100 B=30\n136x, P@1 0.9980, P@5 0.9900</title>") {
+		t.Error("no title of a point of L2S")
+	}
 	if !strings.Contains(html, "Some CPU &lt;1 &amp; 2&gt; | 3") {
 		t.Error("the name of the CPU is not there, or not escaped")
 	}
