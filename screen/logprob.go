@@ -13,6 +13,26 @@ import (
 // outside the candidate set, or nil where the model has none.
 func (m *Model) Tail() *softmax.Tail { return m.tail }
 
+// WithTail returns the model with that tail in place of its own, nil for none:
+// a screen that was trained without one needs no other training for it. The two
+// share all else. It returns an error where the tail is for another shape of
+// layer.
+func (m *Model) WithTail(t *softmax.Tail) (*Model, error) {
+	if err := checkTail(t, m.Labels(), m.Dim()); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with := *m
+	with.tail = t
+	return &with, nil
+}
+
+func checkTail(t *softmax.Tail, labels, dim int) error {
+	if t != nil && (t.Labels() != labels || t.Dim() != dim) {
+		return fmt.Errorf("tail: found one for %d labels and dim %d, expected %d and %d", t.Labels(), t.Dim(), labels, dim)
+	}
+	return nil
+}
+
 // LogProb returns the log-probability of the label id for the context h, as the
 // paper defines it to compute perplexity (its appendix): logits are exact within
 // the candidate set and w~_s.h + b_s outside, with W~ of the model's tail, and

@@ -1,6 +1,7 @@
 package screen_test
 
 import (
+	"bytes"
 	"math"
 	"slices"
 	"testing"
@@ -114,6 +115,31 @@ func TestTopKLessThePartitionIsLogProb(t *testing.T) {
 				t.Errorf("context %d, id %d: %v, want %v", i, p.ID, got, p.Logit-z)
 			}
 		}
+	}
+}
+
+func TestATailMayBeAddedLater(t *testing.T) {
+	in := tailed(t)
+	config := in.config
+	config.Tail = nil
+	bare, err := screen.NewModel(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := bare.WithTail(in.config.Tail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(encode(t, with), encode(t, in.model)) {
+		t.Error("added later: another model")
+	}
+	if without, err := with.WithTail(nil); err != nil || !bytes.Equal(encode(t, without), encode(t, bare)) || bare.Tail() != nil {
+		t.Errorf("removed again: another model, %v", err)
+	}
+	other := shape{labels: 301, dim: 24, clusters: 1, contexts: 1, tail: 1}.instance(t)
+	want := "screen: tail: found one for 301 labels and dim 24, expected 300 and 24"
+	if _, err := bare.WithTail(other.config.Tail); err == nil || err.Error() != want {
+		t.Errorf("of another layer: error %v, want %s", err, want)
 	}
 }
 

@@ -130,8 +130,8 @@ func newModel(c Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t := c.Tail; t != nil && (t.Labels() != c.Labels || t.Dim() != c.Dim) {
-		return nil, fmt.Errorf("tail: found one for %d labels and dim %d, expected %d and %d", t.Labels(), t.Dim(), c.Labels, c.Dim)
+	if err := checkTail(c.Tail, c.Labels, c.Dim); err != nil {
+		return nil, err
 	}
 	m.tail = c.Tail
 	m.margins = margins{c.ProbeMargin, c.ExactMargin}
