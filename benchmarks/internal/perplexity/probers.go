@@ -1,6 +1,8 @@
 package perplexity
 
 import (
+	"math"
+
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -95,9 +97,13 @@ type svd struct {
 	tailed
 	n        int
 	previews []float32
+	sample   []float32 // of the previews
 	ranked   []uint32
 	scores   []float32
 }
+
+// sampleStep is the distance of the previews of a sample.
+const sampleStep = 16
 
 // NewSVD returns the probabilities of SVD-softmax (Shim et al., NIPS 2017): the
 // logits of the tail are the preview, whose rank is the width of the preview
@@ -105,11 +111,11 @@ type svd struct {
 // others keep their preview. n is at least 1.
 //
 // The preview is A (B h), with B the leading right singular vectors and A = U S
-// in the leading columns. Where n previews are found by a bound, some more than n
-// may be exact.
+// in the leading columns. The n largest previews are found by a bound, which is
+// cheaper than to rank them, so that some more than n are exact.
 func NewSVD(l *softmax.Layer, t *softmax.Tail, n int) LogProber {
 	n = min(n, l.Labels())
-	return &svd{newTailed(l, t, l.Labels()), n, make([]float32, l.Labels()), make([]uint32, n), make([]float32, l.Labels())}
+	return &svd{newTailed(l, t, l.Labels()), n, make([]float32, l.Labels()), make([]float32, (l.Labels()+sampleStep-1)/sampleStep), make([]uint32, l.Labels()), make([]float32, l.Labels())}
 }
 
 func (s *svd) LogProb(h []float32, id uint32) float64 {
@@ -118,15 +124,38 @@ func (s *svd) LogProb(h []float32, id uint32) float64 {
 	for i, x := range s.logits {
 		s.previews[i] = float32(x)
 	}
-	bound, ok := kernels.KthBound(s.previews, s.n)
-	if !ok {
-		kernels.TopK(s.ranked, s.scores[:s.n], s.previews)
-		bound = s.scores[s.n-1]
-	}
-	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.previews, bound)]
+	ids := s.largest()
 	kernels.GatherDot(s.scores[:len(ids)], s.layer.Weights(), s.layer.Bias(), ids, h)
 	for j, at := range ids {
 		s.logits[at] = float64(s.scores[j])
 	}
 	return s.logits[id] - kernels.LogSumExp(s.logits)
+}
+
+// largest returns the labels of the n largest previews, and of some more. One
+// preview in sampleStep tells about where the n-th is, with a margin of two
+// standard deviations; where fewer reach it a lower one of the sample is next.
+func (s *svd) largest() []uint32 {
+	for i := range s.sample {
+		s.sample[i] = s.previews[i*sampleStep]
+	}
+	expected := float64(s.n) / sampleStep
+	for k := int(math.Ceil(expected + 2*math.Sqrt(expected))); k < len(s.sample); k += k/8 + 1 {
+		if m := kernels.SelectAtLeast(s.ids, s.previews, s.kth(k)); m >= s.n {
+			return s.ids[:m]
+		}
+	}
+	for i := range s.ids {
+		s.ids[i] = uint32(i)
+	}
+	return s.ids
+}
+
+// kth returns about the k-th largest of the sample, or less.
+func (s *svd) kth(k int) float32 {
+	if bound, ok := kernels.KthBound(s.sample, k); ok {
+		return bound
+	}
+	kernels.TopK(s.ranked[:k], s.scores[:k], s.sample)
+	return s.scores[k-1]
 }
