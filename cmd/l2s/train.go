@@ -109,12 +109,12 @@ discards it.`,
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
 	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
-	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "gumbel", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
+	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	seed := f.seed(o.Seed)
 	threads := f.threads()
 	quiet := f.boolean("quiet", "show no progress")
@@ -139,12 +139,12 @@ discards it.`,
 	o.ProbeShare = *probeShare
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier = *rate, *multiplier
-	o.TailRank = *tailRank
 	least := (*budgets)[0]
 	if o.Budget = *learnFor; !f.given("learn-for") {
 		o.Budget = (*budgets)[len(*budgets)/2]
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
+	o.TailRank = *tailRank
 	for _, b := range []struct {
 		flag  string
 		value float64

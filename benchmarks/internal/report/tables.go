@@ -307,8 +307,8 @@ func measured(f *points.File) []string {
 		fmt.Sprintf("Times are of top-%d queries on one thread, the same %s contexts for all. Methods take turns in %d rounds; "+
 			"a time is the median over rounds of the mean of a turn, a speedup the median of the dense scan's time in the round divided by the method's own. "+
 			"P@k is the share of the exact k best labels among the k of the answer, over %s contexts. "+
-			"The methods learned from %s other contexts.",
-			f.K, thousands(f.TestContexts), f.Rounds, thousands(f.PrecisionContexts), thousands(f.TrainContexts)),
+			"The methods learned from %s other contexts, whose labels took %s; screens and the frequency head share them, and no time of a construction contains it.",
+			f.K, thousands(f.TestContexts), f.Rounds, thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
 		fmt.Sprintf("Sweep %s, seed %d, %s in all.", f.Sweep, f.Seed, time.Duration(f.Seconds*1e9).Round(time.Second)),
 	}
 	if !f.Complete {
