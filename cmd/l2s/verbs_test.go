@@ -57,7 +57,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			"contexts": "lm vocab text out limit generate seed nmt pairs from to own longest threads",
 			"labels":   "weights bias contexts out k shard quiet json",
 			"merge":    "out quiet json",
-			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only tail-rank restart seed quiet json",
+			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only restart seed quiet json",
 			"eval":     "weights bias contexts k json",
 			"bench":    "weights bias contexts k json",
 			"curve":    "weights bias contexts k svg png quiet json",
@@ -265,9 +265,9 @@ func TestTrain(t *testing.T) {
 		{"lambda", []string{"--lambda", "0.01"}},
 		{"gamma", []string{"--gamma", "1"}},
 		{"budget", []string{"--budget", "30"}},
+		{"tail-rank", []string{"--tail-rank", "2"}},
 		{"clusters", []string{"--clusters", "4"}},
 		{"iterations", []string{"--iterations", "1"}},
-		{"tail-rank", []string{"--tail-rank", "2"}},
 	} {
 		t.Run("--"+c.name+" makes another screen", func(t *testing.T) {
 			m, data := train(t, c.args...)
