@@ -129,7 +129,7 @@ type Options struct {
 // thread with the other cores at rest: medians and quartiles over rounds, in
 // which the rows take turns in an order drawn anew, all at the same words. A
 // speedup is the time of the first row in the round divided by the row's own:
-// the first row is to be that of [NewExact].
+// the first row is to be [Exact].
 //
 // It returns ctx's error where ctx ends, and an error where a row finds a word
 // impossible, as its perplexity is infinite.

@@ -3,17 +3,18 @@ package perplexity_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -114,25 +115,24 @@ func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	return b.layer.TopK(dst, b.query)
 }
 
-func kmeans(t testing.TB, l *softmax.Layer, contexts []float32, clusters int, budget float64, rank int) *screen.Model {
+// screened is the row of a screen by k-means with a tail of that rank, 0 for none.
+func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) perplexity.Row {
 	t.Helper()
 	o := train.DefaultOptions()
-	o.Clusters, o.Budget, o.KMeansOnly, o.TailRank = clusters, budget, true, rank
-	m, _, err := train.Run(context.Background(), l, contexts, o)
+	o.Clusters, o.Budget, o.KMeansOnly = 4, budget, true
+	m, _, err := train.Run(context.Background(), text.Layer, text.Contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
-}
-
-func screened(t testing.TB, l *softmax.Layer, m *screen.Model) func() perplexity.LogProber {
-	return func() perplexity.LogProber {
-		p, err := perplexity.NewScreened(l, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+	var tail *softmax.Tail
+	if rank > 0 {
+		tail = tailOf(t, text.Layer, rank)
 	}
+	r, err := perplexity.Screened("L2S", "B=5", text.Layer, tail, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // With a budget that covers everything, by labels or by rank, each method is the
@@ -143,12 +143,12 @@ func TestEveryMethodIsExactWhereItsBudgetCoversEverything(t *testing.T) {
 	want := plainPerplexity(text)
 	full, low := tailOf(t, l, dim), tailOf(t, l, 2)
 	for name, p := range map[string]func() perplexity.LogProber{
-		"exact":            func() perplexity.LogProber { return perplexity.NewExact(l) },
-		"found, all":       func() perplexity.LogProber { return perplexity.NewFound(l, low, best{l}, labels) },
-		"found, full rank": func() perplexity.LogProber { return perplexity.NewFound(l, full, best{l}, 1) },
-		"SVD, all":         func() perplexity.LogProber { return perplexity.NewSVD(l, low, 10*labels) },
-		"SVD, full rank":   func() perplexity.LogProber { return perplexity.NewSVD(l, full, 1) },
-		"L2S, full rank":   screened(t, l, kmeans(t, l, text.Contexts, 4, 5, dim)),
+		"exact":            perplexity.Exact(l).New,
+		"found, all":       perplexity.Found("best", "", l, low, best{l}, labels).New,
+		"found, full rank": perplexity.Found("best", "", l, full, best{l}, 1).New,
+		"SVD, all":         perplexity.SVD(l, low, 10*labels).New,
+		"SVD, full rank":   perplexity.SVD(l, full, 1).New,
+		"L2S, full rank":   screened(t, text, 5, dim).New,
 	} {
 		if got := of(t, text, p); math.Abs(got/want-1) > 1e-4 {
 			t.Errorf("%s: perplexity %v, want %v", name, got, want)
@@ -161,10 +161,10 @@ func TestEveryMethodIsExactWhereItsBudgetCoversEverything(t *testing.T) {
 func TestFewerExactLogitsPredictWorse(t *testing.T) {
 	text := made(t)
 	l, tail := text.Layer, tailOf(t, text.Layer, 2)
-	exact := of(t, text, func() perplexity.LogProber { return perplexity.NewExact(l) })
+	exact := of(t, text, perplexity.Exact(l).New)
 	for name, p := range map[string]func(n int) perplexity.LogProber{
-		"found": func(n int) perplexity.LogProber { return perplexity.NewFound(l, tail, best{l}, n) },
-		"SVD":   func(n int) perplexity.LogProber { return perplexity.NewSVD(l, tail, n) },
+		"found": func(n int) perplexity.LogProber { return perplexity.Found("best", "", l, tail, best{l}, n).New() },
+		"SVD":   func(n int) perplexity.LogProber { return perplexity.SVD(l, tail, n).New() },
 	} {
 		many := of(t, text, func() perplexity.LogProber { return p(100) })
 		few := of(t, text, func() perplexity.LogProber { return p(4) })
@@ -177,10 +177,7 @@ func TestFewerExactLogitsPredictWorse(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	text := made(t)
 	l, tail := text.Layer, tailOf(t, text.Layer, 4)
-	rows := []perplexity.Row{
-		{Method: "exact", New: func() perplexity.LogProber { return perplexity.NewExact(l) }},
-		{Method: "SVD-softmax", Params: "N=30", Rank: 4, New: func() perplexity.LogProber { return perplexity.NewSVD(l, tail, 30) }},
-	}
+	rows := []perplexity.Row{perplexity.Exact(l), perplexity.SVD(l, tail, 30), perplexity.Found("FGD", "M=8", l, tail, best{l}, 30), screened(t, text, 5, 4)}
 	o := perplexity.Options{Rounds: 3, Block: time.Millisecond, Seed: 1}
 	table, err := perplexity.Measure(context.Background(), text, rows, o)
 	if err != nil {
@@ -194,12 +191,19 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("row %d: %+v: times not in order", i, p)
 		}
 	}
+	var names []string
+	for _, p := range table {
+		names = append(names, fmt.Sprintf("%s %s %d", p.Method, p.Params, p.Rank))
+	}
+	if want := []string{"Exact  0", "SVD-softmax w=4 N=30 4", "FGD M=8 top-30 4", "L2S B=5 4"}; !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
+	}
 	if table[0].Speedup != 1 {
 		t.Errorf("speedup of the first row %v, want 1", table[0].Speedup)
 	}
 	// A screen without a tail makes words impossible.
-	none := append(rows, perplexity.Row{Method: "no tail", New: screened(t, l, kmeans(t, l, text.Contexts, 4, 5, 0))})
-	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "no tail: found +Inf") {
+	none := append(rows, screened(t, text, 5, 0))
+	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "L2S: found +Inf") {
 		t.Errorf("without a tail: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -218,10 +222,10 @@ func TestProbersDoNotAllocate(t *testing.T) {
 	text := made(t)
 	l, tail := text.Layer, tailOf(t, text.Layer, 4)
 	for name, p := range map[string]perplexity.LogProber{
-		"exact": perplexity.NewExact(l),
-		"found": perplexity.NewFound(l, tail, best{l}, 20),
-		"SVD":   perplexity.NewSVD(l, tail, 20),
-		"L2S":   screened(t, l, kmeans(t, l, text.Contexts, 4, 20, 4))(),
+		"exact": perplexity.Exact(l).New(),
+		"found": perplexity.Found("best", "M=1", l, tail, best{l}, 20).New(),
+		"SVD":   perplexity.SVD(l, tail, 20).New(),
+		"L2S":   screened(t, text, 20, 4).New(),
 	} {
 		p.LogProb(text.Contexts[:dim], 0)
 		if n := testing.AllocsPerRun(20, func() { p.LogProb(text.Contexts[dim:2*dim], 3) }); n != 0 {
@@ -244,7 +248,7 @@ func TestPennTreebank(t *testing.T) {
 	if len(text.Next) != 150 {
 		t.Fatalf("%d words to predict, want 150", len(text.Next))
 	}
-	got := of(t, text, func() perplexity.LogProber { return perplexity.NewExact(text.Layer) })
+	got := of(t, text, perplexity.Exact(text.Layer).New)
 	if want := plainPerplexity(text); math.Abs(got/want-1) > 1e-5 {
 		t.Errorf("perplexity %v, want %v", got, want)
 	}

@@ -1,7 +1,9 @@
 package perplexity
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -16,10 +18,12 @@ type exact struct {
 	logits []float64
 }
 
-// NewExact returns the probabilities of the layer itself: a dense float32 scan
-// and the sum over all labels. It is the speedup of 1.
-func NewExact(l *softmax.Layer) LogProber {
-	return &exact{l, make([]float32, l.Labels()), make([]float64, l.Labels())}
+// Exact is the row of the layer itself: a dense float32 scan and the sum over all
+// labels. It is the speedup of 1.
+func Exact(l *softmax.Layer) Row {
+	return Row{Method: "Exact", New: func() LogProber {
+		return &exact{l, make([]float32, l.Labels()), make([]float64, l.Labels())}
+	}}
 }
 
 func (e *exact) LogProb(h []float32, id uint32) float64 {
@@ -33,11 +37,31 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 // screened is L2S.
 type screened struct{ *screen.Searcher }
 
-// NewScreened returns the probabilities of a screen, which is to have a tail:
-// exact logits within the candidate set of the context's cluster.
-func NewScreened(l *softmax.Layer, m *screen.Model) (LogProber, error) {
-	s, err := screen.NewSearcher(m, l)
-	return screened{s}, err
+// Screened is the row of a screen with the tail t: exact logits within the
+// candidate set of the context's cluster. It returns an error where screen, tail
+// and layer do not fit each other.
+func Screened(method, params string, l *softmax.Layer, t *softmax.Tail, m *screen.Model) (Row, error) {
+	m, err := m.WithTail(t)
+	if err != nil {
+		return Row{}, err
+	}
+	if _, err := screen.NewSearcher(m, l); err != nil {
+		return Row{}, err
+	}
+	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
+		s, err := screen.NewSearcher(m, l)
+		if err != nil {
+			panic(err) // it was made before
+		}
+		return screened{s}
+	}}, nil
+}
+
+func rank(t *softmax.Tail) int {
+	if t == nil {
+		return 0
+	}
+	return t.Rank()
 }
 
 func (s screened) LogProb(h []float32, id uint32) float64 {
@@ -74,12 +98,15 @@ type found struct {
 	top      []softmax.Prediction
 }
 
-// NewFound returns the probabilities of a method that finds the labels of the
-// largest logits, such as FGD: those of the n that it finds are exact, and
-// outside is the tail.
-func NewFound(l *softmax.Layer, t *softmax.Tail, s methods.Setting, n int) LogProber {
+// Found is the row of a method that finds the labels of the largest logits, such
+// as FGD: those of the n that it finds are exact, and outside is the tail. params
+// are those of the construction, to which those of the setting and n are added.
+func Found(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
-	return &found{newTailed(l, t, n), s.Searcher(), make([]softmax.Prediction, n)}
+	params = strings.Join(strings.Fields(fmt.Sprintf("%s %s top-%d", params, s.Params(), n)), " ")
+	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
+		return &found{newTailed(l, t, n), s.Searcher(), make([]softmax.Prediction, n)}
+	}}
 }
 
 func (f *found) LogProb(h []float32, id uint32) float64 {
@@ -105,17 +132,23 @@ type svd struct {
 // sampleStep is the distance of the previews of a sample.
 const sampleStep = 16
 
-// NewSVD returns the probabilities of SVD-softmax (Shim et al., NIPS 2017): the
-// logits of the tail are the preview, whose rank is the width of the preview
-// window; those of the n labels with the largest previews are exact, and the
-// others keep their preview. n is at least 1.
+// SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail
+// are the preview, whose rank is the width of the preview window; those of the n
+// labels with the largest previews are exact, and the others keep their preview.
+// n is at least 1.
 //
 // The preview is A (B h), with B the leading right singular vectors and A = U S
 // in the leading columns. The n largest previews are found by a bound, which is
 // cheaper than to rank them, so that some more than n are exact.
-func NewSVD(l *softmax.Layer, t *softmax.Tail, n int) LogProber {
-	n = min(n, l.Labels())
-	return &svd{newTailed(l, t, l.Labels()), n, make([]float32, l.Labels()), make([]float32, (l.Labels()+sampleStep-1)/sampleStep), make([]uint32, l.Labels()), make([]float32, l.Labels())}
+func SVD(l *softmax.Layer, t *softmax.Tail, n int) Row {
+	labels := l.Labels()
+	n = min(n, labels)
+	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {
+		return &svd{
+			tailed: newTailed(l, t, labels), n: n, previews: make([]float32, labels), sample: make([]float32, (labels+sampleStep-1)/sampleStep),
+			ranked: make([]uint32, labels), scores: make([]float32, labels),
+		}
+	}}
 }
 
 func (s *svd) LogProb(h []float32, id uint32) float64 {
