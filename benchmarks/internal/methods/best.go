@@ -18,27 +18,15 @@ func newBest(dst []softmax.Prediction) best { return best{dst: dst} }
 // threshold returns the logit that a label needs to be among the best: the
 // least of them once there are enough, and -Inf before.
 func (b *best) threshold() float32 {
-	if b.n < len(b.dst) {
+	if b.n < len(b.dst) || b.n == 0 {
 		return float32(math.Inf(-1))
 	}
 	return float32(b.dst[b.n-1].Logit)
 }
 
-// offer adds labels, which were not offered before.
-func (b *best) offer(ids []uint32, logits []float32) {
-	if len(b.dst) == 0 {
-		return
-	}
-	least := b.threshold()
-	for i, x := range logits {
-		if x >= least {
-			b.insert(ids[i], float64(x))
-			least = b.threshold()
-		}
-	}
-}
-
-func (b *best) insert(id uint32, logit float64) {
+// offer adds a label that was not offered before.
+func (b *best) offer(id uint32, score float32) {
+	logit := float64(score)
 	at := b.n
 	for at > 0 && (b.dst[at-1].Logit < logit || b.dst[at-1].Logit == logit && b.dst[at-1].ID > id) {
 		at--
@@ -46,9 +34,7 @@ func (b *best) insert(id uint32, logit float64) {
 	if at == len(b.dst) {
 		return
 	}
-	if b.n < len(b.dst) {
-		b.n++
-	}
+	b.n = min(b.n+1, len(b.dst))
 	copy(b.dst[at+1:b.n], b.dst[at:])
 	b.dst[at] = softmax.Prediction{ID: id, Logit: logit}
 }

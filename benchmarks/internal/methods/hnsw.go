@@ -28,9 +28,14 @@ import (
 //     neighbour if it is nearer to the node than to every neighbour so far.
 //   - ef is the size of the list of candidates of a search.
 //
-// The layer of a node is floor(-ln(u) / ln(M)), u uniform, and nodes come in a
-// random order. Both depend on the seed alone, and one goroutine builds, so a
-// seed gives one graph on one level of the kernels.
+// The layer of a node is floor(-ln(u) / ln(M)), u uniform and drawn from the
+// seed. One goroutine builds, so a seed gives one graph on one level of the
+// kernels.
+//
+// The paper leaves open in which order nodes come, and calls the last step of
+// Algorithm 4 optional: to fill the links up with the nearest of the candidates
+// that were left out. Both matter much to softmax layers; FGD and IPNSW say
+// what they choose.
 type graph struct {
 	m       int
 	entry   uint32   // a node of the highest layer
@@ -49,6 +54,7 @@ const (
 // graphParams are the parameters of the construction of a graph.
 type graphParams struct {
 	m, efConstruction int
+	fill              bool // the option of Algorithm 4
 }
 
 func (p graphParams) String() string {
@@ -56,10 +62,11 @@ func (p graphParams) String() string {
 }
 
 // newGraphParams returns the parameters with defaults for zeros.
-func newGraphParams(m, efConstruction int) graphParams {
+func newGraphParams(m, efConstruction int, fill bool) graphParams {
 	return graphParams{
-		cmp.Or(m, defaultM),
-		cmp.Or(efConstruction, defaultEfConstruction),
+		m:              cmp.Or(m, defaultM),
+		efConstruction: cmp.Or(efConstruction, defaultEfConstruction),
+		fill:           fill,
 	}
 }
 
@@ -269,16 +276,18 @@ type builder struct {
 	graphParams
 	*walk
 	dim    int
-	picked []uint32
-	near   []uint64
+	near   []uint64 // the candidates of link
+	picked []uint32 // the neighbours that pick chooses
+	left   []uint32 // those that it does not
 }
 
 func (b *builder) row(id uint32) []float32 {
 	return b.rows[int(id)*b.dim : (int(id)+1)*b.dim]
 }
 
-// buildGraph builds the graph of rows, row-major with rows of dim elements.
-func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, p graphParams) (*graph, error) {
+// buildGraph builds the graph of rows, row-major with rows of dim elements,
+// inserting them in an order.
+func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, order []uint32, p graphParams) (*graph, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
@@ -301,8 +310,7 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, p graph
 	}
 	g := &graph{m: p.m, lowest: make([]uint32, n*(1+2*p.m)), upper: make([]uint32, size), start: start}
 	b := &builder{graph: g, graphParams: p, walk: newWalk(g, rows, nil, n), dim: dim}
-	order := r.Perm(n)
-	g.entry, g.highest = uint32(order[0]), layers[order[0]]
+	g.entry, g.highest = order[0], layers[order[0]]
 	for i, id := range order[1:] {
 		if i%64 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -312,7 +320,7 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, p graph
 		if in.Note != nil && i%10000 == 9999 {
 			in.Note("graph %v: %d of %d nodes", p, i+1, n)
 		}
-		b.insert(uint32(id), layers[id])
+		b.insert(id, layers[id])
 	}
 	return g, nil
 }
@@ -359,9 +367,10 @@ func (b *builder) link(node, id uint32, layer int) {
 // pick is Algorithm 4: it chooses at most n of the candidates, which are in
 // the order of their score with the node that they are to be neighbours of. A
 // candidate that scores higher with one chosen before is left out: the way to
-// it leads over that one.
+// it leads over that one. Where links are filled up, the first of those left
+// out follow.
 func (b *builder) pick(candidates []uint64, n int) []uint32 {
-	b.picked = b.picked[:0]
+	b.picked, b.left = b.picked[:0], b.left[:0]
 	for _, c := range candidates {
 		if len(b.picked) == n {
 			break
@@ -369,9 +378,14 @@ func (b *builder) pick(candidates []uint64, n int) []uint32 {
 		id, score := nodeID(c), nodeScore(c)
 		scores := b.scores[:len(b.picked)]
 		kernels.GatherDot(scores, b.rows, nil, b.picked, b.row(id))
-		if !slices.ContainsFunc(scores, func(s float32) bool { return s > score }) {
+		if slices.ContainsFunc(scores, func(s float32) bool { return s > score }) {
+			b.left = append(b.left, id)
+		} else {
 			b.picked = append(b.picked, id)
 		}
+	}
+	if b.fill {
+		b.picked = append(b.picked, b.left[:min(len(b.left), n-len(b.picked))]...)
 	}
 	return b.picked
 }

@@ -10,6 +10,9 @@ import "context"
 // the inner product. A label is then linked to labels of a large norm, which
 // are near to everything, rather than to labels of its own direction.
 //
+// Labels are inserted as for FGD, by their norm, the largest first, and links
+// are filled up: the heuristic alone leaves a label the few of the largest norms.
+//
 // A label of a small norm may be the neighbour of none: no search finds it,
 // with a list of all labels (ef = L) either. For the others the answer is exact
 // then.
@@ -22,12 +25,12 @@ type IPNSW struct {
 func (m IPNSW) Name() string { return "ip-NSW" }
 
 // Params returns M and efConstruction.
-func (m IPNSW) Params() string { return newGraphParams(m.M, m.EfConstruction).String() }
+func (m IPNSW) Params() string { return newGraphParams(m.M, m.EfConstruction, true).String() }
 
 // Build builds the graph, on one core.
 func (m IPNSW) Build(ctx context.Context, in *Input) (Index, error) {
-	rows, dim := augment(in, false)
-	g, err := buildGraph(ctx, in, rows, dim, newGraphParams(m.M, m.EfConstruction))
+	rows, dim, order := augment(in, false)
+	g, err := buildGraph(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, true))
 	if err != nil {
 		return nil, err
 	}

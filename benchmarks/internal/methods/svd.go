@@ -168,7 +168,9 @@ func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	scores := s.scores[:len(ids)]
 	kernels.GatherDot(scores, s.layer.Weights(), s.layer.Bias(), ids, h)
 	b := newBest(dst)
-	b.offer(ids, scores)
+	for i, x := range scores {
+		b.offer(ids[i], x)
+	}
 	return b.n
 }
 
