@@ -27,16 +27,17 @@ import (
 //
 // The paper trains the layer in this form: a tail has a class vector in the
 // head, and its labels share a projection to a lower dimension. Here the layer
-// is given. Its rows stay whole, so that every logit is exact and only tails
-// that stay closed cost precision. What stands for the trained class score is
+// is given. Its rows stay whole: head and tails are layers of the package
+// softmax, every logit is exact, and only tails that stay closed cost precision. What stands for the trained class score is
 // fitted to the layer itself. For tail j, by least squares over contexts,
 //
 //	u_j.h + c_j ~ max over the tail of w_s.h + b_s
 //
-// with a standard error e_j. The largest logit of a tail, and not the
-// log-sum-exp that a trained class score is, decides whether the tail has a
-// part in the answer. So this class score is the better of the two for the
-// purpose, and it is linear, as cheap as in the paper. Tail j is opened where
+// with a standard error e_j. A trained class score is the log-sum-exp of its
+// tail. But the largest logit is what decides whether the tail has a part in
+// the answer, and on the layer of a language model a score fitted to it did as
+// well as one fitted to the log-sum-exp, or better. It is linear, as cheap as in the paper. Tail j is
+// opened where
 //
 //	u_j.h + c_j + z e_j >= the k-th largest logit so far
 //
@@ -44,7 +45,7 @@ import (
 //
 //   - Cutoffs are where the tails begin in the order of frequency, ascending:
 //     the first is the size of the head, and the last tail ends with the last
-//     label.
+//     label. Without any, the head is all there is.
 //   - z is the number of standard errors that a tail gets as a margin. At +Inf
 //     all tails are opened, and the answer is exact; at -Inf none is.
 //
@@ -79,8 +80,12 @@ const adaptiveContexts = 10000
 // out.
 func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	d, labels := in.Layer.Dim(), in.Layer.Labels()
-	if len(m.Cutoffs) == 0 || m.Cutoffs[0] < 1 || !slices.IsSorted(m.Cutoffs) || len(slices.Compact(slices.Clone(m.Cutoffs))) != len(m.Cutoffs) {
-		return nil, fmt.Errorf("methods: cut-offs: found %v, expected positive numbers that ascend", m.Cutoffs)
+	last := 0
+	for _, c := range m.Cutoffs {
+		if c <= last {
+			return nil, fmt.Errorf("methods: cut-offs: found %v, expected positive numbers that ascend", m.Cutoffs)
+		}
+		last = c
 	}
 	n := len(in.Contexts) / d
 	if n == 0 {
@@ -92,23 +97,50 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	for i := 0; i < n; i += step {
 		contexts = append(contexts, in.Contexts[i*d:(i+1)*d]...)
 	}
-	x := &adaptiveIndex{labels: labels, dim: d}
-	x.order = frequencyOrder(in, contexts)
-	x.weights, x.bias = make([]float32, labels*d), make([]float32, labels)
-	for at, s := range x.order {
-		copy(x.weights[at*d:(at+1)*d], in.Layer.Weights()[int(s)*d:(int(s)+1)*d])
-		x.bias[at] = in.Layer.Bias()[s]
-	}
-	for _, c := range m.Cutoffs {
-		if c < labels {
-			x.starts = append(x.starts, c)
+	order := frequencyOrder(in, contexts)
+	x := &adaptiveIndex{dim: d}
+	from := 0
+	for _, to := range append(slices.Clone(m.Cutoffs), labels) {
+		if to = min(to, labels); to == from {
+			break
 		}
+		part, err := newPart(in.Layer, order[from:to])
+		if err != nil {
+			return nil, err
+		}
+		x.parts = append(x.parts, part)
+		from = to
 	}
-	x.starts = append(x.starts, labels)
 	if err := x.fit(ctx, contexts); err != nil {
 		return nil, err
 	}
 	return x, nil
+}
+
+// part is the head or a tail: some labels, as a layer of their own.
+type part struct {
+	layer *softmax.Layer
+	ids   []uint32 // of its rows, ascending, so that of equal logits the lower comes first
+}
+
+// newPart copies the rows of labels.
+func newPart(l *softmax.Layer, labels []uint32) (*part, error) {
+	p, d := &part{ids: slices.Sorted(slices.Values(labels))}, l.Dim()
+	var weights, bias []float32
+	for _, s := range p.ids {
+		weights = append(weights, l.Weights()[int(s)*d:(int(s)+1)*d]...)
+		bias = append(bias, l.Bias()[s])
+	}
+	var err error
+	p.layer, err = softmax.NewLayer(weights, bias, d)
+	return p, err
+}
+
+// bytes is the memory of the part: ids, rows and bias, and the 8-bit and 4-bit
+// codes that a layer has of them, a small one without the latter.
+func (p *part) bytes() int64 {
+	d := p.layer.Dim()
+	return int64(len(p.ids)) * int64(4+4*(d+1)+kernels.Int8Stride(d)+kernels.Int4Stride(d))
 }
 
 // frequencyOrder returns the labels by their frequency, the most frequent
@@ -154,28 +186,25 @@ func frequencyOrder(in *Input, contexts []float32) []uint32 {
 }
 
 type adaptiveIndex struct {
-	labels, dim int
-	order       []uint32  // the labels by frequency
-	weights     []float32 // their rows
-	bias        []float32
-	starts      []int // of the tails, and the number of labels
+	dim   int
+	parts []*part // the head and the tails
 
 	// The class scores: u (tails x d), c, and the standard errors.
 	class, offset, stdErr []float32
 }
 
-func (x *adaptiveIndex) tails() int { return len(x.starts) - 1 }
+func (x *adaptiveIndex) tails() []*part { return x.parts[1:] }
 
 // fit fits the class scores.
 func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
-	tails, d, n := x.tails(), x.dim, len(contexts)/x.dim
+	tails, d, n := len(x.tails()), x.dim, len(contexts)/x.dim
 	x.class, x.offset, x.stdErr = make([]float32, tails*d), make([]float32, tails), make([]float32, tails)
 	if tails == 0 {
 		return nil
 	}
 	// The rows [h, 1] and the largest logit of each tail.
 	rows, most := mat.NewDense(n, d+1, nil), mat.NewDense(n, tails, nil)
-	scores := make([]float32, x.labels-x.starts[0])
+	q := softmax.NewQuery(d)
 	for i := range n {
 		if i%64 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -183,14 +212,18 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 			}
 		}
 		h := contexts[i*d : (i+1)*d]
+		if err := q.Set(h); err != nil {
+			return fmt.Errorf("methods: adaptive softmax: context %d: %w", i, err)
+		}
 		row := rows.RawRowView(i)
 		for j, v := range h {
 			row[j] = float64(v)
 		}
 		row[d] = 1
-		kernels.Scan(scores, x.weights[x.starts[0]*d:], x.bias[x.starts[0]:], h)
-		for j := range tails {
-			most.Set(i, j, float64(slices.Max(scores[x.starts[j]-x.starts[0]:x.starts[j+1]-x.starts[0]])))
+		for j, tail := range x.tails() {
+			var top [1]softmax.Prediction
+			tail.layer.TopK(top[:], q)
+			most.Set(i, j, top[0].Logit)
 		}
 	}
 	// The normal equations, with a trace of ridge, so that they can be solved
@@ -231,7 +264,11 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 }
 
 func (x *adaptiveIndex) Bytes() int64 {
-	return 4 * int64(len(x.order)+len(x.weights)+len(x.bias)+len(x.class)+len(x.offset)+len(x.stdErr))
+	n := 4 * int64(len(x.class)+len(x.offset)+len(x.stdErr))
+	for _, p := range x.parts {
+		n += p.bytes()
+	}
+	return n
 }
 
 // adaptiveMargins are the z worth measuring.
@@ -253,13 +290,13 @@ type adaptiveSetting struct {
 func (s adaptiveSetting) Params() string { return fmt.Sprintf("z=%g", s.z) }
 
 func (s adaptiveSetting) Searcher() Searcher {
+	tails := len(s.tails())
 	t := &adaptiveSearcher{
 		adaptiveSetting: s,
-		margin:          make([]float32, s.tails()),
-		class:           make([]float32, s.tails()),
-		tail:            make([]int, s.tails()),
-		scores:          make([]float32, s.labels),
-		found:           make([]uint32, s.labels),
+		query:           softmax.NewQuery(s.dim),
+		margin:          make([]float32, tails),
+		score:           make([]float32, tails),
+		order:           make([]int, tails),
 	}
 	for j, e := range s.stdErr {
 		t.margin[j] = float32(s.z)
@@ -272,49 +309,52 @@ func (s adaptiveSetting) Searcher() Searcher {
 
 type adaptiveSearcher struct {
 	adaptiveSetting
+	query  *softmax.Query
 	margin []float32 // z e_j
-	class  []float32 // the class scores of the query
-	tail   []int     // the tails in their order
-	scores []float32
-	found  []uint32
+	score  []float32 // the class scores of the query
+	order  []int     // the tails, the largest score first
+	found  []softmax.Prediction
 }
 
 func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	b := newBest(dst)
-	s.open(&b, 0, s.starts[0], h)
-	if s.tails() == 0 || math.IsInf(s.z, -1) && b.n == len(dst) {
+	if len(dst) == 0 {
+		return 0
+	}
+	if err := s.query.Set(h); err != nil {
+		panic(err)
+	}
+	b := best{dst: dst}
+	s.open(&b, s.parts[0])
+	if len(s.order) == 0 || math.IsInf(s.z, -1) && b.full() {
 		return b.n
 	}
-	kernels.Scan(s.class, s.adaptiveIndex.class, s.offset, h)
-	for j := range s.tail {
+	kernels.Scan(s.score, s.class, s.offset, h)
+	for j, score := range s.score {
 		at := j
-		for at > 0 && s.class[s.tail[at-1]] < s.class[j] {
-			s.tail[at] = s.tail[at-1]
-			at--
+		for ; at > 0 && s.score[s.order[at-1]] < score; at-- {
+			s.order[at] = s.order[at-1]
 		}
-		s.tail[at] = j
+		s.order[at] = j
 	}
-	for _, j := range s.tail {
+	for _, j := range s.order {
 		// Too small a head must be made up for.
-		if b.n < len(dst) || s.class[j]+s.margin[j] >= b.threshold() {
-			s.open(&b, s.starts[j], s.starts[j+1], h)
+		if !b.full() || s.score[j]+s.margin[j] >= float32(dst[b.n-1].Logit) {
+			s.open(&b, s.tails()[j])
 		}
 	}
 	return b.n
 }
 
-// open offers the labels of a part of the order.
-func (s *adaptiveSearcher) open(b *best, from, to int, h []float32) {
-	scores := s.scores[:to-from]
-	kernels.Scan(scores, s.weights[from*s.dim:to*s.dim], s.bias[from:to], h)
-	// Only what reaches the k-th largest so far, of this part too, is of use.
-	least := b.threshold()
-	if k := len(b.dst); k > 0 {
-		if bound, ok := kernels.KthBound(scores, k); ok {
-			least = max(least, bound)
-		}
+// open offers the best of a part.
+func (s *adaptiveSearcher) open(b *best, p *part) {
+	k := min(len(b.dst), len(p.ids))
+	if cap(s.found) < k {
+		s.found = make([]softmax.Prediction, k)
 	}
-	for _, at := range s.found[:kernels.SelectAtLeast(s.found, scores, least)] {
-		b.offer(s.order[from+int(at)], scores[at])
+	for _, found := range s.found[:p.layer.TopK(s.found[:k], s.query)] {
+		found.ID = p.ids[found.ID]
+		if !b.offer(found) {
+			break
+		}
 	}
 }

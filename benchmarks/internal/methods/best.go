@@ -1,7 +1,7 @@
 package methods
 
 import (
-	"math"
+	"cmp"
 
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -13,28 +13,26 @@ type best struct {
 	n   int // the number collected so far
 }
 
-func newBest(dst []softmax.Prediction) best { return best{dst: dst} }
+// full reports whether there are as many as there is room for.
+func (b *best) full() bool { return b.n == len(b.dst) }
 
-// threshold returns the logit that a label needs to be among the best: the
-// least of them once there are enough, and -Inf before.
-func (b *best) threshold() float32 {
-	if b.n < len(b.dst) || b.n == 0 {
-		return float32(math.Inf(-1))
-	}
-	return float32(b.dst[b.n-1].Logit)
-}
-
-// offer adds a label that was not offered before.
-func (b *best) offer(id uint32, score float32) {
-	logit := float64(score)
+// offer adds a label that was not offered before, and reports whether it is
+// among the best so far.
+func (b *best) offer(p softmax.Prediction) bool {
 	at := b.n
-	for at > 0 && (b.dst[at-1].Logit < logit || b.dst[at-1].Logit == logit && b.dst[at-1].ID > id) {
+	for at > 0 && compare(p, b.dst[at-1]) < 0 {
 		at--
 	}
 	if at == len(b.dst) {
-		return
+		return false
 	}
 	b.n = min(b.n+1, len(b.dst))
 	copy(b.dst[at+1:b.n], b.dst[at:])
-	b.dst[at] = softmax.Prediction{ID: id, Logit: logit}
+	b.dst[at] = p
+	return true
+}
+
+// compare orders labels as answers do.
+func compare(p, q softmax.Prediction) int {
+	return cmp.Or(cmp.Compare(q.Logit, p.Logit), cmp.Compare(p.ID, q.ID))
 }

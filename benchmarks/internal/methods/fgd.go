@@ -51,11 +51,7 @@ func (m FGD) Params() string { return newGraphParams(m.M, m.EfConstruction, fals
 // Build builds the graph, on one core.
 func (m FGD) Build(ctx context.Context, in *Input) (Index, error) {
 	rows, dim, order := augment(in, true)
-	g, err := buildGraph(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, false))
-	if err != nil {
-		return nil, err
-	}
-	return &graphIndex{g, in.Layer}, nil
+	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, false))
 }
 
 // augment returns the rows [w_s; b_s], and with oneNorm those of the reduction

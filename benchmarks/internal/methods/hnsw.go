@@ -144,13 +144,15 @@ func nodeScore(node uint64) float32 {
 	return math.Float32frombits(b)
 }
 
-// walk is a search in progress, and the scratch of all searches of one
-// goroutine.
-type walk struct {
-	// The rows that are scored, what is added to their products, and the query:
-	// those of a construction differ from those of an answer.
-	rows, bias, query []float32
+// gatherer scores nodes with the query.
+type gatherer interface {
+	gather(dst []float32, ids []uint32)
+}
 
+// walk is a search in progress, and the scratch of all searches of one
+// goroutine. The scores of a construction are others than those of a query.
+type walk struct {
+	gatherer
 	met    []uint32 // n: the number of the last search that met the node
 	search uint32
 	found  []uint64 // the best nodes, the best first
@@ -158,9 +160,9 @@ type walk struct {
 	scores []float32
 }
 
-func newWalk(g *graph, rows, bias []float32, nodes int) *walk {
+func newWalk(g *graph, by gatherer) *walk {
 	return &walk{
-		rows: rows, bias: bias, met: make([]uint32, nodes),
+		gatherer: by, met: make([]uint32, len(g.start)),
 		ids: make([]uint32, 2*g.m), scores: make([]float32, 2*g.m),
 	}
 }
@@ -168,7 +170,7 @@ func newWalk(g *graph, rows, bias []float32, nodes int) *walk {
 // score returns the score of one node.
 func (w *walk) score(id uint32) float32 {
 	w.ids[0] = id
-	kernels.GatherDot(w.scores[:1], w.rows, w.bias, w.ids[:1], w.query)
+	w.gather(w.scores[:1], w.ids[:1])
 	return w.scores[0]
 }
 
@@ -181,7 +183,7 @@ func (w *walk) descend(g *graph, last int) uint32 {
 			moved = false
 			ids := g.links(at, layer)
 			scores := w.scores[:len(ids)]
-			kernels.GatherDot(scores, w.rows, w.bias, ids, w.query)
+			w.gather(scores, ids)
 			for i, s := range scores {
 				if s > best {
 					at, best, moved = ids[i], s, true
@@ -225,7 +227,7 @@ func (w *walk) expand(g *graph, from uint32, layer, ef int) {
 		}
 		next++
 		ids, scores := w.ids[:n], w.scores[:n]
-		kernels.GatherDot(scores, w.rows, w.bias, ids, w.query)
+		w.gather(scores, ids)
 		for i, s := range scores {
 			if s < least {
 				continue
@@ -263,22 +265,22 @@ func rank(found []uint64, node uint64) int {
 	return lo
 }
 
-// answer is the search of a query, Algorithm 5: w.found becomes at most ef
-// nodes, the best first.
-func (w *walk) answer(g *graph, h []float32, ef int) {
-	w.query = h
-	w.expand(g, w.descend(g, 0), 0, ef)
-}
-
 // builder inserts nodes into a graph.
 type builder struct {
 	*graph
 	graphParams
 	*walk
+	rows   []float32
 	dim    int
-	near   []uint64 // the candidates of link
-	picked []uint32 // the neighbours that pick chooses
-	left   []uint32 // those that it does not
+	query  []float32 // the row that others are scored with
+	near   []uint64  // the candidates of link
+	picked []uint32  // the neighbours that pick chooses
+	left   []uint32  // those that it does not
+}
+
+// gather makes a builder the scores of its walk.
+func (b *builder) gather(dst []float32, ids []uint32) {
+	kernels.GatherDot(dst, b.rows, nil, ids, b.query)
 }
 
 func (b *builder) row(id uint32) []float32 {
@@ -309,7 +311,8 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, order [
 		return nil, errors.New("methods: graph: upper layers need more than 32-bit offsets")
 	}
 	g := &graph{m: p.m, lowest: make([]uint32, n*(1+2*p.m)), upper: make([]uint32, size), start: start}
-	b := &builder{graph: g, graphParams: p, walk: newWalk(g, rows, nil, n), dim: dim}
+	b := &builder{graph: g, graphParams: p, rows: rows, dim: dim}
+	b.walk = newWalk(g, b)
 	g.entry, g.highest = order[0], layers[order[0]]
 	for i, id := range order[1:] {
 		if i%64 == 0 {
@@ -354,7 +357,7 @@ func (b *builder) link(node, id uint32, layer int) {
 	}
 	b.query = b.row(node)
 	ids, scores := r[1:], b.scores[:len(r)-1]
-	kernels.GatherDot(scores, b.rows, nil, ids, b.query)
+	b.gather(scores, ids)
 	b.near = b.near[:0]
 	for i, s := range scores {
 		b.near = append(b.near, packNode(ids[i], s))
@@ -394,9 +397,19 @@ func (b *builder) pick(candidates []uint64, n int) []uint32 {
 type graphIndex struct {
 	*graph
 	layer *softmax.Layer
+	codes *codes
 }
 
-func (x *graphIndex) Bytes() int64 { return x.bytes() }
+// newGraphIndex builds the graph of rows, one a label of in.Layer.
+func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, order []uint32, p graphParams) (Index, error) {
+	g, err := buildGraph(ctx, in, rows, dim, order, p)
+	if err != nil {
+		return nil, err
+	}
+	return &graphIndex{g, in.Layer, newCodes(in.Layer.Weights(), in.Layer.Bias(), in.Layer.Dim())}, nil
+}
+
+func (x *graphIndex) Bytes() int64 { return x.bytes() + x.codes.bytes() }
 
 // graphEfs are the sizes of the list of candidates worth measuring.
 var graphEfs = []int{5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
@@ -419,24 +432,29 @@ type graphSetting struct {
 func (s graphSetting) Params() string { return fmt.Sprintf("ef=%d", s.ef) }
 
 func (s graphSetting) Searcher() Searcher {
-	return &graphSearcher{s, newWalk(s.graph, s.layer.Weights(), s.layer.Bias(), s.layer.Labels())}
+	by := newScorer(s.codes, 2*s.m)
+	return &graphSearcher{s, by, newWalk(s.graph, by), softmax.NewQuery(s.layer.Dim()), nil}
 }
 
 type graphSearcher struct {
 	graphSetting
-	*walk
+	by    *scorer
+	walk  *walk
+	query *softmax.Query
+	ids   []uint32
 }
 
-// TopK searches with the logits as scores, in float32: those of the nodes it
-// returns were computed on the way.
+// TopK is the search of a query, Algorithm 5, by the logits of the int8 codes.
+// Of the list of candidates that this leaves, the logits decide.
 func (s *graphSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	if len(dst) == 0 {
-		return 0
+	if err := s.query.Set(h); err != nil {
+		panic(err)
 	}
-	s.answer(s.graph, h, max(s.ef, len(dst)))
-	n := min(len(dst), len(s.found))
-	for i, node := range s.found[:n] {
-		dst[i] = softmax.Prediction{ID: nodeID(node), Logit: float64(nodeScore(node))}
+	s.by.set(h)
+	s.walk.expand(s.graph, s.walk.descend(s.graph, 0), 0, max(s.ef, len(dst)))
+	s.ids = s.ids[:0]
+	for _, node := range s.walk.found {
+		s.ids = append(s.ids, nodeID(node))
 	}
-	return n
+	return s.layer.TopKOf(dst, s.query, s.ids)
 }

@@ -30,9 +30,5 @@ func (m IPNSW) Params() string { return newGraphParams(m.M, m.EfConstruction, tr
 // Build builds the graph, on one core.
 func (m IPNSW) Build(ctx context.Context, in *Input) (Index, error) {
 	rows, dim, order := augment(in, false)
-	g, err := buildGraph(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, true))
-	if err != nil {
-		return nil, err
-	}
-	return &graphIndex{g, in.Layer}, nil
+	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, true))
 }

@@ -59,7 +59,8 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &svdIndex{layer: in.Layer, width: width, v: v, preview: make([]float32, labels*width)}
+	x := &svdIndex{layer: in.Layer, width: width, v: v}
+	preview := make([]float32, labels*width)
 	w, row := in.Layer.Weights(), make([]float64, width)
 	for s := range labels {
 		if s%1024 == 0 && ctx.Err() != nil {
@@ -67,9 +68,10 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 		}
 		kernels.RefScan(row, v, nil, w[s*d:(s+1)*d])
 		for j, a := range row {
-			x.preview[s*width+j] = float32(a)
+			preview[s*width+j] = float32(a)
 		}
 	}
+	x.preview = newCodes(preview, in.Layer.Bias(), width)
 	return x, nil
 }
 
@@ -112,13 +114,15 @@ type svdIndex struct {
 	layer   *softmax.Layer
 	width   int
 	v       []float32 // width x d, rows are singular vectors
-	preview []float32 // L x width, the first columns of A
+	preview *codes    // L x width, the first columns of A, and b
 }
 
-func (x *svdIndex) Bytes() int64 { return 4 * int64(len(x.v)+len(x.preview)) }
+func (x *svdIndex) Bytes() int64 {
+	return 4*int64(len(x.v)+len(x.preview.weights)) + x.preview.bytes()
+}
 
 // svdCounts are the N worth measuring.
-var svdCounts = []int{5, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}
+var svdCounts = []int{16, 32, 64, 128, 256, 512, 1024, 2048}
 
 func (x *svdIndex) Settings() []Setting {
 	var all []Setting
@@ -144,7 +148,8 @@ func (s svdSetting) Searcher() Searcher {
 		rotated:    make([]float32, s.width),
 		previews:   make([]float32, labels),
 		ids:        make([]uint32, labels),
-		scores:     make([]float32, labels),
+		by:         newScorer(s.preview, labels),
+		query:      softmax.NewQuery(s.layer.Dim()),
 	}
 }
 
@@ -153,25 +158,24 @@ type svdSearcher struct {
 	rotated  []float32 // the first elements of V^T h
 	previews []float32
 	ids      []uint32
-	scores   []float32
+	by       *scorer
+	query    *softmax.Query
 	bounds   largest
 }
 
 func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+	if err := s.query.Set(h); err != nil {
+		panic(err)
+	}
 	kernels.Scan(s.rotated, s.v, nil, h)
-	kernels.Scan(s.previews, s.preview, s.layer.Bias(), s.rotated)
+	s.by.set(s.rotated)
+	s.by.scan(s.previews)
 	n := min(max(s.n, len(dst)), len(s.previews))
 	if n == 0 {
 		return 0
 	}
 	ids := s.bounds.atLeast(s.ids, s.previews, n)
-	scores := s.scores[:len(ids)]
-	kernels.GatherDot(scores, s.layer.Weights(), s.layer.Bias(), ids, h)
-	b := newBest(dst)
-	for i, x := range scores {
-		b.offer(ids[i], x)
-	}
-	return b.n
+	return s.layer.TopKOf(dst, s.query, ids)
 }
 
 // largest finds the largest of many scores, and a few more.
