@@ -9,18 +9,20 @@ import (
 
 // codes are rows to be scored in a hurry: by the int8 codes by which
 // softmax.Layer finds its exact answers too. A score is the upper end of the
-// interval of a logit. Where nothing can be certified it is the logit in
-// float32.
+// interval of a logit. Where there is none it is the logit in float32.
 type codes struct {
 	weights, bias []float32
 	dim           int
-	rows          *kernels.Int8Rows // nil where nothing can be certified
+	rows          *kernels.Int8Rows // nil where there are none
 }
 
 // newCodes returns the codes of weights, row-major with rows of dim elements,
-// and their bias. Both are kept.
+// and their bias. Both are kept. Rows that codes do not make shorter have none.
 func newCodes(weights, bias []float32, dim int) *codes {
 	c := &codes{weights: weights, bias: bias, dim: dim}
+	if kernels.Int8Stride(dim) >= 4*dim {
+		return c
+	}
 	table, release := bigmem.Alloc(len(bias) * kernels.Int8Stride(dim))
 	rows, err := kernels.NewInt8Rows(table, weights, bias, dim)
 	if err != nil {

@@ -294,8 +294,8 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, order [
 		return nil, err
 	}
 	n := len(rows) / dim
-	if n > maxNodes {
-		return nil, fmt.Errorf("methods: graph: found %d rows, expected at most %d", n, maxNodes)
+	if uint64(n) > maxNodes {
+		return nil, fmt.Errorf("methods: graph: found %d rows, expected at most %d", n, uint64(maxNodes))
 	}
 	r := rand.New(rand.NewPCG(in.Seed, 0x686e7377))
 	layers := make([]int, n)

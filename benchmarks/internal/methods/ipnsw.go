@@ -11,7 +11,8 @@ import "context"
 // are near to everything, rather than to labels of its own direction.
 //
 // Labels are inserted as for FGD, by their norm, the largest first, and links
-// are filled up: the heuristic alone leaves a label the few of the largest norms.
+// are filled up: the heuristic alone leaves a label the few of the largest
+// norms. Searches are those of FGD.
 //
 // A label of a small norm may be the neighbour of none: no search finds it,
 // with a list of all labels (ef = L) either. For the others the answer is exact

@@ -24,10 +24,11 @@ import (
 //	x~_s = sum over j < width of A_sj (V^T h)_j + b_s
 //
 // The labels with the N largest previews get their logits, and the best of
-// these are the answer.
+// these are the answer. Previews are computed from int8 codes of A, where these
+// are fewer bytes than its columns, and from the columns otherwise.
 //
 //   - Width (w in the paper, the preview window) is the number of columns. At
-//     the dimension of the layer the preview is the logit.
+//     the dimension of the layer the preview is the logit, but for rounding.
 //   - N is the number of labels that get their logits: at least N, for a bound
 //     that N previews reach is cheaper to find than the N-th of them. At L the
 //     answer is exact.
