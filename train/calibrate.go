@@ -372,16 +372,16 @@ func (l losses) capital(alpha, bet float64) float64 {
 }
 
 // largestBet bounds the bets: at 1/(1 - alpha) one loss of 1 would take all.
-func largestBet(alpha float64) float64 { return 0.75 / (1 - alpha) }
+func largestBet(alpha float64) float64 { return 0.9 / (1 - alpha) }
 
 // bet is the one that needs the smallest lead of the mean loss below alpha to
 // pass with tests blocks: the capital is near exp(n (bet gap - bet^2 s/2)) with s
 // the mean square of alpha - loss. The contexts that chose the path tell s; one
-// more observation, of the largest variance that there is, keeps it from 0.
+// more observation without loss keeps it from 0.
 func (p point) bet(choosing []outcome, tests int, opt *CalibrateOptions) float64 {
 	alpha := 1 - opt.Target
 	l := p.losses(choosing, opt.K, opt.Block)
-	sum, n := 0.25, 1
+	sum, n := float64(alpha*alpha), 1
 	for missed, blocks := range l.blocks {
 		gain := alpha - float64(missed)/float64(l.labels)
 		sum += float64(float64(blocks) * float64(gain*gain))
@@ -398,7 +398,7 @@ func (p point) bet(choosing []outcome, tests int, opt *CalibrateOptions) float64
 // this share at least.
 const (
 	maxGrid    = 512
-	finestStep = 0.001
+	finestStep = 0.002
 )
 
 // candidate is a pair of margins with what it makes of the contexts that choose.

@@ -27,6 +27,8 @@ type inspectResult struct {
 	Fingerprint string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32        `json:"always"`
 	Sets        setSizes        `json:"sets"`
+	ProbeMargin float64         `json:"probe_margin"` // 0: one cluster always
+	ExactMargin float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record      json.RawMessage `json:"record"`
 }
 
@@ -61,7 +63,8 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(), Labels: m.Labels(),
-		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m), Record: m.Record(),
+		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m),
+		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if fp := m.Fingerprint(); fp != [32]byte{} {
 		r.Fingerprint = hex.EncodeToString(fp[:])
@@ -117,6 +120,13 @@ func (r inspectResult) String() string {
 	line("", "%s of %s labels are in a set", progress.Count(r.Sets.Union), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
 		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))
+	}
+	if r.ProbeMargin > 0 || r.ExactMargin > 0 {
+		line("margins", "two clusters below a lead of %.6g, the exact layer below %.6g", r.ProbeMargin, r.ExactMargin)
+	}
+	var t struct{ Calibration *train.Calibration }
+	if err := json.Unmarshal(r.Record, &t); err == nil && t.Calibration != nil {
+		line("calibrated", "%s", strings.TrimRight(calibrationText(t.Calibration), "\n"))
 	}
 	b.WriteString(trainingText(r.Record))
 	return b.String()
