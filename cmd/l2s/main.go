@@ -145,6 +145,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	for _, pkg := range []string{"tensorfile", "lstm", "seq2seq", "screen", "softmax", "train"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
+		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
 	}
 	say(stderr, what, text)
 	return exitFailure
