@@ -1,6 +1,8 @@
 package screen
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 
@@ -30,6 +32,39 @@ func (m *Model) ProbeMargin() float64 { return m.margins.probe }
 // ExactMargin returns the lead of the best cluster below which the exact layer
 // answers, 0 for never.
 func (m *Model) ExactMargin() float64 { return m.margins.exact }
+
+// WithMargins returns a copy of the model that has the given margins, see Config,
+// and this training record; where record is nil it keeps its own. The copy shares
+// the memory of the model. It returns an error where NewModel does.
+func (m *Model) WithMargins(probe, exact float64, record json.RawMessage) (*Model, error) {
+	c := *m
+	c.margins = margins{probe, exact}
+	if err := c.margins.check(); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	if record != nil {
+		if err := checkRecord(record); err != nil {
+			return nil, fmt.Errorf("screen: record: %w", err)
+		}
+		c.record = bytes.Clone(record)
+	}
+	return &c, nil
+}
+
+// BestTwo returns the two best clusters of h and the lead of the first,
+// v_first.h - v_second.h, which the margins are compared with. With groups both
+// are of the best group. Where there is no second cluster, second is first and
+// the lead is +Inf. It returns an error where h is not a context, as TopK does.
+func (s *Searcher) BestTwo(h []float32) (first, second int, lead float64, err error) {
+	if err := s.query.Set(h); err != nil {
+		return 0, 0, 0, err
+	}
+	var best [2]softmax.Prediction
+	if n, _ := s.model.bestTwo(&best, s.query, s.float32); n < 2 {
+		return int(best[0].ID), int(best[0].ID), math.Inf(1), nil
+	}
+	return int(best[0].ID), int(best[1].ID), best[0].Logit - best[1].Logit, nil
+}
 
 // found is what routing finds out about a context.
 type found struct {

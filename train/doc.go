@@ -49,6 +49,11 @@
 // The labels, k-means and the order of the knapsack's items do not depend on
 // the budget: [RunBudgets] gives screens for several budgets from one run.
 //
+// # Calibration
+//
+// [Calibrate] sets the margins of a screen on contexts that it was not trained
+// on, such that a precision is reached with a given confidence.
+//
 // # Long runs
 //
 // With [Options].Checkpoint a run keeps its state in files, and continues from

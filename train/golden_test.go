@@ -44,7 +44,7 @@ func TestGoldenScreens(t *testing.T) {
 		{"two levels, Gumbel-ST, mini-batches", func(o *Options) {
 			twoLevels(o)
 			o.Estimator, o.KMeansBatch = GumbelST, 100
-		}, 0xa5431803e843303f},
+		}, 0xa0497e3a7436f226},
 		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,12 +9,13 @@ const (
 	StageGroups = "groups"  // spherical k-means within each group, on two levels
 	StageLearn  = "learn"   // gradient descent on V
 	StageAssign = "assign"  // clusters of all contexts and the knapsack
+	StageRoute  = "route"   // the two best clusters of every context, in Calibrate
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign.
+	// StageAssign; those of Calibrate are StageLabels and StageRoute.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

@@ -39,6 +39,9 @@ type Record struct {
 	// labels, that are in the set of their cluster.
 	Precision1 float64 `json:"precision_1"`
 	PrecisionK float64 `json:"precision_k"`
+	// Calibration says how the margins of the screen came about, where Calibrate
+	// set them.
+	Calibration *Calibration `json:"calibration,omitempty"`
 }
 
 // KMeansIteration are the figures of one iteration of spherical k-means.

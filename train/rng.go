@@ -16,6 +16,7 @@ const (
 	streamGumbel                        // Gumbel noise, one generator a context
 	streamGroups                        // seeds of k-means within the groups
 	streamSpread                        // contexts that set the temperature of Options.Spread
+	streamSplit                         // the contexts that choose the path of a calibration
 	streamKMeansBatch                   // the mini-batches of k-means
 )
 

@@ -191,13 +191,15 @@ func integers(shape ...int) []byte {
 
 // The calls of the verbs; out is what they would write.
 var (
-	goodTrain    = joined("train", trainArgs(), "--out", "out.l2s")
-	goodEval     = joined("eval", "m.l2s", testArgs())
-	goodBench    = joined("bench", "m.l2s", testArgs())
-	goodTopK     = joined("topk", "m.l2s", testArgs())
-	goodContexts = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "out.npy"}
-	goodGenerate = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--generate", "100", "--out", "out.npy"}
-	goodPairs    = []string{"contexts", "--nmt", ".", "--pairs", "pairs", "--out", "out.npy"}
+	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
+	goodEval  = joined("eval", "m.l2s", testArgs())
+	goodBench = joined("bench", "m.l2s", testArgs())
+	// A target that so few contexts can show.
+	goodCalibrate = joined("calibrate", "m.l2s", testArgs(), "--target", "0.9", "--out", "out.l2s", "--quiet")
+	goodTopK      = joined("topk", "m.l2s", testArgs())
+	goodContexts  = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "out.npy"}
+	goodGenerate  = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--generate", "100", "--out", "out.npy"}
+	goodPairs     = []string{"contexts", "--nmt", ".", "--pairs", "pairs", "--out", "out.npy"}
 )
 
 func TestBadTensors(t *testing.T) {
@@ -213,7 +215,7 @@ func TestBadTensors(t *testing.T) {
 		{"W.npy", "--weights", [][]string{goodTrain, goodEval}, true},
 		{"b.npy", "--bias", [][]string{goodTrain, goodTopK}, false},
 		{"H.npy", "--contexts", [][]string{goodTrain}, true},
-		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK}, true},
+		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK, goodCalibrate}, true},
 	} {
 		for _, verb := range in.verbs {
 			add := func(name string, files func(*testing.T, string), args []string, want ...string) {
@@ -278,7 +280,7 @@ func runCases(t *testing.T, cases []badCase) {
 
 func TestBadScreens(t *testing.T) {
 	var cases []badCase
-	for _, verb := range [][]string{goodEval, goodBench, goodTopK, {"inspect", "m.l2s"}} {
+	for _, verb := range [][]string{goodEval, goodBench, goodTopK, goodCalibrate, {"inspect", "m.l2s"}} {
 		add := func(name string, files func(*testing.T, string), want ...string) {
 			cases = append(cases, badCase{name: verb[0] + ": " + name, files: files, args: verb, code: 1,
 				want: append(want, "l2s "+verb[0]+": ", "m.l2s")})
@@ -368,6 +370,16 @@ func TestBadNumbers(t *testing.T) {
 		{name: "bench: the same context all the time", files: matrixIn("T.npy", 5000, tinyDim), args: goodBench, code: 1, want: []string{"T.npy", "1 different", "1000"}},
 		{name: "topk: k of 0", args: joined(goodTopK, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
 		{name: "topk: k above the labels", args: joined(goodTopK, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "calibrate: k of 0", args: joined(goodCalibrate, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
+		{name: "calibrate: k above the labels", args: joined(goodCalibrate, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "calibrate: a target of 1", args: joined(goodCalibrate, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
+		{name: "calibrate: a target in per cent", args: joined(goodCalibrate, "--target", "99%"), code: 2, want: []string{`"99%"`, "--target"}},
+		{name: "calibrate: a confidence of 0", args: joined(goodCalibrate, "--confidence", "0"), code: 2, want: []string{`"0"`, "--confidence"}},
+		{name: "calibrate: a confidence that is no number", args: joined(goodCalibrate, "--confidence", "NaN"), code: 2, want: []string{"--confidence"}},
+		{name: "calibrate: an exact cost below zero", args: joined(goodCalibrate, "--exact-cost", "-1"), code: 2, want: []string{"--exact-cost", "at least 0"}},
+		{name: "calibrate: a block of 0", args: joined(goodCalibrate, "--block", "0"), code: 2, want: []string{`"0"`, "--block", "at least 1"}},
+		{name: "calibrate: too few contexts for the target", args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy", "found 1200", "want at least", "0.9999"}},
+		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "4 blocks of 300"}},
 		{name: "contexts: a limit below zero", args: joined(goodContexts, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "contexts: nothing to generate", args: joined(goodGenerate, "--generate", "0"), code: 2, want: []string{"--generate", "at least 1"}},
 	})
@@ -382,7 +394,7 @@ func TestBadOutputs(t *testing.T) {
 		}
 	}
 	var cases []badCase
-	for _, verb := range [][]string{goodTrain, goodContexts, goodGenerate} {
+	for _, verb := range [][]string{goodTrain, goodContexts, goodGenerate, goodCalibrate} {
 		name := verb[0]
 		if slices.Contains(verb, "--generate") {
 			name += " --generate"
@@ -399,6 +411,8 @@ func TestBadOutputs(t *testing.T) {
 		}
 	}
 	cases = append(cases,
+		badCase{name: "calibrate: over the screen", args: joined(goodCalibrate, "--out", "m.l2s"), code: 2, want: []string{"--out m.l2s would replace the input m.l2s"}},
+		badCase{name: "calibrate: an old file stays when the target is not shown", files: inFile("out.l2s", []byte("precious")), args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy"}},
 		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file", "--restart"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
@@ -484,7 +498,7 @@ func TestWrongUse(t *testing.T) {
 		return slices.Delete(slices.Clone(args), at, at+2)
 	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, eval, bench, curve, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -509,12 +523,12 @@ func TestWrongUse(t *testing.T) {
 		{name: "contexts: translations of no words", args: joined(goodPairs, "--own", "--longest", "0"), want: []string{"--longest", "at least 1"}},
 		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
 	}
-	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts} {
+	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
 		required := []string{"--weights", "--bias", "--contexts"}
 		if verb[0] == "contexts" {
 			required = []string{"--lm", "--vocab", "--out"}
 		}
-		if verb[0] == "train" {
+		if verb[0] == "train" || verb[0] == "calibrate" {
 			required = append(required, "--out")
 		}
 		for _, flag := range required {

@@ -25,9 +25,13 @@ type evalResult struct {
 	Labels        int                `json:"labels"`
 	Contexts      int                `json:"contexts"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
-	// their set held fewer than k labels.
+	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	Level        string         `json:"level"`
+	// Probes is how many contexts were given the candidates of two clusters.
+	Probes int    `json:"probes"`
+	Level  string `json:"level"`
+
+	margin string // the other reason for exact answers, where there is one
 }
 
 func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -90,7 +94,10 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks
 	r := &evalResult{
 		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.MeanCandidates,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
-		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Level: kernels.Level(),
+		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes, Level: kernels.Level(),
+	}
+	if m.ExactMargin() > 0 {
+		r.margin = ", or a small lead"
 	}
 	for _, at := range e.AtK {
 		r.Precision[strconv.Itoa(at.K)] = at.Precision
@@ -110,10 +117,13 @@ func (r *evalResult) text(ks []int) string {
 		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
 	}
 	fmt.Fprintf(&b, "candidates        %.1f a context on average, %.1f rows scanned in all\n", r.AvgCandidates, r.RowsScanned)
+	if r.Probes > 0 {
+		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
+	}
 	for _, k := range ks {
 		fmt.Fprintf(&b, "%-16s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
-			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates)", progress.Count(n), k)
+			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates%s)", progress.Count(n), k, r.margin)
 		}
 		b.WriteByte('\n')
 	}

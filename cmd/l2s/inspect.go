@@ -28,6 +28,8 @@ type inspectResult struct {
 	Always      []uint32        `json:"always"`
 	Sets        setSizes        `json:"sets"`
 	TailRank    int             `json:"tail_rank,omitempty"`
+	ProbeMargin float64         `json:"probe_margin"` // 0: one cluster always
+	ExactMargin float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record      json.RawMessage `json:"record"`
 }
 
@@ -62,7 +64,8 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(), Labels: m.Labels(),
-		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m), Record: m.Record(),
+		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m),
+		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if t := m.Tail(); t != nil {
 		r.TailRank = t.Rank()
@@ -124,6 +127,13 @@ func (r inspectResult) String() string {
 	}
 	if r.TailRank > 0 {
 		line("tail", "of rank %d, for log-probabilities of labels outside the sets", r.TailRank)
+	}
+	if r.ProbeMargin > 0 || r.ExactMargin > 0 {
+		line("margins", "two clusters below a lead of %.6g, the exact layer below %.6g", r.ProbeMargin, r.ExactMargin)
+	}
+	var t struct{ Calibration *train.Calibration }
+	if err := json.Unmarshal(r.Record, &t); err == nil && t.Calibration != nil {
+		line("calibrated", "%s", strings.TrimRight(calibrationText(t.Calibration), "\n"))
 	}
 	b.WriteString(trainingText(r.Record))
 	return b.String()

@@ -44,6 +44,7 @@ func TestInterrupt(t *testing.T) {
 	}{
 		{"train", joined(goodTrain, "--quiet=false", "--iterations", "1000000"), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
+		{"calibrate", joined(goodCalibrate, "--quiet=false", "--contexts", "many.npy", "--k", "300", "--threads", "1"), "labels", ""},
 		{"curve", joined(goodCurve, "--png", "c.png"), "", ".c.png.tmp-"},
 		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
 		{"contexts", joined(goodPairs, "--pairs", "many"), "", ".out.npy.tmp-"},
@@ -60,7 +61,7 @@ func TestInterrupt(t *testing.T) {
 						writeFile(t, filepath.Join(dir, "many."+language), bytes.Repeat([]byte(strings.Repeat("w5 ", 30)+"\n"), 1<<15))
 					}
 				}
-				if c.name == "labels" {
+				if c.name == "labels" || c.name == "calibrate" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
 				}
 				before := contentOf(t, dir)

@@ -47,6 +47,7 @@ func verbs() []verb {
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
+		{"calibrate", "set the margins of a screen such that it reaches a precision", runCalibrate},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
 		{"curve", "compare screens: precision against candidates and time", runCurve},
@@ -144,6 +145,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	for _, pkg := range []string{"tensorfile", "lstm", "seq2seq", "screen", "softmax", "train"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
+		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
 	}
 	say(stderr, what, text)
 	return exitFailure

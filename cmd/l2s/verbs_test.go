@@ -45,7 +45,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "eval", "bench", "curve", "topk", "inspect", "version"} {
+		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "calibrate", "eval", "bench", "curve", "topk", "inspect", "version"} {
 			if !strings.Contains(text, "\n  "+name+" ") {
 				t.Errorf("found no verb %s in\n%s", name, text)
 			}
@@ -53,16 +53,17 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	})
 	t.Run("every flag of the contract is listed", func(t *testing.T) {
 		for verb, flags := range map[string]string{
-			"demo":     "seed json",
-			"contexts": "lm vocab text out limit generate seed nmt pairs from to own longest threads",
-			"labels":   "weights bias contexts out k shard quiet json",
-			"merge":    "out quiet json",
-			"train":    "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
-			"eval":     "weights bias contexts k json",
-			"bench":    "weights bias contexts k json",
-			"curve":    "weights bias contexts k svg png quiet json",
-			"topk":     "weights bias contexts k exact vocab json",
-			"inspect":  "json",
+			"demo":      "seed json",
+			"contexts":  "lm vocab text out limit generate seed nmt pairs from to own longest threads",
+			"labels":    "weights bias contexts out k shard quiet json",
+			"merge":     "out quiet json",
+			"train":     "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
+			"calibrate": "weights bias contexts out target confidence k exact-cost block seed threads quiet json",
+			"eval":      "weights bias contexts k json",
+			"bench":     "weights bias contexts k json",
+			"curve":     "weights bias contexts k svg png quiet json",
+			"topk":      "weights bias contexts k exact vocab json",
+			"inspect":   "json",
 		} {
 			text := succeed(t, dir, verb, "-h")
 			for _, flag := range strings.Fields(flags) {

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// calibrateResult is the JSON of l2s calibrate.
+type calibrateResult struct {
+	Out string `json:"out"`
+	train.Calibration
+	Seconds float64 `json:"seconds"`
+	Level   string  `json:"level"`
+}
+
+func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	start := time.Now()
+	o := train.DefaultCalibrateOptions()
+	f := newFlags("calibrate", description{
+		purpose: `Set the margins of a screen such that it reaches a precision, at the least cost.
+
+Where the best cluster of a context leads the second best by little, a query looks
+at the sets of both, or asks the exact layer. How little is chosen on contexts that
+the screen was not trained on, such that P@k is at least the target with the
+confidence asked for: in at least that share of all draws of such contexts.`,
+		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --out c.l2s [flags]",
+		notes: sourceNote + `
+
+The promise holds for contexts that are exchangeable with those given here, and is
+void where the screen was trained on them. Contexts of a running text depend on
+their neighbours: --block makes so many consecutive ones one observation.
+
+The exact layer scans int8 codes, whose rows are cheaper than candidates: measure
+both with l2s bench, and let --exact-cost be the ratio of the times, multiplied by
+the rows that a screened query scans.`,
+		example: "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --out c.l2s",
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	out := f.needs("out", "screen `FILE` to write")
+	target := f.share("target", o.Target, "precision `P`@k to reach")
+	confidence := f.share("confidence", o.Confidence, "probability `C` of reaching it, at least")
+	k := f.whole("k", o.K, 1, "number `N` of labels of an answer")
+	exactCost := f.real("exact-cost", 0, 0, "cost of an exact answer, in `ROWS` of a candidate set, 0 for the number of labels")
+	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
+	seed := f.seed(o.Seed)
+	threads := f.threads()
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	var path string
+	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
+	o.Seed, o.Threads = *seed, *threads
+	if err := checkOutput(f, *out, path, *lf.weights, *lf.bias, *src); err != nil {
+		return err
+	}
+	l, err := lf.open()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := checkK(o.K, l); err != nil {
+		return err
+	}
+	m, err := loadScreenFor(path, l)
+	if err != nil {
+		return err
+	}
+	c, err := openContexts(*src, l)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	p := f.printer(*quiet)
+	defer p.Close()
+	stage := ""
+	o.Progress = func(r train.Progress) {
+		if r.Stage != stage {
+			if stage != "" {
+				p.End()
+			}
+			p.Start(r.Stage, "contexts", r.Total)
+			stage = r.Stage
+		}
+		p.Set(r.Done)
+	}
+	m, found, err := train.Calibrate(ctx, m, l.Layer, c.rows, o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	p.End()
+	if err := m.Save(*out); err != nil {
+		return err
+	}
+	r := calibrateResult{*out, *found, round(time.Since(start).Seconds()), kernels.Level()}
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, r.String())
+}
+
+// share adds a flag for a number above 0 and below 1.
+func (f *flags) share(name string, initial float64, usage string) *float64 {
+	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x > 0 && x < 1) {
+			return 0, fmt.Errorf("expected a number above 0 and below 1")
+		}
+		return x, nil
+	})
+}
+
+func (r calibrateResult) String() string {
+	return fmt.Sprintf("%s: %s", r.Out, calibrationText(&r.Calibration))
+}
+
+// calibrationText says what a calibration found.
+func calibrationText(c *train.Calibration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v\n", c.K, c.Target, c.Confidence)
+	switch {
+	case c.ProbeMargin == 0 && c.ExactMargin == 0:
+		b.WriteString("  reached without margins\n")
+	default:
+		fmt.Fprintf(&b, "  probe margin %.6g, exact margin %.6g\n", c.ProbeMargin, c.ExactMargin)
+	}
+	fmt.Fprintf(&b, "  on %s contexts  P@%d      exact   two clusters   rows of candidates\n", progress.Count(c.Testing), c.K)
+	for _, x := range []struct {
+		name string
+		f    train.CalibrationFigures
+	}{{"plain", c.Plain}, {"calibrated", c.Calibrated}} {
+		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
+			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)
+	}
+	return b.String()
+}

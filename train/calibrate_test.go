@@ -1,0 +1,568 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"pgregory.net/rapid"
+)
+
+// population is a stock of contexts that is known as a whole, so that the true
+// precision of any margins is too. Contexts of small lead miss more, and a
+// second set mends part of it.
+func population(seed uint64, n, k int) []outcome {
+	random := rand.New(rand.NewPCG(seed, 3))
+	all := make([]outcome, n)
+	for i := range all {
+		o := outcome{lead: random.ExpFloat64(), rows: [2]uint32{150, 250}}
+		miss := 0.3 * math.Exp(-1.5*o.lead)
+		for range k {
+			if random.Float64() < miss {
+				o.missed[0]++
+				if random.Float64() < 0.4 {
+					o.missed[1]++
+				}
+			}
+		}
+		all[i] = o
+	}
+	return all
+}
+
+func drawFrom(random *rand.Rand, all []outcome, n int) []outcome {
+	sample := make([]outcome, n)
+	for i := range sample {
+		sample[i] = all[random.IntN(len(all))]
+	}
+	return sample
+}
+
+// naive takes the cheapest pair on the path whose precision on all contexts at
+// hand reaches the target, as if that were its true precision.
+func naive(sample []outcome, opt *CalibrateOptions) point {
+	best := point{exact: math.MaxFloat64}
+	for _, p := range newPath(sample[:choosingOf(len(sample))], opt.ExactCost) {
+		if p.figures(sample, opt).Precision >= opt.Target {
+			best = p
+		}
+	}
+	return best
+}
+
+// The promise: among many draws the share of those whose screen misses the
+// target in truth is at most 1 - confidence. The same count refuses a rule that
+// takes the precision measured for the true one.
+func TestCalibrationKeepsItsPromise(t *testing.T) {
+	const draws, size, labels = 1000, 1500, 5000
+	for _, c := range []struct {
+		name  string
+		k     int
+		block int
+	}{{"k = 5", 5, 1}, {"k = 1", 1, 1}, {"blocks of 3", 5, 3}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			opt := DefaultCalibrateOptions()
+			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block = 0.97, 0.9, c.k, labels, c.block
+			all := population(1, 20_000, c.k)
+			random := rand.New(rand.NewPCG(2, uint64(c.k*c.block)))
+			failures, naiveFailures, cost := 0, 0, 0.0
+			for i := range draws {
+				sample := drawFrom(random, all, size)
+				opt.Seed = uint64(i)
+				found, err := calibrate(sample, &opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
+				if f.Precision < opt.Target {
+					failures++
+				}
+				cost += f.Cost / draws
+				if naive(sample, &opt).figures(all, &opt).Precision < opt.Target {
+					naiveFailures++
+				}
+			}
+			delta := 1 - opt.Confidence
+			// Three standard deviations of the count at the rate that is allowed.
+			limit := draws*delta + 3*math.Sqrt(draws*delta*(1-delta))
+			t.Logf("%d of %d draws miss the target, %d by the naive rule; at most %.0f expected; mean cost %.0f, exact %d",
+				failures, draws, naiveFailures, limit, cost, labels)
+			if float64(failures) > limit {
+				t.Errorf("found %d of %d draws below the target, expected at most %.0f", failures, draws, limit)
+			}
+			if float64(naiveFailures) <= limit {
+				t.Errorf("found %d of %d draws below the target by the naive rule, expected more than %.0f: the test cannot tell", naiveFailures, draws, limit)
+			}
+			if cost > 0.6*labels {
+				t.Errorf("found a mean cost of %.0f rows, expected less than 60%% of the %d of exact answers for all: the promise is kept by doing nothing", cost, labels)
+			}
+		})
+	}
+}
+
+// pmf is the probability of x successes among n.
+func pmf(n, x int, p float64) float64 {
+	a, _ := math.Lgamma(float64(n + 1))
+	b, _ := math.Lgamma(float64(x + 1))
+	c, _ := math.Lgamma(float64(n - x + 1))
+	return math.Exp(a - b - c + float64(x)*math.Log(p) + float64(n-x)*math.Log1p(-p))
+}
+
+// Where the mean loss is alpha, the p-value is at most u with probability u at
+// most: computed, not simulated, for losses of 0 and 1 and every bet.
+func TestPValueIsValid(t *testing.T) {
+	for _, n := range []int{1, 10, 300, 2000} {
+		for _, alpha := range []float64{0.003, 0.01, 0.1, 0.5, 0.9} {
+			for _, share := range []float64{0.01, 0.1, 0.5, 1} {
+				bet := share * largestBet(alpha)
+				// The p-value is exp(-capital). Sorted by it, the probabilities
+				// add up to that of a p-value of this size or less.
+				sum, mean := 0.0, 0.0
+				for x := range n + 1 {
+					counts := make([]int, x+1)
+					counts[0] = n - x
+					l := losses{blocks: counts, labels: 1}
+					if x > 0 {
+						l = losses{blocks: []int{n - x, x}, labels: 1}
+					}
+					capital := l.capital(alpha, bet)
+					sum += pmf(n, x, alpha)
+					mean += pmf(n, x, alpha) * math.Exp(capital)
+					if p := math.Exp(-capital); sum > p*(1+1e-9) && p < 1 {
+						t.Fatalf("n %d, alpha %v, bet %v: found a p-value of %v or less with probability %v", n, alpha, bet, p, sum)
+					}
+				}
+				if math.Abs(mean-1) > 1e-6 {
+					t.Errorf("n %d, alpha %v, bet %v: found an expected capital of %v, expected 1", n, alpha, bet, mean)
+				}
+			}
+		}
+	}
+}
+
+// More missed labels never make the p-value smaller.
+func TestPValueGrowsWithTheLosses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.IntRange(1, 8).Draw(t, "k")
+		n := rapid.IntRange(1, 40).Draw(t, "contexts")
+		outcomes := make([]outcome, n)
+		for i := range outcomes {
+			outcomes[i].missed[0] = uint32(rapid.IntRange(0, k).Draw(t, "missed"))
+		}
+		alpha := rapid.Float64Range(0.001, 0.999).Draw(t, "alpha")
+		bet := rapid.Float64Range(0, largestBet(alpha)).Draw(t, "bet")
+		before := point{}.losses(outcomes, k, 1).capital(alpha, bet)
+		at := rapid.IntRange(0, n-1).Draw(t, "context")
+		if outcomes[at].missed[0] == uint32(k) {
+			return
+		}
+		outcomes[at].missed[0]++
+		if after := (point{}).losses(outcomes, k, 1).capital(alpha, bet); after > before+1e-9 {
+			t.Fatalf("found capital %v after %v with one more label missed", after, before)
+		}
+	})
+}
+
+// hoeffdingBentkus is the p-value of Bates et al. (2021) for a mean loss of
+// alpha or more.
+func hoeffdingBentkus(mean, alpha float64, n int) float64 {
+	m := min(mean, alpha)
+	h := 0.0
+	if m > 0 {
+		h += m * math.Log(m/alpha)
+	}
+	h += (1 - m) * math.Log((1-m)/(1-alpha))
+	tail := 0.0
+	for x := 0; x <= int(math.Ceil(float64(n)*mean)); x++ {
+		tail += pmf(n, x, alpha)
+	}
+	return min(math.Exp(-float64(n)*h), math.E*tail, 1)
+}
+
+// The losses of answers of several labels vary less than their bounds allow: the
+// bet knows, and accepts cheaper margins than the bound of Hoeffding and Bentkus.
+func TestBettingKeepsFewerExactAnswers(t *testing.T) {
+	opt := DefaultCalibrateOptions()
+	opt.Target, opt.ExactCost = 0.98, 5000
+	all := drawFrom(rand.New(rand.NewPCG(9, 9)), population(4, 100_000, opt.K), 8000)
+	found, err := calibrate(all, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	choosing := all[:choosingOf(len(all))]
+	testing := all[choosingOf(len(all)):]
+	var last point
+	for _, p := range newPath(choosing, opt.ExactCost) {
+		if hoeffdingBentkus(1-p.figures(testing, &opt).Precision, 1-opt.Target, len(testing)) > 1-opt.Confidence {
+			break
+		}
+		last = p
+	}
+	other := last.figures(testing, &opt)
+	t.Logf("exact answers: %.4f by betting, %.4f by Hoeffding and Bentkus", found.Calibrated.ExactShare, other.ExactShare)
+	if found.Calibrated.Cost >= other.Cost {
+		t.Errorf("found a cost of %.1f, expected less than the %.1f of Hoeffding and Bentkus", found.Calibrated.Cost, other.Cost)
+	}
+}
+
+// drawOutcomes draws contexts of any kind: equal leads, none, short sets.
+func drawOutcomes(t *rapid.T, n, k int) []outcome {
+	all := make([]outcome, n)
+	for i := range all {
+		o := outcome{lead: float64(rapid.IntRange(0, 20).Draw(t, "lead")) / 4}
+		if rapid.IntRange(0, 9).Draw(t, "alone") == 0 {
+			o.lead = math.Inf(1)
+		}
+		o.missed[0] = uint32(rapid.IntRange(0, k).Draw(t, "missed"))
+		o.missed[1] = uint32(rapid.IntRange(0, int(o.missed[0])).Draw(t, "missed by two"))
+		o.rows[0] = uint32(rapid.IntRange(0, 30).Draw(t, "rows"))
+		o.rows[1] = o.rows[0] + uint32(rapid.IntRange(0, 30).Draw(t, "more rows"))
+		for j, rows := range o.rows {
+			if rows < uint32(k) {
+				o.rows[j], o.missed[j] = exactAnswer, 0
+			}
+		}
+		all[i] = o
+	}
+	return all
+}
+
+// The sums of the table are those of a count of the contexts one by one, and the
+// path leads from the safest pair to the cheapest, dearer ones first.
+func TestPath(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opt := DefaultCalibrateOptions()
+		opt.K = rapid.IntRange(1, 5).Draw(t, "k")
+		opt.ExactCost = float64(rapid.SampledFrom([]int{1, 40, 1000}).Draw(t, "exact cost"))
+		all := drawOutcomes(t, rapid.IntRange(1, 60).Draw(t, "contexts"), opt.K)
+		n := float64(len(all))
+		table := newTable(all)
+		grid := table.grid()
+		if grid[0] != 0 || grid[len(grid)-1] != math.MaxFloat64 || !slices.IsSorted(grid) {
+			t.Fatalf("found the grid %v, expected it to ascend from 0 to the largest number", grid)
+		}
+		cheapest := math.Inf(1)
+		for i, exact := range grid {
+			for _, probe := range grid[i:] {
+				c := table.at(exact, probe, opt.ExactCost)
+				f := point{probe, exact}.figures(all, &opt)
+				precision := 1 - float64(c.missed)/(n*float64(opt.K))
+				if math.Abs(precision-f.Precision) > 1e-12 || math.Abs(c.cost/n-f.Cost) > 1e-9 {
+					t.Fatalf("margins %v, %v: found precision %v and cost %v, expected %v and %v", probe, exact, precision, c.cost/n, f.Precision, f.Cost)
+				}
+				cheapest = min(cheapest, f.Cost)
+			}
+		}
+		path := newPath(all, opt.ExactCost)
+		if path[0] != (point{exact: math.MaxFloat64}) {
+			t.Fatalf("found the path begin with %v, expected exact answers", path[0])
+		}
+		last := math.Inf(1)
+		for i, p := range path[1:] {
+			f := p.figures(all, &opt)
+			if f.Cost >= last {
+				t.Fatalf("step %d: found cost %v after %v, expected less", i+1, f.Cost, last)
+			}
+			if p.probe != 0 && p.probe <= p.exact {
+				t.Fatalf("step %d: found probe margin %v, expected more than the exact margin %v, or 0", i+1, p.probe, p.exact)
+			}
+			last = f.Cost
+		}
+		if math.Abs(last-cheapest) > 1e-9 {
+			t.Fatalf("found the path end at cost %v, expected the least, %v", last, cheapest)
+		}
+	})
+}
+
+// The sequence stops at the first pair that fails, and the one before is taken
+// even where a later one would pass.
+func TestFixedSequenceStops(t *testing.T) {
+	opt := DefaultCalibrateOptions()
+	opt.Target, opt.ExactCost = 0.97, 5000
+	all := population(5, 8000, opt.K)
+	found, err := calibrate(all, &opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Passed < 1 || found.Passed >= found.Path {
+		t.Fatalf("found %d of %d pairs passed, expected some and not all", found.Passed, found.Path)
+	}
+	if found.PValue > 1-opt.Confidence || found.PValue <= 0 {
+		t.Errorf("found p-value %v, expected at most %v", found.PValue, 1-opt.Confidence)
+	}
+	if found.Calibrated.Precision < opt.Target || found.Plain.Precision >= opt.Target {
+		t.Errorf("found P@5 %v with margins and %v without, expected the target %v between", found.Calibrated.Precision, found.Plain.Precision, opt.Target)
+	}
+	// More confidence and higher targets cost more.
+	for _, change := range []func(*CalibrateOptions){
+		func(o *CalibrateOptions) { o.Confidence = 0.9999 },
+		func(o *CalibrateOptions) { o.Target = 0.98 },
+	} {
+		more := opt
+		change(&more)
+		dearer, err := calibrate(all, &more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dearer.Calibrated.Cost <= found.Calibrated.Cost {
+			t.Errorf("found cost %v for %+v, expected more than %v", dearer.Calibrated.Cost, more, found.Calibrated.Cost)
+		}
+	}
+	// A cheap exact layer is used more.
+	cheap := opt
+	cheap.ExactCost = 300
+	other, err := calibrate(all, &cheap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Calibrated.ExactShare <= found.Calibrated.ExactShare {
+		t.Errorf("found a share of exact answers of %v where they are cheap, expected more than %v", other.Calibrated.ExactShare, found.Calibrated.ExactShare)
+	}
+}
+
+func TestCalibrateDegenerate(t *testing.T) {
+	all := func(n int, o outcome) []outcome { return slices.Repeat([]outcome{o}, n) }
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		name     string
+		outcomes []outcome
+		exact    bool   // found: an exact margin
+		failure  string // or this error
+	}{
+		{"nothing missed", all(1000, outcome{lead: 1, rows: [2]uint32{9, 12}}), false, ""},
+		{"nothing missed by one cluster alone", all(1000, outcome{lead: inf, rows: [2]uint32{9, 9}}), false, ""},
+		{"the exact layer answers all for want of candidates", all(1000, outcome{lead: 1, rows: [2]uint32{exactAnswer, exactAnswer}}), false, ""},
+		{"all missed at one lead", all(1000, outcome{lead: 1, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, ""},
+		{"all missed at lead 0", all(1000, outcome{missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, ""},
+		{"all missed by one cluster alone", all(1000, outcome{lead: inf, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 9}}), false, "target 0.99 is not reached at confidence 0.95: found P@5 0.000000 on 750 contexts"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			opt := DefaultCalibrateOptions()
+			opt.ExactCost = 100
+			found, err := calibrate(c.outcomes, &opt)
+			if c.failure != "" {
+				if err == nil || !strings.Contains(err.Error(), c.failure) {
+					t.Fatalf("found error %v, expected %q", err, c.failure)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := found.ExactMargin > 0; got != c.exact || found.ProbeMargin != 0 {
+				t.Errorf("found margins %v and %v, expected an exact one: %v", found.ProbeMargin, found.ExactMargin, c.exact)
+			}
+			if !c.exact && found.Passed != found.Path {
+				t.Errorf("found %d of %d pairs passed, expected all", found.Passed, found.Path)
+			}
+		})
+	}
+	t.Run("a second set mends all", func(t *testing.T) {
+		opt := DefaultCalibrateOptions()
+		opt.ExactCost = 100
+		found, err := calibrate(all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.ExactMargin != 0 || found.ProbeMargin <= 1 || found.Calibrated.ProbeShare != 1 {
+			t.Errorf("found %+v, expected two sets for all", found)
+		}
+	})
+}
+
+// newCalibrated trains a screen on some of the contexts, on one level or two, and
+// returns the others.
+func newCalibrated(t *testing.T, twoLevels bool) (s synthetic, m *screen.Model, rest []float32) {
+	t.Helper()
+	s = newSynthetic(t, 11, 5000, 8, 120, 10, 0.5)
+	opt := testOptions()
+	opt.Iterations = 0
+	if twoLevels {
+		opt.SetLevels(3, 4)
+	}
+	cut := 1000 * s.dim
+	m, _, err := Run(t.Context(), s.layer, s.contexts[:cut], opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, m, s.contexts[cut:]
+}
+
+// What calibration counts is what a Searcher does with the screen, for every k
+// and both forms of screens; the number of threads leaves no trace.
+func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
+	for _, twoLevels := range []bool{false, true} {
+		s, m, contexts := newCalibrated(t, twoLevels)
+		for _, k := range []int{1, 5, 9} {
+			opt := DefaultCalibrateOptions()
+			opt.K, opt.Target, opt.Threads = k, 0.97, 1
+			calibrated, found, err := Calibrate(t.Context(), m, s.layer, contexts, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opt.Threads = 3
+			again, _, err := Calibrate(t.Context(), calibrated, s.layer, contexts, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a, b bytes.Buffer
+			calibrated.WriteTo(&a)
+			again.WriteTo(&b)
+			if !bytes.Equal(a.Bytes(), b.Bytes()) {
+				t.Error("found another screen with other threads from the calibrated one, expected the same")
+			}
+			if calibrated.ProbeMargin() != found.ProbeMargin || calibrated.ExactMargin() != found.ExactMargin {
+				t.Errorf("found margins %v and %v in the screen, expected those of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
+			}
+			if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
+				t.Error("found margins in the screen that was given, expected it unchanged")
+			}
+			all, err := routeAll(t.Context(), m, s.layer, contexts, len(contexts)/s.dim, &opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opt.ExactCost = found.ExactCost
+			want := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
+			e, err := screen.Evaluate(t.Context(), calibrated, s.layer, contexts, screen.EvaluateOptions{K: []int{k}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, at := float64(e.Contexts), e.AtK[0]
+			if math.Abs(at.Precision-want.Precision) > 1e-12 || float64(at.Exact) != math.Round(want.ExactShare*n) || math.Abs(at.MeanScored-want.Cost) > 1e-9 {
+				t.Errorf("two levels %v, k %d: found P@k %v, %d exact answers, %v rows, expected %+v of %v contexts", twoLevels, k, at.Precision, at.Exact, at.MeanScored, want, n)
+			}
+			if found.ExactCost != float64(s.layer.Labels()) || found.Choosing+found.Testing != e.Contexts {
+				t.Errorf("found %+v, expected all %d contexts and the cost of all labels", found, e.Contexts)
+			}
+			if want.Precision < opt.Target {
+				t.Errorf("found P@%d %v on the contexts of calibration, expected %v", k, want.Precision, opt.Target)
+			}
+		}
+	}
+}
+
+// The record keeps what it has, and gets one calibration.
+func TestCalibrationRecord(t *testing.T) {
+	s, m, contexts := newCalibrated(t, false)
+	odd, err := m.WithMargins(1, 2, json.RawMessage(` {"b": [1, 2.50], "calibration": 7, "a\n": {"x": null}} `))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*screen.Model{m, odd} {
+		calibrated, found, err := Calibrate(t.Context(), m, s.layer, contexts, DefaultCalibrateOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after map[string]json.RawMessage
+		if err := errors.Join(json.Unmarshal(m.Record(), &before), json.Unmarshal(calibrated.Record(), &after)); err != nil {
+			t.Fatal(err)
+		}
+		var c Calibration
+		if err := json.Unmarshal(after["calibration"], &c); err != nil || c != *found {
+			t.Errorf("found %+v (%v) in the record, expected %+v", c, err, *found)
+		}
+		if n := strings.Count(string(calibrated.Record()), `"calibration"`); n != 1 {
+			t.Errorf("found %d calibrations in the record, expected one", n)
+		}
+		delete(before, "calibration")
+		for name, value := range before {
+			if !bytes.Equal(after[name], value) {
+				t.Errorf("%q: found %s in the record, expected %s", name, after[name], value)
+			}
+		}
+		if len(after) != len(before)+1 {
+			t.Errorf("found %d members in the record, expected %d", len(after), len(before)+1)
+		}
+	}
+}
+
+func TestCalibrateErrors(t *testing.T) {
+	s, m, contexts := newCalibrated(t, false)
+	nan := math.NaN()
+	for _, c := range []struct {
+		name   string
+		change func(*CalibrateOptions)
+		want   string
+	}{
+		{"target 0", func(o *CalibrateOptions) { o.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
+		{"target 1", func(o *CalibrateOptions) { o.Target = 1 }, "target: found 1"},
+		{"target NaN", func(o *CalibrateOptions) { o.Target = nan }, "target: found NaN"},
+		{"confidence 1", func(o *CalibrateOptions) { o.Confidence = 1 }, "confidence: found 1"},
+		{"confidence below 0", func(o *CalibrateOptions) { o.Confidence = -0.5 }, "confidence: found -0.5"},
+		{"k 0", func(o *CalibrateOptions) { o.K = 0 }, "k: found 0, want 1 to 120"},
+		{"k above L", func(o *CalibrateOptions) { o.K = 121 }, "k: found 121, want 1 to 120"},
+		{"exact cost NaN", func(o *CalibrateOptions) { o.ExactCost = nan }, "exact cost: found NaN"},
+		{"exact cost below 0", func(o *CalibrateOptions) { o.ExactCost = -1 }, "exact cost: found -1"},
+		{"exact cost infinite", func(o *CalibrateOptions) { o.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
+		{"block 0", func(o *CalibrateOptions) { o.Block = 0 }, "block: found 0"},
+		{"threads below 0", func(o *CalibrateOptions) { o.Threads = -1 }, "threads: found -1"},
+		{"too few contexts", func(o *CalibrateOptions) { o.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
+		{"too few blocks", func(o *CalibrateOptions) { o.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
+	} {
+		opt := DefaultCalibrateOptions()
+		c.change(&opt)
+		if _, _, err := Calibrate(t.Context(), m, s.layer, contexts, opt); err == nil || !strings.Contains(err.Error(), "train: calibrate: "+c.want) {
+			t.Errorf("%s: found error %v, expected %q", c.name, err, c.want)
+		}
+	}
+	opt := DefaultCalibrateOptions()
+	bad := slices.Clone(contexts)
+	bad[100*s.dim+3] = float32(nan)
+	if _, _, err := Calibrate(t.Context(), m, s.layer, bad, opt); err == nil || !strings.Contains(err.Error(), "context 100") {
+		t.Errorf("NaN: found error %v, expected it to name context 100", err)
+	}
+	if _, _, err := Calibrate(t.Context(), m, s.layer, contexts[1:], opt); err == nil {
+		t.Error("a row that is not whole: found no error")
+	}
+	other, err := softmax.NewLayer(s.layer.Weights()[:100*s.dim], nil, s.dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Calibrate(t.Context(), m, other, contexts, opt); err == nil || !strings.Contains(err.Error(), "labels: found") {
+		t.Errorf("another layer: found error %v, expected one of the labels", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	opt.Progress = func(p Progress) {
+		if p.Stage == StageRoute {
+			cancel()
+		}
+	}
+	if _, _, err := Calibrate(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: found error %v, expected context.Canceled", err)
+	}
+}
+
+// The least number of contexts asked for passes where nothing is missed, and one
+// test less does not.
+func TestCalibrateLeastContexts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opt := DefaultCalibrateOptions()
+		opt.Target = rapid.Float64Range(0.5, 0.999).Draw(t, "target")
+		opt.Confidence = rapid.Float64Range(0.05, 0.999).Draw(t, "confidence")
+		n := 1
+		for opt.check(10, n) != nil {
+			n++
+		}
+		clean := slices.Repeat([]outcome{{lead: 1, rows: [2]uint32{9, 9}}}, n)
+		opt.ExactCost = 10
+		if _, err := calibrate(clean, &opt); err != nil {
+			t.Fatalf("%d contexts: found %v, expected none", n, err)
+		}
+		tests := opt.leastTests() - 1
+		l := losses{blocks: []int{tests}, labels: 5}
+		alpha := 1 - opt.Target
+		if x := l.capital(alpha, largestBet(alpha)); x >= -kernels.Log(1-opt.Confidence) {
+			t.Fatalf("%d tests: found capital %v, expected too little", tests, x)
+		}
+	})
+}
