@@ -1,0 +1,262 @@
+// Package points is the form in which a comparison of methods is kept: a JSON
+// file with one point for each setting of each method. Command compare writes
+// it, package report reads it.
+package points
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+// Schema is the version of the form. A file of another one is refused.
+const Schema = 1
+
+// The sweeps: how much of the comparison a run takes.
+const (
+	Quick   = "quick"   // some settings of each method, within two minutes
+	Reduced = "reduced" // the curves and tables, within ten minutes
+	Full    = "full"    // finer sweeps, and training on all contexts
+)
+
+// The tables that points belong to.
+const (
+	// Curves is the precision-against-speedup curves, and Table 1 of the paper:
+	// all points whose Table is empty.
+	Curves = ""
+	// Clusters is the table of L2S with r = 50, 100, 200, 250 clusters at a
+	// like number of rows scanned (the paper's "Selection of the Number of
+	// Clusters").
+	Clusters = "clusters"
+	// KMeans is the table of spherical k-means against L2S, with equal clusters
+	// and equal budget (the paper's appendix).
+	KMeans = "kmeans"
+)
+
+// Dense is the Method of the dense float32 scan: the speedup of 1.
+const Dense = "Dense float32"
+
+// File is a comparison on one layer.
+type File struct {
+	Schema int `json:"schema"`
+	// Sweep is Quick, Reduced or Full.
+	Sweep string `json:"sweep"`
+	// Complete is false where the run was interrupted: settings are missing,
+	// or have fewer rounds than Rounds.
+	Complete bool    `json:"complete"`
+	Machine  Machine `json:"machine"`
+	// Level is that of package kernels: generic, avx2 or avx512.
+	Level string `json:"level"`
+	Layer Layer  `json:"layer"`
+	// K is the number of labels that were asked for when times were taken.
+	K    int    `json:"k"`
+	Seed uint64 `json:"seed"`
+	// TrainContexts is the number of contexts that the methods could learn
+	// from.
+	TrainContexts int `json:"train_contexts"`
+	// TestContexts is the number of different contexts that were timed.
+	TestContexts int `json:"test_contexts"`
+	// PrecisionContexts is the number of contexts, of those, over which P@1
+	// and P@5 are the means.
+	PrecisionContexts int `json:"precision_contexts"`
+	// Rounds is the number of rounds in which each setting was timed.
+	Rounds int `json:"rounds"`
+	// Seconds is the time of the whole run.
+	Seconds float64 `json:"seconds"`
+	Points  []Point `json:"points"`
+	// Perplexity is the table of perplexities, empty where the layer has no
+	// text.
+	Perplexity []Perplexity `json:"perplexity,omitempty"`
+	// Text is the name of the text of Perplexity, and Tokens its length.
+	Text   string `json:"text,omitempty"`
+	Tokens int    `json:"tokens,omitempty"`
+}
+
+// Machine is where a comparison ran.
+type Machine struct {
+	CPU   string `json:"cpu"`
+	OS    string `json:"os"`
+	Arch  string `json:"arch"`
+	Cores int    `json:"cores"`
+	Go    string `json:"go"`
+}
+
+// Layer is the softmax layer of a comparison.
+type Layer struct {
+	Name   string `json:"name"` // such as "PTB-Small"
+	Labels int    `json:"labels"`
+	Dim    int    `json:"dim"`
+}
+
+// Point is one setting of one method: a construction and its query-time
+// parameters.
+type Point struct {
+	// Table is Curves, Clusters or KMeans.
+	Table string `json:"table,omitempty"`
+	// Method names the curve.
+	Method string `json:"method"`
+	// Build and Query are the parameters of the construction and of the query,
+	// either may be empty.
+	Build string `json:"build,omitempty"`
+	Query string `json:"query,omitempty"`
+	// BuildSeconds is the time of the construction, on all cores.
+	BuildSeconds float64 `json:"build_seconds"`
+	// Bytes is the memory of the index beyond W and b.
+	Bytes int64 `json:"bytes"`
+	// Micros is the median over the rounds of the mean time of a query in
+	// microseconds, with its first and third quartile.
+	Micros   float64 `json:"us"`
+	MicrosQ1 float64 `json:"us_q1"`
+	MicrosQ3 float64 `json:"us_q3"`
+	// Speedup is the median over the rounds of the time of Dense in the round
+	// divided by that of this setting, with its quartiles.
+	Speedup   float64 `json:"speedup"`
+	SpeedupQ1 float64 `json:"speedup_q1"`
+	SpeedupQ3 float64 `json:"speedup_q3"`
+	// P1 and P5 are P@1 and P@5 (Section 4 of the paper): the share of the
+	// exact top-k that is among the k labels of the answer.
+	P1 float64 `json:"p1"`
+	P5 float64 `json:"p5"`
+
+	// Of screens only, 0 otherwise. Clusters is r, Groups the number of groups
+	// of a screen on two levels, Budget is B, MeanCandidates is L-bar on the
+	// test contexts, and RowsScanned the mean number of rows scanned in all:
+	// those of the clusters and the candidates.
+	Clusters       int     `json:"clusters,omitempty"`
+	Groups         int     `json:"groups,omitempty"`
+	Budget         float64 `json:"budget,omitempty"`
+	MeanCandidates float64 `json:"mean_candidates,omitempty"`
+	RowsScanned    float64 `json:"rows_scanned,omitempty"`
+}
+
+// Perplexity is one row of the table of perplexities (the paper's appendix):
+// exact logits inside the candidate set of the method, low-rank ones outside.
+type Perplexity struct {
+	Method string `json:"method"`
+	// Params are the parameters of construction and query.
+	Params string `json:"params,omitempty"`
+	// Rank is that of the tail outside the candidate set, 0 where there is
+	// none.
+	Rank       int     `json:"rank,omitempty"`
+	Perplexity float64 `json:"perplexity"`
+	// Micros and Speedup are the time of the log-probability of one token, and
+	// that of the exact row divided by it: medians and quartiles over rounds as
+	// in Point.
+	Micros    float64 `json:"us"`
+	Speedup   float64 `json:"speedup"`
+	SpeedupQ1 float64 `json:"speedup_q1"`
+	SpeedupQ3 float64 `json:"speedup_q3"`
+}
+
+// Of returns the points of a table, in order.
+func (f *File) Of(table string) []Point {
+	var list []Point
+	for _, p := range f.Points {
+		if p.Table == table {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Methods returns the methods of a table in the order of their first points.
+func (f *File) Methods(table string) []string {
+	var names []string
+	seen := map[string]bool{}
+	for _, p := range f.Points {
+		if p.Table == table && !seen[p.Method] {
+			seen[p.Method] = true
+			names = append(names, p.Method)
+		}
+	}
+	return names
+}
+
+// Write writes the file's JSON to w.
+func (f *File) Write(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(f)
+}
+
+// Save writes the file to path, where it appears when it is complete.
+func (f *File) Save(path string) error {
+	out, err := atomicfile.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if err := f.Write(out); err != nil {
+		return err
+	}
+	return out.Commit()
+}
+
+// Load reads the file at path. An error names the file and what is wrong with
+// it.
+func Load(path string) (*File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Read(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Read is Load for the bytes of a file.
+func Read(data []byte) (*File, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	f := new(File)
+	if err := dec.Decode(f); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("found more after the JSON object, expected the end")
+	}
+	if f.Schema != Schema {
+		return nil, fmt.Errorf("schema: found %d, expected %d", f.Schema, Schema)
+	}
+	for i, p := range f.Points {
+		if err := p.check(); err != nil {
+			return nil, fmt.Errorf("points[%d]: %w", i, err)
+		}
+	}
+	return f, nil
+}
+
+// check returns an error where a point cannot be drawn.
+func (p *Point) check() error {
+	switch p.Table {
+	case Curves, Clusters, KMeans:
+	default:
+		return fmt.Errorf("table: found %q, expected %q, %q or %q", p.Table, Curves, Clusters, KMeans)
+	}
+	if p.Method == "" {
+		return errors.New("method: found none, expected a name")
+	}
+	for _, x := range []struct {
+		field string
+		value float64
+	}{{"us", p.Micros}, {"us_q1", p.MicrosQ1}, {"us_q3", p.MicrosQ3}, {"speedup", p.Speedup}, {"speedup_q1", p.SpeedupQ1}, {"speedup_q3", p.SpeedupQ3}} {
+		if !(x.value > 0) || math.IsInf(x.value, 0) {
+			return fmt.Errorf("%s: found %v, expected a number above 0", x.field, x.value)
+		}
+	}
+	if !(p.P1 >= 0 && p.P1 <= 1) {
+		return fmt.Errorf("p1: found %v, expected 0 to 1", p.P1)
+	}
+	if !(p.P5 >= 0 && p.P5 <= 1) {
+		return fmt.Errorf("p5: found %v, expected 0 to 1", p.P5)
+	}
+	return nil
+}
