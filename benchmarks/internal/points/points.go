@@ -60,6 +60,9 @@ type File struct {
 	// TrainContexts is the number of contexts that the methods could learn
 	// from.
 	TrainContexts int `json:"train_contexts"`
+	// LabelSeconds is the time that their labels took. Screens and the
+	// frequency head need them and share them; no BuildSeconds contains it.
+	LabelSeconds float64 `json:"label_seconds"`
 	// TestContexts is the number of different contexts that were timed.
 	TestContexts int `json:"test_contexts"`
 	// PrecisionContexts is the number of contexts, of those, over which P@1
