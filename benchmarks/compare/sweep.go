@@ -1,0 +1,196 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+)
+
+// sweep says how much of the comparison a run takes.
+type sweep struct {
+	name            string
+	train, test     int // contexts, at most; 0 for all
+	precision       int // contexts of the precisions, of those of the test
+	rounds          int
+	block           time.Duration // of a turn
+	screens, rivals func(labels int) []methods.Method
+	clusters        []methods.Method // of the table
+}
+
+var sweeps = map[string]sweep{
+	points.Quick: {
+		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, rounds: 7, block: 4 * time.Millisecond,
+		screens: quickScreens, rivals: quickRivals,
+	},
+	points.Reduced: {
+		name: points.Reduced, train: 300_000, test: 20_000, precision: 4_000, rounds: 15, block: 8 * time.Millisecond,
+		screens: screens, rivals: rivals, clusters: clusterTable,
+	},
+	points.Full: {
+		name: points.Full, train: 0, test: 20_000, precision: 10_000, rounds: 31, block: 20 * time.Millisecond,
+		screens: screens, rivals: fullRivals, clusters: clusterTable,
+	},
+}
+
+// entry is a construction and the table that its points belong to.
+type entry struct {
+	table  string
+	method methods.Method
+}
+
+// entries returns the constructions of a sweep for a layer of so many labels
+// and so many contexts to learn from, the dense scan first. Screens need some
+// contexts a cluster; those that would have fewer are left out.
+func (s sweep) entries(labels, contexts int) []entry {
+	list := []entry{{points.Curves, methods.Dense{}}}
+	if openblas.Sgemv != nil {
+		list = append(list, entry{points.Curves, methods.OpenBLAS{}})
+	}
+	list = append(list, entry{points.Curves, methods.Certified{}})
+	add := func(table string, of []methods.Method) {
+		for _, m := range of {
+			if screen, ok := m.(methods.L2S); ok {
+				if screen, ok = fit(screen, labels, contexts); !ok {
+					continue
+				}
+				m = screen
+			}
+			list = append(list, entry{table, m})
+		}
+	}
+	add(points.Curves, s.screens(labels))
+	add(points.Curves, s.rivals(labels))
+	add(points.Clusters, s.clusters)
+	return list
+}
+
+// contextsPerCluster is the least number of contexts to learn from for each
+// cluster of a screen.
+const contextsPerCluster = 20
+
+// fit leaves out the budgets that are most of a small layer, and reports
+// whether the screen is worth training at all.
+func fit(m methods.L2S, labels, contexts int) (methods.L2S, bool) {
+	most := float64(labels) / 2
+	m.Budgets = slices.DeleteFunc(slices.Clone(m.Budgets), func(b float64) bool { return b > most })
+	return m, m.Budget <= most && len(m.Budgets) > 0 && m.Clusters*contextsPerCluster <= contexts
+}
+
+// Screens are learned for a few budgets each and have settings for those
+// around them, as V serves these well too; k-means knows nothing of budgets.
+
+func quickScreens(int) []methods.Method {
+	return []methods.Method{
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{50, 100, 150, 250, 400}},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: []float64{50, 100, 150, 250, 400}},
+	}
+}
+
+func screens(int) []methods.Method {
+	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 230, 300, 400, 600}
+	return []methods.Method{
+		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
+		methods.L2S{Clusters: 100, Budget: 300, Budgets: []float64{230, 300, 400, 600}},
+		methods.L2S{Clusters: 200, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
+		methods.L2S{Clusters: 200, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
+		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
+		methods.L2S{Clusters: 1024, Groups: 32, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all[:11]},
+	}
+}
+
+// clusterTable has the numbers of clusters of the paper's table. As there, the
+// budget goes down as the clusters go up, so that a query looks at 350 rows.
+var clusterTable = []methods.Method{
+	methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{300}},
+	methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{250}},
+	methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{150}},
+	methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{100}},
+}
+
+// The rivals' budgets grow with the layer.
+
+func quickRivals(labels int) []methods.Method {
+	return []methods.Method{
+		methods.Frequency{Sizes: geometric(labels/32, labels/2, 2)},
+		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
+		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
+		methods.LSHMIPS{Tables: 16, Bits: 8, Probes: []int{1, 4, 16, 64}},
+	}
+}
+
+func rivals(labels int) []methods.Method {
+	return []methods.Method{
+		methods.Frequency{Sizes: geometric(labels/200, labels, 1.7)},
+		methods.GreedyMIPS{Budgets: geometric(labels/100, labels, 1.7)},
+		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2}},
+		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 9, Distances: []int{0, 1, 2, 3, 4}},
+		methods.LSHMIPS{Tables: 8, Bits: 8, Probes: []int{1, 4, 16, 64}},
+		methods.LSHMIPS{Tables: 32, Bits: 8, Probes: []int{1, 4, 16}},
+		methods.LSHMIPS{Tables: 16, Bits: 12, Probes: []int{1, 16, 64, 256}},
+	}
+}
+
+func fullRivals(labels int) []methods.Method {
+	return append(rivals(labels),
+		methods.PCAMIPS{Depth: 3, Distances: []int{0, 1}},
+		methods.PCAMIPS{Depth: 5, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 8, Distances: []int{0, 1, 2, 3, 4}},
+		methods.LSHMIPS{Tables: 64, Bits: 6, Probes: []int{1, 2, 4, 8}},
+		methods.LSHMIPS{Tables: 64, Bits: 10, Probes: []int{1, 4, 16, 64}},
+		methods.LSHMIPS{Tables: 128, Bits: 14, Probes: []int{1, 16, 64}},
+	)
+}
+
+// geometric returns numbers from first, at least 1, to below last, each by the
+// factor larger than the one before.
+func geometric(first, last int, factor float64) []int {
+	var list []int
+	for x := float64(max(first, 1)); x < float64(last); x *= factor {
+		if n := int(x); len(list) == 0 || n > list[len(list)-1] {
+			list = append(list, n)
+		}
+	}
+	if list == nil {
+		list = []int{last}
+	}
+	return list
+}
+
+// kmeansTable returns the points of the table of spherical k-means against
+// L2S: those of the curves of both where clusters and budget are equal.
+func kmeansTable(curves []points.Point) []points.Point {
+	type key struct {
+		clusters, groups int
+		budget           float64
+	}
+	learned, plain := methods.L2S{}.Name(), methods.L2S{KMeansOnly: true}.Name()
+	find := func(name string) map[key]points.Point {
+		found := map[key]points.Point{}
+		for _, p := range curves {
+			if p.Method == name {
+				found[key{p.Clusters, p.Groups, p.Budget}] = p
+			}
+		}
+		return found
+	}
+	of := find(plain)
+	var table []points.Point
+	for _, p := range curves {
+		if p.Method != learned {
+			continue
+		}
+		if q, ok := of[key{p.Clusters, p.Groups, p.Budget}]; ok {
+			p.Table, q.Table = points.KMeans, points.KMeans
+			table = append(table, p, q)
+		}
+	}
+	return table
+}
