@@ -42,8 +42,7 @@ type entry struct {
 }
 
 // entries returns the constructions of a sweep for a layer of so many labels
-// and so many contexts to learn from, the dense scan first. Screens need some
-// contexts a cluster; those that would have fewer are left out.
+// and so many contexts to learn from, the dense scan first.
 func (s sweep) entries(labels, contexts int) []entry {
 	list := []entry{{points.Curves, methods.Dense{}}}
 	if openblas.Sgemv != nil {
@@ -52,13 +51,9 @@ func (s sweep) entries(labels, contexts int) []entry {
 	list = append(list, entry{points.Curves, methods.Certified{}})
 	add := func(table string, of []methods.Method) {
 		for _, m := range of {
-			if screen, ok := m.(methods.L2S); ok {
-				if screen, ok = fit(screen, labels, contexts); !ok {
-					continue
-				}
-				m = screen
+			if m, ok := fit(m, labels, contexts); ok {
+				list = append(list, entry{table, m})
 			}
-			list = append(list, entry{table, m})
 		}
 	}
 	add(points.Curves, s.screens(labels))
@@ -67,16 +62,26 @@ func (s sweep) entries(labels, contexts int) []entry {
 	return list
 }
 
-// contextsPerCluster is the least number of contexts to learn from for each
-// cluster of a screen.
-const contextsPerCluster = 20
+// The least number of contexts to learn from for each cluster of a screen, and
+// of labels for each leaf of a tree.
+const (
+	contextsPerCluster = 20
+	labelsPerLeaf      = 4
+)
 
-// fit leaves out the budgets that are most of a small layer, and reports
-// whether the screen is worth training at all.
-func fit(m methods.L2S, labels, contexts int) (methods.L2S, bool) {
-	most := float64(labels) / 2
-	m.Budgets = slices.DeleteFunc(slices.Clone(m.Budgets), func(b float64) bool { return b > most })
-	return m, m.Budget <= most && len(m.Budgets) > 0 && m.Clusters*contextsPerCluster <= contexts
+// fit leaves out the settings that make no sense for a layer of so many labels
+// and so many contexts to learn from, such as budgets that are most of a small
+// layer, and reports whether there is any left.
+func fit(m methods.Method, labels, contexts int) (methods.Method, bool) {
+	switch m := m.(type) {
+	case methods.L2S:
+		most := float64(labels) / 2
+		m.Budgets = slices.DeleteFunc(slices.Clone(m.Budgets), func(b float64) bool { return b > most })
+		return m, m.Budget <= most && len(m.Budgets) > 0 && m.Clusters*contextsPerCluster <= contexts
+	case methods.PCAMIPS:
+		return m, labels >= labelsPerLeaf<<m.Depth
+	}
+	return m, true
 }
 
 // Screens are learned for a few budgets each and have settings for those
@@ -84,8 +89,8 @@ func fit(m methods.L2S, labels, contexts int) (methods.L2S, bool) {
 
 func quickScreens(int) []methods.Method {
 	return []methods.Method{
-		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{50, 100, 150, 250, 400}},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: []float64{50, 100, 150, 250, 400}},
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
 	}
 }
 
@@ -118,7 +123,7 @@ var clusterTable = []methods.Method{
 
 func quickRivals(labels int) []methods.Method {
 	return []methods.Method{
-		methods.Frequency{Sizes: geometric(labels/32, labels/2, 2)},
+		methods.Frequency{Sizes: geometric(labels/200, labels/2, 2.5)},
 		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
 		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
 		methods.LSHMIPS{Tables: 16, Bits: 8, Probes: []int{1, 4, 16, 64}},
