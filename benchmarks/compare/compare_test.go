@@ -322,12 +322,12 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 func TestSettingsThatMakeNoSenseForALayerAreLeftOut(t *testing.T) {
 	for name, s := range sweeps {
 		for _, size := range []struct{ labels, contexts int }{{10, 1000}, {300, 1000}, {10_000, 300_000}} {
-			list := s.entries(size.labels, size.contexts)
-			if list[0].method.Name() != points.Dense {
-				t.Errorf("%s: the first is %s", name, list[0].method.Name())
+			list := s.methods(size.labels, size.contexts)
+			if list[0].Name() != points.Dense {
+				t.Errorf("%s: the first is %s", name, list[0].Name())
 			}
-			for _, e := range list {
-				switch m := e.method.(type) {
+			for _, m := range list {
+				switch m := m.(type) {
 				case methods.L2S:
 					if m.Clusters > size.contexts/contextsPerCluster || slices.Max(m.Budgets) > float64(size.labels)/2 {
 						t.Errorf("%s: %+v for %+v", name, m, size)
@@ -342,16 +342,31 @@ func TestSettingsThatMakeNoSenseForALayerAreLeftOut(t *testing.T) {
 					}
 				}
 			}
-			if rows := len(s.clusters); size.labels == 10_000 {
-				for _, e := range list {
-					if e.table == points.Clusters {
-						rows--
-					}
-				}
-				if rows != 0 {
-					t.Errorf("%s: the cluster table lacks %d rows", name, rows)
+		}
+	}
+}
+
+// The table has the paper's four rows, from the screens of the sweeps that have
+// it.
+func TestTheClusterTableIsPartOfTheCurves(t *testing.T) {
+	for _, name := range []string{points.Reduced, points.Full} {
+		curves := []points.Point{{Method: points.Dense}}
+		for _, m := range sweeps[name].methods(10_000, 300_000) {
+			if m, ok := m.(methods.L2S); ok {
+				for _, b := range m.Budgets {
+					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Groups: m.Groups, Budget: b})
 				}
 			}
+		}
+		var got []string
+		for _, p := range clusterTable(curves) {
+			if p.Table != points.Clusters {
+				t.Errorf("a point of the table %q", p.Table)
+			}
+			got = append(got, fmt.Sprint(p.Clusters, " ", p.Budget))
+		}
+		if want := []string{"50 300", "100 250", "200 150", "250 100"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 }

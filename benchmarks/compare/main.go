@@ -149,7 +149,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // contestant is a setting that is measured.
 type contestant struct {
-	table        string
 	method       methods.Method
 	buildSeconds float64
 	bytes        int64
@@ -187,7 +186,7 @@ func compare(ctx context.Context, data *source, s sweep, seed uint64, p *progres
 	if err != nil {
 		return nil, err
 	}
-	list, err := build(ctx, s.entries(layer.Labels(), len(data.train)/d), in, p)
+	list, err := build(ctx, s.methods(layer.Labels(), len(data.train)/d), in, p)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +216,8 @@ func compare(ctx context.Context, data *source, s sweep, seed uint64, p *progres
 	for _, c := range list {
 		f.Points = append(f.Points, c.point())
 	}
-	f.Points = append(f.Points, kmeansTable(f.Of(points.Curves))...)
+	curves := f.Points
+	f.Points = slices.Concat(curves, clusterTable(curves), kmeansTable(curves))
 	f.Seconds = round(time.Since(start).Seconds(), 3)
 	return f, nil
 }
@@ -241,13 +241,13 @@ func input(ctx context.Context, data *source, seed uint64, p *progress.Printer) 
 }
 
 // build builds the methods, one after the other, and returns their settings.
-func build(ctx context.Context, entries []entry, in *methods.Input, p *progress.Printer) ([]*contestant, error) {
-	var list []*contestant
-	for i, e := range entries {
-		title := strings.TrimSpace(e.method.Name() + " " + e.method.Params())
-		p.Start(fmt.Sprintf("building %d of %d, %s", i+1, len(entries), title), "methods", 0)
+func build(ctx context.Context, list []methods.Method, in *methods.Input, p *progress.Printer) ([]*contestant, error) {
+	var built []*contestant
+	for i, m := range list {
+		title := strings.TrimSpace(m.Name() + " " + m.Params())
+		p.Start(fmt.Sprintf("building %d of %d, %s", i+1, len(list), title), "methods", 0)
 		start := time.Now()
-		x, err := e.method.Build(ctx, in)
+		x, err := m.Build(ctx, in)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", title, err)
 		}
@@ -255,15 +255,15 @@ func build(ctx context.Context, entries []entry, in *methods.Input, p *progress.
 		settings := x.Settings()
 		p.EndWith(fmt.Sprintf("%d settings", len(settings)))
 		for _, s := range settings {
-			c := &contestant{table: e.table, method: e.method, buildSeconds: seconds, bytes: x.Bytes(), setting: s}
+			c := &contestant{method: m, buildSeconds: seconds, bytes: x.Bytes(), setting: s}
 			// Where each setting has an index of its own, it knows the size.
 			if sized, ok := s.(interface{ Bytes() int64 }); ok {
 				c.bytes = sized.Bytes()
 			}
-			list = append(list, c)
+			built = append(built, c)
 		}
 	}
-	return list, nil
+	return built, nil
 }
 
 // judge finds the precision of all settings on the contexts judged, whose exact
@@ -294,7 +294,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 // point returns what has been measured.
 func (c *contestant) point() points.Point {
 	p := points.Point{
-		Table: c.table, Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
+		Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
 		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
 		Micros: quantile(c.turn.micros, 0.5), MicrosQ1: quantile(c.turn.micros, 0.25), MicrosQ3: quantile(c.turn.micros, 0.75),
 		Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,7 +18,6 @@ type sweep struct {
 	rounds          int
 	block           time.Duration // of a turn
 	screens, rivals func(labels int) []methods.Method
-	clusters        []methods.Method // of the table
 }
 
 var sweeps = map[string]sweep{
@@ -27,38 +27,27 @@ var sweeps = map[string]sweep{
 	},
 	points.Reduced: {
 		name: points.Reduced, train: 300_000, test: 20_000, precision: 4_000, rounds: 15, block: 8 * time.Millisecond,
-		screens: screens, rivals: rivals, clusters: clusterTable,
+		screens: screens, rivals: rivals,
 	},
 	points.Full: {
 		name: points.Full, train: 0, test: 20_000, precision: 10_000, rounds: 31, block: 20 * time.Millisecond,
-		screens: screens, rivals: fullRivals, clusters: clusterTable,
+		screens: screens, rivals: fullRivals,
 	},
 }
 
-// entry is a construction and the table that its points belong to.
-type entry struct {
-	table  string
-	method methods.Method
-}
-
-// entries returns the constructions of a sweep for a layer of so many labels
+// methods returns the constructions of a sweep for a layer of so many labels
 // and so many contexts to learn from, the dense scan first.
-func (s sweep) entries(labels, contexts int) []entry {
-	list := []entry{{points.Curves, methods.Dense{}}}
+func (s sweep) methods(labels, contexts int) []methods.Method {
+	list := []methods.Method{methods.Dense{}}
 	if openblas.Sgemv != nil {
-		list = append(list, entry{points.Curves, methods.OpenBLAS{}})
+		list = append(list, methods.OpenBLAS{})
 	}
-	list = append(list, entry{points.Curves, methods.Certified{}})
-	add := func(table string, of []methods.Method) {
-		for _, m := range of {
-			if m, ok := fit(m, labels, contexts); ok {
-				list = append(list, entry{table, m})
-			}
+	list = append(list, methods.Certified{})
+	for _, m := range append(s.screens(labels), s.rivals(labels)...) {
+		if m, ok := fit(m, labels, contexts); ok {
+			list = append(list, m)
 		}
 	}
-	add(points.Curves, s.screens(labels))
-	add(points.Curves, s.rivals(labels))
-	add(points.Clusters, s.clusters)
 	return list
 }
 
@@ -95,28 +84,21 @@ func quickScreens(int) []methods.Method {
 }
 
 func screens(int) []methods.Method {
-	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 230, 300, 400, 600}
+	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 250, 300, 400}
 	return []methods.Method{
+		methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{200, 300, 400}},
 		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
 		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
-		methods.L2S{Clusters: 100, Budget: 300, Budgets: []float64{230, 300, 400, 600}},
-		methods.L2S{Clusters: 200, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
-		methods.L2S{Clusters: 200, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
+		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400}},
+		methods.L2S{Clusters: 200, Budget: 80, Budgets: []float64{45, 60, 80, 100}},
+		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
+		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
 		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
 		methods.L2S{Clusters: 1024, Groups: 32, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
 		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all[:11]},
+		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
 	}
-}
-
-// clusterTable has the numbers of clusters of the paper's table. As there, the
-// budget goes down as the clusters go up, so that a query looks at 350 rows.
-var clusterTable = []methods.Method{
-	methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{300}},
-	methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{250}},
-	methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{150}},
-	methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{100}},
 }
 
 // The rivals' budgets grow with the layer.
@@ -167,6 +149,25 @@ func geometric(first, last int, factor float64) []int {
 		list = []int{last}
 	}
 	return list
+}
+
+// rowsOfClusterTable is what a query of each row of the table of clusters looks
+// at: r + B. As in the paper the budget goes down as the clusters go up, so that
+// the times are alike.
+const rowsOfClusterTable = 350
+
+// clusterTable returns the points of the table of L2S with different numbers of
+// clusters, from its curve.
+func clusterTable(curves []points.Point) []points.Point {
+	var table []points.Point
+	for _, p := range curves {
+		if p.Method == (methods.L2S{}).Name() && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+			p.Table = points.Clusters
+			table = append(table, p)
+		}
+	}
+	slices.SortStableFunc(table, func(a, b points.Point) int { return cmp.Compare(a.Clusters, b.Clusters) })
+	return table
 }
 
 // kmeansTable returns the points of the table of spherical k-means against
