@@ -116,8 +116,8 @@ func rivals(labels int) []methods.Method {
 	return []methods.Method{
 		methods.Frequency{Sizes: geometric(labels/200, labels, 1.7)},
 		methods.GreedyMIPS{Budgets: geometric(labels/100, labels, 1.7)},
-		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2}},
-		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3, 4}},
 		methods.PCAMIPS{Depth: 9, Distances: []int{0, 1, 2, 3, 4}},
 		methods.LSHMIPS{Tables: 8, Bits: 8, Probes: []int{1, 4, 16, 64}},
 		methods.LSHMIPS{Tables: 32, Bits: 8, Probes: []int{1, 4, 16}},

@@ -15,7 +15,8 @@ import (
 // which lie on the sphere of radius U, and a context becomes q = c [h; 1; 0].
 // As ||x_s - q||^2 = U^2 + ||q||^2 - 2c (w_s.h + b_s), the nearest point is the
 // label with the largest logit, whatever c > 0 is. The context is put on the
-// sphere too, ||q|| = U, so that points and contexts are alike.
+// sphere too, ||q|| = U, so that points and contexts are alike; on the layer of
+// a language model a PCA tree finds most with that c.
 type reduction struct {
 	points []float32 // L x dim
 	dim    int       // d+2
