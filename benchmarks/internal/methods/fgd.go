@@ -1,0 +1,83 @@
+package methods
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// FGD is fast graph decoding: M. Zhang, X. Liu, W. Wang, J. Gao and Y. He,
+// "Navigating with Graph Representations for Fast and Scalable Decoding of
+// Neural Language Models", NeurIPS 2018.
+//
+// The search of the largest logits becomes one of the nearest neighbours, in
+// d+2 dimensions. With U^2 the largest |w_s|^2 + b_s^2,
+//
+//	w^_s = [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)],  h^ = [h; 1; 0]
+//	|h^ - w^_s|^2 = |h^|^2 + U^2 - 2 (w_s.h + b_s)
+//
+// so that the nearest label has the largest logit. A hierarchical navigable
+// small world (graph says how it works) over the w^_s finds it.
+//
+// Distances between labels, in the construction, are those of the w^_s: all
+// have the norm U, so |w^_s - w^_t|^2 = 2 U^2 - 2 w^_s.w^_t, and the order by
+// distance is that by inner product. The order by distance to h^ is that by
+// logit, so a search needs W and b alone: the added dimensions cost it nothing.
+//
+// A search scores labels by int8 codes of W and b, a quarter of the bytes. The
+// list of candidates that it ends with is then put in order by the logits, as
+// package softmax defines them.
+//
+// Labels are inserted by |w_s|^2 + b_s^2, the largest first. The largest logits
+// belong to them, and they are links of what comes later: on the layer of a
+// language model P@5 at ef = 64 is 0.98, and 0.66 in a random order. Links are
+// not filled up: that costs as much time as it gains precision for.
+//
+// A label to which no path of links leads is never found. With a list of all
+// labels (ef = L) the answer is exact for the others.
+type FGD struct {
+	// M and EfConstruction are the parameters of the graph: the links of a new
+	// node in a layer, and the candidates for them. 0 stands for 16 and 200.
+	M, EfConstruction int
+}
+
+// Name returns "FGD".
+func (m FGD) Name() string { return "FGD" }
+
+// Params returns M and efConstruction.
+func (m FGD) Params() string { return newGraphParams(m.M, m.EfConstruction, false).String() }
+
+// Build builds the graph, on one core.
+func (m FGD) Build(ctx context.Context, in *Input) (Index, error) {
+	rows, dim, order := augment(in, true)
+	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, false))
+}
+
+// augment returns the rows [w_s; b_s], and with oneNorm those of the reduction
+// of MIPS to nearest neighbours, [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)]; their
+// dimension, which is made a multiple of 16 by zeros; and the labels by |w_s|^2
+// + b_s^2, the largest first.
+func augment(in *Input, oneNorm bool) (rows []float32, dim int, order []uint32) {
+	w, b, d := in.Layer.Weights(), in.Layer.Bias(), in.Layer.Dim()
+	dim = (d + 2 + 15) &^ 15
+	rows, order = make([]float32, len(b)*dim), make([]uint32, len(b))
+	squares := make([]float64, len(b))
+	for s := range b {
+		row := rows[s*dim : (s+1)*dim]
+		copy(row, w[s*d:(s+1)*d])
+		row[d] = b[s]
+		squares[s] = kernels.RefDot(row, row)
+		order[s] = uint32(s)
+	}
+	slices.SortStableFunc(order, func(x, y uint32) int { return cmp.Compare(squares[y], squares[x]) })
+	if oneNorm {
+		largest := squares[order[0]]
+		for s, square := range squares {
+			rows[s*dim+d+1] = float32(math.Sqrt(largest - square))
+		}
+	}
+	return rows, dim, order
+}

@@ -1,0 +1,35 @@
+package methods
+
+import "context"
+
+// IPNSW is ip-NSW: S. Morozov and A. Babenko, "Non-metric Similarity Graphs for
+// Maximum Inner Product Search", NeurIPS 2018.
+//
+// The graph of FGD without its reduction: labels are the rows [w_s; b_s], and
+// nearness, between labels in the construction and to [h; 1] in a search, is
+// the inner product. A label is then linked to labels of a large norm, which
+// are near to everything, rather than to labels of its own direction.
+//
+// Labels are inserted as for FGD, by their norm, the largest first, and links
+// are filled up: the heuristic alone leaves a label the few of the largest
+// norms. Searches are those of FGD.
+//
+// A label of a small norm may be the neighbour of none: no search finds it,
+// with a list of all labels (ef = L) either. For the others the answer is exact
+// then.
+type IPNSW struct {
+	// M and EfConstruction are as for FGD.
+	M, EfConstruction int
+}
+
+// Name returns "ip-NSW".
+func (m IPNSW) Name() string { return "ip-NSW" }
+
+// Params returns M and efConstruction.
+func (m IPNSW) Params() string { return newGraphParams(m.M, m.EfConstruction, true).String() }
+
+// Build builds the graph, on one core.
+func (m IPNSW) Build(ctx context.Context, in *Input) (Index, error) {
+	rows, dim, order := augment(in, false)
+	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, true))
+}

@@ -1,0 +1,226 @@
+package methods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// SVDSoftmax is SVD-softmax: K. Shim, M. Lee, I. Choi, Y. Boo and W. Sung,
+// "SVD-Softmax: Fast Softmax Approximation on Large Vocabulary Neural Networks",
+// NIPS 2017.
+//
+// With W = U S V^T, the preview of all logits is made of the first columns of
+// A = U S, those of the largest singular values:
+//
+//	x~_s = sum over j < width of A_sj (V^T h)_j + b_s
+//
+// The labels with the N largest previews get their logits, and the best of
+// these are the answer. Previews are computed from int8 codes of A, where these
+// are fewer bytes than its columns, and from the columns otherwise.
+//
+//   - Width (w in the paper, the preview window) is the number of columns. At
+//     the dimension of the layer the preview is the logit, but for rounding.
+//   - N is the number of labels that get their logits: at least N, for a bound
+//     that N previews reach is cheaper to find than the N-th of them. At L the
+//     answer is exact.
+//
+// The paper keeps A in place of W, so its query is d^2 products for V^T h, L
+// width for the preview and N d for the logits. Here W stays as it is beside
+// the first columns of A. Logits are those of W and h, and only the first
+// width elements of V^T h are needed: width d products, which are part of the
+// query and of its time. The answers are the same.
+type SVDSoftmax struct {
+	Width int
+}
+
+// Name returns "SVD-softmax".
+func (m SVDSoftmax) Name() string { return "SVD-softmax" }
+
+// Params returns the width.
+func (m SVDSoftmax) Params() string { return fmt.Sprintf("w=%d", m.Width) }
+
+// Build finds V and S^2 as the eigenvectors and eigenvalues of W^T W, and A =
+// W V. A Width above the dimension counts as the dimension.
+func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
+	if m.Width < 1 {
+		return nil, fmt.Errorf("methods: width: found %d, expected at least 1", m.Width)
+	}
+	d, labels := in.Layer.Dim(), in.Layer.Labels()
+	width := min(m.Width, d)
+	v, err := rightSingularVectors(ctx, in.Layer.Weights(), d, width)
+	if err != nil {
+		return nil, err
+	}
+	x := &svdIndex{layer: in.Layer, width: width, v: v}
+	preview := make([]float32, labels*width)
+	w, row := in.Layer.Weights(), make([]float64, width)
+	for s := range labels {
+		if s%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		kernels.RefScan(row, v, nil, w[s*d:(s+1)*d])
+		for j, a := range row {
+			preview[s*width+j] = float32(a)
+		}
+	}
+	x.preview = newCodes(preview, in.Layer.Bias(), width)
+	return x, nil
+}
+
+// rightSingularVectors returns the first n right singular vectors of the
+// matrix of rows of d elements, as n rows: those of the largest singular
+// values, the largest first.
+func rightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
+	// The sum over blocks of rows, in float64.
+	const block = 256
+	gram := mat.NewSymDense(d, nil)
+	wide := make([]float64, block*d)
+	for len(rows) > 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m := min(block, len(rows)/d)
+		for i, x := range rows[:m*d] {
+			wide[i] = float64(x)
+		}
+		blas64.Syrk(blas.Trans, 1, blas64.General{Rows: m, Cols: d, Stride: d, Data: wide[:m*d]}, 1, gram.RawSymmetric())
+		rows = rows[m*d:]
+	}
+	var e mat.EigenSym
+	if !e.Factorize(gram, true) {
+		return nil, errors.New("methods: the eigenvectors of W^T W were not found")
+	}
+	var vectors mat.Dense
+	e.VectorsTo(&vectors)
+	v := make([]float32, n*d)
+	for j := range n {
+		// Eigenvalues ascend.
+		for i := range d {
+			v[j*d+i] = float32(vectors.At(i, d-1-j))
+		}
+	}
+	return v, nil
+}
+
+type svdIndex struct {
+	layer   *softmax.Layer
+	width   int
+	v       []float32 // width x d, rows are singular vectors
+	preview *codes    // L x width, the first columns of A, and b
+}
+
+func (x *svdIndex) Bytes() int64 {
+	return 4*int64(len(x.v)+len(x.preview.weights)) + x.preview.bytes()
+}
+
+// svdCounts are the N worth measuring.
+var svdCounts = []int{16, 32, 64, 128, 256, 512, 1024, 2048}
+
+func (x *svdIndex) Settings() []Setting {
+	var all []Setting
+	for _, n := range svdCounts {
+		if all == nil || n <= x.layer.Labels() {
+			all = append(all, svdSetting{x, n})
+		}
+	}
+	return all
+}
+
+type svdSetting struct {
+	*svdIndex
+	n int
+}
+
+func (s svdSetting) Params() string { return fmt.Sprintf("N=%d", s.n) }
+
+func (s svdSetting) Searcher() Searcher {
+	labels := s.layer.Labels()
+	return &svdSearcher{
+		svdSetting: s,
+		rotated:    make([]float32, s.width),
+		previews:   make([]float32, labels),
+		ids:        make([]uint32, labels),
+		by:         newScorer(s.preview, labels),
+		query:      softmax.NewQuery(s.layer.Dim()),
+	}
+}
+
+type svdSearcher struct {
+	svdSetting
+	rotated  []float32 // the first elements of V^T h
+	previews []float32
+	ids      []uint32
+	by       *scorer
+	query    *softmax.Query
+	bounds   largest
+}
+
+func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+	if err := s.query.Set(h); err != nil {
+		panic(err)
+	}
+	kernels.Scan(s.rotated, s.v, nil, h)
+	s.by.set(s.rotated)
+	s.by.scan(s.previews)
+	n := min(max(s.n, len(dst)), len(s.previews))
+	if n == 0 {
+		return 0
+	}
+	ids := s.bounds.atLeast(s.ids, s.previews, n)
+	return s.layer.TopKOf(dst, s.query, ids)
+}
+
+// largest finds the largest of many scores, and a few more.
+type largest struct {
+	sample []float32
+	ids    []uint32
+	vals   []float32
+}
+
+// sampleStep is the distance of the scores of a sample, and sampleSlack the
+// number of standard deviations by which it aims below the n-th largest score.
+const (
+	sampleStep  = 16
+	sampleSlack = 2
+)
+
+// atLeast writes the indices of the n largest scores, and of some that follow
+// them in order of size, to dst, ascending, and returns them. dst has the
+// length of scores, and n is at least 1 and at most that.
+func (l *largest) atLeast(dst []uint32, scores []float32, n int) []uint32 {
+	if bound, ok := kernels.KthBound(scores, n); ok {
+		return dst[:kernels.SelectAtLeast(dst, scores, bound)]
+	}
+	// One score in sampleStep tells about where the n-th largest is. The count
+	// of those selected tells whether that was right.
+	expected := float64(n) / sampleStep
+	k := int(math.Ceil(expected + sampleSlack*math.Sqrt(expected) + 1))
+	l.sample = l.sample[:0]
+	for i := sampleStep / 2; i < len(scores); i += sampleStep {
+		l.sample = append(l.sample, scores[i])
+	}
+	if k < len(l.sample) {
+		if m := kernels.SelectAtLeast(dst, scores, l.kth(l.sample, k)); m >= n {
+			return dst[:m]
+		}
+	}
+	return dst[:kernels.SelectAtLeast(dst, scores, l.kth(scores, n))]
+}
+
+// kth returns the k-th largest score.
+func (l *largest) kth(scores []float32, k int) float32 {
+	if cap(l.ids) < k {
+		l.ids, l.vals = make([]uint32, k), make([]float32, k)
+	}
+	kernels.TopK(l.ids[:k], l.vals[:k], scores)
+	return l.vals[k-1]
+}
