@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The file is described in FORMAT.md. Everything in it has one place and one
@@ -67,9 +68,11 @@ const (
 	kindGroupSizes = lastKind + 2
 	// Where a margin is not 0.
 	kindMargins = lastKind + 3
+	// Where there is a tail. TopK does not need it: it is optional.
+	kindTail = lastKind + 4
 )
 
-var kindNames = [kindMargins + 1]string{
+var kindNames = [kindTail + 1]string{
 	kindClusters: "clusters",
 	kindSetSizes: "set sizes",
 	kindSetIDs:   "set ids",
@@ -79,6 +82,7 @@ var kindNames = [kindMargins + 1]string{
 	kindGroups:     "groups",
 	kindGroupSizes: "group sizes",
 	kindMargins:    "margins",
+	kindTail:       "tail",
 }
 
 // flagOptional marks a section that a reader may pass over.
@@ -150,6 +154,10 @@ func (m *Model) encode() []byte {
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
 		}
 		sections = append(sections, section{kind: kindMargins, data: data})
+	}
+	if t := m.tail; t != nil {
+		data := append(encodeFloats(t.Columns()), encodeFloats(t.Rows())...)
+		sections = append(sections, section{kind: kindTail, flags: flagOptional, data: data})
 	}
 	sections = append(sections, m.extra...)
 
@@ -365,6 +373,13 @@ func decode(data []byte) (*Model, error) {
 		}
 		extra = extra[1:]
 	}
+	var tail *softmax.Tail
+	if len(extra) > 0 && extra[0].kind == kindTail {
+		if tail, err = decodeTail(extra[0].data, &h); err != nil {
+			return nil, err
+		}
+		extra = extra[1:]
+	}
 	for i := range extra {
 		extra[i].data = bytes.Clone(extra[i].data)
 	}
@@ -417,7 +432,7 @@ func decode(data []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.extra, m.margins = extra, leads
+	m.extra, m.margins, m.tail = extra, leads, tail
 	if grouped != nil {
 		if m.groups, err = decodeGroups(grouped[0].data, grouped[1].data, &h); err != nil {
 			return nil, err
@@ -441,6 +456,29 @@ func decodeMargins(data []byte) (margins, error) {
 	return m, nil
 }
 
+// decodeTail reads the section of the tail.
+func decodeTail(data []byte, h *header) (*softmax.Tail, error) {
+	// Neither the sum of two counts nor four times it reaches 2^64.
+	column, most := 4*(h.labels+h.dim), min(h.labels, h.dim)
+	rank := uint64(len(data)) / column
+	if uint64(len(data))%column != 0 || rank < 1 || rank > most {
+		return nil, fmt.Errorf("tail: length: found %d bytes, expected 4 for each of %d + %d elements, 1 to %d times", len(data), h.labels, h.dim, most)
+	}
+	split := 4 * rank * h.labels
+	columns, rows := decodeFloats(data[:split]), decodeFloats(data[split:])
+	if err := checkFinite(columns, int(h.labels)); err != nil {
+		return nil, fmt.Errorf("tail: A by columns: %w", err)
+	}
+	if err := checkFinite(rows, int(h.dim)); err != nil {
+		return nil, fmt.Errorf("tail: B: %w", err)
+	}
+	t, err := softmax.NewTail(columns, rows, int(h.labels), int(h.dim))
+	if err != nil {
+		return nil, fmt.Errorf("tail: %w", err)
+	}
+	return t, nil
+}
+
 // decodeGroups reads the two sections of the groups.
 func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
 	// There is a row of V for each cluster, and a group has one at least.
@@ -460,8 +498,8 @@ func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
 }
 
 // split returns the sections of the file: those that every file has, each once
-// and in order; those of the groups, both or neither; that of the margins; then
-// optional ones that this version does not know.
+// and in order; those of the groups, both or neither; that of the margins; that of
+// the tail; then optional ones that this version does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]
@@ -495,6 +533,11 @@ func (h *header) split(data []byte) ([]section, error) {
 			name = kindNames[s.kind]
 			if s.flags != 0 {
 				return nil, fmt.Errorf("%s: flags: found %#x, expected 0", name, s.flags)
+			}
+		case s.kind == kindTail:
+			name = kindNames[s.kind]
+			if s.flags != flagOptional {
+				return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional)", name, s.flags, flagOptional)
 			}
 		case s.flags != flagOptional:
 			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional): the file needs a newer version of this package", name, s.flags, flagOptional)

@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // These tests know the file from FORMAT.md alone: they write it themselves.
@@ -128,6 +129,17 @@ func pairSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(1, 1)})
 }
 
+// tailSections are those of smallModel with a tail of rank 1, at 640: A is 1 for
+// label 0, 0.5 for label 9, B is (0, -1, 2). The file has 704 bytes.
+func tailSections() []sectionBytes {
+	return append(smallSections(), sectionBytes{9, 1, floats(1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -1, 2)})
+}
+
+// withTail returns an edit that writes the file with a tail.
+func withTail(flags uint32, content []byte) func([]byte) []byte {
+	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{9, flags, content}) })
+}
+
 // groupedWith returns an edit that writes the file on two levels with other groups.
 func groupedWith(edit func(vectors, sizes *sectionBytes)) func([]byte) []byte {
 	return func([]byte) []byte {
@@ -199,6 +211,22 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	if got := encode(t, m); !bytes.Equal(got, want) {
 		t.Fatalf("got\n% x\nwant\n% x", got, want)
 	}
+	// So has a tail.
+	tail, err := softmax.NewTail([]float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5}, []float32{0, -1, 2}, 10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err = screen.NewModel(screen.Config{
+		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, Tail: tail,
+		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
+		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := encode(t, m), write(10, 3, 2, smallFingerprint, tailSections()); !bytes.Equal(got, want) {
+		t.Fatalf("got\n% x\nwant\n% x", got, want)
+	}
 	if c := crc([]byte("123456789")); c != 0xE3069283 {
 		t.Fatalf("checksum of FORMAT.md's example: %#x", c)
 	}
@@ -248,6 +276,10 @@ func TestFileRoundTrip(t *testing.T) {
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
 				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
 				t.Fatal("another model")
+			}
+			if a, b := got.Tail(), m.Tail(); (a == nil) != (b == nil) ||
+				a != nil && !(slices.Equal(a.Columns(), b.Columns()) && slices.Equal(a.Rows(), b.Rows())) {
+				t.Fatal("another tail")
 			}
 			for a := range m.Groups() {
 				first, end := m.GroupClusters(a)
@@ -441,6 +473,24 @@ var brokenFiles = []struct {
 	{"margins that are optional", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 1, doubles(1, 1)}) }), sealed,
 		"margins: flags: found 0x1, expected 0"},
 
+	// The tail. Of rank 1 it has 10 + 3 elements.
+	{"a tail that must be known", withTail(0, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x0, expected 1 (optional)"},
+	{"a tail with an unknown flag", withTail(3, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x3, expected 1 (optional)"},
+	{"an empty tail", withTail(1, nil), sealed, "tail: length: found 0 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too short", withTail(1, floats(make([]float32, 12)...)), sealed, "tail: length: found 48 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail too long by a byte", withTail(1, make([]byte, 53)), sealed, "tail: length: found 53 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"a tail of rank 4 in 3 dimensions", withTail(1, make([]byte, 208)), sealed, "tail: length: found 208 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
+	{"NaN in A", withTail(1, floats([]float32{12: float32(math.NaN()), 25: 0}...)), sealed, "tail: A by columns: found NaN at row 1, column 2, expected finite numbers"},
+	{"Inf in B", withTail(1, floats([]float32{12: float32(math.Inf(1))}...)), sealed, "tail: B: found +Inf at row 0, column 2, expected finite numbers"},
+	{"a tail damaged", func([]byte) []byte {
+		b := write(10, 3, 2, smallFingerprint, tailSections())
+		b[640] ^= 1
+		return b
+	}, withoutSeal, "tail: checksum: found "},
+	{"a tail before the margins", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, tailSections()[5], sectionBytes{8, 0, doubles(1, 2)})
+	}), sealed, "section table: entry 6: kind: found 8 after 9, expected ascending, distinct kinds"},
+
 	// The content.
 	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},
 	{"Inf in V", data(0, floats(1, 2, float32(math.Inf(-1)), 4, 5, 6)), sealed, "clusters: found -Inf at row 0, column 2, expected finite numbers"},
@@ -559,7 +609,7 @@ func checkRead(t testing.TB, file []byte) {
 
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
-	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)})
+	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
 	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
@@ -574,7 +624,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 		}
 	}
 	// Other numbers in U, in V or in the fingerprint are another model.
-	if accepted < 4*(24+32+24+24+32)/2 {
+	if accepted < 4*(24+32+24+24+32+52)/2 {
 		t.Errorf("only %d accepted", accepted)
 	}
 }
@@ -582,6 +632,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
+	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}

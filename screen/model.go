@@ -41,6 +41,11 @@ type Config struct {
 	// ExactMargin is the lead below which the exact layer answers. 0: never for
 	// that reason. Neither margin is negative.
 	ExactMargin float64
+	// Tail, unless nil, is the low-rank stand-in for the weights of the layer,
+	// for log-probabilities of labels outside the candidate set
+	// ([Searcher.LogProb]). It has the shape of the layer, and is kept, not
+	// copied.
+	Tail *softmax.Tail
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
@@ -63,7 +68,8 @@ type Model struct {
 	clusters    *softmax.Layer // V as a layer without bias: its argmax is Eq. (2)
 	groups      *groups        // nil for a flat screen
 	margins     margins
-	offsets     []int // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	tail        *softmax.Tail // nil for none
+	offsets     []int         // r + 1; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -124,6 +130,10 @@ func newModel(c Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTail(c.Tail, c.Labels, c.Dim); err != nil {
+		return nil, err
+	}
+	m.tail = c.Tail
 	m.margins = margins{c.ProbeMargin, c.ExactMargin}
 	if err := m.margins.check(); err != nil {
 		return nil, err

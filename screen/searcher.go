@@ -25,7 +25,8 @@ func Short() Option { return func(s *Searcher) { s.short = true } }
 // Searcher answers queries with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
 // proportional to r, to the largest candidate set and to d, and grows to L
-// with the first query that the exact layer answers; beyond such growth
+// with the first query that the exact layer answers and with the first
+// log-probability over all labels; beyond such growth
 // nothing is allocated.
 type Searcher struct {
 	model          *Model
@@ -35,6 +36,7 @@ type Searcher struct {
 	query  *softmax.Query
 	union  []uint32  // the set of two clusters
 	logits []float32 // of a candidate set, with Float32
+	wide   []float64 // logits of a log-probability
 	batch  batch
 	stats  Stats
 }

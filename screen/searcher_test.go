@@ -86,6 +86,15 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 				for j, x := range logp {
 					got += fmt.Sprintf("%d %x ", ids[j], math.Float64bits(x))
 				}
+				one, err := s.LogProb(h, uint32(i%in.config.Labels))
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum, err := s.LogPartition(h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += fmt.Sprintf("%x %x ", math.Float64bits(one), math.Float64bits(sum))
 			}
 			restore()
 			if first == "" {
@@ -433,6 +442,7 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
 	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
 	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
+	t.Run("tail", func(t *testing.T) { checkAllocations(t, tailed(t)) })
 }
 
 func checkAllocations(t *testing.T, in *instance) {
@@ -450,6 +460,8 @@ func checkAllocations(t *testing.T, in *instance) {
 				"TopK of all of L": func() error { _, err := s.TopK(all, next()); return err },
 				"Cluster":          func() error { _, err := s.Cluster(next()); return err },
 				"LogProbs":         func() error { _, _, err := s.LogProbs(logp, next()); return err },
+				"LogProb":          func() error { _, err := s.LogProb(next(), 7); return err },
+				"LogPartition":     func() error { _, err := s.LogPartition(next()); return err },
 				"TopKBatch":        func() error { _, err := s.TopKBatch(batch, k, in.contexts[:100*in.config.Dim]); return err },
 			} {
 				if n := testing.AllocsPerRun(50, func() {

@@ -35,6 +35,7 @@ type shape struct {
 	keep                            int     // percentage of the labels in a set
 	ties                            bool
 	scale                           int // every other context is times 2^scale
+	tail                            int // rank, 0 for none
 	always                          []uint32
 	seed                            uint64
 }
@@ -56,6 +57,9 @@ func drawShape(t *rapid.T) shape {
 		leads := []float64{0, 0.5, 2.5, 1e300}
 		s.probe = rapid.SampledFrom(leads).Draw(t, "probe margin")
 		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
+	}
+	if rapid.Bool().Draw(t, "tail") {
+		s.tail = rapid.IntRange(1, min(s.labels, s.dim)).Draw(t, "rank")
 	}
 	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
 	return s
@@ -115,6 +119,11 @@ func (s shape) instance(t failer) *instance {
 				c = r.IntN(s.groups)
 			}
 			in.config.GroupSizes[c]++
+		}
+	}
+	if s.tail > 0 {
+		if in.config.Tail, err = softmax.LowRank(layer, s.tail); err != nil {
+			t.Fatal(err)
 		}
 	}
 	in.contexts = fill(s.contexts * s.dim)
@@ -284,6 +293,11 @@ func ordinary(t testing.TB) *instance {
 // grouped is ordinary with 36 clusters on two levels.
 func grouped(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 36, groups: 6, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+}
+
+// tailed is ordinary with a tail.
+func tailed(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, tail: 6, seed: 1}.instance(t)
 }
 
 // probing is ordinary with margins that some contexts are below.

@@ -433,6 +433,7 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		h[i] = float32(r.NormFloat64())
 	}
 	l := newLayer(t, w, nil, dim)
+	tail := lowRank(t, l, 8)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		q := softmax.NewQuery(dim)
 		ids := allIDs(100)
@@ -453,6 +454,7 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 			"TopKOfBatch":   func() { var p [20]softmax.Prediction; l.TopKOfBatch(p[:], 5, qs, ids) },
 			"LogProbs":      func() { l.LogProbs(logp, q) },
 			"LogProbsOf":    func() { l.LogProbsOf(logp[:100], q, ids) },
+			"TailLogits":    func() { l.TailLogits(logp, q, tail, ids) },
 		} {
 			_ = q.Set(h)
 			f()

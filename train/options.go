@@ -48,6 +48,11 @@ type Options struct {
 	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
 	// L-bar with both sets; V is learned without them. At least 0, below 1.
 	ProbeShare float64 `json:"probe_share,omitempty"`
+	// TailRank, unless 0, asks for a tail: a low-rank stand-in for the weights of
+	// the layer, for log-probabilities of labels outside the candidate set
+	// (softmax.LowRank, screen.Config.Tail). At most the dimension and the
+	// number of labels. 0: none.
+	TailRank int `json:"tail_rank,omitempty"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
 	Gamma float64 `json:"gamma"`
@@ -235,8 +240,8 @@ func enumValue(kind, text string, names []string) (uint8, error) {
 }
 
 // check returns an error that names the first option out of its range, for n
-// contexts and a layer of the given number of labels.
-func (o *Options) check(n, labels int) error {
+// contexts and a layer of the given number of labels and dimension.
+func (o *Options) check(n, labels, dim int) error {
 	finite := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	switch {
 	case o.Clusters < 1:
@@ -253,6 +258,8 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("train: spread: found %v, want 0 to 0.5", o.Spread)
 	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):
 		return fmt.Errorf("train: probe share: found %v, want at least 0 and below 1", o.ProbeShare)
+	case o.TailRank < 0 || o.TailRank > min(labels, dim):
+		return fmt.Errorf("train: tail rank: found %d, want 0 to %d, the smaller of %d labels and dimension %d", o.TailRank, min(labels, dim), labels, dim)
 	case o.K < 1 || o.K > labels:
 		return fmt.Errorf("train: k: found %d, want 1 to %d, the number of labels", o.K, labels)
 	case !finite(o.Budget):

@@ -150,7 +150,7 @@ func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, o
 	for _, budget := range append([]float64{opt.Budget}, budgets...) {
 		o := opt
 		o.Budget = budget
-		if err := o.check(n, layer.Labels()); err != nil {
+		if err := o.check(n, layer.Labels(), layer.Dim()); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -332,6 +332,12 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 			return nil, nil, err
 		}
 	}
+	var tail *softmax.Tail
+	if opt.TailRank > 0 {
+		if tail, err = softmax.LowRank(layer, opt.TailRank); err != nil {
+			return nil, nil, fmt.Errorf("train: tail: %w", err)
+		}
+	}
 	groups, v := opt.levels(v, t.dim)
 	for _, budget := range budgets {
 		r := *record
@@ -357,7 +363,7 @@ func (t *trainer) finish(ctx context.Context, layer *softmax.Layer, v []float32,
 		}
 		model, err := screen.NewModel(screen.Config{
 			Dim: t.dim, Labels: t.universe, Clusters: v, Groups: groups, GroupSizes: opt.groupSizes(), ProbeMargin: margin,
-			Sets: sets.sets, Always: ranked.always,
+			Sets: sets.sets, Always: ranked.always, Tail: tail,
 			Fingerprint: layer.Fingerprint(), Record: encoded,
 		})
 		if err != nil {

@@ -27,6 +27,7 @@ type inspectResult struct {
 	Fingerprint string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32        `json:"always"`
 	Sets        setSizes        `json:"sets"`
+	TailRank    int             `json:"tail_rank,omitempty"`
 	Record      json.RawMessage `json:"record"`
 }
 
@@ -62,6 +63,9 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(), Labels: m.Labels(),
 		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m), Record: m.Record(),
+	}
+	if t := m.Tail(); t != nil {
+		r.TailRank = t.Rank()
 	}
 	if fp := m.Fingerprint(); fp != [32]byte{} {
 		r.Fingerprint = hex.EncodeToString(fp[:])
@@ -117,6 +121,9 @@ func (r inspectResult) String() string {
 	line("", "%s of %s labels are in a set", progress.Count(r.Sets.Union), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
 		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))
+	}
+	if r.TailRank > 0 {
+		line("tail", "of rank %d, for log-probabilities of labels outside the sets", r.TailRank)
 	}
 	b.WriteString(trainingText(r.Record))
 	return b.String()

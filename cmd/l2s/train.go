@@ -114,6 +114,7 @@ discards it.`,
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
+	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	seed := f.seed(o.Seed)
 	threads := f.threads()
 	quiet := f.boolean("quiet", "show no progress")
@@ -143,6 +144,7 @@ discards it.`,
 		o.Budget = (*budgets)[len(*budgets)/2]
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
+	o.TailRank = *tailRank
 	for _, b := range []struct {
 		flag  string
 		value float64
@@ -167,6 +169,9 @@ discards it.`,
 	defer l.close()
 	if err := checkK(o.K, l); err != nil {
 		return err
+	}
+	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
+		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	for _, id := range *always {
 		if id >= l.Labels() {

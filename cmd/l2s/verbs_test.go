@@ -265,6 +265,7 @@ func TestTrain(t *testing.T) {
 		{"lambda", []string{"--lambda", "0.01"}},
 		{"gamma", []string{"--gamma", "1"}},
 		{"budget", []string{"--budget", "30"}},
+		{"tail-rank", []string{"--tail-rank", "2"}},
 		{"clusters", []string{"--clusters", "4"}},
 		{"iterations", []string{"--iterations", "1"}},
 	} {
@@ -284,6 +285,19 @@ func TestTrain(t *testing.T) {
 			if m.Groups() != 3 || m.Clusters() != 12 {
 				t.Errorf("found %d groups and %d clusters, expected 3 and 12", m.Groups(), m.Clusters())
 			}
+		}
+	})
+	t.Run("--tail-rank", func(t *testing.T) {
+		m, _ := train(t, "--tail-rank", "3")
+		if m.Tail() == nil || m.Tail().Rank() != 3 {
+			t.Errorf("found tail %v, expected one of rank 3", m.Tail())
+		}
+		if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, "tail            of rank 3") {
+			t.Errorf("found no tail in\n%s", text)
+		}
+		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--tail-rank", "1000")...)
+		if r.code == 0 || !strings.Contains(r.stderr, "expected --tail-rank of at most") {
+			t.Errorf("rank 1000: exit status %d and %q", r.code, r.stderr)
 		}
 	})
 	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {

@@ -1,0 +1,255 @@
+// Package perplexity measures the perplexity of a text under a language model
+// whose softmax layer is approximated, and the time of it: the table of the
+// paper's appendix ("Perplexity Results").
+//
+// The logits of the labels that a method finds are exact, those of all others
+// are w~_s.h + b_s with a low-rank W~ (softmax.Tail), and the probability is the
+// softmax over all labels. So a method that misses the next word still gives it
+// a probability.
+package perplexity
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Text is what a language model reads: contexts, each with the word that comes
+// next.
+type Text struct {
+	// Name is that of the file.
+	Name string
+	// Layer is the softmax layer of the model.
+	Layer *softmax.Layer
+	// Contexts are len(Next) rows of the layer's dimension, row-major: row i is
+	// the context after the words up to i.
+	Contexts []float32
+	// Next holds the label that follows each context.
+	Next []uint32
+}
+
+// Load reads the first n words of the text of that name in dir, all where n is
+// 0, as one stream from the zero state of the language model in dir
+// (model.safetensors, vocab.txt). The first word is predicted by nothing, so
+// that there is one context less than words.
+func Load(dir, name string, n int) (*Text, error) {
+	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var words []uint32
+	for id, err := range v.Tokens(f, path) {
+		if err != nil {
+			return nil, err
+		}
+		if words = append(words, id); len(words) == n {
+			break
+		}
+	}
+	if len(words) < 2 {
+		return nil, fmt.Errorf("%s: found %d words, expected at least 2", path, len(words))
+	}
+	d, err := layers.LanguageModel(dir, name, len(words)-1)
+	if err != nil {
+		return nil, err
+	}
+	return &Text{Name: name, Layer: d.Layer, Contexts: d.Contexts, Next: words[1:]}, nil
+}
+
+func (t *Text) check() error {
+	if n := len(t.Next) * t.Layer.Dim(); len(t.Next) == 0 || len(t.Contexts) != n {
+		return fmt.Errorf("perplexity: %s: found %d elements of contexts, expected dimension %d times %d words", t.Name, len(t.Contexts), t.Layer.Dim(), len(t.Next))
+	}
+	for i, id := range t.Next {
+		if int64(id) >= int64(t.Layer.Labels()) {
+			return fmt.Errorf("perplexity: %s: found label %d at word %d, expected one below %d", t.Name, id, i, t.Layer.Labels())
+		}
+	}
+	return nil
+}
+
+func (t *Text) context(i int) []float32 {
+	d := t.Layer.Dim()
+	return t.Contexts[i*d : (i+1)*d]
+}
+
+// LogProber gives log-probabilities of labels, on one thread.
+type LogProber interface {
+	// LogProb returns the natural logarithm of the probability of the label id
+	// in the context h. It does not keep h, and allocates nothing once it has
+	// answered a few.
+	LogProb(h []float32, id uint32) float64
+}
+
+// Row is a row of the table to measure.
+type Row struct {
+	// Method and Params name it.
+	Method, Params string
+	// Rank is that of W~, 0 where there is none.
+	Rank int
+	// New returns a LogProber for one goroutine.
+	New func() LogProber
+}
+
+// Options say how to measure.
+type Options struct {
+	// Rounds is how often each row has its turn on the clock, at least 1.
+	Rounds int
+	// Block is about how long a turn takes.
+	Block time.Duration
+	// Seed seeds the order of the rows in a round and where in the text it
+	// begins.
+	Seed uint64
+	// Progress, unless nil, is called with a line for each row whose perplexity
+	// is found, and when times are taken.
+	Progress func(format string, args ...any)
+}
+
+// Measure returns the perplexity of the text by each row, e to the mean of
+// -log p of the next word, on all cores; and then the times of a word, on one
+// thread with the other cores at rest: medians and quartiles over rounds, in
+// which the rows take turns in an order drawn anew, all at the same words. A
+// speedup is the time of the first row in the round divided by the row's own:
+// the first row is to be [Exact].
+//
+// It returns ctx's error where ctx ends, and an error where a row finds a word
+// impossible, as its perplexity is infinite.
+func Measure(ctx context.Context, text *Text, rows []Row, o Options) ([]points.Perplexity, error) {
+	if err := text.check(); err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 || o.Rounds < 1 {
+		return nil, fmt.Errorf("perplexity: found %d rows and %d rounds, expected at least 1 of each", len(rows), o.Rounds)
+	}
+	note := o.Progress
+	if note == nil {
+		note = func(string, ...any) {}
+	}
+	table := make([]points.Perplexity, len(rows))
+	for i, r := range rows {
+		p, err := Of(ctx, text, r.New)
+		if err != nil {
+			return nil, err
+		}
+		if math.IsInf(p, 0) || math.IsNaN(p) {
+			return nil, fmt.Errorf("perplexity: %s: found %v, expected a finite number: a word has no probability", r.Method, p)
+		}
+		note("%s: perplexity %.2f", r.Method, p)
+		table[i] = points.Perplexity{Method: r.Method, Params: r.Params, Rank: r.Rank, Perplexity: p}
+	}
+	note("times of the log-probability of a word")
+	return table, takeTimes(ctx, text, rows, o, table)
+}
+
+// chunk is the number of words that a goroutine takes at a time. The sum of
+// their logarithms does not depend on who takes them.
+const chunk = 256
+
+// Of returns the perplexity of the text by one way to get probabilities, on all
+// cores. It returns ctx's error where ctx ends.
+func Of(ctx context.Context, text *Text, newProber func() LogProber) (float64, error) {
+	if err := text.check(); err != nil {
+		return 0, err
+	}
+	n := len(text.Next)
+	sums := make([]float64, (n+chunk-1)/chunk)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(sums)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			p := newProber()
+			for ctx.Err() == nil {
+				c := int(next.Add(1)) - 1
+				if c >= len(sums) {
+					return
+				}
+				for i := c * chunk; i < min((c+1)*chunk, n); i++ {
+					sums[c] += p.LogProb(text.context(i), text.Next[i])
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	total := 0.0
+	for _, s := range sums {
+		total += s
+	}
+	return math.Exp(-total / float64(n)), ctx.Err()
+}
+
+// takeTimes fills in the times of the table.
+func takeTimes(ctx context.Context, text *Text, rows []Row, o Options, table []points.Perplexity) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	probers, blocks := make([]LogProber, len(rows)), make([]int, len(rows))
+	n := len(text.Next)
+	for i, r := range rows {
+		probers[i] = r.New()
+		for start := time.Now(); ; {
+			probers[i].LogProb(text.context(blocks[i]%n), text.Next[blocks[i]%n])
+			if blocks[i]++; time.Since(start) >= o.Block {
+				break
+			}
+		}
+	}
+	runtime.GC()
+	order := rand.New(rand.NewPCG(o.Seed, 2))
+	micros, ratios := make([][]float64, len(rows)), make([][]float64, len(rows))
+	for range o.Rounds {
+		first := order.IntN(n)
+		now := make([]float64, len(rows))
+		for _, i := range order.Perm(len(rows)) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			run := func(from, count int) {
+				for j := from; j < from+count; j++ {
+					probers[i].LogProb(text.context(j%n), text.Next[j%n])
+				}
+			}
+			warm := blocks[i]/10 + 1
+			run(first, warm)
+			start := time.Now()
+			run(first+warm, blocks[i])
+			now[i] = float64(time.Since(start).Nanoseconds()) / 1e3 / float64(blocks[i])
+		}
+		for i := range rows {
+			micros[i] = append(micros[i], now[i])
+			ratios[i] = append(ratios[i], now[0]/now[i])
+		}
+	}
+	for i := range table {
+		t := &table[i]
+		t.Micros, t.Speedup = quantile(micros[i], 0.5), quantile(ratios[i], 0.5)
+		t.SpeedupQ1, t.SpeedupQ3 = quantile(ratios[i], 0.25), quantile(ratios[i], 0.75)
+	}
+	return nil
+}
+
+// quantile returns the element of x at the share q of its order.
+func quantile(x []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(x))
+	return s[int(q*float64(len(s)-1)+0.5)]
+}

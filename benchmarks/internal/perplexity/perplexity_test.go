@@ -1,0 +1,259 @@
+package perplexity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+const labels, dim, words = 400, 16, 400
+
+// made is a text of random contexts whose next words are drawn from the layer.
+func made(t testing.TB) *perplexity.Text {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	fill := func(n int, scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(scale * r.NormFloat64())
+		}
+		return x
+	}
+	l, err := softmax.NewLayer(fill(labels*dim, 1), fill(labels, 1), dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := &perplexity.Text{Name: "made", Layer: l, Contexts: fill(words*dim, 1)}
+	for i := range words {
+		u, logp := math.Log(r.Float64()), plain(text, i)
+		sum, id := math.Inf(-1), uint32(0)
+		for s, p := range logp {
+			sum = math.Log(math.Exp(sum) + math.Exp(p))
+			if id = uint32(s); sum >= u {
+				break
+			}
+		}
+		text.Next = append(text.Next, id)
+	}
+	return text
+}
+
+// plain are the log-probabilities in context i, in plain loops.
+func plain(text *perplexity.Text, i int) []float64 {
+	l := text.Layer
+	d := l.Dim()
+	h, x, sum := text.Contexts[i*d:(i+1)*d], make([]float64, l.Labels()), 0.0
+	for s := range x {
+		x[s] = float64(l.Bias()[s])
+		for j, v := range h {
+			x[s] += float64(l.Weights()[s*d+j]) * float64(v)
+		}
+		sum += math.Exp(x[s])
+	}
+	for s := range x {
+		x[s] -= math.Log(sum)
+	}
+	return x
+}
+
+func plainPerplexity(text *perplexity.Text) float64 {
+	sum := 0.0
+	for i, id := range text.Next {
+		sum -= plain(text, i)[id]
+	}
+	return math.Exp(sum / float64(len(text.Next)))
+}
+
+func of(t testing.TB, text *perplexity.Text, p func() perplexity.LogProber) float64 {
+	t.Helper()
+	x, err := perplexity.Of(context.Background(), text, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func tailOf(t testing.TB, l *softmax.Layer, rank int) *softmax.Tail {
+	t.Helper()
+	tail, err := softmax.LowRank(l, rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tail
+}
+
+// best is a method that finds the exact best labels.
+type best struct{ layer *softmax.Layer }
+
+func (best) Params() string { return "" }
+func (b best) Searcher() methods.Searcher {
+	return bestSearcher{b.layer, softmax.NewQuery(b.layer.Dim())}
+}
+
+type bestSearcher struct {
+	layer *softmax.Layer
+	query *softmax.Query
+}
+
+func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+	if err := b.query.Set(h); err != nil {
+		panic(err)
+	}
+	return b.layer.TopK(dst, b.query)
+}
+
+// screened is the row of a screen by k-means with a tail of that rank, 0 for none.
+func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) perplexity.Row {
+	t.Helper()
+	o := train.DefaultOptions()
+	o.Clusters, o.Budget, o.KMeansOnly = 4, budget, true
+	m, _, err := train.Run(context.Background(), text.Layer, text.Contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tail *softmax.Tail
+	if rank > 0 {
+		tail = tailOf(t, text.Layer, rank)
+	}
+	r, err := perplexity.Screened("L2S", "B=5", text.Layer, tail, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// With a budget that covers everything, by labels or by rank, each method is the
+// exact softmax.
+func TestEveryMethodIsExactWhereItsBudgetCoversEverything(t *testing.T) {
+	text := made(t)
+	l := text.Layer
+	want := plainPerplexity(text)
+	full, low := tailOf(t, l, dim), tailOf(t, l, 2)
+	for name, p := range map[string]func() perplexity.LogProber{
+		"exact":            perplexity.Exact(l).New,
+		"found, all":       perplexity.Found("best", "", l, low, best{l}, labels).New,
+		"found, full rank": perplexity.Found("best", "", l, full, best{l}, 1).New,
+		"SVD, all":         perplexity.SVD(l, low, 10*labels).New,
+		"SVD, full rank":   perplexity.SVD(l, full, 1).New,
+		"L2S, full rank":   screened(t, text, 5, dim).New,
+	} {
+		if got := of(t, text, p); math.Abs(got/want-1) > 1e-4 {
+			t.Errorf("%s: perplexity %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Labels drawn from the layer's own softmax: no other distribution predicts them
+// better on the average, and the fewer exact logits the worse.
+func TestFewerExactLogitsPredictWorse(t *testing.T) {
+	text := made(t)
+	l, tail := text.Layer, tailOf(t, text.Layer, 2)
+	exact := of(t, text, perplexity.Exact(l).New)
+	for name, p := range map[string]func(n int) perplexity.LogProber{
+		"found": func(n int) perplexity.LogProber { return perplexity.Found("best", "", l, tail, best{l}, n).New() },
+		"SVD":   func(n int) perplexity.LogProber { return perplexity.SVD(l, tail, n).New() },
+	} {
+		many := of(t, text, func() perplexity.LogProber { return p(100) })
+		few := of(t, text, func() perplexity.LogProber { return p(4) })
+		if !(exact < many && many < few) {
+			t.Errorf("%s: exact %v, 100 labels %v, 4 labels %v: expected to ascend", name, exact, many, few)
+		}
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	text := made(t)
+	l, tail := text.Layer, tailOf(t, text.Layer, 4)
+	rows := []perplexity.Row{perplexity.Exact(l), perplexity.SVD(l, tail, 30), perplexity.Found("FGD", "M=8", l, tail, best{l}, 30), screened(t, text, 5, 4)}
+	o := perplexity.Options{Rounds: 3, Block: time.Millisecond, Seed: 1}
+	table, err := perplexity.Measure(context.Background(), text, rows, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range table {
+		if r := rows[i]; p.Method != r.Method || p.Params != r.Params || p.Rank != r.Rank || p.Perplexity != of(t, text, r.New) {
+			t.Errorf("row %d: %+v", i, p)
+		}
+		if !(p.Micros > 0 && 0 < p.SpeedupQ1 && p.SpeedupQ1 <= p.Speedup && p.Speedup <= p.SpeedupQ3) {
+			t.Errorf("row %d: %+v: times not in order", i, p)
+		}
+	}
+	var names []string
+	for _, p := range table {
+		names = append(names, fmt.Sprintf("%s %s %d", p.Method, p.Params, p.Rank))
+	}
+	if want := []string{"Exact  0", "SVD-softmax w=4 N=30 4", "FGD M=8 top-30 4", "L2S B=5 4"}; !slices.Equal(names, want) {
+		t.Errorf("rows %q, want %q", names, want)
+	}
+	if table[0].Speedup != 1 {
+		t.Errorf("speedup of the first row %v, want 1", table[0].Speedup)
+	}
+	// A screen without a tail makes words impossible.
+	none := append(rows, screened(t, text, 5, 0))
+	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "L2S: found +Inf") {
+		t.Errorf("without a tail: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := perplexity.Measure(ctx, text, rows, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	short := *text
+	short.Contexts = short.Contexts[1:]
+	if _, err := perplexity.Measure(context.Background(), &short, rows, o); err == nil {
+		t.Error("contexts and words that do not fit: no error")
+	}
+}
+
+func TestProbersDoNotAllocate(t *testing.T) {
+	text := made(t)
+	l, tail := text.Layer, tailOf(t, text.Layer, 4)
+	for name, p := range map[string]perplexity.LogProber{
+		"exact": perplexity.Exact(l).New(),
+		"found": perplexity.Found("best", "M=1", l, tail, best{l}, 20).New(),
+		"SVD":   perplexity.SVD(l, tail, 20).New(),
+		"L2S":   screened(t, text, 20, 4).New(),
+	} {
+		p.LogProb(text.Contexts[:dim], 0)
+		if n := testing.AllocsPerRun(20, func() { p.LogProb(text.Contexts[dim:2*dim], 3) }); n != 0 {
+			t.Errorf("%s: %v allocations a call", name, n)
+		}
+	}
+}
+
+// The first words of the test text of the Penn Treebank, where it is at hand,
+// against plain float64 loops.
+func TestPennTreebank(t *testing.T) {
+	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("%v: the optional test data is not there", err)
+	}
+	text, err := perplexity.Load(dir, "ptb.test.txt", 151)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text.Next) != 150 {
+		t.Fatalf("%d words to predict, want 150", len(text.Next))
+	}
+	got := of(t, text, perplexity.Exact(text.Layer).New)
+	if want := plainPerplexity(text); math.Abs(got/want-1) > 1e-5 {
+		t.Errorf("perplexity %v, want %v", got, want)
+	}
+	// 113.3 on the whole text; these words are not far from it.
+	if got < 80 || got > 200 {
+		t.Errorf("perplexity %v of the first words", got)
+	}
+}

@@ -1,0 +1,194 @@
+package perplexity
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// exact is the whole softmax.
+type exact struct {
+	layer  *softmax.Layer
+	narrow []float32
+	logits []float64
+}
+
+// Exact is the row of the layer itself: a dense float32 scan and the sum over all
+// labels. It is the speedup of 1.
+func Exact(l *softmax.Layer) Row {
+	return Row{Method: "Exact", New: func() LogProber {
+		return &exact{l, make([]float32, l.Labels()), make([]float64, l.Labels())}
+	}}
+}
+
+func (e *exact) LogProb(h []float32, id uint32) float64 {
+	kernels.Scan(e.narrow, e.layer.Weights(), e.layer.Bias(), h)
+	for i, x := range e.narrow {
+		e.logits[i] = float64(x)
+	}
+	return e.logits[id] - kernels.LogSumExp(e.logits)
+}
+
+// screened is L2S.
+type screened struct{ *screen.Searcher }
+
+// Screened is the row of a screen with the tail t: exact logits within the
+// candidate set of the context's cluster. It returns an error where screen, tail
+// and layer do not fit each other.
+func Screened(method, params string, l *softmax.Layer, t *softmax.Tail, m *screen.Model) (Row, error) {
+	m, err := m.WithTail(t)
+	if err != nil {
+		return Row{}, err
+	}
+	if _, err := screen.NewSearcher(m, l); err != nil {
+		return Row{}, err
+	}
+	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
+		s, err := screen.NewSearcher(m, l)
+		if err != nil {
+			panic(err) // it was made before
+		}
+		return screened{s}
+	}}, nil
+}
+
+func rank(t *softmax.Tail) int {
+	if t == nil {
+		return 0
+	}
+	return t.Rank()
+}
+
+func (s screened) LogProb(h []float32, id uint32) float64 {
+	p, err := s.Searcher.LogProb(h, id)
+	if err != nil {
+		panic(err) // contexts and labels were checked
+	}
+	return p
+}
+
+// tailed is a layer with low-rank logits outside of some labels.
+type tailed struct {
+	layer  *softmax.Layer
+	tail   *softmax.Tail
+	query  *softmax.Query
+	logits []float64
+	ids    []uint32
+}
+
+func newTailed(l *softmax.Layer, t *softmax.Tail, n int) tailed {
+	return tailed{layer: l, tail: t, query: softmax.NewQuery(l.Dim()), logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
+}
+
+func (t *tailed) set(h []float32) {
+	if err := t.query.Set(h); err != nil {
+		panic(err) // contexts were checked
+	}
+}
+
+// found is a method that finds some labels.
+type found struct {
+	tailed
+	searcher methods.Searcher
+	top      []softmax.Prediction
+}
+
+// Found is the row of a method that finds the labels of the largest logits, such
+// as FGD: those of the n that it finds are exact, and outside is the tail. params
+// are those of the construction, to which those of the setting and n are added.
+func Found(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, n int) Row {
+	n = min(n, l.Labels())
+	params = strings.Join(strings.Fields(fmt.Sprintf("%s %s top-%d", params, s.Params(), n)), " ")
+	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
+		return &found{newTailed(l, t, n), s.Searcher(), make([]softmax.Prediction, n)}
+	}}
+}
+
+func (f *found) LogProb(h []float32, id uint32) float64 {
+	f.set(h)
+	n := f.searcher.TopK(f.top, h)
+	for i, p := range f.top[:n] {
+		f.ids[i] = p.ID
+	}
+	f.layer.TailLogits(f.logits, f.query, f.tail, f.ids[:n])
+	return f.logits[id] - kernels.LogSumExp(f.logits)
+}
+
+// svd is SVD-softmax.
+type svd struct {
+	tailed
+	n        int
+	previews []float32
+	sample   []float32 // of the previews
+	ranked   []uint32
+	scores   []float32
+}
+
+// sampleStep is the distance of the previews of a sample.
+const sampleStep = 16
+
+// SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail
+// are the preview, whose rank is the width of the preview window; those of the n
+// labels with the largest previews are exact, and the others keep their preview.
+// n is at least 1.
+//
+// The preview is A (B h), with B the leading right singular vectors and A = U S
+// in the leading columns. The n largest previews are found by a bound, which is
+// cheaper than to rank them, so that some more than n are exact.
+func SVD(l *softmax.Layer, t *softmax.Tail, n int) Row {
+	labels := l.Labels()
+	n = min(n, labels)
+	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {
+		return &svd{
+			tailed: newTailed(l, t, labels), n: n, previews: make([]float32, labels), sample: make([]float32, (labels+sampleStep-1)/sampleStep),
+			ranked: make([]uint32, labels), scores: make([]float32, labels),
+		}
+	}}
+}
+
+func (s *svd) LogProb(h []float32, id uint32) float64 {
+	s.set(h)
+	s.layer.TailLogits(s.logits, s.query, s.tail, nil)
+	for i, x := range s.logits {
+		s.previews[i] = float32(x)
+	}
+	ids := s.largest()
+	kernels.GatherDot(s.scores[:len(ids)], s.layer.Weights(), s.layer.Bias(), ids, h)
+	for j, at := range ids {
+		s.logits[at] = float64(s.scores[j])
+	}
+	return s.logits[id] - kernels.LogSumExp(s.logits)
+}
+
+// largest returns the labels of the n largest previews, and of some more. One
+// preview in sampleStep tells about where the n-th is, with a margin of two
+// standard deviations; where fewer reach it a lower one of the sample is next.
+func (s *svd) largest() []uint32 {
+	for i := range s.sample {
+		s.sample[i] = s.previews[i*sampleStep]
+	}
+	expected := float64(s.n) / sampleStep
+	for k := int(math.Ceil(expected + 2*math.Sqrt(expected))); k < len(s.sample); k += k/8 + 1 {
+		if m := kernels.SelectAtLeast(s.ids, s.previews, s.kth(k)); m >= s.n {
+			return s.ids[:m]
+		}
+	}
+	for i := range s.ids {
+		s.ids[i] = uint32(i)
+	}
+	return s.ids
+}
+
+// kth returns about the k-th largest of the sample, or less.
+func (s *svd) kth(k int) float32 {
+	if bound, ok := kernels.KthBound(s.sample, k); ok {
+		return bound
+	}
+	kernels.TopK(s.ranked[:k], s.scores[:k], s.sample)
+	return s.scores[k-1]
+}

@@ -1,0 +1,318 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+)
+
+// table is one table of the report. The first columns are words, as many as text
+// says, the others numbers.
+type table struct {
+	title string
+	note  string
+	head  []string
+	text  int
+	rows  [][]string
+	best  []int // rows to stress
+}
+
+// none stands for what was not measured or the paper does not give.
+const none = "–"
+
+func times(x float64) string {
+	switch {
+	case x >= 99.5:
+		return fmt.Sprintf("%.0fx", x)
+	case x >= 9.95:
+		return fmt.Sprintf("%.1fx", x)
+	}
+	return fmt.Sprintf("%.2fx", x)
+}
+
+func micros(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func share(p float64) string { return fmt.Sprintf("%.4f", p) }
+
+// thousands writes n with commas.
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// size is a number of bytes for people.
+func size(bytes int64) string {
+	const mib = 1 << 20
+	switch b := float64(bytes); {
+	case bytes == 0:
+		return "0"
+	case b >= 0.95*mib:
+		return fmt.Sprintf("%.1f MiB", b/mib)
+	default:
+		return fmt.Sprintf("%.0f KiB", math.Ceil(b/1024))
+	}
+}
+
+func seconds(s float64) string {
+	switch {
+	case s >= 10:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 0.1:
+		return fmt.Sprintf("%.1f s", s)
+	}
+	return fmt.Sprintf("%.0f ms", 1000*s)
+}
+
+// given returns the parameters of construction and query.
+func given(p points.Point) string { return strings.TrimSpace(p.Build + " " + p.Query) }
+
+// spread is a speedup with its quartiles.
+func spread(median, q1, q3 float64) string {
+	return fmt.Sprintf("%s (%s–%s)", times(median), strings.TrimSuffix(times(q1), "x"), strings.TrimSuffix(times(q3), "x"))
+}
+
+func tableOne(f *points.File) table {
+	paper, own := paperOf(f.Layer.Name)
+	t := table{
+		title: "Table 1: speedup and precision",
+		note: "Each method at the measured point whose P@1 and P@5 are closest to those that the paper gives for it, " +
+			"in nines, -log10(1-P); methods that the paper does not have, closest to its L2S. A speedup of 1 is the dense " +
+			"float32 scan with top-k; in brackets the quartiles over rounds. The paper's figures are of numpy, on another machine.",
+		head: []string{"method", "parameters", "speedup", "P@1", "P@5", "µs", "memory", "build", "paper: speedup", "P@1", "P@5"},
+		text: 2,
+	}
+	if !own {
+		t.note += " The paper does not have this layer: its figures are of " + paper.name + "."
+	}
+	names, of := byMethod(f)
+	for _, name := range names {
+		said, has := paper.methods[name]
+		target := said
+		if !has {
+			target = paper.methods[baseMethod(name)]
+		}
+		if target == (figures{}) {
+			target = paper.methods[l2s]
+		}
+		p := closest(of[name], target)
+		row := []string{name, given(p), spread(p.Speedup, p.SpeedupQ1, p.SpeedupQ3), share(p.P1), share(p.P5), micros(p.Micros), size(p.Bytes), seconds(p.BuildSeconds)}
+		if has {
+			row = append(row, fmt.Sprintf("%gx", said.speedup), fmt.Sprintf("%.3f", said.p1), fmt.Sprintf("%.3f", said.p5))
+		} else {
+			row = append(row, none, none, none)
+		}
+		if baseMethod(name) == l2s {
+			t.best = append(t.best, len(t.rows))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// levels are the P@5 at which methods are compared with each other.
+var levels = []float64{0.90, 0.95, 0.98, 0.99, 0.995}
+
+// aim is the P@5 from which L2S is to be ahead.
+const aim = 0.98
+
+func tableEqual(f *points.File) table {
+	t := table{
+		title: "Speedup at equal precision",
+		note:  "The fastest point of each method with at least that P@5. " + verdict(f),
+		head:  []string{"method"}, text: 1,
+	}
+	for _, least := range levels {
+		t.head = append(t.head, fmt.Sprintf("P@5 ≥ %g", least))
+	}
+	names, of := byMethod(f)
+	for _, name := range names {
+		row := []string{name}
+		for _, least := range levels {
+			if p, ok := fastest(of[name], least); ok {
+				row = append(row, times(p.Speedup))
+			} else {
+				row = append(row, none)
+			}
+		}
+		if baseMethod(name) == l2s {
+			t.best = append(t.best, len(t.rows))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}
+
+// verdict says whether L2S is ahead of all other methods at each precision.
+func verdict(f *points.File) string {
+	var ours, others []points.Point
+	for _, p := range f.Of(points.Curves) {
+		if baseMethod(p.Method) == l2s {
+			ours = append(ours, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	var ahead, behind []string
+	for _, least := range levels {
+		if least < aim {
+			continue
+		}
+		a, haveA := fastest(ours, least)
+		b, haveB := fastest(others, least)
+		switch {
+		case !haveA && !haveB:
+		case !haveA:
+			behind = append(behind, fmt.Sprintf("no point of L2S reaches P@5 %g, where %s has %s", least, b.Method, times(b.Speedup)))
+		case !haveB:
+			ahead = append(ahead, fmt.Sprintf("%s at P@5 ≥ %g, which no other method reaches", times(a.Speedup), least))
+		case a.Speedup > b.Speedup:
+			ahead = append(ahead, fmt.Sprintf("%s at P@5 ≥ %g, where %s has %s", times(a.Speedup), least, b.Method, times(b.Speedup)))
+		default:
+			behind = append(behind, fmt.Sprintf("%s at P@5 ≥ %g, where %s has %s", times(a.Speedup), least, b.Method, times(b.Speedup)))
+		}
+	}
+	var s []string
+	if len(ahead) > 0 {
+		s = append(s, "L2S is ahead of every other method: "+strings.Join(ahead, "; ")+".")
+	}
+	if len(behind) > 0 {
+		s = append(s, "L2S is not ahead: "+strings.Join(behind, "; ")+".")
+	}
+	return strings.Join(s, " ")
+}
+
+func tableClusters(f *points.File) (table, bool) {
+	list := f.Of(points.Clusters)
+	slices.SortStableFunc(list, func(a, b points.Point) int {
+		return cmp.Or(cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Budget, b.Budget))
+	})
+	t := table{
+		title: "Numbers of clusters",
+		note: "L2S with r clusters at about equal numbers of rows scanned, those of the cluster vectors and of the candidates. " +
+			"The paper's figures are of its PTB-Small.",
+		head: []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
+	}
+	for _, p := range list {
+		row := []string{fmt.Sprint(p.Clusters), fmt.Sprintf("%g", p.Budget), fmt.Sprintf("%.1f", p.MeanCandidates), fmt.Sprintf("%.0f", p.RowsScanned),
+			micros(p.Micros), times(p.Speedup), share(p.P1), share(p.P5)}
+		if said, ok := paperClusters[p.Clusters]; ok && p.Groups == 0 {
+			row = append(row, fmt.Sprintf("%.2f", said[0]), fmt.Sprintf("%.3f", said[1]), fmt.Sprintf("%.3f", said[2]))
+		} else {
+			row = append(row, none, none, none)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, len(list) > 0
+}
+
+func tableKMeans(f *points.File) (table, bool) {
+	list := f.Of(points.KMeans)
+	slices.SortStableFunc(list, func(a, b points.Point) int {
+		return cmp.Or(cmp.Compare(a.Groups, b.Groups), cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Budget, b.Budget))
+	})
+	paper, own := paperOf(f.Layer.Name)
+	t := table{
+		title: "L2S against spherical k-means",
+		note: fmt.Sprintf("Equal clusters and equal budgets: what learning adds. The paper (%s): L2S %s, k-means %s.",
+			paper.name, inWords(paper.methods[l2s]), inWords(paper.methods[kmeans])),
+		head: []string{"clusters", "budget", "method", "L-bar", "µs", "speedup", "P@1", "P@5"}, text: 0,
+	}
+	if !own {
+		t.note += " It does not have this layer."
+	}
+	for _, p := range list {
+		clusters := fmt.Sprint(p.Clusters)
+		if p.Groups > 0 {
+			clusters = fmt.Sprintf("%d in %d groups", p.Clusters, p.Groups)
+		}
+		if baseMethod(p.Method) == l2s {
+			t.best = append(t.best, len(t.rows))
+		}
+		t.rows = append(t.rows, []string{clusters, fmt.Sprintf("%g", p.Budget), p.Method, fmt.Sprintf("%.1f", p.MeanCandidates), micros(p.Micros), times(p.Speedup), share(p.P1), share(p.P5)})
+	}
+	return t, len(list) > 0
+}
+
+func inWords(x figures) string {
+	return fmt.Sprintf("%gx at P@1 %.3f, P@5 %.3f", x.speedup, x.p1, x.p5)
+}
+
+func tablePerplexity(f *points.File) (table, bool) {
+	paper, _ := paperOf(f.Layer.Name)
+	t := table{
+		title: "Perplexity",
+		note: fmt.Sprintf("Of %s, %s words: exact logits for the labels that a method finds, w~.h + b with a W~ of the given rank for all others, "+
+			"softmax over all labels. A speedup of 1 is the dense float32 scan with the sum over all labels. The paper's figures are of %s.",
+			f.Text, thousands(f.Tokens), paper.name),
+		head: []string{"method", "parameters", "rank", "perplexity", "µs a word", "speedup", "paper: perplexity", "speedup"}, text: 2,
+	}
+	for i, p := range f.Perplexity {
+		rank := none
+		if p.Rank > 0 {
+			rank = fmt.Sprint(p.Rank)
+		}
+		row := []string{p.Method, p.Params, rank, fmt.Sprintf("%.2f", p.Perplexity), micros(p.Micros), spread(p.Speedup, p.SpeedupQ1, p.SpeedupQ3)}
+		name := baseMethod(p.Method)
+		if i == 0 {
+			name = original // the row that all speedups are to
+		}
+		if said, ok := paper.perplexity[name]; ok {
+			row = append(row, fmt.Sprintf("%.2f", said[0]), fmt.Sprintf("%gx", said[1]))
+		} else {
+			row = append(row, none, none)
+		}
+		if name == l2s {
+			t.best = append(t.best, len(t.rows))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, len(t.rows) > 0
+}
+
+// tables returns those tables for which there are points.
+func tables(f *points.File) []table {
+	all := []table{tableOne(f), tableEqual(f)}
+	for _, make := range []func(*points.File) (table, bool){tableClusters, tableKMeans, tablePerplexity} {
+		if t, ok := make(f); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// title of the report.
+func title(f *points.File) string {
+	return fmt.Sprintf("Comparison on %s, %s x %s", f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim))
+}
+
+// measured says on what and how it was measured, a paragraph each.
+func measured(f *points.File) []string {
+	m := f.Machine
+	s := []string{
+		fmt.Sprintf("Layer: %s, %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
+			f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, f.Level),
+		fmt.Sprintf("Times are of top-%d queries on one thread, the same %s contexts for all. Methods take turns in %d rounds; "+
+			"a time is the median over rounds of the mean of a turn, a speedup the median of the dense scan's time in the round divided by the method's own. "+
+			"P@k is the share of the exact k best labels among the k of the answer, over %s contexts. "+
+			"The methods learned from %s other contexts, whose labels took %s; screens and the frequency head share them, and no time of a construction contains it.",
+			f.K, thousands(f.TestContexts), f.Rounds, thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
+		fmt.Sprintf("Sweep %s, seed %d, %s in all.", f.Sweep, f.Seed, time.Duration(f.Seconds*1e9).Round(time.Second)),
+	}
+	if !f.Complete {
+		s = append(s, "The run was interrupted: settings are missing, or have fewer rounds than others.")
+	}
+	return s
+}
