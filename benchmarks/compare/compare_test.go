@@ -73,7 +73,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if p := f.Points[0]; p.Method != points.Dense || p.Speedup != 1 || p.P5 < 0.99 {
 		t.Errorf("the first point: %+v", p)
 	}
-	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{KMeansOnly: true}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}} {
+	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{KMeansOnly: true}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.AdaptiveSoftmax{}} {
 		if !slices.Contains(f.Methods(points.Curves), m.Name()) {
 			t.Errorf("no point of %s", m.Name())
 		}
@@ -267,7 +267,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 		},
 	}
 	data := &source{name: "test", layer: d.Layer, train: d.Contexts[:2000*16], test: d.Contexts[2000*16:]}
-	f, err := compare(ctx, data, s, 1, nil)
+	f, err := compare(ctx, data, s, 20, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,8 @@
 // float32 scan within the round, and precision is that of the paper: the share
 // of the exact k best labels that are among the k of the answer.
 //
-// All points go to points.json in the folder --out. After an interrupt they are
+// All points go to points.json in the folder --out, and what package report makes
+// of them beside it. After an interrupt they are
 // those of the rounds that were complete; the exit status is then 130.
 package main
 
@@ -34,7 +35,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -78,6 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	full := f.Bool("full", false, "take more settings, and learn from all contexts")
 	rounds := f.Int("rounds", 0, "`number` of rounds (default: that of the sweep)")
 	out := f.String("out", "results", "`folder` to write to")
+	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
 	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
 	asJSON := f.Bool("json", false, "print the points as JSON")
 	if err := f.Parse(args); err != nil {
@@ -111,6 +115,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	} else if *rounds > 0 {
 		s.rounds = *rounds
 	}
+	if *rank < 1 {
+		return fmt.Errorf("--rank: found %d, expected at least 1", *rank)
+	}
 	if err := os.MkdirAll(*out, 0o777); err != nil {
 		return err
 	}
@@ -125,12 +132,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer data.close()
-	file, err := compare(ctx, data, s, src.seed, p)
+	file, err := compare(ctx, data, s, *rank, src.seed, p)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(*out, "points.json")
 	if err := file.Save(path); err != nil {
+		return err
+	}
+	if err := report.Write(*out, file); err != nil {
 		return err
 	}
 	p.Line(fmt.Sprintf("%s: %d points in %s", path, len(file.Points), progress.Duration(time.Duration(file.Seconds*1e9))))
@@ -159,7 +169,7 @@ type contestant struct {
 }
 
 // compare builds and measures all that is in the sweep.
-func compare(ctx context.Context, data *source, s sweep, seed uint64, p *progress.Printer) (*points.File, error) {
+func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, p *progress.Printer) (*points.File, error) {
 	start := time.Now()
 	layer, d := data.layer, data.layer.Dim()
 	if layer.Labels() < topK {
@@ -218,6 +228,20 @@ func compare(ctx context.Context, data *source, s sweep, seed uint64, p *progres
 	}
 	curves := f.Points
 	f.Points = slices.Concat(curves, clusterTable(curves), kmeansTable(curves))
+	if data.text != "" && f.Complete {
+		text, err := perplexity.Load(data.dir, data.text, s.words)
+		if err != nil {
+			return nil, err
+		}
+		f.Perplexity, err = perplexities(ctx, text, list, rank, s.rounds, s, seed, p)
+		if ctx.Err() != nil {
+			f.Complete = false // the points are there all the same
+		} else if err != nil {
+			return nil, err
+		} else {
+			f.Text, f.Tokens = text.Name, len(text.Next)
+		}
+	}
 	f.Seconds = round(time.Since(start).Seconds(), 3)
 	return f, nil
 }

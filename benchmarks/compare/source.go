@@ -27,6 +27,8 @@ type source struct {
 	layer       *softmax.Layer
 	train, test []float32 // n x d
 	release     []func()
+
+	dir, text string // of a language model: its folder, and the name of its text for testing
 }
 
 func (s *source) close() {
@@ -114,7 +116,7 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: filepath.Base(dir)}
+	s := &source{name: filepath.Base(dir), dir: dir}
 	if s.name == "ptb-small" {
 		s.name = "PTB-Small"
 	}
@@ -134,6 +136,7 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 			err = fmt.Errorf("%s: found %d texts %s, expected one", dir, len(found), part.pattern)
 		}
 		if err == nil {
+			s.text = filepath.Base(found[0]) // the last is that for testing
 			*part.rows, err = cachedContexts(ctx, m, v, filepath.Join(dir, "model.safetensors"), found[0], cache, part.n, p)
 		}
 		if err != nil {

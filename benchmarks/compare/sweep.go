@@ -15,6 +15,7 @@ type sweep struct {
 	name            string
 	train, test     int // contexts, at most; 0 for all
 	precision       int // contexts of the precisions, of those of the test
+	words           int // of the text of the perplexities; 0 for all
 	rounds          int
 	block           time.Duration // of a turn
 	screens, rivals func(labels int) []methods.Method
@@ -22,7 +23,7 @@ type sweep struct {
 
 var sweeps = map[string]sweep{
 	points.Quick: {
-		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, rounds: 7, block: 4 * time.Millisecond,
+		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, words: 5_000, rounds: 7, block: 4 * time.Millisecond,
 		screens: quickScreens, rivals: quickRivals,
 	},
 	points.Reduced: {
@@ -105,6 +106,10 @@ func screens(int) []methods.Method {
 
 func quickRivals(labels int) []methods.Method {
 	return []methods.Method{
+		methods.FGD{M: 16, EfConstruction: 100},
+		methods.IPNSW{M: 16, EfConstruction: 100},
+		methods.SVDSoftmax{Width: 32},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
 		methods.Frequency{Sizes: geometric(labels/200, labels/2, 2.5)},
 		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
 		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
@@ -114,6 +119,18 @@ func quickRivals(labels int) []methods.Method {
 
 func rivals(labels int) []methods.Method {
 	return []methods.Method{
+		methods.FGD{M: 16, EfConstruction: 200},
+		methods.FGD{M: 32, EfConstruction: 200},
+		methods.IPNSW{M: 16, EfConstruction: 200},
+		methods.IPNSW{M: 32, EfConstruction: 200},
+		methods.SVDSoftmax{Width: 16},
+		methods.SVDSoftmax{Width: 32},
+		methods.SVDSoftmax{Width: 64},
+		methods.SVDSoftmax{Width: 100},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/50, 1), max(labels/10, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/10, 1), max(labels/2, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/5, 1)}},
 		methods.Frequency{Sizes: geometric(labels/200, labels, 1.7)},
 		methods.GreedyMIPS{Budgets: geometric(labels/100, labels, 1.7)},
 		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2, 3}},
@@ -127,6 +144,11 @@ func rivals(labels int) []methods.Method {
 
 func fullRivals(labels int) []methods.Method {
 	return append(rivals(labels),
+		methods.FGD{M: 16, EfConstruction: 400},
+		methods.FGD{M: 48, EfConstruction: 400},
+		methods.IPNSW{M: 48, EfConstruction: 400},
+		methods.SVDSoftmax{Width: 24},
+		methods.SVDSoftmax{Width: 48},
 		methods.PCAMIPS{Depth: 3, Distances: []int{0, 1}},
 		methods.PCAMIPS{Depth: 5, Distances: []int{0, 1, 2, 3}},
 		methods.PCAMIPS{Depth: 8, Distances: []int{0, 1, 2, 3, 4}},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -48,11 +47,11 @@ func (m Frequency) Build(ctx context.Context, in *Input) (Index, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		head, err := subLayer(in.Layer, order[:n])
+		p, err := newPart(in.Layer, order[:n])
 		if err != nil {
 			return nil, err
 		}
-		x.settings = append(x.settings, head)
+		x.settings = append(x.settings, head{p})
 	}
 	return x, nil
 }
@@ -61,37 +60,19 @@ type frequencyIndex struct{ settings []Setting }
 
 // Bytes returns the memory of the largest head.
 func (x *frequencyIndex) Bytes() int64 {
-	return x.settings[len(x.settings)-1].(*head).Bytes()
+	return x.settings[len(x.settings)-1].(head).Bytes()
 }
 
 func (x *frequencyIndex) Settings() []Setting { return x.settings }
 
-// head is some labels of a layer as a layer of their own.
-type head struct {
-	layer *softmax.Layer
-	ids   []uint32 // of the rows, ascending, so that ties go to the lower id
-}
+// head is a setting: a part of the layer that is all there is.
+type head struct{ *part }
 
-func subLayer(l *softmax.Layer, ids []uint32) (*head, error) {
-	ids = slices.Sorted(slices.Values(ids))
-	d := l.Dim()
-	weights, bias := make([]float32, 0, len(ids)*d), make([]float32, 0, len(ids))
-	for _, id := range ids {
-		weights = append(weights, l.Weights()[int(id)*d:(int(id)+1)*d]...)
-		bias = append(bias, l.Bias()[id])
-	}
-	sub, err := softmax.NewLayer(weights, bias, d)
-	return &head{sub, ids}, err
-}
+func (x head) Params() string { return fmt.Sprintf("n=%d", len(x.ids)) }
 
-func (x *head) Params() string { return fmt.Sprintf("n=%d", len(x.ids)) }
+func (x head) Bytes() int64 { return x.bytes() }
 
-func (x *head) Bytes() int64 {
-	d := x.layer.Dim()
-	return int64(len(x.ids)) * int64(4+4*(d+1)+kernels.Int8Stride(d)+kernels.Int4Stride(d))
-}
-
-func (x *head) Searcher() Searcher {
+func (x head) Searcher() Searcher {
 	q := softmax.NewQuery(x.layer.Dim())
 	return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
 		set(q, h)
