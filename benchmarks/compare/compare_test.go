@@ -228,7 +228,7 @@ func TestSettingsTakeTurnsOnTheSameContexts(t *testing.T) {
 	}
 	// With a block of one query a turn is a query before the clock starts and
 	// one after.
-	played := (*log)[len(turns):]
+	played := (*log)[3*len(turns):]
 	if len(played) != 2*rounds*(11+2) {
 		t.Fatalf("%d queries: %v", len(played), played)
 	}
@@ -251,7 +251,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 	d := synthetic.Structured(1000, 16, 20, 4000, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	// 100 queries are of the precisions, one is to find the length of a turn,
+	// 100 queries are of the precisions, three are to find the length of a turn,
 	// and each turn has two.
 	const judged = 100
 	var queries atomic.Int64
@@ -260,7 +260,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 		screens: func(int) []methods.Method { return nil },
 		rivals: func(int) []methods.Method {
 			return []methods.Method{fake{name: "Fake", answers: func([]float32) []uint32 { return []uint32{1} }, asked: func() {
-				if queries.Add(1) == judged+1+3*2+1 {
+				if queries.Add(1) == judged+3+3*2+1 {
 					cancel()
 				}
 			}}}
