@@ -19,6 +19,7 @@ build: ## Build the command to bin/l2s.
 .PHONY: test
 test: lint check-generate ## Run all tests: natively, at each level, and without assembly.
 	$(GO) test ./...
+	cd benchmarks && $(GO) test ./...
 	$(GO) test -tags purego ./...
 	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./screen
 
@@ -96,3 +97,16 @@ roofline: ## Print each kernel's bytes per second beside those of a plain read.
 .PHONY: ptb
 ptb: ## Train and measure screens on ../shared/data/ptb-small, into bin/ptb.
 	scripts/ptb ../shared/data/ptb-small bin/ptb
+
+# LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
+.PHONY: compare
+compare: ## Measure all methods of the paper on ../shared/data/ptb-small, into benchmarks/results.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./compare $(LAYER)
+
+.PHONY: compare-full
+compare-full: ## The same with finer sweeps, learning from all contexts.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(LAYER)
+
+.PHONY: compare-quick
+compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick

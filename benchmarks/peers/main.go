@@ -25,6 +25,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -32,9 +33,6 @@ import (
 )
 
 const k = 5
-
-// sgemv is OpenBLAS's matrix-vector product, nil where it is not built in.
-var sgemv func(dst, rows, h []float32)
 
 // shape is one layer to measure, with a screen.
 type shape struct {
@@ -70,7 +68,7 @@ func main() {
 
 	var rows []row
 	note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	if sgemv == nil {
+	if openblas.Sgemv == nil {
 		note("OpenBLAS is left out: build with -tags openblas (Debian: libopenblas-dev and pkg-config)")
 	}
 	for _, make := range shapes(*ptb, *large, note) {
@@ -190,8 +188,8 @@ func methods(s *shape) []method {
 			kernels.TopK(ids, vals, scores)
 		}))
 	}
-	if sgemv != nil {
-		peer("OpenBLAS sgemv", sgemv)
+	if openblas.Sgemv != nil {
+		peer("OpenBLAS sgemv", openblas.Sgemv)
 	}
 	peer("gonum Gemv", func(dst, rows, h []float32) {
 		blas32.Gemv(blas.NoTrans, 1, blas32.General{Rows: labels, Cols: d, Stride: d, Data: rows},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"io"
 	"math"
@@ -10,21 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-)
-
-// The embedded language model: a 2-layer LSTM of 200 units over a vocabulary
-// of 20,000, trained on public-domain novels, weights in float16.
-var (
-	//go:embed model/model.safetensors
-	demoModel []byte
-	//go:embed model/vocab.txt
-	demoVocab []byte
 )
 
 // demoPrompts are answered at the end.
@@ -44,11 +35,10 @@ type demoSize struct {
 	rounds               int // of each benchmark
 }
 
-// fullDemo takes less than a minute on two cores. The model writes streams of
-// 512 tokens that do not depend on each other; both numbers are multiples of
-// that, so that no stream is both trained on and measured.
+// fullDemo takes less than a minute on two cores. No stream of the text is both
+// trained on and measured.
 func fullDemo() demoSize {
-	return demoSize{train: 136 * 512, heldOut: 20 * 512, clusters: 100, iterations: 8, budget: 60, rounds: benchRounds}
+	return demoSize{train: 136 * demolm.Stream, heldOut: 20 * demolm.Stream, clusters: 100, iterations: 8, budget: 60, rounds: benchRounds}
 }
 
 // demoResult is the JSON of l2s demo: the fields of eval and bench together.
@@ -115,15 +105,8 @@ complete a few sentences side by side. It takes about a minute.`, progress.Count
 // progress on p.
 func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
-	model, err := lstm.Read(demoModel)
+	model, voc, err := demolm.Load()
 	if err != nil {
-		return nil, err
-	}
-	voc, err := vocab.Read(demoVocab)
-	if err != nil {
-		return nil, err
-	}
-	if err := voc.CheckLen(model.Vocab()); err != nil {
 		return nil, err
 	}
 	weights, bias := model.Decoder()
@@ -131,7 +114,9 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	if l.Layer, err = softmax.NewLayer(weights, bias, model.Dim()); err != nil {
 		return nil, err
 	}
-	rows, err := demoContexts(ctx, model, voc, size.train+size.heldOut, seed, p)
+	p.Start("text", "tokens", size.train+size.heldOut)
+	rows, err := demolm.Contexts(ctx, model, voc, size.train+size.heldOut, seed, p.Set)
+	p.End()
 	if err != nil {
 		return nil, err
 	}
@@ -161,23 +146,6 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	r.Seconds["training"] = r.Seconds["total"]
 	r.Seconds["total"] = round(time.Since(start).Seconds())
 	return r, nil
-}
-
-// demoContexts returns the contexts of n tokens that the model writes.
-func demoContexts(ctx context.Context, model *lstm.Model, voc *vocab.Vocab, n int, seed uint64, p *progress.Printer) ([]float32, error) {
-	eos, err := voc.EOS()
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]float32, 0, n*model.Dim())
-	p.Start("text", "tokens", n)
-	err = model.Generate(ctx, n, lstm.GenerateOptions{Start: eos, Seed: seed}, func(_ []uint32, contexts []float32) error {
-		rows = append(rows, contexts...)
-		p.Set(len(rows) / model.Dim())
-		return nil
-	})
-	p.End()
-	return rows, err
 }
 
 // demoFrequent measures the rival of the screen: a screen of one cluster, whose

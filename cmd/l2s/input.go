@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -15,9 +16,6 @@ const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, o
 or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
 float32 in C order is mapped, and may be larger than memory; the rest is
 converted in memory, at 4 bytes a number.`
-
-// noBias is the --bias of a layer that has none.
-const noBias = "none"
 
 // layerFlags are the flags that name a softmax layer.
 type layerFlags struct{ weights, bias *string }
@@ -36,68 +34,16 @@ func (f *flags) contexts() *string {
 // layer is a softmax layer in files that are open.
 type layer struct {
 	*softmax.Layer
-	name    string // of the weights
-	tensors []*tensorfile.Tensor
+	name  string // of the weights
+	close func()
 }
 
-func (l *layer) close() {
-	for _, t := range l.tensors {
-		t.Close()
-	}
-}
-
-func (lf layerFlags) open() (_ *layer, err error) {
-	l := &layer{name: *lf.weights}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
-	w, err := openMatrix(*lf.weights)
+func (lf layerFlags) open() (*layer, error) {
+	l, close, err := layerfile.Open(*lf.weights, *lf.bias)
 	if err != nil {
 		return nil, err
 	}
-	l.tensors = append(l.tensors, w)
-	labels, dim := w.Rows(), w.Cols()
-	var bias []float32
-	if *lf.bias != noBias {
-		b, err := tensorfile.OpenTensor(*lf.bias)
-		if err != nil {
-			return nil, err
-		}
-		l.tensors = append(l.tensors, b)
-		if err := b.ExpectShape(labels); err != nil {
-			return nil, fmt.Errorf("%w, one number for each row of %s", err, l.name)
-		}
-		if bias, err = b.Float32s(); err != nil {
-			return nil, err
-		}
-	}
-	weights, err := w.Float32s()
-	if err != nil {
-		return nil, err
-	}
-	if l.Layer, err = softmax.NewLayer(weights, bias, dim); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.name, err)
-	}
-	return l, nil
-}
-
-// openMatrix opens a tensor of rank 2 with at least a row and a column.
-func openMatrix(src string) (*tensorfile.Tensor, error) {
-	t, err := tensorfile.OpenTensor(src)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.ExpectShape(-1, -1); err != nil {
-		t.Close()
-		return nil, err
-	}
-	if t.Rows() < 1 || t.Cols() < 1 {
-		t.Close()
-		return nil, fmt.Errorf("%s: shape: found %v, expected at least one row and one column", src, t.Shape)
-	}
-	return t, nil
+	return &layer{l, *lf.weights, close}, nil
 }
 
 // contexts are context vectors in a file that is open. They are mapped where
@@ -116,7 +62,7 @@ func (c *contexts) row(i int) []float32 { return c.rows[i*c.dim : (i+1)*c.dim] }
 
 // openContexts opens the contexts src, which are for the layer l.
 func openContexts(src string, l *layer) (_ *contexts, err error) {
-	t, err := openMatrix(src)
+	t, err := layerfile.OpenMatrix(src)
 	if err != nil {
 		return nil, err
 	}

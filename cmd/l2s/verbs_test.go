@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -757,7 +757,7 @@ func TestDemoInSmall(t *testing.T) {
 
 // The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
-	voc, err := vocab.Read(demoVocab)
+	_, voc, err := demolm.Load()
 	if err != nil {
 		t.Fatal(err)
 	}

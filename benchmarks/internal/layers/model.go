@@ -20,33 +20,59 @@ import (
 // (model.safetensors, vocab.txt) and its contexts of the first n tokens of a
 // text there, as one stream from the zero state.
 func LanguageModel(dir, text string, n int) (*synthetic.Data, error) {
-	m, err := lstm.Load(filepath.Join(dir, "model.safetensors"))
+	m, v, err := LoadLM(dir)
 	if err != nil {
 		return nil, err
+	}
+	layer, err := Decoder(m)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := Contexts(context.Background(), m, v, filepath.Join(dir, text), n, nil)
+	return &synthetic.Data{Layer: layer, Contexts: rows}, err
+}
+
+// LoadLM loads the language model in dir, model.safetensors and vocab.txt.
+func LoadLM(dir string) (*lstm.Model, *vocab.Vocab, error) {
+	m, err := lstm.Load(filepath.Join(dir, "model.safetensors"))
+	if err != nil {
+		return nil, nil, err
 	}
 	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := v.CheckLen(m.Vocab()); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(filepath.Join(dir, text))
+	return m, v, v.CheckLen(m.Vocab())
+}
+
+// Decoder returns the softmax layer of a language model.
+func Decoder(m *lstm.Model) (*softmax.Layer, error) {
+	w, b := m.Decoder()
+	return softmax.NewLayer(w, b, m.Dim())
+}
+
+// Contexts returns the contexts of the first n tokens of a text, of all where
+// n is 0, as one stream from the zero state. progress, unless nil, is told how
+// many there are.
+func Contexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, text string, n int, progress func(done int)) ([]float32, error) {
+	f, err := os.Open(text)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	w, b := m.Decoder()
-	layer, err := softmax.NewLayer(w, b, m.Dim())
-	if err != nil {
-		return nil, err
+	tokens := v.Tokens(f, text)
+	if n > 0 {
+		tokens = head(tokens, n)
 	}
-	d := &synthetic.Data{Layer: layer, Contexts: make([]float32, 0, n*m.Dim())}
-	err = m.Contexts(context.Background(), head(v.Tokens(f, f.Name()), n), func(h []float32) error {
-		d.Contexts = append(d.Contexts, h...)
+	rows := make([]float32, 0, n*m.Dim())
+	err = m.Contexts(ctx, tokens, func(h []float32) error {
+		rows = append(rows, h...)
+		if progress != nil {
+			progress(len(rows) / m.Dim())
+		}
 		return nil
 	})
-	return d, err
+	return rows, err
 }
 
 // head returns the first n tokens.

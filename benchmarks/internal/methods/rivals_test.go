@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -595,12 +595,11 @@ func firstLabels(l *softmax.Layer) (*softmax.Layer, error) {
 
 // embedded is the model of the demonstration, with contexts that it generates.
 var embedded = sync.OnceValues(func() (*synthetic.Data, error) {
-	m, err := lstm.Load(filepath.Join("..", "..", "..", "cmd", "l2s", "model", "model.safetensors"))
+	m, v, err := demolm.Load()
 	if err != nil {
 		return nil, err
 	}
-	w, b := m.Decoder()
-	l, err := softmax.NewLayer(w, b, m.Dim())
+	l, err := layers.Decoder(m)
 	if err != nil {
 		return nil, err
 	}
@@ -608,10 +607,7 @@ var embedded = sync.OnceValues(func() (*synthetic.Data, error) {
 	if d.Layer, err = firstLabels(l); err != nil {
 		return nil, err
 	}
-	err = m.Generate(context.Background(), 2200, lstm.GenerateOptions{Seed: 1}, func(_ []uint32, contexts []float32) error {
-		d.Contexts = append(d.Contexts, contexts...)
-		return nil
-	})
+	d.Contexts, err = demolm.Contexts(context.Background(), m, v, 2200, 1, nil)
 	return d, err
 })
 

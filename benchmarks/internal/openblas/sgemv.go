@@ -1,6 +1,6 @@
 //go:build openblas
 
-package main
+package openblas
 
 // #cgo pkg-config: openblas
 // #include <cblas.h>
@@ -8,7 +8,7 @@ import "C"
 
 func init() {
 	C.openblas_set_num_threads(1)
-	sgemv = func(dst, rows, h []float32) {
+	Sgemv = func(dst, rows, h []float32) {
 		d := len(h)
 		C.cblas_sgemv(C.CblasRowMajor, C.CblasNoTrans, C.blasint(len(dst)), C.blasint(d), 1,
 			(*C.float)(&rows[0]), C.blasint(d), (*C.float)(&h[0]), 1, 0, (*C.float)(&dst[0]), 1)

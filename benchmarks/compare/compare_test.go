@@ -1,0 +1,388 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// files writes a layer of 1,000 labels and 4,000 contexts, and returns the
+// flags that name them.
+func files(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	d := synthetic.Structured(1000, 16, 20, 4000, 1)
+	flags := []string{}
+	for _, f := range []struct {
+		flag  string
+		data  []float32
+		shape []int
+	}{
+		{"--weights", d.Layer.Weights(), []int{1000, 16}},
+		{"--bias", d.Layer.Bias(), []int{1000}},
+		{"--contexts", d.Contexts[:3000*16], []int{3000, 16}},
+		{"--test-contexts", d.Contexts[3000*16:], []int{1000, 16}},
+	} {
+		path := filepath.Join(dir, f.flag[2:]+".npy")
+		if err := tensorfile.WriteNPY(path, f.data, f.shape...); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, f.flag, path)
+	}
+	return flags
+}
+
+func with(flags []string, more ...string) []string { return slices.Concat(flags, more) }
+
+func TestAComparisonOfALayerInFiles(t *testing.T) {
+	out := t.TempDir()
+	var stdout bytes.Buffer
+	err := run(context.Background(), with(files(t), "--quick", "--rounds", "2", "--out", out, "--least", "0.5", "--json"), &stdout, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := points.Load(filepath.Join(out, "points.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := points.Read(stdout.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := asJSON(t, f), asJSON(t, printed); a != b {
+		t.Error("what is printed is not what is saved")
+	}
+	if !f.Complete || f.Rounds != 2 || f.Sweep != points.Quick || f.Layer.Labels != 1000 || f.Layer.Dim != 16 ||
+		f.TrainContexts != 3000 || f.TestContexts != 1000 || f.PrecisionContexts != 1000 || f.K != 5 {
+		t.Errorf("the head of the file: %+v", f)
+	}
+	if p := f.Points[0]; p.Method != points.Dense || p.Speedup != 1 || p.P5 < 0.99 {
+		t.Errorf("the first point: %+v", p)
+	}
+	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{KMeansOnly: true}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.AdaptiveSoftmax{}} {
+		if !slices.Contains(f.Methods(points.Curves), m.Name()) {
+			t.Errorf("no point of %s", m.Name())
+		}
+	}
+	for _, p := range f.Points {
+		if p.MicrosQ1 > p.Micros || p.Micros > p.MicrosQ3 || p.SpeedupQ1 > p.Speedup || p.Speedup > p.SpeedupQ3 {
+			t.Errorf("quartiles out of order: %+v", p)
+		}
+		if isScreen := strings.HasPrefix(p.Method, "L2S") || strings.HasPrefix(p.Method, "Spherical"); isScreen != (p.Clusters > 0) ||
+			isScreen && (p.RowsScanned < p.MeanCandidates+1 || p.Budget == 0 || p.Bytes == 0) {
+			t.Errorf("figures of a screen: %+v", p)
+		}
+		if p.Method == (methods.Certified{}).Name() && (p.P1 != 1 || p.P5 != 1) {
+			t.Errorf("the exact layer has P@1 %v and P@5 %v", p.P1, p.P5)
+		}
+	}
+	if len(f.Of(points.KMeans)) == 0 {
+		t.Error("the table of k-means is empty")
+	}
+}
+
+func asJSON(t *testing.T, f *points.File) string {
+	t.Helper()
+	data, err := json.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestTheLeastPrecisionOfAScreenIsDemanded(t *testing.T) {
+	f := &points.File{Layer: points.Layer{Labels: 1000}, Points: []points.Point{
+		{Method: "L2S", P5: 0.97, RowsScanned: 200},
+		{Method: "L2S, two levels", P5: 0.98, RowsScanned: 200},
+		{Method: "L2S", P5: 1, RowsScanned: 900},             // no screen but a scan
+		{Method: "Spherical k-means", P5: 1, RowsScanned: 1}, // another method
+		{Method: "L2S", P5: 1, RowsScanned: 1, Table: points.Clusters},
+	}}
+	if err := checkLeast(f, 0.98); err != nil {
+		t.Error(err)
+	}
+	if err := checkLeast(f, 0.99); err == nil || !strings.Contains(err.Error(), "0.98") {
+		t.Errorf("error %v, want one that names 0.98", err)
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	for want, args := range map[string][]string{
+		"expected flags only":           {"file"},
+		"--quick and --full":            {"--quick", "--full", "--demo"},
+		"exclude each other":            {"--demo", "--weights", "w.npy"},
+		"give all of them":              {"--weights", "w.npy"},
+		"--rounds":                      {"--rounds", "-1", "--demo"},
+		"no-such-folder":                {"--lm", "no-such-folder"},
+		"none.npy":                      {"--weights", "none.npy", "--bias", "none", "--contexts", "none.npy"},
+		"flag provided but not defined": {"--nothing"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			err := run(context.Background(), append(args, "--out", t.TempDir()), io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		})
+	}
+}
+
+// fake is a method that answers with given labels and tells when it is asked.
+type fake struct {
+	name    string
+	answers func(h []float32) []uint32
+	asked   func()
+}
+
+func (f fake) Name() string                                                 { return f.name }
+func (fake) Params() string                                                 { return "" }
+func (f fake) Build(context.Context, *methods.Input) (methods.Index, error) { return f, nil }
+func (fake) Bytes() int64                                                   { return 0 }
+func (f fake) Settings() []methods.Setting                                  { return []methods.Setting{f} }
+func (f fake) Searcher() methods.Searcher                                   { return f }
+func (f fake) TopK(dst []softmax.Prediction, h []float32) int {
+	if f.asked != nil {
+		f.asked()
+	}
+	n := 0
+	for i, id := range f.answers(h) {
+		if i < len(dst) {
+			dst[i] = softmax.Prediction{ID: id}
+			n++
+		}
+	}
+	return n
+}
+
+func TestPrecisionIsTheShareOfTheExactLabels(t *testing.T) {
+	contexts := make([][]float32, 200)
+	var labels []uint32
+	for i := range contexts {
+		contexts[i] = []float32{float32(i)}
+		labels = append(labels, 1, 2, 3, 4, 5)
+	}
+	for _, c := range []struct {
+		answer []uint32
+		p1, p5 float64
+	}{
+		{[]uint32{1, 2, 3, 4, 5}, 1, 1},
+		{[]uint32{5, 4, 3, 2, 1}, 0, 1},
+		{[]uint32{1, 9, 8, 7, 6}, 1, 0.2},
+		{[]uint32{2, 1}, 0, 0.4}, // a short answer misses the rest
+		{nil, 0, 0},
+	} {
+		f := fake{answers: func([]float32) []uint32 { return c.answer }}
+		p1, p5, err := precision(context.Background(), f, contexts, labels, 5)
+		if err != nil || p1 != c.p1 || p5 != c.p5 {
+			t.Errorf("%v: P@1 %v, P@5 %v, error %v, want %v, %v", c.answer, p1, p5, err, c.p1, c.p5)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, _, err := precision(ctx, fake{answers: func([]float32) []uint32 { return nil }}, contexts, labels, 5); err == nil {
+		t.Error("no error after an interrupt")
+	}
+}
+
+// recorders returns the turns of n settings that log their number and the
+// element of the context of each query.
+func recorders(n int) (turns []*turn, log *[]string) {
+	log = new([]string)
+	for i := range n {
+		turns = append(turns, &turn{query: func(h []float32) { *log = append(*log, fmt.Sprintf("%d:%g", i, h[0])) }})
+	}
+	return turns, log
+}
+
+func TestSettingsTakeTurnsOnTheSameContexts(t *testing.T) {
+	contexts := make([][]float32, 50)
+	for i := range contexts {
+		contexts[i] = []float32{float32(i)}
+	}
+	turns, log := recorders(12)
+	const rounds = 3
+	if n := measure(context.Background(), turns[0], turns[1:], contexts, rounds, time.Nanosecond, 1, func(int) {}); n != rounds {
+		t.Fatalf("%d rounds, want %d", n, rounds)
+	}
+	// 11 settings are in two groups, each behind a turn of the dense scan.
+	if len(turns[0].micros) != 2*rounds || turns[0].ratios != nil {
+		t.Errorf("the dense scan had %d turns and %d ratios", len(turns[0].micros), len(turns[0].ratios))
+	}
+	for i, u := range turns[1:] {
+		if len(u.micros) != rounds || len(u.ratios) != rounds {
+			t.Errorf("setting %d: %d turns, %d ratios", i+1, len(u.micros), len(u.ratios))
+		}
+	}
+	// With a block of one query a turn is a query before the clock starts and
+	// one after.
+	played := (*log)[3*len(turns):]
+	if len(played) != 2*rounds*(11+2) {
+		t.Fatalf("%d queries: %v", len(played), played)
+	}
+	first := ""
+	for i := 0; i < len(played); i += 2 {
+		who, context, _ := strings.Cut(played[i], ":")
+		if who == "0" {
+			first = context
+		}
+		if context != first {
+			t.Errorf("setting %s began at context %s, the dense scan at %s", who, context, first)
+		}
+		if again, _, _ := strings.Cut(played[i+1], ":"); again != who {
+			t.Errorf("turn %d: queries of settings %s and %s", i/2, who, again)
+		}
+	}
+}
+
+func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
+	d := synthetic.Structured(1000, 16, 20, 4000, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	// 100 queries are of the precisions, three are to find the length of a turn,
+	// and each turn has two.
+	const judged = 100
+	var queries atomic.Int64
+	s := sweep{
+		name: points.Quick, precision: judged, rounds: 1 << 20, block: time.Nanosecond,
+		screens: func(int) []methods.Method { return nil },
+		rivals: func(int) []methods.Method {
+			return []methods.Method{fake{name: "Fake", answers: func([]float32) []uint32 { return []uint32{1} }, asked: func() {
+				if queries.Add(1) == judged+3+3*2+1 {
+					cancel()
+				}
+			}}}
+		},
+	}
+	data := &source{name: "test", layer: d.Layer, train: d.Contexts[:2000*16], test: d.Contexts[2000*16:]}
+	f, err := compare(ctx, data, s, 20, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whether the round of the interrupt is complete depends on whose turn was
+	// the last of it.
+	if f.Complete || f.Rounds < 3 || f.Rounds > 4 {
+		t.Errorf("complete %v, %d rounds, want 3 or 4", f.Complete, f.Rounds)
+	}
+	var b bytes.Buffer
+	if err := f.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := points.Read(b.Bytes()); err != nil {
+		t.Errorf("the file cannot be read: %v", err)
+	}
+}
+
+func TestAnInterruptBeforeTheFirstRoundLeavesNothing(t *testing.T) {
+	out := t.TempDir()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := run(ctx, with(files(t), "--quick", "--out", out), io.Discard, io.Discard); err == nil {
+		t.Error("no error")
+	}
+	if _, err := points.Load(filepath.Join(out, "points.json")); err == nil {
+		t.Error("there is a file of points")
+	}
+}
+
+func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
+	screen := func(method string, clusters int, budget float64) points.Point {
+		return points.Point{Method: method, Clusters: clusters, Budget: budget}
+	}
+	table := kmeansTable([]points.Point{
+		{Method: points.Dense},
+		screen("L2S", 100, 50), screen("L2S", 100, 60), screen("L2S", 200, 70),
+		screen("Spherical k-means", 100, 50), screen("Spherical k-means", 100, 70), screen("Spherical k-means", 200, 70),
+	})
+	var got []string
+	for _, p := range table {
+		if p.Table != points.KMeans {
+			t.Errorf("a point of the table %q", p.Table)
+		}
+		got = append(got, fmt.Sprint(p.Method, " ", p.Clusters, " ", p.Budget))
+	}
+	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestSettingsThatMakeNoSenseForALayerAreLeftOut(t *testing.T) {
+	for name, s := range sweeps {
+		for _, size := range []struct{ labels, contexts int }{{10, 1000}, {300, 1000}, {10_000, 300_000}} {
+			list := s.methods(size.labels, size.contexts)
+			if list[0].Name() != points.Dense {
+				t.Errorf("%s: the first is %s", name, list[0].Name())
+			}
+			for _, m := range list {
+				switch m := m.(type) {
+				case methods.L2S:
+					if m.Clusters > size.contexts/contextsPerCluster || slices.Max(m.Budgets) > float64(size.labels)/2 {
+						t.Errorf("%s: %+v for %+v", name, m, size)
+					}
+				case methods.PCAMIPS:
+					if size.labels>>m.Depth < labelsPerLeaf {
+						t.Errorf("%s: %+v for %+v", name, m, size)
+					}
+				case methods.Frequency:
+					if slices.Min(m.Sizes) < 1 || slices.Max(m.Sizes) > size.labels {
+						t.Errorf("%s: %+v for %+v", name, m, size)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The table has the paper's four rows, from the screens of the sweeps that have
+// it.
+func TestTheClusterTableIsPartOfTheCurves(t *testing.T) {
+	for _, name := range []string{points.Reduced, points.Full} {
+		curves := []points.Point{{Method: points.Dense}}
+		for _, m := range sweeps[name].methods(10_000, 300_000) {
+			if m, ok := m.(methods.L2S); ok {
+				for _, b := range m.Budgets {
+					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Groups: m.Groups, Budget: b})
+				}
+			}
+		}
+		var got []string
+		for _, p := range clusterTable(curves) {
+			if p.Table != points.Clusters {
+				t.Errorf("a point of the table %q", p.Table)
+			}
+			got = append(got, fmt.Sprint(p.Clusters, " ", p.Budget))
+		}
+		if want := []string{"50 300", "100 250", "200 150", "250 100"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestGeometric(t *testing.T) {
+	for _, c := range []struct {
+		first, last int
+		factor      float64
+		want        []int
+	}{
+		{10, 80, 2, []int{10, 20, 40}},
+		{0, 5, 1.5, []int{1, 2, 3}},
+		{7, 7, 2, []int{7}},
+	} {
+		if got := geometric(c.first, c.last, c.factor); !slices.Equal(got, c.want) {
+			t.Errorf("geometric(%d, %d, %v) = %v, want %v", c.first, c.last, c.factor, got, c.want)
+		}
+	}
+}

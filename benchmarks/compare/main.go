@@ -1,0 +1,391 @@
+// Command compare measures every method of package methods on one softmax
+// layer and its contexts: the tables and figures of "Learning to Screen for
+// Fast Softmax Inference on Large Vocabulary Neural Networks" (Section 4 and
+// the appendix), on the layer and contexts that it is given.
+//
+// The layer is that of a language model (--lm), the embedded one (--demo), or
+// any in files (--weights, --bias, --contexts). Every method is built, then all
+// settings of all methods answer the same contexts in turns, on one thread, in
+// one run. Times are medians over the rounds, speedups are ratios to the dense
+// float32 scan within the round, and precision is that of the paper: the share
+// of the exact k best labels that are among the k of the answer.
+//
+// All points go to points.json in the folder --out, and what package report makes
+// of them beside it. After an interrupt they are
+// those of the rounds that were complete; the exit status is then 130.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// topK is the k of the queries that are timed.
+const topK = 5
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "compare: interrupted:", err)
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+// run does what the arguments ask for.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("compare", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	var src sourceFlags
+	f.StringVar(&src.lm, "lm", "../../shared/data/ptb-small", "`folder` of a language model: model.safetensors, vocab.txt, *train.txt, *test.txt; where the default is absent the embedded model takes its place")
+	f.BoolVar(&src.demo, "demo", false, "take the embedded language model")
+	f.StringVar(&src.weights, "weights", "", "softmax weights W, labels x dim: file.npy, file.npz:name or file.safetensors:tensor")
+	f.StringVar(&src.bias, "bias", "", "softmax bias b likewise, or none")
+	f.StringVar(&src.contexts, "contexts", "", "contexts to learn from, one a row, likewise")
+	f.StringVar(&src.testContexts, "test-contexts", "", "contexts to measure, likewise (default: the last tenth of --contexts, kept out of the learning)")
+	f.StringVar(&src.cache, "cache", "../bin/compare", "`folder` that keeps the contexts of --lm for the next run")
+	f.Uint64Var(&src.seed, "seed", 1, "seed of all random choices")
+	quick := f.Bool("quick", false, "take few settings and contexts: less than two minutes")
+	full := f.Bool("full", false, "take more settings, and learn from all contexts")
+	rounds := f.Int("rounds", 0, "`number` of rounds (default: that of the sweep)")
+	out := f.String("out", "results", "`folder` to write to")
+	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
+	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
+	asJSON := f.Bool("json", false, "print the points as JSON")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("found the argument %q, expected flags only", f.Arg(0))
+	}
+	f.Visit(func(given *flag.Flag) {
+		switch given.Name {
+		case "lm":
+			src.lmGiven = true
+		case "weights", "bias", "contexts", "test-contexts":
+			src.filesGiven = true
+		}
+	})
+	if err := src.check(); err != nil {
+		return err
+	}
+	s := sweeps[points.Reduced]
+	switch {
+	case *quick && *full:
+		return errors.New("--quick and --full exclude each other: give one of them")
+	case *quick:
+		s = sweeps[points.Quick]
+	case *full:
+		s = sweeps[points.Full]
+	}
+	if *rounds < 0 {
+		return fmt.Errorf("--rounds: found %d, expected at least 1", *rounds)
+	} else if *rounds > 0 {
+		s.rounds = *rounds
+	}
+	if *rank < 1 {
+		return fmt.Errorf("--rank: found %d, expected at least 1", *rank)
+	}
+	if err := os.MkdirAll(*out, 0o777); err != nil {
+		return err
+	}
+
+	p := progress.New(stderr)
+	defer p.Close()
+	if openblas.Sgemv == nil {
+		p.Line("OpenBLAS is left out: build with -tags openblas (Debian: libopenblas-dev and pkg-config)")
+	}
+	data, err := src.open(ctx, s.train, s.test, p)
+	if err != nil {
+		return err
+	}
+	defer data.close()
+	file, err := compare(ctx, data, s, *rank, src.seed, p)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(*out, "points.json")
+	if err := file.Save(path); err != nil {
+		return err
+	}
+	if err := report.Write(*out, file); err != nil {
+		return err
+	}
+	p.Line(fmt.Sprintf("%s: %d points in %s", path, len(file.Points), progress.Duration(time.Duration(file.Seconds*1e9))))
+	if *asJSON {
+		if err := file.Write(stdout); err != nil {
+			return err
+		}
+	} else if _, err := io.WriteString(stdout, summary(file)); err != nil {
+		return err
+	}
+	if !file.Complete {
+		return fmt.Errorf("%d of %d rounds are kept: %w", file.Rounds, s.rounds, context.Cause(ctx))
+	}
+	return checkLeast(file, *least)
+}
+
+// contestant is a setting that is measured.
+type contestant struct {
+	method       methods.Method
+	buildSeconds float64
+	bytes        int64
+	setting      methods.Setting
+	turn         *turn
+	p1, p5       float64
+	evaluation   *screen.Evaluation // of a screen
+}
+
+// compare builds and measures all that is in the sweep.
+func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, p *progress.Printer) (*points.File, error) {
+	start := time.Now()
+	layer, d := data.layer, data.layer.Dim()
+	if layer.Labels() < topK {
+		return nil, fmt.Errorf("%s: found %d labels, expected at least %d", data.name, layer.Labels(), topK)
+	}
+	if err := data.checkContexts(leastContexts); err != nil {
+		return nil, err
+	}
+	tests := make([][]float32, len(data.test)/d)
+	for i := range tests {
+		tests[i] = data.test[i*d : (i+1)*d : (i+1)*d]
+	}
+	// The contexts of the precisions are spread over all that are timed.
+	var judged []float32
+	n := min(s.precision, len(tests))
+	for i := range n {
+		judged = append(judged, tests[i*len(tests)/n]...)
+	}
+	want, err := train.Labels(ctx, layer, judged, topK, train.LabelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	in, labelSeconds, err := input(ctx, data, seed, p)
+	if err != nil {
+		return nil, err
+	}
+	list, err := build(ctx, s.methods(layer.Labels(), len(data.train)/d), in, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := judge(ctx, list, layer, judged, want, p); err != nil {
+		return nil, err
+	}
+	var turns []*turn
+	for _, c := range list {
+		sr, dst := c.setting.Searcher(), make([]softmax.Prediction, topK)
+		c.turn = &turn{query: func(h []float32) { sr.TopK(dst, h) }}
+		turns = append(turns, c.turn)
+	}
+	p.Start("measuring", "rounds", s.rounds)
+	rounds := measure(ctx, turns[0], turns[1:], tests, s.rounds, s.block, seed, p.Set)
+	if rounds == 0 {
+		return nil, fmt.Errorf("no round is complete: %w", context.Cause(ctx))
+	}
+	p.End()
+	f := &points.File{
+		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds, Level: kernels.Level(),
+		Machine: points.Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()},
+		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
+		K:       topK, Seed: seed,
+		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
+		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds,
+	}
+	for _, c := range list {
+		f.Points = append(f.Points, c.point())
+	}
+	curves := f.Points
+	f.Points = slices.Concat(curves, clusterTable(curves), kmeansTable(curves))
+	if data.text != "" && f.Complete {
+		text, err := perplexity.Load(data.dir, data.text, s.words)
+		if err != nil {
+			return nil, err
+		}
+		f.Perplexity, err = perplexities(ctx, text, list, rank, s.rounds, s, seed, p)
+		if ctx.Err() != nil {
+			f.Complete = false // the points are there all the same
+		} else if err != nil {
+			return nil, err
+		} else {
+			f.Text, f.Tokens = text.Name, len(text.Next)
+		}
+	}
+	f.Seconds = round(time.Since(start).Seconds(), 3)
+	return f, nil
+}
+
+// leastContexts is the number of contexts of each kind without which a
+// comparison says nothing.
+const leastContexts = 1000
+
+// input labels the contexts to learn from.
+func input(ctx context.Context, data *source, seed uint64, p *progress.Printer) (*methods.Input, float64, error) {
+	start := time.Now()
+	p.Start("labels", "contexts", len(data.train)/data.layer.Dim())
+	labels, err := train.Labels(ctx, data.layer, data.train, topK, train.LabelOptions{
+		Progress: func(r train.Progress) { p.Set(r.Done) },
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	p.End()
+	return &methods.Input{Layer: data.layer, Contexts: data.train, Labels: labels, K: topK, Seed: seed}, time.Since(start).Seconds(), nil
+}
+
+// build builds the methods, one after the other, and returns their settings.
+func build(ctx context.Context, list []methods.Method, in *methods.Input, p *progress.Printer) ([]*contestant, error) {
+	var built []*contestant
+	for i, m := range list {
+		title := strings.TrimSpace(m.Name() + " " + m.Params())
+		p.Start(fmt.Sprintf("building %d of %d, %s", i+1, len(list), title), "methods", 0)
+		start := time.Now()
+		x, err := m.Build(ctx, in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", title, err)
+		}
+		seconds := time.Since(start).Seconds()
+		settings := x.Settings()
+		p.EndWith(fmt.Sprintf("%d settings", len(settings)))
+		for _, s := range settings {
+			c := &contestant{method: m, buildSeconds: seconds, bytes: x.Bytes(), setting: s}
+			// Where each setting has an index of its own, it knows the size.
+			if sized, ok := s.(interface{ Bytes() int64 }); ok {
+				c.bytes = sized.Bytes()
+			}
+			built = append(built, c)
+		}
+	}
+	return built, nil
+}
+
+// judge finds the precision of all settings on the contexts judged, whose exact
+// labels are want.
+func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged []float32, want []uint32, p *progress.Printer) error {
+	d := layer.Dim()
+	contexts := make([][]float32, len(judged)/d)
+	for i := range contexts {
+		contexts[i] = judged[i*d : (i+1)*d]
+	}
+	p.Start("precision", "settings", len(list))
+	for i, c := range list {
+		var err error
+		if c.p1, c.p5, err = precision(ctx, c.setting, contexts, want, topK); err != nil {
+			return err
+		}
+		if s, ok := c.setting.(methods.Screened); ok {
+			if c.evaluation, err = screen.Evaluate(ctx, s.Model, layer, judged, screen.EvaluateOptions{K: []int{topK}}); err != nil {
+				return err
+			}
+		}
+		p.Set(i + 1)
+	}
+	p.End()
+	return nil
+}
+
+// point returns what has been measured.
+func (c *contestant) point() points.Point {
+	p := points.Point{
+		Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
+		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
+		Micros: quantile(c.turn.micros, 0.5), MicrosQ1: quantile(c.turn.micros, 0.25), MicrosQ3: quantile(c.turn.micros, 0.75),
+		Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios
+		P1: c.p1, P5: c.p5,
+	}
+	if r := c.turn.ratios; r != nil {
+		p.Speedup, p.SpeedupQ1, p.SpeedupQ3 = quantile(r, 0.5), quantile(r, 0.25), quantile(r, 0.75)
+	}
+	for _, x := range []*float64{&p.Micros, &p.MicrosQ1, &p.MicrosQ3, &p.Speedup, &p.SpeedupQ1, &p.SpeedupQ3} {
+		*x = round(*x, 4)
+	}
+	if s, ok := c.setting.(methods.Screened); ok {
+		p.Clusters, p.Groups, p.Budget = s.Model.Clusters(), s.Model.Groups(), s.Budget
+		p.MeanCandidates = round(c.evaluation.MeanCandidates, 2)
+		p.RowsScanned = round(c.evaluation.MeanCandidates+c.evaluation.MeanRouting, 2)
+	}
+	return p
+}
+
+// round keeps so many decimals.
+func round(x float64, decimals int) float64 {
+	f := math.Pow10(decimals)
+	return math.Round(x*f) / f
+}
+
+// checkLeast returns an error unless a screen of L2S reaches the precision while
+// it scans less than half of the rows.
+func checkLeast(f *points.File, least float64) error {
+	best := 0.0
+	for _, p := range f.Of(points.Curves) {
+		if strings.HasPrefix(p.Method, methods.L2S{}.Name()) && p.RowsScanned < float64(f.Layer.Labels)/2 {
+			best = max(best, p.P5)
+		}
+	}
+	if best < least {
+		return fmt.Errorf("the best P@5 of L2S is %.4f, expected at least %v", best, least)
+	}
+	return nil
+}
+
+// summary is, for each method, the fastest setting that reaches some
+// precisions.
+func summary(f *points.File) string {
+	levels := []float64{0.95, 0.98, 0.99}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s x %d, level %s, top-%d, one thread: the speedup over the dense float32 scan\nof the fastest setting with at least this P@%d\n\n%-28s", f.Layer.Name, progress.Count(f.Layer.Labels), f.Layer.Dim, f.Level, f.K, f.K, "")
+	for _, l := range levels {
+		fmt.Fprintf(&b, "%9.2f", l)
+	}
+	b.WriteByte('\n')
+	curves := f.Of(points.Curves)
+	for _, name := range f.Methods(points.Curves) {
+		fmt.Fprintf(&b, "%-28s", name)
+		for _, l := range levels {
+			var speedups []float64
+			for _, p := range curves {
+				if p.Method == name && p.P5 >= l {
+					speedups = append(speedups, p.Speedup)
+				}
+			}
+			if speedups == nil {
+				fmt.Fprintf(&b, "%9s", "-")
+			} else {
+				fmt.Fprintf(&b, "%8.2fx", slices.Max(speedups))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// How the table of perplexities chooses.
+const (
+	// perplexityP5 is the P@5 at which methods are compared: of each the
+	// fastest setting that reaches it, or else the most precise.
+	perplexityP5 = 0.98
+	// foundLabels is the number of labels with exact logits where a method
+	// finds labels one by one and has no candidate set to take them from.
+	foundLabels = 200
+)
+
+// perplexities measures the perplexity of the text of a language model by the
+// exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
+// appendix), with a tail of the given rank outside what each scores.
+func perplexities(ctx context.Context, text *perplexity.Text, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
+	layer := text.Layer
+	rank = min(rank, layer.Dim(), layer.Labels())
+	tail, err := softmax.LowRank(layer, rank)
+	if err != nil {
+		return nil, err
+	}
+	n := min(foundLabels, layer.Labels())
+	rows := []perplexity.Row{perplexity.Exact(layer), perplexity.SVD(layer, tail, n)}
+	for _, name := range []string{methods.AdaptiveSoftmax{}.Name(), methods.FGD{}.Name()} {
+		if c := chosen(list, name); c != nil {
+			rows = append(rows, perplexity.Found(name, c.method.Params(), layer, tail, c.setting, n))
+		}
+	}
+	if c := chosen(list, methods.L2S{}.Name()); c != nil {
+		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, c.setting.(methods.Screened).Model)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return perplexity.Measure(ctx, text, rows, perplexity.Options{
+		Rounds: rounds, Block: s.block, Seed: seed,
+		Progress: func(format string, args ...any) { p.Line("perplexity: " + fmt.Sprintf(format, args...)) },
+	})
+}
+
+// chosen returns the fastest setting of a method that reaches perplexityP5, or
+// the most precise where none does; nil where the method has no setting.
+func chosen(list []*contestant, method string) (best *contestant) {
+	for _, c := range list {
+		if c.method.Name() != method {
+			continue
+		}
+		enough := c.p5 >= perplexityP5
+		switch {
+		case best == nil:
+		case best.p5 >= perplexityP5:
+			if !enough || quantile(c.turn.micros, 0.5) >= quantile(best.turn.micros, 0.5) {
+				continue
+			}
+		case c.p5 <= best.p5:
+			continue
+		}
+		best = c
+	}
+	return best
+}
+
+// title returns the parameters of construction and query.
+func (c *contestant) title() string {
+	return strings.TrimSpace(c.method.Params() + " " + c.setting.Params())
+}

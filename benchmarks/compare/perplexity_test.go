@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+func TestTheFastestSettingThatIsPreciseEnoughIsChosen(t *testing.T) {
+	c := func(name string, p5, us float64) *contestant {
+		return &contestant{method: fake{name: name}, p5: p5, turn: &turn{micros: []float64{us}}}
+	}
+	slow, fast, poor, worse := c("A", 0.99, 20), c("A", 0.98, 10), c("A", 0.5, 1), c("A", 0.4, 0.5)
+	other := c("B", 1, 0.1)
+	for _, x := range []struct {
+		list []*contestant
+		want *contestant
+	}{
+		{[]*contestant{slow, fast, poor, other}, fast},
+		{[]*contestant{poor, other, fast, slow}, fast},
+		{[]*contestant{worse, poor, other}, poor},
+		{[]*contestant{poor, worse}, poor},
+		{[]*contestant{other}, nil},
+	} {
+		if got := chosen(x.list, "A"); got != x.want {
+			t.Errorf("chose %+v, want %+v", got, x.want)
+		}
+	}
+}
+
+func TestThePerplexitiesOfALayer(t *testing.T) {
+	d := synthetic.Structured(300, 16, 12, 2000, 1)
+	text := &perplexity.Text{Name: "made", Layer: d.Layer, Contexts: d.Contexts[:500*16]}
+	q, best := softmax.NewQuery(16), make([]softmax.Prediction, 1)
+	for i := range 500 {
+		if err := q.Set(d.Context(i)); err != nil {
+			t.Fatal(err)
+		}
+		d.Layer.TopK(best, q)
+		text.Next = append(text.Next, best[0].ID)
+	}
+	labels, err := train.Labels(context.Background(), d.Layer, d.Contexts, topK, train.LabelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &methods.Input{Layer: d.Layer, Contexts: d.Contexts, Labels: labels, K: topK, Seed: 1}
+	var list []*contestant
+	for _, m := range []methods.Method{methods.FGD{M: 8, EfConstruction: 40}, methods.AdaptiveSoftmax{Cutoffs: []int{50}}, methods.L2S{Clusters: 12, Budget: 60}} {
+		x, err := m.Build(context.Background(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &contestant{method: m, setting: x.Settings()[0], p5: 1, turn: &turn{micros: []float64{1}}})
+	}
+	table, err := perplexities(context.Background(), text, list, 4, 1, sweeps[points.Quick], 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i, r := range table {
+		names = append(names, r.Method)
+		if i > 0 && r.Rank != 4 {
+			t.Errorf("%s: rank %d, want 4", r.Method, r.Rank)
+		}
+		// The next word is always among the best, which all of them score exactly.
+		if off := r.Perplexity / table[0].Perplexity; off < 0.5 || off > 2 {
+			t.Errorf("%s: perplexity %v, where the exact one is %v", r.Method, r.Perplexity, table[0].Perplexity)
+		}
+	}
+	if want := []string{"Exact", "SVD-softmax", "Adaptive-softmax", "FGD", "L2S"}; !reflect.DeepEqual(names, want) {
+		t.Errorf("rows %v, want %v", names, want)
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/internal/demolm"
+	"github.com/learning-to-screen/l2s/internal/layerfile"
+	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// source is a layer with contexts to learn from and others to measure.
+type source struct {
+	name        string
+	layer       *softmax.Layer
+	train, test []float32 // n x d
+	release     []func()
+
+	dir, text string // of a language model: its folder, and the name of its text for testing
+}
+
+func (s *source) close() {
+	for _, f := range s.release {
+		f()
+	}
+}
+
+// sourceFlags say which source is wanted.
+type sourceFlags struct {
+	lm, cache              string
+	demo                   bool
+	weights, bias          string
+	contexts, testContexts string
+	seed                   uint64
+	lmGiven, filesGiven    bool
+}
+
+// check returns an error where flags exclude each other.
+func (f *sourceFlags) check() error {
+	ways := 0
+	for _, given := range []bool{f.lmGiven, f.demo, f.filesGiven} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return errors.New("--lm, --demo and --weights exclude each other: give one of them")
+	case f.filesGiven && (f.weights == "" || f.bias == "" || f.contexts == ""):
+		return errors.New("--weights, --bias (or --bias none) and --contexts go together: give all of them")
+	}
+	return nil
+}
+
+// open opens the source, with at most so many contexts of each kind; 0 is for
+// all of a text.
+func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Printer) (*source, error) {
+	switch {
+	case f.filesGiven:
+		return openFiles(f.weights, f.bias, f.contexts, f.testContexts, train, test)
+	case f.demo:
+		return openDemo(ctx, f.seed, train, test, p)
+	}
+	if _, err := os.Stat(f.lm); err != nil {
+		if f.lmGiven {
+			return nil, err
+		}
+		p.Line(fmt.Sprintf("%s is not there: the embedded model takes its place", f.lm))
+		return openDemo(ctx, f.seed, train, test, p)
+	}
+	return openLM(ctx, f.lm, f.cache, train, test, p)
+}
+
+// openDemo returns the embedded model with contexts of text that it writes
+// itself. No stream of the text is both learned from and measured.
+func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Printer) (*source, error) {
+	m, v, err := demolm.Load()
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layers.Decoder(m)
+	if err != nil {
+		return nil, err
+	}
+	whole := func(n int) int { return (n + demolm.Stream - 1) / demolm.Stream * demolm.Stream }
+	if train == 0 {
+		train = 400 * demolm.Stream
+	}
+	train, test = whole(train), whole(test)
+	p.Start("text", "tokens", train+test)
+	rows, err := demolm.Contexts(ctx, m, v, train+test, seed, p.Set)
+	if err != nil {
+		return nil, err
+	}
+	p.End()
+	at := train * m.Dim()
+	return &source{name: "embedded model", layer: layer, train: rows[:at:at], test: rows[at:]}, nil
+}
+
+// openLM returns the language model in dir with the contexts of its texts for
+// training and for testing, which are kept in the folder cache.
+func openLM(ctx context.Context, dir, cache string, train, test int, p *progress.Printer) (*source, error) {
+	m, v, err := layers.LoadLM(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{name: filepath.Base(dir), dir: dir}
+	if s.name == "ptb-small" {
+		s.name = "PTB-Small"
+	}
+	if s.layer, err = layers.Decoder(m); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cache, 0o777); err != nil {
+		return nil, err
+	}
+	for _, part := range []struct {
+		pattern string
+		n       int
+		rows    *[]float32
+	}{{"*train.txt", train, &s.train}, {"*test.txt", test, &s.test}} {
+		found, err := filepath.Glob(filepath.Join(dir, part.pattern))
+		if err == nil && len(found) != 1 {
+			err = fmt.Errorf("%s: found %d texts %s, expected one", dir, len(found), part.pattern)
+		}
+		if err == nil {
+			s.text = filepath.Base(found[0]) // the last is that for testing
+			*part.rows, err = cachedContexts(ctx, m, v, filepath.Join(dir, "model.safetensors"), found[0], cache, part.n, p)
+		}
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// cachedContexts returns the contexts of the first n tokens of a text. They
+// are read from the folder cache where it has them, and put there where not.
+func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
+	// The level takes part because contexts differ by rounding between levels.
+	key := sha256.New()
+	fmt.Fprintf(key, "%s %d\n", kernels.Level(), n)
+	for _, path := range []string{model, text} {
+		if err := hashFile(key, path); err != nil {
+			return nil, err
+		}
+	}
+	base := filepath.Base(text)
+	path := filepath.Join(cache, fmt.Sprintf("%s-%x.npy", base[:len(base)-len(filepath.Ext(base))], key.Sum(nil)[:8]))
+	if _, err := os.Stat(path); err == nil {
+		rows, _, err := readRows(path, m.Dim())
+		return rows, err
+	}
+	p.Start("contexts of "+base, "tokens", n)
+	rows, err := layers.Contexts(ctx, m, v, text, n, p.Set)
+	if err != nil {
+		return nil, err
+	}
+	p.End()
+	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
+}
+
+func hashFile(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n, err := io.Copy(w, f)
+	fmt.Fprintf(w, "%d\n", n)
+	return err
+}
+
+// readRows reads a matrix of dim columns. The rows may be the file's memory,
+// until release is called.
+func readRows(src string, dim int) (rows []float32, release func(), err error) {
+	t, err := layerfile.OpenMatrix(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = t.ExpectShape(-1, dim); err == nil {
+		rows, err = t.Float32s()
+	}
+	if err != nil {
+		t.Close()
+		return nil, nil, err
+	}
+	return rows, func() { t.Close() }, nil
+}
+
+// openFiles returns a layer and contexts in files. Where there are none for
+// testing, the last tenth of the others is kept out of the training.
+func openFiles(weights, bias, contexts, testContexts string, train, test int) (_ *source, err error) {
+	s := &source{name: filepath.Base(weights)}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	layer, release, err := layerfile.Open(weights, bias)
+	if err != nil {
+		return nil, err
+	}
+	s.layer, s.release = layer, append(s.release, release)
+	read := func(src string) ([]float32, error) {
+		rows, release, err := readRows(src, layer.Dim())
+		if err == nil {
+			s.release = append(s.release, release)
+		}
+		return rows, err
+	}
+	if s.train, err = read(contexts); err != nil {
+		return nil, err
+	}
+	d := layer.Dim()
+	if testContexts != "" {
+		if s.test, err = read(testContexts); err != nil {
+			return nil, err
+		}
+	} else {
+		n := len(s.train) / d
+		at := (n - n/10) * d
+		s.train, s.test = s.train[:at], s.train[at:]
+	}
+	limit := func(rows []float32, n int) []float32 {
+		if n == 0 {
+			return rows
+		}
+		return rows[:min(len(rows), n*d)]
+	}
+	s.train, s.test = limit(s.train, train), limit(s.test, test)
+	return s, nil
+}
+
+// checkContexts returns an error where there are too few contexts, or one that
+// is not finite.
+func (s *source) checkContexts(least int) error {
+	d := s.layer.Dim()
+	for _, part := range []struct {
+		name string
+		rows []float32
+	}{{"training", s.train}, {"testing", s.test}} {
+		if n := len(part.rows) / d; n < least {
+			return fmt.Errorf("%s: found %d contexts for %s, expected at least %d", s.name, n, part.name, least)
+		}
+		for i, v := range part.rows {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return fmt.Errorf("%s: context %d for %s: found %v at element %d, expected finite numbers", s.name, i/d, part.name, v, i%d)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+)
+
+// sweep says how much of the comparison a run takes.
+type sweep struct {
+	name            string
+	train, test     int // contexts, at most; 0 for all
+	precision       int // contexts of the precisions, of those of the test
+	words           int // of the text of the perplexities; 0 for all
+	rounds          int
+	block           time.Duration // of a turn
+	screens, rivals func(labels int) []methods.Method
+}
+
+var sweeps = map[string]sweep{
+	points.Quick: {
+		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, words: 5_000, rounds: 7, block: 4 * time.Millisecond,
+		screens: quickScreens, rivals: quickRivals,
+	},
+	points.Reduced: {
+		name: points.Reduced, train: 300_000, test: 20_000, precision: 4_000, rounds: 15, block: 8 * time.Millisecond,
+		screens: screens, rivals: rivals,
+	},
+	points.Full: {
+		name: points.Full, train: 0, test: 20_000, precision: 10_000, rounds: 31, block: 20 * time.Millisecond,
+		screens: screens, rivals: fullRivals,
+	},
+}
+
+// methods returns the constructions of a sweep for a layer of so many labels
+// and so many contexts to learn from, the dense scan first.
+func (s sweep) methods(labels, contexts int) []methods.Method {
+	list := []methods.Method{methods.Dense{}}
+	if openblas.Sgemv != nil {
+		list = append(list, methods.OpenBLAS{})
+	}
+	list = append(list, methods.Certified{})
+	for _, m := range append(s.screens(labels), s.rivals(labels)...) {
+		if m, ok := fit(m, labels, contexts); ok {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// The least number of contexts to learn from for each cluster of a screen, and
+// of labels for each leaf of a tree.
+const (
+	contextsPerCluster = 20
+	labelsPerLeaf      = 4
+)
+
+// fit leaves out the settings that make no sense for a layer of so many labels
+// and so many contexts to learn from, such as budgets that are most of a small
+// layer, and reports whether there is any left.
+func fit(m methods.Method, labels, contexts int) (methods.Method, bool) {
+	switch m := m.(type) {
+	case methods.L2S:
+		most := float64(labels) / 2
+		m.Budgets = slices.DeleteFunc(slices.Clone(m.Budgets), func(b float64) bool { return b > most })
+		return m, m.Budget <= most && len(m.Budgets) > 0 && m.Clusters*contextsPerCluster <= contexts
+	case methods.PCAMIPS:
+		return m, labels >= labelsPerLeaf<<m.Depth
+	}
+	return m, true
+}
+
+// Screens are learned for a few budgets each and have settings for those
+// around them, as V serves these well too; k-means knows nothing of budgets.
+
+func quickScreens(int) []methods.Method {
+	return []methods.Method{
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
+	}
+}
+
+func screens(int) []methods.Method {
+	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 250, 300, 400}
+	return []methods.Method{
+		methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{200, 300, 400}},
+		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
+		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400}},
+		methods.L2S{Clusters: 200, Budget: 80, Budgets: []float64{45, 60, 80, 100}},
+		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
+		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
+		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
+		methods.L2S{Clusters: 1024, Groups: 32, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
+	}
+}
+
+// The rivals' budgets grow with the layer.
+
+func quickRivals(labels int) []methods.Method {
+	return []methods.Method{
+		methods.FGD{M: 16, EfConstruction: 100},
+		methods.IPNSW{M: 16, EfConstruction: 100},
+		methods.SVDSoftmax{Width: 32},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
+		methods.Frequency{Sizes: geometric(labels/200, labels/2, 2.5)},
+		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
+		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
+		methods.LSHMIPS{Tables: 16, Bits: 8, Probes: []int{1, 4, 16, 64}},
+	}
+}
+
+func rivals(labels int) []methods.Method {
+	return []methods.Method{
+		methods.FGD{M: 16, EfConstruction: 200},
+		methods.FGD{M: 32, EfConstruction: 200},
+		methods.IPNSW{M: 16, EfConstruction: 200},
+		methods.IPNSW{M: 32, EfConstruction: 200},
+		methods.SVDSoftmax{Width: 16},
+		methods.SVDSoftmax{Width: 32},
+		methods.SVDSoftmax{Width: 64},
+		methods.SVDSoftmax{Width: 100},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/50, 1), max(labels/10, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/10, 1), max(labels/2, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/5, 1)}},
+		methods.Frequency{Sizes: geometric(labels/200, labels, 1.7)},
+		methods.GreedyMIPS{Budgets: geometric(labels/100, labels, 1.7)},
+		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3, 4}},
+		methods.PCAMIPS{Depth: 9, Distances: []int{0, 1, 2, 3, 4}},
+		methods.LSHMIPS{Tables: 8, Bits: 8, Probes: []int{1, 4, 16, 64}},
+		methods.LSHMIPS{Tables: 32, Bits: 8, Probes: []int{1, 4, 16}},
+		methods.LSHMIPS{Tables: 16, Bits: 12, Probes: []int{1, 16, 64, 256}},
+	}
+}
+
+func fullRivals(labels int) []methods.Method {
+	return append(rivals(labels),
+		methods.FGD{M: 16, EfConstruction: 400},
+		methods.FGD{M: 48, EfConstruction: 400},
+		methods.IPNSW{M: 48, EfConstruction: 400},
+		methods.SVDSoftmax{Width: 24},
+		methods.SVDSoftmax{Width: 48},
+		methods.PCAMIPS{Depth: 3, Distances: []int{0, 1}},
+		methods.PCAMIPS{Depth: 5, Distances: []int{0, 1, 2, 3}},
+		methods.PCAMIPS{Depth: 8, Distances: []int{0, 1, 2, 3, 4}},
+		methods.LSHMIPS{Tables: 64, Bits: 6, Probes: []int{1, 2, 4, 8}},
+		methods.LSHMIPS{Tables: 64, Bits: 10, Probes: []int{1, 4, 16, 64}},
+		methods.LSHMIPS{Tables: 128, Bits: 14, Probes: []int{1, 16, 64}},
+	)
+}
+
+// geometric returns numbers from first, at least 1, to below last, each by the
+// factor larger than the one before.
+func geometric(first, last int, factor float64) []int {
+	var list []int
+	for x := float64(max(first, 1)); x < float64(last); x *= factor {
+		if n := int(x); len(list) == 0 || n > list[len(list)-1] {
+			list = append(list, n)
+		}
+	}
+	if list == nil {
+		list = []int{last}
+	}
+	return list
+}
+
+// rowsOfClusterTable is what a query of each row of the table of clusters looks
+// at: r + B. As in the paper the budget goes down as the clusters go up, so that
+// the times are alike.
+const rowsOfClusterTable = 350
+
+// clusterTable returns the points of the table of L2S with different numbers of
+// clusters, from its curve.
+func clusterTable(curves []points.Point) []points.Point {
+	var table []points.Point
+	for _, p := range curves {
+		if p.Method == (methods.L2S{}).Name() && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+			p.Table = points.Clusters
+			table = append(table, p)
+		}
+	}
+	slices.SortStableFunc(table, func(a, b points.Point) int { return cmp.Compare(a.Clusters, b.Clusters) })
+	return table
+}
+
+// kmeansTable returns the points of the table of spherical k-means against
+// L2S: those of the curves of both where clusters and budget are equal.
+func kmeansTable(curves []points.Point) []points.Point {
+	type key struct {
+		clusters, groups int
+		budget           float64
+	}
+	learned, plain := methods.L2S{}.Name(), methods.L2S{KMeansOnly: true}.Name()
+	find := func(name string) map[key]points.Point {
+		found := map[key]points.Point{}
+		for _, p := range curves {
+			if p.Method == name {
+				found[key{p.Clusters, p.Groups, p.Budget}] = p
+			}
+		}
+		return found
+	}
+	of := find(plain)
+	var table []points.Point
+	for _, p := range curves {
+		if p.Method != learned {
+			continue
+		}
+		if q, ok := of[key{p.Clusters, p.Groups, p.Budget}]; ok {
+			p.Table, q.Table = points.KMeans, points.KMeans
+			table = append(table, p, q)
+		}
+	}
+	return table
+}

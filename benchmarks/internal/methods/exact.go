@@ -1,0 +1,119 @@
+package methods
+
+import (
+	"context"
+	"errors"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Dense is the plain form of the layer (Eq. 1 of the paper): a scan of W and b
+// in float32, then the k largest scores. It is the speedup of 1. It has no
+// parameters.
+type Dense struct{}
+
+// Name returns "Dense float32".
+func (Dense) Name() string { return points.Dense }
+
+// Params returns "".
+func (Dense) Params() string { return "" }
+
+// Build returns at once: there is no index.
+func (Dense) Build(_ context.Context, in *Input) (Index, error) {
+	return scanIndex{0, func() Searcher {
+		q := softmax.NewQuery(in.Layer.Dim())
+		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
+			set(q, h)
+			return in.Layer.TopKFloat32(dst, q)
+		})
+	}}, nil
+}
+
+// OpenBLAS is Dense with the scan of OpenBLAS: cblas_sgemv on one thread, the
+// bias added, then the same selection of the k largest. It has no parameters.
+type OpenBLAS struct{}
+
+// Name returns "OpenBLAS sgemv".
+func (OpenBLAS) Name() string { return "OpenBLAS sgemv" }
+
+// Params returns "".
+func (OpenBLAS) Params() string { return "" }
+
+// Build returns an error where OpenBLAS is not built in: see
+// [openblas.Sgemv].
+func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
+	if openblas.Sgemv == nil {
+		return nil, errors.New("methods: OpenBLAS is not built in: build with -tags openblas")
+	}
+	l := in.Layer
+	return scanIndex{0, func() Searcher {
+		scores := make([]float32, l.Labels())
+		var ids []uint32
+		var best []float32
+		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
+			openblas.Sgemv(scores, l.Weights(), h)
+			for i, b := range l.Bias() {
+				scores[i] += b
+			}
+			k := min(len(dst), len(scores))
+			ids, best = grow(ids, k), grow(best, k)
+			kernels.TopK(ids, best, scores)
+			for i := range k {
+				dst[i] = softmax.Prediction{ID: ids[i], Logit: float64(best[i])}
+			}
+			return k
+		})
+	}}, nil
+}
+
+// Certified is the exact search of package softmax: a scan of int8 codes with
+// a proven error bound leaves few labels, which are scored by the reference
+// arithmetic. It has no parameters.
+type Certified struct{}
+
+// Name returns "Exact, certified int8".
+func (Certified) Name() string { return "Exact, certified int8" }
+
+// Params returns "".
+func (Certified) Params() string { return "" }
+
+// Build returns at once: the codes are part of the layer.
+func (Certified) Build(_ context.Context, in *Input) (Index, error) {
+	l := in.Layer
+	codes := int64(l.Labels()) * int64(kernels.Int8Stride(l.Dim())+kernels.Int4Stride(l.Dim()))
+	return scanIndex{codes, func() Searcher {
+		q := softmax.NewQuery(l.Dim())
+		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
+			set(q, h)
+			return l.TopK(dst, q)
+		})
+	}}, nil
+}
+
+// scanIndex is the index of a method without query-time parameters, and its
+// only setting.
+type scanIndex struct {
+	bytes    int64
+	searcher func() Searcher
+}
+
+func (x scanIndex) Bytes() int64        { return x.bytes }
+func (x scanIndex) Settings() []Setting { return []Setting{x} }
+func (x scanIndex) Params() string      { return "" }
+func (x scanIndex) Searcher() Searcher  { return x.searcher() }
+
+// searcherFunc is a function that is a Searcher.
+type searcherFunc func(dst []softmax.Prediction, h []float32) int
+
+func (f searcherFunc) TopK(dst []softmax.Prediction, h []float32) int { return f(dst, h) }
+
+// grow returns a slice of n elements, s where its capacity allows.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
