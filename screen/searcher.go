@@ -35,6 +35,7 @@ type Searcher struct {
 	query  *softmax.Query
 	union  []uint32  // the set of two clusters
 	logits []float32 // of a candidate set, with Float32
+	one    [1]*softmax.Query
 	batch  batch
 	stats  Stats
 }

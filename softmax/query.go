@@ -19,6 +19,7 @@ type Query struct {
 	ids, first           []uint32
 	skip                 int // searches to go without a pass over 4-bit codes
 	logits               []float64
+	wide                 []float64 // the terms of a log-sum-exp
 }
 
 // NewQuery returns a Query for contexts of dimension dim, at least 1.
