@@ -42,7 +42,7 @@ func saveScreen(t *testing.T, dir, name string, without uint32, print byte) {
 // A screen of all labels translates as the exact layer does; neither the batch
 // nor the neighbours matter; an empty line stays one.
 func TestTranslate(t *testing.T) {
-	dir := newFolder(t)
+	dir := files(t)
 	text := "w3 w4\n\nunheard\n" + strings.Repeat("w5 ", 500) + "\nw7"
 	writeFile(t, filepath.Join(dir, "text"), []byte(text))
 	saveScreen(t, dir, "all.l2s", ^uint32(0), 0)
@@ -61,7 +61,7 @@ func TestTranslate(t *testing.T) {
 		t.Errorf("found %q, want five lines, the second one empty", want)
 	}
 	for _, more := range [][]string{{"--screen", "all.l2s"}, {"--batch", "1"}} {
-		succeed(t, dir, joined(args, more...)...)
+		succeed(t, dir, joined(args, more)...)
 		if got := string(readFile(t, filepath.Join(dir, "out.en"))); got != want {
 			t.Errorf("%v: found %q, want %q", more, got, want)
 		}
@@ -72,7 +72,7 @@ func TestTranslate(t *testing.T) {
 }
 
 func TestTranslateRefuses(t *testing.T) {
-	dir := newFolder(t)
+	dir := files(t)
 	m, err := seq2seq.Load(dir, "de", "en")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTranslateRefuses(t *testing.T) {
 		{[]string{"--beam", "0"}, 2, "at least 1"},
 		{[]string{"--out", "pairs.de"}, 2, "would replace the input"},
 	} {
-		r := l2s(t, dir, joined(goodTranslate, c.more...)...)
+		r := l2s(t, dir, joined(goodTranslate, c.more)...)
 		if r.code != c.code || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%v: exit status %d, %q, want %d and %q", c.more, r.code, r.stderr, c.code, c.want)
 		}
