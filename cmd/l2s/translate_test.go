@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,5 +103,42 @@ func TestTranslateRefuses(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "out.en")); err == nil {
 			t.Errorf("%v: out.en was written", c.more)
 		}
+	}
+}
+
+// countdown is a context that is cancelled once it was asked n times.
+type countdown struct {
+	context.Context
+	n *int
+}
+
+func (c countdown) Err() error {
+	if *c.n--; *c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// An interrupt keeps the lines that are translated, and says how many.
+func TestInterruptKeepsTranslations(t *testing.T) {
+	dir := files(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	args := []string{"translate", "--model", dir, "--text", in("pairs.de"), "--longest", "10", "--quiet", "--batch", "4"}
+	var stdout, stderr strings.Builder
+	if code := run(t.Context(), append(args, "--out", in("all.en")), &stdout, &stderr); code != 0 {
+		t.Fatal(stderr.String())
+	}
+	n := 35 // 4 sentences take 10 steps at most
+	ctx := countdown{t.Context(), &n}
+	if code := run(ctx, append(args, "--out", in("part.en")), &stdout, &stderr); code != exitInterrupted {
+		t.Errorf("exit status %d, want %d", code, exitInterrupted)
+	}
+	all, part := string(readFile(t, in("all.en"))), string(readFile(t, in("part.en")))
+	lines := strings.Count(part, "\n")
+	if lines < 12 || lines >= 150 || lines%4 != 0 || !strings.HasPrefix(all, part) {
+		t.Errorf("found %d lines, want whole groups of 4, as without an interrupt", lines)
+	}
+	if want := fmt.Sprintf("part.en has the translations of the first %d of 150 lines", lines); !strings.Contains(stderr.String(), want) {
+		t.Errorf("found %q, want %q", stderr.String(), want)
 	}
 }
