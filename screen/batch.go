@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -16,6 +17,9 @@ type batch struct {
 
 	queries []*softmax.Query     // for contexts that are answered together
 	answers []softmax.Prediction // to them
+	sums    [kernels.BatchContexts]float64
+
+	wide []float64 // logits, with Float32
 }
 
 // TopKBatch answers n contexts at once, row-major, n x d. dst has n*k
@@ -34,6 +38,31 @@ type batch struct {
 // where the lengths do not fit each other, or where an element of a context is
 // NaN or infinite.
 func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32) (counts []int, err error) {
+	return s.answerBatch(dst, nil, k, contexts)
+}
+
+// TopKLogSumExp is TopKBatch that also writes to lse, one element a context,
+// the log of the sum of e^x over the labels that the answer was chosen among:
+// the candidate set, or all labels where the exact layer answered. A logit minus
+// that is the log-probability of the label, normalised inside the set: labels
+// outside count as impossible, as in the paper's beam search (Section 4). Over
+// an empty set, which only Short lets answer, it is -Inf.
+//
+// The sum is that of softmax.Layer.TopKLogSumExp, whose error is stated there;
+// LogProbs gives that of the reference arithmetic, for several times the
+// time. With Float32 it is the sum over logits in float32.
+func (s *Searcher) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
+	if n := len(contexts) / s.model.Dim(); len(lse) != n {
+		return nil, fmt.Errorf("screen: lse: found %d elements, expected one for each of %d contexts", len(lse), n)
+	}
+	if lse == nil {
+		lse = []float64{}
+	}
+	return s.answerBatch(dst, lse, k, contexts)
+}
+
+// answerBatch is TopKLogSumExp, without the sums where lse is nil.
+func (s *Searcher) answerBatch(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
 	if err := s.checkK(k); err != nil {
 		return nil, err
 	}
@@ -47,7 +76,7 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 	}
 	b := &s.batch
 	if s.model.margins != (margins{}) {
-		return s.oneByOne(dst, k, contexts)
+		return s.oneByOne(dst, lse, k, contexts)
 	}
 	if b.queries == nil {
 		for range kernels.BatchContexts {
@@ -70,7 +99,7 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 			}
 			f.rows = s.model.Groups() + len(g.members(group))
 		}
-		if err := s.answerGroup(dst, k, contexts, b.order[start:end], f); err != nil {
+		if err := s.answerGroup(dst, lse, k, contexts, b.order[start:end], f); err != nil {
 			return nil, err
 		}
 		start = end
@@ -132,8 +161,8 @@ func (b *batch) group() {
 	}
 }
 
-// oneByOne is TopKBatch by TopK.
-func (s *Searcher) oneByOne(dst []softmax.Prediction, k int, contexts []float32) (counts []int, err error) {
+// oneByOne is answerBatch, one context after the other.
+func (s *Searcher) oneByOne(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
 	b, d := &s.batch, s.model.Dim()
 	b.counts = grow(b.counts, len(contexts)/d)
 	// A context that is none is found before anything is written.
@@ -146,21 +175,22 @@ func (s *Searcher) oneByOne(dst []softmax.Prediction, k int, contexts []float32)
 		if err := setRow(s.query, contexts, d, i); err != nil {
 			return nil, err
 		}
-		b.counts[i] = s.answer(dst[i*k:(i+1)*k], s.find())
+		b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, contexts[i*d:(i+1)*d], i, s.find())
 	}
 	return b.counts, nil
 }
 
 // answerGroup answers those of the contexts that are listed in group, all of
 // one cluster, for which routing found f.
-func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float32, group []int, f found) error {
+func (s *Searcher) answerGroup(dst []softmax.Prediction, lse []float64, k int, contexts []float32, group []int, f found) error {
 	b, set := &s.batch, f.set
 	if s.float32 {
+		d := s.model.Dim()
 		for _, i := range group {
 			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
 				return err
 			}
-			b.counts[i] = s.answer(dst[i*k:(i+1)*k], f)
+			b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, contexts[i*d:(i+1)*d], i, f)
 		}
 		return nil
 	}
@@ -179,9 +209,16 @@ func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float
 			}
 		}
 		answers := b.answers[:n*len(qs)]
-		if exact {
+		switch {
+		case lse != nil:
+			sums := b.sums[:len(qs)]
+			s.sum(answers, sums, n, qs, set, exact)
+			for j, i := range group[:len(qs)] {
+				lse[i] = sums[j]
+			}
+		case exact:
 			s.layer.TopKBatch(answers, n, qs)
-		} else {
+		default:
 			s.layer.TopKOfBatch(answers, n, qs, set)
 		}
 		for j, i := range group[:len(qs)] {
@@ -190,6 +227,56 @@ func (s *Searcher) answerGroup(dst []softmax.Prediction, k int, contexts []float
 		group = group[len(qs):]
 	}
 	return nil
+}
+
+// answerSum is answer for h, context i and the query's, and writes lse[i] unless lse is
+// nil.
+func (s *Searcher) answerSum(dst []softmax.Prediction, lse []float64, h []float32, i int, f found) int {
+	if lse == nil {
+		return s.answer(dst, f)
+	}
+	exact := s.decide(len(dst), f, 1)
+	n := len(dst)
+	if !exact {
+		n = min(n, len(f.set))
+	}
+	if !s.float32 {
+		s.one[0] = s.query
+		s.sum(dst[:n], lse[i:i+1], n, s.one[:], f.set, exact)
+		return n
+	}
+	var logits []float32
+	if exact {
+		s.layer.TopKFloat32(dst, s.query)
+		s.logits = grow(s.logits, s.model.labels)
+		logits = s.logits
+		kernels.Scan(logits, s.layer.Weights(), s.layer.Bias(), h)
+	} else {
+		s.layer.TopKOfFloat32(dst[:n], s.query, f.set)
+		logits = s.logits[:len(f.set)]
+		kernels.GatherDot(logits, s.layer.Weights(), s.layer.Bias(), f.set, h)
+	}
+	s.batch.wide = grow(s.batch.wide, len(logits))
+	for j, x := range logits {
+		s.batch.wide[j] = float64(x)
+	}
+	lse[i] = kernels.LogSumExp(s.batch.wide)
+	return n
+}
+
+// sum is softmax.Layer.TopKLogSumExp over all labels or over a set, which may
+// be empty.
+func (s *Searcher) sum(dst []softmax.Prediction, lse []float64, k int, qs []*softmax.Query, set []uint32, exact bool) {
+	switch {
+	case exact:
+		set = nil
+	case len(set) == 0:
+		for i := range lse {
+			lse[i] = math.Inf(-1)
+		}
+		return
+	}
+	s.layer.TopKLogSumExp(dst, lse, k, qs, set)
 }
 
 // setRow makes row i of contexts, of dimension d, the context of q.

@@ -94,3 +94,87 @@ func TestBatchRefuses(t *testing.T) {
 		t.Errorf("an empty batch: %v, %v", counts, err)
 	}
 }
+
+// checkLogSumExp: the answers are those of TopKBatch, and the sums those that
+// the exact log-probabilities over the candidates have, but for the error of
+// int8; they do not depend on the other contexts of the batch.
+func checkLogSumExp(t *rapid.T) {
+	in := drawHardShape(t).instance(t)
+	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
+	opts := []screen.Option{screen.Short()}
+	if rapid.Bool().Draw(t, "float32") {
+		opts = append(opts, screen.Float32())
+	}
+	single, batch, alone := in.searcher(t, opts...), in.searcher(t, opts...), in.searcher(t, opts...)
+	d := in.config.Dim
+	want, dst, lse := make([]softmax.Prediction, in.n*k), make([]softmax.Prediction, in.n*k), make([]float64, in.n)
+	wantCounts, err := single.TopKBatch(want, k, in.contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := batch.TopKLogSumExp(dst, lse, k, in.contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(counts, wantCounts) || !slices.Equal(dst, want) {
+		t.Fatalf("found %v %v, want those of TopKBatch, %v %v", counts, dst, wantCounts, want)
+	}
+	if got, want := batch.Stats(), single.Stats(); got != want {
+		t.Fatalf("stats %+v, want %+v", got, want)
+	}
+	one, sum := make([]softmax.Prediction, k), make([]float64, 1)
+	for i := range in.n {
+		h := in.contexts[i*d : (i+1)*d]
+		n, err := alone.TopKLogSumExp(one, sum, k, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n[0] != counts[i] || sum[0] != lse[i] {
+			t.Fatalf("context %d: %v alone, %v in a batch", i, sum[0], lse[i])
+		}
+		if counts[i] == 0 && !math.IsInf(lse[i], -1) {
+			t.Fatalf("context %d: found %v over no labels, want -Inf", i, lse[i])
+		}
+		if counts[i] > 0 && lse[i] < dst[i*k].Logit-1e-4*(1+math.Abs(lse[i])) {
+			t.Fatalf("context %d: the sum %v is below its largest term %v", i, lse[i], dst[i*k].Logit)
+		}
+	}
+}
+
+func TestLogSumExpGoesWithTheBatch(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogSumExp) })
+}
+
+// The sum over the int8 centres is close to that over reference logits.
+func TestLogSumExpIsCloseToTheReference(t *testing.T) {
+	for name, in := range map[string]*instance{"flat": ordinary(t), "groups": grouped(t), "probing": probing(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := in.searcher(t, screen.Short())
+			dst, lse := make([]softmax.Prediction, in.n*3), make([]float64, in.n)
+			if _, err := s.TopKLogSumExp(dst, lse, 3, in.contexts); err != nil {
+				t.Fatal(err)
+			}
+			before := s.Stats().Exact
+			for i := range in.n {
+				ids, logp, err := s.LogProbs(nil, in.context(i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := slices.Index(ids, dst[i*3].ID)
+				if at < 0 || before > 0 {
+					continue // the exact layer answered, over all labels
+				}
+				if got := dst[i*3].Logit - lse[i]; math.Abs(got-logp[at]) > 0.02 {
+					t.Errorf("context %d: log-probability %v, want %v within 0.02", i, got, logp[at])
+				}
+			}
+			if n := testing.AllocsPerRun(20, func() {
+				if _, err := s.TopKLogSumExp(dst, lse, 3, in.contexts); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations a batch, want none", n)
+			}
+		})
+	}
+}

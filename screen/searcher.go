@@ -37,6 +37,7 @@ type Searcher struct {
 	union  []uint32  // the set of two clusters
 	logits []float32 // of a candidate set, with Float32
 	wide   []float64 // logits of a log-probability
+	one    [1]*softmax.Query
 	batch  batch
 	stats  Stats
 }

@@ -21,6 +21,7 @@ type Query struct {
 	skip                 int // searches to go without a pass over 4-bit codes
 	threshold            float32
 	logits               []float64
+	wide                 []float64 // the terms of a log-sum-exp
 }
 
 // NewQuery returns a Query for contexts of dimension dim, at least 1.

@@ -284,6 +284,9 @@ func selectTop(dst []Prediction, ids []uint32, logits []float64) {
 	for i := len(dst)/2 - 1; i >= 0; i-- {
 		siftDown(dst, i)
 	}
+	if len(dst) == 0 {
+		return
+	}
 	for i := len(dst); i < len(logits); i++ {
 		if p := at(i); p.before(dst[0]) {
 			dst[0] = p

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/bleu"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/screen/beam"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// translateResult is the JSON of l2s translate.
+type translateResult struct {
+	Out       string `json:"out"`
+	Sentences int    `json:"sentences"`
+	// Words is how many the translations have, Unknown how many of the source
+	// are <unk>, Cut how many translations did not end by themselves.
+	Words   int `json:"words"`
+	Unknown int `json:"unknown"`
+	Cut     int `json:"cut"`
+	// Seconds is the time of all, SoftmaxSeconds that in the softmax layer.
+	Seconds        float64 `json:"seconds"`
+	SoftmaxSeconds float64 `json:"softmax_seconds"`
+	// Contexts is how many the softmax layer has answered.
+	Contexts int      `json:"contexts"`
+	BLEU     *float64 `json:"bleu,omitempty"`
+}
+
+func (r *translateResult) summary() string {
+	s := max(r.Seconds, 1e-9)
+	text := fmt.Sprintf("%s sentences, %s words: %.1f sentences/s, %.0f words/s, %.1f%% of the time in the softmax layer (%.1f us a context)",
+		progress.Count(r.Sentences), progress.Count(r.Words),
+		float64(r.Sentences)/s, float64(r.Words)/s, 100*r.SoftmaxSeconds/s, 1e6*r.SoftmaxSeconds/float64(max(1, r.Contexts)))
+	if r.Cut > 0 {
+		text += fmt.Sprintf("; %s cut", progress.Count(r.Cut))
+	}
+	if r.BLEU != nil {
+		text += fmt.Sprintf("; BLEU %.2f", *r.BLEU)
+	}
+	return text
+}
+
+func runTranslate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("translate", description{
+		purpose: `Translate a text with an LSTM translation model, a sentence a line, by beam
+search over the exact softmax layer or over a screen. Log-probabilities are
+normalised over the labels that are looked at. The best hypothesis is that of
+the largest log-probability divided by its length to the power of --alpha.`,
+		usage: "--model DIR --text test.de [--screen m.l2s] [--beam 5] [--out hyp.en]",
+		notes: `The text is UTF-8, its words separated by white space. A word that the
+vocabulary lacks is <unk>. An empty line stays empty. There is no limit to the
+length of a sentence; a translation is cut after --longest words.
+
+An interrupt keeps the lines that are translated. The folder of the model is that
+of l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
+		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
+l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
+	}, stdout, stderr)
+	dir := f.needs("model", "folder `DIR` of a translation model")
+	text := f.needs("text", "text `FILE` to translate")
+	screenFile := f.text("screen", "screen `FILE`; the exact layer without it")
+	out := f.text("out", "`FILE` to write; standard output without it")
+	reference := f.text("reference", "`FILE` of translations, line by line; gives BLEU-4")
+	same := func(s string) (string, error) { return s, nil }
+	from := custom(f, "from", "de", "de", "`LANGUAGE` of the text, the ending of its vocabulary file", same)
+	to := custom(f, "to", "en", "en", "`LANGUAGE` of the translation, the ending of its vocabulary file", same)
+	width := f.whole("beam", 5, 1, "keep `N` hypotheses a sentence; 1 is greedy")
+	alpha := f.real("alpha", 1, 0, "divide log-probabilities by the length to the power of `A`")
+	longest := f.whole("longest", 60, 1, "cut translations after `N` words")
+	batch := f.whole("batch", 8, 1, "translate `N` sentences together; does not change the result")
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	if *asJSON && *out == "" {
+		return f.wrongUse("--json needs --out: the translations would go to standard output too")
+	}
+	if *out != "" {
+		inputs := []string{*text, *screenFile, *reference}
+		for _, name := range []string{"model.safetensors", "vocab." + *from, "vocab." + *to} {
+			inputs = append(inputs, filepath.Join(*dir, name))
+		}
+		if err := checkOutput(f, *out, inputs...); err != nil {
+			return err
+		}
+	}
+	m, err := seq2seq.Load(*dir, *from, *to)
+	if err != nil {
+		return err
+	}
+	if n := m.Target().Len(); *width > n {
+		return f.wrongUse("--beam: found %d, expected at most the %s words of the target vocabulary", *width, progress.Count(n))
+	}
+	scorer, err := openScorer(*screenFile, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	if err != nil {
+		return err
+	}
+	sentences, err := readSentences(ctx, m.Source(), *text, 0)
+	if err != nil {
+		return err
+	}
+	var references [][]string
+	if *reference != "" {
+		if references, err = readWords(*reference); err != nil {
+			return err
+		}
+		if len(references) != len(sentences) {
+			return fmt.Errorf("%s: found %s lines, expected %s, as many as %s has", *reference, progress.Count(len(references)), progress.Count(len(sentences)), *text)
+		}
+	}
+	var w io.Writer = writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) })
+	var file *atomicfile.File
+	if *out != "" {
+		if file, err = atomicfile.Create(*out); err != nil {
+			return err
+		}
+		defer file.Abort()
+		w = file
+	}
+	p := f.printer(*quiet)
+	defer p.Close()
+	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, scorer: &timedScorer{Scorer: scorer}, w: bufio.NewWriter(w), references: references}
+	t.search, err = beam.New(t.decoder, t.scorer, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
+	if err != nil {
+		return err
+	}
+	p.Start("translate", "sentences", len(sentences))
+	err = t.run(ctx, sentences, *batch, p)
+	stopped := err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
+	if err != nil && !stopped {
+		return err
+	}
+	if flushed := t.w.Flush(); flushed != nil {
+		return flushed
+	}
+	if stopped && t.Sentences == 0 {
+		return err
+	}
+	if file != nil {
+		if err := file.Commit(); err != nil {
+			return err
+		}
+	}
+	r := &t.translateResult
+	r.Out = *out
+	if stopped {
+		where := *out
+		if where == "" {
+			where = "standard output"
+		}
+		return interruptedError{err, fmt.Sprintf("%s has the translations of the first %s of %s lines", where, progress.Count(r.Sentences), progress.Count(len(sentences)))}
+	}
+	if references != nil {
+		score := t.bleu.Score()
+		r.BLEU = &score
+	}
+	p.EndWith(r.summary())
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return nil
+}
+
+// openScorer opens the screen of a path for the model's layer, or the layer where
+// there is none.
+func openScorer(path string, m *seq2seq.Model, name string) (beam.Scorer, error) {
+	if path == "" {
+		return beam.NewExact(m.Layer()), nil
+	}
+	s, err := loadScreenFor(path, &layer{Layer: m.Layer(), name: name})
+	if err != nil {
+		return nil, err
+	}
+	for t := range s.Clusters() {
+		held := false
+		for _, id := range s.Candidates(t) {
+			held = held || id == m.End()
+		}
+		if !held {
+			return nil, fmt.Errorf("%s: candidate set of cluster %d: found no </s> (id %d), expected it in every set: train with --always %d", path, t, m.End(), m.End())
+		}
+	}
+	return screen.NewSearcher(s, m.Layer())
+}
+
+// readWords reads the words of each line of a file.
+func readWords(path string) ([][]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines [][]string
+	for line := range strings.Lines(string(data)) {
+		lines = append(lines, strings.Fields(line))
+	}
+	return lines, nil
+}
+
+// nmtDecoder makes a translation model a beam.Decoder.
+type nmtDecoder struct {
+	m *seq2seq.Model
+	d *seq2seq.Decoder
+}
+
+func (n *nmtDecoder) start(sentences [][]uint32) {
+	n.d.Start(n.m.Encode(sentences))
+}
+
+func (n *nmtDecoder) Step(parents []int, tokens []uint32) ([]float32, error) {
+	n.d.Reorder(parents)
+	return n.d.Step(tokens), nil
+}
+
+// timedScorer measures the time in the softmax layer.
+type timedScorer struct {
+	beam.Scorer
+	time     time.Duration
+	contexts int
+}
+
+func (s *timedScorer) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+	start := time.Now()
+	counts, err := s.Scorer.TopKLogSumExp(dst, lse, k, contexts)
+	s.time += time.Since(start)
+	s.contexts += len(lse)
+	return counts, err
+}
+
+// translator translates sentences and writes them in order.
+type translator struct {
+	m          *seq2seq.Model
+	decoder    *nmtDecoder
+	scorer     *timedScorer
+	search     *beam.Search
+	w          *bufio.Writer
+	references [][]string
+	bleu       bleu.Corpus
+	translateResult
+}
+
+func (t *translator) run(ctx context.Context, sentences [][]uint32, batch int, p *progress.Printer) error {
+	unknown, err := t.m.Source().Unknown()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	for first := 0; first < len(sentences); first += batch {
+		group := sentences[first:min(first+batch, len(sentences))]
+		var full [][]uint32
+		for _, s := range group {
+			if len(s) > 0 {
+				full = append(full, s)
+			}
+		}
+		var results []beam.Hypothesis
+		if len(full) > 0 {
+			t.decoder.start(full)
+			if results, err = t.search.Run(ctx, len(full)); err != nil {
+				return err
+			}
+		}
+		for i, s := range group {
+			var words []string
+			if len(s) > 0 {
+				for _, id := range s {
+					if id == unknown {
+						t.Unknown++
+					}
+				}
+				for _, id := range results[0].Tokens {
+					words = append(words, t.m.Target().Word(id))
+				}
+				if !results[0].Ended {
+					t.Cut++
+				}
+				results = results[1:]
+			}
+			t.Words += len(words)
+			if t.references != nil {
+				t.bleu.Add(words, t.references[first+i])
+			}
+			if _, err := t.w.WriteString(strings.Join(words, " ") + "\n"); err != nil {
+				return err
+			}
+		}
+		t.Sentences += len(group)
+		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.scorer.time.Seconds(), t.scorer.contexts
+		p.Set(t.Sentences)
+	}
+	return nil
+}

@@ -1,0 +1,343 @@
+// Package beam decodes by beam search over a softmax layer, exact or screened:
+// the use of a screen in machine translation ("Learning to Screen for Fast
+// Softmax Inference on Large Vocabulary Neural Networks", Section 4).
+//
+// A [Search] drives two things that the caller brings: a [Decoder], which turns
+// hypotheses into context vectors, and a [Scorer], which finds the best next
+// labels of those with their log-probabilities: a screen.Searcher, where labels
+// outside the candidate set count as impossible, or an [Exact] layer.
+//
+// Several sentences are decoded together, so that the contexts of one step share
+// the loads of rows. The result does not depend on what is decoded beside it,
+// if the contexts do not. Ties are broken in a fixed order, so equal contexts
+// give equal results on every CPU.
+package beam
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Decoder computes contexts.
+type Decoder interface {
+	// Step lets hypothesis i, for each i below len(parents), continue what was
+	// hypothesis parents[i] in the step before, by tokens[i], and returns the
+	// context of each, row-major, in that order. In the first step of a search
+	// parents[i] = i is the number of a sentence, and tokens[i] is
+	// Options.Start. The arguments are valid during the call, and the result need
+	// be until the next.
+	Step(parents []int, tokens []uint32) (contexts []float32, err error)
+}
+
+// Scorer finds the k labels of the largest logits for each of n contexts,
+// row-major, and writes them, in order, to dst, k elements a context; their
+// numbers, where there are fewer than k, are counts. The log-probability of a
+// label is its logit minus the context's element of lse. screen.Searcher is a
+// Scorer. Every candidate set should hold the end of a sentence
+// (screen.Config.Always), or hypotheses there cannot end.
+type Scorer interface {
+	TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error)
+}
+
+// Options are the options of a Search.
+type Options struct {
+	// Width is the number of hypotheses kept for a sentence, at least 1. With 1
+	// the search is greedy.
+	Width int
+	// MaxLen is the number of tokens after which a hypothesis is cut, at least 1.
+	MaxLen int
+	// Start is the token that the first step reads, End the one that ends a
+	// hypothesis.
+	Start, End uint32
+	// Alpha is the length normalisation: the score of a hypothesis of n tokens,
+	// End included, is its log-probability divided by n^Alpha. With 1 that is
+	// the mean log-probability of a token, with 0 the log-probability itself. It
+	// is finite and not negative. It chooses among ended hypotheses alone: within
+	// a step all have the same length.
+	Alpha float64
+	// Candidates is the k that the Scorer is asked for: at most the number of
+	// labels. 0 is Width, which is always enough.
+	Candidates int
+}
+
+// Hypothesis is the result for a sentence.
+type Hypothesis struct {
+	// Tokens are the tokens, without End. They are valid until the next Run.
+	Tokens []uint32
+	// LogProb is the sum of the log-probabilities of the tokens and of End.
+	LogProb float64
+	// Score is LogProb, normalised for the length.
+	Score float64
+	// Ended is false where the hypothesis was cut: at MaxLen, or because the
+	// Scorer had no label to continue with. Such a one is the result only where
+	// no hypothesis of the sentence ended.
+	Ended bool
+}
+
+// Search is a beam search. It is for one goroutine, as its Decoder and Scorer
+// are. Once it has seen its largest batch and longest result it allocates
+// nothing.
+type Search struct {
+	decoder Decoder
+	scorer  Scorer
+	opt     Options
+
+	nodes     []node // of all hypotheses of a run: a forest
+	live      []hypothesis
+	next      []hypothesis
+	pool      []hypothesis // the continuations of one sentence
+	parents   []int
+	tokens    []uint32
+	top       []softmax.Prediction
+	lse       []float64
+	sentences []sentence
+	results   []Hypothesis
+	text      []uint32
+}
+
+// node is the last token of a hypothesis and the node of what came before, -1
+// for nothing.
+type node struct {
+	before int
+	token  uint32
+}
+
+// hypothesis is one that has not ended.
+type hypothesis struct {
+	sentence int
+	logp     float64
+	parent   int // its place in the step before
+	before   int // node of its parent
+	token    uint32
+	node     int
+}
+
+// sentence is the state of one: its ended hypotheses and the best of them.
+type sentence struct {
+	ended int
+	best  result
+}
+
+type result struct {
+	logp, score float64
+	node        int
+	found, end  bool
+}
+
+// New returns a search. An error names the option, what was found and what was
+// expected.
+func New(d Decoder, s Scorer, opt Options) (*Search, error) {
+	switch {
+	case opt.Width < 1:
+		return nil, fmt.Errorf("beam: width: found %d, expected at least 1", opt.Width)
+	case opt.MaxLen < 1:
+		return nil, fmt.Errorf("beam: maximum length: found %d, expected at least 1", opt.MaxLen)
+	case !(opt.Alpha >= 0) || math.IsInf(opt.Alpha, 0):
+		return nil, fmt.Errorf("beam: alpha: found %v, expected a finite number that is not negative", opt.Alpha)
+	case opt.Candidates < 0:
+		return nil, fmt.Errorf("beam: candidates: found %d, expected at least 0", opt.Candidates)
+	}
+	if opt.Candidates == 0 {
+		opt.Candidates = opt.Width
+	}
+	return &Search{decoder: d, scorer: s, opt: opt}, nil
+}
+
+// Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and
+// returns the best hypothesis of each, valid until the next Run.
+//
+// At each step the hypotheses of a sentence are continued by their best labels;
+// of all continuations those with the largest log-probability stay, Width less
+// those that have ended; equals in the order of their parents, then of their
+// labels. A sentence is done when Width hypotheses have ended, or none is left to
+// continue. The ended one of the largest score is the result; of equals the one
+// that ended first.
+//
+// Run returns the errors of the Decoder and the Scorer, and that of ctx, looked
+// at before each step.
+func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)
+	}
+	s.nodes, s.live = s.nodes[:0], s.live[:0]
+	s.sentences = grow(s.sentences, n)
+	clear(s.sentences)
+	for i := range n {
+		s.live = append(s.live, hypothesis{sentence: i, parent: i, token: s.opt.Start, node: -1})
+	}
+	for length := 1; length <= s.opt.MaxLen && len(s.live) > 0; length++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := s.step(length); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range s.live {
+		s.cut(h, s.opt.MaxLen)
+	}
+	return s.collect(), nil
+}
+
+// step makes all hypotheses one token longer: length tokens.
+func (s *Search) step(length int) error {
+	s.parents, s.tokens = s.parents[:0], s.tokens[:0]
+	for _, h := range s.live {
+		s.parents, s.tokens = append(s.parents, h.parent), append(s.tokens, h.token)
+	}
+	contexts, err := s.decoder.Step(s.parents, s.tokens)
+	if err != nil {
+		return err
+	}
+	k := s.opt.Candidates
+	s.top, s.lse = grow(s.top, k*len(s.live)), grow(s.lse, len(s.live))
+	counts, err := s.scorer.TopKLogSumExp(s.top, s.lse, k, contexts)
+	if err != nil {
+		return err
+	}
+	s.next = s.next[:0]
+	for first := 0; first < len(s.live); {
+		number := s.live[first].sentence
+		end := first
+		s.pool = s.pool[:0]
+		for ; end < len(s.live) && s.live[end].sentence == number; end++ {
+			h := s.live[end]
+			for _, p := range s.top[end*k : end*k+counts[end]] {
+				s.pool = append(s.pool, hypothesis{sentence: number, logp: h.logp + (p.Logit - s.lse[end]), parent: end, before: h.node, token: p.ID})
+			}
+		}
+		if len(s.pool) == 0 {
+			s.cut(s.live[first], length-1)
+		}
+		s.extend(&s.sentences[number], length)
+		first = end
+	}
+	s.live, s.next = s.next, s.live
+	return nil
+}
+
+// extend takes the best continuations of a sentence from the pool.
+func (s *Search) extend(sen *sentence, length int) {
+	slices.SortFunc(s.pool, func(a, b hypothesis) int {
+		return cmp.Or(cmp.Compare(b.logp, a.logp), cmp.Compare(a.parent, b.parent), cmp.Compare(a.token, b.token))
+	})
+	start := len(s.next)
+	for _, h := range s.pool[:min(s.opt.Width-sen.ended, len(s.pool))] {
+		if h.token == s.opt.End {
+			sen.ended++
+			sen.offer(result{logp: h.logp, score: s.score(h.logp, length), node: h.before, found: true, end: true})
+			continue
+		}
+		h.node = len(s.nodes)
+		s.nodes = append(s.nodes, node{h.before, h.token})
+		s.next = append(s.next, h)
+	}
+	if sen.ended == s.opt.Width {
+		s.next = s.next[:start]
+	}
+}
+
+// cut ends a hypothesis of n tokens without End.
+func (s *Search) cut(h hypothesis, n int) {
+	s.sentences[h.sentence].offer(result{logp: h.logp, score: s.score(h.logp, n), node: h.node, found: true})
+}
+
+// offer makes r the result where it is better: ended before cut, then by score.
+func (sen *sentence) offer(r result) {
+	b := sen.best
+	if !b.found || r.end && !b.end || r.end == b.end && r.score > b.score {
+		sen.best = r
+	}
+}
+
+// score is the normalised log-probability of n tokens. Not by math.Pow, which
+// differs between CPUs.
+func (s *Search) score(logp float64, n int) float64 {
+	switch {
+	case n == 0 || s.opt.Alpha == 0:
+		return logp
+	case s.opt.Alpha == 1:
+		return logp / float64(n)
+	}
+	return logp / kernels.Exp(s.opt.Alpha*kernels.Log(float64(n)))
+}
+
+// collect reads the results off the forest.
+func (s *Search) collect() []Hypothesis {
+	total := 0
+	for _, sen := range s.sentences {
+		for at := sen.best.node; sen.best.found && at >= 0; at = s.nodes[at].before {
+			total++
+		}
+	}
+	s.text, s.results = grow(s.text, total), s.results[:0]
+	end := 0
+	for _, sen := range s.sentences {
+		start := end
+		for at := sen.best.node; at >= 0; at = s.nodes[at].before {
+			s.text[end] = s.nodes[at].token
+			end++
+		}
+		tokens := s.text[start:end:end]
+		slices.Reverse(tokens)
+		s.results = append(s.results, Hypothesis{tokens, sen.best.logp, sen.best.score, sen.best.end})
+	}
+	return s.results
+}
+
+// Exact is the Scorer of a softmax layer without a screen: log-probabilities are
+// normalised over all labels, see softmax.Layer.TopKLogSumExp. It is for one
+// goroutine.
+type Exact struct {
+	layer   *softmax.Layer
+	queries []*softmax.Query
+	counts  []int
+}
+
+// NewExact returns the Scorer of a layer.
+func NewExact(l *softmax.Layer) *Exact { return &Exact{layer: l} }
+
+// TopKLogSumExp answers as Scorer says; counts are all k, valid until the next
+// call. It returns an error, and writes nothing, where k is not within 1 and the
+// number of labels, where the lengths do not fit each other, or where an element
+// of a context is NaN or infinite.
+func (e *Exact) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
+	d := e.layer.Dim()
+	n := len(contexts) / d
+	switch {
+	case k < 1 || k > e.layer.Labels():
+		return nil, fmt.Errorf("beam: k: found %d, expected 1 to the %d labels", k, e.layer.Labels())
+	case len(contexts)%d != 0:
+		return nil, fmt.Errorf("beam: contexts: found %d elements, expected a multiple of dimension %d", len(contexts), d)
+	case len(dst)%k != 0 || len(dst)/k != n:
+		return nil, fmt.Errorf("beam: dst: found %d elements, expected k = %d for each of %d contexts", len(dst), k, n)
+	case len(lse) != n:
+		return nil, fmt.Errorf("beam: lse: found %d elements, expected one for each of %d contexts", len(lse), n)
+	}
+	for len(e.queries) < n {
+		e.queries = append(e.queries, softmax.NewQuery(d))
+	}
+	e.counts = e.counts[:0]
+	for i := range n {
+		if err := e.queries[i].Set(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, fmt.Errorf("beam: contexts: row %d: %w", i, err)
+		}
+		e.counts = append(e.counts, k)
+	}
+	e.layer.TopKLogSumExp(dst, lse, k, e.queries[:n], nil)
+	return e.counts, nil
+}
+
+// grow returns a slice of n elements, s where its capacity allows.
+func grow[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
