@@ -303,6 +303,7 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 	}
 	table := kmeansTable([]points.Point{
 		{Method: points.Dense},
+		{Method: "L2S", Clusters: 100, Budget: 50, ProbeShare: 0.4},
 		screen("L2S", 100, 50), screen("L2S", 100, 60), screen("L2S", 200, 70),
 		screen("Spherical k-means", 100, 50), screen("Spherical k-means", 100, 70), screen("Spherical k-means", 200, 70),
 	})
@@ -354,7 +355,7 @@ func TestTheClusterTableIsPartOfTheCurves(t *testing.T) {
 		for _, m := range sweeps[name].methods(10_000, 300_000) {
 			if m, ok := m.(methods.L2S); ok {
 				for _, b := range m.Budgets {
-					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Groups: m.Groups, Budget: b})
+					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Groups: m.Groups, Budget: b, ProbeShare: m.ProbeShare})
 				}
 			}
 		}

@@ -331,7 +331,7 @@ func (c *contestant) point() points.Point {
 		*x = round(*x, 4)
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
-		p.Clusters, p.Groups, p.Budget = s.Model.Clusters(), s.Model.Groups(), s.Budget
+		p.Clusters, p.Groups, p.Budget, p.ProbeShare = s.Model.Clusters(), s.Model.Groups(), s.Budget, s.ProbeShare
 		p.MeanCandidates = round(c.evaluation.MeanCandidates, 2)
 		p.RowsScanned = round(c.evaluation.MeanCandidates+c.evaluation.MeanRouting, 2)
 	}

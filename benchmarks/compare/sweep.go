@@ -91,11 +91,11 @@ func screens(int) []methods.Method {
 		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
 		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
 		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400}},
-		methods.L2S{Clusters: 200, Budget: 80, Budgets: []float64{45, 60, 80, 100}},
+		methods.L2S{Clusters: 100, ProbeShare: 0.4, Budget: 150, Budgets: []float64{150, 200, 250, 300}},
 		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
 		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
 		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
-		methods.L2S{Clusters: 1024, Groups: 32, Budget: 230, Budgets: []float64{150, 190, 230, 300, 400}},
+		methods.L2S{Clusters: 1024, Groups: 32, ProbeShare: 0.4, Budget: 130, Budgets: []float64{80, 100, 130, 160, 200, 300}},
 		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
@@ -179,11 +179,11 @@ func geometric(first, last int, factor float64) []int {
 const rowsOfClusterTable = 350
 
 // clusterTable returns the points of the table of L2S with different numbers of
-// clusters, from its curve.
+// clusters, from its curve: the paper's form, with one probe.
 func clusterTable(curves []points.Point) []points.Point {
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method == (methods.L2S{}).Name() && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
 			p.Table = points.Clusters
 			table = append(table, p)
 		}
@@ -203,7 +203,7 @@ func kmeansTable(curves []points.Point) []points.Point {
 	find := func(name string) map[key]points.Point {
 		found := map[key]points.Point{}
 		for _, p := range curves {
-			if p.Method == name {
+			if p.Method == name && p.ProbeShare == 0 {
 				found[key{p.Clusters, p.Groups, p.Budget}] = p
 			}
 		}
@@ -212,7 +212,7 @@ func kmeansTable(curves []points.Point) []points.Point {
 	of := find(plain)
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method != learned {
+		if p.Method != learned || p.ProbeShare != 0 {
 			continue
 		}
 		if q, ok := of[key{p.Clusters, p.Groups, p.Budget}]; ok {

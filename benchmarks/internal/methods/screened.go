@@ -25,6 +25,9 @@ type L2S struct {
 	// KMeansOnly keeps the clusters of spherical k-means, the paper's baseline
 	// (its appendix), with the candidate sets of one knapsack.
 	KMeansOnly bool
+	// ProbeShare is the share of the contexts that look at the candidates of
+	// two clusters, see train.Options.
+	ProbeShare float64
 	// Budget is the B for which V is learned.
 	Budget float64
 	// Budgets are the B of the settings, ascending. nil: Budget alone.
@@ -53,6 +56,9 @@ func (m L2S) Params() string {
 	if !m.KMeansOnly {
 		fmt.Fprintf(&b, " learned for B=%g", m.Budget)
 	}
+	if m.ProbeShare > 0 {
+		fmt.Fprintf(&b, ", %g%% look at two clusters", 100*m.ProbeShare)
+	}
 	return b.String()
 }
 
@@ -67,7 +73,7 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 			return nil, fmt.Errorf("methods: clusters: found %d, expected a multiple of the %d groups", m.Clusters, m.Groups)
 		}
 	}
-	opt.Budget, opt.KMeansOnly = m.Budget, m.KMeansOnly
+	opt.Budget, opt.KMeansOnly, opt.ProbeShare = m.Budget, m.KMeansOnly, m.ProbeShare
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
 	if in.Note != nil {
 		opt.Progress = func(p train.Progress) {
@@ -86,7 +92,7 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	x := new(screenIndex)
 	for i, s := range screens {
-		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i]})
+		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m.ProbeShare})
 	}
 	return x, nil
 }
@@ -110,8 +116,8 @@ type Screened struct {
 	layer *softmax.Layer
 	// Model is the screen.
 	Model *screen.Model
-	// Budget is B.
-	Budget float64
+	// Budget is B, and ProbeShare that of the construction.
+	Budget, ProbeShare float64
 }
 
 // Params returns such as "B=150".

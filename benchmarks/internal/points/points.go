@@ -134,6 +134,7 @@ type Point struct {
 	Clusters       int     `json:"clusters,omitempty"`
 	Groups         int     `json:"groups,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
+	ProbeShare     float64 `json:"probe_share,omitempty"` // of the contexts that look at two clusters
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }
