@@ -94,9 +94,9 @@ labels-rate: ## Print how fast contexts are labelled beside a plain matrix produ
 roofline: ## Print each kernel's bytes per second beside those of a plain read.
 	cd benchmarks && $(GO) run ./roofline
 
-.PHONY: ptb
-ptb: ## Train and measure screens on ../shared/data/ptb-small, into bin/ptb.
-	scripts/ptb ../shared/data/ptb-small bin/ptb
+.PHONY: train-ptb
+train-ptb: ## Print the figures of train/RESULTS.md, from ../shared/data/ptb-small.
+	scripts/train-ptb ../shared/data/ptb-small bin/ptb
 
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
 .PHONY: compare
