@@ -544,13 +544,14 @@ func TestWrongUse(t *testing.T) {
 	runCases(t, cases)
 }
 
-// A level that is unknown must not end in a run on another one.
+// A level that is unknown must not end in a run on another one, nor in a dump.
 func TestUnknownLevelFailsLoudly(t *testing.T) {
 	for _, verb := range [][]string{goodTopK, {"version"}} {
 		cmd := command(t, files(t), verb...)
 		cmd.Env = append(cmd.Env, "L2S_SIMD=bogus")
 		r := finish(t, cmd)
-		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, `L2S_SIMD="bogus": unknown level`) || !strings.Contains(r.stderr, "generic") {
+		want := `l2s: L2S_SIMD="bogus": unknown level; available: generic`
+		if r.code != 2 || r.stdout != "" || !strings.HasPrefix(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: found exit status %d, standard output %q and standard error\n%s", verb[0], r.code, r.stdout, r.stderr)
 		}
 	}
