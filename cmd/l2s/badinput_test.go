@@ -66,7 +66,7 @@ type badCase struct {
 }
 
 // check runs a case: the exit status, one line on standard error that has all
-// that the case wants, nothing on standard output, and every file in the
+// that the case wants and is the one in the corpus, nothing on standard output, and every file in the
 // folder as it was.
 func (c badCase) check(t *testing.T) {
 	dir := files(t)
@@ -93,6 +93,7 @@ func (c badCase) check(t *testing.T) {
 			t.Errorf("found on standard error, expected %q in it:\n%s", want, r.stderr)
 		}
 	}
+	corpus.check(t, c.name, r)
 	if after := contentOf(t, dir); !maps.Equal(before, after) {
 		t.Errorf("found the files %v afterwards, expected those from before, unchanged: %v",
 			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
@@ -406,7 +407,7 @@ func TestBadOutputs(t *testing.T) {
 			badCase{name: name + ": no name", args: joined(verb, "--out", ""), code: 2, want: []string{"--out"}},
 		)
 		if os.Getuid() != 0 { // root may write everywhere
-			cases = append(cases, badCase{name: name + ": a folder that is read only", files: folder("locked", 0o555), args: joined(verb, "--out", "locked/out"), code: 1,
+			cases = append(cases, badCase{name: name + readOnlyFolder, files: folder("locked", 0o555), args: joined(verb, "--out", "locked/out"), code: 1,
 				want: []string{"locked/out: cannot be written", "permission denied"}})
 		}
 	}
