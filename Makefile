@@ -74,6 +74,28 @@ check-generate: ## Fail if kernels/asm is not what gen writes.
 fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
 	GO=$(GO) scripts/fuzz $(TIME)
 
+# The layer and the contexts of the two loads.
+PTB      := ../shared/data/ptb-small/model.safetensors
+EMBEDDED := cmd/l2s/model/model.safetensors
+QUERIES  ?= 10000000
+
+.PHONY: load
+load: bin/ptb/learned150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
+	$(GO) run ./internal/load -weights $(PTB):decoder.weight -bias $(PTB):decoder.bias \
+		-contexts bin/ptb/test.npy -screen bin/ptb/learned150.l2s -queries $(QUERIES)
+
+bin/ptb/learned150.l2s:
+	$(MAKE) ptb
+
+.PHONY: load-short
+load-short: build ## The same with 200,000 queries, on the embedded language model.
+	@mkdir -p bin/load
+	bin/l2s contexts --lm $(EMBEDDED) --vocab $(dir $(EMBEDDED))vocab.txt --generate 12288 --quiet --out bin/load/h.npy
+	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
+		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
+	$(GO) run ./internal/load -weights $(EMBEDDED):encoder.weight -bias $(EMBEDDED):decoder.bias \
+		-contexts bin/load/h.npy -screen bin/load/m.l2s -queries 200000
+
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./kernels ./screen
