@@ -76,8 +76,8 @@ func TestTheCollectorComesBetween(t *testing.T) {
 		}
 		return b
 	}
-	m := &Int8Rows{codeRows{data: bytes(Int8Stride(d)), dim: d, stride: Int8Stride(d), n: n}}
-	m4 := &Int4Rows{codeRows{data: bytes(Int4Stride(d)), dim: d, stride: Int4Stride(d), n: n}}
+	m := &Int8Rows{codeRows: codeRows{data: bytes(Int8Stride(d)), dim: d, stride: Int8Stride(d), n: n}}
+	m4 := &Int4Rows{codeRows: codeRows{data: bytes(Int4Stride(d)), dim: d, stride: Int4Stride(d), n: n}}
 	v := NewInt8Vector(d)
 	v.Set(h)
 	top, vals := make([]uint32, 5), make([]float32, 5)

@@ -26,8 +26,8 @@ func raceCases() []raceCase {
 	ids, out, vals := randomIDs(r, n, n), make([]uint32, n), make([]float32, 5)
 	ids[7] = 9
 	soft, x := make([]float64, n), make([]float64, n)
-	m := &Int8Rows{codeRows{data: alignedBytes(n * Int8Stride(d)), dim: d, stride: Int8Stride(d)}}
-	m4 := &Int4Rows{codeRows{data: alignedBytes(n * Int4Stride(d)), dim: d, stride: Int4Stride(d)}}
+	m := &Int8Rows{codeRows: codeRows{data: alignedBytes(n * Int8Stride(d)), dim: d, stride: Int8Stride(d)}}
+	m4 := &Int4Rows{codeRows: codeRows{data: alignedBytes(n * Int4Stride(d)), dim: d, stride: Int4Stride(d)}}
 	m.n, m4.n = n, n
 	v := NewInt8Vector(d)
 	v.Set(h)
