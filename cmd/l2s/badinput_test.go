@@ -402,7 +402,7 @@ func TestBadOutputs(t *testing.T) {
 		}
 		cases = append(cases,
 			badCase{name: name + ": a missing folder", args: joined(verb, "--out", "no/such/out"), code: 1, want: []string{"no/such/out: cannot be written", "no such file or directory"}},
-			badCase{name: name + ": a folder", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
+			badCase{name: name + ": a folder for the output", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
 			badCase{name: name + ": a file as folder", args: joined(verb, "--out", "W.npy/out"), code: 1, want: []string{"W.npy/out: cannot be written"}},
 			badCase{name: name + ": no name", args: joined(verb, "--out", ""), code: 2, want: []string{"--out"}},
 		)
@@ -499,7 +499,7 @@ func TestWrongUse(t *testing.T) {
 		return slices.Delete(slices.Clone(args), at, at+2)
 	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
