@@ -20,7 +20,7 @@ build: ## Build the command to bin/l2s.
 test: lint check-generate ## Run all tests: natively, at each level, and without assembly.
 	$(GO) test ./...
 	cd benchmarks && $(GO) test ./...
-	$(GO) test -tags purego ./...
+	L2S_BEST=generic $(GO) test -tags purego ./...
 	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./screen
 
 # Under qemu the test of memory limits is left out: qemu reads what a masked
@@ -29,6 +29,38 @@ EMULATED  := $(GO) test -count=1 -short -skip TestNothingIsTouchedOutsideTheSlic
 EMULATE   := $(CURDIR)/scripts/qemu
 PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
 TRAINED   := -run TestGoldenScreens ./train
+
+.PHONY: check
+check: test test-native test-levels race builds pauses load-short compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+	$(MAKE) fuzz TIME=20000x
+	@echo "make check: all passed"
+
+.PHONY: test-native
+test-native: build ## Run the kernels' tests on each level that this machine has.
+	@set -e; for level in generic avx2 avx512; do \
+		if L2S_SIMD=$$level bin/l2s version >/dev/null 2>&1; then \
+			echo "level $$level"; L2S_SIMD=$$level $(GO) test -count=1 -short $(PORTABLE); \
+		else echo "level $$level: this machine does not have it"; fi; \
+	done
+
+.PHONY: race
+race: ## Run the tests under the race detector, which needs a C compiler.
+	$(GO) test -race -short ./...
+
+.PHONY: builds
+builds: ## Build for the other architectures and systems.
+	@set -e; for target in linux/amd64 linux/arm64 linux/riscv64 linux/386 darwin/arm64 windows/amd64; do \
+		echo "build $$target"; GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./...; \
+	done
+	@echo "build js/wasm"; GOOS=js GOARCH=wasm $(GO) build ./kernels ./softmax ./screen ./train ./bitset
+
+.PHONY: pauses
+pauses: ## Print how long the collector waits for kernels at work on a layer of 262,144 x 640.
+	L2S_LARGE=1 $(GO) test -count=1 -run 'TestTheCollectorComesBetween' -v ./kernels
+
+.PHONY: kills
+kills: ## Kill L2S_KILLS (200) trainings and as many saves.
+	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen
 
 .PHONY: test-levels
 test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64.
@@ -73,6 +105,28 @@ check-generate: ## Fail if kernels/asm is not what gen writes.
 .PHONY: fuzz
 fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
 	GO=$(GO) scripts/fuzz $(TIME)
+
+# The layer and the contexts of the two loads.
+PTB      := ../shared/data/ptb-small/model.safetensors
+EMBEDDED := internal/demolm/model.safetensors
+QUERIES  ?= 10000000
+
+.PHONY: load
+load: bin/ptb/learned150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
+	$(GO) run ./internal/load -weights $(PTB):decoder.weight -bias $(PTB):decoder.bias \
+		-contexts bin/ptb/test.npy -screen bin/ptb/learned150.l2s -queries $(QUERIES)
+
+bin/ptb/learned150.l2s:
+	$(MAKE) ptb
+
+.PHONY: load-short
+load-short: build ## The same with 200,000 queries, on the embedded language model.
+	@mkdir -p bin/load
+	bin/l2s contexts --lm $(EMBEDDED) --vocab $(dir $(EMBEDDED))vocab.txt --generate 12288 --quiet --out bin/load/h.npy
+	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
+		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
+	$(GO) run ./internal/load -weights $(EMBEDDED):encoder.weight -bias $(EMBEDDED):decoder.bias \
+		-contexts bin/load/h.npy -screen bin/load/m.l2s -queries 200000
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.

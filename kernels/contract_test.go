@@ -102,7 +102,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 func TestKernelsDoNotAllocate(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		// Arrays on the stack: a slice that escaped would be an allocation.
-		n := testing.AllocsPerRun(10, func() {
+		n := simdtest.AllocsPerRun(10, func() {
 			var rows [12 * 40]float32
 			var h [40]float32
 			var dst [12]float32
@@ -126,7 +126,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		}
 		m := int8Rows(t, make([]float32, 40*20), nil, 40)
 		v := NewInt8Vector(40)
-		n = testing.AllocsPerRun(10, func() {
+		n = simdtest.AllocsPerRun(10, func() {
 			var h [40]float32
 			var lower, upper [20]float32
 			var lower4, upper4 [80]float32

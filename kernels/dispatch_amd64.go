@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
@@ -14,17 +15,46 @@ import (
 // package variable costs nothing beside the call; a function variable would
 // make the arguments escape to the heap.
 
-// maxCallBytes bounds what one call of assembly reads of a matrix: a
-// goroutine inside it cannot be stopped by the scheduler or the garbage
-// collector.
+// maxCallBytes bounds what one call of assembly reads or writes: a goroutine
+// inside it cannot be stopped by the scheduler or the garbage collector. At the
+// 10 GB/s of a slow memory it is 25 microseconds.
 const maxCallBytes = 256 << 10
 
-// callRows returns the number of rows of size bytes that one call may read,
-// a multiple of 16.
-func callRows(size int) int { return max(16, maxCallBytes/size&^15) }
+// callRows returns the number of rows of size bytes that one call of assembly
+// may read. A row counts for a cache line at least, since rows that are
+// gathered cost as much and rows of few elements cost time of their own.
+func callRows(size int) int {
+	n := maxCallBytes / max(size, 64)
+	if n >= 16 {
+		n &^= 15 // whole blocks
+	}
+	return max(1, n)
+}
+
+// callBlocks is callRows for the kernels that take rows in blocks of up to 16:
+// a block of the longest rows of codes has 1 MiB.
+func callBlocks(size int) int { return max(16, callRows(size)&^15) }
+
+// checkpoint lets the scheduler stop the goroutine between two calls of
+// assembly. Of itself it would not: the signal that asks a goroutine to stop is
+// without effect inside assembly, where the loops spend all their time, and
+// their Go code calls no function that looks for the request, as functions with a
+// frame do when they are entered.
+//
+//go:noinline
+func checkpoint() { frame() }
+
+// frame makes checkpoint a function with a frame.
+//
+//go:noinline
+func frame() {}
+
+// maxCallDim is the largest dimension that assembly takes: longer rows could
+// hold a call up for any time, and are left to plain Go.
+const maxCallDim = maxCallBytes / 4
 
 func dot(x, y []float32) float32 {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(x) > maxCallDim {
 		return dotGeneric(x, y)
 	}
 	var s [1]float32
@@ -40,7 +70,7 @@ const (
 )
 
 func scan(dst, rows, h []float32) {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(h) > maxCallDim {
 		scanGeneric(dst, rows, h)
 		return
 	}
@@ -48,6 +78,9 @@ func scan(dst, rows, h []float32) {
 	single := 4*d <= shortRow && 4*len(rows) > manyShorts
 	for step := callRows(4 * d); len(dst) > 0; {
 		n := min(step, len(dst))
+		raceReads(rows[:n*d])
+		raceReads(h)
+		raceWrites(dst[:n])
 		switch {
 		case single:
 			asm.ScanSingleAVX2(&dst[0], &rows[0], n, &h[0], d)
@@ -56,56 +89,78 @@ func scan(dst, rows, h []float32) {
 		default:
 			asm.ScanAVX2(&dst[0], &rows[0], n, &h[0], d)
 		}
-		dst, rows = dst[n:], rows[n*d:]
+		if dst, rows = dst[n:], rows[n*d:]; len(dst) > 0 {
+			checkpoint()
+		}
 	}
 }
 
 func add(dst, x []float32) {
-	n := len(dst) &^ 15
-	switch {
-	case n == 0 || !simd.HasAVX2:
-		n = 0
-	case simd.HasAVX512:
-		asm.AddAVX512(&dst[0], &x[0], n)
-	default:
-		asm.AddAVX2(&dst[0], &x[0], n)
+	if !simd.HasAVX2 {
+		addGeneric(dst, x)
+		return
 	}
-	addGeneric(dst[n:], x[n:])
+	const step = maxCallBytes / 8
+	for len(dst) >= 16 {
+		n := min(step, len(dst)&^15)
+		raceReads(x[:n])
+		raceWrites(dst[:n])
+		if simd.HasAVX512 {
+			asm.AddAVX512(&dst[0], &x[0], n)
+		} else {
+			asm.AddAVX2(&dst[0], &x[0], n)
+		}
+		if dst, x = dst[n:], x[n:]; len(x) > 0 {
+			checkpoint()
+		}
+	}
+	addGeneric(dst, x)
 }
 
 func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(h) > maxCallDim {
 		gatherDotGeneric(dst, rows, ids, h)
 		return
 	}
 	d := len(h)
 	for step := callRows(4 * d); len(ids) > 0; {
 		n := min(step, len(ids))
+		raceReadsRows(rows, d, ids[:n])
+		raceReads(h)
+		raceWrites(dst[:n])
 		if simd.HasAVX512 {
 			asm.GatherDotAVX512(&dst[0], &rows[0], &ids[0], n, &h[0], d)
 		} else {
 			asm.GatherDotAVX2(&dst[0], &rows[0], &ids[0], n, &h[0], d)
 		}
-		dst, ids = dst[n:], ids[n:]
+		if dst, ids = dst[n:], ids[n:]; len(ids) > 0 {
+			checkpoint()
+		}
 	}
 }
 
 func maxID(ids []uint32) uint32 {
-	n := len(ids) &^ 15
-	if n == 0 || !simd.HasAVX2 {
+	if !simd.HasAVX2 {
 		return maxIDGeneric(ids)
 	}
 	var m uint32
-	if simd.HasAVX512 {
-		m = asm.MaxIDAVX512(&ids[0], n)
-	} else {
-		m = asm.MaxIDAVX2(&ids[0], n)
+	for len(ids) >= 16 {
+		n := min(maxCallBytes/4, len(ids)&^15)
+		raceReads(ids[:n])
+		if simd.HasAVX512 {
+			m = max(m, asm.MaxIDAVX512(&ids[0], n))
+		} else {
+			m = max(m, asm.MaxIDAVX2(&ids[0], n))
+		}
+		if ids = ids[n:]; len(ids) > 0 {
+			checkpoint()
+		}
 	}
-	return max(m, maxIDGeneric(ids[n:]))
+	return max(m, maxIDGeneric(ids))
 }
 
 func argmaxDot(rows, h []float32) (index int, score float32) {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(h) > maxCallDim {
 		return argmaxDotGeneric(rows, h)
 	}
 	d := len(h)
@@ -113,6 +168,8 @@ func argmaxDot(rows, h []float32) (index int, score float32) {
 	step := callRows(4 * d)
 	for first := 0; first*d < len(rows); first += step {
 		n := min(step, len(rows)/d-first)
+		raceReads(rows[first*d : (first+n)*d])
+		raceReads(h)
 		var i int
 		var s float32
 		if simd.HasAVX512 {
@@ -123,12 +180,15 @@ func argmaxDot(rows, h []float32) (index int, score float32) {
 		if s > score {
 			index, score = first+i, s
 		}
+		if (first+n)*d < len(rows) {
+			checkpoint()
+		}
 	}
 	return index, score
 }
 
 func refDot(x, y []float32) float64 {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(x) > maxCallDim {
 		return refDotGeneric(x, y)
 	}
 	var s [1]float64
@@ -137,92 +197,152 @@ func refDot(x, y []float32) float64 {
 }
 
 func refScan(dst []float64, rows, h []float32) {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(h) > maxCallDim {
 		refScanGeneric(dst, rows, h)
 		return
 	}
 	d := len(h)
 	for step := callRows(4 * d); len(dst) > 0; {
 		n := min(step, len(dst))
+		raceReads(rows[:n*d])
+		raceReads(h)
+		raceWrites(dst[:n])
 		if simd.HasAVX512 {
 			asm.RefScanAVX512(&dst[0], &rows[0], n, &h[0], d)
 		} else {
 			asm.RefScanAVX2(&dst[0], &rows[0], n, &h[0], d)
 		}
-		dst, rows = dst[n:], rows[n*d:]
+		if dst, rows = dst[n:], rows[n*d:]; len(dst) > 0 {
+			checkpoint()
+		}
 	}
 }
 
 func refGatherDot(dst []float64, rows []float32, ids []uint32, h []float32) {
-	if !simd.HasAVX2 {
+	if !simd.HasAVX2 || len(h) > maxCallDim {
 		refGatherDotGeneric(dst, rows, ids, h)
 		return
 	}
 	d := len(h)
 	for step := callRows(4 * d); len(ids) > 0; {
 		n := min(step, len(ids))
+		raceReadsRows(rows, d, ids[:n])
+		raceReads(h)
+		raceWrites(dst[:n])
 		if simd.HasAVX512 {
 			asm.RefGatherDotAVX512(&dst[0], &rows[0], &ids[0], n, &h[0], d)
 		} else {
 			asm.RefGatherDotAVX2(&dst[0], &rows[0], &ids[0], n, &h[0], d)
 		}
-		dst, ids = dst[n:], ids[n:]
+		if dst, ids = dst[n:], ids[n:]; len(ids) > 0 {
+			checkpoint()
+		}
 	}
 }
 
 func axpy(dst []float64, a float32, x []float32) {
-	switch {
-	case simd.HasAVX512:
-		asm.AxpyAVX512(&dst[0], float64(a), &x[0], len(x))
-	case simd.HasAVX2:
-		asm.AxpyAVX2(&dst[0], float64(a), &x[0], len(x))
-	default:
+	if !simd.HasAVX2 {
 		axpyGeneric(dst, a, x)
+		return
+	}
+	const step = maxCallBytes / 16
+	for len(x) > 0 {
+		n := min(step, len(x))
+		raceReads(x[:n])
+		raceWrites(dst[:n])
+		if simd.HasAVX512 {
+			asm.AxpyAVX512(&dst[0], float64(a), &x[0], n)
+		} else {
+			asm.AxpyAVX2(&dst[0], float64(a), &x[0], n)
+		}
+		if dst, x = dst[n:], x[n:]; len(x) > 0 {
+			checkpoint()
+		}
 	}
 }
 
 // kthOfLanes takes a positive multiple of 16 scores.
 func kthOfLanes(scores []float32, k int) float32 {
-	var lane [laneCount]float32
-	switch {
-	case simd.HasAVX512:
-		return asm.KthOfLanesAVX512(&lane[0], &scores[0], len(scores), k)
-	case simd.HasAVX2:
-		return asm.KthOfLanesAVX2(&lane[0], &scores[0], len(scores), k)
-	default:
+	if !simd.HasAVX2 {
 		return kthOfLanesGeneric(scores, k)
 	}
+	const step = maxCallBytes / 4
+	var lane [laneCount]float32
+	call := func(lane *[laneCount]float32, part []float32) float32 {
+		raceReads(part)
+		if simd.HasAVX512 {
+			return asm.KthOfLanesAVX512(&lane[0], &part[0], len(part), k)
+		}
+		return asm.KthOfLanesAVX2(&lane[0], &part[0], len(part), k)
+	}
+	if len(scores) <= step {
+		return call(&lane, scores)
+	}
+	call(&lane, scores[:step])
+	for at := step; at < len(scores); at += step {
+		checkpoint()
+		var part [laneCount]float32
+		call(&part, scores[at:min(at+step, len(scores))])
+		for j, s := range part {
+			lane[j] = max(lane[j], s)
+		}
+	}
+	slices.Sort(lane[:])
+	return lane[laneCount-k]
 }
 
 func nextAbove(scores []float32, threshold float32) int {
-	n := len(scores) &^ 15
-	if n == 0 || !simd.HasAVX2 {
+	if !simd.HasAVX2 {
 		return nextAboveGeneric(scores, threshold)
 	}
-	var i int
-	if simd.HasAVX512 {
-		i = asm.NextAboveAVX512(&scores[0], n, threshold)
-	} else {
-		i = asm.NextAboveAVX2(&scores[0], n, threshold)
+	i, whole := 0, len(scores)&^15
+	for i < whole {
+		n := min(maxCallBytes/4, whole-i)
+		var at int
+		if simd.HasAVX512 {
+			at = asm.NextAboveAVX512(&scores[i], n, threshold)
+		} else {
+			at = asm.NextAboveAVX2(&scores[i], n, threshold)
+		}
+		raceReads(scores[i : i+min(at&^15+16, n)])
+		i += at
+		if at < n {
+			return i
+		}
+		if i < whole {
+			checkpoint()
+		}
 	}
-	if i == n {
-		i += nextAboveGeneric(scores[n:], threshold)
-	}
-	return i
+	return i + nextAboveGeneric(scores[i:], threshold)
 }
 
 func selectAtLeast(dst []uint32, scores []float32, threshold float32) int {
-	n := len(scores) &^ 15
-	if n == 0 || !simd.HasAVX2 {
+	if !simd.HasAVX2 {
 		return selectAtLeastGeneric(dst, scores, threshold)
 	}
-	var count int
-	if simd.HasAVX512 {
-		count = asm.SelectAtLeastAVX512(&dst[0], &scores[0], n, threshold)
-	} else {
-		count = asm.SelectAtLeastAVX2(&dst[0], &scores[0], n, threshold)
+	count, at, whole := 0, 0, len(scores)&^15
+	for at < whole {
+		n := min(maxCallBytes/4, whole-at)
+		part := dst[count : count+n] // count <= at
+		raceReads(scores[at : at+n])
+		raceWrites(part)
+		var found int
+		if simd.HasAVX512 {
+			found = asm.SelectAtLeastAVX512(&part[0], &scores[at], n, threshold)
+		} else {
+			found = asm.SelectAtLeastAVX2(&part[0], &scores[at], n, threshold)
+		}
+		if at > 0 {
+			for j := range part[:found] {
+				part[j] += uint32(at)
+			}
+		}
+		count += found
+		if at += n; at < whole {
+			checkpoint()
+		}
 	}
-	for i := n; i < len(scores); i++ {
+	for i := whole; i < len(scores); i++ {
 		if scores[i] >= threshold {
 			dst[count] = uint32(i)
 			count++
@@ -236,9 +356,13 @@ func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
 		expBlocksGeneric(lane, dst, x, m)
 		return
 	}
-	const step = maxCallBytes / 8
+	const step = maxCallBytes / 16
 	for len(x) > 0 {
 		n := min(step, len(x))
+		raceReads(x[:n])
+		if dst != nil {
+			raceWrites(dst[:n])
+		}
 		switch {
 		case dst == nil && simd.HasAVX512:
 			asm.ExpSumAVX512(&lane[0], &x[0], n, m)
@@ -249,7 +373,9 @@ func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
 		default:
 			asm.ExpStoreAVX2(&lane[0], &dst[0], &x[0], n, m)
 		}
-		x = x[n:]
+		if x = x[n:]; len(x) > 0 {
+			checkpoint()
+		}
 		if dst != nil {
 			dst = dst[n:]
 		}
@@ -257,29 +383,50 @@ func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
 }
 
 func maxFloat64(x []float64) float64 {
-	n := len(x) &^ 15
-	if n == 0 || !simd.HasAVX2 {
+	if !simd.HasAVX2 {
 		return maxFloat64Generic(x)
 	}
-	m := maxFloat64Generic(x[n:])
-	if simd.HasAVX512 {
-		return max(m, asm.MaxFloat64AVX512(&x[0], n))
+	m := math.Inf(-1)
+	for len(x) >= 16 {
+		n := min(maxCallBytes/8, len(x)&^15)
+		raceReads(x[:n])
+		if simd.HasAVX512 {
+			m = max(m, asm.MaxFloat64AVX512(&x[0], n))
+		} else {
+			m = max(m, asm.MaxFloat64AVX2(&x[0], n))
+		}
+		if x = x[n:]; len(x) > 0 {
+			checkpoint()
+		}
 	}
-	return max(m, asm.MaxFloat64AVX2(&x[0], n))
+	return max(m, maxFloat64Generic(x))
 }
 
 func maxAbsBits(x []float32) uint32 {
-	switch {
-	case simd.HasAVX512:
-		return asm.MaxAbsBitsAVX512(&x[0], len(x))
-	case simd.HasAVX2:
-		return asm.MaxAbsBitsAVX2(&x[0], len(x))
-	default:
+	if !simd.HasAVX2 {
 		return maxAbsBitsGeneric(x)
 	}
+	var m uint32
+	for len(x) > 0 {
+		n := min(maxCallBytes/4, len(x))
+		raceReads(x[:n])
+		if simd.HasAVX512 {
+			m = max(m, asm.MaxAbsBitsAVX512(&x[0], n))
+		} else {
+			m = max(m, asm.MaxAbsBitsAVX2(&x[0], n))
+		}
+		if x = x[n:]; len(x) > 0 {
+			checkpoint()
+		}
+	}
+	return m
 }
 
 func quantize(codes []int8, h []float32, inv float32, sums *quantSums) {
+	if simd.HasAVX2 {
+		raceReads(h)
+		raceWrites(codes)
+	}
 	switch {
 	case simd.HasAVX512:
 		sums.norm2, sums.err2, sums.code, sums.below = asm.QuantizeAVX512(&codes[0], &h[0], len(h), inv)
@@ -329,17 +476,23 @@ func int8Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 		int8GatherBounds(lower, upper, data, stride, ids[:n], b)
 		return
 	}
-	step := callRows(stride)
+	step := callBlocks(stride)
 	for first := 0; first < n; {
 		var rows int
 		first, rows = nextCall(first, n, step, lanes)
+		raceReads(data[first*stride : (first+rows)*stride])
+		raceReadsBound(b, stride)
+		raceWrites(lower[first : first+rows])
+		raceWrites(upper[first : first+rows])
 		lo, up, p := &lower[first], &upper[first], &data[first*stride]
 		if lanes == 16 {
 			asm.Int8BoundsAVX512(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
 		} else {
 			asm.Int8BoundsAVX2(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
 		}
-		first += rows
+		if first += rows; first < n {
+			checkpoint()
+		}
 	}
 }
 
@@ -363,17 +516,23 @@ func int8GatherBounds(lower, upper []float32, data []byte, stride int, ids []uin
 		copy(upper, up[:])
 		return
 	}
-	step := callRows(stride)
+	step := callBlocks(stride)
 	for first := 0; first < n; {
 		var rows int
 		first, rows = nextCall(first, n, step, lanes)
+		raceReadsRows(data, stride, ids[first:first+rows])
+		raceReadsBound(b, stride)
+		raceWrites(lower[first : first+rows])
+		raceWrites(upper[first : first+rows])
 		lo, up, p := &lower[first], &upper[first], &ids[first]
 		if lanes == 16 {
 			asm.Int8GatherBoundsAVX512(lo, up, &data[0], stride, p, rows, (*byte)(unsafe.Pointer(b)))
 		} else {
 			asm.Int8GatherBoundsAVX2(lo, up, &data[0], stride, p, rows, (*byte)(unsafe.Pointer(b)))
 		}
-		first += rows
+		if first += rows; first < n {
+			checkpoint()
+		}
 	}
 }
 
@@ -418,10 +577,20 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 		}
 	}
 	arg := (*byte)(unsafe.Pointer(&b))
-	step := callRows(m.stride)
+	step := callBlocks(m.stride)
 	for first := 0; first < n; {
 		var rows int
 		first, rows = nextCall(first, n, step, batchRows)
+		if ids != nil {
+			raceReadsRows(m.data, m.stride, ids[first:first+rows])
+		} else {
+			raceReads(m.data[first*m.stride : (first+rows)*m.stride])
+		}
+		for c := range contexts {
+			raceReads(vs[c].codes)
+			raceWrites(lower[c*n+first : c*n+first+rows])
+			raceWrites(upper[c*n+first : c*n+first+rows])
+		}
 		lo, up := &lower[first], &upper[first]
 		switch {
 		case ids != nil && simd.HasVNNI:
@@ -433,7 +602,9 @@ func (m *Int8Rows) batchKernel(lower, upper []float32, ids []uint32, n int, vs [
 		default:
 			asm.Int8BoundsBatchAVX2(lo, up, n, contexts, &m.data[first*m.stride], m.stride, rows, arg)
 		}
-		first += rows
+		if first += rows; first < n {
+			checkpoint()
+		}
 	}
 	return contexts
 }
@@ -447,16 +618,22 @@ func int4Bounds(lower, upper []float32, data []byte, stride int, b *bound) {
 		return
 	}
 	n := len(lower)
-	step := callRows(stride)
+	step := callBlocks(stride)
 	for first := 0; first < n; {
 		var rows int
 		first, rows = nextCall(first, n, step, lanes)
+		raceReads(data[first*stride : (first+rows)*stride])
+		raceReadsBound(b, stride)
+		raceWrites(lower[first : first+rows])
+		raceWrites(upper[first : first+rows])
 		lo, up, p := &lower[first], &upper[first], &data[first*stride]
 		if lanes == 16 {
 			asm.Int4BoundsAVX512(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
 		} else {
 			asm.Int4BoundsAVX2(lo, up, p, stride, rows, (*byte)(unsafe.Pointer(b)))
 		}
-		first += rows
+		if first += rows; first < n {
+			checkpoint()
+		}
 	}
 }

@@ -168,7 +168,7 @@ func TestLogSumExpIsCloseToTheReference(t *testing.T) {
 					t.Errorf("context %d: log-probability %v, want %v within 0.02", i, got, logp[at])
 				}
 			}
-			if n := testing.AllocsPerRun(20, func() {
+			if n := simdtest.AllocsPerRun(20, func() {
 				if _, err := s.TopKLogSumExp(dst, lse, 3, in.contexts); err != nil {
 					t.Fatal(err)
 				}

@@ -464,7 +464,7 @@ func checkAllocations(t *testing.T, in *instance) {
 				"LogPartition":     func() error { _, err := s.LogPartition(next()); return err },
 				"TopKBatch":        func() error { _, err := s.TopKBatch(batch, k, in.contexts[:100*in.config.Dim]); return err },
 			} {
-				if n := testing.AllocsPerRun(50, func() {
+				if n := simdtest.AllocsPerRun(50, func() {
 					if err := f(); err != nil {
 						t.Fatal(err)
 					}
@@ -492,7 +492,7 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 					fresh = append(fresh, in.searcher(t, opts...))
 				}
 				i := 0
-				if n := testing.AllocsPerRun(runs, func() {
+				if n := simdtest.AllocsPerRun(runs, func() {
 					var p [2]softmax.Prediction
 					if _, err := fresh[i].TopK(p[:], in.context(i)); err != nil {
 						t.Fatal(err)

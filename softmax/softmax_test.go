@@ -519,7 +519,7 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		} {
 			_ = q.Set(h)
 			f()
-			if n := testing.AllocsPerRun(20, f); n != 0 {
+			if n := simdtest.AllocsPerRun(20, f); n != 0 {
 				t.Errorf("%s: %v allocations a call", name, n)
 			}
 		}

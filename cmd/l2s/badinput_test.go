@@ -66,7 +66,7 @@ type badCase struct {
 }
 
 // check runs a case: the exit status, one line on standard error that has all
-// that the case wants, nothing on standard output, and every file in the
+// that the case wants and is the one in the corpus, nothing on standard output, and every file in the
 // folder as it was.
 func (c badCase) check(t *testing.T) {
 	dir := files(t)
@@ -93,6 +93,7 @@ func (c badCase) check(t *testing.T) {
 			t.Errorf("found on standard error, expected %q in it:\n%s", want, r.stderr)
 		}
 	}
+	corpus.check(t, c.name, r)
 	if after := contentOf(t, dir); !maps.Equal(before, after) {
 		t.Errorf("found the files %v afterwards, expected those from before, unchanged: %v",
 			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
@@ -401,12 +402,12 @@ func TestBadOutputs(t *testing.T) {
 		}
 		cases = append(cases,
 			badCase{name: name + ": a missing folder", args: joined(verb, "--out", "no/such/out"), code: 1, want: []string{"no/such/out: cannot be written", "no such file or directory"}},
-			badCase{name: name + ": a folder", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
+			badCase{name: name + ": a folder for the output", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
 			badCase{name: name + ": a file as folder", args: joined(verb, "--out", "W.npy/out"), code: 1, want: []string{"W.npy/out: cannot be written"}},
 			badCase{name: name + ": no name", args: joined(verb, "--out", ""), code: 2, want: []string{"--out"}},
 		)
 		if os.Getuid() != 0 { // root may write everywhere
-			cases = append(cases, badCase{name: name + ": a folder that is read only", files: folder("locked", 0o555), args: joined(verb, "--out", "locked/out"), code: 1,
+			cases = append(cases, badCase{name: name + readOnlyFolder, files: folder("locked", 0o555), args: joined(verb, "--out", "locked/out"), code: 1,
 				want: []string{"locked/out: cannot be written", "permission denied"}})
 		}
 	}
@@ -498,7 +499,7 @@ func TestWrongUse(t *testing.T) {
 		return slices.Delete(slices.Clone(args), at, at+2)
 	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -544,13 +545,14 @@ func TestWrongUse(t *testing.T) {
 	runCases(t, cases)
 }
 
-// A level that is unknown must not end in a run on another one.
+// A level that is unknown must not end in a run on another one, nor in a dump.
 func TestUnknownLevelFailsLoudly(t *testing.T) {
 	for _, verb := range [][]string{goodTopK, {"version"}} {
 		cmd := command(t, files(t), verb...)
 		cmd.Env = append(cmd.Env, "L2S_SIMD=bogus")
 		r := finish(t, cmd)
-		if r.code == 0 || r.stdout != "" || !strings.Contains(r.stderr, `L2S_SIMD="bogus": unknown level`) || !strings.Contains(r.stderr, "generic") {
+		want := `l2s: L2S_SIMD="bogus": unknown level; available: generic`
+		if r.code != 2 || r.stdout != "" || !strings.HasPrefix(r.stderr, want) || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("%s: found exit status %d, standard output %q and standard error\n%s", verb[0], r.code, r.stdout, r.stderr)
 		}
 	}

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	code := m.Run()
+	if err := corpus.end(code == 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
 	}

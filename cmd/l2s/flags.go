@@ -242,8 +242,10 @@ func flagError(err error) string {
 	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
 		return "flag --" + name + " needs a value"
 	}
-	s = strings.Replace(s, " for flag -", " for --", 1)
-	return strings.Replace(s, " for -", " for --", 1)
+	if before, after, ok := strings.Cut(s, " for flag -"); ok {
+		return before + " for --" + after
+	}
+	return strings.Replace(s, " for -", " for --", 1) // of boolean flags
 }
 
 func (f *flags) help() string {

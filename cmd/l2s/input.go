@@ -46,11 +46,10 @@ func (lf layerFlags) open() (*layer, error) {
 	return &layer{l, *lf.weights, close}, nil
 }
 
-// contexts are context vectors in a file that is open. They are mapped where
-// the file allows.
+// contexts are context vectors in a file that is open.
 type contexts struct {
 	name   string
-	rows   []float32 // n x dim
+	rows   []float32 // n x dim; nil where they are read in blocks
 	n, dim int
 	tensor *tensorfile.Tensor
 }
@@ -60,8 +59,21 @@ func (c *contexts) close() { c.tensor.Close() }
 // row returns context i.
 func (c *contexts) row(i int) []float32 { return c.rows[i*c.dim : (i+1)*c.dim] }
 
-// openContexts opens the contexts src, which are for the layer l.
-func openContexts(src string, l *layer) (_ *contexts, err error) {
+// openContexts reads the contexts src, which are for the layer l.
+func openContexts(src string, l *layer) (*contexts, error) {
+	c, err := openContextBlocks(src, l)
+	if err != nil {
+		return nil, err
+	}
+	if c.rows, err = c.tensor.Float32s(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// openContextBlocks opens the contexts src to be read in blocks.
+func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
 	t, err := layerfile.OpenMatrix(src)
 	if err != nil {
 		return nil, err
@@ -74,11 +86,7 @@ func openContexts(src string, l *layer) (_ *contexts, err error) {
 	if err := t.ExpectShape(-1, l.Dim()); err != nil {
 		return nil, fmt.Errorf("%w, the columns of %s", err, l.name)
 	}
-	rows, err := t.Float32s()
-	if err != nil {
-		return nil, err
-	}
-	return &contexts{src, rows, t.Rows(), t.Cols(), t}, nil
+	return &contexts{src, nil, t.Rows(), t.Cols(), t}, nil
 }
 
 // loadScreenFor reads a screen that is for the layer l.

@@ -68,7 +68,7 @@ func (s shard) of(n int) (first, end int) {
 }
 
 // labelBlock is the number of contexts that are labelled between two writes:
-// it bounds the memory, and contexts read once are still in the page cache.
+// it bounds the memory.
 const labelBlock = 1 << 15
 
 func runLabels(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -107,7 +107,7 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := checkK(*k, l); err != nil {
 		return err
 	}
-	c, err := openContexts(*src, l)
+	c, err := openContextBlocks(*src, l)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,12 @@ l2s merge --out H.labels part-0 part-1`,
 	p := f.printer(*quiet)
 	defer p.Close()
 	p.Start("labels", "contexts", end-first)
+	block := make([]float32, min(labelBlock, end-first)*c.dim)
 	for at := first; at < end; at += labelBlock {
-		rows := c.rows[at*c.dim : min(at+labelBlock, end)*c.dim]
+		rows := block[:min(labelBlock, end-at)*c.dim]
+		if _, err := c.tensor.ReadRows(rows, at); err != nil {
+			return err
+		}
 		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, threadCount(*threads))
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)

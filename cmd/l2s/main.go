@@ -32,6 +32,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	_ "github.com/learning-to-screen/l2s/cmd/l2s/internal/plainly"
 )
 
 // verb is one of the things that l2s does.

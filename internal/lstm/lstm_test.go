@@ -272,7 +272,7 @@ func TestProductsInBlocks(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	m := newSpec(1, 300, 24, 40, 2, false).read(t, "F32")
 	st, sampler, token := m.NewState(), NewSampler(m, 1), uint32(0)
-	if n := testing.AllocsPerRun(50, func() {
+	if n := simdtest.AllocsPerRun(50, func() {
 		var err error
 		if token, err = sampler.Next(st.Step(token)); err != nil {
 			t.Fatal(err)

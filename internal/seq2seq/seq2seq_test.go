@@ -356,7 +356,7 @@ func TestNoAllocation(t *testing.T) {
 	sources := m.Encode([][]uint32{{5, 6, 7}, {8}})
 	d := m.NewDecoder()
 	tokens, parents, grown := []uint32{4, 5, 6, 7}, []int{1, 0, 0, 1}, []int{0, 0, 1, 1}
-	if n := testing.AllocsPerRun(50, func() {
+	if n := simdtest.AllocsPerRun(50, func() {
 		d.Start(sources)
 		d.Step(tokens[:2])
 		d.Reorder(grown)

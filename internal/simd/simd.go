@@ -7,13 +7,16 @@
 //
 // The environment variable L2S_SIMD forces a level. One that is unknown, or
 // that this machine or build does not have, is a panic at start: a benchmark
-// or a test that believes it runs on a level must run on it.
+// or a test that believes it runs on a level must run on it. The command says so
+// in one line, see package refuse.
 package simd
 
 import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/simd/refuse"
 )
 
 // EnvVar is the environment variable that forces a level.
@@ -57,7 +60,7 @@ func init() {
 	}
 	level, err := choose(os.Getenv(EnvVar))
 	if err != nil {
-		panic(err.Error())
+		refuse.Level(err)
 	}
 	apply(level)
 }
@@ -71,12 +74,12 @@ func choose(value string) (Level, error) {
 	for l, name := range names {
 		if name == value {
 			if Level(l) > best {
-				return 0, fmt.Errorf("kernels: %s=%s: not available here; available: %s", EnvVar, value, list(available))
+				return 0, fmt.Errorf("%s=%s: not available here; available: %s", EnvVar, value, list(available))
 			}
 			return Level(l), nil
 		}
 	}
-	return 0, fmt.Errorf("kernels: %s=%q: unknown level; available: %s", EnvVar, value, list(available))
+	return 0, fmt.Errorf("%s=%q: unknown level; available: %s", EnvVar, value, list(available))
 }
 
 func list(levels []Level) string {

@@ -1,8 +1,11 @@
 package simd
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -50,5 +53,22 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 			t.Errorf("Set(%s): current %s, avx2 %v, avx512 %v", l, Current(), HasAVX2, HasAVX512)
 		}
 		restore()
+	}
+}
+
+// A program that uses the library ends at its start, with a panic.
+func TestUnknownLevelIsAPanicAtStart(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run", "^$")
+	cmd.Env = append(os.Environ(), EnvVar+"=bogus")
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated program cannot start itself")
+	}
+	if want := `panic: kernels: L2S_SIMD="bogus": unknown level; available: generic`; err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("found %v and\n%s\nexpected %s", err, out, want)
 	}
 }

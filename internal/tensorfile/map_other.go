@@ -5,3 +5,5 @@ package tensorfile
 import "os"
 
 func mapFile(f *os.File, size int) (*memory, error) { return readFile(f, size) }
+
+func forget([]byte) {}

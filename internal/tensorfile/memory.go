@@ -5,16 +5,20 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"sync"
 )
 
 // memory is the bytes of an open file.
 type memory struct {
+	mu     sync.RWMutex // held for reading by who reads data, for writing by close
 	data   []byte
 	unmap  func([]byte) error // nil for memory of the Go heap
 	closed bool
 }
 
 func (m *memory) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.closed {
 		return nil
 	}
@@ -93,7 +97,9 @@ func guard(source string, f func() error) (err error) {
 	return f()
 }
 
-func (t *Tensor) guard(f func() error) error { return guard(t.source, f) }
+func (t *Tensor) guard(f func() error) error {
+	return t.reading(func() error { return guard(t.source, f) })
+}
 
 func readFile(f *os.File, size int) (*memory, error) {
 	data := make([]byte, size)

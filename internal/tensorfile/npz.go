@@ -19,6 +19,10 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 	if err != nil {
 		return nil, fail(path, "archive", "found %w, expected a zip archive as numpy.savez writes it", err)
 	}
+	const endRecord = 22 // bytes, without the archive's comment
+	if at := len(data) - endRecord - len(r.Comment); at < 0 || !bytes.HasPrefix(data[at:], []byte("PK\x05\x06")) {
+		return nil, fail(path, "archive", "found bytes behind its end, expected none")
+	}
 	member, err := findMember(r.File, path, name)
 	if err != nil {
 		return nil, err

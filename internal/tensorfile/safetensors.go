@@ -18,7 +18,7 @@ const maxSafetensorsHeader = 100_000_000
 const metadataKey = "__metadata__"
 
 // File is an open safetensors file. Its methods may be called from many
-// goroutines at once, except Close.
+// goroutines at once.
 type File struct {
 	path    string
 	tensors []*Tensor
@@ -71,8 +71,8 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	return &c, nil
 }
 
-// Close releases the file. What Float32s returned for its tensors must not be
-// used any more.
+// Close releases the file, after the reads that are under way. Later reads of
+// its tensors return an error.
 func (f *File) Close() error { return f.mem.close() }
 
 // parseSafetensors reads a file: the length of the header as 8 bytes, the

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -661,41 +662,81 @@ func TestFloat64Rounding(t *testing.T) {
 	}
 }
 
-// A float32 array in C order and the machine's byte order costs no memory,
-// from whatever file it comes; all others are copied.
-func TestInPlace(t *testing.T) {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("files are little-endian, this machine is not: nothing is used in place")
+// What was read of a file is the caller's own: it outlives the file.
+func TestFloatsOutliveTheirFile(t *testing.T) {
+	const n = 1<<16 + 3 // beyond whole pages
+	want := make([]float32, n)
+	for i := range want {
+		want[i] = float32(i)
 	}
-	const n = 1 << 16
-	data := make([]byte, 4*n)
-	shape := fmt.Sprintf("(%d, 16)", n/16)
+	data := f32s(le, want...)
+	shape := fmt.Sprintf("(%d, 1)", n)
 	array := npy(1, dict("<f4", "False", shape), data)
-	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d,16],"data_offsets":[0,%d]}}`, n/16, 4*n)
-	for _, c := range []struct {
-		name, src string
-		alias     bool
-	}{
-		{"npy", file(t, "x.npy", array), true},
-		{"npy of rank 1 in Fortran order", file(t, "x.npy", npy(1, dict("<f4", "True", fmt.Sprintf("(%d,)", n)), data)), true},
-		{"safetensors", file(t, "x.safetensors", safetensors(header, data)) + ":x", true},
-		{"npz at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xx.npy", data: array})) + ":xx", true},
-		{"npz beside a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz", false},
-		{"Fortran order", file(t, "x.npy", npy(1, dict("<f4", "True", shape), data)), false},
-		{"big endian", file(t, "x.npy", npy(1, dict(">f4", "False", shape), data)), false},
+	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d,1],"data_offsets":[0,%d]}}`, n, 4*n)
+	for _, c := range []struct{ name, src string }{
+		{"npy", file(t, "x.npy", array)},
+		{"safetensors", file(t, "x.safetensors", safetensors(header, data)) + ":x"},
+		{"npz at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xx.npy", data: array})) + ":xx"},
+		{"npz beside a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz"},
+		{"Fortran order", file(t, "x.npy", npy(1, dict("<f4", "True", shape), data))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := open(t, c.src)
 			a, b := floats(t, x), floats(t, x)
-			if len(a) != n || len(b) != n {
-				t.Fatalf("found %d and %d elements, want %d", len(a), len(b), n)
+			if &a[0] == &b[0] {
+				t.Error("two reads share their memory")
 			}
-			if got := &a[0] == &b[0]; got != c.alias {
-				t.Errorf("the file's own memory: %v, want %v", got, c.alias)
+			path, _, _ := strings.Cut(c.src, ":")
+			if err := os.Truncate(path, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if !sameBits(a, want) || !sameBits(b, want) {
+				t.Error("found other numbers after the file was cut and closed")
 			}
 		})
 	}
-	// In memory the alias can be seen through.
+}
+
+// Close waits for the reads that are under way; those after it are refused.
+func TestCloseWhileReading(t *testing.T) {
+	const n = 1 << 18
+	for range 20 {
+		x := open(t, file(t, "x.npy", npy(1, dict("<f4", "False", fmt.Sprintf("(%d, 1)", n)), make([]byte, 4*n))))
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				dst := make([]float32, n)
+				for range 10 {
+					var err error
+					if g%2 == 0 {
+						_, err = x.ReadRows(dst, 0)
+					} else {
+						_, err = x.Float32s()
+					}
+					if err != nil {
+						if !strings.Contains(err.Error(), "found a closed file, expected an open one") {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+// Of a file in memory the caller may get a part of it.
+func TestInMemory(t *testing.T) {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		t.Skip("files are little-endian, this machine is not: nothing is used in place")
+	}
 	b := safetensors(`{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`, f32s(le, 1, 2))
 	f, err := tensorfile.ReadSafetensors(b, "m")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 const maxRank = 8
 
 // Tensor is an array in an open file. Its methods may be called from many
-// goroutines at once, except Close.
+// goroutines at once: Close waits for those that are reading, and after it they
+// return an error.
 type Tensor struct {
 	// Name is the tensor's name in its file; a .npy file has none.
 	Name string
@@ -130,7 +131,7 @@ func (t *Tensor) ExpectShape(want ...int) error {
 }
 
 // Close releases the file of a tensor from OpenTensor. What Float32s returned
-// must not be used any more. For a tensor of a File it does nothing.
+// stays. For a tensor of a File it does nothing.
 func (t *Tensor) Close() error {
 	if !t.owner {
 		return nil
@@ -140,13 +141,22 @@ func (t *Tensor) Close() error {
 
 // check refuses a closed file and a type for which ok is false.
 func (t *Tensor) check(ok bool, want string) error {
-	switch {
-	case t.mem.closed:
+	return t.reading(func() error {
+		if !ok {
+			return fail(t.source, "dtype", "found %s, expected %s", t.DType, want)
+		}
+		return nil
+	})
+}
+
+// reading runs f with the file open all the while.
+func (t *Tensor) reading(f func() error) error {
+	t.mem.mu.RLock()
+	defer t.mem.mu.RUnlock()
+	if t.mem.closed {
 		return fail(t.source, "data", "found a closed file, expected an open one")
-	case !ok:
-		return fail(t.source, "dtype", "found %s, expected %s", t.DType, want)
 	}
-	return nil
+	return f()
 }
 
 const floatNames = "float16, bfloat16, float32 or float64"
@@ -158,22 +168,42 @@ const floatNames = "float16, bfloat16, float32 or float64"
 // is NaN, infinite or, of type float64, too large for float32; the error names
 // the first one.
 //
-// The slice may be the file's own memory, without a copy: it must not be
-// written to, and is valid until the file is closed. That is so for float32 in
-// C order and in the byte order of the machine, if the data are aligned in the
-// file, as they are in files that numpy, PyTorch and this package write.
+// The slice is the caller's own where the file was opened by name: what
+// happens to the file later does not touch it. Of bytes that were given to
+// ReadSafetensors it may be a part, and must then not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
 	if err := t.check(t.DType.float(), floatNames); err != nil {
 		return nil, err
 	}
-	out, check := t.alias(), t.checkFinite
-	if out == nil {
-		out, check = make([]float32, t.count()), t.read
+	out, read := t.alias(), t.checkFinite
+	switch {
+	case out == nil:
+		out, read = make([]float32, t.count()), t.read
+	case t.mem.unmap != nil:
+		plain := out
+		out = make([]float32, len(plain))
+		read = func(dst []float32, _ int) error { return t.copyPlain(dst, plain) }
 	}
-	if err := t.guard(func() error { return check(out, 0) }); err != nil {
+	if err := t.guard(func() error { return read(out, 0) }); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// copyPlain copies mapped numbers that need no conversion, and checks the copy.
+// What is copied is handed back to the system, so that a file does not take
+// its memory twice.
+func (t *Tensor) copyPlain(dst, src []float32) error {
+	const block = 1 << 20
+	for at := 0; at < len(dst); at += block {
+		end := min(at+block, len(dst))
+		copy(dst[at:end], src[at:end])
+		if err := t.checkFinite(dst[at:end], at); err != nil {
+			return err
+		}
+		forget(t.data[4*at : 4*end])
+	}
+	return nil
 }
 
 // alias returns the data as they are, nil if that is not what the caller of

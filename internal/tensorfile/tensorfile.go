@@ -13,8 +13,10 @@
 // https://huggingface.co/docs/safetensors.
 //
 // All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
-// A file must not be changed in place while it is open here. To replace it, as
-// the writers of this package do, is safe.
+// Mapped memory never leaves the package, and is read only where a fault becomes
+// an error: a file that another program shortens while it is open here costs an
+// error. One that is changed in place may be read half old and half new; to
+// replace it, as the writers of this package do, is safe.
 package tensorfile
 
 import (

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/screen/beam"
@@ -317,7 +318,7 @@ func TestWarmSearchesDoNotAllocate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(10, func() {
+	if n := simdtest.AllocsPerRun(10, func() {
 		if _, err := s.Run(context.Background(), 4); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,131 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kills is the number of processes that a test kills: L2S_KILLS, or a few.
+func kills(t *testing.T, few int) int {
+	t.Helper()
+	text := os.Getenv("L2S_KILLS")
+	if text == "" {
+		return few
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("L2S_KILLS: found %q, expected a number of at least 1", text)
+	}
+	return n
+}
+
+// A training is killed at some moment, again and again, and the same command
+// given once more. The screen at its destination is always the old one, that of
+// a run left alone, or absent; and in the end it is that of a run left alone.
+func TestTrainSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	dir := files(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	train := joined(goodTrain, "--iterations", "12", "--quiet")
+	start := time.Now()
+	succeed(t, dir, joined(train, "--out", "want.l2s")...)
+	whole := time.Since(start)
+	want := string(readFile(t, in("want.l2s")))
+	const old = "precious"
+	before := slices.Sorted(maps.Keys(contentOf(t, dir)))
+
+	r := rand.New(rand.NewPCG(4, 5))
+	n := kills(t, 25)
+	killed, finished, resumed := 0, 0, 0
+	for killed < n {
+		// A new run: over an old file, or none.
+		expected := map[string]bool{want: true}
+		if finished%2 == 0 {
+			writeFile(t, in("out.l2s"), []byte(old))
+			expected[old] = true
+		}
+		for done := false; !done; {
+			if _, err := os.Stat(in("out.l2s.partial")); err == nil {
+				resumed++
+			}
+			cmd := command(t, dir, train...)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			timer := time.AfterFunc(time.Duration(r.Int64N(int64(whole)*6/5)), func() { cmd.Process.Kill() })
+			err := cmd.Wait()
+			timer.Stop()
+			switch code := cmd.ProcessState.ExitCode(); code {
+			case 0:
+				done = true
+				finished++
+			case -1:
+				killed++
+			default:
+				t.Fatalf("found exit status %d (%v), expected an end or a kill; standard error:\n%s", code, err, stderr.String())
+			}
+			got, err := os.ReadFile(in("out.l2s"))
+			switch {
+			case err != nil && (done || expected[old]):
+				t.Fatalf("found no screen (%v)", err)
+			case err == nil && !expected[string(got)], done && string(got) != want:
+				t.Fatalf("found a screen of %d bytes that is neither the old one nor that of a run left alone", len(got))
+			}
+			for _, name := range listFolder(t, dir) {
+				known := slices.Contains(before, name) || name == "out.l2s" || !done && strings.HasPrefix(name, "out.l2s.partial")
+				if !known && !strings.Contains(name, ".tmp-") {
+					t.Errorf("found the file %s", name)
+				}
+				if strings.Contains(name, ".tmp-") {
+					os.Remove(in(name))
+				}
+			}
+		}
+		os.Remove(in("out.l2s"))
+	}
+	t.Logf("%d kills, %d runs went on from a checkpoint, %d came to their end", killed, resumed, finished)
+	if resumed == 0 || finished == 0 {
+		t.Error("no run was resumed or ended: the test has not tested")
+	}
+}
+
+// What the command has read it has in memory of its own: an input that is cut
+// off while it works costs nothing.
+func TestInputsMayBeCutOffOnceRead(t *testing.T) {
+	t.Parallel()
+	dir := files(t)
+	long := joined(goodTrain, "--quiet=false", "--iterations", "6")
+	succeed(t, dir, joined(long, "--out", "want.l2s")...)
+	cmd := command(t, dir, long...)
+	cut := false
+	stderr := &watcher{part: "alternation 0", call: func() {
+		cut = true
+		for _, name := range []string{"W.npy", "b.npy", "H.npy"} {
+			if err := os.Truncate(filepath.Join(dir, name), 1); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v; standard error:\n%s", err, stderr.text.String())
+	}
+	if !cut {
+		t.Error("the files were not cut")
+	}
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "out.l2s")), readFile(t, filepath.Join(dir, "want.l2s"))) {
+		t.Error("found another screen")
+	}
+}

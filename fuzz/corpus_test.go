@@ -1,0 +1,448 @@
+package fuzz
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// The corpus holds broken files and calls of the library, each with its name
+// and the error it must give, to the letter.
+//
+//	go test ./fuzz -run Corpus -update
+//
+// writes the errors anew. Read what has changed before it is committed.
+const corpusFile = "testdata/corpus.txt"
+
+var update = flag.Bool("update", false, "write "+corpusFile+" from what the library says")
+
+// A badFile is the bytes of a file, under a name that says its kind.
+type badFile struct {
+	name, file string
+	data       []byte
+}
+
+// readers read the files of the corpus, by the end of their names.
+var readers = map[string]func(t *testing.T, path string) error{
+	".npy": readTensor, ".npz": readTensor, ".safetensors": readTensor,
+	".l2s": func(t *testing.T, path string) error {
+		_, err := screen.Load(path)
+		return err
+	},
+	".txt": func(t *testing.T, path string) error {
+		_, err := vocab.Load(path)
+		return err
+	},
+	".lm": func(t *testing.T, path string) error {
+		_, err := lstm.Load(path)
+		return err
+	},
+	".labels": func(t *testing.T, path string) error {
+		f, err := labelfile.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.ReadAll(t.Context())
+		return err
+	},
+}
+
+func readTensor(t *testing.T, path string) error {
+	src := path
+	if !strings.HasSuffix(path, ".npy") {
+		src += ":x"
+	}
+	x, err := tensorfile.OpenTensor(src)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	_, err = x.Float32s()
+	return err
+}
+
+// good returns a valid file of each kind.
+func good(t *testing.T) map[string][]byte {
+	t.Helper()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	numbers := make([]float32, 60)
+	for i := range numbers {
+		numbers[i] = float32(i%7) - 2.5
+	}
+	layer, err := softmax.NewLayer(numbers[:24], nil, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := screen.NewModel(screen.Config{
+		Dim: 3, Labels: 8, Clusters: numbers[:6], Sets: [][]uint32{{0, 2, 5}, {1, 2, 5, 7}}, Always: []uint32{2},
+		Fingerprint: layer.Fingerprint(), Record: []byte(`{"seed":1}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := labelfile.DigestOf(t.Context(), numbers, 3, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, err := labelfile.Create(at("x.labels"), labelfile.Header{K: 2, Count: 20, Total: 20, Labels: 8, Dim: 3, Fingerprint: layer.Fingerprint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]uint32, 40)
+	for i := range ids {
+		ids[i] = uint32(i % 8)
+	}
+	array := func(name string, shape ...int) tensorfile.Array {
+		n := 1
+		for _, s := range shape {
+			n *= s
+		}
+		return tensorfile.Array{Name: name, Shape: shape, Data: numbers[:n]}
+	}
+	for _, err := range []error{
+		tensorfile.WriteNPY(at("x.npy"), numbers, 20, 3),
+		tensorfile.WriteSafetensors(at("x.safetensors"), array("x", 20, 3), array("y", 5)),
+		tensorfile.WriteSafetensors(at("x.lm"), array("encoder.weight", 5, 2), array("rnn.weight_ih_l0", 8, 2), array("rnn.weight_hh_l0", 8, 2),
+			array("rnn.bias_ih_l0", 8), array("rnn.bias_hh_l0", 8), array("decoder.bias", 5)),
+		os.WriteFile(at("x.txt"), []byte("<unk>\n<eos>\nthe\nof\n"), 0o666),
+		model.Save(at("x.l2s")),
+		labels.Write(ids, digest),
+		labels.Commit(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := map[string][]byte{}
+	for ext, read := range readers {
+		if ext == ".npz" {
+			continue
+		}
+		if err := read(t, at("x"+ext)); err != nil {
+			t.Fatal(err)
+		}
+		if files[ext], err = os.ReadFile(at("x" + ext)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	m, err := w.CreateHeader(&zip.FileHeader{Name: "x.npy", Method: zip.Store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Write(files[".npy"])
+	w.Close()
+	files[".npz"] = b.Bytes()
+	return files
+}
+
+// badFiles returns the broken files: each kind cut, lengthened, replaced and
+// altered, and what is particular to a format.
+func badFiles(t *testing.T) (cases []badFile) {
+	t.Helper()
+	add := func(ext, name string, data []byte) {
+		cases = append(cases, badFile{ext[1:] + ": " + name, "x" + ext, data})
+	}
+	files := good(t)
+	for ext, file := range files {
+		add(ext, "empty", nil)
+		add(ext, "a PDF", []byte("%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"))
+		add(ext, "a kilobyte of zeros", make([]byte, 1024))
+		add(ext, "a kilobyte of ones", bytes.Repeat([]byte{0xff}, 1024))
+		if ext == ".txt" {
+			continue
+		}
+		add(ext, "one byte", file[:1])
+		for _, eighths := range []int{1, 2, 3, 4, 5, 6, 7} {
+			add(ext, fmt.Sprintf("cut after %d eighths", eighths), file[:len(file)*eighths/8])
+		}
+		add(ext, "without its last byte", file[:len(file)-1])
+		add(ext, "a byte longer", append(bytes.Clone(file), 'x'))
+		for other, data := range files {
+			// Of safetensors two kinds have the same form.
+			if other != ext && other != ".txt" && !(ext == ".safetensors" && other == ".lm") {
+				add(ext, "a "+other[1:]+" file", data)
+			}
+		}
+	}
+	flipped := func(ext, name string, at int) {
+		file := bytes.Clone(files[ext])
+		file[(at+len(file))%len(file)] ^= 0x10
+		add(ext, "a bit flipped in "+name, file)
+	}
+	for name, at := range map[string]int{"the magic": 3, "the version": 8, "k": 12, "the first context": 17, "the number of contexts": 24,
+		"the total": 32, "the labels": 40, "the dimension": 48, "the fingerprint": 60, "the digest": 90, "the checksum of the ids": 121,
+		"the checksum of the header": 125, "the first id": 128, "the last id": -4} {
+		flipped(".labels", name, at)
+	}
+	for name, at := range map[string]int{"the magic": 2, "the header": 10, "the middle of the header": 30, "the fingerprint": 60,
+		"the table of sections": 130, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
+		flipped(".l2s", name, at)
+	}
+	for name, at := range map[string]int{"the local header": 2, "the stored array": 60, "the directory": -70, "the end record": -20} {
+		flipped(".npz", name, at)
+	}
+	head := func(dict string, data int) []byte {
+		b := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
+		return append(append(b, dict...), make([]byte, data)...)
+	}
+	for name, file := range map[string][]byte{
+		"version 9":                    append([]byte("\x93NUMPY\x09\x00\x02\x00{}"), 0),
+		"a header of 4 GiB":            []byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{"),
+		"no shape":                     head("{'descr': '<f4', 'fortran_order': False}", 4),
+		"a shape beyond 64 bits":       head("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 1)}", 4),
+		"a shape whose size overflows": head("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4294967296)}", 4),
+		"a shape of exabytes":          head("{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,)}", 4),
+		"nine dimensions":              head("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4),
+		"a negative size":              head("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", 4),
+		"objects":                      head("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 8),
+		"code in the header":           head("{'descr': __import__('os').system('id')}", 8),
+		"a key twice":                  head("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", 4),
+		"integers":                     head("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", 4),
+		"NaN":                          append(head("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 4), 0, 0, 0xc0, 0x7f),
+		"an infinite float16":          append(head("{'descr': '<f2', 'fortran_order': False, 'shape': (2,)}", 2), 0, 0x7c),
+		"a float64 beyond float32":     append(head("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", 0), 0, 0, 0, 0, 0, 0, 0xf0, 0x7e),
+	} {
+		add(".npy", name, file)
+	}
+	tensors := func(header string, data int) []byte {
+		return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), make([]byte, data)...)
+	}
+	for name, file := range map[string][]byte{
+		"a header of exabytes":       append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64>>1), "{}"...),
+		"no tensor":                  tensors(`{}`, 0),
+		"tensors that overlap":       tensors(`{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12),
+		"a gap":                      tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}`, 12),
+		"a tensor beyond the end":    tensors(`{"x":{"dtype":"F32","shape":[100],"data_offsets":[0,400]}}`, 8),
+		"offsets that run backwards": tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4),
+		"a shape that overflows":     tensors(`{"x":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,4]}}`, 4),
+		"a shape of other size":      tensors(`{"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}`, 8),
+		"a name twice":               tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
+		"an unknown type":            tensors(`{"x":{"dtype":"F13","shape":[1],"data_offsets":[0,4]}}`, 4),
+		"an unknown field":           tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"code":"x"}}`, 4),
+		"a fraction for a size":      tensors(`{"x":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}}`, 4),
+		"deep nesting":               tensors(strings.Repeat(`{"x":`, 5000), 4),
+		"another name":               tensors(`{"z":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4),
+		"bytes that are no UTF-8":    tensors("{\"\xff\":1}", 4),
+	} {
+		add(".safetensors", name, file)
+	}
+	for name, text := range map[string]string{
+		"a word twice":            "a\nb\na\n",
+		"an empty line":           "a\n\nb\n",
+		"lines that end in CR LF": "a\r\nb\r\n",
+		"counts beside the words": "a 12\nb 7\n",
+		"bytes that are no UTF-8": "a\n\xff\n",
+		"a mark at the start":     "\uFEFFa\n",
+		"a tab within a word":     "a\tb\n",
+	} {
+		add(".txt", name, []byte(text))
+	}
+	slices.SortFunc(cases, func(a, b badFile) int { return strings.Compare(a.name, b.name) })
+	return cases
+}
+
+// badCalls returns calls of the library that must fail.
+func badCalls(t *testing.T) map[string]func() error {
+	t.Helper()
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	layer := func(w, b []float32, dim int) func() error {
+		return func() error { _, err := softmax.NewLayer(w, b, dim); return err }
+	}
+	ok, err := softmax.NewLayer([]float32{1, 0, 0, 1, 1, 1}, nil, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := func(change func(c *screen.Config)) func() error {
+		return func() error {
+			c := screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 1}, {1, 2}}}
+			change(&c)
+			m, err := screen.NewModel(c)
+			if err != nil {
+				return err
+			}
+			_, err = screen.NewSearcher(m, ok)
+			return err
+		}
+	}
+	model, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 1}, {1, 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := screen.NewSearcher(model, ok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topK := func(k int, h ...float32) func() error {
+		return func() error {
+			dst := make([]softmax.Prediction, k)
+			n, err := s.TopK(dst, h)
+			if n != 0 || slices.ContainsFunc(dst, func(p softmax.Prediction) bool { return p != softmax.Prediction{} }) {
+				return errors.New("something was written")
+			}
+			return err
+		}
+	}
+	contexts := []float32{1, 0, 0, 1, 1, 0.5, 0.5, 1}
+	run := func(change func(o *train.Options)) func() error {
+		return func() error {
+			o := train.DefaultOptions()
+			o.Clusters, o.K, o.Budget, o.Iterations = 2, 1, 2, 1
+			change(&o)
+			_, _, err := train.Run(t.Context(), ok, contexts, o)
+			return err
+		}
+	}
+	return map[string]func() error{
+		"NewLayer: dim of 0":            layer([]float32{1}, nil, 0),
+		"NewLayer: no weights":          layer(nil, nil, 2),
+		"NewLayer: half a row":          layer([]float32{1, 2, 3}, nil, 2),
+		"NewLayer: a short bias":        layer([]float32{1, 2, 3, 4}, []float32{1}, 2),
+		"NewLayer: NaN in the weights":  layer([]float32{1, 2, nan, 4}, nil, 2),
+		"NewLayer: Inf in the weights":  layer([]float32{1, inf, 3, 4}, nil, 2),
+		"NewLayer: NaN in the bias":     layer([]float32{1, 2, 3, 4}, []float32{0, nan}, 2),
+		"Set: a short context":          func() error { return softmax.NewQuery(2).Set([]float32{1}) },
+		"Set: NaN":                      func() error { return softmax.NewQuery(2).Set([]float32{1, nan}) },
+		"Set: -Inf":                     func() error { return softmax.NewQuery(2).Set([]float32{-inf, 1}) },
+		"NewModel: dim of 0":            config(func(c *screen.Config) { c.Dim = 0 }),
+		"NewModel: no labels":           config(func(c *screen.Config) { c.Labels = 0 }),
+		"NewModel: no clusters":         config(func(c *screen.Config) { c.Clusters = nil }),
+		"NewModel: half a cluster":      config(func(c *screen.Config) { c.Clusters = c.Clusters[:3] }),
+		"NewModel: NaN in a cluster":    config(func(c *screen.Config) { c.Clusters[3] = nan }),
+		"NewModel: a set too few":       config(func(c *screen.Config) { c.Sets = c.Sets[:1] }),
+		"NewModel: an id of L":          config(func(c *screen.Config) { c.Sets[1][1] = 3 }),
+		"NewModel: an id twice":         config(func(c *screen.Config) { c.Sets[1][1] = 1 }),
+		"NewModel: ids out of order":    config(func(c *screen.Config) { c.Sets[0] = []uint32{1, 0} }),
+		"NewModel: an always id beyond": config(func(c *screen.Config) { c.Always = []uint32{9} }),
+		"NewModel: a record of text":    config(func(c *screen.Config) { c.Record = []byte("seed") }),
+		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ProbeMargin = math.NaN() }),
+		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
+		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),
+		"NewSearcher: another dim":      config(func(c *screen.Config) { c.Dim, c.Sets = 1, [][]uint32{{0}, {0}, {0}, {0}} }),
+		"NewSearcher: more labels":      config(func(c *screen.Config) { c.Labels = 4 }),
+		"TopK: k of 0":                  topK(0, 1, 0),
+		"TopK: k above L":               topK(4, 1, 0),
+		"TopK: no context":              topK(1),
+		"TopK: a long context":          topK(1, 1, 0, 0),
+		"TopK: NaN":                     topK(1, nan, 0),
+		"TopK: Inf":                     topK(1, 0, inf),
+		"Cluster: NaN":                  func() error { _, err := s.Cluster([]float32{0, nan}); return err },
+		"LogProbs: NaN":                 func() error { _, _, err := s.LogProbs(nil, []float32{0, nan}); return err },
+		"TopKBatch: half a context":     func() error { _, err := s.TopKBatch(make([]softmax.Prediction, 2), 1, []float32{1, 2, 3}); return err },
+		"TopKBatch: a short dst":        func() error { _, err := s.TopKBatch(make([]softmax.Prediction, 1), 1, contexts[:4]); return err },
+		"TopKBatch: NaN in row 1": func() error {
+			_, err := s.TopKBatch(make([]softmax.Prediction, 2), 1, []float32{1, 2, 3, nan})
+			return err
+		},
+		"Evaluate: half a context": func() error {
+			_, err := screen.Evaluate(t.Context(), model, ok, contexts[:3], screen.EvaluateOptions{})
+			return err
+		},
+		"Run: no clusters":              run(func(o *train.Options) { o.Clusters = 0 }),
+		"Run: clusters than contexts":   run(func(o *train.Options) { o.Clusters = 5 }),
+		"Run: k of 0":                   run(func(o *train.Options) { o.K = 0 }),
+		"Run: k above L":                run(func(o *train.Options) { o.K = 4 }),
+		"Run: a NaN budget":             run(func(o *train.Options) { o.Budget = math.NaN() }),
+		"Run: a budget below k":         run(func(o *train.Options) { o.Budget = 0.5 }),
+		"Run: a negative lambda":        run(func(o *train.Options) { o.Lambda = -1 }),
+		"Run: an infinite gamma":        run(func(o *train.Options) { o.Gamma = math.Inf(1) }),
+		"Run: iterations below 0":       run(func(o *train.Options) { o.Iterations = -1 }),
+		"Run: threads below 0":          run(func(o *train.Options) { o.Threads = -1 }),
+		"Run: a batch of 0":             run(func(o *train.Options) { o.BatchSize = 0 }),
+		"Run: a learning rate of 0":     run(func(o *train.Options) { o.LearningRate = 0 }),
+		"Run: an always id of L":        run(func(o *train.Options) { o.Always = []uint32{3} }),
+		"Run: a folder that is missing": run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
+		"Labels: k of 0": func() error {
+			_, err := train.Labels(t.Context(), ok, contexts, 0, train.LabelOptions{})
+			return err
+		},
+		"bitset: an id of n": func() error { _, err := bitset.FromIDs(3, []uint32{3}); return err },
+	}
+}
+
+func TestCorpus(t *testing.T) {
+	dir := t.TempDir()
+	var lines []string
+	answer := func(name string, err error) {
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+			return
+		}
+		text := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
+		lines = append(lines, name+"\t"+fmt.Sprintf("%q", text))
+	}
+	for _, c := range badFiles(t) {
+		path := filepath.Join(dir, c.file)
+		if err := os.WriteFile(path, c.data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := readers[filepath.Ext(c.file)](t, path)
+		runtime.ReadMemStats(&after)
+		answer(c.name, err)
+		// What is left over the file's size is for errors, decompressors and names.
+		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(32*len(c.data)+128<<10); used > most {
+			t.Errorf("%s: %d bytes were allocated for a file of %d", c.name, used, len(c.data))
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, call := range badCalls(t) {
+		answer(name, call())
+	}
+	slices.Sort(lines)
+	got := strings.Join(lines, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(corpusFile, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(corpusFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	errorOf := map[string]string{}
+	for line := range strings.Lines(string(want)) {
+		name, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		errorOf[name] = text
+	}
+	for _, line := range lines {
+		name, text, _ := strings.Cut(line, "\t")
+		if errorOf[name] != text {
+			t.Errorf("%s: found\n%s\nexpected\n%s", name, text, errorOf[name])
+		}
+		delete(errorOf, name)
+	}
+	for name := range errorOf {
+		t.Errorf("%s: found no such case, expected one", name)
+	}
+	t.Logf("%d broken files and calls of the library, each with its exact error", len(lines))
+	if len(lines) < 200 {
+		t.Errorf("%d cases, want at least 200", len(lines))
+	}
+}

@@ -1,0 +1,143 @@
+//go:build race
+
+package kernels
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// raceCases are calls of kernels, each with a number that it reads or writes.
+// That number is touched by another goroutine at the same time, which must be
+// reported, or before the call starts, which must not.
+func raceCases() []raceCase {
+	const n, d = 96, 40
+	r := newRand(8)
+	f := func(n int) []float32 { return fill(r, make([]float32, n)) }
+	rows, h, dst, dst64, grad := f(n*d), f(d), make([]float32, n), make([]float64, n), make([]float64, d)
+	lower, upper, scores := make([]float32, 4*n), make([]float32, 4*n), f(n)
+	ids, out, vals := randomIDs(r, n, n), make([]uint32, n), make([]float32, 5)
+	ids[7] = 9
+	soft, x := make([]float64, n), make([]float64, n)
+	m := &Int8Rows{codeRows: codeRows{data: alignedBytes(n * Int8Stride(d)), dim: d, stride: Int8Stride(d)}}
+	m4 := &Int4Rows{codeRows: codeRows{data: alignedBytes(n * Int4Stride(d)), dim: d, stride: Int4Stride(d)}}
+	m.n, m4.n = n, n
+	v := NewInt8Vector(d)
+	v.Set(h)
+	fresh := NewInt8Vector(d)
+	vs := []*Int8Vector{v, v, v, v}
+	touch := func(x *float32) func() { return func() { *x = 1 } }
+	look := func(x *float32) func() { return func() { sink = *x } }
+	return []raceCase{
+		{"Scan writes dst", func() { Scan(dst, rows, nil, h) }, look(&dst[50])},
+		{"Scan reads rows", func() { Scan(dst, rows, nil, h) }, touch(&rows[50*d+39])},
+		{"Scan reads h", func() { Scan(dst, rows, nil, h) }, touch(&h[17])},
+		{"Scan reads bias", func() { Scan(dst, rows, scores, h) }, touch(&scores[17])},
+		{"GatherDot writes dst", func() { GatherDot(dst, rows, nil, ids, h) }, look(&dst[50])},
+		{"GatherDot reads rows", func() { GatherDot(dst, rows, nil, ids, h) }, touch(&rows[9*d])},
+		{"GatherDot reads ids", func() { GatherDot(dst, rows, nil, ids, h) }, func() { ids[3] = 3 }},
+		{"ArgmaxDot reads rows", func() { ArgmaxDot(rows, h) }, touch(&rows[95*d])},
+		{"Dot reads y", func() { Dot(rows[:d], h) }, touch(&h[3])},
+		{"RefScan writes dst", func() { RefScan(dst64, rows, nil, h) }, func() { dst64[9] = 1 }},
+		{"RefScan reads rows", func() { RefScan(dst64, rows, nil, h) }, touch(&rows[95*d+1])},
+		{"RefGatherDot writes dst", func() { RefGatherDot(dst64, rows, nil, ids, h) }, func() { dst64[9] = 1 }},
+		{"RefGatherDot reads rows", func() { RefGatherDot(dst64, rows, nil, ids, h) }, touch(&rows[9*d+2])},
+		{"Axpy writes dst", func() { Axpy(grad, 2, h) }, func() { grad[30] = 1 }},
+		{"Axpy reads x", func() { Axpy(grad, 2, h) }, touch(&h[30])},
+		{"TopK reads scores", func() { TopK(out[:5], vals, scores) }, touch(&scores[33])},
+		{"KthBound reads scores", func() { KthBound(scores, 3) }, touch(&scores[33])},
+		{"SelectAtLeast reads scores", func() { SelectAtLeast(out, scores, 0) }, touch(&scores[60])},
+		{"SelectAtLeast writes dst", func() { SelectAtLeast(out, scores, -100) }, func() { out[60] = 1 }},
+		{"Softmax writes dst", func() { Softmax(soft, x) }, func() { soft[60] = 1 }},
+		{"Softmax reads x", func() { Softmax(soft, x) }, func() { x[60] = 1 }},
+		{"LogSumExp reads x", func() { LogSumExp(x) }, func() { x[60] = 1 }},
+		{"Set reads h", func() { fresh.Set(h) }, touch(&h[5])},
+		{"Set writes the codes", func() { fresh.Set(h) }, func() { fresh.codes[5] = 1 }},
+		{"Bounds writes lower", func() { m.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
+		{"Bounds writes upper", func() { m.Bounds(lower[:n], upper[:n], v) }, look(&upper[40])},
+		{"Bounds reads the rows", func() { m.Bounds(lower[:n], upper[:n], v) }, func() { m.data[n/2*m.stride] = 1 }},
+		{"Bounds reads the vector", func() { m.Bounds(lower[:n], upper[:n], v) }, func() { v.codes[5] = 1 }},
+		{"GatherBounds writes lower", func() { m.GatherBounds(lower[:n], upper[:n], ids, v) }, look(&lower[40])},
+		{"GatherBounds reads the rows", func() { m.GatherBounds(lower[:n], upper[:n], ids, v) }, func() { m.data[9*m.stride] = 1 }},
+		{"BoundsBatch writes upper", func() { m.BoundsBatch(lower, upper, vs) }, look(&upper[n+40])},
+		{"BoundsBatch reads the rows", func() { m.BoundsBatch(lower, upper, vs) }, func() { m.data[n/2*m.stride] = 1 }},
+		{"GatherBoundsBatch writes lower", func() { m.GatherBoundsBatch(lower, upper, ids, vs) }, look(&lower[n+40])},
+		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
+		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
+	}
+}
+
+type raceCase struct {
+	name        string
+	call, touch func()
+}
+
+var sink float32
+
+// The detector ends a program that it has found a race in by status 66, so each
+// case is a program of its own: this test, started again.
+func TestRacesInAssemblyAreReported(t *testing.T) {
+	const inChild = "L2S_TEST_RACE"
+	if name, ok := os.LookupEnv(inChild); ok {
+		for _, c := range raceCases() {
+			if c.name != name {
+				continue
+			}
+			var wg sync.WaitGroup
+			wg.Go(c.call)
+			wg.Go(c.touch)
+			wg.Wait()
+		}
+		return
+	}
+	for _, c := range raceCases() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestRacesInAssemblyAreReported$")
+			cmd.Env = append(os.Environ(), inChild+"="+c.name)
+			out, err := cmd.CombinedOutput()
+			if errors.Is(err, syscall.ENOEXEC) {
+				t.Skip("an emulated program cannot start itself")
+			}
+			if err == nil || !strings.Contains(string(out), "WARNING: DATA RACE") {
+				t.Errorf("no race is reported: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// What is ordered is no race. This test fails by the report itself.
+func TestOrderedUseIsNoRace(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, c := range raceCases() {
+			done := make(chan struct{})
+			go func() { c.touch(); close(done) }()
+			<-done
+			c.call()
+		}
+	})
+	// Goroutines that share what they read and write each their own.
+	const n, d = 96, 40
+	r := newRand(9)
+	rows, h := fill(r, make([]float32, n*d)), fill(r, make([]float32, d))
+	m := int8Rows(t, rows, nil, d)
+	dst := make([]float32, 4*n)
+	lower, upper := make([]float32, 4*n), make([]float32, 4*n)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			v := NewInt8Vector(d)
+			v.Set(h)
+			Scan(dst[g*n:(g+1)*n], rows, nil, h)
+			m.Bounds(lower[g*n:(g+1)*n], upper[g*n:(g+1)*n], v)
+		})
+	}
+	wg.Wait()
+}
