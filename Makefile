@@ -112,12 +112,12 @@ EMBEDDED := internal/demolm/model.safetensors
 QUERIES  ?= 10000000
 
 .PHONY: load
-load: bin/ptb/learned150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
+load: bin/ptb/flat-150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
 	$(GO) run ./internal/load -weights $(PTB):decoder.weight -bias $(PTB):decoder.bias \
-		-contexts bin/ptb/test.npy -screen bin/ptb/learned150.l2s -queries $(QUERIES)
+		-contexts bin/ptb/test.npy -screen bin/ptb/flat-150.l2s -queries $(QUERIES)
 
-bin/ptb/learned150.l2s:
-	$(MAKE) ptb
+bin/ptb/flat-150.l2s:
+	$(MAKE) train-ptb
 
 .PHONY: load-short
 load-short: build ## The same with 200,000 queries, on the embedded language model.

@@ -116,7 +116,15 @@ type CalibrationFigures struct {
 // that are not whole rows, a NaN or Inf (the context is named), a target that is
 // not reached or cannot be shown with so few contexts, ctx cancelled (errors.Is
 // with ctx.Err() holds).
-func Calibrate(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt CalibrateOptions) (*screen.Model, *Calibration, error) {
+func Calibrate(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt CalibrateOptions) (calibrated *screen.Model, c *Calibration, err error) {
+	err = guard(func() (err error) {
+		calibrated, c, err = calibrateOn(ctx, m, layer, contexts, opt)
+		return err
+	})
+	return calibrated, c, err
+}
+
+func calibrateOn(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt CalibrateOptions) (*screen.Model, *Calibration, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {
 		return nil, nil, err

@@ -28,7 +28,15 @@ const labelChunk = 64
 // The logits are never kept. Errors: k out of range, contexts
 // that are not whole rows, a NaN or Inf (the context is named), ctx cancelled
 // (errors.Is with ctx.Err() holds).
-func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) ([]uint32, error) {
+func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) (labels []uint32, err error) {
+	err = guard(func() (err error) {
+		labels, err = labelsOf(ctx, layer, contexts, k, opt)
+		return err
+	})
+	return labels, err
+}
+
+func labelsOf(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) ([]uint32, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/learning-to-screen/l2s/internal/fault"
 )
 
 // forEach calls work(worker, lo, hi) for consecutive chunks [lo, hi) of
@@ -13,7 +15,7 @@ import (
 // what a chunk computes must not depend on it. done, unless nil, is told the
 // number of elements finished since the last call, from any goroutine.
 //
-// The first error ends the loop; a cancelled ctx ends it before the next
+// The first error ends the loop; a fault of mapped memory is one, see guard; a cancelled ctx ends it before the next
 // chunk and is returned wrapped.
 func forEach(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
 	chunks := (n + chunk - 1) / chunk
@@ -41,7 +43,7 @@ func forEach(ctx context.Context, threads, n, chunk int, done func(int), work fu
 			}
 			lo := c * chunk
 			hi := min(lo+chunk, n)
-			if err := work(worker, lo, hi); err != nil {
+			if err := guard(func() error { return work(worker, lo, hi) }); err != nil {
 				fail(err)
 				return
 			}
@@ -60,4 +62,12 @@ func forEach(ctx context.Context, threads, n, chunk int, done func(int), work fu
 	run(0)
 	wg.Wait()
 	return first
+}
+
+// guard runs f, which reads the contexts: they may be a mapped file, and that
+// another program has shortened it is an error.
+func guard(f func() error) error {
+	return fault.Guard(f, func() error {
+		return fmt.Errorf("train: contexts: found memory that cannot be read any more, want a mapped file to stay as it was")
+	})
 }

@@ -142,7 +142,15 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 // of those for a larger one.
 //
 // Errors are those of Run, for each of the budgets.
-func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) ([]*screen.Model, []*Record, error) {
+func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) (models []*screen.Model, records []*Record, err error) {
+	err = guard(func() (err error) {
+		models, records, err = runBudgets(ctx, layer, contexts, opt, budgets)
+		return err
+	})
+	return models, records, err
+}
+
+func runBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) ([]*screen.Model, []*Record, error) {
 	n, err := contextCount(layer, contexts)
 	if err != nil {
 		return nil, nil, err

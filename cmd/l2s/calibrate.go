@@ -75,7 +75,7 @@ the rows that a screened query scans.`,
 	if err != nil {
 		return err
 	}
-	c, err := openContexts(*src, l)
+	c, err := openMappedContexts(*src, l)
 	if err != nil {
 		return err
 	}

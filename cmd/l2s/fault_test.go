@@ -101,9 +101,19 @@ func TestTrainSurvivesAKill(t *testing.T) {
 	}
 }
 
-// What the command has read it has in memory of its own: an input that is cut
-// off while it works costs nothing.
-func TestInputsMayBeCutOffOnceRead(t *testing.T) {
+// Of the layer the command has a copy, so that it may be cut off while training
+// runs. The contexts may be larger than memory and are read where they lie: that
+// they are cut off is an error, and nothing is written.
+func TestInputsThatAreCutOffWhileTraining(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		gone  string
+	}{{[]string{"W.npy", "b.npy"}, ""}, {[]string{"H.npy"}, "contexts: found memory that cannot be read any more"}} {
+		t.Run(strings.Join(c.names, " "), func(t *testing.T) { trainWhileCut(t, c.names, c.gone) })
+	}
+}
+
+func trainWhileCut(t *testing.T, names []string, gone string) {
 	t.Parallel()
 	dir := files(t)
 	long := joined(goodTrain, "--quiet=false", "--iterations", "6")
@@ -112,18 +122,28 @@ func TestInputsMayBeCutOffOnceRead(t *testing.T) {
 	cut := false
 	stderr := &watcher{part: "alternation 0", call: func() {
 		cut = true
-		for _, name := range []string{"W.npy", "b.npy", "H.npy"} {
+		for _, name := range names {
 			if err := os.Truncate(filepath.Join(dir, name), 1); err != nil {
 				t.Error(err)
 			}
 		}
 	}}
 	cmd.Stderr = stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v; standard error:\n%s", err, stderr.text.String())
-	}
+	err := cmd.Run()
 	if !cut {
 		t.Error("the files were not cut")
+	}
+	if gone != "" {
+		if text := stderr.text.String(); err == nil || !strings.Contains(text, gone) || strings.Contains(text, "goroutine") {
+			t.Errorf("found %v, standard error:\n%s", err, text)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "out.l2s")); err == nil {
+			t.Error("a screen was written")
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("%v; standard error:\n%s", err, stderr.text.String())
 	}
 	if !bytes.Equal(readFile(t, filepath.Join(dir, "out.l2s")), readFile(t, filepath.Join(dir, "want.l2s"))) {
 		t.Error("found another screen")

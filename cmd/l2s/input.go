@@ -72,6 +72,20 @@ func openContexts(src string, l *layer) (*contexts, error) {
 	return c, nil
 }
 
+// openMappedContexts opens the contexts src, as many as the disk holds, for
+// package train, which answers a fault of mapped memory with an error.
+func openMappedContexts(src string, l *layer) (*contexts, error) {
+	c, err := openContextBlocks(src, l)
+	if err != nil {
+		return nil, err
+	}
+	if c.rows, err = c.tensor.Mapped(); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // openContextBlocks opens the contexts src to be read in blocks.
 func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
 	t, err := layerfile.OpenMatrix(src)

@@ -183,7 +183,7 @@ discards it.`,
 		}
 		o.Always = append(o.Always, uint32(id))
 	}
-	c, err := openContexts(*src, l)
+	c, err := openMappedContexts(*src, l)
 	if err != nil {
 		return err
 	}

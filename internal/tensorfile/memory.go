@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"sync"
+
+	"github.com/learning-to-screen/l2s/internal/fault"
 )
 
 // memory is the bytes of an open file.
@@ -79,22 +80,12 @@ func regular(info os.FileInfo) error {
 	return nil
 }
 
-// guard runs f, which reads mapped memory. The system answers a read of a page
-// that is no longer there, since another program has shortened the file or
-// the disk has failed, with a fault: it becomes an error instead of the
-// program's end.
-func guard(source string, f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case interface{ Addr() uintptr }: // only faults have one
-			err = fail(source, "data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
-		default:
-			panic(r)
-		}
-	}()
-	return f()
+// guard runs f, which reads mapped memory: that a page of it is no longer there
+// is an error.
+func guard(source string, f func() error) error {
+	return fault.Guard(f, func() error {
+		return fail(source, "data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
+	})
 }
 
 func (t *Tensor) guard(f func() error) error {

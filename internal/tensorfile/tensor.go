@@ -190,6 +190,22 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return out, nil
 }
 
+// Mapped is Float32s without a copy, where the file allows it: for float32 in C
+// order and in the byte order of the machine, aligned in the file, as numpy,
+// PyTorch and this package write it. The slice is then the mapped file, which
+// may be larger than memory. It must not be written to, is valid until Close,
+// and is to be read under [fault.Guard].
+func (t *Tensor) Mapped() ([]float32, error) {
+	if err := t.check(t.DType.float(), floatNames); err != nil {
+		return nil, err
+	}
+	rows := t.alias()
+	if rows == nil {
+		return t.Float32s()
+	}
+	return rows, t.guard(func() error { return t.checkFinite(rows, 0) })
+}
+
 // copyPlain copies mapped numbers that need no conversion, and checks the copy.
 // What is copied is handed back to the system, so that a file does not take
 // its memory twice.

@@ -13,8 +13,8 @@
 // https://huggingface.co/docs/safetensors.
 //
 // All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
-// Mapped memory never leaves the package, and is read only where a fault becomes
-// an error: a file that another program shortens while it is open here costs an
+// Mapped memory leaves the package only by [Tensor.Mapped], and is read where a
+// fault becomes an error: a file that another program shortens while it is open here costs an
 // error. One that is changed in place may be read half old and half new; to
 // replace it, as the writers of this package do, is safe.
 package tensorfile
