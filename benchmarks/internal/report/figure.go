@@ -260,7 +260,7 @@ func speedupTicks(lo, hi float64) (ticks []plot.Tick) {
 	for e := math.Floor(lo); e <= hi; e++ {
 		for _, m := range []float64{1, 2, 5} {
 			if v := m * math.Pow(10, e); math.Log10(v) >= lo && math.Log10(v) <= hi {
-				ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: strconv.FormatFloat(v, 'g', 3, 64) + "x"})
+				ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: strconv.FormatFloat(v, 'f', max(0, -int(e)), 64) + "x"})
 			}
 		}
 	}
