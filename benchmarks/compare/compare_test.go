@@ -128,6 +128,7 @@ func TestWrongUse(t *testing.T) {
 		"give all of them":              {"--weights", "w.npy"},
 		"--rounds":                      {"--rounds", "-1", "--demo"},
 		"no-such-folder":                {"--lm", "no-such-folder"},
+		"--demo":                        {"--lm", "no-such-folder"},
 		"none.npy":                      {"--weights", "none.npy", "--bias", "none", "--contexts", "none.npy"},
 		"flag provided but not defined": {"--nothing"},
 	} {
@@ -137,6 +138,17 @@ func TestWrongUse(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, want)
 			}
 		})
+	}
+}
+
+// Results are those of the layer that was asked for, or there are none.
+func TestNothingTakesThePlaceOfAnAbsentLayer(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "absent")
+	for _, given := range []bool{false, true} {
+		f := sourceFlags{lm: absent, lmGiven: given}
+		if _, err := f.open(context.Background(), 1000, 1000, nil); err == nil || !strings.Contains(err.Error(), "--demo") || !strings.Contains(err.Error(), absent) {
+			t.Errorf("given %v: error %v, want one that names the folder and --demo", given, err)
+		}
 	}
 }
 

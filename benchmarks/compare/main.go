@@ -69,8 +69,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var src sourceFlags
-	f.StringVar(&src.lm, "lm", "../../shared/data/ptb-small", "`folder` of a language model: model.safetensors, vocab.txt, *train.txt, *test.txt; where the default is absent the embedded model takes its place")
-	f.BoolVar(&src.demo, "demo", false, "take the embedded language model")
+	f.StringVar(&src.lm, "lm", "../../shared/data/ptb-small", "`folder` of a language model: model.safetensors, vocab.txt, *train.txt, *test.txt")
+	f.BoolVar(&src.demo, "demo", false, "take the embedded language model, which needs no files")
 	f.StringVar(&src.weights, "weights", "", "softmax weights W, labels x dim: file.npy, file.npz:name or file.safetensors:tensor")
 	f.StringVar(&src.bias, "bias", "", "softmax bias b likewise, or none")
 	f.StringVar(&src.contexts, "contexts", "", "contexts to learn from, one a row, likewise")

@@ -73,12 +73,10 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	case f.demo:
 		return openDemo(ctx, f.seed, train, test, p)
 	}
+	// Nothing takes the place of a layer that is not there: its results would
+	// be taken for those of the layer.
 	if _, err := os.Stat(f.lm); err != nil {
-		if f.lmGiven {
-			return nil, err
-		}
-		p.Line(fmt.Sprintf("%s is not there: the embedded model takes its place", f.lm))
-		return openDemo(ctx, f.seed, train, test, p)
+		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the embedded language model", err)
 	}
 	return openLM(ctx, f.lm, f.cache, train, test, p)
 }
