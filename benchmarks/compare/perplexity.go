@@ -34,10 +34,11 @@ func perplexities(ctx context.Context, text *perplexity.Text, list []*contestant
 	}
 	n := min(foundLabels, layer.Labels())
 	rows := []perplexity.Row{perplexity.Exact(layer), perplexity.SVD(layer, tail, n)}
-	for _, name := range []string{methods.AdaptiveSoftmax{}.Name(), methods.FGD{}.Name()} {
-		if c := chosen(list, name); c != nil {
-			rows = append(rows, perplexity.Found(name, c.method.Params(), layer, tail, c.setting, n))
-		}
+	if c := chosen(list, methods.AdaptiveSoftmax{}.Name()); c != nil {
+		rows = append(rows, perplexity.Opened(c.method.Name(), c.method.Params(), layer, tail, c.setting, topK))
+	}
+	if c := chosen(list, methods.FGD{}.Name()); c != nil {
+		rows = append(rows, perplexity.Found(c.method.Name(), c.method.Params(), layer, tail, c.setting, n))
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, c.setting.(methods.Screened).Model)

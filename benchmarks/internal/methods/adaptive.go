@@ -28,16 +28,17 @@ import (
 // The paper trains the layer in this form: a tail has a class vector in the
 // head, and its labels share a projection to a lower dimension. Here the layer
 // is given. Its rows stay whole: head and tails are layers of the package
-// softmax, every logit is exact, and only tails that stay closed cost precision. What stands for the trained class score is
-// fitted to the layer itself. For tail j, by least squares over contexts,
+// softmax, every logit is exact, and only tails that stay closed cost
+// precision. What stands for the trained class score is fitted to the layer
+// itself. For tail j, by least squares over contexts,
 //
 //	u_j.h + c_j ~ max over the tail of w_s.h + b_s
 //
 // with a standard error e_j. A trained class score is the log-sum-exp of its
 // tail. But the largest logit is what decides whether the tail has a part in
 // the answer, and on the layer of a language model a score fitted to it did as
-// well as one fitted to the log-sum-exp, or better. It is linear, as cheap as in the paper. Tail j is
-// opened where
+// well as one fitted to the log-sum-exp, or better. It is linear, as cheap as in
+// the paper. Tail j is opened where
 //
 //	u_j.h + c_j + z e_j >= the k-th largest logit so far
 //
@@ -314,17 +315,46 @@ type adaptiveSearcher struct {
 	score  []float32 // the class scores of the query
 	order  []int     // the tails, the largest score first
 	found  []softmax.Prediction
+
+	// Of Logits alone.
+	logits []float64 // where to write them; nil in TopK
+	top    []softmax.Prediction
+	scores []float32 // of a part
+	ids    []uint32
+	values []float32
+}
+
+// LogitSearcher is a Searcher that gives all the logits that it computes: those
+// of a perplexity.
+type LogitSearcher interface {
+	Searcher
+	// Logits writes the logits of all labels that a search for the k largest
+	// looks at to dst, each at its label, computed in float32, and leaves the
+	// other elements of dst as they are. dst has an element for each label.
+	Logits(dst []float64, h []float32, k int)
 }
 
 func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	if len(dst) == 0 {
 		return 0
 	}
-	if err := s.query.Set(h); err != nil {
-		panic(err)
-	}
+	set(s.query, h)
+	return s.search(dst, h)
+}
+
+// Logits writes the logits of the head and of the tails that TopK opens for k
+// labels.
+func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
+	s.top, s.logits = grow(s.top, max(k, 1)), dst
+	s.search(s.top, h)
+	s.logits = nil
+}
+
+// search opens the head, and those tails that may hold one of the len(dst)
+// largest logits.
+func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 	b := best{dst: dst}
-	s.open(&b, s.parts[0])
+	s.open(&b, s.parts[0], h)
 	if len(s.order) == 0 || math.IsInf(s.z, -1) && b.full() {
 		return b.n
 	}
@@ -339,22 +369,38 @@ func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	for _, j := range s.order {
 		// Too small a head must be made up for.
 		if !b.full() || s.score[j]+s.margin[j] >= float32(dst[b.n-1].Logit) {
-			s.open(&b, s.tails()[j])
+			s.open(&b, s.tails()[j], h)
 		}
 	}
 	return b.n
 }
 
 // open offers the best of a part.
-func (s *adaptiveSearcher) open(b *best, p *part) {
+func (s *adaptiveSearcher) open(b *best, p *part, h []float32) {
 	k := min(len(b.dst), len(p.ids))
-	if cap(s.found) < k {
-		s.found = make([]softmax.Prediction, k)
+	s.found = grow(s.found, k)
+	if s.logits == nil {
+		p.layer.TopK(s.found, s.query)
+	} else {
+		s.scan(p, h)
 	}
-	for _, found := range s.found[:p.layer.TopK(s.found[:k], s.query)] {
+	for _, found := range s.found {
 		found.ID = p.ids[found.ID]
 		if !b.offer(found) {
 			break
 		}
+	}
+}
+
+// scan writes the logits of a part, and finds the best of it.
+func (s *adaptiveSearcher) scan(p *part, h []float32) {
+	s.scores, s.ids, s.values = grow(s.scores, len(p.ids)), grow(s.ids, len(s.found)), grow(s.values, len(s.found))
+	kernels.Scan(s.scores, p.layer.Weights(), p.layer.Bias(), h)
+	for i, x := range s.scores {
+		s.logits[p.ids[i]] = float64(x)
+	}
+	kernels.TopK(s.ids, s.values, s.scores)
+	for i := range s.found {
+		s.found[i] = softmax.Prediction{ID: s.ids[i], Logit: float64(s.values[i])}
 	}
 }

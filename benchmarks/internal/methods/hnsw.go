@@ -429,6 +429,11 @@ type graphSetting struct {
 	ef int
 }
 
+// ParamsOf are the parameters of a search for k labels: its list is no shorter.
+func (s graphSetting) ParamsOf(k int) string {
+	return graphSetting{s.graphIndex, max(s.ef, k)}.Params()
+}
+
 func (s graphSetting) Params() string { return fmt.Sprintf("ef=%d", s.ef) }
 
 func (s graphSetting) Searcher() Searcher {

@@ -424,6 +424,58 @@ func TestAdaptiveSoftmaxOpensTailsAsTheMarginSays(t *testing.T) {
 	})
 }
 
+// The logits of a query are those of whole parts: the head, and the tails that the
+// search for k labels opens, so that its answer is among them.
+func TestAdaptiveSoftmaxGivesTheLogitsOfWhatItOpens(t *testing.T) {
+	in, contexts := leaning(t)
+	l, d := in.Layer, in.Layer.Dim()
+	x := mustBuild(t, AdaptiveSoftmax{[]int{50, 150, 300}}, in).(*adaptiveIndex)
+	dst, counts := make([]float64, l.Labels()), map[int]int{}
+	for _, z := range []float64{math.Inf(-1), -1, 0, 1, math.Inf(1)} {
+		s := adaptiveSetting{x, z}.Searcher().(LogitSearcher)
+		for i, h := range contexts {
+			for id := range dst {
+				dst[id] = math.NaN()
+			}
+			s.Logits(dst, h, rivalK)
+			open := 0
+			for j, p := range x.parts {
+				written := 0
+				for _, id := range p.ids {
+					if math.IsNaN(dst[id]) {
+						continue
+					}
+					written++
+					want := kernels.RefDot(l.Weights()[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])
+					if math.Abs(dst[id]-want) > 1e-4 {
+						t.Fatalf("context %d: logit %v of %d, want %v", i, dst[id], id, want)
+					}
+				}
+				if written > 0 {
+					open++
+				}
+				if written != 0 && written != len(p.ids) || j == 0 && written == 0 {
+					t.Fatalf("z %v, context %d: %d of the %d logits of part %d", z, i, written, len(p.ids), j)
+				}
+			}
+			counts[open]++
+			for _, p := range answerOf(s, h) {
+				if math.IsNaN(dst[p.ID]) {
+					t.Fatalf("z %v, context %d: no logit of %d, which is in the answer", z, i, p.ID)
+				}
+			}
+			if math.IsInf(z, -1) && open != 1 || math.IsInf(z, 1) && open != len(x.parts) {
+				t.Errorf("z %v: %d parts are open", z, open)
+			}
+		}
+	}
+	for n := range len(x.parts) {
+		if counts[n+1] == 0 {
+			t.Errorf("no query opened %d parts: %v", n+1, counts)
+		}
+	}
+}
+
 // The most frequent labels are in the head, and without labels those that the
 // contexts have.
 func TestAdaptiveSoftmaxHeadIsFrequent(t *testing.T) {

@@ -115,6 +115,22 @@ func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	return b.layer.TopK(dst, b.query)
 }
 
+// adaptive is the row of adaptive softmax with a head of that size, or with the
+// whole layer as the head where it is 0.
+func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *softmax.Tail) perplexity.Row {
+	t.Helper()
+	m := methods.AdaptiveSoftmax{}
+	if head > 0 {
+		m.Cutoffs = []int{head, 2 * head}
+	}
+	x, err := m.Build(context.Background(), &methods.Input{Layer: text.Layer, Contexts: text.Contexts, K: 5, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := x.Settings()
+	return perplexity.Opened(m.Name(), m.Params(), text.Layer, tail, settings[min(setting, len(settings)-1)], 5)
+}
+
 // screened is the row of a screen by k-means with a tail of that rank, 0 for none.
 func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) perplexity.Row {
 	t.Helper()
@@ -146,6 +162,8 @@ func TestEveryMethodIsExactWhereItsBudgetCoversEverything(t *testing.T) {
 		"exact":            perplexity.Exact(l).New,
 		"found, all":       perplexity.Found("best", "", l, low, best{l}, labels).New,
 		"found, full rank": perplexity.Found("best", "", l, full, best{l}, 1).New,
+		"opened, all":      adaptive(t, text, 0, 0, low).New,
+		"opened, rank":     adaptive(t, text, 10, 0, full).New,
 		"SVD, all":         perplexity.SVD(l, low, 10*labels).New,
 		"SVD, full rank":   perplexity.SVD(l, full, 1).New,
 		"L2S, full rank":   screened(t, text, 5, dim).New,
@@ -222,15 +240,40 @@ func TestProbersDoNotAllocate(t *testing.T) {
 	text := made(t)
 	l, tail := text.Layer, tailOf(t, text.Layer, 4)
 	for name, p := range map[string]perplexity.LogProber{
-		"exact": perplexity.Exact(l).New(),
-		"found": perplexity.Found("best", "M=1", l, tail, best{l}, 20).New(),
-		"SVD":   perplexity.SVD(l, tail, 20).New(),
-		"L2S":   screened(t, text, 20, 4).New(),
+		"exact":  perplexity.Exact(l).New(),
+		"found":  perplexity.Found("best", "M=1", l, tail, best{l}, 20).New(),
+		"opened": adaptive(t, text, 20, 5, tail).New(),
+		"SVD":    perplexity.SVD(l, tail, 20).New(),
+		"L2S":    screened(t, text, 20, 4).New(),
 	} {
 		p.LogProb(text.Contexts[:dim], 0)
 		if n := testing.AllocsPerRun(20, func() { p.LogProb(text.Contexts[dim:2*dim], 3) }); n != 0 {
 			t.Errorf("%s: %v allocations a call", name, n)
 		}
+	}
+}
+
+// What is written beside a figure is what ran: a graph that is asked for n labels
+// has a list of at least n candidates.
+func TestTheParametersOfARowAreThoseThatRan(t *testing.T) {
+	text := made(t)
+	x, err := methods.FGD{}.Build(context.Background(), &methods.Input{Layer: text.Layer, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail := tailOf(t, text.Layer, 2)
+	for _, s := range x.Settings() {
+		var ef int
+		if _, err := fmt.Sscanf(s.Params(), "ef=%d", &ef); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("M=16 ef=%d top-100", max(ef, 100))
+		if got := perplexity.Found("FGD", "M=16", text.Layer, tail, s, 100).Params; got != want {
+			t.Errorf("%s: parameters %q, want %q", s.Params(), got, want)
+		}
+	}
+	if got, want := adaptive(t, text, 20, 3, tail).Params, "cutoffs=20,40 z=-1 opened for top-5"; got != want {
+		t.Errorf("parameters %q, want %q", got, want)
 	}
 }
 

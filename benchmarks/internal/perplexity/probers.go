@@ -99,24 +99,57 @@ type found struct {
 }
 
 // Found is the row of a method that finds the labels of the largest logits, such
-// as FGD: those of the n that it finds are exact, and outside is the tail. params
-// are those of the construction, to which those of the setting and n are added.
+// as FGD: the logits of the n that it finds are those of its answer, and outside
+// is the tail. params are those of the construction, to which n and those of the
+// search are added: of a setting that searches otherwise for n labels than its
+// Params say, its ParamsOf(n).
 func Found(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
-	params = strings.Join(strings.Fields(fmt.Sprintf("%s %s top-%d", params, s.Params(), n)), " ")
-	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
-		return &found{newTailed(l, t, n), s.Searcher(), make([]softmax.Prediction, n)}
+	search := s.Params()
+	if s, ok := s.(interface{ ParamsOf(k int) string }); ok {
+		search = s.ParamsOf(n)
+	}
+	return Row{Method: method, Params: words(params, search, fmt.Sprintf("top-%d", n)), Rank: rank(t), New: func() LogProber {
+		return &found{newTailed(l, t, 0), s.Searcher(), make([]softmax.Prediction, n)}
 	}}
 }
 
+// words joins what is not empty.
+func words(s ...string) string { return strings.Join(strings.Fields(strings.Join(s, " ")), " ") }
+
 func (f *found) LogProb(h []float32, id uint32) float64 {
 	f.set(h)
-	n := f.searcher.TopK(f.top, h)
-	for i, p := range f.top[:n] {
-		f.ids[i] = p.ID
+	f.layer.TailLogits(f.logits, f.query, f.tail, f.ids)
+	for _, p := range f.top[:f.searcher.TopK(f.top, h)] {
+		f.logits[p.ID] = p.Logit
 	}
-	f.layer.TailLogits(f.logits, f.query, f.tail, f.ids[:n])
 	return f.logits[id] - kernels.LogSumExp(f.logits)
+}
+
+// opened is a method that looks at parts of the layer.
+type opened struct {
+	tailed
+	searcher methods.LogitSearcher
+	k        int
+}
+
+// Opened is the row of a method that looks at parts of the layer, such as adaptive
+// softmax with its head and the tails that it opens: all logits there are exact,
+// not those of its answer alone, and outside is the tail. Parts are opened as for
+// the k largest logits, the query at which settings are compared. params are
+// those of the construction, to which those of the setting and k are added. The
+// searchers of the setting are methods.LogitSearchers.
+func Opened(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, k int) Row {
+	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
+		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}
+	}}
+}
+
+func (o *opened) LogProb(h []float32, id uint32) float64 {
+	o.set(h)
+	o.layer.TailLogits(o.logits, o.query, o.tail, o.ids)
+	o.searcher.Logits(o.logits, h, o.k)
+	return o.logits[id] - kernels.LogSumExp(o.logits)
 }
 
 // svd is SVD-softmax.
