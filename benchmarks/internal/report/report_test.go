@@ -234,6 +234,14 @@ func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 	}
 }
 
+// sqrt(.98 * .02 / 2000) is .00313, and that over sqrt(5) .00140.
+func TestTheStandardErrorOfThePrecisionIsStated(t *testing.T) {
+	md := read(t, write(t, made()), "REPORT.md")
+	if !strings.Contains(md, "on the same 2,000 contexts") || !strings.Contains(md, "of 0.0014 if") || !strings.Contains(md, "of up to 0.0031 if") {
+		t.Error("no standard error, or another one")
+	}
+}
+
 func checkFigures(t *testing.T, dir string) {
 	for _, name := range []string{"p1", "p5"} {
 		picture, err := png.Decode(strings.NewReader(read(t, dir, name+".png")))

@@ -130,7 +130,7 @@ const aim = 0.98
 func tableEqual(f *points.File) table {
 	t := table{
 		title: "Speedup at equal precision",
-		note:  "The fastest point of each method with at least that P@5. " + verdict(f),
+		note:  "The fastest point of each method with at least that P@5. " + standardError(f) + " " + verdict(f),
 		head:  []string{"method"}, text: 1,
 	}
 	for _, least := range levels {
@@ -152,6 +152,20 @@ func tableEqual(f *points.File) table {
 		t.rows = append(t.rows, row)
 	}
 	return t
+}
+
+// standardError says how far the choice by precision is to be trusted. The hits
+// of a context are between 0 and k, so that their variance is at most that of
+// hits that come all together, and k times less where they are independent.
+func standardError(f *points.File) string {
+	n, k := float64(f.PrecisionContexts), float64(f.K)
+	if n == 0 || k == 0 {
+		return ""
+	}
+	most := math.Sqrt(aim * (1 - aim) / n)
+	return fmt.Sprintf("Points are chosen by the precision on the same %s contexts that give it, which favours the lucky ones of many: a P@5 of %g has a standard error "+
+		"of %.4f if the %g labels of a context are missed independently, and of up to %.4f if they are missed together. Smaller differences mean nothing.",
+		thousands(f.PrecisionContexts), aim, most/math.Sqrt(k), k, most)
 }
 
 // verdict says whether L2S is ahead of all other methods at each precision.
