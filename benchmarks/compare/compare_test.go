@@ -67,7 +67,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 		t.Error("what is printed is not what is saved")
 	}
 	if !f.Complete || f.Rounds != 2 || f.Sweep != points.Quick || f.Layer.Labels != 1000 || f.Layer.Dim != 16 ||
-		f.TrainContexts != 3000 || f.TestContexts != 1000 || f.PrecisionContexts != 1000 || f.K != 5 {
+		f.TrainContexts != 3000 || f.TestContexts != 1000 || f.PrecisionContexts != 1000 || f.TurnContexts != leastQueries || f.K != 5 {
 		t.Errorf("the head of the file: %+v", f)
 	}
 	if p := f.Points[0]; p.Method != points.Dense || p.Speedup != 1 || p.P5 < 0.99 {
@@ -264,15 +264,15 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	// 100 queries are of the precisions, three are to find the length of a turn,
-	// and each turn has two.
-	const judged = 100
+	// and each turn has the least number, after a tenth of it and one.
+	const judged, turn = 100, leastQueries/10 + 1 + leastQueries
 	var queries atomic.Int64
 	s := sweep{
 		name: points.Quick, precision: judged, rounds: 1 << 20, block: time.Nanosecond,
 		screens: func(int) []methods.Method { return nil },
 		rivals: func(int) []methods.Method {
 			return []methods.Method{fake{name: "Fake", answers: func([]float32) []uint32 { return []uint32{1} }, asked: func() {
-				if queries.Add(1) == judged+3+3*2+1 {
+				if queries.Add(1) == judged+3+3*turn+1 {
 					cancel()
 				}
 			}}}

@@ -209,6 +209,9 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		c.turn = &turn{query: func(h []float32) { sr.TopK(dst, h) }}
 		turns = append(turns, c.turn)
 	}
+	for _, t := range turns {
+		t.block = leastQueries // which measure may raise
+	}
 	p.Start("measuring", "rounds", s.rounds)
 	rounds := measure(ctx, turns[0], turns[1:], tests, s.rounds, s.block, seed, p.Set)
 	if rounds == 0 {
@@ -221,7 +224,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
 		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
-		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds,
+		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds, TurnContexts: leastQueries,
 	}
 	for _, c := range list {
 		f.Points = append(f.Points, c.point())
@@ -245,6 +248,10 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	f.Seconds = round(time.Since(start).Seconds(), 3)
 	return f, nil
 }
+
+// leastQueries is the number of queries that a turn has at least, so that the
+// times of slow settings too are means over contexts of many kinds.
+const leastQueries = 64
 
 // leastContexts is the number of contexts of each kind without which a
 // comparison says nothing.

@@ -70,6 +70,9 @@ type File struct {
 	PrecisionContexts int `json:"precision_contexts"`
 	// Rounds is the number of rounds in which each setting was timed.
 	Rounds int `json:"rounds"`
+	// TurnContexts is the number of contexts that a setting answered at least
+	// in a round; the faster ones answered more.
+	TurnContexts int `json:"turn_contexts"`
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
 	Points  []Point `json:"points"`

@@ -47,7 +47,7 @@ func made() *points.File {
 		Schema: points.Schema, Sweep: points.Reduced, Complete: true, Level: "avx512", K: 5, Seed: 1,
 		Machine:       points.Machine{CPU: "Some CPU <1 & 2> | 3", OS: "linux", Arch: "amd64", Cores: 2, Go: "go1.26"},
 		Layer:         points.Layer{Name: "PTB-Small", Labels: 10000, Dim: 200},
-		TrainContexts: 100000, TestContexts: 2000, PrecisionContexts: 2000, Rounds: 7, Seconds: 345,
+		TrainContexts: 100000, TestContexts: 2000, PrecisionContexts: 2000, Rounds: 7, TurnContexts: 64, Seconds: 345,
 		Text: "some.text.txt", Tokens: 82430,
 	}
 	point := func(method string, speedup, nines float64) points.Point {
@@ -186,6 +186,9 @@ func checkTables(t *testing.T, dir string) {
 		if want := map[string]string{"PCA-MIPS": "0.8587", "LSH-MIPS": "0.7761"}[r[0]]; want != "" && r[4] != want {
 			t.Errorf("%s: P@5 %s, want that of the most precise point, %s", r[0], r[4], want)
 		}
+	}
+	if !strings.Contains(md, "in 7 rounds, in an order drawn anew, at 2,000 contexts") || !strings.Contains(md, "at least 64 contexts") {
+		t.Error("the report does not say which contexts the times are of")
 	}
 	if !strings.Contains(md, "another way than labels") {
 		t.Error("nothing says why the paper's PCA-MIPS and LSH-MIPS read as random")

@@ -317,11 +317,12 @@ func measured(f *points.File) []string {
 	s := []string{
 		fmt.Sprintf("Layer: %s, %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
 			f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, f.Level),
-		fmt.Sprintf("Times are of top-%d queries on one thread, the same %s contexts for all. Methods take turns in %d rounds; "+
-			"a time is the median over rounds of the mean of a turn, a speedup the median of the dense scan's time in the round divided by the method's own. "+
+		fmt.Sprintf("Times are of top-%d queries on one thread. Methods take turns in %d rounds, in an order drawn anew, at %s contexts: the turns of some methods and of a dense scan "+
+			"begin at the same one, drawn too, and a turn is some milliseconds but at least %d contexts, so that fast methods answer more of those that follow than slow ones. "+
+			"A time is the median over rounds of the mean of a turn, a speedup the median of the time of that dense scan divided by the method's own. "+
 			"P@k is the share of the exact k best labels among the k of the answer, over %s contexts. "+
 			"The methods learned from %s other contexts, whose labels took %s; screens and the frequency head share them, and no time of a construction contains it.",
-			f.K, thousands(f.TestContexts), f.Rounds, thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
+			f.K, f.Rounds, thousands(f.TestContexts), f.TurnContexts, thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
 		fmt.Sprintf("Sweep %s, seed %d, %s in all.", f.Sweep, f.Seed, time.Duration(f.Seconds*1e9).Round(time.Second)),
 	}
 	if !f.Complete {
