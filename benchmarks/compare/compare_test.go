@@ -384,6 +384,18 @@ func TestTheClusterTableIsPartOfTheCurves(t *testing.T) {
 	}
 }
 
+func TestCutoffsAscend(t *testing.T) {
+	for _, c := range [][2][]int{
+		{{200, 1000, 3333}, {200, 1000, 3333}},
+		{{0, 0, 1}, {1, 2, 3}},
+		{{5, 3}, {5, 6}},
+	} {
+		if got := ascending(slices.Clone(c[0])...); !slices.Equal(got, c[1]) {
+			t.Errorf("ascending(%v) = %v, want %v", c[0], got, c[1])
+		}
+	}
+}
+
 func TestGeometric(t *testing.T) {
 	for _, c := range []struct {
 		first, last int

@@ -109,7 +109,7 @@ func quickRivals(labels int) []methods.Method {
 		methods.FGD{M: 16, EfConstruction: 100},
 		methods.IPNSW{M: 16, EfConstruction: 100},
 		methods.SVDSoftmax{Width: 32},
-		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/20, labels/4)},
 		methods.Frequency{Sizes: geometric(labels/200, labels/2, 2.5)},
 		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
 		methods.PCAMIPS{Depth: 6, Distances: []int{0, 1, 2, 3}},
@@ -127,10 +127,13 @@ func rivals(labels int) []methods.Method {
 		methods.SVDSoftmax{Width: 32},
 		methods.SVDSoftmax{Width: 64},
 		methods.SVDSoftmax{Width: 100},
-		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/50, 1), max(labels/10, 2)}},
-		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/20, 1), max(labels/4, 2)}},
-		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/10, 1), max(labels/2, 2)}},
-		methods.AdaptiveSoftmax{Cutoffs: []int{max(labels/5, 1)}},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/50, labels/10)},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/20, labels/4)},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/10, labels/2)},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels / 5)},
+		// The paper has up to four tails.
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/50, labels/10, labels/3)},
+		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/50, labels/15, labels/5, labels/2)},
 		methods.Frequency{Sizes: geometric(labels/200, labels, 1.7)},
 		methods.GreedyMIPS{Budgets: geometric(labels/100, labels, 1.7)},
 		methods.PCAMIPS{Depth: 4, Distances: []int{0, 1, 2, 3}},
@@ -156,6 +159,17 @@ func fullRivals(labels int) []methods.Method {
 		methods.LSHMIPS{Tables: 64, Bits: 10, Probes: []int{1, 4, 16, 64}},
 		methods.LSHMIPS{Tables: 128, Bits: 14, Probes: []int{1, 16, 64}},
 	)
+}
+
+// ascending returns cut-offs: the numbers, where one is not above the one before
+// the next that is.
+func ascending(cutoffs ...int) []int {
+	last := 0
+	for i := range cutoffs {
+		cutoffs[i] = max(cutoffs[i], last+1)
+		last = cutoffs[i]
+	}
+	return cutoffs
 }
 
 // geometric returns numbers from first, at least 1, to below last, each by the
