@@ -5,6 +5,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // codes are rows to be scored in a hurry: by the int8 codes by which
@@ -44,6 +45,12 @@ func (c *codes) bytes() int64 {
 		return 0
 	}
 	return int64(len(c.bias)) * int64(kernels.Int8Stride(c.dim))
+}
+
+// layerCodes is the memory of the int8 codes of a layer, which most methods read:
+// package softmax puts their candidates in order by them.
+func layerCodes(l *softmax.Layer) int64 {
+	return int64(l.Labels()) * int64(kernels.Int8Stride(l.Dim()))
 }
 
 // scorer scores codes for one context after the other.

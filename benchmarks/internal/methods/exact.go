@@ -83,7 +83,7 @@ func (Certified) Params() string { return "" }
 // Build returns at once: the codes are part of the layer.
 func (Certified) Build(_ context.Context, in *Input) (Index, error) {
 	l := in.Layer
-	codes := int64(l.Labels()) * int64(kernels.Int8Stride(l.Dim())+kernels.Int4Stride(l.Dim()))
+	codes := layerCodes(l) + int64(l.Labels())*int64(kernels.Int4Stride(l.Dim()))
 	return scanIndex{codes, func() Searcher {
 		q := softmax.NewQuery(l.Dim())
 		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {

@@ -81,7 +81,7 @@ func (x *greedyIndex) list(j int) []listEntry {
 	return x.lists[j*n : (j+1)*n]
 }
 
-func (x *greedyIndex) Bytes() int64 { return 8 * int64(len(x.lists)) }
+func (x *greedyIndex) Bytes() int64 { return 8*int64(len(x.lists)) + layerCodes(x.layer) }
 
 func (x *greedyIndex) Settings() []Setting {
 	var list []Setting

@@ -409,7 +409,8 @@ func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, orde
 	return &graphIndex{g, in.Layer, newCodes(in.Layer.Weights(), in.Layer.Bias(), in.Layer.Dim())}, nil
 }
 
-func (x *graphIndex) Bytes() int64 { return x.bytes() + x.codes.bytes() }
+// Bytes counts the codes once: those of the search are those of the layer.
+func (x *graphIndex) Bytes() int64 { return x.bytes() + layerCodes(x.layer) }
 
 // graphEfs are the sizes of the list of candidates worth measuring.
 var graphEfs = []int{5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}

@@ -107,7 +107,7 @@ type lshIndex struct {
 }
 
 func (x *lshIndex) Bytes() int64 {
-	return 4 * int64(len(x.directions)+len(x.ones)+len(x.ids)+len(x.firsts))
+	return 4*int64(len(x.directions)+len(x.ones)+len(x.ids)+len(x.firsts)) + layerCodes(x.layer)
 }
 
 func (x *lshIndex) Settings() []Setting {

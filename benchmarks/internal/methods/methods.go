@@ -45,7 +45,9 @@ type Method interface {
 
 // Index is what a construction leaves behind.
 type Index interface {
-	// Bytes is the memory of the index beyond W and b, in bytes.
+	// Bytes is the memory that queries read beyond W and b, in bytes: the index,
+	// and once the int8 codes of W and b where the method reads them, though it
+	// shares those of the layer.
 	Bytes() int64
 	// Settings are the query-time parameters worth measuring, from the
 	// cheapest to the most precise. At least one.

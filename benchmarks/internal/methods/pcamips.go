@@ -161,7 +161,7 @@ func (x *pcaIndex) grow(height []float32, ids []uint32, node, level int) {
 }
 
 func (x *pcaIndex) Bytes() int64 {
-	return 4 * int64(len(x.directions)+len(x.ones)+len(x.offsets)+len(x.thresholds)+len(x.ids)+len(x.firsts))
+	return 4*int64(len(x.directions)+len(x.ones)+len(x.offsets)+len(x.thresholds)+len(x.ids)+len(x.firsts)) + layerCodes(x.layer)
 }
 
 func (x *pcaIndex) Settings() []Setting {

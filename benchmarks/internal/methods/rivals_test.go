@@ -531,6 +531,37 @@ func TestAdaptiveSoftmaxOfEqualContexts(t *testing.T) {
 	}
 }
 
+// Methods that share the codes of the layer are charged for them like those with
+// codes of their own, once.
+func TestEveryMethodIsChargedForTheCodesThatItReads(t *testing.T) {
+	in, _ := leaning(t)
+	codes := int64(in.Layer.Labels()) * int64(kernels.Int8Stride(in.Layer.Dim()))
+	for _, c := range []struct {
+		method Method
+		own    func(Index) int64 // the rest
+	}{
+		{FGD{}, func(x Index) int64 { return x.(*graphIndex).graph.bytes() }},
+		{IPNSW{}, func(x Index) int64 { return x.(*graphIndex).graph.bytes() }},
+		{GreedyMIPS{Budgets: []int{5}}, func(x Index) int64 { return 8 * int64(in.Layer.Labels()*(in.Layer.Dim()+1)) }},
+		{LSHMIPS{Tables: 3, Bits: 4, Probes: []int{1}}, func(x Index) int64 {
+			return 4 * int64(3*4*(in.Layer.Dim()+1)+3*in.Layer.Labels()+len(x.(*lshIndex).firsts))
+		}},
+		{L2S{Clusters: 12, Budget: 40, KMeansOnly: true}, func(x Index) int64 {
+			m := x.Settings()[0].(Screened).Model
+			n := int64(12 * (4*m.Dim() + kernels.Int8Stride(m.Dim())))
+			for t := range m.Clusters() {
+				n += 4 * int64(len(m.Candidates(t)))
+			}
+			return n
+		}},
+	} {
+		x := mustBuild(t, c.method, in)
+		if got, want := x.Bytes(), codes+c.own(x); got != want {
+			t.Errorf("%s: %d bytes, want %d", c.method.Name(), got, want)
+		}
+	}
+}
+
 func TestRivalsOfOneSeedAnswerAlike(t *testing.T) {
 	in, contexts := leaning(t)
 	for _, m := range rivals() {

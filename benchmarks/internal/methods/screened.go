@@ -124,7 +124,7 @@ type Screened struct {
 func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 
 // Bytes returns the memory of the screen: the vectors in float32 and in int8
-// codes, and the candidate sets. The int8 codes of W are the layer's.
+// codes, the candidate sets, and the int8 codes of the layer.
 func (s Screened) Bytes() int64 {
 	m := s.Model
 	vectors := int64(m.Clusters() + m.Groups())
@@ -132,7 +132,7 @@ func (s Screened) Bytes() int64 {
 	for t := range m.Clusters() {
 		n += 4 * int64(len(m.Candidates(t)))
 	}
-	return n
+	return n + layerCodes(s.layer)
 }
 
 // Searcher returns a searcher of package screen, with its exact answers within

@@ -119,7 +119,7 @@ type svdIndex struct {
 }
 
 func (x *svdIndex) Bytes() int64 {
-	return 4*int64(len(x.v)+len(x.preview.weights)) + x.preview.bytes()
+	return 4*int64(len(x.v)+len(x.preview.weights)) + x.preview.bytes() + layerCodes(x.layer)
 }
 
 // svdCounts are the N worth measuring.

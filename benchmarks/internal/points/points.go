@@ -113,7 +113,8 @@ type Point struct {
 	Query string `json:"query,omitempty"`
 	// BuildSeconds is the time of the construction, on all cores.
 	BuildSeconds float64 `json:"build_seconds"`
-	// Bytes is the memory of the index beyond W and b.
+	// Bytes is the memory that queries read beyond W and b: the index, and once
+	// the int8 codes of W and b where the method reads them.
 	Bytes int64 `json:"bytes"`
 	// Micros is the median over the rounds of the mean time of a query in
 	// microseconds, with its first and third quartile.

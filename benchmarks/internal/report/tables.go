@@ -90,7 +90,8 @@ func tableOne(f *points.File) table {
 		title: "Table 1: speedup and precision",
 		note: "Each method at the measured point whose P@1 and P@5 are closest to those that the paper gives for it, " +
 			"in nines, -log10(1-P); methods that the paper does not have, closest to its L2S. A speedup of 1 is the dense " +
-			"float32 scan with top-k; in brackets the quartiles over rounds. The paper's figures are of numpy, on another machine. " +
+			"float32 scan with top-k; in brackets the quartiles over rounds. " +
+			"Memory is what queries read beyond W and b, the int8 codes of W included for each method that reads them. The paper's figures are of numpy, on another machine. " +
 			"Its rows of PCA-MIPS and LSH-MIPS read as those of a random selection: the program behind them rotates, or hashes, contexts in " +
 			"another way than labels. Here the two are treated alike, and the points of these methods are those closest to the paper's L2S.",
 		head: []string{"method", "parameters", "speedup", "P@1", "P@5", "µs", "memory", "build", "paper: speedup", "P@1", "P@5"},
