@@ -16,7 +16,10 @@ import "context"
 //
 // A label of a small norm may be the neighbour of none: no search finds it,
 // with a list of all labels (ef = L) either. For the others the answer is exact
-// then.
+// then. On the layer of PTB-Small links lead to 99.73 percent of the labels at
+// M = 16, and to all but one at M = 32; on the first 2,000 labels of the model
+// that l2s embeds, to 53 percent and to 83. The rest is seldom among the largest
+// logits: with a list of 1,024 P@5 is 0.996 there.
 type IPNSW struct {
 	// M and EfConstruction are as for FGD.
 	M, EfConstruction int
