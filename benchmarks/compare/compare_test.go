@@ -318,6 +318,10 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 		{Method: "L2S", Clusters: 100, Budget: 50, ProbeShare: 0.4},
 		screen("L2S", 100, 50), screen("L2S", 100, 60), screen("L2S", 200, 70),
 		screen("Spherical k-means", 100, 50), screen("Spherical k-means", 100, 70), screen("Spherical k-means", 200, 70),
+		// On two levels beside the same, not beside one level of as many clusters.
+		{Method: "L2S, two levels", Clusters: 100, Groups: 10, Budget: 50},
+		{Method: "L2S, two levels", Clusters: 100, Groups: 20, Budget: 50},
+		{Method: "Spherical k-means, two levels", Clusters: 100, Groups: 10, Budget: 50},
 	})
 	var got []string
 	for _, p := range table {
@@ -326,7 +330,7 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(p.Method, " ", p.Clusters, " ", p.Budget))
 	}
-	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70"}
+	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70", "L2S, two levels 100 50", "Spherical k-means, two levels 100 50"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
@@ -207,29 +208,25 @@ func clusterTable(curves []points.Point) []points.Point {
 }
 
 // kmeansTable returns the points of the table of spherical k-means against
-// L2S: those of the curves of both where clusters and budget are equal.
+// L2S: those of the curves of both where clusters, groups and budget are equal.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
 		clusters, groups int
 		budget           float64
 	}
-	learned, plain := methods.L2S{}.Name(), methods.L2S{KMeansOnly: true}.Name()
-	find := func(name string) map[key]points.Point {
-		found := map[key]points.Point{}
-		for _, p := range curves {
-			if p.Method == name && p.ProbeShare == 0 {
-				found[key{p.Clusters, p.Groups, p.Budget}] = p
-			}
+	of := func(p points.Point) key { return key{p.Clusters, p.Groups, p.Budget} }
+	plain := map[key]points.Point{}
+	for _, p := range curves {
+		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) && p.ProbeShare == 0 {
+			plain[of(p)] = p
 		}
-		return found
 	}
-	of := find(plain)
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method != learned || p.ProbeShare != 0 {
+		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) || p.ProbeShare != 0 {
 			continue
 		}
-		if q, ok := of[key{p.Clusters, p.Groups, p.Budget}]; ok {
+		if q, ok := plain[of(p)]; ok {
 			p.Table, q.Table = points.KMeans, points.KMeans
 			table = append(table, p, q)
 		}

@@ -31,8 +31,8 @@ const (
 var paperOrder = []string{l2s, fgd, svd, adaptive, greedy, pca, lsh}
 
 // paperLayers are Table 1, the table of spherical k-means and that of
-// perplexities. (The latter of the paper gives P@1 0.999 and P@5 0.82 for L2S on
-// PTB-Large, against 0.996 and 0.982 in Table 1: these are the ones here.)
+// perplexities. (For L2S on PTB-Large the table of k-means gives P@1 0.999 and
+// P@5 0.82, and Table 1 gives 0.996 and 0.982: the latter are the ones here.)
 var paperLayers = []paperLayer{
 	{"PTB-Small", map[string]figures{
 		l2s: {10.6, 0.998, 0.990}, kmeans: {4, 0.988, 0.992}, fgd: {1.3, 0.980, 0.989}, svd: {0.8, 0.987, 0.99},
