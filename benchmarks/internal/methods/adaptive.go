@@ -144,8 +144,9 @@ func (p *part) bytes() int64 {
 	return int64(len(p.ids)) * int64(4+4*(d+1)+kernels.Int8Stride(d)+kernels.Int4Stride(d))
 }
 
-// frequencyOrder returns the labels by their frequency, the most frequent
-// first.
+// frequencyOrder returns the labels by their frequency among in.Labels, the most
+// frequent first, and equals by their mean logit over contexts. Without in.Labels
+// the frequency is that among the best of contexts.
 func frequencyOrder(in *Input, contexts []float32) []uint32 {
 	d, labels := in.Layer.Dim(), in.Layer.Labels()
 	count, order := make([]int, labels), make([]uint32, labels)

@@ -3,10 +3,7 @@ package methods
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
-
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // FGD is fast graph decoding: M. Zhang, X. Liu, W. Wang, J. Gao and Y. He,
@@ -61,23 +58,17 @@ func (m FGD) Build(ctx context.Context, in *Input) (Index, error) {
 // dimension, which is made a multiple of 16 by zeros; and the labels by |w_s|^2
 // + b_s^2, the largest first.
 func augment(in *Input, oneNorm bool) (rows []float32, dim int, order []uint32) {
-	w, b, d := in.Layer.Weights(), in.Layer.Bias(), in.Layer.Dim()
-	dim = (d + 2 + 15) &^ 15
-	rows, order = make([]float32, len(b)*dim), make([]uint32, len(b))
-	squares := make([]float64, len(b))
-	for s := range b {
-		row := rows[s*dim : (s+1)*dim]
-		copy(row, w[s*d:(s+1)*d])
-		row[d] = b[s]
-		squares[s] = kernels.RefDot(row, row)
+	r, n := newReduction(in.Layer), in.Layer.Labels()
+	dim = (r.dim + 15) &^ 15
+	rows, order = make([]float32, n*dim), make([]uint32, n)
+	for s := range order {
+		row := rows[s*dim:][:r.dim]
+		copy(row, r.points[s*r.dim:])
+		if !oneNorm {
+			row[r.dim-1] = 0
+		}
 		order[s] = uint32(s)
 	}
-	slices.SortStableFunc(order, func(x, y uint32) int { return cmp.Compare(squares[y], squares[x]) })
-	if oneNorm {
-		largest := squares[order[0]]
-		for s, square := range squares {
-			rows[s*dim+d+1] = float32(math.Sqrt(largest - square))
-		}
-	}
+	slices.SortStableFunc(order, func(x, y uint32) int { return cmp.Compare(r.squares[y], r.squares[x]) })
 	return rows, dim, order
 }

@@ -1,18 +1,16 @@
 package methods
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Frequency is a static frequency head: the same candidates for every context,
 // the labels that are most often among the k best of the contexts learned
-// from. It is what a screen must beat to be worth its clusters. The rows of the
+// from; equals come by their mean logit. It is what a screen must beat to be worth its clusters. The rows of the
 // head lie together in memory, and are searched like a layer of their own.
 type Frequency struct {
 	// Sizes are the numbers of labels of the heads, ascending.
@@ -30,15 +28,7 @@ func (m Frequency) Build(ctx context.Context, in *Input) (Index, error) {
 	if in.Labels == nil {
 		return nil, errors.New("methods: the frequency head needs labels, found none")
 	}
-	counts := make([]int, in.Layer.Labels())
-	for _, id := range in.Labels {
-		counts[id]++
-	}
-	order := make([]uint32, len(counts))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return cmp.Compare(counts[b], counts[a]) })
+	order := frequencyOrder(in, in.Contexts)
 	x := new(frequencyIndex)
 	for _, n := range m.Sizes {
 		if n < 1 || n > len(order) {

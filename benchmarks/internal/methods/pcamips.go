@@ -3,12 +3,9 @@ package methods
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
-
-	"gonum.org/v1/gonum/mat"
 
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -90,7 +87,8 @@ func (m PCAMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 }
 
 // principalComponents returns the first n principal components of the points,
-// row-major, and the mean of the points.
+// row-major, and the mean of the points: the components are the right singular
+// vectors of the points centred at it.
 func principalComponents(ctx context.Context, r *reduction, n int) (components, mean []float32, err error) {
 	rows := len(r.points) / r.dim
 	sum := make([]float64, r.dim)
@@ -101,32 +99,12 @@ func principalComponents(ctx context.Context, r *reduction, n int) (components, 
 	for j := range mean {
 		mean[j] = float32(sum[j] / float64(rows))
 	}
-	// The covariance, one row of the upper triangle at a time.
-	columns := make([]float32, len(r.points)) // dim x rows, centred
-	for s := range rows {
-		for j := range r.dim {
-			columns[j*rows+s] = r.points[s*r.dim+j] - mean[j]
-		}
+	centred := make([]float32, len(r.points))
+	for i, v := range r.points {
+		centred[i] = v - mean[i%r.dim]
 	}
-	cov := make([]float64, r.dim*r.dim)
-	err = parallel(ctx, r.dim, func(i int) {
-		kernels.RefScan(cov[i*r.dim+i:(i+1)*r.dim], columns[i*rows:], nil, columns[i*rows:(i+1)*rows])
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	var eigen mat.EigenSym
-	if !eigen.Factorize(mat.NewSymDense(r.dim, cov), true) {
-		return nil, nil, errors.New("methods: the principal components of the layer did not converge")
-	}
-	var vectors mat.Dense
-	eigen.VectorsTo(&vectors) // columns, from the least eigenvalue to the largest
-	for i := range n {
-		for j := range r.dim {
-			components = append(components, float32(vectors.At(j, r.dim-1-i)))
-		}
-	}
-	return components, mean, nil
+	components, err = rightSingularVectors(ctx, centred, r.dim, n)
+	return components, mean, err
 }
 
 type pcaIndex struct {

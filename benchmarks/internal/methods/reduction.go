@@ -2,7 +2,9 @@ package methods
 
 import (
 	"math"
+	"slices"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -21,23 +23,21 @@ type reduction struct {
 	points []float32 // L x dim
 	dim    int       // d+2
 	radius float64   // U
+
+	squares []float64 // ||w_s||^2 + b_s^2
 }
 
 func newReduction(l *softmax.Layer) *reduction {
 	n, d := l.Labels(), l.Dim()
-	r := &reduction{points: make([]float32, n*(d+2)), dim: d + 2}
-	squares := make([]float64, n)
-	largest := 0.0
+	r := &reduction{points: make([]float32, n*(d+2)), dim: d + 2, squares: make([]float64, n)}
 	for s := range n {
 		p := r.points[s*r.dim : (s+1)*r.dim]
 		copy(p, l.Weights()[s*d:(s+1)*d])
 		p[d] = l.Bias()[s]
-		for _, v := range p[:d+1] {
-			squares[s] += float64(v) * float64(v)
-		}
-		largest = max(largest, squares[s])
+		r.squares[s] = kernels.RefDot(p, p)
 	}
-	for s, sq := range squares {
+	largest := slices.Max(r.squares)
+	for s, sq := range r.squares {
 		r.points[(s+1)*r.dim-1] = float32(math.Sqrt(largest - sq))
 	}
 	r.radius = math.Sqrt(largest)

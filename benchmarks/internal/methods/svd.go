@@ -97,7 +97,7 @@ func rightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]floa
 	}
 	var e mat.EigenSym
 	if !e.Factorize(gram, true) {
-		return nil, errors.New("methods: the eigenvectors of W^T W were not found")
+		return nil, errors.New("methods: the singular vectors did not converge")
 	}
 	var vectors mat.Dense
 	e.VectorsTo(&vectors)
