@@ -38,7 +38,7 @@ func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 // than one of them.
 func TestAtLeastSelectsTheLargest(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var l largest
+	var l Largest
 	for range 500 {
 		scores := make([]float32, 1+r.IntN(3000))
 		// With a slope, the sample tells less of the others.
@@ -47,7 +47,7 @@ func TestAtLeastSelectsTheLargest(t *testing.T) {
 			scores[i] = float32(r.IntN(values)) - slope*float32(i)
 		}
 		n := 1 + r.IntN(len(scores))
-		ids := l.atLeast(make([]uint32, len(scores)), scores, n)
+		ids := l.AtLeast(make([]uint32, len(scores)), scores, n)
 		if len(ids) < n || !slices.IsSorted(ids) || len(slices.Compact(slices.Clone(ids))) != len(ids) {
 			t.Fatalf("%d of %d scores: selected %v", n, len(scores), ids)
 		}

@@ -161,7 +161,7 @@ type svdSearcher struct {
 	ids      []uint32
 	by       *scorer
 	query    *softmax.Query
-	bounds   largest
+	bounds   Largest
 }
 
 func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
@@ -175,12 +175,13 @@ func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	if n == 0 {
 		return 0
 	}
-	ids := s.bounds.atLeast(s.ids, s.previews, n)
+	ids := s.bounds.AtLeast(s.ids, s.previews, n)
 	return s.layer.TopKOf(dst, s.query, ids)
 }
 
-// largest finds the largest of many scores, and a few more.
-type largest struct {
+// Largest finds the largest of many scores, and some that follow them. The zero
+// value is ready; it is for one goroutine.
+type Largest struct {
 	sample []float32
 	ids    []uint32
 	vals   []float32
@@ -193,10 +194,10 @@ const (
 	sampleSlack = 2
 )
 
-// atLeast writes the indices of the n largest scores, and of some that follow
+// AtLeast writes the indices of the n largest scores, and of some that follow
 // them in order of size, to dst, ascending, and returns them. dst has the
 // length of scores, and n is at least 1 and at most that.
-func (l *largest) atLeast(dst []uint32, scores []float32, n int) []uint32 {
+func (l *Largest) AtLeast(dst []uint32, scores []float32, n int) []uint32 {
 	if bound, ok := kernels.KthBound(scores, n); ok {
 		return dst[:kernels.SelectAtLeast(dst, scores, bound)]
 	}
@@ -217,7 +218,7 @@ func (l *largest) atLeast(dst []uint32, scores []float32, n int) []uint32 {
 }
 
 // kth returns the k-th largest score.
-func (l *largest) kth(scores []float32, k int) float32 {
+func (l *Largest) kth(scores []float32, k int) float32 {
 	if cap(l.ids) < k {
 		l.ids, l.vals = make([]uint32, k), make([]float32, k)
 	}

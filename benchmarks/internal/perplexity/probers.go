@@ -2,7 +2,6 @@ package perplexity
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
@@ -157,13 +156,9 @@ type svd struct {
 	tailed
 	n        int
 	previews []float32
-	sample   []float32 // of the previews
-	ranked   []uint32
+	bounds   methods.Largest
 	scores   []float32
 }
-
-// sampleStep is the distance of the previews of a sample.
-const sampleStep = 16
 
 // SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail
 // are the preview, whose rank is the width of the preview window; those of the n
@@ -177,10 +172,7 @@ func SVD(l *softmax.Layer, t *softmax.Tail, n int) Row {
 	labels := l.Labels()
 	n = min(n, labels)
 	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {
-		return &svd{
-			tailed: newTailed(l, t, labels), n: n, previews: make([]float32, labels), sample: make([]float32, (labels+sampleStep-1)/sampleStep),
-			ranked: make([]uint32, labels), scores: make([]float32, labels),
-		}
+		return &svd{tailed: newTailed(l, t, labels), n: n, previews: make([]float32, labels), scores: make([]float32, labels)}
 	}}
 }
 
@@ -190,38 +182,10 @@ func (s *svd) LogProb(h []float32, id uint32) float64 {
 	for i, x := range s.logits {
 		s.previews[i] = float32(x)
 	}
-	ids := s.largest()
+	ids := s.bounds.AtLeast(s.ids, s.previews, s.n)
 	kernels.GatherDot(s.scores[:len(ids)], s.layer.Weights(), s.layer.Bias(), ids, h)
 	for j, at := range ids {
 		s.logits[at] = float64(s.scores[j])
 	}
 	return s.logits[id] - kernels.LogSumExp(s.logits)
-}
-
-// largest returns the labels of the n largest previews, and of some more. One
-// preview in sampleStep tells about where the n-th is, with a margin of two
-// standard deviations; where fewer reach it a lower one of the sample is next.
-func (s *svd) largest() []uint32 {
-	for i := range s.sample {
-		s.sample[i] = s.previews[i*sampleStep]
-	}
-	expected := float64(s.n) / sampleStep
-	for k := int(math.Ceil(expected + 2*math.Sqrt(expected))); k < len(s.sample); k += k/8 + 1 {
-		if m := kernels.SelectAtLeast(s.ids, s.previews, s.kth(k)); m >= s.n {
-			return s.ids[:m]
-		}
-	}
-	for i := range s.ids {
-		s.ids[i] = uint32(i)
-	}
-	return s.ids
-}
-
-// kth returns about the k-th largest of the sample, or less.
-func (s *svd) kth(k int) float32 {
-	if bound, ok := kernels.KthBound(s.sample, k); ok {
-		return bound
-	}
-	kernels.TopK(s.ranked[:k], s.scores[:k], s.sample)
-	return s.scores[k-1]
 }
