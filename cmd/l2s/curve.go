@@ -19,18 +19,22 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// curveResult is the JSON of l2s curve. Times are microseconds a query,
-// medians.
+// curveResult is the JSON of l2s curve. Times are microseconds a query, as in
+// benchResult.
 type curveResult struct {
-	K        int          `json:"k"`
-	Contexts int          `json:"contexts"` // that precision was measured on
-	Queries  int          `json:"queries"`  // different contexts that were timed
-	Labels   int          `json:"labels"`
-	Dim      int          `json:"dim"`
-	DenseF32 float64      `json:"dense_f32_us"`
-	Exact    float64      `json:"exact_us"`
-	Screens  []curvePoint `json:"screens"` // by method, clusters and candidates
-	Level    string       `json:"level"`
+	K              int          `json:"k"`
+	Contexts       int          `json:"contexts"` // that precision was measured on
+	Queries        int          `json:"queries"`  // different contexts that were timed
+	Labels         int          `json:"labels"`
+	Dim            int          `json:"dim"`
+	DenseF32       float64      `json:"dense_f32_us"`
+	DenseF32Median float64      `json:"dense_f32_median_us"`
+	DenseF32P99    float64      `json:"dense_f32_p99_us"`
+	Exact          float64      `json:"exact_us"`
+	ExactMedian    float64      `json:"exact_median_us"`
+	ExactP99       float64      `json:"exact_p99_us"`
+	Screens        []curvePoint `json:"screens"` // by method, clusters, margins and candidates
+	Level          string       `json:"level"`
 }
 
 // curvePoint are the figures of one screen.
@@ -38,14 +42,63 @@ type curvePoint struct {
 	File string `json:"file"`
 	// Method is how the clusters came about: k-means, l2s, or unknown where the
 	// screen has no record of it.
-	Method        string             `json:"method"`
-	Clusters      int                `json:"clusters"`
-	Groups        int                `json:"groups"`         // 0 on one level
-	AvgCandidates float64            `json:"avg_candidates"` // L-bar
-	RowsScanned   float64            `json:"rows_scanned"`   // L-bar, and the vectors that find the cluster
-	Precision     map[string]float64 `json:"precision"`
-	Screened      float64            `json:"screened_us"`
-	Speedup       float64            `json:"speedup"` // dense_f32_us / screened_us
+	Method        string  `json:"method"`
+	Clusters      int     `json:"clusters"`
+	Groups        int     `json:"groups"` // 0 on one level
+	ProbeMargin   float64 `json:"probe_margin"`
+	ExactMargin   float64 `json:"exact_margin"`
+	Budget        float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
+	LearnedFor    float64 `json:"learned_for,omitempty"` // as in trainResult
+	AvgCandidates float64 `json:"avg_candidates"`        // L-bar
+	// RowsScanned is the mean number of rows a query for k labels scans: the
+	// vectors that find the cluster, and the candidates, or all labels where the
+	// exact layer answers.
+	RowsScanned float64            `json:"rows_scanned"`
+	ProbeShare  float64            `json:"probe_share"` // of contexts with the candidates of two clusters
+	ExactShare  float64            `json:"exact_share"` // of contexts that the exact layer answers for k labels
+	Precision   map[string]float64 `json:"precision"`
+	Screened    float64            `json:"screened_us"`
+	Median      float64            `json:"screened_median_us"`
+	P99         float64            `json:"screened_p99_us"`
+	Speedup     float64            `json:"speedup"` // dense_f32_us / screened_us
+
+	family float64 // the budget that its clusters were learned for, where screens of others share them
+}
+
+// order is that of screens in the table and the legend. Screens that differ in
+// their number of candidates alone are one series.
+func (p curvePoint) order(q curvePoint) int {
+	return cmp.Or(
+		cmp.Compare(p.Method, q.Method), cmp.Compare(p.Clusters, q.Clusters), cmp.Compare(p.Groups, q.Groups),
+		cmp.Compare(sign(p.ProbeMargin), sign(q.ProbeMargin)), cmp.Compare(sign(p.ExactMargin), sign(q.ExactMargin)),
+		cmp.Compare(p.family, q.family),
+	)
+}
+
+// sign is 1 for a margin that is not 0.
+func sign(margin float64) int {
+	if margin > 0 {
+		return 1
+	}
+	return 0
+}
+
+// findFamilies finds out which screens share learned clusters. The one that they
+// were learned for belongs to them; a screen with clusters of its own belongs to
+// all others of that kind.
+func findFamilies(points []curvePoint) {
+	for i := range points {
+		p := &points[i]
+		if p.Method != methodL2S {
+			continue
+		}
+		p.family = p.LearnedFor
+		for _, q := range points {
+			if p.LearnedFor == 0 && q.Method == methodL2S && q.Clusters == p.Clusters && q.Groups == p.Groups && q.LearnedFor == p.Budget {
+				p.family = q.LearnedFor
+			}
+		}
+	}
 }
 
 const (
@@ -54,25 +107,27 @@ const (
 	methodUnknown = "unknown"
 )
 
-// methodOf reads from the record of a screen how its clusters came about.
-func methodOf(m *screen.Model) string {
+// readRecord takes from the record of a screen how its clusters came about.
+func (p *curvePoint) readRecord(m *screen.Model) {
 	var r train.Record
-	switch err := json.Unmarshal(m.Record(), &r); {
-	case err != nil || r.Contexts == 0:
-		return methodUnknown
-	case len(r.Alternations) == 0:
-		return methodKMeans
+	if err := json.Unmarshal(m.Record(), &r); err != nil || r.Contexts == 0 {
+		p.Method = methodUnknown
+		return
 	}
-	return methodL2S
+	p.Method = methodKMeans
+	p.Budget, p.LearnedFor = r.Options.Budget, r.LearnedFor
+	if len(r.Alternations) > 0 {
+		p.Method = methodL2S
+	}
 }
 
 func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("curve", description{
 		purpose: fmt.Sprintf(`Compare screens of one layer on context vectors that they were not trained on:
 P@1 and P@k against the mean number of candidates, and against the time of a
-query, as a table and as a picture. Rows are the candidates and the vectors that
-find the cluster. Screens by k-means alone and learned ones
-stand side by side.
+query, as a table and as a picture. Rows are the vectors that find the cluster
+and the candidates, or all labels where the exact layer answers. Screens by
+k-means alone and learned ones stand side by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine.`, leastContexts),
@@ -182,9 +237,12 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 			return nil, err
 		}
 		point := curvePoint{
-			File: paths[i], Method: methodOf(m), Clusters: m.Clusters(), Groups: m.Groups(),
-			AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.MeanCandidates, Precision: map[string]float64{},
+			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
+			AvgCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
+		point.readRecord(m)
+		last := e.AtK[len(e.AtK)-1]
+		point.RowsScanned, point.ExactShare = e.MeanRouting+last.MeanScored, float64(last.Exact)/float64(e.Contexts)
 		for _, at := range e.AtK {
 			point.Precision[strconv.Itoa(at.K)] = at.Precision
 		}
@@ -204,16 +262,18 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		return nil, err
 	}
 	p.EndWith(fmt.Sprintf("%d rounds", benchRounds))
-	r.DenseF32, r.Exact = micros(times[0].Median()), micros(times[1].Median())
+	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
+	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Queries = len(rows)
 	for i := range r.Screens {
 		t := times[i+2]
 		r.Queries = min(r.Queries, t.Queries())
-		r.Screens[i].Screened = micros(t.Median())
+		r.Screens[i].Screened, r.Screens[i].Median, r.Screens[i].P99 = microsOf(t)
 		r.Screens[i].Speedup = round(r.DenseF32 / r.Screens[i].Screened)
 	}
+	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, func(a, b curvePoint) int {
-		return cmp.Or(cmp.Compare(a.Method, b.Method), cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Groups, b.Groups), cmp.Compare(a.AvgCandidates, b.AvgCandidates))
+		return cmp.Or(a.order(b), cmp.Compare(a.AvgCandidates, b.AvgCandidates))
 	})
 	return r, nil
 }
@@ -229,14 +289,39 @@ func (r *curveResult) String() string {
 	if r.K > 1 {
 		fmt.Fprintf(&b, "  %6s", fmt.Sprintf("P@%d", r.K))
 	}
-	b.WriteString("     median   against dense\n")
+	probes := slices.ContainsFunc(r.Screens, func(s curvePoint) bool { return s.ProbeShare > 0 })
+	exact := slices.ContainsFunc(r.Screens, func(s curvePoint) bool { return s.ExactShare > 0 })
+	if probes {
+		b.WriteString("  2 clusters")
+	}
+	if exact {
+		b.WriteString("    exact")
+	}
+	b.WriteString("       mean     median        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8d  %8.1f  %8.1f  %6.4f", width, s.File, s.Method, s.Clusters, s.AvgCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %8.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.AvgCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}
-		fmt.Fprintf(&b, "  %6.2f us   %12.1fx\n", s.Screened, s.Speedup)
+		if probes {
+			fmt.Fprintf(&b, "  %9.2f%%", 100*s.ProbeShare)
+		}
+		if exact {
+			fmt.Fprintf(&b, "  %6.2f%%", 100*s.ExactShare)
+		}
+		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Screened, s.Median, s.P99, s.Speedup)
 	}
-	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
+	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us on average, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
 	return b.String()
+}
+
+// clustersText is how --clusters of l2s train gives that many.
+func clustersText(clusters, groups int) string {
+	switch {
+	case groups == 0:
+		return strconv.Itoa(clusters)
+	case clusters%groups == 0:
+		return fmt.Sprintf("%dx%d", groups, clusters/groups)
+	}
+	return fmt.Sprintf("%d in %d", clusters, groups)
 }

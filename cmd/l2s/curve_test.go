@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"image/png"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -89,7 +90,8 @@ func TestCurve(t *testing.T) {
 		t.Errorf("found no progress of the work in\n%s", r.stderr)
 	}
 	o := parseObject(t, r.stdout)
-	expectFields(t, o, "k", "contexts", "queries", "labels", "dim", "dense_f32_us", "exact_us", "screens", "level")
+	expectFields(t, o, "k", "contexts", "queries", "labels", "dim", "dense_f32_us", "dense_f32_median_us", "dense_f32_p99_us",
+		"exact_us", "exact_median_us", "exact_p99_us", "screens", "level")
 	var order []string
 	for _, s := range o["screens"].([]any) {
 		s := s.(map[string]any)
@@ -103,7 +105,7 @@ func TestCurve(t *testing.T) {
 		}
 		// The figures are those of l2s eval.
 		e := object(t, dir, joined("eval", file, testArgs(), "--json")...)
-		for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"avg_candidates"}, {"clusters"}} {
+		for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"avg_candidates"}, {"rows_scanned"}, {"clusters"}} {
 			if found, want := number(t, s, path...), number(t, e, path...); found != want {
 				t.Errorf("%s: %v: found %v, expected %v as of l2s eval", file, path, found, want)
 			}
@@ -156,29 +158,89 @@ func made(k int, points ...curvePoint) *curveResult {
 
 func TestCurveTable(t *testing.T) {
 	text := made(5,
-		curvePoint{"a-name-that-is-long.l2s", methodKMeans, 100, 0, 149.96, 249.96, map[string]float64{"1": 0.9876, "5": 0.9654}, 2.165, 9.238},
-		curvePoint{"b.l2s", methodL2S, 1024, 32, 7, 71, map[string]float64{"1": 1, "5": 0.5}, 10, 2},
+		curvePoint{File: "a-name-that-is-long.l2s", Method: methodKMeans, Clusters: 100, AvgCandidates: 149.96, RowsScanned: 249.96,
+			Precision: map[string]float64{"1": 0.9876, "5": 0.9654}, Screened: 2.165, Median: 2.044, P99: 3.5, Speedup: 9.238},
+		curvePoint{File: "b.l2s", Method: methodL2S, Clusters: 1024, Groups: 32, AvgCandidates: 7, RowsScanned: 71,
+			Precision: map[string]float64{"1": 1, "5": 0.5}, Screened: 10, Median: 9, P99: 11, Speedup: 2},
 	).String()
 	for _, want := range []string{
 		"1,200 contexts, 300 labels, one thread, level generic\n",
-		"\nscreen                   method   clusters     L-bar      rows     P@1     P@5     median   against dense\n",
-		"\na-name-that-is-long.l2s  k-means       100     150.0     250.0  0.9876  0.9654    2.17 us            9.2x\n",
-		"\nb.l2s                    l2s          1024       7.0      71.0  1.0000  0.5000   10.00 us            2.0x\n",
-		"dense float32 scan takes 20.00 us, the exact layer 8.50 us.\n",
+		"\nscreen                   method   clusters     L-bar      rows     P@1     P@5       mean     median        p99   against dense\n",
+		"\na-name-that-is-long.l2s  k-means       100     150.0     250.0  0.9876  0.9654    2.17 us    2.04 us    3.50 us            9.2x\n",
+		"\nb.l2s                    l2s         32x32       7.0      71.0  1.0000  0.5000   10.00 us    9.00 us   11.00 us            2.0x\n",
+		"dense float32 scan takes 20.00 us on average, the exact layer 8.50 us.\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("found no %q in\n%s", want, text)
 		}
 	}
-	if text := made(1, curvePoint{"b.l2s", methodL2S, 8, 0, 7, 15, map[string]float64{"1": 1}, 10, 2}).String(); strings.Contains(text, "P@5") || !strings.Contains(text, "P@1 ") {
+	if text := made(1, curvePoint{File: "b.l2s", Method: methodL2S, Clusters: 8, Precision: map[string]float64{"1": 1}}).String(); strings.Contains(text, "P@5") || !strings.Contains(text, "P@1 ") {
 		t.Errorf("found, expected P@1 alone:\n%s", text)
+	}
+}
+
+// Shares of contexts that look further have columns where any is not 0.
+func TestCurveTableOfMargins(t *testing.T) {
+	plain := curvePoint{File: "p.l2s", Method: methodL2S, Clusters: 8}
+	probed, calibrated := plain, plain
+	probed.ProbeShare = 0.125
+	calibrated.ExactShare = 0.0625
+	for _, c := range []struct {
+		points     []curvePoint
+		want, none []string
+	}{
+		{[]curvePoint{plain}, nil, []string{"2 clusters", "exact  "}},
+		{[]curvePoint{plain, probed}, []string{"2 clusters       mean", "       0.00%  ", "      12.50%  "}, []string{"exact  "}},
+		{[]curvePoint{calibrated}, []string{"    exact       mean", "    6.25%  "}, []string{"2 clusters"}},
+		{[]curvePoint{probed, calibrated}, []string{"2 clusters    exact       mean", "      12.50%    0.00%  ", "       0.00%    6.25%  "}, nil},
+	} {
+		text := made(5, c.points...).String()
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("found no %q in\n%s", want, text)
+			}
+		}
+		for _, none := range c.none {
+			if strings.Contains(text, none) {
+				t.Errorf("found, expected no %q in\n%s", none, text)
+			}
+		}
+	}
+}
+
+// Screens of different kinds are different lines: none joins plain, probed and
+// calibrated ones, nor those whose clusters were learned for different budgets.
+func TestCurveSeries(t *testing.T) {
+	point := func(budget, learnedFor, probe, exact float64) curvePoint {
+		return curvePoint{Method: methodL2S, Clusters: 64, Groups: 8, Budget: budget, LearnedFor: learnedFor, AvgCandidates: budget, ProbeMargin: probe, ExactMargin: exact}
+	}
+	r := made(5,
+		point(50, 100, 0, 0), point(100, 0, 0, 0), point(150, 100, 0, 0), // of one run
+		point(50, 100, 3, 0), point(150, 100, 5, 0), // with probes
+		point(100, 0, 3, 1),                    // calibrated
+		point(60, 0, 0, 0), point(70, 0, 0, 0), // of runs of their own
+	)
+	findFamilies(r.Screens)
+	slices.SortStableFunc(r.Screens, curvePoint.order)
+	const base = "L2S, 64 clusters in 8 groups"
+	want := map[string]int{
+		base: 2, base + ", learned for 100": 3, base + ", second probes, learned for 100": 2,
+		base + ", second probes, exact answers, learned for 100": 1,
+	}
+	found := map[string]int{}
+	for _, s := range seriesOf(r) {
+		found[s.name] += len(s.points)
+	}
+	if !maps.Equal(found, want) {
+		t.Errorf("found %v, expected %v", found, want)
 	}
 }
 
 // Whatever the figures, there is a picture with an entry for each group.
 func TestCurvePictures(t *testing.T) {
 	point := func(method string, clusters int, candidates, p1, p5, us float64) curvePoint {
-		return curvePoint{"m.l2s", method, clusters, 0, candidates, candidates + float64(clusters), map[string]float64{"1": p1, "5": p5}, us, 1}
+		return curvePoint{File: "m.l2s", Method: method, Clusters: clusters, AvgCandidates: candidates, RowsScanned: candidates + float64(clusters),
+			Precision: map[string]float64{"1": p1, "5": p5}, Screened: us, Speedup: 1}
 	}
 	many := made(5)
 	for _, clusters := range []int{10, 100, 1000, 10000} {

@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -25,7 +26,7 @@ const (
 	curveHead        = 1.05 * vg.Inch
 	curveMargin      = 0.12 * vg.Inch
 	curveDPI         = 150
-	curveLegendRow   = 3 // entries beside each other
+	curveLegendShort = 36 // characters, at most, of entries three of which stand beside each other, and else two
 	curveLegendStep  = 0.22 * vg.Inch
 )
 
@@ -36,7 +37,8 @@ var curveColors = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff},
 }
 
-// series are the screens of one method with one number of clusters.
+// series are the screens of one method with one number of clusters, alike in
+// which margins they have and in what their clusters were learned for.
 type series struct {
 	name   string
 	points []curvePoint
@@ -50,7 +52,7 @@ type series struct {
 func seriesOf(r *curveResult) (all []series) {
 	next := map[string]int{methodKMeans: 0, methodL2S: 3, methodUnknown: 2}
 	for _, p := range r.Screens {
-		if n := len(all); n > 0 && all[n-1].points[0].Method == p.Method && all[n-1].points[0].Clusters == p.Clusters && all[n-1].points[0].Groups == p.Groups {
+		if n := len(all); n > 0 && all[n-1].points[0].order(p) == 0 {
 			all[n-1].points = append(all[n-1].points, p)
 			continue
 		}
@@ -70,6 +72,15 @@ func seriesOf(r *curveResult) (all []series) {
 		s.name = fmt.Sprintf("%s, %s clusters", name, progress.Count(p.Clusters))
 		if p.Groups > 0 {
 			s.name = fmt.Sprintf("%s, %s clusters in %s groups", name, progress.Count(p.Clusters), progress.Count(p.Groups))
+		}
+		if p.ProbeMargin > 0 {
+			s.name += ", second probes"
+		}
+		if p.ExactMargin > 0 {
+			s.name += ", exact answers"
+		}
+		if p.family > 0 {
+			s.name += fmt.Sprintf(", learned for %v", p.family)
 		}
 		all = append(all, s)
 	}
@@ -100,7 +111,11 @@ func drawCurve(w io.Writer, format string, r *curveResult) error {
 	if r.K > 1 {
 		ks = append(ks, r.K)
 	}
-	legendRows := (len(all) + curveLegendRow - 1) / curveLegendRow
+	columns := 3
+	if slices.ContainsFunc(all, func(s series) bool { return len(s.name) > curveLegendShort }) {
+		columns = 2
+	}
+	legendRows := (len(all) + columns - 1) / columns
 	head := curveHead + vg.Length(legendRows-1)*curveLegendStep
 	width, height := 2*curvePanelWidth, vg.Length(len(ks))*curvePanelHeight+head
 
@@ -125,7 +140,7 @@ func drawCurve(w io.Writer, format string, r *curveResult) error {
 		if err != nil {
 			return err
 		}
-		time, err := curvePanel(all, name, "median time of a query (µs)", func(p curvePoint) float64 { return p.Screened }, precision)
+		time, err := curvePanel(all, name, "mean time of a query (µs)", func(p curvePoint) float64 { return p.Screened }, precision)
 		if err != nil {
 			return err
 		}
@@ -146,8 +161,8 @@ func drawCurve(w io.Writer, format string, r *curveResult) error {
 	dc.FillText(textStyle(10), vg.Point{X: left, Y: top - 0.22*vg.Inch}, fmt.Sprintf(
 		"Times on one thread at level %s. The dense float32 scan takes %.1f µs, the exact layer %.1f µs.", r.Level, r.DenseF32, r.Exact))
 	for i, s := range all {
-		row, column := i/curveLegendRow, i%curveLegendRow
-		x := left + vg.Length(column)*(width-4*curveMargin)/curveLegendRow
+		row, column := i/columns, i%columns
+		x := left + vg.Length(column)*(width-4*curveMargin)/vg.Length(columns)
 		y := top - 0.55*vg.Inch - vg.Length(row)*curveLegendStep
 		middle := y - vg.Points(5)
 		dc.StrokeLine2(s.line, x, middle, x+0.5*vg.Inch, middle)

@@ -59,7 +59,7 @@ type demoResult struct {
 type frequentWords struct {
 	Candidates int                `json:"candidates"`
 	Precision  map[string]float64 `json:"precision"`
-	Time       float64            `json:"us"` // median
+	Time       float64            `json:"us"` // as in benchResult
 }
 
 // demoAnswer are the next words after a prompt.

@@ -18,12 +18,15 @@ type evalResult struct {
 	// are among the k of the screen, the mean over the contexts.
 	Precision     map[string]float64 `json:"precision"`
 	AvgCandidates float64            `json:"avg_candidates"` // L-bar
-	RowsScanned   float64            `json:"rows_scanned"`   // L-bar, and the vectors that find the cluster
-	Clusters      int                `json:"clusters"`
-	Groups        int                `json:"groups"` // 0 on one level
-	Dim           int                `json:"dim"`
-	Labels        int                `json:"labels"`
-	Contexts      int                `json:"contexts"`
+	// RowsScanned is the mean number of rows that a query for the largest k scans:
+	// the vectors that find the cluster, and the candidates, or all labels where
+	// the exact layer answers.
+	RowsScanned float64 `json:"rows_scanned"`
+	Clusters    int     `json:"clusters"`
+	Groups      int     `json:"groups"` // 0 on one level
+	Dim         int     `json:"dim"`
+	Labels      int     `json:"labels"`
+	Contexts    int     `json:"contexts"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
@@ -92,7 +95,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks
 	}
 	p.End()
 	r := &evalResult{
-		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.MeanCandidates,
+		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes, Level: kernels.Level(),
 	}

@@ -1,6 +1,12 @@
 // Package timing measures how long queries take, on one thread, by methods
 // that are to be compared.
 //
+// What a query costs is the mean: where a share of the queries takes a way of
+// its own, such as the exact layer's, the median tells of one way alone. The
+// time of a method is the mean over a block, and of the blocks the median, which
+// is not moved by what slows the machine down for a while. Quantiles of single
+// queries stand beside.
+//
 // The methods take turns in short blocks, so that what slows the machine down
 // for a while slows all of them down. Each query is timed by itself: the clock
 // is read once between two queries, and its cost, which [Clock] measures, is
@@ -31,10 +37,17 @@ type Options struct {
 // Times are the times of the queries of one method.
 type Times struct {
 	sorted []time.Duration
+	means  []float64 // of the blocks, in nanoseconds a query, ascending
 }
 
 // Queries returns the number of queries timed.
 func (t Times) Queries() int { return len(t.sorted) }
+
+// Mean returns the mean time of a query in a block, the median over the blocks.
+func (t Times) Mean() time.Duration {
+	n := len(t.means)
+	return time.Duration(math.Round((t.means[(n-1)/2] + t.means[n/2]) / 2))
+}
 
 // Median returns the median time of a query.
 func (t Times) Median() time.Duration { return t.Quantile(0.5) }
@@ -69,6 +82,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 		each := t.warm(opt.Block)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
+		t.means = make([]float64, 0, opt.Rounds)
 		t.times = make([]time.Duration, 0, opt.Rounds*t.block)
 	}
 	runtime.GC()
@@ -89,7 +103,8 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	times := make([]Times, len(turns))
 	for i := range turns {
 		slices.Sort(turns[i].times)
-		times[i].sorted = turns[i].times
+		slices.Sort(turns[i].means)
+		times[i] = Times{turns[i].times, turns[i].means}
 	}
 	return times, nil
 }
@@ -100,6 +115,7 @@ type turn struct {
 	query   func(i int)
 	block   int
 	times   []time.Duration
+	means   []float64
 }
 
 func (t *turn) step() {
@@ -133,6 +149,7 @@ func (t *turn) run() {
 		t.times = append(t.times, after-before)
 		before = after
 	}
+	t.means = append(t.means, float64(before)/float64(t.block))
 }
 
 // Clock returns the cost of reading the clock once.

@@ -11,7 +11,7 @@ import (
 // times returns the Times of these durations, in any order.
 func times(d ...time.Duration) Times {
 	slices.Sort(d)
-	return Times{d}
+	return Times{sorted: d}
 }
 
 func TestQuantileIsTheLeastTimeThatCoversTheShare(t *testing.T) {
@@ -42,6 +42,38 @@ func TestQuantileIsTheLeastTimeThatCoversTheShare(t *testing.T) {
 	}
 	if m := times(4, 1, 9).Median(); m != 4 {
 		t.Errorf("median: found %v, expected 4ns", m)
+	}
+}
+
+// One query in ten takes a thousand times as long: the mean shows it, the median
+// does not. A block of a busy machine moves neither.
+func TestMeanCountsTheQueriesThatTakeLong(t *testing.T) {
+	for _, c := range []struct {
+		means []float64
+		want  time.Duration
+	}{
+		{[]float64{7}, 7},
+		{[]float64{7, 9}, 8},
+		{[]float64{1, 2, 1000}, 2},
+		{[]float64{1, 2, 4, 1000}, 3},
+	} {
+		if got := (Times{means: c.means}).Mean(); got != c.want {
+			t.Errorf("blocks of %v: found %v, expected %v", c.means, got, c.want)
+		}
+	}
+	const long = 3 * time.Millisecond
+	calls := 0
+	got, err := Measure(context.Background(), 1, []func(int){func(int) {
+		if calls++; calls%10 == 0 {
+			time.Sleep(long)
+		}
+	}}, Options{Rounds: 3, Block: 1, Least: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each block of 20 has two that are long.
+	if mean := got[0].Mean(); mean < long/10 {
+		t.Errorf("found a mean of %v, expected at least %v", mean, long/10)
 	}
 }
 
