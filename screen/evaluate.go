@@ -31,14 +31,17 @@ type Evaluation struct {
 	// Contexts is the number of contexts measured.
 	Contexts int
 	// MeanCandidates is L-bar (Section 3 of the paper): the mean size of the
-	// candidate set of a context's cluster, or of its two clusters.
+	// candidate set of a context's cluster, or of its two clusters, see
+	// Stats.Candidates.
 	MeanCandidates float64
 	// Probes is the number of contexts whose candidates were those of two
-	// clusters.
+	// clusters: the lead was below the probe margin, and not below the exact
+	// one.
 	Probes int
 	// MeanRouting is the mean number of cluster and group vectors scanned to
 	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
-	// mean number of rows scanned in all, the cost of a query.
+	// mean number of rows scanned in all where the exact layer answers none;
+	// for any k it is MeanRouting + Precision.MeanScored.
 	MeanRouting float64
 	// AtK holds one element for each k asked for, in that order.
 	AtK []Precision

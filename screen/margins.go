@@ -71,14 +71,17 @@ type found struct {
 	set   []uint32 // its candidates, ascending
 	rows  int      // cluster and group vectors scanned for it
 	both  bool     // set is that of two clusters
-	exact bool     // the lead is below the exact margin
+	exact bool     // the lead is below the exact margin; set is then that of one
 }
 
 // find routes the query's context. The set of two clusters lies in the
 // searcher's scratch until the next call.
-func (s *Searcher) find() found {
+func (s *Searcher) find() found { return s.findBelow(s.model.margins) }
+
+// findBelow is find with other margins, those of the model or 0.
+func (s *Searcher) findBelow(limits margins) found {
 	m := s.model
-	if m.margins == (margins{}) {
+	if limits == (margins{}) {
 		cluster, rows := m.route(s.query, s.float32)
 		return found{set: m.Candidates(cluster), rows: rows}
 	}
@@ -89,8 +92,10 @@ func (s *Searcher) find() found {
 		return f
 	}
 	lead := best[0].Logit - best[1].Logit
-	f.exact = lead < m.margins.exact
-	if f.both = lead < m.margins.probe; f.both {
+	if f.exact = lead < limits.exact; f.exact {
+		return f
+	}
+	if f.both = lead < limits.probe; f.both {
 		s.union = appendUnion(s.union[:0], f.set, m.Candidates(int(best[1].ID)))
 		f.set = s.union
 	}

@@ -26,8 +26,7 @@ func Short() Option { return func(s *Searcher) { s.short = true } }
 // goroutine; any number of them share the model and the layer. Its memory is
 // proportional to r, to the largest candidate set and to d, and grows to L
 // with the first query that the exact layer answers and with the first
-// log-probability over all labels; beyond such growth
-// nothing is allocated.
+// log-probability over all labels; beyond such growth nothing is allocated.
 type Searcher struct {
 	model          *Model
 	layer          *softmax.Layer
@@ -46,10 +45,12 @@ type Searcher struct {
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Probes is the number of contexts whose candidates were those of two
+	// Probes is the number of contexts answered from the candidates of two
 	// clusters, because the lead of the best was below Config.ProbeMargin.
+	// Contexts that the exact layer answered are not among them.
 	Probes uint64
-	// Candidates is the sum of the sizes of their candidate sets.
+	// Candidates is the sum of the sizes of their candidate sets, that of the
+	// best cluster alone where the lead was below Config.ExactMargin.
 	// Candidates / Queries is L-bar.
 	Candidates uint64
 	// Routing is the number of cluster and group vectors scanned to find the
@@ -139,7 +140,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 }
 
 // Cluster returns the cluster of h, z(h) = argmax_t v_t.h (Eq. 2), the lowest
-// of equals; with groups, the best cluster of the best group, likewise. It returns an error where h is not a context, as TopK does.
+// of equals; with groups, the best cluster of the best group, likewise. It
+// returns an error where h is not a context, as TopK does.
 func (s *Searcher) Cluster(h []float32) (int, error) {
 	if err := s.query.Set(h); err != nil {
 		return 0, err
@@ -162,7 +164,7 @@ func (s *Searcher) LogProbs(dst []float64, h []float32) (ids []uint32, logp []fl
 	if err := s.query.Set(h); err != nil {
 		return nil, nil, err
 	}
-	ids = s.find().set
+	ids = s.findBelow(margins{probe: s.model.margins.probe}).set
 	if cap(dst) < len(ids) {
 		dst = make([]float64, len(ids))
 	}
@@ -222,16 +224,15 @@ func (s *Searcher) decide(k int, f found, contexts int) (exact bool) {
 	s.stats.Queries += n
 	s.stats.Routing += n * uint64(f.rows)
 	s.stats.Candidates += n * uint64(len(f.set))
+	if f.exact || len(f.set) < k && !s.short {
+		s.stats.Exact += n
+		return true
+	}
 	if f.both {
 		s.stats.Probes += n
 	}
-	if !f.exact && len(f.set) >= k {
-		return false
-	}
-	if s.short && !f.exact {
+	if len(f.set) < k {
 		s.stats.Short += n
-		return false
 	}
-	s.stats.Exact += n
-	return true
+	return false
 }

@@ -63,6 +63,33 @@ func TestScreenedTopKIsTheFullTopKWithinTheSet(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkScreened) })
 }
 
+// A context is counted once: as answered by the exact layer, or from the set of one
+// cluster, or from those of two.
+func TestStatsCountHowAContextIsAnswered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawHardShape(t).instance(t)
+		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
+		s := in.searcher(t)
+		var want screen.Stats
+		for i := range in.n {
+			f := in.find(in.context(i))
+			topK(t, s, k, in.context(i))
+			want.Queries++
+			want.Routing += uint64(f.rows)
+			want.Candidates += uint64(len(f.set))
+			switch {
+			case f.exact || len(f.set) < k:
+				want.Exact++
+			case f.both:
+				want.Probes++
+			}
+			if got := s.Stats(); got != want {
+				t.Fatalf("context %d: found %+v, expected %+v", i, got, want)
+			}
+		}
+	})
+}
+
 func FuzzScreenedTopK(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkScreened)) }
 
 func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
@@ -129,7 +156,7 @@ func checkLogProbs(t *rapid.T) {
 			buf = logp
 			want := in.candidates(cluster)
 			if in.config.ProbeMargin > 0 {
-				want = in.find(h).set
+				want = in.find(h).wide
 			}
 			if !slices.Equal(ids, want) || len(logp) != len(want) {
 				t.Fatalf("context %d: ids %v and %d values, want ids %v", i, ids, len(logp), want)

@@ -164,6 +164,7 @@ type found struct {
 	set         []uint32
 	rows        int // scanned to find the set
 	both, exact bool
+	wide        []uint32 // the set where the exact margin plays no part
 }
 
 // find routes h as Config and Stats say.
@@ -171,12 +172,17 @@ func (in *instance) find(h []float32) found {
 	cluster, second, lead, rows := in.route(h)
 	f := found{cluster: cluster, set: in.candidates(cluster), rows: rows}
 	if second >= 0 {
-		f.exact, f.both = lead < in.config.ExactMargin, lead < in.config.ProbeMargin
+		f.exact = lead < in.config.ExactMargin
+		f.both = lead < in.config.ProbeMargin && !f.exact
+	}
+	f.wide = slices.Clone(f.set)
+	if second >= 0 && lead < in.config.ProbeMargin {
+		f.wide = append(f.wide, in.candidates(second)...)
+		slices.Sort(f.wide)
+		f.wide = slices.Compact(f.wide)
 	}
 	if f.both {
-		f.set = append(f.set, in.candidates(second)...)
-		slices.Sort(f.set)
-		f.set = slices.Compact(f.set)
+		f.set = f.wide
 	}
 	return f
 }
