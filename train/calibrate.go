@@ -31,7 +31,7 @@ type CalibrateOptions struct {
 	// Block is the number of consecutive contexts whose mean loss is one
 	// observation, at least 1. Larger blocks are for contexts that depend on
 	// their neighbours, such as those of a running text: then blocks, not
-	// contexts, have to be exchangeable. An incomplete last block is left out.
+	// contexts, have to be independent. An incomplete last block is left out.
 	Block int
 	// Seed decides which contexts choose the path and which test it.
 	Seed uint64
@@ -102,7 +102,9 @@ type CalibrationFigures struct {
 // promise is about the draw of the contexts: in at least Confidence of all draws
 // the P@K expected of the contexts of use, answered by a Searcher without the
 // options Float32 and Short, is at least Target. It assumes that the contexts of
-// calibration and those of use are exchangeable, or with Block their blocks.
+// calibration are independent draws from the distribution of use, or with Block
+// that their blocks are. A second run on the same contexts with another seed,
+// target or block, because the first has failed, voids it.
 //
 // The method is Learn then Test (Angelopoulos, Bates, Candes, Jordan and Lei
 // 2021) with fixed-sequence testing. A part of the contexts chooses a path of
@@ -176,7 +178,7 @@ func (o *CalibrateOptions) check(labels, n int) error {
 	// What takes all work is not begun in vain.
 	blocks, tests := n/o.Block, o.leastTests()
 	least := tests
-	for least-choosingOf(least) < tests {
+	for least-choosingOf(least)-o.seams() < tests {
 		least++
 	}
 	if blocks < least {
@@ -260,24 +262,45 @@ func routeAll(ctx context.Context, m *screen.Model, layer *softmax.Layer, contex
 // the bets, but it is the others that the promise is made of.
 func choosingOf(n int) int { return n / 4 }
 
-// calibrate chooses the margins.
-func calibrate(all []outcome, opt *CalibrateOptions) (*Calibration, error) {
-	blocks := len(all) / opt.Block
+// split says which of the blocks choose the path and which test it. Single
+// contexts are drawn. Longer blocks are there because neighbours depend on each
+// other: those that choose then lie together, from a place drawn on, and the block
+// at each of their ends is left out.
+func (o *CalibrateOptions) split(blocks int) (choosing, testing []uint32) {
+	r := newRNG(o.Seed, streamSplit, 0)
 	order := make([]uint32, blocks)
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	r := newRNG(opt.Seed, streamSplit, 0)
-	r.shuffle(order)
-	var parts [2][]outcome
-	for i, b := range order {
-		part := 0
-		if i >= choosingOf(blocks) {
-			part = 1
-		}
-		parts[part] = append(parts[part], all[int(b)*opt.Block:(int(b)+1)*opt.Block]...)
+	n := choosingOf(blocks)
+	if o.Block == 1 {
+		r.shuffle(order)
+		return order[:n], order[n:]
 	}
-	choosing, testing := parts[0], parts[1]
+	start := int(r.below(uint64(blocks - n + 1)))
+	end := start + n
+	return order[start:end], slices.Concat(order[:max(start-1, 0)], order[min(end+1, blocks):])
+}
+
+// seams is the number of blocks that split leaves out, at most.
+func (o *CalibrateOptions) seams() int {
+	if o.Block == 1 {
+		return 0
+	}
+	return 2
+}
+
+// calibrate chooses the margins.
+func calibrate(all []outcome, opt *CalibrateOptions) (*Calibration, error) {
+	blocks := len(all) / opt.Block
+	of := func(list []uint32) (part []outcome) {
+		for _, b := range list {
+			part = append(part, all[int(b)*opt.Block:(int(b)+1)*opt.Block]...)
+		}
+		return part
+	}
+	first, second := opt.split(blocks)
+	choosing, testing := of(first), of(second)
 	path := newPath(choosing, opt.ExactCost)
 	threshold := opt.threshold()
 	passed, capital := 0, 0.0

@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,12 +130,7 @@ func TestPValueIsValid(t *testing.T) {
 				// add up to that of a p-value of this size or less.
 				sum, mean := 0.0, 0.0
 				for x := range n + 1 {
-					counts := make([]int, x+1)
-					counts[0] = n - x
-					l := losses{blocks: counts, labels: 1}
-					if x > 0 {
-						l = losses{blocks: []int{n - x, x}, labels: 1}
-					}
+					l := losses{blocks: []int{n - x, x}, labels: 1}
 					capital := l.capital(alpha, bet)
 					sum += pmf(n, x, alpha)
 					mean += pmf(n, x, alpha) * math.Exp(capital)
@@ -148,6 +144,91 @@ func TestPValueIsValid(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The same for five labels, of which any number may be missed: all that n contexts
+// can come to is gone through, with its probability.
+func TestPValueIsValidForLossesBetween(t *testing.T) {
+	const k = 5
+	for _, shape := range [][k + 1]float64{ // of the losses that are not 0
+		{0, 1, 0, 0, 0, 0}, {0, 0.6, 0.25, 0.1, 0.04, 0.01}, {0, 0.2, 0.2, 0.2, 0.2, 0.2}, {0, 0.5, 0, 0, 0, 0.5},
+	} {
+		mean := 0.0
+		for missed, p := range shape {
+			mean += p * float64(missed) / k
+		}
+		for _, alpha := range []float64{0.01, 0.1, 0.19} {
+			chance := shape
+			for missed := range chance {
+				chance[missed] *= alpha / mean
+			}
+			chance[0] = 1 - alpha/mean
+			for _, n := range []int{1, 3, 10} {
+				for _, share := range []float64{0.1, 0.5, 1} {
+					type end struct{ capital, probability float64 }
+					var ends []end
+					counts := make([]int, k+1)
+					// spread gives left contexts to the losses from missed on.
+					var spread func(missed, left int, probability float64)
+					spread = func(missed, left int, probability float64) {
+						if missed == k {
+							counts[k] = left
+							l := losses{blocks: counts, labels: k}
+							ends = append(ends, end{l.capital(alpha, share*largestBet(alpha)), probability * math.Pow(chance[k], float64(left))})
+							return
+						}
+						ways := 1.0 // in which x of left contexts are chosen
+						for x := range left + 1 {
+							counts[missed] = x
+							spread(missed+1, left-x, probability*ways*math.Pow(chance[missed], float64(x)))
+							ways *= float64(left-x) / float64(x+1)
+						}
+					}
+					spread(0, n, 1)
+					slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(b.capital, a.capital) })
+					sum, expected := 0.0, 0.0
+					for _, e := range ends {
+						sum += e.probability
+						expected += e.probability * math.Exp(e.capital)
+						if p := math.Exp(-e.capital); p < 1 && sum > p*(1+1e-9) {
+							t.Fatalf("%v, n %d, alpha %v, share %v: found a p-value of %v or less with probability %v", shape, n, alpha, share, p, sum)
+						}
+					}
+					if math.Abs(sum-1) > 1e-9 || math.Abs(expected-1) > 1e-9 {
+						t.Errorf("%v, n %d, alpha %v, share %v: found probability %v and an expected capital of %v, expected 1", shape, n, alpha, share, sum, expected)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Blocks that test are not beside blocks that choose, nor are those of a running
+// text torn apart: what neighbours have in common stays on one side.
+func TestSplitOfBlocks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(4, 500).Draw(t, "blocks")
+		opt := CalibrateOptions{Block: rapid.IntRange(1, 3).Draw(t, "block"), Seed: rapid.Uint64().Draw(t, "seed")}
+		choosing, testing := opt.split(n)
+		side := make([]int, n)
+		for _, b := range choosing {
+			side[b]++
+		}
+		for _, b := range testing {
+			side[b] -= 2
+		}
+		if len(choosing) != choosingOf(n) || len(testing) < n-choosingOf(n)-opt.seams() || len(testing) > n-choosingOf(n) {
+			t.Fatalf("found %d blocks that choose and %d that test, of %d", len(choosing), len(testing), n)
+		}
+		for b, s := range side {
+			if s != 0 && s != 1 && s != -2 {
+				t.Fatalf("block %d: found it more than once", b)
+			}
+			if opt.Block > 1 && b > 0 && s != side[b-1] && s != 0 && side[b-1] != 0 {
+				t.Fatalf("blocks %d and %d: found one that chooses beside one that tests", b-1, b)
+			}
+		}
+	})
 }
 
 // More missed labels never make the p-value smaller.

@@ -19,7 +19,9 @@
 //  5. The V of the alternation that did best on a slice of the contexts kept
 //     out of the learning is taken, and the final sets are counted on all
 //     contexts. [Options].Patience stops when there has been no better one for
-//     a while.
+//     a while. The figures on that slice, and so the choice, are of single sets
+//     without [Options].Spread and [Options].ProbeShare, which only the final
+//     sets know.
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient

@@ -29,7 +29,7 @@ func newProbes(ctx context.Context, t *trainer, weights []float32, cluster []uin
 	}
 	p := &probes{second: make([]uint32, t.n)}
 	leads := make([]float64, t.n)
-	err = t.eachQuery(ctx, nil, func(_, i int, q *softmax.Query) {
+	err = t.eachQuery(ctx, t.report.stage(StageProbe, 0, t.n), func(_, i int, q *softmax.Query) {
 		var best [2]softmax.Prediction
 		leads[i] = math.Inf(1)
 		if r.best(best[:], q, r.group(q)) == 2 {

@@ -9,13 +9,15 @@ const (
 	StageGroups = "groups"  // spherical k-means within each group, on two levels
 	StageLearn  = "learn"   // gradient descent on V
 	StageAssign = "assign"  // clusters of all contexts and the knapsack
+	StageSpread = "spread"  // the clusters near every context, for Options.Spread
+	StageProbe  = "probe"   // the two best clusters of every context, for Options.ProbeShare
 	StageRoute  = "route"   // the two best clusters of every context, in Calibrate
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign; those of Calibrate are StageLabels and StageRoute.
+	// StageAssign, StageSpread, StageProbe; those of Calibrate are StageLabels and StageRoute.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

@@ -360,6 +360,8 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},
 		{name: "train: an id of --always below zero", args: joined(goodTrain, "--always", "-1"), code: 2, want: []string{"--always"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
+		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
+		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
 		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},
 		{name: "eval: k of 0", args: joined(goodEval, "--k", "1,0"), code: 2, want: []string{`"1,0"`, "--k", "at least 1"}},
 		{name: "eval: k above the labels", args: joined(goodEval, "--k", "1,301"), code: 1, want: []string{"W.npy", "300", "301"}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +16,10 @@ import (
 type calibrateResult struct {
 	Out string `json:"out"`
 	train.Calibration
-	Seconds float64 `json:"seconds"`
-	Level   string  `json:"level"`
+	// Replaced says that the input had margins, which played no part.
+	Replaced bool    `json:"replaced_margins"`
+	Seconds  float64 `json:"seconds"`
+	Level    string  `json:"level"`
 }
 
 func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -30,18 +31,22 @@ func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) 
 Where the best cluster of a context leads the second best by little, a query looks
 at the sets of both, or asks the exact layer. How little is chosen on contexts that
 the screen was not trained on, such that P@k is at least the target with the
-confidence asked for: in at least that share of all draws of such contexts.`,
+confidence asked for: in at least that share of all draws of such contexts.
+Margins that the screen has already, such as that of l2s train --probe-share, are
+replaced.`,
 		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --out c.l2s [flags]",
 		notes: sourceNote + `
 
-The promise holds for contexts that are exchangeable with those given here, and is
-void where the screen was trained on them. Contexts of a running text depend on
-their neighbours: --block makes so many consecutive ones one observation.
+The promise holds where the contexts given here are independent draws from the
+distribution of use, and is void where the screen was trained on them, or where
+seeds, targets or blocks are tried on the same contexts until one passes. Contexts
+of a running text depend on their neighbours: --block makes so many consecutive
+ones one observation.
 
 The exact layer scans int8 codes, whose rows are cheaper than candidates: measure
 both with l2s bench, and let --exact-cost be the ratio of the times, multiplied by
 the rows that a screened query scans.`,
-		example: "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --out c.l2s",
+		example: "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --block 10 --out c.l2s",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
@@ -93,6 +98,7 @@ the rows that a screened query scans.`,
 		}
 		p.Set(r.Done)
 	}
+	replaced := m.ProbeMargin() > 0 || m.ExactMargin() > 0
 	m, found, err := train.Calibrate(ctx, m, l.Layer, c.rows, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
@@ -101,26 +107,27 @@ the rows that a screened query scans.`,
 	if err := m.Save(*out); err != nil {
 		return err
 	}
-	r := calibrateResult{*out, *found, round(time.Since(start).Seconds()), kernels.Level()}
+	r := calibrateResult{*out, *found, replaced, round(time.Since(start).Seconds()), kernels.Level()}
 	if *asJSON {
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
 }
 
-// share adds a flag for a number above 0 and below 1.
-func (f *flags) share(name string, initial float64, usage string) *float64 {
-	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(x > 0 && x < 1) {
-			return 0, fmt.Errorf("expected a number above 0 and below 1")
-		}
-		return x, nil
-	})
+func (r calibrateResult) String() string {
+	text := fmt.Sprintf("%s: %s", r.Out, calibrationText(&r.Calibration))
+	if r.Replaced {
+		text += "  margins of the input are replaced\n"
+	}
+	return text
 }
 
-func (r calibrateResult) String() string {
-	return fmt.Sprintf("%s: %s", r.Out, calibrationText(&r.Calibration))
+// marginText says when what goes with a margin is asked.
+func marginText(margin float64) string {
+	if margin == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("below a lead of %.6g", margin)
 }
 
 // calibrationText says what a calibration found.
@@ -131,7 +138,7 @@ func calibrationText(c *train.Calibration) string {
 	case c.ProbeMargin == 0 && c.ExactMargin == 0:
 		b.WriteString("  reached without margins\n")
 	default:
-		fmt.Fprintf(&b, "  probe margin %.6g, exact margin %.6g\n", c.ProbeMargin, c.ExactMargin)
+		fmt.Fprintf(&b, "  two clusters %s, the exact layer %s\n", marginText(c.ProbeMargin), marginText(c.ExactMargin))
 	}
 	fmt.Fprintf(&b, "  on %s contexts  P@%d      exact   two clusters   rows of candidates\n", progress.Count(c.Testing), c.K)
 	for _, x := range []struct {

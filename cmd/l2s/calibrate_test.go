@@ -25,7 +25,7 @@ func TestCalibrate(t *testing.T) {
 
 	o := object(t, dir, joined(args, "--json")...)
 	expectFields(t, o, "out", "target", "k", "confidence", "exact_cost", "block", "seed", "choosing_contexts", "testing_contexts",
-		"probe_margin", "exact_margin", "path", "passed", "p_value", "calibrated", "plain", "seconds", "level")
+		"probe_margin", "exact_margin", "path", "passed", "p_value", "calibrated", "plain", "replaced_margins", "seconds", "level")
 	m, err := screen.Load(at("out.l2s"))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,10 @@ func TestCalibrate(t *testing.T) {
 	t.Run("a screen that is calibrated can be again", func(t *testing.T) {
 		in := bytes.Clone(readFile(t, at("out.l2s")))
 		writeFile(t, at("in.l2s"), in)
-		succeed(t, dir, joined("calibrate", "in.l2s", args[2:], "--out", "again.l2s")...)
+		text := succeed(t, dir, joined("calibrate", "in.l2s", args[2:], "--out", "again.l2s")...)
+		if !strings.Contains(text, "margins of the input are replaced") || o["replaced_margins"] != false {
+			t.Errorf("found %v before, and no word of the margins that are replaced in\n%s", o["replaced_margins"], text)
+		}
 		if !bytes.Equal(readFile(t, at("again.l2s")), in) {
 			t.Error("found different bytes, expected the same")
 		}
@@ -82,7 +85,7 @@ func TestCalibrate(t *testing.T) {
 	})
 	t.Run("a report for people", func(t *testing.T) {
 		r := l2s(t, dir, joined(args, "--quiet=false", "--out", "x.l2s")...)
-		for _, want := range []string{"x.l2s: P@5 of at least", "probe margin", "plain ", "calibrated "} {
+		for _, want := range []string{"x.l2s: P@5 of at least", "below a lead of ", "plain ", "calibrated "} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("found no %q in\n%s", want, r.stdout)
 			}

@@ -89,10 +89,22 @@ func parseWhole(s string, least int) (int, error) {
 
 // real adds a flag for a finite number of at least least.
 func (f *flags) real(name string, initial, least float64, usage string) *float64 {
+	return f.number(name, initial, fmt.Sprintf("a finite number, at least %v", least), usage, func(x float64) bool {
+		return x >= least && !math.IsInf(x, 0)
+	})
+}
+
+// share adds a flag for a number above 0 and below 1.
+func (f *flags) share(name string, initial float64, usage string) *float64 {
+	return f.number(name, initial, "a number above 0 and below 1", usage, func(x float64) bool { return x > 0 && x < 1 })
+}
+
+// number adds a flag for a number that good accepts, as expected says.
+func (f *flags) number(name string, initial float64, expected, usage string, good func(float64) bool) *float64 {
 	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(x >= least) || math.IsInf(x, 0) {
-			return 0, fmt.Errorf("expected a finite number, at least %v", least)
+		if err != nil || !good(x) {
+			return 0, fmt.Errorf("expected %s", expected)
 		}
 		return x, nil
 	})

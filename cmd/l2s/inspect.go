@@ -129,7 +129,7 @@ func (r inspectResult) String() string {
 		line("tail", "of rank %d, for log-probabilities of labels outside the sets", r.TailRank)
 	}
 	if r.ProbeMargin > 0 || r.ExactMargin > 0 {
-		line("margins", "two clusters below a lead of %.6g, the exact layer below %.6g", r.ProbeMargin, r.ExactMargin)
+		line("margins", "two clusters %s, the exact layer %s", marginText(r.ProbeMargin), marginText(r.ExactMargin))
 	}
 	var t struct{ Calibration *train.Calibration }
 	if err := json.Unmarshal(r.Record, &t); err == nil && t.Calibration != nil {

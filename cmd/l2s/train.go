@@ -40,8 +40,9 @@ type trainResult struct {
 	AvgCandidates     float64            `json:"avg_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
 	// Validation are figures on contexts that the kept alternation did not
-	// learn from; none without learning, and none for a screen whose clusters
-	// were learned for another budget.
+	// learn from. There are none without learning, nor for a screen that is not
+	// the one they were measured with: whose clusters were learned for another
+	// budget, or whose sets are spread or probed.
 	Validation *validation        `json:"validation,omitempty"`
 	Seconds    map[string]float64 `json:"seconds"` // of each stage, and in all
 	Threads    int                `json:"threads"`
@@ -99,12 +100,12 @@ discards it.`,
 	out := f.needs("out", "screen `FILE` to write")
 	clusters := custom(f, "clusters", []int{o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, r, or GxR for two levels", parseClusters)
 	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates a context, or several: 50,100,150")
-	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for, 0 for the middle one of --budget")
+	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
-	spread := f.real("spread", o.Spread, 0, "mean share `X` of a context that counts in clusters near its own")
-	probeShare := f.real("probe-share", o.ProbeShare, 0, "share `X` of the contexts that look at the candidates of two clusters")
+	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
+	probeShare := f.number("probe-share", o.ProbeShare, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
@@ -113,7 +114,7 @@ discards it.`,
 	kmeansIterations := f.whole("kmeans-iterations", o.KMeansIterations, 1, "iterations `N` of k-means, at most")
 	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
-	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel or expected", parseEstimator)
+	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel, gumbel-st or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
@@ -298,7 +299,7 @@ func parseEstimator(s string) (e train.Estimator, err error) {
 		return train.GumbelST, nil
 	}
 	if e.UnmarshalText([]byte(s)) != nil {
-		return 0, fmt.Errorf("expected gumbel or expected")
+		return 0, fmt.Errorf("expected gumbel, gumbel-st or expected")
 	}
 	return e, nil
 }
@@ -347,7 +348,8 @@ func (t *trainProgress) report(r train.Progress) {
 		if strings.HasPrefix(r.Message, train.StageKMeans) {
 			return // k-means has its one line at its end
 		}
-		if t.stage == train.StageKMeans || t.stage == train.StageGroups { // that is now, when its clusters have been measured
+		switch t.stage {
+		case train.StageKMeans, train.StageGroups, train.StageSpread, train.StageProbe: // that is now, when its result has been measured
 			t.endStage()
 			t.stage = ""
 		}
@@ -387,7 +389,7 @@ func (t *trainProgress) endStage() {
 	}
 	t.since = now
 	switch t.stage {
-	case train.StageLabels:
+	case train.StageLabels, train.StageSpread, train.StageProbe:
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))
@@ -436,7 +438,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	}
 	if len(record.Alternations) > 0 {
 		r.Estimator = o.Estimator.String()
-		if record.HeldOut > 0 && record.LearnedFor == 0 {
+		if record.HeldOut > 0 && record.LearnedFor == 0 && o.Spread == 0 && o.ProbeShare == 0 {
 			best := record.Alternations[record.Best]
 			r.Validation = &validation{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
 		}

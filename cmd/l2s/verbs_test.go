@@ -463,6 +463,21 @@ func TestEval(t *testing.T) {
 	})
 }
 
+// Figures on contexts held out are of single sets without spread: a screen with
+// either is another.
+func TestFiguresHeldOutAreOfTheScreenWritten(t *testing.T) {
+	dir := files(t)
+	for _, c := range []struct {
+		more []string
+		want bool
+	}{{nil, true}, {[]string{"--spread", "0.3"}, false}, {[]string{"--probe-share", "0.2"}, false}} {
+		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
+		if _, found := o["validation"]; found != c.want {
+			t.Errorf("%v: found figures on contexts held out: %v, expected %v", c.more, found, c.want)
+		}
+	}
+}
+
 func TestBench(t *testing.T) {
 	dir := files(t)
 	o := object(t, dir, joined("bench", "m.l2s", testArgs(), "--json", "--quiet")...)
