@@ -3,6 +3,7 @@ package methods
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -437,24 +438,28 @@ func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 	l := in.Layer
 	for _, m := range []Method{FGD{}, IPNSW{}} {
 		settings := build(t, m, in).Settings()
+		var searchers []Normaliser
+		for _, s := range settings {
+			searchers = append(searchers, s.Searcher().(Normaliser))
+		}
 		q, exact := softmax.NewQuery(l.Dim()), make([]float64, 1)
 		want, got := make([]softmax.Prediction, specK), make([]softmax.Prediction, specK)
 		for _, h := range contexts[:50] {
 			set(q, h)
 			l.TopKLogSumExp(want, exact, specK, []*softmax.Query{q}, nil)
 			last := math.Inf(-1)
-			for _, s := range settings {
-				n := s.Searcher().TopK(want, h)
-				found, lse := s.Searcher().(Normaliser).TopKLogSumExp(got, h)
+			for i, s := range settings {
+				n := searchers[i].TopK(want, h)
+				found, lse := searchers[i].TopKLogSumExp(got, h)
 				if found != n || !slices.Equal(got[:n], want[:n]) {
 					t.Fatalf("%s %s: found %v, want %v", title(m), s.Params(), got[:found], want[:n])
 				}
-				if lse < got[0].Logit || lse > exact[0]+1e-3 {
+				if lse < got[0].Logit || lse > exact[0]+2e-2 {
 					t.Fatalf("%s %s: sum %v, want between that of the best label, %v, and that of all, %v", title(m), s.Params(), lse, got[0].Logit, exact[0])
 				}
 				last = lse
 			}
-			if _, full := m.(FGD); full && last < exact[0]-1e-2 {
+			if _, full := m.(FGD); full && last < exact[0]-2e-2 {
 				t.Fatalf("%s: sum %v over a list of most labels, want about %v", title(m), last, exact[0])
 			}
 		}
