@@ -25,13 +25,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/klauspost/cpuid/v2"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
@@ -221,7 +218,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	p.End()
 	f := &points.File{
 		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds, Level: kernels.Level(),
-		Machine: points.Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()},
+		Machine: points.Here(),
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
 		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
