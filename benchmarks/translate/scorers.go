@@ -7,35 +7,44 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// dense is the plain form of the layer in beam search: a float32 scan of W and b,
-// the k largest scores, and the log of the sum of e^x over all of them.
+// dense is the plain form of the layer in beam search, a context at a time: a
+// float32 scan of W and b, the k largest scores, and the log of the sum of e^x
+// over all of them.
 type dense struct {
-	layer *softmax.Layer
-	// together lets the contexts of a step share the loads of rows.
-	together bool
+	layer  *softmax.Layer
+	query  *softmax.Query
+	counts []int
+}
 
+func (s *dense) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+	d := s.layer.Dim()
+	s.counts = s.counts[:0]
+	for i := range lse {
+		if err := s.query.Set(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, err
+		}
+		n, sum := s.layer.TopKLogSumExpFloat32(dst[i*k:(i+1)*k], s.query, nil)
+		lse[i], s.counts = sum, append(s.counts, n)
+	}
+	return s.counts, nil
+}
+
+// together is dense where the contexts of a step share the loads of rows.
+type together struct {
+	layer        *softmax.Layer
 	scores, best []float32
 	ids          []uint32
 	wide         []float64
 	counts       []int
 }
 
-func (s *dense) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
-	l, d, n := s.layer, s.layer.Dim(), len(lse)
-	labels := l.Labels()
-	s.ids, s.best, s.wide = grow(s.ids, k), grow(s.best, k), grow(s.wide, labels)
-	s.scores = grow(s.scores, n*labels)
-	if s.together {
-		lstm.Products(s.scores, l.Weights(), l.Bias(), 0, contexts, n, d)
-	}
+func (s *together) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+	l, n, labels := s.layer, len(lse), s.layer.Labels()
+	s.ids, s.best, s.wide, s.scores = grow(s.ids, k), grow(s.best, k), grow(s.wide, labels), grow(s.scores, n*labels)
+	lstm.Products(s.scores, l.Weights(), l.Bias(), 0, contexts, n, l.Dim())
 	s.counts = s.counts[:0]
 	for i := range n {
-		scores := s.scores[:labels]
-		if s.together {
-			scores = s.scores[i*labels : (i+1)*labels]
-		} else {
-			kernels.Scan(scores, l.Weights(), l.Bias(), contexts[i*d:(i+1)*d])
-		}
+		scores := s.scores[i*labels : (i+1)*labels]
 		kernels.TopK(s.ids, s.best, scores)
 		for j, id := range s.ids {
 			dst[i*k+j] = softmax.Prediction{ID: id, Logit: float64(s.best[j])}
