@@ -226,14 +226,3 @@ func (d *data) text(ids []uint32) []string {
 	}
 	return words
 }
-
-// nmtDecoder makes a translation model a beam.Decoder.
-type nmtDecoder struct {
-	m *seq2seq.Model
-	d *seq2seq.Decoder
-}
-
-func (n nmtDecoder) Step(parents []int, tokens []uint32) ([]float32, error) {
-	n.d.Reorder(parents)
-	return n.d.Step(tokens), nil
-}

@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -218,7 +219,9 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	}
 	p.Start("precision", "methods", len(list))
 	for i, x := range list {
-		if err := x.judge(ctx, layer, tests.rows, want); err != nil {
+		if x.row.Method == togetherName { // the answers of the dense scan
+			x.row.P1, x.row.P5 = list[0].row.P1, list[0].row.P5
+		} else if err := x.judge(ctx, layer, tests.rows, want); err != nil {
 			return nil, err
 		}
 		p.Set(i + 1)
@@ -238,11 +241,14 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	}
 	coder := newDecoder(d, o.alpha, o.longest)
 	for _, width := range s.widths {
-		if err := decode(ctx, coder, list, width, p); err != nil {
+		exact, err := decode(ctx, coder, list, width, p)
+		if err != nil {
 			return nil, err
 		}
+		stride := max((len(exact)+s.timed-1)/s.timed, 1)
+		t.TimedSentences = (len(exact) + stride - 1) / stride
 		for _, group := range s.groups {
-			if t.TimedSentences, err = clock(ctx, coder, list, width, group, s, o.seed, p); err != nil {
+			if err := clock(ctx, list, batches(exact, stride, group), dim, width, group, s, o.seed, p); err != nil {
 				return nil, err
 			}
 		}
@@ -344,60 +350,51 @@ func ablate(ctx context.Context, c *corpus, list []plan, contexts []float32, wan
 	return found, nil
 }
 
-// decode translates all sentences with each contestant.
-func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *progress.Printer) error {
-	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", len(list)*len(c.sources))
-	var exact []translation
-	for i, x := range list {
-		found, err := c.translate(ctx, c.sources, width, decodeGroup, 0, x.scorer, func(done int) { p.Set(i*len(c.sources) + done) })
-		if err != nil {
-			return err
-		}
-		x.found = append(x.found, found)
-		if x.row.Method == exactName {
-			exact = found
-		}
+// decode translates all sentences with each contestant, and returns what the exact
+// layer makes of them, with the steps of its search.
+func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *progress.Printer) (exact []translation, err error) {
+	n := len(c.sources)
+	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
+	done := 0
+	count := func(k int) { p.Set(done + k) }
+	if exact, err = c.translate(ctx, width, list[report.ExactRow].scorer, nil, count); err != nil {
+		return nil, err
 	}
 	for _, x := range list {
-		found := x.found[len(x.found)-1]
+		done += n
+		found, err := c.translate(ctx, width, x.scorer, exact, count)
+		if err != nil {
+			return nil, err
+		}
 		r := points.Decoding{BLEU: round(c.data.score(found), 3)}
 		for i, t := range found {
-			if strings.Join(t.words, " ") != strings.Join(exact[i].words, " ") {
+			if !slices.Equal(t.words, exact[i].words) {
 				r.Differ++
 			}
 			if t.cut {
 				r.Cut++
 			}
 		}
+		x.found = append(x.found, found)
 		x.row.Decodings = append(x.row.Decodings, r)
 	}
 	p.End()
-	return nil
+	return exact, nil
 }
 
-// clock times the contestants on the steps of the exact search, and returns the
-// number of sentences that these are from.
-func clock(ctx context.Context, c *decoder, list []*contestant, width, group int, s sweep, seed uint64, p *progress.Printer) (sentences int, err error) {
-	steps, err := c.record(ctx, width, group, s.timed)
-	if err != nil {
-		return 0, err
-	}
-	for _, x := range steps {
-		if group == 1 && x.n > width {
-			return 0, fmt.Errorf("found a step of %d contexts, expected at most %d", x.n, width)
-		}
-	}
+// clock times the contestants on batches of contexts of the exact search.
+func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, width, group int, s sweep, seed uint64, p *progress.Printer) error {
 	most := width * group
 	var turns []*measure.Turn
 	for _, x := range list {
 		scorer, err := x.scorer()
 		if err != nil {
-			return 0, err
+			return err
 		}
 		dst, lse := make([]softmax.Prediction, most*width), make([]float64, most)
 		x.turn = &measure.Turn{Query: func(i int) int {
-			n := steps[i].n
-			if _, err := scorer.TopKLogSumExp(dst[:n*width], lse[:n], width, steps[i].contexts); err != nil {
+			n := len(batches[i]) / dim
+			if _, err := scorer.TopKLogSumExp(dst[:n*width], lse[:n], width, batches[i]); err != nil {
 				panic(err) // the contexts were good enough for the exact layer
 			}
 			return n
@@ -405,8 +402,8 @@ func clock(ctx context.Context, c *decoder, list []*contestant, width, group int
 		turns = append(turns, x.turn)
 	}
 	p.Start(fmt.Sprintf("measuring, beam %d, sentences by %d", width, group), "rounds", s.rounds)
-	if n := measure.InTurns(ctx, turns[0], turns[1:], len(steps), s.rounds, s.block, seed, p.Set); n < s.rounds {
-		return 0, context.Cause(ctx)
+	if n := measure.InTurns(ctx, turns[0], turns[1:], len(batches), s.rounds, s.block, seed, p.Set); n < s.rounds {
+		return fmt.Errorf("%d of %d rounds are complete: %w", n, s.rounds, context.Cause(ctx))
 	}
 	p.End()
 	for _, x := range list {
@@ -423,8 +420,7 @@ func clock(ctx context.Context, c *decoder, list []*contestant, width, group int
 		last := &x.row.Decodings[len(x.row.Decodings)-1]
 		last.Times = append(last.Times, times)
 	}
-	stride := (len(c.sources) + s.timed - 1) / s.timed
-	return (len(c.sources) + stride - 1) / stride, nil
+	return nil
 }
 
 // examples puts sentences into t that the screen which the report stands for
@@ -435,11 +431,11 @@ func examples(t *points.Translation, d *data, list []*contestant, n int) {
 		return
 	}
 	last := len(t.Widths) - 1
-	exact, other := list[1].found[last], list[at].found[last]
+	exact, other := list[report.ExactRow].found[last], list[at].found[last]
 	t.Example = report.TranslatorName(t.Rows[at])
 	var differ []int
 	for i := range exact {
-		if strings.Join(exact[i].words, " ") != strings.Join(other[i].words, " ") {
+		if !slices.Equal(exact[i].words, other[i].words) {
 			differ = append(differ, i)
 		}
 	}

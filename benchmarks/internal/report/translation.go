@@ -82,15 +82,15 @@ func TranslatorName(r points.Translator) string {
 	return name
 }
 
-// exactRow is the place of the exact layer among the rows.
-const exactRow = 1
+// ExactRow is the place of the exact layer among the rows of a translation.
+const ExactRow = 1
 
 // loss is the BLEU that row r loses against the exact layer, the most over the
 // widths of the beam.
 func loss(t *points.Translation, r points.Translator) float64 {
 	most := 0.0
 	for i, d := range r.Decodings {
-		most = max(most, t.Rows[exactRow].Decodings[i].BLEU-d.BLEU)
+		most = max(most, t.Rows[ExactRow].Decodings[i].BLEU-d.BLEU)
 	}
 	return most
 }
@@ -138,7 +138,7 @@ func translationVerdict(t *points.Translation) string {
 	r := t.Rows[at]
 	var losses, gains []string
 	for i, d := range r.Decodings {
-		losses = append(losses, fmt.Sprintf("%+.2f", d.BLEU-t.Rows[exactRow].Decodings[i].BLEU))
+		losses = append(losses, fmt.Sprintf("%+.2f", d.BLEU-t.Rows[ExactRow].Decodings[i].BLEU))
 		gains = append(gains, times(d.Times[0].Speedup))
 	}
 	found := fmt.Sprintf("BLEU %s against the exact layer at beam %s, %s over the dense scan, P@1 %s",
@@ -193,7 +193,7 @@ func translationTables(t *points.Translation) []table {
 		// The paper's figures stand beside one row of each of its methods.
 		base := baseMethod(r.Method)
 		has := !said[base] && (base != l2s || i == represents)
-		if i > 0 && i <= exactRow+1 {
+		if i > 0 && i <= ExactRow+1 {
 			has = false
 		} else if i == 0 {
 			base = points.Dense
