@@ -193,21 +193,16 @@ func translationTables(t *points.Translation) []table {
 		// The paper's figures stand beside one row of each of its methods.
 		base := baseMethod(r.Method)
 		has := !said[base] && (base != l2s || i == represents)
-		if i > 0 && i <= ExactRow+1 {
-			has = false
-		} else if i == 0 {
-			base = points.Dense
-		}
 		for j, d := range r.Decodings {
 			x := d.Times[0]
 			row = append(row, micros(x.Micros), spread(x.Speedup, x.SpeedupQ1, x.SpeedupQ3), fmt.Sprintf("%.2f", d.BLEU), fmt.Sprint(d.Differ), fmt.Sprint(d.Cut))
 			if f, ok := paperBLEU[t.Widths[j]][base]; ok && has {
-				said[base] = true
 				row = append(row, fmt.Sprintf("%gx", f[0]), fmt.Sprintf("%.2f", f[1]))
 			} else {
 				row = append(row, none, none)
 			}
 		}
+		said[base] = said[base] || has
 		if i == represents {
 			main.best = append(main.best, len(main.rows))
 		}
