@@ -80,8 +80,8 @@ func defaultSweep(labels int) sweep {
 	return sweep{
 		plans: plans(labels), ablations: ablations(labels),
 		rivals: []rival{
-			{methods.FGD{M: 16}, []string{"ef=16", "ef=48", "ef=128"}},
-			{methods.IPNSW{M: 16}, []string{"ef=16", "ef=48", "ef=128"}},
+			{methods.FGD{M: 16}, []string{"ef=48", "ef=128"}},
+			{methods.IPNSW{M: 16}, []string{"ef=48", "ef=128"}},
 		},
 		widths: []int{1, 5}, groups: []int{1, 8},
 		timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,

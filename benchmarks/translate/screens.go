@@ -204,9 +204,9 @@ func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []flo
 func plans(labels int) []plan {
 	budgets := func(b ...float64) []float64 { return below(labels, b) }
 	return []plan{
-		{name: "L2S, flat", clusters: 200, budgets: budgets(200, 400)},
-		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 100, 150, 300, 400), calibrate: []target{{1, 0.993}, {5, 0.985}}},
-		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(200, 300), probeShare: 0.4},
+		{name: "L2S, flat", clusters: 200, budgets: budgets(400)},
+		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400), calibrate: []target{{1, 0.993}, {5, 0.985}}},
+		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(300), probeShare: 0.4},
 	}
 }
 
