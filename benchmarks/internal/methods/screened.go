@@ -155,5 +155,5 @@ func (s Screened) Searcher() Searcher {
 // layer l and the budget.
 func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, error) {
 	_, err := screen.NewSearcher(m, l)
-	return Screened{l, m, budget}, err
+	return Screened{layer: l, Model: m, Budget: budget}, err
 }
