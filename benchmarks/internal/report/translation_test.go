@@ -66,6 +66,7 @@ func TestTheReportOfATranslation(t *testing.T) {
 		translator("FGD", 0.97, 10, 29.5, 30.5), translator("FGD", 0.99, 5, 29.9, 30.9),
 		translator("L2S, flat", 0.985, 120, 29, 30), translator("L2S, two levels", 0.993, 100, 29.95, 31.1),
 	)
+	f.Rows[5].Query = "B=300"
 	f.Example = "L2S, two levels"
 	f.Examples = []points.Differently{{Source: "ein <unk> | zwei", Reference: "one two", Exact: "one <unk>", Screened: "two"}}
 	f.Screens = []points.ScreenPrecision{{Name: "own alone", Budget: 300, P1: 0.98, P5: 0.97, RowsScanned: 364}}
@@ -85,11 +86,11 @@ func TestTheReportOfATranslation(t *testing.T) {
 		"| Exact | – | – | 1.0000 | 1.0000 | 250 | 4.00x (4.00–4.00) | 30.00 | 0 | 0 | – | – |",
 		"| FGD | – | – | 0.9700 | 0.9700 | 100 | 10.0x (10.0–10.0) | 29.50 | 0 | 0 | 2.7x | 29.43 | 100 | 10.0x (10.0–10.0) | 30.50 | 0 | 0 | 2.9x | 30.13 |",
 		"| FGD | – | – | 0.9900 | 0.9900 | 200 | 5.00x (5.00–5.00) | 29.90 | 0 | 0 | – | – |",
-		"| **L2S, two levels** | **300** | **0.00 %** | **0.9930** | **0.9930** | **10.00** | **100x (100–100)** | **29.95** | **0** | **0** | **14x** | **29.46** |",
+		"| **L2S, two levels, B=300** | **300** | **0.00 %** | **0.9930** | **0.9930** | **10.00** | **100x (100–100)** | **29.95** | **0** | **0** | **14x** | **29.46** |",
 		"it is reached.",
 		"L2S, calibrated, is left out: too few contexts.",
 		"| L2S, flat | – | 300 | 0.9850 | 0.9850 |",
-		"| own alone | 300 | 364 | 0.9800 | 0.9700 |",
+		"| own alone | 300 | 364 | 0.9800 | 0.9700 | -0.0130 | -0.0230 |",
 		"| ein &lt;unk&gt; \\| zwei | one two | one &lt;unk&gt; | two |",
 		"## Several sentences together",
 	} {
