@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/bleu"
@@ -25,10 +26,11 @@ type step struct {
 type translation struct {
 	words []string
 	cut   bool
+	done  bool
 	steps []step // where they are recorded
 }
 
-// decoder translates the sentences of a test, one at a time.
+// decoder translates the sentences of a test.
 type decoder struct {
 	data    *data
 	sources []*seq2seq.Source
@@ -49,82 +51,160 @@ func newDecoder(d *data, alpha float64, longest int) *decoder {
 	return c
 }
 
-// translate translates all sentences with a beam of the width, on all cores.
-// Where exact is nil the steps are recorded. Otherwise it is what this recorded for
-// the exact layer: a search does not compute again the contexts that it has in
-// common with the exact search. They would be the same bits. progress, unless nil,
-// is told how many sentences are done.
-func (c *decoder) translate(ctx context.Context, width int, scorer scorers, exact []translation, progress func(done int)) ([]translation, error) {
+// together is the number of sentences that are decoded at once: the weights of the
+// model are read once for all. It does not change the result.
+const together = 16
+
+// search translates the sentences of the given numbers with a beam of the width, so
+// many together, on all cores, and calls take for each, in order. Each goroutine has
+// a Decoder of its own, which start prepares for some of the sentences. Where it
+// returns errUnknown the sentences are left out.
+func (c *decoder) search(ctx context.Context, numbers []int, width, group int, scorer scorers, newDecoder func() startable, take func(number int, t translation)) error {
 	m := c.data.model
-	all := make([]translation, 0, len(c.sources))
-	type work = func(context.Context, int) (translation, error)
-	err := ordered.Each(ctx, len(c.sources), 0, func() work {
-		w := &walker{d: m.NewDecoder(), record: exact == nil}
+	type work = func(context.Context, int) ([]translation, error)
+	next := 0
+	return ordered.Each(ctx, (len(numbers)+group-1)/group, 0, func() work {
+		d := newDecoder()
 		s, err := scorer()
 		var search *beam.Search
 		if err == nil {
-			search, err = beam.New(w, s, beam.Options{Width: width, MaxLen: c.longest, Start: m.Start(), End: m.End(), Alpha: c.alpha})
+			search, err = beam.New(d, s, beam.Options{Width: width, MaxLen: c.longest, Start: m.Start(), End: m.End(), Alpha: c.alpha})
 		}
-		return func(ctx context.Context, i int) (t translation, _ error) {
+		return func(ctx context.Context, i int) ([]translation, error) {
 			if err != nil {
-				return t, err
+				return nil, err
 			}
-			w.source, w.steps, w.at, w.live = c.sources[i], nil, 0, false
-			if exact != nil {
-				w.steps = exact[i].steps
+			part := numbers[i*group : min((i+1)*group, len(numbers))]
+			list := make([]translation, len(part))
+			d.start(part, list)
+			found, err := search.Run(ctx, len(part))
+			if errors.Is(err, errUnknown) {
+				return list, nil
 			}
-			found, err := search.Run(ctx, 1)
-			if err != nil {
-				return t, err
+			for j, h := range found {
+				list[j].words, list[j].cut, list[j].done = c.data.text(h.Tokens), !h.Ended, true
 			}
-			t = translation{words: c.data.text(found[0].Tokens), cut: !found[0].Ended}
-			if w.record {
-				t.steps = w.steps
-			}
-			return t, nil
+			return list, err
 		}
-	}, func(t translation) error {
-		all = append(all, t)
-		if progress != nil {
-			progress(len(all))
+	}, func(list []translation) error {
+		for _, t := range list {
+			take(numbers[next], t)
+			next++
 		}
 		return nil
 	})
+}
+
+// translate translates all sentences with a beam of the width. Where exact is nil the
+// steps are recorded. Otherwise it is what this recorded for the exact layer: a
+// search that takes no other step has the same contexts, and needs the model not at
+// all; only the others are searched again with the model. progress, unless nil, is
+// told how many sentences are done.
+func (c *decoder) translate(ctx context.Context, width int, scorer scorers, exact []translation, progress func(done int)) ([]translation, error) {
+	all := make([]translation, len(c.sources))
+	left := make([]int, len(c.sources))
+	for i := range left {
+		left[i] = i
+	}
+	done := 0
+	take := func(number int, t translation) {
+		if all[number] = t; t.done {
+			if done++; progress != nil {
+				progress(done)
+			}
+		}
+	}
+	if exact != nil {
+		known := func() startable { return &known{exact: exact} }
+		if err := c.search(ctx, left, width, 1, scorer, known, take); err != nil {
+			return nil, err
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return all[i].done })
+	}
+	computed := func() startable { return &computed{c: c, d: c.data.model.NewDecoder(), record: exact == nil} }
+	err := c.search(ctx, left, width, together, scorer, computed, take)
 	return all, err
 }
 
-// walker is the Decoder of one sentence. As long as the search takes the steps that
-// are known it answers from those, and computes from then on.
-type walker struct {
-	d      *seq2seq.Decoder
-	source *seq2seq.Source
-	record bool
-	steps  []step
-	at     int  // in steps
-	live   bool // d is where the search is
+// startable is a Decoder that is told which sentences it is to decode, and may write
+// to their translations.
+type startable interface {
+	beam.Decoder
+	start(numbers []int, list []translation)
 }
 
-func (w *walker) Step(parents []int, tokens []uint32) ([]float32, error) {
-	if !w.live && w.at < len(w.steps) {
-		if s := w.steps[w.at]; slices.Equal(s.parents, parents) && slices.Equal(s.tokens, tokens) {
-			w.at++
-			return s.contexts, nil
-		}
+// errUnknown is that of a search which takes a step that the exact one does not.
+var errUnknown = errors.New("the contexts of this step are not known")
+
+// known is the Decoder of one sentence that answers from the steps of the exact
+// search, and fails where another one is taken.
+type known struct {
+	exact []translation
+	steps []step // that are left
+}
+
+func (k *known) start(numbers []int, _ []translation) { k.steps = k.exact[numbers[0]].steps }
+
+func (k *known) Step(parents []int, tokens []uint32) ([]float32, error) {
+	if len(k.steps) == 0 || !slices.Equal(k.steps[0].parents, parents) || !slices.Equal(k.steps[0].tokens, tokens) {
+		return nil, errUnknown
 	}
-	if !w.live {
-		w.live = true
-		w.d.Start([]*seq2seq.Source{w.source})
-		for _, s := range w.steps[:w.at] {
-			w.d.Reorder(s.parents)
-			w.d.Step(s.tokens)
-		}
+	h := k.steps[0].contexts
+	k.steps = k.steps[1:]
+	return h, nil
+}
+
+// computed is the Decoder that runs the model.
+type computed struct {
+	c         *decoder
+	d         *seq2seq.Decoder
+	record    bool
+	list      []translation
+	sentences []int // of each hypothesis of the last step
+	spare     []int
+}
+
+func (m *computed) start(numbers []int, list []translation) {
+	var sources []*seq2seq.Source
+	m.sentences, m.list = m.sentences[:0], list
+	for j, i := range numbers {
+		sources = append(sources, m.c.sources[i])
+		m.sentences = append(m.sentences, j)
 	}
-	w.d.Reorder(parents)
-	h := w.d.Step(tokens)
-	if w.record {
-		w.steps = append(w.steps, step{slices.Clone(parents), slices.Clone(tokens), slices.Clone(h)})
+	m.d.Start(sources)
+}
+
+func (m *computed) Step(parents []int, tokens []uint32) ([]float32, error) {
+	m.d.Reorder(parents)
+	h := m.d.Step(tokens)
+	if m.record {
+		m.keep(parents, tokens, h)
 	}
 	return h, nil
+}
+
+// keep adds a step to the translations, each sentence with its own hypotheses,
+// which are neighbours.
+func (m *computed) keep(parents []int, tokens []uint32, h []float32) {
+	dim := len(h) / len(parents)
+	m.spare = m.spare[:0]
+	for _, p := range parents {
+		m.spare = append(m.spare, m.sentences[p])
+	}
+	for from := 0; from < len(parents); {
+		j, to := m.spare[from], from+1
+		for to < len(parents) && m.spare[to] == j {
+			to++
+		}
+		first := slices.Index(m.sentences, j)
+		s := step{tokens: slices.Clone(tokens[from:to]), contexts: slices.Clone(h[from*dim : to*dim])}
+		for _, p := range parents[from:to] {
+			s.parents = append(s.parents, p-first)
+		}
+		m.list[j].steps = append(m.list[j].steps, s)
+		from = to
+	}
+	m.sentences, m.spare = m.spare, m.sentences
 }
 
 // score returns the BLEU of translations.

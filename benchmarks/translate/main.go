@@ -285,7 +285,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 	list := []*contestant{
 		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, scorer: func() (beam.Scorer, error) { return &dense{layer: l, query: softmax.NewQuery(l.Dim())}, nil }},
 		{row: points.Translator{Method: exactName}, setting: certified, scorer: func() (beam.Scorer, error) { return beam.NewExact(l), nil }},
-		{row: points.Translator{Method: togetherName}, setting: plain, scorer: func() (beam.Scorer, error) { return &together{layer: l}, nil }},
+		{row: points.Translator{Method: togetherName}, setting: plain, scorer: func() (beam.Scorer, error) { return &shared{layer: l}, nil }},
 	}
 	for _, r := range s.rivals {
 		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)

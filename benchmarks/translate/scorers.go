@@ -29,8 +29,8 @@ func (s *dense) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, co
 	return s.counts, nil
 }
 
-// together is dense where the contexts of a step share the loads of rows.
-type together struct {
+// shared is dense where the contexts of a step share the loads of rows.
+type shared struct {
 	layer        *softmax.Layer
 	scores, best []float32
 	ids          []uint32
@@ -38,7 +38,7 @@ type together struct {
 	counts       []int
 }
 
-func (s *together) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+func (s *shared) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
 	l, n, labels := s.layer, len(lse), s.layer.Labels()
 	s.ids, s.best, s.wide, s.scores = grow(s.ids, k), grow(s.best, k), grow(s.wide, labels), grow(s.scores, n*labels)
 	lstm.Products(s.scores, l.Weights(), l.Bias(), 0, contexts, n, l.Dim())

@@ -350,7 +350,7 @@ func TestScorersNormalise(t *testing.T) {
 	}
 	all := x.Settings()[len(x.Settings())-1] // a list of most labels
 	for name, s := range map[string]beam.Scorer{
-		"dense": &dense{layer: l, query: softmax.NewQuery(dim)}, "together": &together{layer: l}, "certified": beam.NewExact(l),
+		"dense": &dense{layer: l, query: softmax.NewQuery(dim)}, "shared": &shared{layer: l}, "certified": beam.NewExact(l),
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
 		dst, lse := make([]softmax.Prediction, n*k), make([]float64, n)
