@@ -208,7 +208,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		turns = append(turns, c.turn)
 	}
 	for _, t := range turns {
-		t.block = leastQueries // which measure may raise
+		t.Block = leastQueries // which measure may raise
 	}
 	p.Start("measuring", "rounds", s.rounds)
 	rounds := measure.InTurns(ctx, turns[0], turns[1:], len(tests), s.rounds, s.block, seed, p.Set)

@@ -19,7 +19,9 @@ type Turn struct {
 	// Ratios is that of the dense scan, divided by it.
 	Ratios []float64
 
-	block int // queries of a turn
+	// Block is the number of queries of a turn; InTurns raises it where the turn would
+	// be shorter than asked for.
+	Block int
 }
 
 // groupSize is the number of settings that have their turns between two of the
@@ -85,7 +87,7 @@ func (t *Turn) calibrate(items int, block time.Duration) {
 		for n := 1; ; n++ {
 			t.Query(n % items)
 			if time.Since(start) >= block {
-				t.block = max(t.block, n)
+				t.Block = max(t.Block, n)
 				break
 			}
 		}
@@ -100,12 +102,12 @@ func (t *Turn) run(items, first int) {
 			at = 0
 		}
 	}
-	for range t.block/10 + 1 {
+	for range t.Block/10 + 1 {
 		next()
 	}
 	contexts = 0
 	start := time.Now()
-	for range t.block {
+	for range t.Block {
 		next()
 	}
 	t.Micros = append(t.Micros, float64(time.Since(start).Nanoseconds())/1e3/float64(contexts))
