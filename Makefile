@@ -164,3 +164,11 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 .PHONY: compare-quick
 compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
+
+.PHONY: translate
+translate: ## Translate ../shared/data/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
+	cd benchmarks && $(GO) run ./translate
+
+.PHONY: translate-full
+translate-full: ## The same, and say what each part of the training is worth.
+	cd benchmarks && $(GO) run ./translate --ablations

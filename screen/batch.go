@@ -3,6 +3,7 @@ package screen
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -11,15 +12,14 @@ import (
 // batch is the scratch of TopKBatch. It grows to the largest batch and stays.
 type batch struct {
 	clusters []int // of each context
+	rows     []int // scanned to find them
 	order    []int // the contexts, grouped by cluster
-	ends     []int // of each cluster's group in order
+	keys     []uint64
 	counts   []int
 
 	queries []*softmax.Query     // for contexts that are answered together
 	answers []softmax.Prediction // to them
 	sums    [kernels.BatchContexts]float64
-
-	wide []float64 // logits, with Float32
 }
 
 // TopKBatch answers n contexts at once, row-major, n x d. dst has n*k
@@ -84,22 +84,20 @@ func (s *Searcher) answerBatch(dst []softmax.Prediction, lse []float64, k int, c
 		}
 	}
 	b.clusters, b.order, b.counts = grow(b.clusters, n), grow(b.order, n), grow(b.counts, n)
-	b.ends, b.answers = grow(b.ends, s.model.Clusters()), grow(b.answers, kernels.BatchContexts*k)
+	b.rows, b.keys, b.answers = grow(b.rows, n), grow(b.keys, n), grow(b.answers, kernels.BatchContexts*k)
 
 	if err := s.assign(contexts); err != nil {
 		return nil, err
 	}
 	b.group()
-	start, group := 0, 0
-	for t, end := range b.ends {
-		f := found{set: s.model.Candidates(t), rows: s.model.Clusters()}
-		if g := s.model.groups; g != nil {
-			for t >= g.starts[group+1] {
-				group++
-			}
-			f.rows = s.model.Groups() + len(g.members(group))
+	for start := 0; start < n; {
+		t, end := b.clusters[b.order[start]], start+1
+		for end < n && b.clusters[b.order[end]] == t {
+			end++
 		}
-		if err := s.answerGroup(dst, lse, k, contexts, b.order[start:end], f); err != nil {
+		group := b.order[start:end]
+		f := found{set: s.model.Candidates(t), rows: b.rows[group[0]]}
+		if err := s.answerGroup(dst, lse, k, contexts, group, f); err != nil {
 			return nil, err
 		}
 		start = end
@@ -115,7 +113,7 @@ func (s *Searcher) assign(contexts []float32) error {
 			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
 				return err
 			}
-			b.clusters[i] = s.cluster()
+			b.clusters[i], b.rows[i] = s.model.route(s.query, true)
 		}
 		return nil
 	}
@@ -130,34 +128,28 @@ func (s *Searcher) assign(contexts []float32) error {
 		if s.model.groups == nil {
 			s.model.clusters.TopKBatch(best, 1, qs)
 			for j, p := range best {
-				b.clusters[first+j] = int(p.ID)
+				b.clusters[first+j], b.rows[first+j] = int(p.ID), s.model.Clusters()
 			}
 			continue
 		}
 		s.model.groups.layer.TopKBatch(best, 1, qs)
 		for j, p := range best {
-			b.clusters[first+j], _ = s.model.within(int(p.ID), qs[j], false)
+			b.clusters[first+j], b.rows[first+j] = s.model.within(int(p.ID), qs[j], false)
 		}
 	}
 	return nil
 }
 
-// group sorts the contexts by their cluster: those of cluster t become
-// order[ends[t-1]:ends[t]], ascending.
+// group sorts the contexts by their cluster, those of one cluster ascending. It
+// costs nothing for clusters that no context is in: beam search asks for few
+// contexts of many clusters.
 func (b *batch) group() {
-	clear(b.ends)
-	for _, t := range b.clusters {
-		b.ends[t]++
-	}
-	// Counts become starts, and starts become ends as the places are taken.
-	start := 0
-	for t, count := range b.ends {
-		b.ends[t] = start
-		start += count
-	}
 	for i, t := range b.clusters {
-		b.order[b.ends[t]] = i
-		b.ends[t]++
+		b.keys[i] = uint64(t)<<32 | uint64(i)
+	}
+	slices.Sort(b.keys)
+	for j, key := range b.keys {
+		b.order[j] = int(uint32(key))
 	}
 }
 
@@ -175,7 +167,7 @@ func (s *Searcher) oneByOne(dst []softmax.Prediction, lse []float64, k int, cont
 		if err := setRow(s.query, contexts, d, i); err != nil {
 			return nil, err
 		}
-		b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, contexts[i*d:(i+1)*d], i, s.find())
+		b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, i, s.find())
 	}
 	return b.counts, nil
 }
@@ -185,12 +177,11 @@ func (s *Searcher) oneByOne(dst []softmax.Prediction, lse []float64, k int, cont
 func (s *Searcher) answerGroup(dst []softmax.Prediction, lse []float64, k int, contexts []float32, group []int, f found) error {
 	b, set := &s.batch, f.set
 	if s.float32 {
-		d := s.model.Dim()
 		for _, i := range group {
 			if err := setRow(s.query, contexts, s.model.Dim(), i); err != nil {
 				return err
 			}
-			b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, contexts[i*d:(i+1)*d], i, f)
+			b.counts[i] = s.answerSum(dst[i*k:(i+1)*k], lse, i, f)
 		}
 		return nil
 	}
@@ -229,9 +220,9 @@ func (s *Searcher) answerGroup(dst []softmax.Prediction, lse []float64, k int, c
 	return nil
 }
 
-// answerSum is answer for h, context i and the query's, and writes lse[i] unless lse is
+// answerSum is answer for context i, the query's, and writes lse[i] unless lse is
 // nil.
-func (s *Searcher) answerSum(dst []softmax.Prediction, lse []float64, h []float32, i int, f found) int {
+func (s *Searcher) answerSum(dst []softmax.Prediction, lse []float64, i int, f found) int {
 	if lse == nil {
 		return s.answer(dst, f)
 	}
@@ -245,22 +236,14 @@ func (s *Searcher) answerSum(dst []softmax.Prediction, lse []float64, h []float3
 		s.sum(dst[:n], lse[i:i+1], n, s.one[:], f.set, exact)
 		return n
 	}
-	var logits []float32
-	if exact {
-		s.layer.TopKFloat32(dst, s.query)
-		s.logits = grow(s.logits, s.model.labels)
-		logits = s.logits
-		kernels.Scan(logits, s.layer.Weights(), s.layer.Bias(), h)
-	} else {
-		s.layer.TopKOfFloat32(dst[:n], s.query, f.set)
-		logits = s.logits[:len(f.set)]
-		kernels.GatherDot(logits, s.layer.Weights(), s.layer.Bias(), f.set, h)
+	switch {
+	case exact:
+		_, lse[i] = s.layer.TopKLogSumExpFloat32(dst, s.query, nil)
+	case len(f.set) == 0:
+		lse[i] = math.Inf(-1)
+	default:
+		_, lse[i] = s.layer.TopKLogSumExpFloat32(dst[:n], s.query, f.set)
 	}
-	s.batch.wide = grow(s.batch.wide, len(logits))
-	for j, x := range logits {
-		s.batch.wide[j] = float64(x)
-	}
-	lse[i] = kernels.LogSumExp(s.batch.wide)
 	return n
 }
 

@@ -30,6 +30,23 @@ func (l *Layer) ArgmaxFloat32(q *Query) uint32 {
 	return uint32(t)
 }
 
+// TopKLogSumExpFloat32 is TopKOfFloat32 among the labels ids, or TopKFloat32
+// where ids is nil, and returns beside the number of predictions the log of the
+// sum of e^x over the same labels, with their logits in float32: -Inf over none.
+// Precision is that of TopKFloat32. It is the plain form of a step of beam search.
+func (l *Layer) TopKLogSumExpFloat32(dst []Prediction, q *Query, ids []uint32) (n int, lse float64) {
+	if ids == nil {
+		n = l.TopKFloat32(dst, q)
+	} else {
+		n = l.TopKOfFloat32(dst, q, ids)
+	}
+	q.wide = grow(q.wide, len(q.lower))
+	for i, x := range q.lower {
+		q.wide[i] = float64(x)
+	}
+	return n, kernels.LogSumExp(q.wide)
+}
+
 // selectFloat32 writes the best of the scores in q.lower to dst.
 func (q *Query) selectFloat32(dst []Prediction, ids []uint32) int {
 	k := min(len(dst), len(q.lower))

@@ -2,6 +2,7 @@ package softmax_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -77,4 +78,86 @@ func checkLogSumExp(t *rapid.T) {
 
 func TestLogSumExpGoesWithTheTopK(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogSumExp) })
+}
+
+// The sum is the same bits on every level, over all labels, some, and several
+// contexts at a time, as the order of its terms is fixed.
+func TestLogSumExpIsTheSameOnEveryLevel(t *testing.T) {
+	const labels, dim, k, contexts = 300, 37, 5, 6
+	r := rand.New(rand.NewPCG(1, 2))
+	fill := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	weights, bias, h := fill(labels*dim), fill(labels), fill(contexts*dim)
+	some := []uint32{3, 4, 9, 57, 100, 101, 200, 250, 298, 299}
+	var first []float64
+	var firstTop []softmax.Prediction
+	simdtest.EachLevel(t, func(t *testing.T) {
+		l, err := softmax.NewLayer(weights, bias, dim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var qs []*softmax.Query
+		for i := range contexts {
+			q := softmax.NewQuery(dim)
+			if err := q.Set(h[i*dim : (i+1)*dim]); err != nil {
+				t.Fatal(err)
+			}
+			qs = append(qs, q)
+		}
+		top, lse := make([]softmax.Prediction, 2*k*contexts), make([]float64, 2*contexts)
+		l.TopKLogSumExp(top[:k*contexts], lse[:contexts], k, qs, nil)
+		l.TopKLogSumExp(top[k*contexts:], lse[contexts:], k, qs, some)
+		if first == nil {
+			first, firstTop = lse, top
+		}
+		if !slices.Equal(lse, first) || !slices.Equal(top, firstTop) {
+			t.Errorf("found sums %v, want those of the lowest level, %v", lse, first)
+		}
+	})
+}
+
+// In float32 the labels are those of the scan and the gather-dot, and the sum is
+// that over the same scores.
+func TestLogSumExpInFloat32(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, h := drawLayer(t)
+		n := l.Labels()
+		q := softmax.NewQuery(l.Dim())
+		if err := q.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		scores := make([]float32, n)
+		kernels.Scan(scores, l.Weights(), l.Bias(), h)
+		for _, x := range scores {
+			if x-x != 0 {
+				t.Skip("logits outside the range of float32")
+			}
+		}
+		ids := rapid.Permutation(allIDs(n)).Draw(t, "ids")[:rapid.IntRange(0, n).Draw(t, "labels")]
+		for _, ids := range [][]uint32{nil, ids} {
+			want := make([]softmax.Prediction, n)
+			var count int
+			var terms []float64
+			if ids == nil {
+				count = l.TopKFloat32(want, q)
+			} else {
+				count = l.TopKOfFloat32(want, q, ids)
+				scores = scores[:len(ids)]
+				kernels.GatherDot(scores, l.Weights(), l.Bias(), ids, h)
+			}
+			for _, x := range scores {
+				terms = append(terms, float64(x))
+			}
+			got := make([]softmax.Prediction, n)
+			found, lse := l.TopKLogSumExpFloat32(got, q, ids)
+			if found != count || !slices.Equal(got, want) || lse != kernels.LogSumExp(terms) {
+				t.Fatalf("%d labels: found %d and %v, want %d and %v", len(scores), found, lse, count, kernels.LogSumExp(terms))
+			}
+		}
+	})
 }

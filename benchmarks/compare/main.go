@@ -25,14 +25,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/klauspost/cpuid/v2"
-
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
@@ -163,7 +161,7 @@ type contestant struct {
 	buildSeconds float64
 	bytes        int64
 	setting      methods.Setting
-	turn         *turn
+	turn         *measure.Turn
 	p1, p5       float64
 	evaluation   *screen.Evaluation // of a screen
 }
@@ -203,24 +201,24 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	if err := judge(ctx, list, layer, judged, want, p); err != nil {
 		return nil, err
 	}
-	var turns []*turn
+	var turns []*measure.Turn
 	for _, c := range list {
 		sr, dst := c.setting.Searcher(), make([]softmax.Prediction, topK)
-		c.turn = &turn{query: func(h []float32) { sr.TopK(dst, h) }}
+		c.turn = &measure.Turn{Query: func(i int) int { sr.TopK(dst, tests[i]); return 1 }}
 		turns = append(turns, c.turn)
 	}
 	for _, t := range turns {
-		t.block = leastQueries // which measure may raise
+		t.Block = leastQueries // which measure may raise
 	}
 	p.Start("measuring", "rounds", s.rounds)
-	rounds := measure(ctx, turns[0], turns[1:], tests, s.rounds, s.block, seed, p.Set)
+	rounds := measure.InTurns(ctx, turns[0], turns[1:], len(tests), s.rounds, s.block, seed, p.Set)
 	if rounds == 0 {
 		return nil, fmt.Errorf("no round is complete: %w", context.Cause(ctx))
 	}
 	p.End()
 	f := &points.File{
 		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds, Level: kernels.Level(),
-		Machine: points.Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()},
+		Machine: points.Here(),
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
 		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
@@ -308,7 +306,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 	p.Start("precision", "settings", len(list))
 	for i, c := range list {
 		var err error
-		if c.p1, c.p5, err = precision(ctx, c.setting, contexts, want, topK); err != nil {
+		if c.p1, c.p5, err = measure.Precision(ctx, c.setting, contexts, want, topK); err != nil {
 			return err
 		}
 		if s, ok := c.setting.(methods.Screened); ok {
@@ -327,12 +325,12 @@ func (c *contestant) point() points.Point {
 	p := points.Point{
 		Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
 		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
-		Micros: quantile(c.turn.micros, 0.5), MicrosQ1: quantile(c.turn.micros, 0.25), MicrosQ3: quantile(c.turn.micros, 0.75),
+		Micros: measure.Quantile(c.turn.Micros, 0.5), MicrosQ1: measure.Quantile(c.turn.Micros, 0.25), MicrosQ3: measure.Quantile(c.turn.Micros, 0.75),
 		Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios
 		P1: c.p1, P5: c.p5,
 	}
-	if r := c.turn.ratios; r != nil {
-		p.Speedup, p.SpeedupQ1, p.SpeedupQ3 = quantile(r, 0.5), quantile(r, 0.25), quantile(r, 0.75)
+	if r := c.turn.Ratios; r != nil {
+		p.Speedup, p.SpeedupQ1, p.SpeedupQ3 = measure.Quantile(r, 0.5), measure.Quantile(r, 0.25), measure.Quantile(r, 0.75)
 	}
 	for _, x := range []*float64{&p.Micros, &p.MicrosQ1, &p.MicrosQ3, &p.Speedup, &p.SpeedupQ1, &p.SpeedupQ3} {
 		*x = round(*x, 4)

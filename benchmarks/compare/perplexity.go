@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
@@ -64,7 +65,7 @@ func chosen(list []*contestant, method string) (best *contestant) {
 		switch {
 		case best == nil:
 		case best.p5 >= perplexityP5:
-			if !enough || quantile(c.turn.micros, 0.5) >= quantile(best.turn.micros, 0.5) {
+			if !enough || measure.Quantile(c.turn.Micros, 0.5) >= measure.Quantile(best.turn.Micros, 0.5) {
 				continue
 			}
 		case c.p5 <= best.p5:

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
@@ -15,7 +16,7 @@ import (
 
 func TestTheFastestSettingThatIsPreciseEnoughIsChosen(t *testing.T) {
 	c := func(name string, p5, us float64) *contestant {
-		return &contestant{method: fake{name: name}, p5: p5, turn: &turn{micros: []float64{us}}}
+		return &contestant{method: fake{name: name}, p5: p5, turn: &measure.Turn{Micros: []float64{us}}}
 	}
 	slow, fast, poor, worse := c("A", 0.99, 20), c("A", 0.98, 10), c("A", 0.5, 1), c("A", 0.4, 0.5)
 	other := c("B", 1, 0.1)
@@ -57,7 +58,7 @@ func TestThePerplexitiesOfALayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, &contestant{method: m, setting: x.Settings()[0], p5: 1, turn: &turn{micros: []float64{1}}})
+		list = append(list, &contestant{method: m, setting: x.Settings()[0], p5: 1, turn: &measure.Turn{Micros: []float64{1}}})
 	}
 	table, err := perplexities(context.Background(), text, list, 4, 1, sweeps[points.Quick], 1, nil)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -152,14 +151,14 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	key := sha256.New()
 	fmt.Fprintf(key, "%s %d\n", kernels.Level(), n)
 	for _, path := range []string{model, text} {
-		if err := hashFile(key, path); err != nil {
+		if err := layers.HashFile(key, path); err != nil {
 			return nil, err
 		}
 	}
 	base := filepath.Base(text)
 	path := filepath.Join(cache, fmt.Sprintf("%s-%x.npy", base[:len(base)-len(filepath.Ext(base))], key.Sum(nil)[:8]))
 	if _, err := os.Stat(path); err == nil {
-		rows, _, err := readRows(path, m.Dim())
+		rows, _, err := layers.ReadRows(path, m.Dim())
 		return rows, err
 	}
 	p.Start("contexts of "+base, "tokens", n)
@@ -169,34 +168,6 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	}
 	p.End()
 	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
-}
-
-func hashFile(w io.Writer, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	n, err := io.Copy(w, f)
-	fmt.Fprintf(w, "%d\n", n)
-	return err
-}
-
-// readRows reads a matrix of dim columns. The rows may be the file's memory,
-// until release is called.
-func readRows(src string, dim int) (rows []float32, release func(), err error) {
-	t, err := layerfile.OpenMatrix(src)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err = t.ExpectShape(-1, dim); err == nil {
-		rows, err = t.Float32s()
-	}
-	if err != nil {
-		t.Close()
-		return nil, nil, err
-	}
-	return rows, func() { t.Close() }, nil
 }
 
 // openFiles returns a layer and contexts in files. Where there are none for
@@ -214,7 +185,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	}
 	s.layer, s.release = layer, append(s.release, release)
 	read := func(src string) ([]float32, error) {
-		rows, release, err := readRows(src, layer.Dim())
+		rows, release, err := layers.ReadRows(src, layer.Dim())
 		if err == nil {
 			s.release = append(s.release, release)
 		}

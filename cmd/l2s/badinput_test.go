@@ -541,6 +541,9 @@ func TestWrongUse(t *testing.T) {
 			cases = append(cases, badCase{name: verb[0] + ": no screen", args: slices.DeleteFunc(slices.Clone(verb), func(s string) bool { return s == "m.l2s" }), want: []string{"screen file", "l2s " + verb[0]}})
 		}
 	}
+	for _, flag := range []string{"--model", "--text"} {
+		cases = append(cases, badCase{name: "translate: no " + flag, args: without(goodTranslate, flag), want: []string{"missing " + flag, "l2s translate -h"}})
+	}
 	for i := range cases {
 		cases[i].code = 2
 	}

@@ -82,6 +82,15 @@ func TestTranslateRefuses(t *testing.T) {
 	saveScreen(t, dir, "endless.l2s", m.End(), 0)
 	saveScreen(t, dir, "other.l2s", ^uint32(0), 1)
 	writeFile(t, filepath.Join(dir, "short"), []byte("w2\n"))
+	writeFile(t, filepath.Join(dir, "nothing"), nil)
+	writeFile(t, filepath.Join(dir, "latin1"), []byte("w2\nw\xfc3\n"))
+	wide, err := screen.NewModel(screen.Config{Dim: 2 * m.Dim(), Labels: m.Layer().Labels(), Clusters: make([]float32, 2*m.Dim()), Sets: [][]uint32{{m.End()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wide.Save(filepath.Join(dir, "wide.l2s")); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		more []string
 		code int
@@ -92,6 +101,18 @@ func TestTranslateRefuses(t *testing.T) {
 		{[]string{"--from", "en"}, 1, "vocab.en: found 50 words, expected 30"},
 		{[]string{"--reference", "short"}, 1, "short: found 1 lines, expected 150"},
 		{[]string{"--text", "none"}, 1, "no such file"},
+		{[]string{"--text", "nothing"}, 1, "nothing: found an empty file"},
+		{[]string{"--text", "latin1"}, 1, "latin1: line 2: found bytes that are not UTF-8"},
+		{[]string{"--text", "model.safetensors"}, 1, "model.safetensors: line 1"},
+		{[]string{"--model", "none"}, 1, "no such file"},
+		{[]string{"--to", "fr"}, 1, "vocab.fr: cannot open: no such file"},
+		{[]string{"--screen", "none.l2s"}, 1, "none.l2s: cannot open: no such file"},
+		{[]string{"--screen", "short"}, 1, "not a screen file"},
+		{[]string{"--screen", "wide.l2s"}, 1, "dim"},
+		{[]string{"--alpha", "-1"}, 2, "--alpha"},
+		{[]string{"--longest", "0"}, 2, "at least 1"},
+		{[]string{"--batch", "0"}, 2, "at least 1"},
+		{[]string{"more"}, 2, `unexpected argument "more"`},
 		{[]string{"--beam", "51"}, 2, "at most the 50 words"},
 		{[]string{"--beam", "0"}, 2, "at least 1"},
 		{[]string{"--out", "pairs.de"}, 2, "would replace the input"},

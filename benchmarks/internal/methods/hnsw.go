@@ -439,7 +439,7 @@ func (s graphSetting) Params() string { return fmt.Sprintf("ef=%d", s.ef) }
 
 func (s graphSetting) Searcher() Searcher {
 	by := newScorer(s.codes, 2*s.m)
-	return &graphSearcher{s, by, newWalk(s.graph, by), softmax.NewQuery(s.layer.Dim()), nil}
+	return &graphSearcher{graphSetting: s, by: by, walk: newWalk(s.graph, by), query: softmax.NewQuery(s.layer.Dim()), ids: []uint32{}}
 }
 
 type graphSearcher struct {
@@ -447,20 +447,34 @@ type graphSearcher struct {
 	by    *scorer
 	walk  *walk
 	query *softmax.Query
-	ids   []uint32
+	ids   []uint32 // not nil: that would be all labels
+	one   [1]*softmax.Query
+	lse   [1]float64
 }
 
 // TopK is the search of a query, Algorithm 5, by the logits of the int8 codes.
 // Of the list of candidates that this leaves, the logits decide.
 func (s *graphSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	if err := s.query.Set(h); err != nil {
-		panic(err)
-	}
+	s.search(h, len(dst))
+	return s.layer.TopKOf(dst, s.query, s.ids)
+}
+
+// TopKLogSumExp is TopK with the sum over the list of candidates.
+func (s *graphSearcher) TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64) {
+	s.search(h, len(dst))
+	n = min(len(dst), len(s.ids))
+	s.one[0] = s.query
+	s.layer.TopKLogSumExp(dst[:n], s.lse[:], n, s.one[:], s.ids)
+	return n, s.lse[0]
+}
+
+// search leaves the list of candidates of a search for k labels in s.ids.
+func (s *graphSearcher) search(h []float32, k int) {
+	set(s.query, h)
 	s.by.set(h)
-	s.walk.expand(s.graph, s.walk.descend(s.graph, 0), 0, max(s.ef, len(dst)))
+	s.walk.expand(s.graph, s.walk.descend(s.graph, 0), 0, max(s.ef, k))
 	s.ids = s.ids[:0]
 	for _, node := range s.walk.found {
 		s.ids = append(s.ids, nodeID(node))
 	}
-	return s.layer.TopKOf(dst, s.query, s.ids)
 }

@@ -71,3 +71,13 @@ type Searcher interface {
 	// answered a few.
 	TopK(dst []softmax.Prediction, h []float32) int
 }
+
+// Normaliser is a Searcher that gives probabilities: those of beam search.
+type Normaliser interface {
+	Searcher
+	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels
+	// that the method found, of which the answer is a part: -Inf where it found
+	// none. A logit less that is the log-probability of the label, normalised
+	// inside what was found. softmax.Layer.TopKLogSumExp says how exact it is.
+	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
+}

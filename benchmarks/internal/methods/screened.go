@@ -150,3 +150,10 @@ func (s Screened) Searcher() Searcher {
 		return n
 	})
 }
+
+// NewScreened returns the setting of a screen that was trained elsewhere for the
+// layer l and the budget.
+func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, error) {
+	_, err := screen.NewSearcher(m, l)
+	return Screened{layer: l, Model: m, Budget: budget}, err
+}

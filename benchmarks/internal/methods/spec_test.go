@@ -3,6 +3,7 @@ package methods
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -426,5 +427,41 @@ func TestRecallOnContextsOfALanguageModel(t *testing.T) {
 				t.Errorf("P@5 %.4f, want at least %v", p, c.least)
 			}
 		})
+	}
+}
+
+// What graphs find they also normalise: the answer is that of TopK, and the sum
+// is over the list of candidates, with ef = L over all labels that a path leads
+// to.
+func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
+	in, contexts := small(t)
+	l := in.Layer
+	for _, m := range []Method{FGD{}, IPNSW{}} {
+		settings := build(t, m, in).Settings()
+		var searchers []Normaliser
+		for _, s := range settings {
+			searchers = append(searchers, s.Searcher().(Normaliser))
+		}
+		q, exact := softmax.NewQuery(l.Dim()), make([]float64, 1)
+		want, got := make([]softmax.Prediction, specK), make([]softmax.Prediction, specK)
+		for _, h := range contexts[:50] {
+			set(q, h)
+			l.TopKLogSumExp(want, exact, specK, []*softmax.Query{q}, nil)
+			last := math.Inf(-1)
+			for i, s := range settings {
+				n := searchers[i].TopK(want, h)
+				found, lse := searchers[i].TopKLogSumExp(got, h)
+				if found != n || !slices.Equal(got[:n], want[:n]) {
+					t.Fatalf("%s %s: found %v, want %v", title(m), s.Params(), got[:found], want[:n])
+				}
+				if lse < got[0].Logit || lse > exact[0]+2e-2 {
+					t.Fatalf("%s %s: sum %v, want between that of the best label, %v, and that of all, %v", title(m), s.Params(), lse, got[0].Logit, exact[0])
+				}
+				last = lse
+			}
+			if _, full := m.(FGD); full && last < exact[0]-2e-2 {
+				t.Fatalf("%s: sum %v over a list of most labels, want about %v", title(m), last, exact[0])
+			}
+		}
 	}
 }

@@ -1,0 +1,126 @@
+// Package measure takes the times of methods that are compared, in turns, and
+// their precision.
+package measure
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Turn is one setting on its way through the rounds.
+type Turn struct {
+	// Query answers item i and returns the number of contexts in it.
+	Query func(i int) (contexts int)
+	// Micros is the mean time of a context in microseconds, one element a turn.
+	Micros []float64
+	// Ratios is that of the dense scan, divided by it.
+	Ratios []float64
+
+	// Block is the number of queries of a turn; InTurns raises it where the turn would
+	// be shorter than asked for.
+	Block int
+}
+
+// groupSize is the number of settings that have their turns between two of the
+// dense scan. So the scan of a ratio is from within some tenths of a second.
+const groupSize = 8
+
+// InTurns lets the settings answer items, n of them, in turns, as many rounds,
+// each turn about as long as block. In a round they are in an order drawn anew,
+// as what a turn finds in the caches is what the one before left there. The dense
+// scan has a turn before each group of settings; a ratio is to that turn, and all
+// turns of a group begin at the same item. A turn begins with queries that are
+// not timed, a tenth of the block.
+//
+// The rounds run on the caller's goroutine, on one thread, with the
+// other cores at rest. InTurns returns the number of rounds that are complete,
+// fewer than asked for where ctx ends, and drops what belongs to none. progress
+// is told the number of rounds that are done.
+func InTurns(ctx context.Context, dense *Turn, turns []*Turn, n, rounds int, block time.Duration, seed uint64, progress func(done int)) int {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, t := range append([]*Turn{dense}, turns...) {
+		if ctx.Err() != nil {
+			return 0
+		}
+		t.calibrate(n, block)
+	}
+	runtime.GC()
+	order := rand.New(rand.NewPCG(seed, 1))
+	first := 0
+	for round := range rounds {
+		progress(round)
+		scans := len(dense.Micros)
+		for i, at := range order.Perm(len(turns)) {
+			if ctx.Err() != nil {
+				dense.keep(scans)
+				for _, t := range turns {
+					t.keep(round)
+				}
+				return round
+			}
+			if i%groupSize == 0 {
+				first = order.IntN(n)
+				dense.run(n, first)
+			}
+			t := turns[at]
+			t.run(n, first)
+			t.Ratios = append(t.Ratios, dense.Micros[len(dense.Micros)-1]/t.Micros[len(t.Micros)-1])
+		}
+	}
+	progress(rounds)
+	return rounds
+}
+
+// calibrate answers items for about as long as a block takes, a few times,
+// and sets the number of queries of one: the largest, as a machine that was busy
+// meanwhile would leave a turn too short to bring the method's data to the
+// caches.
+func (t *Turn) calibrate(items int, block time.Duration) {
+	const trials = 3
+	for range trials {
+		start := time.Now()
+		for n := 1; ; n++ {
+			t.Query(n % items)
+			if time.Since(start) >= block {
+				t.Block = max(t.Block, n)
+				break
+			}
+		}
+	}
+}
+
+func (t *Turn) run(items, first int) {
+	at, contexts := first, 0
+	next := func() {
+		contexts += t.Query(at)
+		if at++; at == items {
+			at = 0
+		}
+	}
+	for range t.Block/10 + 1 {
+		next()
+	}
+	contexts = 0
+	start := time.Now()
+	for range t.Block {
+		next()
+	}
+	t.Micros = append(t.Micros, float64(time.Since(start).Nanoseconds())/1e3/float64(contexts))
+}
+
+// keep drops all but the first n turns.
+func (t *Turn) keep(n int) {
+	t.Micros = t.Micros[:min(n, len(t.Micros))]
+	t.Ratios = t.Ratios[:min(n, len(t.Ratios))]
+}
+
+// Quantile returns the element of x at the share q of its order.
+func Quantile(x []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(x))
+	return s[int(q*float64(len(s)-1)+0.5)]
+}

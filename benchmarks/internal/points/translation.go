@@ -1,0 +1,142 @@
+package points
+
+import (
+	"encoding/json"
+	"io"
+	"runtime"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+// Here returns the machine that the program runs on.
+func Here() Machine {
+	return Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+}
+
+// Translation is Table 2 of the paper, and its table of translations, on one
+// translation model: what a method does to BLEU, and how long its softmax layer
+// takes in beam search. Command translate writes it.
+type Translation struct {
+	Schema  int     `json:"schema"`
+	Machine Machine `json:"machine"`
+	// Level is that of package kernels.
+	Level string `json:"level"`
+	Layer Layer  `json:"layer"`
+	Seed  uint64 `json:"seed"`
+	// Alpha and MaxLen are those of the beam search.
+	Alpha  float64 `json:"alpha"`
+	MaxLen int     `json:"max_len"`
+	// Sentences is the number of sentences translated, and TimedSentences that
+	// of those whose contexts were timed.
+	Sentences      int `json:"sentences"`
+	TimedSentences int `json:"timed_sentences"`
+	// References and Own are the numbers of contexts to learn from: under teacher
+	// forcing and of the model's own greedy decoding. Calibration is the number of
+	// both kinds, of other sentences, that the margins were set with.
+	References  int `json:"reference_contexts"`
+	Own         int `json:"own_contexts"`
+	Calibration int `json:"calibration_contexts"`
+	// TestContexts is the number of contexts, under teacher forcing with the
+	// references of the sentences translated, of P@1 and P@5.
+	TestContexts int `json:"test_contexts"`
+	// Rounds is the number of rounds in which each setting was timed.
+	Rounds int `json:"rounds"`
+	// Seconds is the time of the whole run.
+	Seconds float64 `json:"seconds"`
+	// Widths are the widths of the beam, and Groups the numbers of sentences
+	// that are decoded together, in the order of the elements of Decodings and
+	// their Times.
+	Widths []int `json:"widths"`
+	Groups []int `json:"groups"`
+	// Rows are the methods, the dense scan first and the exact layer among them.
+	Rows []Translator `json:"rows"`
+	// LeftOut are the settings that could not be measured, and why.
+	LeftOut []string `json:"left_out,omitempty"`
+	// Screens are screens that were not translated with: what each part of the
+	// training is worth.
+	Screens []ScreenPrecision `json:"screens,omitempty"`
+	// Examples are sentences that the method named in Example translates in
+	// another way than the exact layer does, with the widest beam.
+	Example  string        `json:"example,omitempty"`
+	Examples []Differently `json:"examples,omitempty"`
+}
+
+// Translator is one setting of one method.
+type Translator struct {
+	Method string `json:"method"`
+	Build  string `json:"build,omitempty"`
+	Query  string `json:"query,omitempty"`
+	// BuildSeconds is the time of the construction, on all cores.
+	BuildSeconds float64 `json:"build_seconds"`
+	P1           float64 `json:"p1"`
+	P5           float64 `json:"p5"`
+	// Of screens only: the mean number of rows scanned, and the share of contexts
+	// that the exact layer answered.
+	RowsScanned float64    `json:"rows_scanned,omitempty"`
+	ExactShare  float64    `json:"exact_share,omitempty"`
+	Decodings   []Decoding `json:"decodings"`
+}
+
+// Decoding is a translation of all sentences with one width of the beam.
+type Decoding struct {
+	BLEU float64 `json:"bleu"`
+	// Differ is the number of sentences whose translation is not that of the
+	// exact layer.
+	Differ int `json:"differ"`
+	// Cut is the number of translations that did not end by themselves.
+	Cut   int      `json:"cut"`
+	Times []Timing `json:"times"`
+}
+
+// Timing is the time of the softmax layer: its median over the rounds a context,
+// in microseconds, and the median of the dense scan's time in the round divided by
+// it, each with its quartiles.
+type Timing struct {
+	Micros    float64 `json:"us"`
+	MicrosQ1  float64 `json:"us_q1"`
+	MicrosQ3  float64 `json:"us_q3"`
+	Speedup   float64 `json:"speedup"`
+	SpeedupQ1 float64 `json:"speedup_q1"`
+	SpeedupQ3 float64 `json:"speedup_q3"`
+}
+
+// ScreenPrecision is the precision of a screen.
+type ScreenPrecision struct {
+	Name        string  `json:"name"`
+	Budget      float64 `json:"budget"`
+	P1          float64 `json:"p1"`
+	P5          float64 `json:"p5"`
+	RowsScanned float64 `json:"rows_scanned"`
+	// Seconds is the time of the training that gave it, without the labels.
+	Seconds float64 `json:"seconds"`
+}
+
+// Differently is a sentence with two translations.
+type Differently struct {
+	Source    string `json:"source"`
+	Reference string `json:"reference"`
+	Exact     string `json:"exact"`
+	Screened  string `json:"screened"`
+}
+
+// Write writes the JSON to w.
+func (t *Translation) Write(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(t)
+}
+
+// Save writes the JSON to path, where it appears when it is complete.
+func (t *Translation) Save(path string) error {
+	out, err := atomicfile.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if err := t.Write(out); err != nil {
+		return err
+	}
+	return out.Commit()
+}

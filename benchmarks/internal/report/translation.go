@@ -1,0 +1,297 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+)
+
+// What a screen is to reach in translation.
+const (
+	mostLoss  = 0.15 // of BLEU, against the exact layer
+	leastP1   = 0.99
+	leastGain = 25 // speedup
+)
+
+// paperBLEU is the paper's Table 2 for DE-EN: speedup and BLEU of the full layer,
+// of FGD and of L2S, by the width of the beam.
+var paperBLEU = map[int]map[string][2]float64{
+	1: {points.Dense: {1, 29.50}, fgd: {2.7, 29.43}, l2s: {14.0, 29.46}},
+	5: {points.Dense: {1, 30.33}, fgd: {2.9, 30.13}, l2s: {13.4, 30.19}},
+}
+
+// WriteTranslation writes TRANSLATE.md, the report of t, into the folder dir, which
+// it makes where it is not there.
+func WriteTranslation(dir string, t *points.Translation) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "TRANSLATE.md"), func(w io.Writer) error {
+		var b bytes.Buffer
+		fmt.Fprintf(&b, "# Translation with %s: beam search on the screen\n\n", t.Layer.Name)
+		for _, s := range translationMeasured(t) {
+			fmt.Fprintf(&b, "%s\n\n", s)
+		}
+		for i, table := range translationTables(t) {
+			if i > 0 {
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "## %s\n\n%s\n\n", table.title, table.note)
+			table.markdown(&b)
+		}
+		_, err := b.WriteTo(w)
+		return err
+	})
+}
+
+// TranslationTable prints the speedups and BLEU of t as text.
+func TranslationTable(w io.Writer, t *points.Translation) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-62s%8s%8s", "", "P@1", "P@5")
+	for _, width := range t.Widths {
+		fmt.Fprintf(&b, "%10s%9s%9s", fmt.Sprintf("beam %d", width), "speedup", "BLEU")
+	}
+	b.WriteByte('\n')
+	for _, r := range t.Rows {
+		fmt.Fprintf(&b, "%-62s%8.4f%8.4f", TranslatorName(r), r.P1, r.P5)
+		for _, d := range r.Decodings {
+			fmt.Fprintf(&b, "%10s%9s%9.2f", micros(d.Times[0].Micros)+" us", times(d.Times[0].Speedup), d.BLEU)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "\n%s\n", translationVerdict(t))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// TranslatorName is the method with its parameters.
+func TranslatorName(r points.Translator) string {
+	name := r.Method
+	if r.Build != "" {
+		name += ", " + r.Build
+	}
+	if r.Query != "" {
+		name += ", " + r.Query
+	}
+	return name
+}
+
+// ExactRow is the place of the exact layer among the rows of a translation.
+const ExactRow = 1
+
+// loss is the BLEU that row r loses against the exact layer, the most over the
+// widths of the beam.
+func loss(t *points.Translation, r points.Translator) float64 {
+	most := 0.0
+	for i, d := range r.Decodings {
+		most = max(most, t.Rows[ExactRow].Decodings[i].BLEU-d.BLEU)
+	}
+	return most
+}
+
+// slowest is the speedup of row r one sentence at a time, the least over the widths
+// of the beam.
+func slowest(r points.Translator) float64 {
+	least := r.Decodings[0].Times[0].Speedup
+	for _, d := range r.Decodings {
+		least = min(least, d.Times[0].Speedup)
+	}
+	return least
+}
+
+// Representative returns the place of the screen that stands for L2S: of those that
+// reach what a screen is to reach the fastest, or else the one of the largest P@1;
+// -1 where there is no screen.
+func Representative(t *points.Translation) int {
+	best, reached := -1, false
+	for i, r := range t.Rows {
+		if baseMethod(r.Method) != l2s {
+			continue
+		}
+		reaches := loss(t, r) <= mostLoss && r.P1 >= leastP1
+		switch {
+		case best < 0, reaches && !reached:
+		case reaches != reached:
+			continue
+		case reached && slowest(r) <= slowest(t.Rows[best]):
+			continue
+		case !reached && r.P1 <= t.Rows[best].P1:
+			continue
+		}
+		best, reached = i, reaches
+	}
+	return best
+}
+
+// translationVerdict says whether a screen reaches what it is to.
+func translationVerdict(t *points.Translation) string {
+	at := Representative(t)
+	if at < 0 {
+		return "There is no screen."
+	}
+	r := t.Rows[at]
+	var losses, gains []string
+	for i, d := range r.Decodings {
+		losses = append(losses, fmt.Sprintf("%+.2f", d.BLEU-t.Rows[ExactRow].Decodings[i].BLEU))
+		gains = append(gains, times(d.Times[0].Speedup))
+	}
+	found := fmt.Sprintf("BLEU %s against the exact layer at beam %s, %s over the dense scan, P@1 %s",
+		strings.Join(losses, " and "), strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Widths), " ", " and "), "[]"), strings.Join(gains, " and "), share(r.P1))
+	aim := fmt.Sprintf("a loss of at most %g, %dx and P@1 %g", mostLoss, leastGain, leastP1)
+	if loss(t, r) <= mostLoss && r.P1 >= leastP1 && slowest(r) >= leastGain {
+		return fmt.Sprintf("%s has %s. The aim is %s: it is reached.", TranslatorName(r), found, aim)
+	}
+	return fmt.Sprintf("%s has %s. The aim is %s: no screen of the table reaches all of it.", TranslatorName(r), found, aim)
+}
+
+func translationMeasured(t *points.Translation) []string {
+	m := t.Machine
+	return []string{
+		fmt.Sprintf("Model: %s, German to English; softmax layer of %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
+			t.Layer.Name, thousands(t.Layer.Labels), thousands(t.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, t.Level),
+		fmt.Sprintf("Times are of the softmax layer alone, on one thread: the best labels of a step's hypotheses, as many as the beam is wide, and their log-probabilities. "+
+			"The contexts are those that the exact search meets in %s of the sentences, step by step, the hypotheses of a step together; all methods answer the same steps in turns, in %d rounds. "+
+			"A time is that of one context, the median over rounds; a speedup is the median of the dense scan's time in the round divided by the method's own, in brackets the quartiles.",
+			thousands(t.TimedSentences), t.Rounds),
+		fmt.Sprintf("BLEU is corpus BLEU-4 over %s sentences, on the text as it is tokenised, with one reference. Each method decodes them itself, by beam search "+
+			"that ranks ended hypotheses by their log-probability divided by length^%g and cuts after %d words. Log-probabilities are normalised over the labels that the method looks at, "+
+			"and labels outside count as impossible: for FGD and ip-NSW those are the labels in the list that the search ends with, for screens the candidate set.",
+			thousands(t.Sentences), t.Alpha, t.MaxLen),
+		fmt.Sprintf("P@k is the share of the exact k best labels among the 5 (for P@1: the first) of the answer, over %s contexts of the decoder under teacher forcing with the references of the test. "+
+			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences. "+
+			"Every candidate set holds </s>.",
+			thousands(t.TestContexts), thousands(t.References), thousands(t.Own), thousands(t.Calibration)),
+		fmt.Sprintf("Seed %d, %s in all.", t.Seed, time.Duration(t.Seconds*1e9).Round(time.Second)),
+	}
+}
+
+func translationTables(t *points.Translation) []table {
+	main := table{
+		title: "Table 2: speedup and BLEU",
+		note: "A speedup of 1 is the dense float32 scan, a context at a time, with top-k and log-sum-exp over all labels. " + translationVerdict(t) +
+			" The paper's figures are of IWSLT-14, another model and another machine.",
+		head: []string{"method", "rows scanned", "exact", "P@1", "P@5"}, text: 1,
+	}
+	for _, width := range t.Widths {
+		main.head = append(main.head, fmt.Sprintf("beam %d: µs", width), "speedup", "BLEU", "differ", "cut", "paper: speedup", "BLEU")
+	}
+	represents := Representative(t)
+	said := map[string]bool{}
+	for i, r := range t.Rows {
+		name := TranslatorName(r)
+		rows, exact := none, none
+		if r.RowsScanned > 0 {
+			rows, exact = fmt.Sprintf("%.0f", r.RowsScanned), fmt.Sprintf("%.2f %%", 100*r.ExactShare)
+		}
+		row := []string{name, rows, exact, share(r.P1), share(r.P5)}
+		// The paper's figures stand beside one row of each of its methods.
+		base := baseMethod(r.Method)
+		has := !said[base] && (base != l2s || i == represents)
+		for j, d := range r.Decodings {
+			x := d.Times[0]
+			row = append(row, micros(x.Micros), spread(x.Speedup, x.SpeedupQ1, x.SpeedupQ3), fmt.Sprintf("%.2f", d.BLEU), fmt.Sprint(d.Differ), fmt.Sprint(d.Cut))
+			if f, ok := paperBLEU[t.Widths[j]][base]; ok && has {
+				row = append(row, fmt.Sprintf("%gx", f[0]), fmt.Sprintf("%.2f", f[1]))
+			} else {
+				row = append(row, none, none)
+			}
+		}
+		said[base] = said[base] || has
+		if i == represents {
+			main.best = append(main.best, len(main.rows))
+		}
+		main.rows = append(main.rows, row)
+	}
+	for _, left := range t.LeftOut {
+		main.note += " " + left + "."
+	}
+	list := []table{main}
+	if len(t.Groups) > 1 {
+		list = append(list, groupTable(t))
+	}
+	if len(t.Screens) > 0 {
+		list = append(list, screenTable(t))
+	}
+	if len(t.Examples) > 0 {
+		list = append(list, exampleTable(t))
+	}
+	return list
+}
+
+// groupTable is of sentences that are decoded together.
+func groupTable(t *points.Translation) table {
+	g := table{
+		title: "Several sentences together",
+		note: "The time of a context, and the speedup over the dense scan of a context at a time, where the hypotheses of several sentences are answered in one step: " +
+			"contexts of one cluster share the loads of rows. BLEU is the same: what is decoded beside a sentence changes nothing.",
+		head: []string{"method"}, text: 1,
+	}
+	for _, width := range t.Widths {
+		for _, n := range t.Groups {
+			g.head = append(g.head, fmt.Sprintf("beam %d, %d: µs", width, n), "speedup")
+		}
+	}
+	for i, r := range t.Rows {
+		row := []string{TranslatorName(r)}
+		for _, d := range r.Decodings {
+			for _, x := range d.Times {
+				row = append(row, micros(x.Micros), times(x.Speedup))
+			}
+		}
+		if i == Representative(t) {
+			g.best = append(g.best, i)
+		}
+		g.rows = append(g.rows, row)
+	}
+	return g
+}
+
+// screenTable says what each part of the training is worth.
+func screenTable(t *points.Translation) table {
+	s := table{
+		title: "What paid",
+		note: "Screens with one part of the training changed, on the same test contexts; first those of the table above. " +
+			"Differences are to the screen on two levels of the table above with the same budget, which learns from both kinds of contexts, with smoothing and spread, and keeps the clusters of k-means.",
+		head: []string{"screen", "budget", "rows scanned", "P@1", "P@5", "difference: P@1", "P@5", "training"}, text: 1,
+	}
+	plain := map[string]points.Translator{}
+	for _, r := range t.Rows {
+		if baseMethod(r.Method) == l2s && r.RowsScanned > 0 {
+			if r.Method == l2s+", two levels" {
+				plain[r.Query] = r
+			}
+			s.rows = append(s.rows, []string{TranslatorName(r), none, fmt.Sprintf("%.0f", r.RowsScanned), share(r.P1), share(r.P5), none, none, seconds(r.BuildSeconds)})
+		}
+	}
+	for _, x := range t.Screens {
+		d1, d5 := none, none
+		if r, ok := plain[fmt.Sprintf("B=%g", x.Budget)]; ok {
+			d1, d5 = fmt.Sprintf("%+.4f", x.P1-r.P1), fmt.Sprintf("%+.4f", x.P5-r.P5)
+		}
+		s.rows = append(s.rows, []string{x.Name, fmt.Sprintf("%g", x.Budget), fmt.Sprintf("%.0f", x.RowsScanned), share(x.P1), share(x.P5), d1, d5, seconds(x.Seconds)})
+	}
+	return s
+}
+
+// exampleTable shows sentences with two translations.
+func exampleTable(t *points.Translation) table {
+	e := table{
+		title: "Translations that differ",
+		note:  fmt.Sprintf("Some of the sentences that %s translates in another way than the exact layer, at beam %d.", t.Example, t.Widths[len(t.Widths)-1]),
+		head:  []string{"source", "reference", "exact", "screened"}, text: 4,
+	}
+	for _, x := range t.Examples {
+		cells := []string{x.Source, x.Reference, x.Exact, x.Screened}
+		for i, c := range cells {
+			cells[i] = strings.NewReplacer("<", "&lt;", ">", "&gt;").Replace(c)
+		}
+		e.rows = append(e.rows, cells)
+	}
+	return e
+}

@@ -1,0 +1,105 @@
+package report_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+)
+
+// translation returns figures with a dense scan, an exact layer and the given rows.
+func translation(rows ...points.Translator) *points.Translation {
+	return &points.Translation{
+		Layer: points.Layer{Name: "test", Labels: 10_000, Dim: 500}, Sentences: 1000, Widths: []int{1, 5}, Groups: []int{1, 8},
+		Rows: append([]points.Translator{
+			translator(points.Dense, 1, 1, 30, 31), translator("Exact", 1, 4, 30, 31),
+		}, rows...),
+	}
+}
+
+// translator is a row with one speedup for all, and the BLEU of both widths.
+func translator(method string, p1, speedup, one, five float64) points.Translator {
+	r := points.Translator{Method: method, P1: p1, P5: p1}
+	if strings.HasPrefix(method, "L2S") {
+		r.RowsScanned = 300
+	}
+	for _, b := range []float64{one, five} {
+		x := points.Timing{Micros: 1000 / speedup, MicrosQ1: 1, MicrosQ3: 2, Speedup: speedup, SpeedupQ1: speedup, SpeedupQ3: speedup}
+		r.Decodings = append(r.Decodings, points.Decoding{BLEU: b, Times: []points.Timing{x, x}})
+	}
+	return r
+}
+
+func TestTheScreenThatStandsForAll(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rows    []points.Translator
+		want    int
+		verdict string
+	}{
+		{"the fastest of those that reach the aim", []points.Translator{
+			translator("L2S, a", 0.991, 50, 29.9, 30.9), translator("L2S, b", 0.995, 40, 30, 31), translator("L2S, c", 0.989, 90, 30, 31), translator("L2S, d", 0.999, 95, 30, 30.84),
+		}, 2, "L2S, a has BLEU -0.10 and -0.10 against the exact layer at beam 1 and 5, 50.0x and 50.0x over the dense scan, P@1 0.9910. The aim is a loss of at most 0.15, 25x and P@1 0.99: it is reached."},
+		{"the most precise where none does", []points.Translator{
+			translator("L2S, a", 0.98, 50, 30, 31), translator("L2S, b", 0.985, 10, 30, 31), translator("FGD", 0.999, 99, 30, 31),
+		}, 3, "no screen of the table reaches all of it."},
+		{"too slow", []points.Translator{translator("L2S, a", 0.99, 24, 30, 31)}, 2, "no screen of the table reaches all of it."},
+		{"no screen", []points.Translator{translator("FGD", 0.999, 99, 30, 31)}, -1, "There is no screen."},
+	} {
+		f := translation(c.rows...)
+		if got := report.Representative(f); got != c.want {
+			t.Errorf("%s: row %d, want %d", c.name, got, c.want)
+		}
+		var b strings.Builder
+		if err := report.TranslationTable(&b, f); err != nil || !strings.Contains(b.String(), c.verdict) {
+			t.Errorf("%s: %v, %q, want %q", c.name, err, b.String(), c.verdict)
+		}
+	}
+}
+
+func TestTheReportOfATranslation(t *testing.T) {
+	f := translation(
+		translator("FGD", 0.97, 10, 29.5, 30.5), translator("FGD", 0.99, 5, 29.9, 30.9),
+		translator("L2S, flat", 0.985, 120, 29, 30), translator("L2S, two levels", 0.993, 100, 29.95, 31.1),
+	)
+	f.Rows[5].Query = "B=300"
+	f.Example = "L2S, two levels"
+	f.Examples = []points.Differently{{Source: "ein <unk> | zwei", Reference: "one two", Exact: "one <unk>", Screened: "two"}}
+	f.Screens = []points.ScreenPrecision{{Name: "own alone", Budget: 300, P1: 0.98, P5: 0.97, RowsScanned: 364}}
+	f.LeftOut = []string{"L2S, calibrated, is left out: too few contexts"}
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := report.WriteTranslation(dir, f); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "TRANSLATE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(content)
+	for _, want := range []string{
+		"# Translation with test: beam search on the screen\n",
+		"| Dense float32 | – | – | 1.0000 | 1.0000 | 1000 | 1.00x (1.00–1.00) | 30.00 | 0 | 0 | 1x | 29.50 |",
+		"| Exact | – | – | 1.0000 | 1.0000 | 250 | 4.00x (4.00–4.00) | 30.00 | 0 | 0 | – | – |",
+		"| FGD | – | – | 0.9700 | 0.9700 | 100 | 10.0x (10.0–10.0) | 29.50 | 0 | 0 | 2.7x | 29.43 | 100 | 10.0x (10.0–10.0) | 30.50 | 0 | 0 | 2.9x | 30.13 |",
+		"| FGD | – | – | 0.9900 | 0.9900 | 200 | 5.00x (5.00–5.00) | 29.90 | 0 | 0 | – | – |",
+		"| **L2S, two levels, B=300** | **300** | **0.00 %** | **0.9930** | **0.9930** | **10.00** | **100x (100–100)** | **29.95** | **0** | **0** | **14x** | **29.46** |",
+		"it is reached.",
+		"L2S, calibrated, is left out: too few contexts.",
+		"| L2S, flat | – | 300 | 0.9850 | 0.9850 |",
+		"| own alone | 300 | 364 | 0.9800 | 0.9700 | -0.0130 | -0.0230 |",
+		"| ein &lt;unk&gt; \\| zwei | one two | one &lt;unk&gt; | two |",
+		"## Several sentences together",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report lacks %q:\n%s", want, text)
+		}
+	}
+	var b bytes.Buffer
+	if err := report.TranslationTable(&b, f); err != nil || !strings.Contains(b.String(), "L2S, two levels") || !strings.Contains(b.String(), "100x    31.10\n") {
+		t.Errorf("the table: %v\n%s", err, b.String())
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/ordered"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// The languages of the model.
+const from, to = "de", "en"
+
+// data is a translation model with its texts.
+type data struct {
+	name    string
+	dir     string
+	model   *seq2seq.Model
+	sources []string // the lines to translate, as they stand
+	test    []seq2seq.Pair
+	train   []seq2seq.Pair // of these the contexts to learn from are made
+	held    []seq2seq.Pair // and of these those that margins are set with
+	words   [][]string     // the references of test
+}
+
+// heldOut is the share of the pairs for training that calibration has to itself.
+const heldOut = 30 // one in so many
+
+// load reads the model in dir and its texts: train and test, a file a language,
+// at most limit pairs of each unless that is 0.
+func load(ctx context.Context, dir string, limit int) (*data, error) {
+	m, err := seq2seq.Load(dir, from, to)
+	if err != nil {
+		return nil, err
+	}
+	d := &data{name: filepath.Base(dir), dir: dir, model: m}
+	if d.sources, d.words, d.test, err = d.pairs("test", limit); err != nil {
+		return nil, err
+	}
+	_, _, pairs, err := d.pairs("train", limit)
+	if err != nil {
+		return nil, err
+	}
+	at := len(pairs) - (len(pairs)+heldOut-1)/heldOut
+	if d.train, d.held = pairs[:at], pairs[at:]; at == 0 {
+		return nil, fmt.Errorf("%s: found %d pairs, expected at least 2", filepath.Join(dir, "train."+from), len(pairs))
+	}
+	return d, ctx.Err()
+}
+
+// pairs reads the pairs of a text, and the lines of its sources and the words of
+// its translations as they stand. Pairs with an empty line are left out.
+func (d *data) pairs(name string, limit int) (lines []string, words [][]string, pairs []seq2seq.Pair, err error) {
+	read := func(language string, v *vocab.Vocab) (text []string, ids [][]uint32, err error) {
+		path := filepath.Join(d.dir, name+"."+language)
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		for line := range strings.Lines(string(content)) {
+			text = append(text, strings.TrimSpace(line))
+		}
+		for line, err := range v.Lines(strings.NewReader(string(content)), path) {
+			if err != nil {
+				return nil, nil, err
+			}
+			ids = append(ids, line)
+		}
+		return text, ids, nil
+	}
+	sources, in, err := read(from, d.model.Source())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	targets, out, err := read(to, d.model.Target())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if len(in) != len(out) || len(sources) != len(in) || len(targets) != len(out) {
+		return nil, nil, nil, fmt.Errorf("%s: found %d lines, expected %d, as many as %s.%s has", filepath.Join(d.dir, name+"."+to), len(out), len(in), name, from)
+	}
+	for i := range in {
+		if len(in[i]) == 0 || len(out[i]) == 0 {
+			continue
+		}
+		if len(pairs) == limit && limit > 0 {
+			break
+		}
+		lines, words = append(lines, sources[i]), append(words, strings.Fields(targets[i]))
+		pairs = append(pairs, seq2seq.Pair{Source: in[i], Target: out[i]})
+	}
+	if len(pairs) == 0 {
+		return nil, nil, nil, fmt.Errorf("%s: found no pair of sentences, expected some", filepath.Join(d.dir, name+"."+from))
+	}
+	return lines, words, pairs, nil
+}
+
+// contexts are the contexts of pairs: those under teacher forcing, then those of
+// the model's own greedy decoding.
+type contexts struct {
+	rows       []float32 // n x d
+	references int       // of the n
+	release    func()
+}
+
+// contexts returns the contexts of pairs, from the folder cache where it has
+// them. The own decoding is left out unless own.
+func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
+	// The level takes part because contexts differ by rounding between levels.
+	key := sha256.New()
+	fmt.Fprintf(key, "%s %v %d %v\n", kernels.Level(), own, longest, pairs)
+	if err := layers.HashFile(key, filepath.Join(d.dir, "model.safetensors")); err != nil {
+		return nil, err
+	}
+	c := &contexts{}
+	for _, pair := range pairs {
+		c.references += len(pair.Target) + 1
+	}
+	dim := d.model.Dim()
+	path := filepath.Join(cache, fmt.Sprintf("%s-%x.npy", name, key.Sum(nil)[:8]))
+	if _, err := os.Stat(path); err != nil {
+		if err := os.MkdirAll(cache, 0o777); err != nil {
+			return nil, err
+		}
+		if err := d.writeContexts(ctx, path, name, pairs, own, longest, p); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if c.rows, c.release, err = layers.ReadRows(path, dim); err != nil {
+		return nil, err
+	}
+	if n := len(c.rows) / dim; n < c.references || !own && n > c.references {
+		c.release()
+		return nil, fmt.Errorf("%s: found %d contexts, expected %d under teacher forcing", path, n, c.references)
+	}
+	return c, nil
+}
+
+func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq2seq.Pair, own bool, longest int, p *progress.Printer) error {
+	w, err := tensorfile.CreateNPY(path, d.model.Dim())
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	done := 0
+	take := func(x seq2seq.Decoded) error {
+		done++
+		p.Set(done)
+		return w.WriteRows(x.Contexts)
+	}
+	p.Start("contexts of "+name+", references", "pairs", len(pairs))
+	if err := d.model.Contexts(ctx, pairs, 0, take); err != nil {
+		return err
+	}
+	p.End()
+	if own {
+		var sentences [][]uint32
+		for _, pair := range pairs {
+			sentences = append(sentences, pair.Source)
+		}
+		done = 0
+		p.Start("contexts of "+name+", own decoding", "sentences", len(pairs))
+		if err := d.model.Greedy(ctx, sentences, longest, 0, take); err != nil {
+			return err
+		}
+		p.End()
+	}
+	return w.Commit()
+}
+
+// labels returns the exact labels of contexts, from the file at path where it is
+// there.
+func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
+	n := len(rows) / l.Dim()
+	want := labelfile.Header{K: topK, Count: n, Total: n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint()}
+	digest, err := labelfile.DigestOf(ctx, rows, l.Dim(), 0, ordered.Threads(0, n))
+	if err != nil {
+		return nil, err
+	}
+	want.Contexts = digest
+	if _, err := os.Stat(path); err == nil {
+		f, err := labelfile.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if f.Header == want {
+			return f.ReadAll(ctx)
+		}
+	}
+	p.Start("labels", "contexts", n)
+	ids, err := train.Labels(ctx, l, rows, topK, train.LabelOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
+	if err != nil {
+		return nil, err
+	}
+	p.End()
+	w, err := labelfile.Create(path, want)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	if err := w.Write(ids, digest); err != nil {
+		return nil, err
+	}
+	return ids, w.Commit()
+}
+
+// text returns words of the target vocabulary.
+func (d *data) text(ids []uint32) []string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = d.model.Target().Word(id)
+	}
+	return words
+}

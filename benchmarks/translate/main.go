@@ -1,0 +1,456 @@
+// Command translate reproduces Table 2 of "Learning to Screen for Fast Softmax
+// Inference on Large Vocabulary Neural Networks" and its table of translations
+// (Section 4) on a translation model: BLEU against the speedup of the softmax
+// layer in beam search.
+//
+// It makes the contexts of the model's decoder, under teacher forcing with the
+// references and of its own greedy decoding; trains screens on them; translates
+// the test text with each method; and measures the time of the softmax layer:
+// the k best labels and their log-probabilities, for the contexts that the exact
+// search meets, step by step. Methods take turns on the same steps, on one thread.
+// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same
+// round.
+//
+// The figures go to translate.json in the folder --out, and what package report
+// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts
+// and labels in the folder --cache are kept for the next run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/screen/beam"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the program at once.
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "translate: interrupted:", err)
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "translate:", err)
+		os.Exit(1)
+	}
+}
+
+// sweep says what a run measures, and how long.
+type sweep struct {
+	plans, ablations []plan
+	rivals           []rival
+	widths, groups   []int // of the beam; of sentences decoded together
+	timed            int   // sentences whose contexts are timed, at most
+	rounds           int
+	block            time.Duration // of a turn
+	examples         int
+}
+
+// rival is a method of package methods, at some of its settings.
+type rival struct {
+	methods.Method
+	settings []string
+}
+
+func defaultSweep(labels int) sweep {
+	return sweep{
+		plans: plans(labels), ablations: ablations(labels),
+		rivals: []rival{
+			{methods.FGD{M: 16}, []string{"ef=48", "ef=128"}},
+			{methods.IPNSW{M: 16}, []string{"ef=48", "ef=128"}},
+		},
+		widths: []int{1, 5}, groups: []int{1, 8},
+		timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
+	}
+}
+
+// options are the arguments.
+type options struct {
+	model, cache, out string
+	seed              uint64
+	alpha             float64
+	longest, limit    int
+	rounds            int
+	ablate, json      bool
+}
+
+// run does what the arguments ask for.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("translate", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	var o options
+	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
+	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts and labels for the next run")
+	f.StringVar(&o.out, "out", "results", "`folder` to write to")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
+	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
+	f.IntVar(&o.longest, "longest", 60, "cut translations after `N` words")
+	f.IntVar(&o.limit, "limit", 0, "take the first `N` pairs of each text; 0 for all")
+	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds (default: 21)")
+	f.BoolVar(&o.ablate, "ablations", false, "train screens without each part of the training too, to say what it is worth")
+	f.BoolVar(&o.json, "json", false, "print the figures as JSON")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case f.NArg() > 0:
+		return fmt.Errorf("found the argument %q, expected flags only", f.Arg(0))
+	case !(o.alpha >= 0) || math.IsInf(o.alpha, 0):
+		return fmt.Errorf("--alpha: found %v, expected a finite number that is not negative", o.alpha)
+	case o.longest < 1:
+		return fmt.Errorf("--longest: found %d, expected at least 1", o.longest)
+	case o.limit < 0:
+		return fmt.Errorf("--limit: found %d, expected at least 0", o.limit)
+	case o.rounds < 0:
+		return fmt.Errorf("--rounds: found %d, expected at least 1", o.rounds)
+	}
+	p := progress.New(stderr)
+	defer p.Close()
+	d, err := load(ctx, o.model, o.limit)
+	if err != nil {
+		return err
+	}
+	s := defaultSweep(d.model.Layer().Labels())
+	if o.rounds > 0 {
+		s.rounds = o.rounds
+	}
+	if !o.ablate {
+		s.ablations = nil
+	}
+	return translate(ctx, d, s, o, stdout, p)
+}
+
+// translate measures and writes what is in the sweep.
+func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Writer, p *progress.Printer) error {
+	if err := os.MkdirAll(o.out, 0o777); err != nil {
+		return err
+	}
+	t, err := table(ctx, d, s, o, p)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(o.out, "translate.json")
+	if err := t.Save(path); err != nil {
+		return err
+	}
+	if err := report.WriteTranslation(o.out, t); err != nil {
+		return err
+	}
+	p.Line(fmt.Sprintf("%s: %d methods in %s", path, len(t.Rows), progress.Duration(time.Duration(t.Seconds*1e9))))
+	if o.json {
+		return t.Write(stdout)
+	}
+	return report.TranslationTable(stdout, t)
+}
+
+// contestant is a setting that is measured.
+type contestant struct {
+	row     points.Translator
+	setting methods.Setting
+	screen  *screen.Model // of a screen
+	scorer  scorers
+	turn    *measure.Turn
+	found   [][]translation // one a width of the beam
+}
+
+// The exact contestants.
+const (
+	exactName    = "Exact, certified int8"
+	togetherName = "Dense float32, rows shared by a step"
+)
+
+// table builds, judges, decodes and measures.
+func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer) (*points.Translation, error) {
+	start := time.Now()
+	layer := d.model.Layer()
+	if n := layer.Labels(); n < topK {
+		return nil, fmt.Errorf("%s: found %d words to translate to, expected at least %d", d.dir, n, topK)
+	}
+	learn, err := d.contexts(ctx, "train", d.train, true, o.longest, o.cache, p)
+	if err != nil {
+		return nil, err
+	}
+	defer learn.release()
+	held, err := d.contexts(ctx, "held", d.held, true, o.longest, o.cache, p)
+	if err != nil {
+		return nil, err
+	}
+	defer held.release()
+	tests, err := d.contexts(ctx, "test", d.test, false, o.longest, o.cache, p)
+	if err != nil {
+		return nil, err
+	}
+	defer tests.release()
+	want, err := train.Labels(ctx, layer, tests.rows, topK, train.LabelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c := &corpus{layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed}
+	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
+		return nil, err
+	}
+	list, err := contestants(ctx, c, s, held.rows, p)
+	if err != nil {
+		return nil, err
+	}
+	p.Start("precision", "methods", len(list))
+	for i, x := range list {
+		if x.row.Method == togetherName { // the answers of the dense scan
+			x.row.P1, x.row.P5 = list[0].row.P1, list[0].row.P5
+		} else if err := x.judge(ctx, layer, tests.rows, want); err != nil {
+			return nil, err
+		}
+		p.Set(i + 1)
+	}
+	p.End()
+	dim := layer.Dim()
+	t := &points.Translation{
+		Schema: points.Schema, Machine: points.Here(), Level: kernels.Level(),
+		Layer: points.Layer{Name: d.name, Labels: layer.Labels(), Dim: dim},
+		Seed:  o.seed, Alpha: o.alpha, MaxLen: o.longest, Sentences: len(d.test),
+		References: learn.references, Own: len(learn.rows)/dim - learn.references,
+		Calibration: len(held.rows) / dim, TestContexts: len(tests.rows) / dim,
+		Rounds: s.rounds, Widths: s.widths, Groups: s.groups,
+	}
+	if t.Screens, err = ablate(ctx, c, s.ablations, tests.rows, want, p); err != nil {
+		return nil, err
+	}
+	coder := newDecoder(d, o.alpha, o.longest)
+	for _, width := range s.widths {
+		exact, err := decode(ctx, coder, list, width, p)
+		if err != nil {
+			return nil, err
+		}
+		stride := max((len(exact)+s.timed-1)/s.timed, 1)
+		t.TimedSentences = (len(exact) + stride - 1) / stride
+		for _, group := range s.groups {
+			if err := clock(ctx, list, batches(exact, stride, group), dim, width, group, s, o.seed, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	t.LeftOut = c.leftOut
+	for _, x := range list {
+		t.Rows = append(t.Rows, x.row)
+	}
+	examples(t, d, list, s.examples)
+	t.Seconds = round(time.Since(start).Seconds(), 3)
+	return t, nil
+}
+
+// contestants builds all methods, the dense scan first and the exact layer after
+// it.
+func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *progress.Printer) ([]*contestant, error) {
+	l := c.layer
+	in := &methods.Input{Layer: l, Contexts: c.rows, Labels: c.labels, K: topK, Seed: c.seed}
+	setting := func(m methods.Method) (methods.Setting, error) {
+		x, err := m.Build(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return x.Settings()[0], nil
+	}
+	plain, err := setting(methods.Dense{})
+	if err != nil {
+		return nil, err
+	}
+	certified, err := setting(methods.Certified{})
+	if err != nil {
+		return nil, err
+	}
+	list := []*contestant{
+		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, scorer: func() (beam.Scorer, error) { return &dense{layer: l, query: softmax.NewQuery(l.Dim())}, nil }},
+		{row: points.Translator{Method: exactName}, setting: certified, scorer: func() (beam.Scorer, error) { return beam.NewExact(l), nil }},
+		{row: points.Translator{Method: togetherName}, setting: plain, scorer: func() (beam.Scorer, error) { return &shared{layer: l}, nil }},
+	}
+	for _, r := range s.rivals {
+		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)
+		start := time.Now()
+		x, err := r.Build(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		seconds := round(time.Since(start).Seconds(), 3)
+		p.End()
+		found := 0
+		for _, setting := range x.Settings() {
+			for _, want := range r.settings {
+				if setting.Params() != want {
+					continue
+				}
+				found++
+				list = append(list, &contestant{
+					row:     points.Translator{Method: r.Name(), Build: r.Params(), Query: want, BuildSeconds: seconds},
+					setting: setting,
+					scorer: func() (beam.Scorer, error) {
+						return &oneByOne{by: setting.Searcher().(methods.Normaliser), dim: l.Dim()}, nil
+					},
+				})
+			}
+		}
+		if found == 0 {
+			return nil, fmt.Errorf("%s: found none of the settings %s", r.Name(), strings.Join(r.settings, ", "))
+		}
+	}
+	for _, plan := range s.plans {
+		more, err := c.contest(ctx, plan, held, p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	return list, nil
+}
+
+// ablate trains screens and finds their precision.
+func ablate(ctx context.Context, c *corpus, list []plan, contexts []float32, want []uint32, p *progress.Printer) (found []points.ScreenPrecision, err error) {
+	for _, plan := range list {
+		screens, seconds, err := c.train(ctx, plan, p)
+		if err != nil {
+			return nil, err
+		}
+		for i, m := range screens {
+			x, err := screened(c.layer, m, plan.name, "", "", plan.budgets[i], seconds)
+			if err != nil {
+				return nil, err
+			}
+			if err := x.judge(ctx, c.layer, contexts, want); err != nil {
+				return nil, err
+			}
+			found = append(found, points.ScreenPrecision{
+				Name: plan.name + ", " + plan.params(), Budget: plan.budgets[i],
+				P1: x.row.P1, P5: x.row.P5, RowsScanned: x.row.RowsScanned, Seconds: round(seconds, 3),
+			})
+		}
+	}
+	return found, nil
+}
+
+// decode translates all sentences with each contestant, and returns what the exact
+// layer makes of them, with the steps of its search.
+func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *progress.Printer) (exact []translation, err error) {
+	n := len(c.sources)
+	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
+	done := 0
+	count := func(k int) { p.Set(done + k) }
+	if exact, err = c.translate(ctx, width, list[report.ExactRow].scorer, nil, count); err != nil {
+		return nil, err
+	}
+	for _, x := range list {
+		done += n
+		found, err := c.translate(ctx, width, x.scorer, exact, count)
+		if err != nil {
+			return nil, err
+		}
+		r := points.Decoding{BLEU: round(c.data.score(found), 3)}
+		for i, t := range found {
+			if !slices.Equal(t.words, exact[i].words) {
+				r.Differ++
+			}
+			if t.cut {
+				r.Cut++
+			}
+		}
+		x.found = append(x.found, found)
+		x.row.Decodings = append(x.row.Decodings, r)
+	}
+	p.End()
+	return exact, nil
+}
+
+// clock times the contestants on batches of contexts of the exact search.
+func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, width, group int, s sweep, seed uint64, p *progress.Printer) error {
+	most := width * group
+	var turns []*measure.Turn
+	for _, x := range list {
+		scorer, err := x.scorer()
+		if err != nil {
+			return err
+		}
+		dst, lse := make([]softmax.Prediction, most*width), make([]float64, most)
+		x.turn = &measure.Turn{Query: func(i int) int {
+			n := len(batches[i]) / dim
+			if _, err := scorer.TopKLogSumExp(dst[:n*width], lse[:n], width, batches[i]); err != nil {
+				panic(err) // the contexts were good enough for the exact layer
+			}
+			return n
+		}}
+		turns = append(turns, x.turn)
+	}
+	p.Start(fmt.Sprintf("measuring, beam %d, sentences by %d", width, group), "rounds", s.rounds)
+	if n := measure.InTurns(ctx, turns[0], turns[1:], len(batches), s.rounds, s.block, seed, p.Set); n < s.rounds {
+		return fmt.Errorf("%d of %d rounds are complete: %w", n, s.rounds, context.Cause(ctx))
+	}
+	p.End()
+	for _, x := range list {
+		times := points.Timing{
+			Micros: measure.Quantile(x.turn.Micros, 0.5), MicrosQ1: measure.Quantile(x.turn.Micros, 0.25), MicrosQ3: measure.Quantile(x.turn.Micros, 0.75),
+			Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios
+		}
+		if r := x.turn.Ratios; r != nil {
+			times.Speedup, times.SpeedupQ1, times.SpeedupQ3 = measure.Quantile(r, 0.5), measure.Quantile(r, 0.25), measure.Quantile(r, 0.75)
+		}
+		for _, v := range []*float64{&times.Micros, &times.MicrosQ1, &times.MicrosQ3, &times.Speedup, &times.SpeedupQ1, &times.SpeedupQ3} {
+			*v = round(*v, 4)
+		}
+		last := &x.row.Decodings[len(x.row.Decodings)-1]
+		last.Times = append(last.Times, times)
+	}
+	return nil
+}
+
+// examples puts sentences into t that the screen which the report stands for
+// translates differently.
+func examples(t *points.Translation, d *data, list []*contestant, n int) {
+	at := report.Representative(t)
+	if at < 0 {
+		return
+	}
+	last := len(t.Widths) - 1
+	exact, other := list[report.ExactRow].found[last], list[at].found[last]
+	t.Example = report.TranslatorName(t.Rows[at])
+	var differ []int
+	for i := range exact {
+		if !slices.Equal(exact[i].words, other[i].words) {
+			differ = append(differ, i)
+		}
+	}
+	n = min(n, len(differ))
+	for j := range n {
+		i := differ[j*len(differ)/n]
+		t.Examples = append(t.Examples, points.Differently{
+			Source: d.sources[i], Reference: strings.Join(d.words[i], " "),
+			Exact: strings.Join(exact[i].words, " "), Screened: strings.Join(other[i].words, " "),
+		})
+	}
+}
+
+// round keeps so many decimals.
+func round(x float64, decimals int) float64 {
+	f := math.Pow10(decimals)
+	return math.Round(x*f) / f
+}

@@ -1,0 +1,428 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/screen/beam"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// The sizes of the random model of the tests.
+const (
+	words = 80 // of either language
+	dim   = 12
+	embed = 6
+)
+
+// folder writes a random model with texts of n pairs each.
+func folder(t testing.TB, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	r := rand.New(rand.NewPCG(7, 1))
+	var arrays []tensorfile.Array
+	add := func(name string, scale float32, shape ...int) {
+		size := 1
+		for _, s := range shape {
+			size *= s
+		}
+		data := make([]float32, size)
+		for i := range data {
+			data[i] = scale * float32(r.NormFloat64())
+		}
+		arrays = append(arrays, tensorfile.Array{Name: name, Shape: shape, Data: data})
+	}
+	for _, half := range []string{"encoder", "decoder"} {
+		add(half+".embeddings.weight", 1, words, embed)
+		in := embed
+		for l := range 2 {
+			add(fmt.Sprintf("%s.rnn.weight_ih_l%d", half, l), 0.7, 4*dim, in)
+			add(fmt.Sprintf("%s.rnn.weight_hh_l%d", half, l), 0.7, 4*dim, dim)
+			add(fmt.Sprintf("%s.rnn.bias_ih_l%d", half, l), 0.5, 4*dim)
+			add(fmt.Sprintf("%s.rnn.bias_hh_l%d", half, l), 0.5, 4*dim)
+			in = dim
+		}
+	}
+	add("decoder.attn.linear_in.weight", 0.5, dim, dim)
+	add("decoder.attn.linear_out.weight", 0.5, dim, 2*dim)
+	add("generator.weight", 1, words, dim)
+	add("generator.bias", 1, words)
+	if err := tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"), arrays...); err != nil {
+		t.Fatal(err)
+	}
+	vocabulary := "<pad>\n<unk>\n<s>\n</s>\n"
+	for i := 4; i < words; i++ {
+		vocabulary += fmt.Sprintf("w%d\n", i)
+	}
+	write(t, dir, "vocab.de", vocabulary)
+	write(t, dir, "vocab.en", vocabulary)
+	for _, name := range []string{"train", "test"} {
+		for _, language := range []string{from, to} {
+			var text strings.Builder
+			for range n {
+				for j := range 1 + r.IntN(8) {
+					if j > 0 {
+						text.WriteByte(' ')
+					}
+					fmt.Fprintf(&text, "w%d", 4+r.IntN(words-4))
+				}
+				text.WriteByte('\n')
+			}
+			write(t, dir, name+"."+language, text.String())
+		}
+	}
+	return dir
+}
+
+func write(t testing.TB, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t testing.TB, n int) *data {
+	t.Helper()
+	d, err := load(context.Background(), folder(t, n), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// smallSweep is for the model of the tests.
+var smallSweep = sweep{
+	plans: []plan{
+		{name: "L2S, flat", clusters: 4, budgets: []float64{40}},
+		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}},
+	},
+	ablations: []plan{
+		{name: "own", clusters: 4, budgets: []float64{20}, part: own},
+		{name: "learned", clusters: 4, budgets: []float64{20}, learnFor: 20, iterations: 1, part: references},
+	},
+	rivals: []rival{{methods.FGD{M: 4, EfConstruction: 20}, []string{"ef=16"}}},
+	widths: []int{1, 3}, groups: []int{1, 4},
+	timed: 5, rounds: 2, block: time.Microsecond, examples: 3,
+}
+
+// quiet returns a printer of progress that shows nothing.
+func quiet(t *testing.T) *progress.Printer {
+	p := progress.New(io.Discard)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestTheTableOfASmallModel(t *testing.T) {
+	d := open(t, 60)
+	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12, json: true}
+	measured := func() *points.Translation {
+		var stdout bytes.Buffer
+		if err := translate(context.Background(), d, smallSweep, o, &stdout, quiet(t)); err != nil {
+			t.Fatal(err)
+		}
+		saved, err := os.ReadFile(filepath.Join(o.out, "translate.json"))
+		if err != nil || !bytes.Equal(saved, stdout.Bytes()) {
+			t.Fatalf("the JSON that is printed is not that saved: %v", err)
+		}
+		f := new(points.Translation)
+		if err := json.Unmarshal(saved, f); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := measured()
+	var names []string
+	for _, r := range f.Rows {
+		names = append(names, r.Method+" "+r.Query)
+		if len(r.Decodings) != 2 || len(r.Decodings[0].Times) != 2 || len(r.Decodings[1].Times) != 2 {
+			t.Fatalf("%s: %+v, expected two widths with two groups each", r.Method, r.Decodings)
+		}
+		for _, x := range r.Decodings {
+			for _, times := range x.Times {
+				if !(times.Micros > 0 && times.Speedup > 0) {
+					t.Errorf("%s: %+v, expected times above 0", r.Method, times)
+				}
+			}
+		}
+	}
+	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5"}
+	if !slices.Equal(names, want) {
+		t.Fatalf("found the rows %q, want %q", names, want)
+	}
+	if len(f.LeftOut) != 1 || !strings.Contains(f.LeftOut[0], "calibrated to P@5 0.9999 is left out: ") {
+		t.Errorf("left out: %q, want the target out of reach", f.LeftOut)
+	}
+	for _, r := range f.Rows[:3] {
+		if r.P1 < 0.999 || r.P5 < 0.999 || r.Decodings[0].Differ > 1 || r.Decodings[1].Differ > 1 {
+			t.Errorf("%s: %+v, want what the exact layer has, but for near-ties", r.Method, r)
+		}
+	}
+	if r := f.Rows[1]; r.P1 != 1 || r.P5 != 1 || r.Decodings[0].Differ != 0 || r.Decodings[1].Differ != 0 {
+		t.Errorf("the exact layer: %+v, want no difference to itself", r)
+	}
+	small := f.Rows[6]
+	if small.P5 >= 1 || small.Decodings[1].Differ == 0 || !(small.RowsScanned > 5 && small.RowsScanned < 30) {
+		t.Errorf("10 candidates: %+v, expected a loss", small)
+	}
+	if len(f.Screens) != 2 || f.Screens[0].Name != "own, r=4" || f.Screens[0].P1 == 0 {
+		t.Errorf("ablations: %+v", f.Screens)
+	}
+	if f.Sentences != 60 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
+		t.Errorf("counts: %+v", f)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S, two levels, r=2x3, B=20 |") {
+		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
+	}
+
+	// The next run finds the contexts and has the same figures.
+	before := modified(t, o.cache)
+	again := measured()
+	if !slices.Equal(modified(t, o.cache), before) {
+		t.Error("the second run wrote contexts or labels")
+	}
+	for i, r := range again.Rows {
+		for j, x := range r.Decodings {
+			if was := f.Rows[i].Decodings[j]; x.BLEU != was.BLEU || x.Differ != was.Differ || r.P5 != f.Rows[i].P5 {
+				t.Errorf("%s: %+v, and %+v the first time", r.Method, x, was)
+			}
+		}
+	}
+}
+
+// modified returns the names and times of the files in a folder.
+func modified(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, f.Name()+info.ModTime().String())
+	}
+	return list
+}
+
+// narrow returns a screen that lacks some labels in each cluster, so that some
+// searches with it differ from the exact one.
+func narrow(t *testing.T, l *softmax.Layer, end uint32) scorers {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 3))
+	config := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, 3*l.Dim())}
+	for i := range config.Clusters {
+		config.Clusters[i] = float32(r.NormFloat64())
+	}
+	for range 3 {
+		set := []uint32{end}
+		for _, id := range r.Perm(words)[:words-3] {
+			if uint32(id) != end {
+				set = append(set, uint32(id))
+			}
+		}
+		slices.Sort(set)
+		config.Sets = append(config.Sets, set)
+	}
+	m, err := screen.NewModel(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (beam.Scorer, error) { return screen.NewSearcher(m, l) }
+}
+
+// What a search has in common with the exact one it may take from there.
+func TestKnownStepsChangeNothing(t *testing.T) {
+	d := open(t, 40)
+	c := newDecoder(d, 1, 12)
+	l := d.model.Layer()
+	exact := func() (beam.Scorer, error) { return beam.NewExact(l), nil }
+	for _, width := range []int{1, 4} {
+		known, err := c.translate(context.Background(), width, exact, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		differ := 0
+		for name, scorer := range map[string]scorers{"exact": exact, "screened": narrow(t, l, d.model.End())} {
+			want, err := c.translate(context.Background(), width, scorer, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.translate(context.Background(), width, scorer, known, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				if !slices.Equal(got[i].words, want[i].words) || got[i].cut != want[i].cut {
+					t.Errorf("beam %d, %s, sentence %d: %v, want %v", width, name, i, got[i], want[i].words)
+				}
+				if !slices.Equal(got[i].words, known[i].words) {
+					differ++
+				}
+			}
+		}
+		if differ == 0 || differ == len(known) {
+			t.Errorf("beam %d: the screen changes %d of %d translations, expected some", width, differ, len(known))
+		}
+	}
+}
+
+// joint is the Decoder of several sentences, and writes down what a Scorer is asked.
+type joint struct {
+	beam.Scorer
+	d     *seq2seq.Decoder
+	asked [][]float32
+}
+
+func (j *joint) Step(parents []int, tokens []uint32) ([]float32, error) {
+	j.d.Reorder(parents)
+	h := j.d.Step(tokens)
+	j.asked = append(j.asked, slices.Clone(h))
+	return h, nil
+}
+
+func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
+	d := open(t, 30)
+	c := newDecoder(d, 1, 12)
+	m := d.model
+	exact := func() (beam.Scorer, error) { return beam.NewExact(m.Layer()), nil }
+	for _, width := range []int{1, 3} {
+		known, err := c.translate(context.Background(), width, exact, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const stride, group = 2, 4
+		var want [][]float32
+		var some []*seq2seq.Source
+		for i := 0; i < len(c.sources); i += stride {
+			some = append(some, c.sources[i])
+		}
+		for part := range slices.Chunk(some, group) {
+			j := &joint{d: m.NewDecoder()}
+			j.d.Start(part)
+			search, err := beam.New(j, beam.NewExact(m.Layer()), beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := search.Run(context.Background(), len(part)); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, j.asked...)
+		}
+		if got := batches(known, stride, group); !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("beam %d: %d batches, want the %d of a search", width, len(got), len(want))
+		}
+	}
+}
+
+// All exact scorers give the labels of the reference, but for near-ties, and a sum
+// over all labels; graphs one over what they found.
+func TestScorersNormalise(t *testing.T) {
+	l := open(t, 2).model.Layer()
+	const n, k = 30, 5
+	r := rand.New(rand.NewPCG(5, 5))
+	h := make([]float32, n*dim)
+	for i := range h {
+		h[i] = float32(2*r.Float64() - 1)
+	}
+	x, err := methods.FGD{}.Build(context.Background(), &methods.Input{Layer: l, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := x.Settings()[len(x.Settings())-1] // a list of most labels
+	for name, s := range map[string]beam.Scorer{
+		"dense": &dense{layer: l, query: softmax.NewQuery(dim)}, "shared": &shared{layer: l}, "certified": beam.NewExact(l),
+		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
+	} {
+		dst, lse := make([]softmax.Prediction, n*k), make([]float64, n)
+		counts, err := s.TopKLogSumExp(dst, lse, k, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits := make([]float64, words)
+		for i := range n {
+			kernels.RefScan(logits, l.Weights(), l.Bias(), h[i*dim:(i+1)*dim])
+			best := slices.Sorted(slices.Values(logits))
+			if counts[i] != k {
+				t.Fatalf("%s: context %d: %d labels, want %d", name, i, counts[i], k)
+			}
+			for j, p := range dst[i*k : (i+1)*k] {
+				if math.Abs(p.Logit-best[words-1-j]) > 1e-4 || math.Abs(p.Logit-logits[p.ID]) > 1e-4 {
+					t.Errorf("%s: context %d: label %d is %v, want the logit %v", name, i, j, p, best[words-1-j])
+				}
+			}
+			if want := kernels.LogSumExp(logits); math.Abs(lse[i]-want) > 0.05 {
+				t.Errorf("%s: context %d: sum %v, want %v", name, i, lse[i], want)
+			}
+		}
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	dir := folder(t, 4)
+	broken := func(name, content string) string {
+		other := t.TempDir()
+		if err := os.CopyFS(other, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, other, name, content)
+		return other
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"more"}, `found the argument "more"`},
+		{[]string{"--alpha", "-1"}, "--alpha: found -1"},
+		{[]string{"--alpha", "NaN"}, "--alpha: found NaN"},
+		{[]string{"--longest", "0"}, "--longest: found 0"},
+		{[]string{"--limit", "-1"}, "--limit: found -1"},
+		{[]string{"--rounds", "-1"}, "--rounds: found -1"},
+		{[]string{"--model", filepath.Join(dir, "none")}, "no such file"},
+		{[]string{"--model", broken("test.en", "w4\n")}, "test.en: found 1 lines, expected 4"},
+		{[]string{"--model", broken("train.de", "\n\n\n\n")}, "train.de: found no pair"},
+		{[]string{"--model", broken("vocab.en", "<unk>\n<s>\n</s>\n")}, "vocab.en: found 3 words, expected 80"},
+		{[]string{"--model", dir, "--limit", "1"}, "found 1 pairs, expected at least 2"},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		err := run(context.Background(), append([]string{"--out", out, "--cache", t.TempDir()}, c.args...), io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.args, err, c.want)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%v: the folder of the results was made", c.args)
+		}
+	}
+}
+
+func TestAnInterruptLeavesNoTable(t *testing.T) {
+	d := open(t, 20)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	o := options{cache: t.TempDir(), out: t.TempDir(), seed: 1, alpha: 1, longest: 12}
+	if err := translate(ctx, d, smallSweep, o, io.Discard, quiet(t)); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(filepath.Join(o.out, "translate.json")); err == nil {
+		t.Error("there is a table")
+	}
+}
