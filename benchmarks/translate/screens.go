@@ -39,7 +39,8 @@ type plan struct {
 	noSmoothing      bool
 	noSpread         bool
 	part             part
-	calibrate        []target // of the first budget
+	calibrate        []target
+	calibrated       int // the budget whose screen gets the margins: its place in budgets
 }
 
 // target is a precision for margins to reach.
@@ -133,7 +134,7 @@ func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budg
 	}, nil
 }
 
-// contest returns the contestants of a plan: its screens, and the first of them
+// contest returns the contestants of a plan: its screens, and one of them
 // with margins for each target.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
 	screens, seconds, err := c.train(ctx, p, progress)
@@ -151,8 +152,8 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 	for _, t := range p.calibrate {
 		opt := train.DefaultCalibrateOptions()
 		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
-		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[0], t.k, t.precision)
-		m, _, err := train.Calibrate(ctx, screens[0], c.layer, held, opt)
+		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.calibrated], t.k, t.precision)
+		m, _, err := train.Calibrate(ctx, screens[p.calibrated], c.layer, held, opt)
 		if ctx.Err() != nil {
 			return nil, err
 		} else if err != nil {
@@ -162,7 +163,7 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 			c.leftOut = append(c.leftOut, left)
 			continue
 		}
-		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[0], seconds)
+		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[p.calibrated], seconds)
 		if err != nil {
 			return nil, err
 		}
@@ -203,10 +204,12 @@ func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []flo
 // plans are the screens of the table.
 func plans(labels int) []plan {
 	budgets := func(b ...float64) []float64 { return below(labels, b) }
+	two := plan{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400, 600, 800), calibrate: []target{{1, 0.995}, {5, 0.99}}}
+	two.calibrated = len(two.budgets) / 2
 	return []plan{
 		{name: "L2S, flat", clusters: 200, budgets: budgets(400)},
-		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400), calibrate: []target{{1, 0.993}, {5, 0.985}}},
-		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(300), probeShare: 0.4},
+		two,
+		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(300, 500), probeShare: 0.4},
 	}
 }
 
