@@ -67,26 +67,15 @@ beside. All contain one reading of the clock. Run it on an idle machine.`, least
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(*k, l); err != nil {
-		return err
-	}
-	m, err := loadScreenFor(path, l)
+	defer in.close()
+	l, m, c := in.layer, in.screens[0], in.contexts
+	rows, err := enoughDifferent(c)
 	if err != nil {
 		return err
-	}
-	c, err := openContexts(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	rows := different(c.rows, c.dim)
-	if len(rows) < leastContexts {
-		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
@@ -98,6 +87,16 @@ beside. All contain one reading of the clock. Run it on an idle machine.`, least
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
+}
+
+// enoughDifferent returns the contexts that differ from all before them, and an
+// error where there are fewer than leastContexts.
+func enoughDifferent(c *contexts) ([][]float32, error) {
+	rows := different(c.rows, c.dim)
+	if len(rows) < leastContexts {
+		return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
+	}
+	return rows, nil
 }
 
 // different returns the rows that differ from all rows before them, in order,

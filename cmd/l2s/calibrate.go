@@ -68,23 +68,12 @@ the rows that a screened query scans.`,
 	if err := checkOutput(f, *out, path, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, []string{path}, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(o.K, l); err != nil {
-		return err
-	}
-	m, err := loadScreenFor(path, l)
-	if err != nil {
-		return err
-	}
-	c, err := openMappedContexts(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
+	defer in.close()
+	l, m, c := in.layer, in.screens[0], in.contexts
 	p := f.printer(*quiet)
 	defer p.Close()
 	stage := ""

@@ -158,30 +158,15 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if *svg != "" && *svg == *png {
 		return f.wrongUse("--svg and --png name the same file %s", *svg)
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, paths, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(*k, l); err != nil {
-		return err
-	}
-	var models []*screen.Model
-	for _, path := range paths {
-		m, err := loadScreenFor(path, l)
-		if err != nil {
-			return err
-		}
-		models = append(models, m)
-	}
-	c, err := openContexts(*src, l)
+	defer in.close()
+	l, models, c := in.layer, in.screens, in.contexts
+	rows, err := enoughDifferent(c)
 	if err != nil {
 		return err
-	}
-	defer c.close()
-	rows := different(c.rows, c.dim)
-	if len(rows) < leastContexts {
-		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
 	}
 	// Pictures that cannot be written are found before the long work.
 	pictures := map[string]*atomicfile.File{}

@@ -55,23 +55,12 @@ the k answers of the screen, the mean over the contexts.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK((*ks)[len(*ks)-1], l); err != nil {
-		return err
-	}
-	m, err := loadScreenFor(path, l)
-	if err != nil {
-		return err
-	}
-	c, err := openContexts(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
+	defer in.close()
+	l, m, c := in.layer, in.screens[0], in.contexts
 	p := f.printer(*quiet)
 	defer p.Close()
 	r, err := evaluate(ctx, m, l, c.rows, *ks, *threads, p)

@@ -122,15 +122,48 @@ func loadScreenFor(path string, l *layer) (*screen.Model, error) {
 	return m, nil
 }
 
-func first(b [32]byte, n int) []byte { return b[:n] }
-
-// checkK returns an error where an answer of k labels cannot be had.
-func checkK(k int, l *layer) error {
-	if k > l.Labels() {
-		return fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
-	}
-	return nil
+// inputs are what a verb works on: a layer, screens of it, and contexts for it.
+type inputs struct {
+	layer    *layer
+	screens  []*screen.Model
+	contexts *contexts
 }
+
+// openInputs opens the layer, the screens in paths and the contexts src, which
+// open opens; answers are to have k labels.
+func openInputs(lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (_ *inputs, err error) {
+	l, err := lf.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if k > l.Labels() {
+		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
+	}
+	in := &inputs{layer: l}
+	for _, path := range paths {
+		m, err := loadScreenFor(path, l)
+		if err != nil {
+			return nil, err
+		}
+		in.screens = append(in.screens, m)
+	}
+	if in.contexts, err = open(src, l); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *inputs) close() {
+	in.contexts.close()
+	in.layer.close()
+}
+
+func first(b [32]byte, n int) []byte { return b[:n] }
 
 // checkOutput returns an error where the output would replace an input.
 // Inputs may name a tensor of a file.

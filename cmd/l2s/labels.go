@@ -99,19 +99,12 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, nil, *src, *k, openContextBlocks)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(*k, l); err != nil {
-		return err
-	}
-	c, err := openContextBlocks(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
+	defer in.close()
+	l, c := in.layer, in.contexts
 	if c.n < part.Count {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d shards", c.name, c.n, part.Count)
 	}

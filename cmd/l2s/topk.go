@@ -35,18 +35,12 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(*k, l); err != nil {
-		return err
-	}
-	m, err := loadScreenFor(path, l)
-	if err != nil {
-		return err
-	}
+	defer in.close()
+	l, m, c := in.layer, in.screens[0], in.contexts
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
 		if voc, err = vocab.Load(*vocabulary); err != nil {
@@ -56,11 +50,6 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			return err
 		}
 	}
-	c, err := openContexts(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
 	s, err := screen.NewSearcher(m, l.Layer)
 	if err != nil {
 		return err

@@ -167,14 +167,12 @@ discards it.`,
 			return err
 		}
 	}
-	l, err := lf.open()
+	in, err := openInputs(lf, nil, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := checkK(o.K, l); err != nil {
-		return err
-	}
+	defer in.close()
+	l, c := in.layer, in.contexts
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
@@ -184,11 +182,6 @@ discards it.`,
 		}
 		o.Always = append(o.Always, uint32(id))
 	}
-	c, err := openMappedContexts(*src, l)
-	if err != nil {
-		return err
-	}
-	defer c.close()
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
 	}
