@@ -90,14 +90,19 @@ func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations, batc
 			break
 		}
 	}
-	_, err = m.assign(ctx, m.v, m.cluster, nil)
+	_, err = m.assign(ctx, nil)
 	return m, err
+}
+
+// assign gives each context its best cluster and returns how many changed.
+func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err error) {
+	return m.route(ctx, m.v, m.cluster, &Options{Clusters: m.clusters}, done)
 }
 
 // iterate is one iteration over all contexts of the trainer. Where none has
 // moved after the first, v is what it was.
 func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteration, err error) {
-	if now.Moved, err = m.assign(ctx, m.v, m.cluster, m.report.stage(StageKMeans, iteration, m.n)); err != nil {
+	if now.Moved, err = m.assign(ctx, m.report.stage(StageKMeans, iteration, m.n)); err != nil {
 		return now, err
 	}
 	if m.past == nil && iteration > 1 && now.Moved == 0 {

@@ -104,7 +104,7 @@ func TestKMeansFillsEmptyClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.assign(t.Context(), m.v, m.cluster, nil); err != nil {
+	if _, err := m.assign(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	after, err := m.update(t.Context(), newPartition(all, m.cluster, clusters))

@@ -134,22 +134,28 @@ func (r *router) best(dst []softmax.Prediction, q *softmax.Query, group int) int
 	return r.clusters.TopKOf(dst, q, r.ids[group*r.per:(group+1)*r.per])
 }
 
-// route sets cluster[i] for every context as the searcher of the screen will:
-// assign, or on two levels the best cluster of the best group. It returns how
-// many changed.
-func (t *trainer) route(ctx context.Context, weights []float32, cluster []uint32, opt *Options, done func(int)) (moved int, err error) {
-	if opt.Groups == 0 {
-		return t.assign(ctx, weights, cluster, done)
+// cluster returns the best cluster of the query's context, argmax_t v_t.h
+// (Equation 2), on two levels that of the best group; ties to the lower one.
+func (r *router) cluster(q *softmax.Query) uint32 {
+	if r.groups == nil {
+		return r.clusters.Argmax(q)
 	}
+	var best [1]softmax.Prediction
+	r.best(best[:], q, r.group(q))
+	return best[0].ID
+}
+
+// route sets cluster[i] for every context as the searcher of the screen will, by
+// the exact search of package softmax, so that training and queries agree. It
+// returns how many changed.
+func (t *trainer) route(ctx context.Context, weights []float32, cluster []uint32, opt *Options, done func(int)) (moved int, err error) {
 	r, err := newRouter(weights, t.dim, opt)
 	if err != nil {
 		return 0, err
 	}
 	movedBy := make([]int, t.threads)
 	err = t.eachQuery(ctx, done, func(worker, i int, q *softmax.Query) {
-		var best [1]softmax.Prediction
-		r.best(best[:], q, r.group(q))
-		if c := best[0].ID; c != cluster[i] {
+		if c := r.cluster(q); c != cluster[i] {
 			cluster[i] = c
 			movedBy[worker]++
 		}

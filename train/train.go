@@ -43,27 +43,6 @@ func (t *trainer) labelsOf(i uint32) []uint32 {
 // costs about a microsecond.
 const assignChunk = 256
 
-// assign sets cluster[i] to argmax_t v_t.h_i (Equation 2) for every context,
-// ties to the lower cluster, and returns how many changed. The search is the
-// exact one of package softmax, so that training and queries agree.
-func (t *trainer) assign(ctx context.Context, v []float32, cluster []uint32, done func(int)) (moved int, err error) {
-	router, err := softmax.NewLayer(v, nil, t.dim)
-	if err != nil {
-		return 0, fmt.Errorf("train: learning went astray, a lower learning rate may help: cluster weights: %w", err)
-	}
-	movedBy := make([]int, t.threads)
-	err = t.eachQuery(ctx, done, func(worker, i int, q *softmax.Query) {
-		if c := router.Argmax(q); c != cluster[i] {
-			cluster[i] = c
-			movedBy[worker]++
-		}
-	})
-	for _, m := range movedBy {
-		moved += m
-	}
-	return moved, err
-}
-
 // rank counts the labels of the given contexts in each cluster and orders the
 // items of the knapsack. nb, unless nil, says where else contexts count.
 func (t *trainer) rank(ctx context.Context, contexts, cluster []uint32, nb *neighbours, opt *Options) (*ranking, error) {
