@@ -325,15 +325,7 @@ func (c *contestant) point() points.Point {
 	p := points.Point{
 		Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
 		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
-		Micros: measure.Quantile(c.turn.Micros, 0.5), MicrosQ1: measure.Quantile(c.turn.Micros, 0.25), MicrosQ3: measure.Quantile(c.turn.Micros, 0.75),
-		Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios
-		P1: c.p1, P5: c.p5,
-	}
-	if r := c.turn.Ratios; r != nil {
-		p.Speedup, p.SpeedupQ1, p.SpeedupQ3 = measure.Quantile(r, 0.5), measure.Quantile(r, 0.25), measure.Quantile(r, 0.75)
-	}
-	for _, x := range []*float64{&p.Micros, &p.MicrosQ1, &p.MicrosQ3, &p.Speedup, &p.SpeedupQ1, &p.SpeedupQ3} {
-		*x = round(*x, 4)
+		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
 		p.Clusters, p.Groups, p.Budget, p.ProbeShare = s.Model.Clusters(), s.Model.Groups(), s.Budget, s.ProbeShare

@@ -24,6 +24,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train"
@@ -84,7 +85,7 @@ func main() {
 		} else {
 			data = synthetic.Structured(s.labels, s.dim, s.cluster, *contexts, 1)
 		}
-		r, err := measure(data, *rounds)
+		r, err := both(data, *rounds)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "labels:", err)
 			os.Exit(1)
@@ -107,8 +108,8 @@ func main() {
 	}
 }
 
-// measure runs both over all contexts of data in turns.
-func measure(data *synthetic.Data, rounds int) (row, error) {
+// both measures the two in turns, each over all contexts of data.
+func both(data *synthetic.Data, rounds int) (row, error) {
 	l := data.Layer
 	dim, n := l.Dim(), data.Len()
 	logits := make([]float32, slices.Max(blocks)*l.Labels())
@@ -143,13 +144,7 @@ func measure(data *synthetic.Data, rounds int) (row, error) {
 		}
 		ratios = append(ratios, products[len(products)-1]/labels[len(labels)-1])
 	}
-	r.SGEMM, r.Labels = float64(n)/quantile(products, 0.5), float64(n)/quantile(labels, 0.5)
-	r.Ratio, r.Q1, r.Q3 = quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)
+	r.SGEMM, r.Labels = float64(n)/measure.Quantile(products, 0.5), float64(n)/measure.Quantile(labels, 0.5)
+	r.Ratio, r.Q1, r.Q3 = measure.Quantile(ratios, 0.5), measure.Quantile(ratios, 0.25), measure.Quantile(ratios, 0.75)
 	return r, nil
-}
-
-func quantile(x []float64, q float64) float64 {
-	s := slices.Clone(x)
-	slices.Sort(s)
-	return s[int(q*float64(len(s)-1)+0.5)]
 }

@@ -2,10 +2,10 @@
 // layer, on one thread: OpenBLAS (built with -tags openblas), gonum, vek and a
 // plain Go loop, each followed by the same top-k selection.
 //
-// All methods of a shape run in one process and take turns: in every round
-// each answers a block of contexts. Times are medians over the rounds of a
-// block's mean; ratios are to the dense float32 scan of l2s, and their spread
-// is given as the first and third quartile of the ratio within a round.
+// All methods of a shape run in one process and take turns (package measure):
+// times are medians over the rounds of a turn's mean; ratios are to the dense
+// float32 scan of l2s, and their spread is given as the first and third quartile
+// of the ratio within a round.
 package main
 
 import (
@@ -13,10 +13,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +23,9 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -41,30 +41,26 @@ type shape struct {
 	model *screen.Model // nil: no screened rows
 }
 
-// method answers a block of contexts, from the first on.
+// method answers contexts, from the first on, and returns how many.
 type method struct {
-	name string
-	per  int // contexts of a block
-	run  func(first int)
+	name  string
+	query func(first int) (contexts int)
 }
 
 // row is a line of the table.
 type row struct {
-	Shape  string  `json:"shape"`
-	Method string  `json:"method"`
-	Micros float64 `json:"us"`
-	Ratio  float64 `json:"speedup"` // against the dense float32 scan
-	Q1     float64 `json:"speedup_q1"`
-	Q3     float64 `json:"speedup_q3"`
+	Shape  string `json:"shape"`
+	Method string `json:"method"`
+	points.Timing
 }
 
 func main() {
 	rounds := flag.Int("rounds", 21, "`number` of rounds")
+	block := flag.Duration("block", 25*time.Millisecond, "`time` that a turn takes, about")
 	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; where it is absent a structured layer takes its place")
 	large := flag.Bool("large", false, "add 131,072 x 1024 and 262,144 x 640")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
-	runtime.LockOSThread()
 
 	var rows []row
 	note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
@@ -78,7 +74,7 @@ func main() {
 			os.Exit(1)
 		}
 		note("%s: %d rounds", s.name, *rounds)
-		rows = append(rows, measure(s, *rounds)...)
+		rows = append(rows, timed(s, *rounds, *block)...)
 		runtime.GC()
 	}
 	if *asJSON {
@@ -96,7 +92,7 @@ func main() {
 			fmt.Printf("\n| %s | us | speedup | quartiles |\n|---|---:|---:|---:|\n", r.Shape)
 			last = r.Shape
 		}
-		fmt.Printf("| %s | %.2f | %.2f | %.2f - %.2f |\n", r.Method, r.Micros, r.Ratio, r.Q1, r.Q3)
+		fmt.Printf("| %s | %.2f | %.2f | %.2f - %.2f |\n", r.Method, r.Micros, r.Speedup, r.SpeedupQ1, r.SpeedupQ3)
 	}
 }
 
@@ -158,29 +154,22 @@ func methods(s *shape) []method {
 	n := s.data.Len()
 	dst := make([]softmax.Prediction, k)
 	q := softmax.NewQuery(d)
-	each := func(name string, per int, f func(h []float32)) method {
-		return method{name, per, func(first int) {
-			for i := range per {
-				f(s.data.Context((first + i) % n))
-			}
-		}}
+	each := func(name string, f func(h []float32)) method {
+		return method{name, func(i int) int { f(s.data.Context(i)); return 1 }}
 	}
 	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
-	// The first contexts of a block find the caches full of what the method
-	// before them left.
-	dense := max(8, 100_000_000/(labels*d))
-	list := []method{each("dense float32 scan", dense, func(h []float32) {
+	list := []method{each("dense float32 scan", func(h []float32) {
 		must(q.Set(h))
 		l.TopKFloat32(dst, q)
 	})}
 	scores := make([]float32, labels)
 	ids, vals := make([]uint32, k), make([]float32, k)
 	peer := func(name string, scan func(dst, rows, h []float32)) {
-		list = append(list, each(name, dense, func(h []float32) {
+		list = append(list, each(name, func(h []float32) {
 			scan(scores, l.Weights(), h)
 			for i, b := range l.Bias() {
 				scores[i] += b
@@ -209,8 +198,7 @@ func methods(s *shape) []method {
 			dst[i] = s
 		}
 	})
-	exact := max(32, 400_000_000/(labels*d))
-	list = append(list, each("exact, int8 envelope", exact, func(h []float32) {
+	list = append(list, each("exact, int8 envelope", func(h []float32) {
 		must(q.Set(h))
 		l.TopK(dst, q)
 	}))
@@ -220,23 +208,23 @@ func methods(s *shape) []method {
 		qs[i] = softmax.NewQuery(d)
 	}
 	many := make([]softmax.Prediction, batch*k)
-	list = append(list, method{"exact, batch of 32", batch, func(first int) {
+	list = append(list, method{"exact, batch of 32", func(first int) int {
 		for i, q := range qs {
 			must(q.Set(s.data.Context((first + i) % n)))
 		}
 		l.TopKBatch(many, k, qs)
+		return batch
 	}})
 	if s.model == nil {
 		return list
 	}
-	const screened = 256
 	for _, form := range []struct {
 		name string
 		opts []screen.Option
 	}{{"screened", nil}, {"screened, float32", []screen.Option{screen.Float32()}}} {
 		sr, err := screen.NewSearcher(s.model, l, form.opts...)
 		must(err)
-		list = append(list, each(form.name, screened, func(h []float32) {
+		list = append(list, each(form.name, func(h []float32) {
 			if _, err := sr.TopK(dst, h); err != nil {
 				panic(err)
 			}
@@ -244,42 +232,29 @@ func methods(s *shape) []method {
 	}
 	sr, err := screen.NewSearcher(s.model, l)
 	must(err)
+	const screened = 256
 	answers := make([]softmax.Prediction, screened*k)
-	return append(list, method{"screened, batch of 256", screened, func(first int) {
-		first = min(first, n-screened)
+	return append(list, method{"screened, batch of 256", func(i int) int {
+		first := i * screened % (n - screened)
 		if _, err := sr.TopKBatch(answers, k, s.data.Contexts[first*d:(first+screened)*d]); err != nil {
 			panic(err)
 		}
+		return screened
 	}})
 }
 
-// measure runs the methods of a shape in turns.
-func measure(s *shape, rounds int) []row {
+// timed runs the methods of a shape in turns.
+func timed(s *shape, rounds int, block time.Duration) []row {
 	list := methods(s)
-	times := make([][]float64, len(list))
-	for _, m := range list {
-		m.run(0) // warm-up
+	turns := make([]*measure.Turn, len(list))
+	for i, m := range list {
+		turns[i] = &measure.Turn{Query: m.query}
 	}
-	order := rand.New(rand.NewPCG(1, 1))
-	for round := range rounds {
-		// In an order of its own: what a method finds in the caches is what the
-		// one before it left there.
-		for _, i := range order.Perm(len(list)) {
-			m := list[i]
-			first := round * 7919 * m.per % s.data.Len()
-			start := time.Now()
-			m.run(first)
-			times[i] = append(times[i], float64(time.Since(start).Nanoseconds())/1000/float64(m.per))
-		}
-	}
+	measure.InTurns(context.Background(), turns[0], turns[1:], s.data.Len(), rounds, block, 1, func(int) {})
 	title := s.name + detail(s)
 	var rows []row
 	for i, m := range list {
-		ratios := make([]float64, rounds)
-		for j := range ratios {
-			ratios[j] = times[0][j] / times[i][j]
-		}
-		rows = append(rows, row{title, m.name, quantile(times[i], 0.5), quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75)})
+		rows = append(rows, row{title, m.name, turns[i].Timing()})
 	}
 	return rows
 }
@@ -298,10 +273,4 @@ func detail(s *shape) string {
 		p = append(p, fmt.Sprintf("P@%d %.4f", a.K, a.Precision))
 	}
 	return fmt.Sprintf("; r %d, L-bar %.0f, %s", s.model.Clusters(), e.MeanCandidates, strings.Join(p, ", "))
-}
-
-func quantile(x []float64, q float64) float64 {
-	s := slices.Clone(x)
-	slices.Sort(s)
-	return s[int(q*float64(len(s)-1)+0.5)]
 }

@@ -407,18 +407,8 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, wi
 	}
 	p.End()
 	for _, x := range list {
-		times := points.Timing{
-			Micros: measure.Quantile(x.turn.Micros, 0.5), MicrosQ1: measure.Quantile(x.turn.Micros, 0.25), MicrosQ3: measure.Quantile(x.turn.Micros, 0.75),
-			Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, // of the dense scan, which has no ratios
-		}
-		if r := x.turn.Ratios; r != nil {
-			times.Speedup, times.SpeedupQ1, times.SpeedupQ3 = measure.Quantile(r, 0.5), measure.Quantile(r, 0.25), measure.Quantile(r, 0.75)
-		}
-		for _, v := range []*float64{&times.Micros, &times.MicrosQ1, &times.MicrosQ3, &times.Speedup, &times.SpeedupQ1, &times.SpeedupQ3} {
-			*v = round(*v, 4)
-		}
 		last := &x.row.Decodings[len(x.row.Decodings)-1]
-		last.Times = append(last.Times, times)
+		last.Times = append(last.Times, x.turn.Timing())
 	}
 	return nil
 }

@@ -4,10 +4,13 @@ package measure
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
 
 // Turn is one setting on its way through the rounds.
@@ -117,6 +120,22 @@ func (t *Turn) run(items, first int) {
 func (t *Turn) keep(n int) {
 	t.Micros = t.Micros[:min(n, len(t.Micros))]
 	t.Ratios = t.Ratios[:min(n, len(t.Ratios))]
+}
+
+// Timing returns the time of a context and the ratio, with their quartiles. The
+// ratio of the dense scan itself is 1.
+func (t *Turn) Timing() points.Timing {
+	x := points.Timing{
+		Micros: Quantile(t.Micros, 0.5), MicrosQ1: Quantile(t.Micros, 0.25), MicrosQ3: Quantile(t.Micros, 0.75),
+		Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1,
+	}
+	if r := t.Ratios; r != nil {
+		x.Speedup, x.SpeedupQ1, x.SpeedupQ3 = Quantile(r, 0.5), Quantile(r, 0.25), Quantile(r, 0.75)
+	}
+	for _, v := range []*float64{&x.Micros, &x.MicrosQ1, &x.MicrosQ3, &x.Speedup, &x.SpeedupQ1, &x.SpeedupQ3} {
+		*v = math.Round(*v*1e4) / 1e4
+	}
+	return x
 }
 
 // Quantile returns the element of x at the share q of its order.

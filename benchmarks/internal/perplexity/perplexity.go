@@ -12,16 +12,15 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -137,8 +136,8 @@ func Measure(ctx context.Context, text *Text, rows []Row, o Options) ([]points.P
 	if err := text.check(); err != nil {
 		return nil, err
 	}
-	if len(rows) == 0 || o.Rounds < 1 {
-		return nil, fmt.Errorf("perplexity: found %d rows and %d rounds, expected at least 1 of each", len(rows), o.Rounds)
+	if len(rows) < 2 || o.Rounds < 1 {
+		return nil, fmt.Errorf("perplexity: found %d rows and %d rounds, expected at least 2 and 1", len(rows), o.Rounds)
 	}
 	note := o.Progress
 	if note == nil {
@@ -200,56 +199,16 @@ func Of(ctx context.Context, text *Text, newProber func() LogProber) (float64, e
 
 // takeTimes fills in the times of the table.
 func takeTimes(ctx context.Context, text *Text, rows []Row, o Options, table []points.Perplexity) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	probers, blocks := make([]LogProber, len(rows)), make([]int, len(rows))
-	n := len(text.Next)
+	turns := make([]*measure.Turn, len(rows))
 	for i, r := range rows {
-		probers[i] = r.New()
-		for start := time.Now(); ; {
-			probers[i].LogProb(text.context(blocks[i]%n), text.Next[blocks[i]%n])
-			if blocks[i]++; time.Since(start) >= o.Block {
-				break
-			}
-		}
+		p := r.New()
+		turns[i] = &measure.Turn{Query: func(j int) int { p.LogProb(text.context(j), text.Next[j]); return 1 }}
 	}
-	runtime.GC()
-	order := rand.New(rand.NewPCG(o.Seed, 2))
-	micros, ratios := make([][]float64, len(rows)), make([][]float64, len(rows))
-	for range o.Rounds {
-		first := order.IntN(n)
-		now := make([]float64, len(rows))
-		for _, i := range order.Perm(len(rows)) {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			run := func(from, count int) {
-				for j := from; j < from+count; j++ {
-					probers[i].LogProb(text.context(j%n), text.Next[j%n])
-				}
-			}
-			warm := blocks[i]/10 + 1
-			run(first, warm)
-			start := time.Now()
-			run(first+warm, blocks[i])
-			now[i] = float64(time.Since(start).Nanoseconds()) / 1e3 / float64(blocks[i])
-		}
-		for i := range rows {
-			micros[i] = append(micros[i], now[i])
-			ratios[i] = append(ratios[i], now[0]/now[i])
-		}
+	if n := measure.InTurns(ctx, turns[0], turns[1:], len(text.Next), o.Rounds, o.Block, o.Seed, func(int) {}); n < o.Rounds {
+		return fmt.Errorf("perplexity: times: %d of %d rounds are complete: %w", n, o.Rounds, context.Cause(ctx))
 	}
 	for i := range table {
-		t := &table[i]
-		t.Micros, t.Speedup = quantile(micros[i], 0.5), quantile(ratios[i], 0.5)
-		t.SpeedupQ1, t.SpeedupQ3 = quantile(ratios[i], 0.25), quantile(ratios[i], 0.75)
+		table[i].Timing = turns[i].Timing()
 	}
 	return nil
-}
-
-// quantile returns the element of x at the share q of its order.
-func quantile(x []float64, q float64) float64 {
-	s := slices.Sorted(slices.Values(x))
-	return s[int(q*float64(len(s)-1)+0.5)]
 }

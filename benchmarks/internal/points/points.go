@@ -116,16 +116,7 @@ type Point struct {
 	// Bytes is the memory that queries read beyond W and b: the index, and once
 	// the int8 codes of W and b where the method reads them.
 	Bytes int64 `json:"bytes"`
-	// Micros is the median over the rounds of the mean time of a query in
-	// microseconds, with its first and third quartile.
-	Micros   float64 `json:"us"`
-	MicrosQ1 float64 `json:"us_q1"`
-	MicrosQ3 float64 `json:"us_q3"`
-	// Speedup is the median over the rounds of the time of Dense in the round
-	// divided by that of this setting, with its quartiles.
-	Speedup   float64 `json:"speedup"`
-	SpeedupQ1 float64 `json:"speedup_q1"`
-	SpeedupQ3 float64 `json:"speedup_q3"`
+	Timing
 	// P1 and P5 are P@1 and P@5 (Section 4 of the paper): the share of the
 	// exact top-k that is among the k labels of the answer.
 	P1 float64 `json:"p1"`
@@ -153,10 +144,17 @@ type Perplexity struct {
 	// none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`
-	// Micros and Speedup are the time of the log-probability of one token, and
-	// that of the exact row divided by it: medians and quartiles over rounds as
-	// in Point.
+	// Timing is that of the log-probability of one token, beside the exact row.
+	Timing
+}
+
+// Timing is the time that a context takes: the median over the rounds of the mean
+// in a round, in microseconds, and of the dense scan's time in the round divided
+// by it, each with its quartiles.
+type Timing struct {
 	Micros    float64 `json:"us"`
+	MicrosQ1  float64 `json:"us_q1"`
+	MicrosQ3  float64 `json:"us_q3"`
 	Speedup   float64 `json:"speedup"`
 	SpeedupQ1 float64 `json:"speedup_q1"`
 	SpeedupQ3 float64 `json:"speedup_q3"`
@@ -187,20 +185,24 @@ func (f *File) Methods(table string) []string {
 }
 
 // Write writes the file's JSON to w.
-func (f *File) Write(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(f)
-}
+func (f *File) Write(w io.Writer) error { return write(w, f) }
 
 // Save writes the file to path, where it appears when it is complete.
-func (f *File) Save(path string) error {
+func (f *File) Save(path string) error { return save(path, f) }
+
+func write(w io.Writer, file any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(file)
+}
+
+func save(path string, file any) error {
 	out, err := atomicfile.Create(path)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	if err := f.Write(out); err != nil {
+	if err := write(out, file); err != nil {
 		return err
 	}
 	return out.Commit()

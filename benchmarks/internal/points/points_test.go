@@ -13,9 +13,9 @@ func example() *File {
 		Schema: Schema, Sweep: Quick, Complete: true, Level: "avx2", K: 5, Rounds: 3,
 		Layer: Layer{Name: "a layer", Labels: 100, Dim: 8},
 		Points: []Point{
-			{Method: Dense, Micros: 100, MicrosQ1: 99, MicrosQ3: 101, Speedup: 1, SpeedupQ1: 1, SpeedupQ3: 1, P1: 1, P5: 1},
-			{Method: "L2S", Build: "r=100", Query: "B=50", Micros: 10, MicrosQ1: 9, MicrosQ3: 11, Speedup: 10, SpeedupQ1: 9, SpeedupQ3: 11, P1: .99, P5: .98, Clusters: 100, Budget: 50},
-			{Method: "L2S", Table: KMeans, Micros: 10, MicrosQ1: 9, MicrosQ3: 11, Speedup: 10, SpeedupQ1: 9, SpeedupQ3: 11, P1: .99, P5: .98},
+			{Method: Dense, Timing: Timing{100, 99, 101, 1, 1, 1}, P1: 1, P5: 1},
+			{Method: "L2S", Build: "r=100", Query: "B=50", Timing: Timing{10, 9, 11, 10, 9, 11}, P1: .99, P5: .98, Clusters: 100, Budget: 50},
+			{Method: "L2S", Table: KMeans, Timing: Timing{10, 9, 11, 10, 9, 11}, P1: .99, P5: .98},
 		},
 	}
 }

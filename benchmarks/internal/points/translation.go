@@ -1,13 +1,10 @@
 package points
 
 import (
-	"encoding/json"
 	"io"
 	"runtime"
 
 	"github.com/klauspost/cpuid/v2"
-
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
 // Here returns the machine that the program runs on.
@@ -90,18 +87,6 @@ type Decoding struct {
 	Times []Timing `json:"times"`
 }
 
-// Timing is the time of the softmax layer: its median over the rounds a context,
-// in microseconds, and the median of the dense scan's time in the round divided by
-// it, each with its quartiles.
-type Timing struct {
-	Micros    float64 `json:"us"`
-	MicrosQ1  float64 `json:"us_q1"`
-	MicrosQ3  float64 `json:"us_q3"`
-	Speedup   float64 `json:"speedup"`
-	SpeedupQ1 float64 `json:"speedup_q1"`
-	SpeedupQ3 float64 `json:"speedup_q3"`
-}
-
 // ScreenPrecision is the precision of a screen.
 type ScreenPrecision struct {
 	Name        string  `json:"name"`
@@ -122,21 +107,7 @@ type Differently struct {
 }
 
 // Write writes the JSON to w.
-func (t *Translation) Write(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(t)
-}
+func (t *Translation) Write(w io.Writer) error { return write(w, t) }
 
 // Save writes the JSON to path, where it appears when it is complete.
-func (t *Translation) Save(path string) error {
-	out, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer out.Abort()
-	if err := t.Write(out); err != nil {
-		return err
-	}
-	return out.Commit()
-}
+func (t *Translation) Save(path string) error { return save(path, t) }

@@ -52,8 +52,12 @@ func made() *points.File {
 	}
 	point := func(method string, speedup, nines float64) points.Point {
 		return points.Point{
-			Method: method, Build: "r=100", Query: "B=30", BuildSeconds: 12.3, Bytes: 1 << 20, Micros: 300 / speedup, MicrosQ1: 290 / speedup, MicrosQ3: 310 / speedup,
-			Speedup: speedup, SpeedupQ1: 0.9 * speedup, SpeedupQ3: 1.1 * speedup, P1: 1 - math.Pow(10, -nines-0.7), P5: 1 - math.Pow(10, -nines),
+			Method: method, Build: "r=100", Query: "B=30", BuildSeconds: 12.3, Bytes: 1 << 20,
+			Timing: points.Timing{
+				Micros: 300 / speedup, MicrosQ1: 290 / speedup, MicrosQ3: 310 / speedup,
+				Speedup: speedup, SpeedupQ1: 0.9 * speedup, SpeedupQ3: 1.1 * speedup,
+			},
+			P1: 1 - math.Pow(10, -nines-0.7), P5: 1 - math.Pow(10, -nines),
 		}
 	}
 	for _, m := range methods {
@@ -79,7 +83,7 @@ func made() *points.File {
 		f.Points = append(f.Points, p)
 	}
 	for i, name := range []string{"Exact", "SVD-softmax", "Adaptive-softmax", "FGD", "L2S"} {
-		f.Perplexity = append(f.Perplexity, points.Perplexity{Method: name, Params: "N=200", Rank: 20 * min(i, 1), Perplexity: 113.3 + float64(i), Micros: 340, Speedup: 1 + float64(i), SpeedupQ1: 1, SpeedupQ3: 9})
+		f.Perplexity = append(f.Perplexity, points.Perplexity{Method: name, Params: "N=200", Rank: 20 * min(i, 1), Perplexity: 113.3 + float64(i), Timing: points.Timing{Micros: 340, Speedup: 1 + float64(i), SpeedupQ1: 1, SpeedupQ3: 9}})
 	}
 	return f
 }
@@ -314,7 +318,7 @@ func TestOtherLayersAndPartsOfAComparison(t *testing.T) {
 	f := made()
 	f.Layer.Name, f.Complete, f.Perplexity = "books-lm", false, nil
 	f.Points = slices.DeleteFunc(f.Points, func(p points.Point) bool { return p.Table != points.Curves || p.Method == "L2S" })
-	f.Points = append(f.Points, points.Point{Method: "A method of its own", Micros: 1, Speedup: 2, SpeedupQ1: 1, SpeedupQ3: 3})
+	f.Points = append(f.Points, points.Point{Method: "A method of its own", Timing: points.Timing{Micros: 1, Speedup: 2, SpeedupQ1: 1, SpeedupQ3: 3}})
 	md := read(t, write(t, f), "REPORT.md")
 	for _, want := range []string{"# Comparison on books-lm, 10,000 x 200", "The run was interrupted", "The paper does not have this layer"} {
 		if !strings.Contains(md, want) {
