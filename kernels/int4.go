@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"runtime"
-	"unsafe"
-)
+import "runtime"
 
 // maxCode4 is the largest 4-bit code, and code4Bias what is added to it.
 const (
@@ -88,13 +85,9 @@ func (v *Int8Vector) halve(stride int) {
 }
 
 func int4BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
-	low, high := unsafe.Slice(b.codes, stride), unsafe.Slice(b.high, stride)
+	h := b.v.plainCodes4()
 	for i := range lower {
 		rec := data[i*stride : (i+1)*stride]
-		dot := -b.offset
-		for j, c := range rec[:stride-metaBytes] {
-			dot += int32(c&15)*int32(low[j]) + int32(c>>4)*int32(high[j])
-		}
-		lower[i], upper[i] = interval(rec, dot, b)
+		lower[i], upper[i] = interval(rec, dot4(rec, h)-b.offset, b)
 	}
 }

@@ -219,13 +219,17 @@ func (m *Int8Rows) Part(first, end int) Int8Rows {
 // not safe for concurrent use.
 type Int8Vector struct {
 	dim    int
-	fit    Fit       // of the last Set
-	h      []float32 // h, padded with zeros to the codes' length
-	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
-	halves [2][]int8 // q in two halves, for 4-bit rows; made when first needed
-	halved bool      // halves are those of q
-	offset int32     // codeBias * sum q
-	below  int32     // sum of the negative q
+	fit    Fit         // of the last Set
+	h      []float32   // h, padded with zeros to the codes' length
+	codes  []int8      // q, padded with zeros to Int8Stride(dim), 64-byte aligned
+	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
+	halved bool        // halves are those of q
+	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
+	plain4 [][4]uint64 // and that of 4-bit rows
+	has8   bool        // plain8 is that of q
+	has4   bool        // plain4 is that of q
+	offset int32       // codeBias * sum q
+	below  int32       // sum of the negative q
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
 	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
@@ -257,7 +261,8 @@ func (v *Int8Vector) Set(h []float32) Fit {
 		panic("kernels: length of h differs from the dimension")
 	}
 	copy(v.h, h)
-	v.fit, v.halved = v.quantize(), false
+	v.fit = v.quantize()
+	v.halved, v.has8, v.has4 = false, false, false
 	return v.fit
 }
 
@@ -352,6 +357,7 @@ type bound struct {
 	slack  float32
 	below  int32
 	high   *int8 // the second half of the codes, for 4-bit rows
+	v      *Int8Vector
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -474,34 +480,23 @@ func (v *Int8Vector) check(dim int) {
 }
 
 func (m *codeRows) bound(v *Int8Vector) bound {
-	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below, nil}
+	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below, nil, v}
 }
 
 func int8BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
+	h := b.v.plainCodes8()
 	for i := range lower {
-		lower[i], upper[i] = int8RowGeneric(data[i*stride:(i+1)*stride], b)
+		rec := data[i*stride : (i+1)*stride]
+		lower[i], upper[i] = interval(rec, dot8(rec, h)-b.offset, b)
 	}
 }
 
 func int8GatherBoundsGeneric(lower, upper []float32, data []byte, stride int, ids []uint32, b *bound) {
+	h := b.v.plainCodes8()
 	for j, id := range ids {
-		lower[j], upper[j] = int8RowGeneric(data[int(id)*stride:(int(id)+1)*stride], b)
+		rec := data[int(id)*stride : (int(id)+1)*stride]
+		lower[j], upper[j] = interval(rec, dot8(rec, h)-b.offset, b)
 	}
-}
-
-func int8RowGeneric(rec []byte, b *bound) (lower, upper float32) {
-	// Four sums, so that the products do not wait for each other; what lies
-	// behind the row's codes meets codes of zero.
-	w, codes := rec, unsafe.Slice(b.codes, len(rec))
-	var d0, d1, d2, d3 int32
-	for len(w) >= 4 && len(codes) >= 4 {
-		d0 += int32(w[0]) * int32(codes[0])
-		d1 += int32(w[1]) * int32(codes[1])
-		d2 += int32(w[2]) * int32(codes[2])
-		d3 += int32(w[3]) * int32(codes[3])
-		w, codes = w[4:], codes[4:]
-	}
-	return interval(rec, d0+d1+d2+d3-b.offset, b)
 }
 
 // interval returns the interval of the row of a record from its sum of

@@ -114,6 +114,22 @@ func TestVectorFit(t *testing.T) {
 	})
 }
 
+// plainBounds is the oracle of Bounds: code by code. code returns code j of a
+// record, plus bias.
+func plainBounds(m *codeRows, v *Int8Vector, bias int32, code func(rec []byte, j int) byte) (lower, upper []float32) {
+	lower, upper = make([]float32, m.n), make([]float32, m.n)
+	b := m.bound(v)
+	for i := range lower {
+		rec := m.data[i*m.stride : (i+1)*m.stride]
+		var dot int32
+		for j, q := range v.codes[:m.dim] {
+			dot += (int32(code(rec[:m.stride-metaBytes], j)) - bias) * int32(q)
+		}
+		lower[i], upper[i] = interval(rec, dot, &b)
+	}
+	return lower, upper
+}
+
 func TestBoundsAreEqualBitForBit(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(4)
@@ -123,9 +139,7 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 			m := int8Rows(t, rows, bias, d)
 			v := NewInt8Vector(d)
 			v.Set(fill(r, make([]float32, d)))
-			b := m.bound(v)
-			wantLower, wantUpper := make([]float32, n), make([]float32, n)
-			int8BoundsGeneric(wantLower, wantUpper, m.data, m.stride, &b)
+			wantLower, wantUpper := plainBounds(&m.codeRows, v, codeBias, func(rec []byte, j int) byte { return rec[j] })
 			lower, upper := make([]float32, n), make([]float32, n)
 			m.Bounds(lower, upper, v)
 			for i := range lower {
@@ -139,14 +153,15 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 			}
 			lower4, upper4 := make([]float32, n), make([]float32, n)
 			m4.Bounds(lower4, upper4, v)
-			b4 := m4.bound(v)
-			b4.offset = v.offset / codeBias * code4Bias
+			want4Lower, want4Upper := plainBounds(&m4.codeRows, v, code4Bias, func(rec []byte, j int) byte {
+				if half := (d + 1) / 2; j >= half {
+					return rec[j-half] >> 4
+				}
+				return rec[j] & 15
+			})
 			for i := range lower4 {
-				b4.codes, b4.high = &v.halves[0][0], &v.halves[1][0]
-				var lo, up [1]float32
-				int4BoundsGeneric(lo[:], up[:], m4.data[i*m4.stride:(i+1)*m4.stride], m4.stride, &b4)
-				if lower4[i] != lo[0] || upper4[i] != up[0] {
-					t.Fatalf("dim %d, row %d of %d, 4 bits: [%v, %v], want [%v, %v]", d, i, n, lower4[i], upper4[i], lo[0], up[0])
+				if lower4[i] != want4Lower[i] || upper4[i] != want4Upper[i] {
+					t.Fatalf("dim %d, row %d of %d, 4 bits: [%v, %v], want [%v, %v]", d, i, n, lower4[i], upper4[i], want4Lower[i], want4Upper[i])
 				}
 			}
 			if n == 0 {
