@@ -1,0 +1,92 @@
+package methods
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// specK is the number of labels asked for, where there are as many.
+const specK = 5
+
+// input returns what a method is built from, the first contexts of d with their
+// labels, and the other contexts.
+func input(t testing.TB, d *synthetic.Data, learn int) (*Input, [][]float32) {
+	t.Helper()
+	in := &Input{Layer: d.Layer, Contexts: d.Contexts[:learn*d.Layer.Dim()], K: min(specK, d.Layer.Labels()), Seed: 1}
+	var err error
+	in.Labels, err = train.Labels(context.Background(), d.Layer, in.Contexts, in.K, train.LabelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, contextsOf(d.Layer, d.Contexts[len(in.Contexts):])
+}
+
+// contextsOf cuts rows into contexts of a layer.
+func contextsOf(l *softmax.Layer, rows []float32) [][]float32 {
+	return slices.Collect(slices.Chunk(rows, l.Dim()))
+}
+
+// small is a layer of 600 labels, small enough for searches through all. Labels
+// and contexts lean towards 12 directions.
+func small(t testing.TB) (*Input, [][]float32) {
+	t.Helper()
+	return input(t, synthetic.Structured(600, 24, 12, 1100, 1), 1000)
+}
+
+func build(t testing.TB, m Method, in *Input) Index {
+	t.Helper()
+	x, err := m.Build(context.Background(), in)
+	if err != nil {
+		t.Fatalf("%s: %v", title(m), err)
+	}
+	return x
+}
+
+func title(m Method) string { return strings.TrimSpace(m.Name() + " " + m.Params()) }
+
+// exactOf returns the exact answer among ids, or all labels where ids is nil.
+func exactOf(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
+	q, dst := softmax.NewQuery(l.Dim()), make([]softmax.Prediction, specK)
+	set(q, h)
+	if ids == nil {
+		return dst[:l.TopK(dst, q)]
+	}
+	return dst[:l.TopKOf(dst, q, ids)]
+}
+
+// logitOf returns the logit of a label.
+func logitOf(l *softmax.Layer, s uint32, h []float32) float64 {
+	return kernels.RefDot(l.Weights()[int(s)*l.Dim():(int(s)+1)*l.Dim()], h) + float64(l.Bias()[s])
+}
+
+func answerOf(s Searcher, h []float32) []softmax.Prediction {
+	dst := make([]softmax.Prediction, specK)
+	return dst[:s.TopK(dst, h)]
+}
+
+// precision returns P@5 of a setting.
+func precision(s Setting, l *softmax.Layer, contexts [][]float32) float64 {
+	hits, sr := 0, s.Searcher()
+	for _, h := range contexts {
+		exact := exactOf(l, h, nil)
+		for _, p := range answerOf(sr, h) {
+			if slices.ContainsFunc(exact, func(e softmax.Prediction) bool { return e.ID == p.ID }) {
+				hits++
+			}
+		}
+	}
+	return float64(hits) / float64(specK*len(contexts))
+}
+
+// lastOf returns the most precise setting of an index.
+func lastOf(x Index) Setting {
+	all := x.Settings()
+	return all[len(all)-1]
+}
