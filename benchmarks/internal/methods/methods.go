@@ -64,7 +64,7 @@ type Setting interface {
 
 // Searcher answers queries on one thread.
 type Searcher interface {
-	// TopK writes the labels that the method holds for the len(dst) largest
+	// TopK writes the labels that the method holds for the len(dst) >= 1 largest
 	// logits of the context h to dst, the largest first, of equals the lower
 	// id, and returns their number: less than len(dst) only where the method
 	// found no more. It does not keep h, and allocates nothing once it has
