@@ -4,10 +4,10 @@
 // (the vocabulary) and c_t says which of them cluster t may answer with.
 //
 // A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many
-// labels it holds. It is made to be changed: the greedy knapsack of training
-// adds labels one by one, smoothing unites the sets of neighbouring clusters.
-// A set that is only read while answering queries is better kept as sorted
-// ids, which [Set.AppendIDs] writes and [FromIDs] reads back.
+// labels it holds. It is for programs that make or compare candidate sets of
+// their own: add labels, unite and intersect sets, count. A screen, whose sets
+// are only read while answering queries, keeps them as sorted ids, which
+// [Set.AppendIDs] writes and [FromIDs] reads back.
 //
 // A label outside the universe, and an operation on two sets of different
 // universes, is a mistake of the caller and panics with a constant string

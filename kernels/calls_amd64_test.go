@@ -2,7 +2,12 @@
 
 package kernels
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
 
 // A goroutine inside assembly stops neither for the scheduler nor for the
 // garbage collector. No call reads more than 256 KiB of a matrix, but for the
@@ -25,5 +30,63 @@ func TestCallsAreBounded(t *testing.T) {
 				t.Fatalf("%d rows of %d bytes in one call", n, stride)
 			}
 		}
+	}
+}
+
+// Between two calls of assembly every kernel looks whether it is to stop: as
+// often as the bytes that it reads say.
+func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
+	defer func() { checkpoint = stoppable }()
+	stops := 0
+	checkpoint = func() { stops++ }
+
+	const n, d, calls = 1 << 14, 256, 8 // 16 MiB of float32: 64 calls
+	r := newRand(9)
+	rows, h := make([]float32, n*d), fill(r, make([]float32, d))
+	long := make([]float32, calls*maxCallBytes/4)
+	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
+	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
+	m := int8Rows(t, rows, make([]float32, n), d)
+	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, nil, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := NewInt8Vector(d)
+	v.Set(h)
+	four := []*Int8Vector{v, v, v, v}
+	for _, c := range []struct {
+		name  string
+		bytes int // that it reads
+		call  func()
+	}{
+		{"scan", 4 * n * d, func() { scan(dst[:n], rows, h) }},
+		{"add", 4 * len(long), func() { add(make([]float32, len(long)), long) }},
+		{"gatherDot", 4 * n * d, func() { gatherDot(dst[:n], rows, ids, h) }},
+		{"maxID", 4 * len(long), func() { maxID(manyIDs) }},
+		{"argmaxDot", 4 * n * d, func() { argmaxDot(rows, h) }},
+		{"refScan", 4 * n * d, func() { refScan(wide[:n], rows, h) }},
+		{"refGatherDot", 4 * n * d, func() { refGatherDot(wide[:n], rows, ids, h) }},
+		{"axpy", 4 * len(long), func() { axpy(wide, 0.5, long) }},
+		{"kthOfLanes", 4 * len(long), func() { kthOfLanes(long, 5) }},
+		{"nextAbove", 4 * len(long), func() { nextAbove(long, 1) }},
+		{"selectAtLeast", 4 * len(long), func() { selectAtLeast(manyIDs, long, 1) }},
+		{"expBlocks", 8 * len(wide), func() { expBlocks(new([expLanes]float64), wide, wide, 0) }},
+		{"maxFloat64", 8 * len(wide), func() { maxFloat64(wide) }},
+		{"maxAbsBits", 4 * len(long), func() { maxAbsBits(long) }},
+		{"Int8Rows.Bounds", n * m.stride, func() { m.Bounds(dst[:n], upper[:n], v) }},
+		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},
+		{"Int8Rows.BoundsBatch", n * m.stride, func() { m.BoundsBatch(dst, upper, four) }},
+		{"Int8Rows.GatherBoundsBatch", n * m.stride, func() { m.GatherBoundsBatch(dst[:4*n], upper[:4*n], ids, four) }},
+		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			simdtest.EachLevel(t, func(t *testing.T) {
+				stops = 0
+				c.call()
+				if want := c.bytes/maxCallBytes - 1; simd.HasAVX2 && stops < want {
+					t.Errorf("%d stops in %d bytes, want at least %d", stops, c.bytes, want)
+				}
+			})
+		})
 	}
 }

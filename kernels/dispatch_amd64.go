@@ -39,12 +39,13 @@ func callBlocks(size int) int { return max(16, callRows(size)&^15) }
 // assembly. Of itself it would not: the signal that asks a goroutine to stop is
 // without effect inside assembly, where the loops spend all their time, and
 // their Go code calls no function that looks for the request, as functions with a
-// frame do when they are entered.
-//
-//go:noinline
-func checkpoint() { frame() }
+// frame do when they are entered. Tests count the calls.
+var checkpoint = stoppable
 
-// frame makes checkpoint a function with a frame.
+//go:noinline
+func stoppable() { frame() }
+
+// frame makes stoppable a function with a frame.
 //
 //go:noinline
 func frame() {}
@@ -322,7 +323,8 @@ func selectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 	}
 	count, at, whole := 0, 0, len(scores)&^15
 	for at < whole {
-		n := min(maxCallBytes/4, whole-at)
+		// It writes as much as it reads, and at random.
+		n := min(maxCallBytes/16, whole-at)
 		part := dst[count : count+n] // count <= at
 		raceReads(scores[at : at+n])
 		raceWrites(part)

@@ -180,6 +180,40 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 	})
 }
 
+// Near the least magnitudes the product of the two scales is subnormal: its error
+// is absolute, and many products of codes multiply it.
+func TestBoundsHoldWhereTheScalesUnderflow(t *testing.T) {
+	const d, n = 4096, 200
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(21)
+		rows, h := make([]float32, n*d), make([]float32, d)
+		for i := range n {
+			w := float32(math.Ldexp(1+r.Float64(), -60))
+			for j := range d {
+				rows[i*d+j] = w
+			}
+		}
+		m, v := int8Rows(t, rows, nil, d), NewInt8Vector(d)
+		for range 5 {
+			x := float32(math.Ldexp(1+r.Float64(), -60))
+			for j := range h {
+				h[j] = x
+			}
+			if v.Set(h) != Certified {
+				t.Fatal("not certified")
+			}
+			lower, upper, want := make([]float32, n), make([]float32, n), make([]float64, n)
+			m.Bounds(lower, upper, v)
+			RefScan(want, rows, nil, h)
+			for i, x := range want {
+				if !(float64(lower[i]) <= x && x <= float64(upper[i])) {
+					t.Fatalf("row %d: [%g, %g] does not hold %g", i, lower[i], upper[i], x)
+				}
+			}
+		}
+	})
+}
+
 // drawVector draws a vector of one of the kinds that strain the envelope.
 func drawVector(t *rapid.T, d int) []float32 {
 	seed := rapid.Uint64().Draw(t, "seed")

@@ -48,7 +48,8 @@ func between(before, after metrics.Float64Histogram) (median, most time.Duration
 
 // The collector is asked for while every kernel in turn works on a layer of
 // 262,144 x 640, and need not wait for a call to end. What bounds its wait is
-// asserted by TestCallsAreBounded; the times are printed.
+// asserted by TestCallsAreBounded and TestEveryKernelStopsBetweenItsCalls; the times
+// are printed.
 func TestTheCollectorComesBetween(t *testing.T) {
 	if os.Getenv("L2S_LARGE") == "" {
 		t.Skip("takes half a minute and 2 GiB of memory: set L2S_LARGE=1, as make check does")

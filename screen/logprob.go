@@ -91,7 +91,7 @@ func (s *Searcher) probabilityLogits(h []float32) (ids []uint32, logits []float6
 		}
 		return f.set, s.exactLogits(len(f.set), f.set, h)
 	}
-	s.wide = growTo(s.wide, l.Labels())
+	s.wide = grow(s.wide, l.Labels())
 	if !s.float32 {
 		l.TailLogits(s.wide, s.query, s.model.tail, f.set)
 		return nil, s.wide
@@ -108,14 +108,14 @@ func (s *Searcher) probabilityLogits(h []float32) (ids []uint32, logits []float6
 // exactLogits returns the n logits of the labels ids, of all where ids is nil.
 func (s *Searcher) exactLogits(n int, ids []uint32, h []float32) []float64 {
 	w, b := s.layer.Weights(), s.layer.Bias()
-	s.wide = growTo(s.wide, n)
+	s.wide = grow(s.wide, n)
 	switch {
 	case !s.float32 && ids == nil:
 		kernels.RefScan(s.wide, w, b, h)
 	case !s.float32:
 		kernels.RefGatherDot(s.wide, w, b, ids, h)
 	default:
-		s.logits = growTo(s.logits, n)
+		s.logits = grow(s.logits, n)
 		if ids == nil {
 			kernels.Scan(s.logits, w, b, h)
 		} else {
@@ -126,12 +126,4 @@ func (s *Searcher) exactLogits(n int, ids []uint32, h []float32) []float64 {
 		}
 	}
 	return s.wide
-}
-
-// growTo returns a slice of n elements, s where its capacity allows.
-func growTo[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

@@ -328,7 +328,7 @@ func (c *contestant) point() points.Point {
 		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
-		p.Clusters, p.Groups, p.Budget, p.ProbeShare = s.Model.Clusters(), s.Model.Groups(), s.Budget, s.ProbeShare
+		p.Clusters, p.Groups, p.Budget, p.ProbeShare, p.Wide = s.Model.Clusters(), s.Model.Groups(), s.Budget, s.ProbeShare, s.Wide
 		p.MeanCandidates = round(c.evaluation.MeanCandidates, 2)
 		p.RowsScanned = round(c.evaluation.MeanCandidates+c.evaluation.MeanRouting, 2)
 	}

@@ -179,11 +179,11 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 			s.close()
 		}
 	}()
-	layer, release, err := layerfile.Open(weights, bias)
+	layer, err := layerfile.Open(weights, bias)
 	if err != nil {
 		return nil, err
 	}
-	s.layer, s.release = layer, append(s.release, release)
+	s.layer = layer
 	read := func(src string) ([]float32, error) {
 		rows, release, err := layers.ReadRows(src, layer.Dim())
 		if err == nil {

@@ -92,6 +92,7 @@ func screens(int) []methods.Method {
 		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
 		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
 		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400}},
+		methods.L2S{Clusters: 100, Wide: true, Budget: 300, Budgets: []float64{300, 400, 600, 800, 1200, 2000}},
 		methods.L2S{Clusters: 100, ProbeShare: 0.4, Budget: 150, Budgets: []float64{150, 200, 250, 300}},
 		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
 		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
@@ -100,6 +101,8 @@ func screens(int) []methods.Method {
 		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Wide: true, Budget: 300, Budgets: []float64{300, 400, 600, 800, 1200, 2000}},
+		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Wide: true, Budget: 300, Budgets: []float64{200, 300, 400, 600, 800, 1200}},
 	}
 }
 
@@ -198,7 +201,7 @@ const rowsOfClusterTable = 350
 func clusterTable(curves []points.Point) []points.Point {
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && !p.Wide && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
 			p.Table = points.Clusters
 			table = append(table, p)
 		}
@@ -217,13 +220,13 @@ func kmeansTable(curves []points.Point) []points.Point {
 	of := func(p points.Point) key { return key{p.Clusters, p.Groups, p.Budget} }
 	plain := map[key]points.Point{}
 	for _, p := range curves {
-		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) && p.ProbeShare == 0 {
+		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) && p.ProbeShare == 0 && !p.Wide {
 			plain[of(p)] = p
 		}
 	}
 	var table []points.Point
 	for _, p := range curves {
-		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) || p.ProbeShare != 0 {
+		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) || p.ProbeShare != 0 || p.Wide {
 			continue
 		}
 		if q, ok := plain[of(p)]; ok {

@@ -14,8 +14,9 @@ import (
 // sourceNote explains SRC in the help of the verbs that take it.
 const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
 or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
-float32 in C order is mapped, and may be larger than memory; the rest is
-converted in memory, at 4 bytes a number.`
+All is held in memory, at 4 bytes a number, but for contexts in l2s labels, train
+and calibrate: float32 in C order stays on the disk there, and may be larger than
+memory.`
 
 // layerFlags are the flags that name a softmax layer.
 type layerFlags struct{ weights, bias *string }
@@ -31,19 +32,10 @@ func (f *flags) contexts() *string {
 	return f.needs("contexts", "context vectors H, one a row, a `SRC`")
 }
 
-// layer is a softmax layer in files that are open.
+// layer is a softmax layer and the name of its weights.
 type layer struct {
 	*softmax.Layer
-	name  string // of the weights
-	close func()
-}
-
-func (lf layerFlags) open() (*layer, error) {
-	l, close, err := layerfile.Open(*lf.weights, *lf.bias)
-	if err != nil {
-		return nil, err
-	}
-	return &layer{l, *lf.weights, close}, nil
+	name string
 }
 
 // contexts are context vectors in a file that is open.
@@ -122,7 +114,8 @@ func loadScreenFor(path string, l *layer) (*screen.Model, error) {
 	return m, nil
 }
 
-// inputs are what a verb works on: a layer, screens of it, and contexts for it.
+// inputs are what a verb works on: a layer, screens of it, and contexts for it in
+// a file that is open.
 type inputs struct {
 	layer    *layer
 	screens  []*screen.Model
@@ -131,16 +124,12 @@ type inputs struct {
 
 // openInputs opens the layer, the screens in paths and the contexts src, which
 // open opens; answers are to have k labels.
-func openInputs(lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (_ *inputs, err error) {
-	l, err := lf.open()
+func openInputs(lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (*inputs, error) {
+	opened, err := layerfile.Open(*lf.weights, *lf.bias)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
+	l := &layer{opened, *lf.weights}
 	if k > l.Labels() {
 		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
@@ -158,10 +147,7 @@ func openInputs(lf layerFlags, paths []string, src string, k int, open func(stri
 	return in, nil
 }
 
-func (in *inputs) close() {
-	in.contexts.close()
-	in.layer.close()
-}
+func (in *inputs) close() { in.contexts.close() }
 
 func first(b [32]byte, n int) []byte { return b[:n] }
 

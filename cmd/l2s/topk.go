@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -60,7 +61,10 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	var line []byte
 	for i := range c.n {
 		if i%256 == 0 && ctx.Err() != nil {
-			return ctx.Err()
+			if err := w.Flush(); err != nil {
+				return err
+			}
+			return interruptedError{ctx.Err(), fmt.Sprintf("standard output has the answers to the first %s of %s contexts", progress.Count(i), progress.Count(c.n))}
 		}
 		h := c.row(i)
 		n := 0

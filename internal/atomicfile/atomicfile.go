@@ -12,6 +12,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 )
 
 // File is a file being written. It must end with Commit or Abort.
@@ -25,21 +27,21 @@ type File struct {
 // Create starts the file that will be at path. It fails at once where the
 // folder does not exist or cannot be written to, or where path is a folder or
 // anything else that is not a regular file, so that long work need not be
-// done in vain. A symbolic link stays, and the file it leads to is replaced.
+// done in vain. A symbolic link stays, and the file it leads to is replaced, or
+// made.
 // The file gets the permissions of the one it replaces, or else those of any
 // new file.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
 	}
-	f := &File{path: path, dest: path}
-	if dest, err := filepath.EvalSymlinks(path); err == nil {
-		f.dest = dest
-	}
+	f := &File{path: path, dest: behindLinks(path)}
 	old, err := os.Stat(path)
 	switch {
-	case err != nil:
+	case errors.Is(err, fs.ErrNotExist):
 		old = nil
+	case err != nil:
+		return nil, named(path, err)
 	case old.IsDir():
 		return nil, fmt.Errorf("%s: cannot be written: found a folder, expected a file name", path)
 	case !old.Mode().IsRegular():
@@ -57,12 +59,36 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
+// behindLinks returns the path of the file that path leads to, which need not be
+// there.
+func behindLinks(path string) string {
+	if dest, err := filepath.EvalSymlinks(path); err == nil {
+		return dest
+	}
+	const most = 40 // links in a row, as on Linux
+	for range most {
+		link, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(link) {
+			link = filepath.Join(filepath.Dir(path), link)
+		}
+		path = link
+	}
+	return path
+}
+
+// longestBase is how much of a destination's name goes into that of its temporary
+// file: systems allow names of 255 bytes.
+const longestBase = 200
+
 // createTemp creates a hidden file beside dest. Unlike [os.CreateTemp] it
 // leaves the permissions to the system, as for any new file.
 func createTemp(dest string) (tmp *os.File, err error) {
 	dir, base := filepath.Split(dest)
 	for range 1000 {
-		name := fmt.Sprintf("%s.%s.tmp-%d", dir, base, rand.Uint32())
+		name := fmt.Sprintf("%s.%s.tmp-%d", dir, base[:min(len(base), longestBase)], rand.Uint32())
 		tmp, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, fs.ErrExist) {
 			break
@@ -119,7 +145,8 @@ func (f *File) keep(err error) error {
 
 // Commit makes the file durable and puts it at its destination, replacing
 // what was there. Where it fails, as it does after a failed write, the
-// destination is as it was and the temporary file is gone.
+// destination is as it was and the temporary file is gone; but where the folder
+// alone cannot be synced the new file is there, and the error says so.
 func (f *File) Commit() error {
 	if f.tmp == nil {
 		return named(f.path, errEnded)
@@ -141,7 +168,9 @@ func (f *File) Commit() error {
 		os.Remove(tmp.Name())
 		return named(f.path, err)
 	}
-	syncDir(filepath.Dir(f.dest))
+	if err := syncDir(filepath.Dir(f.dest)); err != nil {
+		return fmt.Errorf("%s: written, but it may not outlive a crash of the system: its folder cannot be synced: %w", f.path, err)
+	}
 	return nil
 }
 
@@ -157,11 +186,19 @@ func (f *File) Abort() {
 
 // syncDir makes a rename durable, where the system can sync a folder; where
 // it cannot there is nothing to do in its place.
-func syncDir(dir string) {
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return
+		return nil // a folder that may be written to and not read
 	}
-	_ = d.Sync()
-	d.Close()
+	defer d.Close()
+	if err := d.Sync(); !cannotSync(err) {
+		return err
+	}
+	return nil
+}
+
+// cannotSync reports whether err says that the system does not sync folders.
+func cannotSync(err error) bool {
+	return runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission)
 }

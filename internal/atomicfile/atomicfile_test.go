@@ -302,6 +302,55 @@ func TestSymbolicLinkStays(t *testing.T) {
 	}
 }
 
+func TestAFileIsMadeBehindLinksThatLeadNowhere(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(other, "sub"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{
+		filepath.Join(dir, "link"):     filepath.Join(other, "second"), // absolute
+		filepath.Join(other, "second"): filepath.Join("sub", "target"), // relative
+	} {
+		if err := os.Symlink(target, link); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+	f := create(t, filepath.Join(dir, "link"))
+	write(t, f, "new")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, filepath.Join(other, "sub", "target"), "new")
+	holds(t, dir, "link")
+	holds(t, other, "second", "sub")
+	holds(t, filepath.Join(other, "sub"), "target")
+}
+
+func TestALoopOfLinksIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("link", link); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	if _, err := atomicfile.Create(link); err == nil || !strings.Contains(err.Error(), link+": cannot be written: ") {
+		t.Errorf("error %v, want that %s cannot be written", err, link)
+	}
+	holds(t, dir, "link")
+}
+
+func TestTheLongestNamesOfTheSystem(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("n", 255))
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Skipf("no such names here: %v", err)
+	}
+	f := create(t, path)
+	write(t, f, "new")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, path, "new")
+}
+
 func TestPermissions(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no permission bits on Windows")

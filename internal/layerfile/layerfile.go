@@ -12,49 +12,38 @@ import (
 // NoBias is the source of the bias of a layer that has none.
 const NoBias = "none"
 
-// Open opens the layer whose weights, labels x dim, and bias, one number a
-// label or NoBias, are tensors in files. The layer may use the memory of the
-// files, which stay open until close is called. An error names the file, what
-// was found and what was expected.
-func Open(weights, bias string) (l *softmax.Layer, close func(), err error) {
-	var tensors []*tensorfile.Tensor
-	release := func() {
-		for _, t := range tensors {
-			t.Close()
-		}
-	}
-	defer func() {
-		if err != nil {
-			release()
-		}
-	}()
+// Open reads the layer whose weights, labels x dim, and bias, one number a
+// label or NoBias, are tensors in files. An error names the file, what was
+// found and what was expected.
+func Open(weights, bias string) (*softmax.Layer, error) {
 	w, err := OpenMatrix(weights)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	tensors = append(tensors, w)
+	defer w.Close()
 	var b []float32
 	if bias != NoBias {
 		t, err := tensorfile.OpenTensor(bias)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		tensors = append(tensors, t)
+		defer t.Close()
 		if err := t.ExpectShape(w.Rows()); err != nil {
-			return nil, nil, fmt.Errorf("%w, one number for each row of %s", err, weights)
+			return nil, fmt.Errorf("%w, one number for each row of %s", err, weights)
 		}
 		if b, err = t.Float32s(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	rows, err := w.Float32s()
+	rows, err := w.Float32s() // which does not depend on the file
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if l, err = softmax.NewLayer(rows, b, w.Cols()); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", weights, err)
+	l, err := softmax.NewLayer(rows, b, w.Cols())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", weights, err)
 	}
-	return l, release, nil
+	return l, nil
 }
 
 // OpenMatrix opens a tensor of rank 2 with at least a row and a column.

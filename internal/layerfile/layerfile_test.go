@@ -22,14 +22,13 @@ func TestOpen(t *testing.T) {
 	bias := write("b.npy", []float32{7, 8, 9}, 3)
 
 	for src, want := range map[string][]float32{bias: {7, 8, 9}, NoBias: {0, 0, 0}} {
-		l, close, err := Open(weights, src)
+		l, err := Open(weights, src)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if l.Labels() != 3 || l.Dim() != 2 || !slices.Equal(l.Weights(), []float32{1, 2, 3, 4, 5, 6}) || !slices.Equal(l.Bias(), want) {
 			t.Errorf("%d x %d, %v, %v", l.Labels(), l.Dim(), l.Weights(), l.Bias())
 		}
-		close()
 	}
 	for name, c := range map[string]struct{ weights, bias, want string }{
 		"no weights":    {filepath.Join(dir, "none.npy"), bias, "none.npy"},
@@ -39,7 +38,7 @@ func TestOpen(t *testing.T) {
 		"no rows":       {write("empty.npy", nil, 0, 2), NoBias, "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := Open(c.weights, c.bias); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Open(c.weights, c.bias); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})

@@ -28,6 +28,10 @@ type L2S struct {
 	// ProbeShare is the share of the contexts that look at the candidates of
 	// two clusters, see train.Options.
 	ProbeShare float64
+	// Wide is for precision that the sets of training do not reach: candidates have
+	// no price (lambda is 0), and the counts of a cluster back off to those of all
+	// contexts (smoothing 20), so that sets hold labels that the cluster has not seen.
+	Wide bool
 	// Budget is the B for which V is learned.
 	Budget float64
 	// Budgets are the B of the settings, ascending. nil: Budget alone.
@@ -59,6 +63,9 @@ func (m L2S) Params() string {
 	if m.ProbeShare > 0 {
 		fmt.Fprintf(&b, ", %g%% look at two clusters", 100*m.ProbeShare)
 	}
+	if m.Wide {
+		b.WriteString(", no price of candidates, smoothed")
+	}
 	return b.String()
 }
 
@@ -74,6 +81,9 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 		}
 	}
 	opt.Budget, opt.KMeansOnly, opt.ProbeShare = m.Budget, m.KMeansOnly, m.ProbeShare
+	if m.Wide {
+		opt.Lambda, opt.Smoothing = 0, 20
+	}
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
 	if in.Note != nil {
 		opt.Progress = func(p train.Progress) {
@@ -92,7 +102,7 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	x := new(screenIndex)
 	for i, s := range screens {
-		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m.ProbeShare})
+		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m.ProbeShare, m.Wide})
 	}
 	return x, nil
 }
@@ -116,8 +126,9 @@ type Screened struct {
 	layer *softmax.Layer
 	// Model is the screen.
 	Model *screen.Model
-	// Budget is B, and ProbeShare that of the construction.
+	// Budget is B, ProbeShare and Wide are those of the construction.
 	Budget, ProbeShare float64
+	Wide               bool
 }
 
 // Params returns such as "B=150".

@@ -130,6 +130,7 @@ type Point struct {
 	Groups         int     `json:"groups,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
 	ProbeShare     float64 `json:"probe_share,omitempty"` // of the contexts that look at two clusters
+	Wide           bool    `json:"wide,omitempty"`        // the sets hold more than the training asks for
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }

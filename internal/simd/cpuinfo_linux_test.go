@@ -1,0 +1,40 @@
+//go:build amd64 && !purego
+
+package simd
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The level is also what the kernel of the system says of the CPU: where detection
+// fails, the library would be slower and all else as it was.
+func TestTheLevelIsThatOfTheCPU(t *testing.T) {
+	if os.Getenv("L2S_BEST") != "" {
+		t.Skip("L2S_BEST says which level is expected: the CPU is emulated, or its assembly left out")
+	}
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, flags, found := strings.Cut(string(info), "\nflags")
+	if !found {
+		t.Skip("/proc/cpuinfo has no flags")
+	}
+	flags, _, _ = strings.Cut(flags, "\n")
+	has := func(names ...string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(strings.Fields(flags), name) })
+	}
+	want, vnni := Generic, false
+	if has("avx2", "fma", "bmi1", "bmi2") {
+		want = AVX2
+		if has("avx512f", "avx512bw", "avx512dq", "avx512vl") {
+			want, vnni = AVX512, has("avx512_vnni")
+		}
+	}
+	if best != want || bestVNNI != vnni {
+		t.Errorf("level %s, vnni %v; the flags of /proc/cpuinfo say %s, %v", best, bestVNNI, want, vnni)
+	}
+}
