@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
 // watcher is a standard error that calls a function once its text has a
@@ -110,6 +113,25 @@ func TestInterrupt(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What stands on standard output when topk is interrupted is whole lines, as many
+// as it says.
+func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
+	dir := files(t)
+	matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
+	cmd := command(t, dir, joined(goodTopK, "--contexts", "many.npy")...)
+	stdout := &watcher{part: "\n", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.String())
+	}
+	lines := strings.Count(stdout.text.String(), "\n")
+	want := fmt.Sprintf("l2s topk: interrupted; standard output has the answers to the first %s of 262,144 contexts\n", progress.Count(lines))
+	if stderr.String() != want || !strings.HasSuffix(stdout.text.String(), "\n") {
+		t.Errorf("found %d lines on standard output and\n%sexpected\n%s", lines, stderr.String(), want)
 	}
 }
 
