@@ -31,7 +31,7 @@ PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
 TRAINED   := -run TestGoldenScreens ./train
 
 .PHONY: check
-check: test test-native test-levels race builds pauses load-short compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+check: test test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
 
@@ -167,8 +167,8 @@ compare-quick: ## Compare on the embedded model in two minutes, into bin/compare
 
 .PHONY: translate
 translate: ## Translate ../shared/data/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
-	cd benchmarks && $(GO) run ./translate
-
-.PHONY: translate-full
-translate-full: ## The same, and say what each part of the training is worth.
 	cd benchmarks && $(GO) run ./translate --ablations
+
+.PHONY: golden
+golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch.
+	$(GO) test -count=1 -run Golden ./internal/seq2seq -long

@@ -46,7 +46,8 @@ func (s *Searcher) TopKBatch(dst []softmax.Prediction, k int, contexts []float32
 // the candidate set, or all labels where the exact layer answered. A logit minus
 // that is the log-probability of the label, normalised inside the set: labels
 // outside count as impossible, as in the paper's beam search (Section 4). Over
-// an empty set, which only Short lets answer, it is -Inf.
+// an empty set, which only Short lets answer, it is -Inf. With OverTail it is the
+// sum over all labels of [Searcher.LogPartition].
 //
 // The sum is that of softmax.Layer.TopKLogSumExp, whose error is stated there;
 // LogProbs gives that of the reference arithmetic, for several times the
@@ -58,7 +59,19 @@ func (s *Searcher) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int,
 	if lse == nil {
 		lse = []float64{}
 	}
-	return s.answerBatch(dst, lse, k, contexts)
+	if !s.overTail {
+		return s.answerBatch(dst, lse, k, contexts)
+	}
+	if counts, err = s.answerBatch(dst, nil, k, contexts); err != nil {
+		return nil, err
+	}
+	d := s.model.Dim()
+	for i := range lse {
+		if lse[i], err = s.LogPartition(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
 }
 
 // answerBatch is TopKLogSumExp, without the sums where lse is nil.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -115,6 +116,45 @@ func TestTopKLessThePartitionIsLogProb(t *testing.T) {
 				t.Errorf("context %d, id %d: %v, want %v", i, p.ID, got, p.Logit-z)
 			}
 		}
+	}
+}
+
+func TestOverTheTailAnswersOfABatchHaveTheirLogProb(t *testing.T) {
+	in := tailed(t)
+	const k = 5
+	s := in.searcher(t, screen.Short(), screen.OverTail())
+	dst, plain, lse := make([]softmax.Prediction, k*in.n), make([]softmax.Prediction, k*in.n), make([]float64, in.n)
+	counts, err := s.TopKLogSumExp(dst, lse, k, in.contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts = slices.Clone(counts)
+	want, err := in.searcher(t, screen.Short()).TopKBatch(plain, k, in.contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(counts, want) {
+		t.Fatalf("found %v answers, want %v", counts, want)
+	}
+	for i, n := range counts {
+		if !slices.Equal(dst[k*i:k*i+n], plain[k*i:k*i+n]) {
+			t.Errorf("context %d: found %v, want %v", i, dst[k*i:k*i+n], plain[k*i:k*i+n])
+		}
+		for _, p := range dst[k*i : k*i+n] {
+			if got, want := p.Logit-lse[i], logProb(t, s, in.context(i), int(p.ID)); got != want {
+				t.Errorf("context %d, id %d: %v, want %v", i, p.ID, got, want)
+			}
+		}
+	}
+	if allocs := testing.AllocsPerRun(10, func() { s.TopKLogSumExp(dst, lse, k, in.contexts) }); allocs != 0 {
+		t.Errorf("%v allocations, want none", allocs)
+	}
+	bare, err := in.model.WithTail(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := screen.NewSearcher(bare, in.layer, screen.OverTail()); err == nil || !strings.Contains(err.Error(), "found a model without one") {
+		t.Errorf("a model without a tail: error %v", err)
 	}
 }
 

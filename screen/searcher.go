@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/kernels"
@@ -22,6 +23,12 @@ func Float32() Option { return func(s *Searcher) { s.float32 = true } }
 // set holds fewer. Without it the exact layer answers then.
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
+// OverTail makes TopKLogSumExp sum over all labels, those outside the candidate
+// set by the model's low-rank tail, as [Searcher.LogProb] does and at its cost: a
+// scan of rank x L numbers a context. The answers are those without it. NewSearcher
+// returns an error where the model has no tail.
+func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
+
 // Searcher answers queries with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
 // proportional to r, to the largest candidate set and to d, and grows to L
@@ -31,6 +38,7 @@ type Searcher struct {
 	model          *Model
 	layer          *softmax.Layer
 	float32, short bool
+	overTail       bool
 
 	query  *softmax.Query
 	union  []uint32  // the set of two clusters
@@ -87,6 +95,9 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	s := &Searcher{model: m, layer: l, query: softmax.NewQuery(m.Dim())}
 	for _, o := range opts {
 		o(s)
+	}
+	if s.overTail && m.tail == nil {
+		return nil, errors.New("screen: tail: found a model without one, expected a tail for OverTail")
 	}
 	if err := s.warm(); err != nil {
 		return nil, err

@@ -97,6 +97,7 @@ func screens(int) []methods.Method {
 		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
 		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
 		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
+		methods.L2S{Clusters: 1024, Groups: 32, Wide: true, Budget: 150, Budgets: []float64{125, 150, 190, 250, 300, 400, 600, 800, 1200}},
 		methods.L2S{Clusters: 1024, Groups: 32, ProbeShare: 0.4, Budget: 130, Budgets: []float64{80, 100, 130, 160, 200, 300}},
 		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},

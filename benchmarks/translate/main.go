@@ -209,7 +209,8 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed}
+	c := &corpus{layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
+		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
 	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
 		return nil, err
 	}

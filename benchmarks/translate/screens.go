@@ -89,6 +89,7 @@ type corpus struct {
 	labels     []uint32
 	references int // of the contexts, the first ones
 	end        uint32
+	sentence   int // contexts of one for calibration, about: they depend on each other
 	seed       uint64
 	leftOut    []string // what cannot be measured, and why
 }
@@ -152,6 +153,7 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 	for _, t := range p.calibrate {
 		opt := train.DefaultCalibrateOptions()
 		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
+		opt.Block = c.sentence
 		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.calibrated], t.k, t.precision)
 		m, _, err := train.Calibrate(ctx, screens[p.calibrated], c.layer, held, opt)
 		if ctx.Err() != nil {

@@ -131,7 +131,7 @@ func quiet(t *testing.T) *progress.Printer {
 }
 
 func TestTheTableOfASmallModel(t *testing.T) {
-	d := open(t, 60)
+	d := open(t, 300)
 	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12, json: true}
 	measured := func() *points.Translation {
 		var stdout bytes.Buffer
@@ -185,7 +185,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	if len(f.Screens) != 2 || f.Screens[0].Name != "own, r=4" || f.Screens[0].P1 == 0 {
 		t.Errorf("ablations: %+v", f.Screens)
 	}
-	if f.Sentences != 60 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
+	if f.Sentences != 300 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
 		t.Errorf("counts: %+v", f)
 	}
 	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S, two levels, r=2x3, B=20 |") {

@@ -42,7 +42,8 @@ With --nmt the contexts are those of the decoder while it reads <s> and the
 words of each translation in DIR/NAME.en, beside its source in DIR/NAME.de: one
 more than the translation has words, pair after pair. With --own they are those
 it meets while it translates DIR/NAME.de itself, taking the best word of the
-exact layer at each step. Pairs with an empty line are left out.`,
+exact layer at each step, with --both the former and behind them the latter: the
+best to learn a screen from. Pairs with an empty line are left out.`,
 		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
 		notes: `The language model has the tensor names of PyTorch's word_language_model
 example: encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
@@ -65,7 +66,8 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	seed := f.seed(1)
 	pairs := f.pairs()
 	own := f.boolean("own", "translate the sources, in place of reading the translations")
-	longest := f.whole("longest", 60, 1, "cut the translations of --own after `N` words")
+	both := f.boolean("both", "read the translations, and translate the sources too")
+	longest := f.whole("longest", 60, 1, "cut the translations of --own and --both after `N` words")
 	threads := f.whole("threads", 0, 0, "run --generate and --nmt on `N` threads, 0 for all CPUs; does not change the result")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
@@ -74,7 +76,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}
 	for _, only := range []struct{ kind, flags string }{
 		{"nmt", "lm vocab text generate seed"},
-		{"lm", "pairs from to own longest"},
+		{"lm", "pairs from to own both longest"},
 	} {
 		for _, name := range strings.Fields(only.flags) {
 			if f.given(only.kind) && f.given(name) {
@@ -83,7 +85,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		}
 	}
 	if f.given("nmt") {
-		w := pairContexts{pairs: pairs, own: *own, longest: *longest, limit: *limit, threads: *threads, out: *out}
+		w := pairContexts{pairs: pairs, read: !*own || *both, own: *own || *both, longest: *longest, limit: *limit, threads: *threads, out: *out}
 		r, err := w.run(ctx, f, f.printer(*quiet))
 		if err != nil {
 			return err

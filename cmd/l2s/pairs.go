@@ -57,7 +57,7 @@ const pairsUsage = "--nmt DIR --pairs NAME --out H.npy"
 // pairContexts writes the contexts of a translation model.
 type pairContexts struct {
 	pairs          pairFlags
-	own            bool
+	read, own      bool // the translations are read, are the model's own
 	longest, limit int
 	threads        int
 	out            string
@@ -67,12 +67,12 @@ type pairContexts struct {
 type pairsResult struct {
 	contextsResult
 	words int // read, in both languages
-	own   bool
+	read  bool
 }
 
 func (r *pairsResult) String() string {
 	kind := "pairs"
-	if r.own {
+	if !r.read {
 		kind = "sentences"
 	}
 	empty := ""
@@ -88,7 +88,7 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		return nil, f.wrongUse("missing --pairs, as in: l2s contexts %s", pairsUsage)
 	}
 	if !c.own && f.given("longest") {
-		return nil, f.wrongUse("--longest is for --own")
+		return nil, f.wrongUse("--longest is for --own and --both")
 	}
 	from, to := c.pairs.file(*c.pairs.from), c.pairs.file(*c.pairs.to)
 	model := func(name string) string { return filepath.Join(*c.pairs.dir, name) }
@@ -104,7 +104,7 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		return nil, err
 	}
 	var targets [][]uint32
-	if !c.own {
+	if c.read {
 		if targets, err = readSentences(ctx, m.Target(), to, c.limit); err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		}
 	}
 
-	r := &pairsResult{own: c.own}
+	r := &pairsResult{read: c.read}
 	r.Out, r.Dim = c.out, m.Dim()
 	count := func(words *vocab.Vocab, line []uint32) {
 		unknown, _ := words.Unknown() // Load has seen it
@@ -125,12 +125,12 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 	}
 	var pairs []seq2seq.Pair
 	for i, source := range sources {
-		if len(source) == 0 || !c.own && len(targets[i]) == 0 {
+		if len(source) == 0 || c.read && len(targets[i]) == 0 {
 			continue
 		}
 		pair := seq2seq.Pair{Source: source}
 		count(m.Source(), source)
-		if !c.own {
+		if c.read {
 			pair.Target = targets[i]
 			count(m.Target(), pair.Target)
 		}
@@ -154,24 +154,28 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		p.Set(done)
 		return w.WriteRows(d.Contexts)
 	}
+	if c.read {
+		p.Start("contexts", "pairs", n)
+		if err := m.Contexts(ctx, pairs, c.threads, take); err != nil {
+			return nil, err
+		}
+		p.End()
+	}
 	if c.own {
+		done = 0
 		p.Start("translate", "sentences", n)
 		list := make([][]uint32, 0, n)
 		for _, pair := range pairs {
 			list = append(list, pair.Source)
 		}
-		err = m.Greedy(ctx, list, c.longest, c.threads, take)
-	} else {
-		p.Start("contexts", "pairs", n)
-		err = m.Contexts(ctx, pairs, c.threads, take)
+		if err := m.Greedy(ctx, list, c.longest, c.threads, take); err != nil {
+			return nil, err
+		}
+		p.End()
 	}
-	if err == nil {
-		err = w.Commit()
-	}
-	if err != nil {
+	if err := w.Commit(); err != nil {
 		return nil, err
 	}
-	p.End()
 	r.Contexts = w.Rows()
 	return r, nil
 }

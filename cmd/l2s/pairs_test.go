@@ -66,6 +66,10 @@ func TestContextsOfPairs(t *testing.T) {
 			expect(t, "out.npy", own)
 		}
 	})
+	t.Run("of both", func(t *testing.T) {
+		succeed(t, dir, joined(quiet, "--both", "--longest", "9")...)
+		expect(t, "out.npy", slices.Concat(forced, own))
+	})
 	t.Run("its own translations need none", func(t *testing.T) {
 		writeFile(t, at("alone.de"), readFile(t, at("pairs.de")))
 		succeed(t, dir, joined(quiet, "--own", "--longest", "9", "--pairs", "alone")...)

@@ -62,7 +62,7 @@ the largest log-probability divided by its length to the power of --alpha.`,
 vocabulary lacks is <unk>. An empty line stays empty. There is no limit to the
 length of a sentence; a translation is cut after --longest words.
 
-An interrupt keeps the lines that are translated. The folder of the model is that
+An interrupt keeps the lines that are translated, in FILE.partial. The folder of the model is that
 of l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
 		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
 l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
@@ -72,6 +72,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	screenFile := f.text("screen", "screen `FILE`; the exact layer without it")
 	out := f.text("out", "`FILE` to write; standard output without it")
 	reference := f.text("reference", "`FILE` of translations, line by line; gives BLEU-4")
+	tail := f.boolean("tail", "normalise over all words, by the screen's low-rank tail (l2s train --tail-rank)")
 	same := func(s string) (string, error) { return s, nil }
 	from := custom(f, "from", "de", "de", "`LANGUAGE` of the text, the ending of its vocabulary file", same)
 	to := custom(f, "to", "en", "en", "`LANGUAGE` of the translation, the ending of its vocabulary file", same)
@@ -103,7 +104,10 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if n := m.Target().Len(); *width > n {
 		return f.wrongUse("--beam: found %d, expected at most the %s words of the target vocabulary", *width, progress.Count(n))
 	}
-	scorer, err := openScorer(*screenFile, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	if *tail && *screenFile == "" {
+		return f.wrongUse("--tail needs --screen: the exact layer is normalised over all words")
+	}
+	scorer, err := openScorer(*screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
 	if err != nil {
 		return err
 	}
@@ -138,15 +142,25 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	p.Start("translate", "sentences", len(sentences))
 	err = t.run(ctx, sentences, *batch, p)
-	stopped := err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err())
-	if err != nil && !stopped {
+	if err != nil && t.Sentences == 0 {
 		return err
 	}
 	if flushed := t.w.Flush(); flushed != nil {
 		return flushed
 	}
-	if stopped && t.Sentences == 0 {
-		return err
+	if err != nil {
+		where := "standard output"
+		if file != nil {
+			where = *out + ".partial"
+			if kept := file.CommitAs(where); kept != nil {
+				return kept
+			}
+		}
+		note := fmt.Sprintf("%s has the translations of the first %s of %s lines", where, progress.Count(t.Sentences), progress.Count(len(sentences)))
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return interruptedError{err, note}
+		}
+		return fmt.Errorf("%w; %s", err, note)
 	}
 	if file != nil {
 		if err := file.Commit(); err != nil {
@@ -155,27 +169,25 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	r := &t.translateResult
 	r.Out = *out
-	if stopped {
-		where := *out
-		if where == "" {
-			where = "standard output"
-		}
-		return interruptedError{err, fmt.Sprintf("%s has the translations of the first %s of %s lines", where, progress.Count(r.Sentences), progress.Count(len(sentences)))}
-	}
 	if references != nil {
 		score := t.bleu.Score()
 		r.BLEU = &score
 	}
 	p.EndWith(r.summary())
-	if *asJSON {
+	switch {
+	case *asJSON:
 		return printJSON(stdout, r)
+	case r.BLEU != nil && *out != "":
+		return write(stdout, fmt.Sprintf("BLEU %.2f\n", *r.BLEU))
+	case r.BLEU != nil && *quiet: // the translations are on standard output
+		return write(stderr, fmt.Sprintf("BLEU %.2f\n", *r.BLEU))
 	}
 	return nil
 }
 
 // openScorer opens the screen of a path for the model's layer, or the layer where
 // there is none.
-func openScorer(path string, m *seq2seq.Model, name string) (beam.Scorer, error) {
+func openScorer(path string, tail bool, m *seq2seq.Model, name string) (beam.Scorer, error) {
 	if path == "" {
 		return beam.NewExact(m.Layer()), nil
 	}
@@ -192,7 +204,13 @@ func openScorer(path string, m *seq2seq.Model, name string) (beam.Scorer, error)
 			return nil, fmt.Errorf("%s: candidate set of cluster %d: found no </s> (id %d), expected it in every set: train with --always %d", path, t, m.End(), m.End())
 		}
 	}
-	return screen.NewSearcher(s, m.Layer())
+	if !tail {
+		return screen.NewSearcher(s, m.Layer())
+	}
+	if s.Tail() == nil {
+		return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail-rank", path)
+	}
+	return screen.NewSearcher(s, m.Layer(), screen.OverTail())
 }
 
 // readWords reads the words of each line of a file.

@@ -71,6 +71,14 @@ func TestTranslate(t *testing.T) {
 	if got := succeed(t, dir, "translate", "--model", ".", "--text", "text", "--longest", "10", "--quiet"); got != want {
 		t.Errorf("to standard output: found %q, want %q", got, want)
 	}
+	// BLEU is a result, and stands where the translations do not.
+	writeFile(t, filepath.Join(dir, "same"), []byte(want))
+	if got := succeed(t, dir, joined(args, []string{"--reference", "same"})...); got != "BLEU 100.00\n" {
+		t.Errorf("with a reference: found %q on standard output, want its BLEU", got)
+	}
+	if r := l2s(t, dir, "translate", "--model", ".", "--text", "text", "--longest", "10", "--quiet", "--reference", "same"); r.stdout != want || r.stderr != "BLEU 100.00\n" {
+		t.Errorf("with a reference and to standard output: found %q and on standard error %q", r.stdout, r.stderr)
+	}
 }
 
 func TestTranslateRefuses(t *testing.T) {
@@ -80,6 +88,7 @@ func TestTranslateRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	saveScreen(t, dir, "endless.l2s", m.End(), 0)
+	saveScreen(t, dir, "all.l2s", ^uint32(0), 0)
 	saveScreen(t, dir, "other.l2s", ^uint32(0), 1)
 	writeFile(t, filepath.Join(dir, "short"), []byte("w2\n"))
 	writeFile(t, filepath.Join(dir, "nothing"), nil)
@@ -110,6 +119,8 @@ func TestTranslateRefuses(t *testing.T) {
 		{[]string{"--screen", "short"}, 1, "not a screen file"},
 		{[]string{"--screen", "wide.l2s"}, 1, "dim"},
 		{[]string{"--alpha", "-1"}, 2, "--alpha"},
+		{[]string{"--tail"}, 2, "--tail needs --screen"},
+		{[]string{"--tail", "--screen", "all.l2s"}, 1, "all.l2s: found no tail, expected one for --tail: train with --tail-rank"},
 		{[]string{"--longest", "0"}, 2, "at least 1"},
 		{[]string{"--batch", "0"}, 2, "at least 1"},
 		{[]string{"more"}, 2, `unexpected argument "more"`},
@@ -154,12 +165,12 @@ func TestInterruptKeepsTranslations(t *testing.T) {
 	if code := run(ctx, append(args, "--out", in("part.en")), &stdout, &stderr); code != exitInterrupted {
 		t.Errorf("exit status %d, want %d", code, exitInterrupted)
 	}
-	all, part := string(readFile(t, in("all.en"))), string(readFile(t, in("part.en")))
+	all, part := string(readFile(t, in("all.en"))), string(readFile(t, in("part.en.partial")))
 	lines := strings.Count(part, "\n")
 	if lines < 12 || lines >= 150 || lines%4 != 0 || !strings.HasPrefix(all, part) {
 		t.Errorf("found %d lines, want whole groups of 4, as without an interrupt", lines)
 	}
-	if want := fmt.Sprintf("part.en has the translations of the first %d of 150 lines", lines); !strings.Contains(stderr.String(), want) {
+	if want := fmt.Sprintf("part.en.partial has the translations of the first %d of 150 lines", lines); !strings.Contains(stderr.String(), want) {
 		t.Errorf("found %q, want %q", stderr.String(), want)
 	}
 }

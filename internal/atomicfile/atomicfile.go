@@ -174,6 +174,13 @@ func (f *File) Commit() error {
 	return nil
 }
 
+// CommitAs is Commit under another name, in the same folder or on the same disk:
+// for what is not what was to be written.
+func (f *File) CommitAs(path string) error {
+	f.path, f.dest = path, behindLinks(path)
+	return f.Commit()
+}
+
 // Abort removes the temporary file. After Commit it does nothing, so that it
 // may be deferred.
 func (f *File) Abort() {

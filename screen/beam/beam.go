@@ -227,7 +227,6 @@ func (s *Search) extend(sen *sentence, length int) {
 	slices.SortFunc(s.pool, func(a, b hypothesis) int {
 		return cmp.Or(cmp.Compare(b.logp, a.logp), cmp.Compare(a.parent, b.parent), cmp.Compare(a.token, b.token))
 	})
-	start := len(s.next)
 	for _, h := range s.pool[:min(s.opt.Width-sen.ended, len(s.pool))] {
 		if h.token == s.opt.End {
 			sen.ended++
@@ -237,9 +236,6 @@ func (s *Search) extend(sen *sentence, length int) {
 		h.node = len(s.nodes)
 		s.nodes = append(s.nodes, node{h.before, h.token})
 		s.next = append(s.next, h)
-	}
-	if sen.ended == s.opt.Width {
-		s.next = s.next[:start]
 	}
 }
 

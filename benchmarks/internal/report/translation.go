@@ -145,7 +145,7 @@ func translationVerdict(t *points.Translation) string {
 		strings.Join(losses, " and "), strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Widths), " ", " and "), "[]"), strings.Join(gains, " and "), share(r.P1))
 	aim := fmt.Sprintf("a loss of at most %g, %dx and P@1 %g", mostLoss, leastGain, leastP1)
 	if loss(t, r) <= mostLoss && r.P1 >= leastP1 && slowest(r) >= leastGain {
-		return fmt.Sprintf("%s has %s. The aim is %s: it is reached.", TranslatorName(r), found, aim)
+		return fmt.Sprintf("%s has %s. The aim is %s: it is reached. The screen is the fastest of those that reach it, chosen on the sentences that it is then judged by.", TranslatorName(r), found, aim)
 	}
 	return fmt.Sprintf("%s has %s. The aim is %s: no screen of the table reaches all of it.", TranslatorName(r), found, aim)
 }
@@ -164,9 +164,10 @@ func translationMeasured(t *points.Translation) []string {
 			"and labels outside count as impossible: for FGD and ip-NSW those are the labels in the list that the search ends with, for screens the candidate set.",
 			thousands(t.Sentences), t.Alpha, t.MaxLen),
 		fmt.Sprintf("P@k is the share of the exact k best labels among the 5 (for P@1: the first) of the answer, over %s contexts of the decoder under teacher forcing with the references of the test. "+
-			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences. "+
+			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences, a sentence an observation. The model has learned those too: what is promised for contexts like them is not promised for the test. "+
 			"Every candidate set holds </s>.",
 			thousands(t.TestContexts), thousands(t.References), thousands(t.Own), thousands(t.Calibration)),
+		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push those of the layer out of the caches, every method takes longer, the fast ones most: l2s translate prints the time of a context there.",
 		fmt.Sprintf("Seed %d, %s in all.", t.Seed, time.Duration(t.Seconds*1e9).Round(time.Second)),
 	}
 }
