@@ -131,7 +131,7 @@ func quiet(t *testing.T) *progress.Printer {
 }
 
 func TestTheTableOfASmallModel(t *testing.T) {
-	d := open(t, 300)
+	d := open(t, 150)
 	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12, json: true}
 	measured := func() *points.Translation {
 		var stdout bytes.Buffer
@@ -171,7 +171,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		t.Errorf("left out: %q, want the target out of reach", f.LeftOut)
 	}
 	for _, r := range f.Rows[:3] {
-		if r.P1 < 0.999 || r.P5 < 0.999 || r.Decodings[0].Differ > 1 || r.Decodings[1].Differ > 1 {
+		if r.P1 < 0.999 || r.P5 < 0.999 || r.Decodings[0].Differ > 2 || r.Decodings[1].Differ > 2 {
 			t.Errorf("%s: %+v, want what the exact layer has, but for near-ties", r.Method, r)
 		}
 	}
@@ -185,7 +185,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	if len(f.Screens) != 2 || f.Screens[0].Name != "own, r=4" || f.Screens[0].P1 == 0 {
 		t.Errorf("ablations: %+v", f.Screens)
 	}
-	if f.Sentences != 300 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
+	if f.Sentences != 150 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
 		t.Errorf("counts: %+v", f)
 	}
 	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S, two levels, r=2x3, B=20 |") {
