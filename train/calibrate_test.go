@@ -40,10 +40,15 @@ func population(seed uint64, n, k int) []outcome {
 	return all
 }
 
-func drawFrom(random *rand.Rand, all []outcome, n int) []outcome {
+// drawFrom draws n outcomes, each so many times in a row.
+func drawFrom(random *rand.Rand, all []outcome, n, inARow int) []outcome {
 	sample := make([]outcome, n)
 	for i := range sample {
-		sample[i] = all[random.IntN(len(all))]
+		if i%inARow == 0 {
+			sample[i] = all[random.IntN(len(all))]
+		} else {
+			sample[i] = sample[i-1]
+		}
 	}
 	return sample
 }
@@ -61,24 +66,25 @@ func naive(sample []outcome, opt *CalibrateOptions) point {
 }
 
 // The promise: among many draws the share of those whose screen misses the
-// target in truth is at most 1 - confidence. The same count refuses a rule that
-// takes the precision measured for the true one.
+// target in truth is at most 1 - confidence; where neighbours depend on each other,
+// they are one observation. The same count refuses a rule that takes the precision
+// measured for the true one, and one that takes neighbours for independent.
 func TestCalibrationKeepsItsPromise(t *testing.T) {
 	const draws, size, labels = 1000, 1500, 5000
 	for _, c := range []struct {
 		name  string
 		k     int
 		block int
-	}{{"k = 5", 5, 1}, {"k = 1", 1, 1}, {"blocks of 3", 5, 3}} {
+	}{{"k = 5", 5, 1}, {"k = 1", 1, 1}, {"each three times in a row", 5, 3}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opt := DefaultCalibrateOptions()
 			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block = 0.97, 0.9, c.k, labels, c.block
 			all := population(1, 20_000, c.k)
 			random := rand.New(rand.NewPCG(2, uint64(c.k*c.block)))
-			failures, naiveFailures, cost := 0, 0, 0.0
+			failures, naiveFailures, blindFailures, cost := 0, 0, 0, 0.0
 			for i := range draws {
-				sample := drawFrom(random, all, size)
+				sample := drawFrom(random, all, size, c.block)
 				opt.Seed = uint64(i)
 				found, err := calibrate(sample, &opt)
 				if err != nil {
@@ -89,6 +95,17 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 					failures++
 				}
 				cost += f.Cost / draws
+				if c.block > 1 && i%3 == 0 { // it takes its time
+					blind := opt
+					blind.Block = 1
+					found, err := calibrate(sample, &blind)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if (point{found.ProbeMargin, found.ExactMargin}).figures(all, &blind).Precision < opt.Target {
+						blindFailures += 3
+					}
+				}
 				if naive(sample, &opt).figures(all, &opt).Precision < opt.Target {
 					naiveFailures++
 				}
@@ -103,6 +120,9 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 			}
 			if float64(naiveFailures) <= limit {
 				t.Errorf("found %d of %d draws below the target by the naive rule, expected more than %.0f: the test cannot tell", naiveFailures, draws, limit)
+			}
+			if c.block > 1 && blindFailures < 5*max(1, failures) {
+				t.Errorf("found some %d of %d draws below the target where neighbours count by themselves, expected many times %d: the test cannot tell", blindFailures, draws, failures)
 			}
 			if cost > 0.6*labels {
 				t.Errorf("found a mean cost of %.0f rows, expected less than 60%% of the %d of exact answers for all: the promise is kept by doing nothing", cost, labels)
@@ -275,7 +295,7 @@ func hoeffdingBentkus(mean, alpha float64, n int) float64 {
 func TestBettingKeepsFewerExactAnswers(t *testing.T) {
 	opt := DefaultCalibrateOptions()
 	opt.Target, opt.ExactCost = 0.98, 5000
-	all := drawFrom(rand.New(rand.NewPCG(9, 9)), population(4, 100_000, opt.K), 8000)
+	all := drawFrom(rand.New(rand.NewPCG(9, 9)), population(4, 100_000, opt.K), 8000, 1)
 	found, err := calibrate(all, &opt)
 	if err != nil {
 		t.Fatal(err)
