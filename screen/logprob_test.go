@@ -146,7 +146,7 @@ func TestOverTheTailAnswersOfABatchHaveTheirLogProb(t *testing.T) {
 			}
 		}
 	}
-	if allocs := testing.AllocsPerRun(10, func() { s.TopKLogSumExp(dst, lse, k, in.contexts) }); allocs != 0 {
+	if allocs := simdtest.AllocsPerRun(10, func() { s.TopKLogSumExp(dst, lse, k, in.contexts) }); allocs != 0 {
 		t.Errorf("%v allocations, want none", allocs)
 	}
 	bare, err := in.model.WithTail(nil)
