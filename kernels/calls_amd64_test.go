@@ -47,7 +47,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
 	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
 	m := int8Rows(t, rows, make([]float32, n), d)
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, nil, d)
+	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

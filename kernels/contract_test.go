@@ -14,7 +14,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	dst32, dst64 := make([]float32, 4), make([]float64, 4)
 	ids := make([]uint32, 4)
 	f := func(n int) []float32 { return make([]float32, n) }
-	m, err := NewInt8Rows(alignedBytes(4*Int8Stride(3)), f(12), nil, 3)
+	m, err := NewInt8Rows(alignedBytes(4*Int8Stride(3)), Float32Rows(f(12), 3), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
 		{"SelectAtLeast dst", "dst is shorter", func() { SelectAtLeast(ids, f(5), -1) }},
 		{"Softmax lengths", "lengths of dst and x differ", func() { Softmax(dst64, make([]float64, 3)) }},
-		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), f(3), nil, 3) }},
-		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), f(3), nil, 3) }},
-		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], f(3), nil, 3) }},
-		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, f(4), nil, 3) }},
-		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), f(3), f(2), 3) }},
-		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, nil, nil, 0) }},
+		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
+		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
+		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
+		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, Float32Rows(f(4), 3), nil) }},
+		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), Float32Rows(f(3), 3), f(2)) }},
+		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, Float32Rows(nil, 0), nil) }},
 		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
 		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},

@@ -409,8 +409,8 @@ func maxAbsBits(x []float32) uint32 {
 		return maxAbsBitsGeneric(x)
 	}
 	var m uint32
-	for len(x) > 0 {
-		n := min(maxCallBytes/4, len(x))
+	for len(x) >= 16 {
+		n := min(maxCallBytes/4, len(x)&^15)
 		raceReads(x[:n])
 		if simd.HasAVX512 {
 			m = max(m, asm.MaxAbsBitsAVX512(&x[0], n))
@@ -421,7 +421,7 @@ func maxAbsBits(x []float32) uint32 {
 			checkpoint()
 		}
 	}
-	return m
+	return max(m, maxAbsBitsGeneric(x))
 }
 
 func quantize(codes []int8, h []float32, inv float32, sums *quantSums) {

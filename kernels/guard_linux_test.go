@@ -87,7 +87,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 					RefGatherDot(cut[float64](e, m), rows, bias, ids, h)
 
 					stride := Int8Stride(d)
-					q, err := NewInt8Rows(cut[byte](recs, n*stride), rows, bias, d)
+					q, err := NewInt8Rows(cut[byte](recs, n*stride), Float32Rows(rows, d), bias)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -101,7 +101,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 					q.Bounds(cut[float32](e, n), cut[float32](c, n), v)
 					q.GatherBounds(cut[float32](e, m), cut[float32](c, m), ids, v)
 
-					q4, err := NewInt4Rows(cut[byte](recs4, n*Int4Stride(d)), rows, bias, d)
+					q4, err := NewInt4Rows(cut[byte](recs4, n*Int4Stride(d)), Float32Rows(rows, d), bias)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -28,13 +28,10 @@ type Int4Rows struct{ codeRows }
 // multiple of 64.
 func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
 
-// NewInt4Rows quantises the rows as NewInt8Rows does, with Int4Stride(dim)
+// NewInt4Rows quantises the rows as NewInt8Rows does, with Int4Stride(Dim)
 // bytes a row.
-func NewInt4Rows(data []byte, rows, bias []float32, dim int) (*Int4Rows, error) {
-	if dim <= 0 {
-		panic("kernels: dimension is not positive")
-	}
-	m := &Int4Rows{codeRows{data: data, dim: dim, stride: Int4Stride(dim)}}
+func NewInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
+	m := &Int4Rows{newCodeRows(data, rows, Int4Stride)}
 	err := m.encode(rows, bias, maxCode4, shares4, func(rec []byte, codes []int8) {
 		half := (len(codes) + 1) / 2
 		for j := range rec {

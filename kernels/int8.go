@@ -59,20 +59,16 @@ func stride(n int) int { return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
 // multiple of 64.
 func Int8Stride(dim int) int { return stride(dim) }
 
-// NewInt8Rows quantises the rows, row-major with rows of dim elements, and
-// their bias (nil for none), on all cores. data is where the codes are put:
-// Int8Stride(dim) bytes a row, 64-byte aligned, kept and not to be changed. It
-// may be memory outside the Go heap, released once the Int8Rows is
-// unreachable.
+// NewInt8Rows quantises the rows and their bias (nil for none), on all cores.
+// data is where the codes are put: Int8Stride(Dim) bytes a row, 64-byte aligned,
+// kept and not to be changed. It may be memory outside the Go heap, released
+// once the Int8Rows is unreachable. The rows and the bias are not kept.
 //
 // It returns an error where the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias above
-// 2^40 in magnitude.
-func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) {
-	if dim <= 0 {
-		panic("kernels: dimension is not positive")
-	}
-	m := &Int8Rows{codeRows: codeRows{data: data, dim: dim, stride: Int8Stride(dim)}}
+// 2^40 in magnitude. What data holds then is undefined.
+func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
+	m := &Int8Rows{codeRows: newCodeRows(data, rows, Int8Stride)}
 	err := m.encode(rows, bias, maxCode, []float64{1}, func(rec []byte, codes []int8) {
 		for j, q := range codes {
 			rec[j] = byte(int(q) + codeBias)
@@ -87,14 +83,18 @@ func NewInt8Rows(data []byte, rows, bias []float32, dim int) (*Int8Rows, error) 
 	return m, nil
 }
 
+// newCodeRows returns code rows for rows, whose codes are not made yet.
+func newCodeRows(data []byte, rows Rows, stride func(dim int) int) codeRows {
+	if rows.dim == 0 {
+		panic("kernels: dimension is zero")
+	}
+	return codeRows{data: data, n: rows.n, dim: rows.dim, stride: stride(rows.dim)}
+}
+
 // encode quantises the rows to codes within most and packs those of each row
 // into its record's bytes before the four floats. The scale of a row is the
 // one of the shares of its largest magnitude that leaves the least error.
-func (m *codeRows) encode(rows, bias []float32, most float64, shares []float64, pack func(rec []byte, codes []int8)) error {
-	if len(rows)%m.dim != 0 {
-		panic("kernels: length of rows is not a multiple of the dimension")
-	}
-	m.n = len(rows) / m.dim
+func (m *codeRows) encode(rows Rows, bias []float32, most float64, shares []float64, pack func(rec []byte, codes []int8)) error {
 	if bias != nil && len(bias) != m.n {
 		panic("kernels: length of bias differs from the number of rows")
 	}
@@ -115,23 +115,24 @@ func (m *codeRows) encode(rows, bias []float32, most float64, shares []float64, 
 		}
 		maxBias = max(maxBias, a)
 	}
-	largest := make([]float32, m.n)
-	for i := range largest {
-		largest[i] = math.Float32frombits(maxAbsBitsGeneric(rows[i*m.dim : (i+1)*m.dim]))
-		if !(largest[i] <= maxCertified) {
-			return fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest[i], maxCertified)
-		}
-	}
 	// See the proof at Bounds.
 	m.slack = roundUp(3*0x1p-24*maxBias) + 0x1p-100
 
 	workers := min(runtime.GOMAXPROCS(0), m.n)
+	failures := make([]error, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
+			row := make([]float32, m.dim)
 			e := encoder{most: most, codes: make([]int8, m.dim), best: make([]int8, m.dim)}
 			for i := w * m.n / workers; i < (w+1)*m.n/workers; i++ {
-				e.row(rows[i*m.dim:(i+1)*m.dim], largest[i], shares)
+				rows.Widen(row, i)
+				largest := math.Float32frombits(maxAbsBits(row))
+				if !(largest <= maxCertified) {
+					failures[w] = fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
+					return
+				}
+				e.row(row, largest, shares)
 				var b float32
 				if bias != nil {
 					b = bias[i]
@@ -146,6 +147,11 @@ func (m *codeRows) encode(rows, bias []float32, most float64, shares []float64, 
 		})
 	}
 	wg.Wait()
+	for _, err := range failures { // of the lowest row
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

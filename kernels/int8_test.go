@@ -23,7 +23,7 @@ func alignedBytes(n int) []byte {
 
 func int8Rows(t testing.TB, rows, bias []float32, d int) *Int8Rows {
 	t.Helper()
-	m, err := NewInt8Rows(alignedBytes(len(rows)/d*Int8Stride(d)), rows, bias, d)
+	m, err := NewInt8Rows(alignedBytes(len(rows)/d*Int8Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 					t.Fatalf("dim %d, row %d of %d: [%v, %v], want [%v, %v]", d, i, n, lower[i], upper[i], wantLower[i], wantUpper[i])
 				}
 			}
-			m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, bias, d)
+			m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -284,13 +284,13 @@ func checkEnvelope(t *rapid.T) {
 	if v.Set(h) != Certified {
 		return
 	}
-	m, err := NewInt8Rows(alignedBytes(n*Int8Stride(d)), rows, bias, d)
+	m, err := NewInt8Rows(alignedBytes(n*Int8Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lower, upper := make([]float32, n), make([]float32, n)
 	m.Bounds(lower, upper, v)
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, bias, d)
+	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +408,7 @@ func TestInt8RowsRefuses(t *testing.T) {
 		{"a large dimension", make([]float32, MaxInt8Dim+1), nil, MaxInt8Dim + 1, "kernels: dimension: found 65537, expected at most 65536"},
 	}
 	for _, c := range cases {
-		_, err := NewInt8Rows(alignedBytes(len(c.rows)/c.dim*Int8Stride(c.dim)), c.rows, c.bias, c.dim)
+		_, err := NewInt8Rows(alignedBytes(len(c.rows)/c.dim*Int8Stride(c.dim)), Float32Rows(c.rows, c.dim), c.bias)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}

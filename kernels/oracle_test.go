@@ -46,11 +46,11 @@ func checkKernels(t *rapid.T) {
 	}
 	threshold := bias[r.IntN(n)]
 	k := rapid.IntRange(1, min(n, 16)).Draw(t, "k")
-	m, err := NewInt8Rows(alignedBytes(n*Int8Stride(d)), rows, bias, d)
+	m, err := NewInt8Rows(alignedBytes(n*Int8Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), rows, bias, d)
+	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,8 +65,15 @@ func RefGatherDot(dst []float64, rows, bias []float32, ids []uint32, h []float32
 }
 
 func refDotGeneric(x, y []float32) float64 {
-	y = y[:len(x)]
 	var lane [refLanes]float64
+	refAdd(&lane, x, y)
+	return refFold(&lane)
+}
+
+// refAdd adds the products of x with the first elements of y to the lanes. Lane
+// 0 is that of x[0].
+func refAdd(lane *[refLanes]float64, x, y []float32) {
+	y = y[:len(x)]
 	for len(x) >= refLanes {
 		a, b := x[:refLanes], y[:refLanes]
 		for j := range lane {
@@ -77,6 +84,10 @@ func refDotGeneric(x, y []float32) float64 {
 	for j := range x {
 		lane[j] += float64(x[j]) * float64(y[j])
 	}
+}
+
+// refFold combines the lanes.
+func refFold(lane *[refLanes]float64) float64 {
 	for n := refLanes / 2; n > 0; n /= 2 {
 		for j := range n {
 			lane[j] += lane[j+n]

@@ -60,12 +60,12 @@ func NewLayer(weights, bias []float32, dim int) (*Layer, error) {
 		return l, nil
 	}
 	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
-	codes, err := kernels.NewInt8Rows(table, weights, bias, dim)
+	codes, err := kernels.NewInt8Rows(table, kernels.Float32Rows(weights, dim), bias)
 	if l.codes = own(codes, err, release); l.codes == nil || labels < minCoarse {
 		return l, nil
 	}
 	table, release = bigmem.Alloc(labels * kernels.Int4Stride(dim))
-	coarse, err := kernels.NewInt4Rows(table, weights, bias, dim)
+	coarse, err := kernels.NewInt4Rows(table, kernels.Float32Rows(weights, dim), bias)
 	l.coarse = own(coarse, err, release)
 	return l, nil
 }

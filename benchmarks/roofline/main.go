@@ -101,7 +101,7 @@ func measure(s shape, rounds int) []line {
 		w[i] = pool[i%len(pool)]
 	}
 	data, _ := bigmem.Alloc(n * stride)
-	codes, err := kernels.NewInt8Rows(data, w, nil, d)
+	codes, err := kernels.NewInt8Rows(data, kernels.Float32Rows(w, d), nil)
 	if err != nil {
 		panic(err)
 	}

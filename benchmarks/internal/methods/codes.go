@@ -25,7 +25,7 @@ func newCodes(weights, bias []float32, dim int) *codes {
 		return c
 	}
 	table, release := bigmem.Alloc(len(bias) * kernels.Int8Stride(dim))
-	rows, err := kernels.NewInt8Rows(table, weights, bias, dim)
+	rows, err := kernels.NewInt8Rows(table, kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		if release != nil {
 			release()

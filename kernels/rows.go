@@ -1,0 +1,274 @@
+package kernels
+
+import (
+	"math"
+	"unsafe"
+)
+
+// Element is the type of the elements of Rows.
+type Element uint8
+
+const (
+	Float32  Element = iota // IEEE 754 binary32
+	Float16                 // IEEE 754 binary16
+	BFloat16                // the upper half of a binary32
+)
+
+// String returns "float32", "float16" or "bfloat16".
+func (e Element) String() string {
+	switch e {
+	case Float32:
+		return "float32"
+	case Float16:
+		return "float16"
+	case BFloat16:
+		return "bfloat16"
+	}
+	return "unknown"
+}
+
+// Size returns the size of an element in bytes.
+func (e Element) Size() int {
+	if e == Float32 {
+		return 4
+	}
+	return 2
+}
+
+// Rows is a row-major matrix in memory of its caller, whose elements are
+// float32, float16 or bfloat16. The value of an element is that of its float32,
+// which each of them widens to exactly, so that the reference arithmetic over
+// Rows gives the same bits as over the widened matrix. No widened copy is made.
+//
+// A Rows is a view: copying it copies no element. It is safe for use by many
+// goroutines as long as nobody changes the elements. The zero value has no rows
+// and no dimension.
+type Rows struct {
+	data    unsafe.Pointer // of the first element; nil where there is none
+	n, dim  int
+	element Element
+}
+
+// Float32Rows returns the matrix whose elements are data, rows of dim elements.
+func Float32Rows(data []float32, dim int) Rows { return rowsOf(data, dim, Float32) }
+
+// Float16Rows is Float32Rows for elements in IEEE 754 binary16, given as their
+// bits.
+func Float16Rows(data []uint16, dim int) Rows { return rowsOf(data, dim, Float16) }
+
+// BFloat16Rows is Float32Rows for elements in bfloat16, given as their bits.
+func BFloat16Rows(data []uint16, dim int) Rows { return rowsOf(data, dim, BFloat16) }
+
+func rowsOf[T any](data []T, dim int, e Element) Rows {
+	if dim <= 0 {
+		panic("kernels: dimension is not positive")
+	}
+	if len(data)%dim != 0 {
+		panic("kernels: length of rows is not a multiple of the dimension")
+	}
+	return Rows{unsafe.Pointer(unsafe.SliceData(data)), len(data) / dim, dim, e}
+}
+
+// Len returns the number of rows.
+func (m Rows) Len() int { return m.n }
+
+// Dim returns the number of elements of a row.
+func (m Rows) Dim() int { return m.dim }
+
+// Element returns the type of the elements.
+func (m Rows) Element() Element { return m.element }
+
+// Part returns the rows from first on, before end.
+func (m Rows) Part(first, end int) Rows {
+	if first < 0 || first > end || end > m.n {
+		panic("kernels: part is not within the rows")
+	}
+	if first < end {
+		m.data = unsafe.Add(m.data, first*m.dim*m.element.Size())
+	}
+	m.n = end - first
+	return m
+}
+
+// AsFloat32 returns the elements where they are float32, row-major, and whether
+// they are. They must not be changed.
+func (m Rows) AsFloat32() (elements []float32, ok bool) {
+	if m.element != Float32 {
+		return nil, false
+	}
+	return m.wide(), true
+}
+
+// wide returns the elements of float32 rows.
+func (m Rows) wide() []float32 { return unsafe.Slice((*float32)(m.data), m.n*m.dim) }
+
+// narrow returns the elements of float16 or bfloat16 rows.
+func (m Rows) narrow() []uint16 { return unsafe.Slice((*uint16)(m.data), m.n*m.dim) }
+
+// Widen writes row i as float32 to dst, which has Dim elements.
+func (m Rows) Widen(dst []float32, i int) {
+	if len(dst) != m.dim {
+		panic("kernels: length of dst differs from the dimension")
+	}
+	if i < 0 || i >= m.n {
+		panic("kernels: row out of range")
+	}
+	m.widen(dst, i*m.dim)
+}
+
+// widen writes the len(dst) elements from first on to dst.
+func (m Rows) widen(dst []float32, first int) {
+	switch m.element {
+	case Float32:
+		copy(dst, m.wide()[first:])
+	case Float16:
+		for j, x := range m.narrow()[first : first+len(dst)] {
+			dst[j] = widenFloat16(x)
+		}
+	default:
+		for j, x := range m.narrow()[first : first+len(dst)] {
+			dst[j] = math.Float32frombits(uint32(x) << 16)
+		}
+	}
+}
+
+// widenFloat16 returns the value of a binary16.
+func widenFloat16(x uint16) float32 {
+	sign, exponent, fraction := uint32(x>>15)<<31, uint32(x>>10&31), uint32(x&1023)
+	switch exponent {
+	case 0: // zero and subnormals: fraction * 2^-24, exact
+		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
+	case 31:
+		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
+}
+
+// blockElements is the number of elements that are widened at once: a multiple
+// of the lanes of the reference arithmetic.
+const blockElements = 256
+
+// NotFinite returns the place of the first NaN or infinity, and whether there
+// is one.
+func (m Rows) NotFinite() (row, column int, found bool) {
+	if m.n == 0 {
+		return 0, 0, false
+	}
+	var block [blockElements]float32
+	for at, total := 0, m.n*m.dim; at < total; at += len(block) {
+		part := block[:min(len(block), total-at)]
+		if m.element == Float32 {
+			part = m.wide()[at : at+len(part)]
+		} else {
+			m.widen(part, at)
+		}
+		if maxAbsBits(part) < infBits {
+			continue
+		}
+		for j, x := range part {
+			if math.Float32bits(x)&infBits == infBits {
+				return (at + j) / m.dim, (at + j) % m.dim, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// infBits are the bits of +Inf: those of the magnitude of what is not finite are
+// at least that.
+const infBits = 0x7f800000
+
+// RefScan computes one logit a row by the reference arithmetic: dst[i] =
+// RefDot(row i, h) + float64(bias[i]).
+//
+// dst has Len elements and h has Dim. bias has Len elements, or is nil for none.
+// dst must not overlap the inputs.
+func (m Rows) RefScan(dst []float64, bias, h []float32) {
+	m.check(len(dst), m.n, bias, h)
+	if m.n == 0 {
+		return
+	}
+	m.refScan(dst, h)
+	if bias != nil {
+		for i, b := range bias {
+			dst[i] += float64(b)
+		}
+	}
+}
+
+// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
+// ids[j], h) + float64(bias[ids[j]]). dst has len(ids) elements; each id must be
+// less than Len; all else is as for RefScan.
+func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
+	m.check(len(dst), len(ids), bias, h)
+	checkIDs(ids, m.n)
+	if len(ids) == 0 {
+		return
+	}
+	m.refGatherDot(dst, ids, h)
+	if bias != nil {
+		for j, id := range ids {
+			dst[j] += float64(bias[id])
+		}
+	}
+}
+
+// check panics unless dst has n elements, h has Dim, and bias Len where there is
+// one.
+func (m Rows) check(dst, n int, bias, h []float32) {
+	if m.dim == 0 {
+		panic("kernels: dimension is zero")
+	}
+	if len(h) != m.dim {
+		panic("kernels: length of h differs from the dimension")
+	}
+	if dst != n {
+		panic("kernels: length of dst differs from the number of rows or ids")
+	}
+	if bias != nil && len(bias) != m.n {
+		panic("kernels: length of bias differs from the number of rows")
+	}
+}
+
+func (m Rows) refScan(dst []float64, h []float32) {
+	if m.element == Float32 {
+		refScan(dst, m.wide(), h)
+		return
+	}
+	m.refScanGeneric(dst, h)
+}
+
+func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
+	if m.element == Float32 {
+		refGatherDot(dst, m.wide(), ids, h)
+		return
+	}
+	m.refGatherDotGeneric(dst, ids, h)
+}
+
+func (m Rows) refScanGeneric(dst []float64, h []float32) {
+	for i := range dst {
+		dst[i] = m.refDotGeneric(i, h)
+	}
+}
+
+func (m Rows) refGatherDotGeneric(dst []float64, ids []uint32, h []float32) {
+	for j, id := range ids {
+		dst[j] = m.refDotGeneric(int(id), h)
+	}
+}
+
+// refDotGeneric is RefDot of row i, which is widened block by block.
+func (m Rows) refDotGeneric(i int, h []float32) float64 {
+	if m.element == Float32 {
+		return refDotGeneric(m.wide()[i*m.dim:(i+1)*m.dim], h)
+	}
+	var lane [refLanes]float64
+	var block [blockElements]float32
+	for at := 0; at < m.dim; at += len(block) {
+		part := block[:min(len(block), m.dim-at)]
+		m.widen(part, i*m.dim+at)
+		refAdd(&lane, part, h[at:])
+	}
+	return refFold(&lane)
+}
