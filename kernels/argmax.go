@@ -15,7 +15,19 @@ func ArgmaxDot(rows, h []float32) (index int, score float32) {
 	if len(rows) == 0 || len(rows)%d != 0 {
 		panic("kernels: length of rows is not a positive multiple of the dimension")
 	}
-	return argmaxDot(rows, h)
+	if d > maxCallDim {
+		return argmaxDotGeneric(rows, h)
+	}
+	score = float32(math.Inf(-1))
+	for c := callsOf(len(rows)/d, callRows(4*d)); c.at < c.n; c = c.next() {
+		part := rows[c.at*d : c.end*d]
+		raceReads(part)
+		raceReads(h)
+		if i, s := argmaxDotLeaf(part, h); s > score {
+			index, score = c.at+i, s
+		}
+	}
+	return index, score
 }
 
 func argmaxDotGeneric(rows, h []float32) (index int, score float32) {

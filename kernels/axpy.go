@@ -8,10 +8,11 @@ func Axpy(dst []float64, a float32, x []float32) {
 	if len(dst) != len(x) {
 		panic("kernels: Axpy: lengths of dst and x differ")
 	}
-	if len(x) == 0 {
-		return
+	for c := callsOf(len(x), maxCallBytes/16); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		raceWrites(dst[c.at:c.end])
+		axpyLeaf(dst[c.at:c.end], a, x[c.at:c.end])
 	}
-	axpy(dst, a, x)
 }
 
 func axpyGeneric(dst []float64, a float32, x []float32) {

@@ -9,7 +9,9 @@ func Dot(x, y []float32) float32 {
 	if len(x) == 0 {
 		return 0
 	}
-	return dot(x, y)
+	var s [1]float32
+	scan(s[:], x, y)
+	return s[0]
 }
 
 // dotGeneric sums in four lanes, so that the compiler's code is not one long

@@ -20,6 +20,21 @@ func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 	}
 }
 
+func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
+	d := len(h)
+	if d > maxCallDim {
+		gatherDotGeneric(dst, rows, ids, h)
+		return
+	}
+	for c := callsOf(len(ids), callRows(4*d)); c.at < c.n; c = c.next() {
+		out, part := dst[c.at:c.end], ids[c.at:c.end]
+		raceReadsRows(rows, d, part)
+		raceReads(h)
+		raceWrites(out)
+		gatherDotLeaf(out, rows, part, h)
+	}
+}
+
 // checkGather panics unless the arguments of a gather fit each other and
 // every id names a row.
 func checkGather(dst, size int, bias []float32, ids []uint32, d int) {
@@ -47,6 +62,16 @@ func checkIDs(ids []uint32, n int) {
 	if uint64(maxID(ids)) >= uint64(n) {
 		panic("kernels: id out of range")
 	}
+}
+
+func maxID(ids []uint32) uint32 {
+	whole := len(ids) &^ 15
+	m := maxIDGeneric(ids[whole:])
+	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+		raceReads(ids[c.at:c.end])
+		m = max(m, maxIDLeaf(ids[c.at:c.end]))
+	}
+	return m
 }
 
 func maxIDGeneric(ids []uint32) uint32 {

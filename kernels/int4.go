@@ -59,10 +59,9 @@ func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 		return
 	}
 	v.halve(m.stride)
-	b := m.bound(v)
-	b.codes, b.high = &v.halves[0][0], &v.halves[1][0]
-	b.offset = v.offset / codeBias * code4Bias
-	int4Bounds(lower, upper, m.data, m.stride, &b)
+	b := bound{high: &v.halves[1][0], vs: []*Int8Vector{v}}
+	b.set(0, v, &v.halves[0][0], excess4(v))
+	m.intervals(lower, upper, nil, m.n, &b)
 	runtime.KeepAlive(m)
 }
 
@@ -79,12 +78,4 @@ func (v *Int8Vector) halve(stride int) {
 	copy(v.halves[0], v.codes[:half])
 	copy(v.halves[1], v.codes[half:v.dim])
 	v.halved = true
-}
-
-func int4BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
-	h := b.v.plainCodes4()
-	for i := range lower {
-		rec := data[i*stride : (i+1)*stride]
-		lower[i], upper[i] = interval(rec, dot4(rec, h)-b.offset, b)
-	}
 }

@@ -234,7 +234,7 @@ type Int8Vector struct {
 	plain4 [][4]uint64 // and that of 4-bit rows
 	has8   bool        // plain8 is that of q
 	has4   bool        // plain4 is that of q
-	offset int32       // codeBias * sum q
+	sum    int32       // sum q
 	below  int32       // sum of the negative q
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
@@ -284,13 +284,15 @@ func (v *Int8Vector) quantize() Fit {
 	}
 	if maxAbs == 0 {
 		clear(v.codes)
-		v.offset, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
+		v.sum, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
 		return Certified
 	}
 	v.scale = maxAbs / maxCode
-	var sums quantSums
-	quantize(v.codes[:len(blocks)], blocks, maxCode/maxAbs, &sums)
-	v.offset, v.below = codeBias*sums.code, sums.below
+	codes := v.codes[:len(blocks)]
+	raceReads(blocks)
+	raceWrites(codes)
+	sums := quantizeLeaf(codes, blocks, maxCode/maxAbs)
+	v.sum, v.below = sums.code, sums.below
 	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
 	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
 	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
@@ -310,7 +312,7 @@ func (v *Int8Vector) quantize() Fit {
 // until the next Set.
 func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
 
-// quantSums is what quantize sums up, in 16 lanes combined as those of
+// quantSums is what quantizeLeaf sums up, in 16 lanes combined as those of
 // RefDot, without fused multiply-adds.
 type quantSums struct {
 	norm2 float32 // sum u^2
@@ -321,7 +323,7 @@ type quantSums struct {
 
 // quantizeGeneric computes u = h*inv, q = round(u) and the sums. len(h) is a
 // multiple of 16.
-func quantizeGeneric(codes []int8, h []float32, inv float32, sums *quantSums) {
+func quantizeGeneric(codes []int8, h []float32, inv float32) quantSums {
 	var norm2, err2 [16]float32
 	var code, below int32
 	for i, x := range h {
@@ -340,7 +342,18 @@ func quantizeGeneric(codes []int8, h []float32, inv float32, sums *quantSums) {
 			err2[j] += err2[j+n]
 		}
 	}
-	*sums = quantSums{norm2[0], err2[0], code, below}
+	return quantSums{norm2[0], err2[0], code, below}
+}
+
+// maxAbsBits takes a multiple of 16 elements, or few: the rest is plain Go's.
+func maxAbsBits(x []float32) uint32 {
+	whole := len(x) &^ 15
+	m := maxAbsBitsGeneric(x[whole:])
+	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		m = max(m, maxAbsBitsLeaf(x[c.at:c.end]))
+	}
+	return m
 }
 
 // maxAbsBitsGeneric returns the largest |x| as its float32 bits, which order
@@ -353,17 +366,20 @@ func maxAbsBitsGeneric(x []float32) uint32 {
 	return m
 }
 
-// bound is the per-vector side of the envelope, as the assembly reads it.
+// maxBlock is the largest number of rows in a block of a leaf.
+const maxBlock = 16
+
+// bound is the vectors' side of the envelope, as leaves read it: elements 4c to
+// 4c+3 of an array belong to context c. Those behind the last context repeat it.
 type bound struct {
-	codes  *int8
-	offset int32
-	scale  float32
-	norm   float32
-	err    float32
+	codes  [BatchContexts]*int8     // of each context
+	high   *int8                    // 4-bit rows: the second half of the codes, the first being codes[0]
+	excess [4 * BatchContexts]int32 // what the sums of the leaf's products hold beyond those of the codes
+	scale  [4 * BatchContexts]float32
+	norm   [4 * BatchContexts]float32
+	err    [4 * BatchContexts]float32
 	slack  float32
-	below  int32
-	high   *int8 // the second half of the codes, for 4-bit rows
-	v      *Int8Vector
+	vs     []*Int8Vector // the contexts
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -390,12 +406,7 @@ type bound struct {
 // underflow, an error below 2^-149 that is multiplied by |D| < 2^31 at most.
 func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	m.check(len(lower), len(upper), m.n, v)
-	if m.n == 0 {
-		return
-	}
-	b := m.bound(v)
-	int8Bounds(lower, upper, m.data, m.stride, &b)
-	runtime.KeepAlive(m)
+	m.batch(lower, upper, nil, m.n, []*Int8Vector{v})
 }
 
 // GatherBounds computes the interval of the rows ids, as Bounds does for
@@ -403,26 +414,18 @@ func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vector) {
 	m.check(len(lower), len(upper), len(ids), v)
 	checkIDs(ids, m.n)
-	if len(ids) == 0 {
-		return
-	}
-	b := m.bound(v)
-	int8GatherBounds(lower, upper, m.data, m.stride, ids, &b)
-	runtime.KeepAlive(m)
+	m.batch(lower, upper, ids, len(ids), []*Int8Vector{v})
 }
 
-// BatchContexts is the largest number of contexts that share the load of a row.
-// With AVX-512 VNNI any two to four do, with AVX2 each two, in plain Go none.
+// BatchContexts is the largest number of contexts in a batch.
 const BatchContexts = 4
 
-// BoundsBatch is Bounds for up to BatchContexts contexts: each row is loaded
-// once for all of them. Interval i of context c is at [c*Len+i] of lower and
-// upper, which have Len elements a context. All vectors must be Certified.
+// BoundsBatch is Bounds for up to BatchContexts contexts, as many of which share
+// the load of a row as the registers hold. Interval i of context c is at [c*Len+i]
+// of lower and upper, which have Len elements a context. All vectors must be
+// Certified.
 func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
 	m.checkBatch(len(lower), len(upper), m.n, vs)
-	if m.n == 0 || len(vs) == 0 {
-		return
-	}
 	m.batch(lower, upper, nil, m.n, vs)
 }
 
@@ -431,9 +434,6 @@ func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
 func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []*Int8Vector) {
 	m.checkBatch(len(lower), len(upper), len(ids), vs)
 	checkIDs(ids, m.n)
-	if len(ids) == 0 || len(vs) == 0 {
-		return
-	}
 	m.batch(lower, upper, ids, len(ids), vs)
 }
 
@@ -447,26 +447,6 @@ func (m *Int8Rows) checkBatch(lower, upper, n int, vs []*Int8Vector) {
 	for _, v := range vs {
 		v.check(m.dim)
 	}
-}
-
-// batch computes the intervals of n rows, ids or all where ids is nil, for
-// each of vs: by the batch kernel for as many contexts as it takes, one by
-// one for the rest.
-func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
-	for len(vs) > 0 {
-		done := m.batchKernel(lower, upper, ids, n, vs)
-		if done == 0 {
-			b := m.bound(vs[0])
-			if ids == nil {
-				int8Bounds(lower[:n], upper[:n], m.data, m.stride, &b)
-			} else {
-				int8GatherBounds(lower[:n], upper[:n], m.data, m.stride, ids, &b)
-			}
-			done = 1
-		}
-		lower, upper, vs = lower[done*n:], upper[done*n:], vs[done:]
-	}
-	runtime.KeepAlive(m)
 }
 
 func (m *codeRows) check(lower, upper, n int, v *Int8Vector) {
@@ -485,36 +465,110 @@ func (v *Int8Vector) check(dim int) {
 	}
 }
 
-func (m *codeRows) bound(v *Int8Vector) bound {
-	return bound{&v.codes[0], v.offset, v.scale, v.norm, v.err, m.slack, v.below, nil, v}
+// batch computes the intervals of n rows, ids or all where ids is nil, for each
+// of vs: side by side for as many contexts as the leaf takes.
+func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
+	for n > 0 && len(vs) > 0 {
+		contexts := min(len(vs), codesContexts(n))
+		var b bound
+		for c := range b.codes {
+			v := vs[min(c, contexts-1)]
+			b.set(c, v, &v.codes[0], excess8(v))
+			if contexts == 1 {
+				break // the leaves of one context read the first elements
+			}
+		}
+		b.vs = vs[:contexts]
+		m.intervals(lower, upper, ids, n, &b)
+		lower, upper, vs = lower[contexts*n:], upper[contexts*n:], vs[contexts:]
+	}
+	runtime.KeepAlive(m)
 }
 
-func int8BoundsGeneric(lower, upper []float32, data []byte, stride int, b *bound) {
-	h := b.v.plainCodes8()
-	for i := range lower {
-		rec := data[i*stride : (i+1)*stride]
-		lower[i], upper[i] = interval(rec, dot8(rec, h)-b.offset, b)
+// set makes v context c.
+func (b *bound) set(c int, v *Int8Vector, codes *int8, excess int32) {
+	b.codes[c] = codes
+	for j := 4 * c; j < 4*c+4; j++ {
+		b.excess[j], b.scale[j], b.norm[j], b.err[j] = excess, v.scale, v.norm, v.err
 	}
 }
 
-func int8GatherBoundsGeneric(lower, upper []float32, data []byte, stride int, ids []uint32, b *bound) {
-	h := b.v.plainCodes8()
-	for j, id := range ids {
-		rec := data[int(id)*stride : (int(id)+1)*stride]
-		lower[j], upper[j] = interval(rec, dot8(rec, h)-b.offset, b)
+// intervals computes the intervals of n rows, ids or all where ids is nil: that of
+// row i and context c at [c*n+i] of lower and upper.
+func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
+	b.slack = m.slack
+	block := codesBlock(len(b.vs))
+	switch {
+	case n < block && b.high != nil:
+		codesGeneric(lower, upper, m.data, m.stride, ids, n, b)
+		return
+	case n < block:
+		// Fill the block with the first row again.
+		var at [maxBlock]uint32
+		var lo, up [maxBlock]float32
+		for i := range n {
+			at[i] = uint32(i)
+		}
+		copy(at[:], ids)
+		for i := n; i < block; i++ {
+			at[i] = at[0]
+		}
+		m.intervals(lo[:block], up[:block], at[:block], block, b)
+		copy(lower, lo[:n])
+		copy(upper, up[:n])
+		return
+	}
+	for c := blocksOf(n, callBlocks(m.stride), block); c.at < c.n; c = c.next() {
+		data, part := m.data, ids
+		if ids == nil {
+			data = data[c.at*m.stride : c.end*m.stride]
+			raceReads(data)
+		} else {
+			part = ids[c.at:c.end]
+			raceReadsRows(data, m.stride, part)
+		}
+		for i := range b.vs {
+			raceReads(unsafe.Slice(b.codes[i], m.stride))
+			raceWrites(lower[i*n+c.at : i*n+c.end])
+			raceWrites(upper[i*n+c.at : i*n+c.end])
+		}
+		if b.high != nil {
+			raceReads(unsafe.Slice(b.high, m.stride))
+		}
+		codesLeaf(lower[c.at:], upper[c.at:], n, data, m.stride, part, c.end-c.at, b)
+	}
+}
+
+// codesGeneric computes the intervals of the rows of data, or of those that are
+// named by ids, for one context.
+func codesGeneric(lower, upper []float32, data []byte, stride int, ids []uint32, rows int, b *bound) {
+	v := b.vs[0]
+	for i := range rows {
+		at := i
+		if ids != nil {
+			at = int(ids[i])
+		}
+		rec := data[at*stride : (at+1)*stride]
+		var dot int32
+		if b.high != nil {
+			dot = dot4(rec, v.plainCodes4()) - code4Bias*v.sum
+		} else {
+			dot = dot8(rec, v.plainCodes8()) - codeBias*v.sum
+		}
+		lower[i], upper[i] = interval(rec, dot, v, b.slack)
 	}
 }
 
 // interval returns the interval of the row of a record from its sum of
-// products.
-func interval(rec []byte, dot int32, b *bound) (lower, upper float32) {
+// products, for one context.
+func interval(rec []byte, dot int32, v *Int8Vector, slack float32) (lower, upper float32) {
 	meta := len(rec) - metaBytes
 	le := binary.LittleEndian
 	scale := math.Float32frombits(le.Uint32(rec[meta:]))
 	bias := math.Float32frombits(le.Uint32(rec[meta+4:]))
 	err := math.Float32frombits(le.Uint32(rec[meta+8:]))
 	norm := math.Float32frombits(le.Uint32(rec[meta+12:]))
-	a := float32(float32(b.scale*scale)*float32(dot)) + bias
-	r := float32(float32(b.norm*err)+float32(b.err*norm)) + b.slack
+	a := float32(float32(v.scale*scale)*float32(dot)) + bias
+	r := float32(float32(v.norm*err)+float32(v.err*norm)) + slack
 	return a - r, a + r
 }

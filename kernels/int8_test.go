@@ -44,8 +44,8 @@ func TestQuantizedVectorIsEqualBitForBit(t *testing.T) {
 				want, first = *v, false
 				return
 			}
-			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.offset != want.offset || v.below != want.below {
-				t.Errorf("dim %d: %v %v %v %v, want %v %v %v %v", d, v.scale, v.norm, v.err, v.offset, want.scale, want.norm, want.err, want.offset)
+			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.sum != want.sum || v.below != want.below {
+				t.Errorf("dim %d: %v %v %v %v, want %v %v %v %v", d, v.scale, v.norm, v.err, v.sum, want.scale, want.norm, want.err, want.sum)
 			}
 			for i := range v.codes {
 				if v.codes[i] != want.codes[i] {
@@ -118,14 +118,13 @@ func TestVectorFit(t *testing.T) {
 // record, plus bias.
 func plainBounds(m *codeRows, v *Int8Vector, bias int32, code func(rec []byte, j int) byte) (lower, upper []float32) {
 	lower, upper = make([]float32, m.n), make([]float32, m.n)
-	b := m.bound(v)
 	for i := range lower {
 		rec := m.data[i*m.stride : (i+1)*m.stride]
 		var dot int32
 		for j, q := range v.codes[:m.dim] {
 			dot += (int32(code(rec[:m.stride-metaBytes], j)) - bias) * int32(q)
 		}
-		lower[i], upper[i] = interval(rec, dot, &b)
+		lower[i], upper[i] = interval(rec, dot, v, m.slack)
 	}
 	return lower, upper
 }

@@ -1,8 +1,7 @@
-//go:build !race && amd64 && !purego
+//go:build !race
 
 package kernels
 
 func raceReads[T any]([]T)                    {}
 func raceWrites[T any]([]T)                   {}
 func raceReadsRows[T any]([]T, int, []uint32) {}
-func raceReadsBound(*bound, int)              {}

@@ -27,7 +27,9 @@ func RefDot(x, y []float32) float64 {
 	if len(x) == 0 {
 		return 0
 	}
-	return refDot(x, y)
+	var s [1]float64
+	Float32Rows(x, len(x)).refScan(s[:], y)
+	return s[0]
 }
 
 // RefScan computes one logit a row: dst[i] = RefDot(rows[i], h) +
@@ -40,7 +42,7 @@ func RefScan(dst []float64, rows, bias, h []float32) {
 	if len(dst) == 0 {
 		return
 	}
-	refScan(dst, rows, h)
+	Float32Rows(rows, len(h)).refScan(dst, h)
 	if bias != nil {
 		for i, b := range bias {
 			dst[i] += float64(b)
@@ -56,7 +58,7 @@ func RefGatherDot(dst []float64, rows, bias []float32, ids []uint32, h []float32
 	if len(ids) == 0 {
 		return
 	}
-	refGatherDot(dst, rows, ids, h)
+	Float32Rows(rows, len(h)).refGatherDot(dst, ids, h)
 	if bias != nil {
 		for j, id := range ids {
 			dst[j] += float64(bias[id])
@@ -94,18 +96,4 @@ func refFold(lane *[refLanes]float64) float64 {
 		}
 	}
 	return lane[0]
-}
-
-func refScanGeneric(dst []float64, rows, h []float32) {
-	d := len(h)
-	for i := range dst {
-		dst[i] = refDotGeneric(rows[i*d:(i+1)*d], h)
-	}
-}
-
-func refGatherDotGeneric(dst []float64, rows []float32, ids []uint32, h []float32) {
-	d := len(h)
-	for j, id := range ids {
-		dst[j] = refDotGeneric(rows[int(id)*d:(int(id)+1)*d], h)
-	}
 }

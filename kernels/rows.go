@@ -230,20 +230,38 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 	}
 }
 
+// bytes returns the elements as bytes.
+func (m Rows) bytes() []byte {
+	return unsafe.Slice((*byte)(m.data), m.n*m.dim*m.element.Size())
+}
+
 func (m Rows) refScan(dst []float64, h []float32) {
-	if m.element == Float32 {
-		refScan(dst, m.wide(), h)
+	if m.dim > maxCallDim {
+		m.refScanGeneric(dst, h)
 		return
 	}
-	m.refScanGeneric(dst, h)
+	for c := callsOf(m.n, callRows(m.dim*m.element.Size())); c.at < c.n; c = c.next() {
+		out, part := dst[c.at:c.end], m.Part(c.at, c.end)
+		raceReads(part.bytes())
+		raceReads(h)
+		raceWrites(out)
+		refScanLeaf(out, part, h)
+	}
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	if m.element == Float32 {
-		refGatherDot(dst, m.wide(), ids, h)
+	if m.dim > maxCallDim {
+		m.refGatherDotGeneric(dst, ids, h)
 		return
 	}
-	m.refGatherDotGeneric(dst, ids, h)
+	size := m.dim * m.element.Size()
+	for c := callsOf(len(ids), callRows(size)); c.at < c.n; c = c.next() {
+		out, part := dst[c.at:c.end], ids[c.at:c.end]
+		raceReadsRows(m.bytes(), size, part)
+		raceReads(h)
+		raceWrites(out)
+		refGatherDotLeaf(out, m, part, h)
+	}
 }
 
 func (m Rows) refScanGeneric(dst []float64, h []float32) {

@@ -19,6 +19,40 @@ func Scan(dst, rows, bias, h []float32) {
 	}
 }
 
+// A scan may read its rows as one stream where they are short and many: from
+// beyond the second-level cache that is faster than rows side by side (see
+// PERFORMANCE.md).
+const (
+	shortRow   = 1 << 10 // bytes
+	manyShorts = 2 << 20 // bytes of all rows
+)
+
+func scan(dst, rows, h []float32) {
+	d := len(h)
+	if d > maxCallDim {
+		scanGeneric(dst, rows, h)
+		return
+	}
+	stream := 4*d <= shortRow && 4*len(rows) > manyShorts
+	for c := callsOf(len(dst), callRows(4*d)); c.at < c.n; c = c.next() {
+		out, part := dst[c.at:c.end], rows[c.at*d:c.end*d]
+		raceReads(part)
+		raceReads(h)
+		raceWrites(out)
+		scanLeaf(out, part, h, stream)
+	}
+}
+
+func add(dst, x []float32) {
+	whole := len(dst) &^ 15
+	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		raceWrites(dst[c.at:c.end])
+		addLeaf(dst[c.at:c.end], x[c.at:c.end])
+	}
+	addGeneric(dst[whole:], x[whole:])
+}
+
 // checkRows panics unless size elements are n rows of d elements.
 func checkRows(size, n, d int) {
 	if d == 0 {

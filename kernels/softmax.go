@@ -134,6 +134,18 @@ func sumExp(dst, x []float64, m float64) float64 {
 	return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))
 }
 
+func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
+	for c := callsOf(len(x), maxCallBytes/16); c.at < c.n; c = c.next() {
+		var out []float64
+		if dst != nil {
+			out = dst[c.at:c.end]
+		}
+		raceReads(x[c.at:c.end])
+		raceWrites(out)
+		expLeaf(lane, out, x[c.at:c.end], m)
+	}
+}
+
 // expBlocksGeneric adds e^(x_i - m) to lane[i mod 8] and, unless dst is nil,
 // stores it in dst. len(x) is a multiple of 8.
 func expBlocksGeneric(lane *[expLanes]float64, dst, x []float64, m float64) {
@@ -144,6 +156,16 @@ func expBlocksGeneric(lane *[expLanes]float64, dst, x []float64, m float64) {
 			dst[i] = e
 		}
 	}
+}
+
+func maxFloat64(x []float64) float64 {
+	whole := len(x) &^ 15
+	m := maxFloat64Generic(x[whole:])
+	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		m = max(m, maxFloat64Leaf(x[c.at:c.end]))
+	}
+	return m
 }
 
 func maxFloat64Generic(x []float64) float64 {

@@ -91,14 +91,41 @@ func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	return kthOfLanes(scores[:len(scores)&^(laneCount-1)], k), true
 }
 
-func kthOfLanesGeneric(scores []float32, k int) float32 {
+// kthOfLanes returns the k-th largest of the largest scores of the parts. It
+// takes a positive multiple of 16 scores.
+func kthOfLanes(scores []float32, k int) (kth float32) {
 	var lane [laneCount]float32
+	for c := callsOf(len(scores), maxCallBytes/4); c.at < c.n; c = c.next() {
+		raceReads(scores[c.at:c.end])
+		if c.at == 0 {
+			kth = kthOfLanesLeaf(&lane, scores[:c.end], k)
+			continue
+		}
+		var part [laneCount]float32
+		kthOfLanesLeaf(&part, scores[c.at:c.end], k)
+		for j, s := range part {
+			lane[j] = max(lane[j], s)
+		}
+		if c.end == c.n {
+			kth = kthOf(lane, k)
+		}
+	}
+	return kth
+}
+
+// kthOfLanesGeneric writes the largest score of each part and returns the k-th
+// largest of them.
+func kthOfLanesGeneric(lane *[laneCount]float32, scores []float32, k int) float32 {
 	copy(lane[:], scores)
 	for i, s := range scores {
 		if s > lane[i%laneCount] {
 			lane[i%laneCount] = s
 		}
 	}
+	return kthOf(*lane, k)
+}
+
+func kthOf(lane [laneCount]float32, k int) float32 {
 	slices.Sort(lane[:])
 	return lane[laneCount-k]
 }
@@ -131,8 +158,20 @@ func siftDown(ids []uint32, vals []float32, i int) {
 	}
 }
 
-// nextAboveGeneric returns the first i with scores[i] > threshold, or
-// len(scores).
+// nextAbove returns the first i with scores[i] > threshold, or len(scores).
+func nextAbove(scores []float32, threshold float32) int {
+	whole := len(scores) &^ 15
+	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+		part := scores[c.at:c.end]
+		i := nextAboveLeaf(part, threshold)
+		raceReads(part[:min(i&^15+16, len(part))])
+		if i < len(part) {
+			return c.at + i
+		}
+	}
+	return whole + nextAboveGeneric(scores[whole:], threshold)
+}
+
 func nextAboveGeneric(scores []float32, threshold float32) int {
 	for i, s := range scores {
 		if s > threshold {
@@ -153,7 +192,26 @@ func SelectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 	if uint64(len(scores)) > math.MaxUint32 {
 		panic("kernels: SelectAtLeast: more scores than 32-bit indices")
 	}
-	return selectAtLeast(dst, scores, threshold)
+	n, whole := 0, len(scores)&^15
+	// A call writes as much as it reads, and at random.
+	for c := callsOf(whole, maxCallBytes/16); c.at < c.n; c = c.next() {
+		part := dst[n : n+c.end-c.at] // n <= c.at
+		raceReads(scores[c.at:c.end])
+		raceWrites(part)
+		n += shift(part[:selectAtLeastLeaf(part, scores[c.at:c.end], threshold)], c.at)
+	}
+	rest := dst[n:len(scores)]
+	return n + shift(rest[:selectAtLeastGeneric(rest, scores[whole:], threshold)], whole)
+}
+
+// shift adds by to the indices and returns their number.
+func shift(ids []uint32, by int) int {
+	if by > 0 {
+		for j := range ids {
+			ids[j] += uint32(by)
+		}
+	}
+	return len(ids)
 }
 
 func selectAtLeastGeneric(dst []uint32, scores []float32, threshold float32) int {

@@ -1,32 +1,25 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
+	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
 // batchRows is the number of rows that a block of the batch kernels takes: a
 // 128-bit lane holds one float32 of each, for one context.
 const batchRows = 4
 
-// Offsets of the fields of kernels.batchBound.
-const (
-	batchCodesAt  = 0
-	batchOffsetAt = 32
-	batchScaleAt  = 96
-	batchNormAt   = 160
-	batchErrAt    = 224
-	batchSlackAt  = 288
-)
-
 // batch generates the intervals of rows for as many contexts as a vector has
 // 128-bit lanes: each record is loaded once for all of them.
 func batch(l emit.Level, gather bool) {
 	contexts := l.Bytes / 16
-	const contract = "Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4 on AVX-512, 2 on AVX2; b, a kernels.batchBound, is filled up for so many. n is a positive multiple of 4, stride one of 64."
+	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is a positive multiple of 4, stride one of 64. b is a %s.", contexts, layout.Bound)
 	if gather {
 		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -54,7 +47,7 @@ func batch(l emit.Level, gather bool) {
 	h := make([]reg.GPVirtual, contexts)
 	for c := range h {
 		h[c] = GP64()
-		MOVQ(Mem{Base: b, Disp: batchCodesAt + 8*c}, h[c])
+		MOVQ(Mem{Base: b, Disp: layout.Bound.At("codes") + 8*c}, h[c])
 		ADDQ(stride, h[c])
 	}
 	off := GP64()
@@ -89,15 +82,15 @@ func batch(l emit.Level, gather bool) {
 		}
 	}
 	transpose(l, meta)
-	VPSUBD(Mem{Base: b, Disp: batchOffsetAt}, d, d)
-	at := map[field]int{scaleField: batchScaleAt, normField: batchNormAt, errField: batchErrAt}
-	lo, up := interval(d, meta, func(f field) Op {
-		if f == slackField {
+	VPSUBD(Mem{Base: b, Disp: layout.Bound.At("excess")}, d, d)
+	lo, up := interval(d, meta, func(field string) Op {
+		m := Mem{Base: b, Disp: layout.Bound.At(field)}
+		if field == "slack" { // is one number
 			c := l.Vec()
-			VBROADCASTSS(Mem{Base: b, Disp: batchSlackAt}, c)
+			VBROADCASTSS(m, c)
 			return c
 		}
-		return Mem{Base: b, Disp: at[f]}
+		return m
 	})
 
 	ld := Load(Param("ld"), GP64())

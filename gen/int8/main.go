@@ -7,11 +7,14 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
+	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
 // groupRows returns how many rows go through the products side by side: the
@@ -40,20 +43,8 @@ func main() {
 	Generate()
 }
 
-// Offsets of the fields of kernels.bound.
-const (
-	codesAt    = 0
-	offsetAt   = 8
-	scaleAt    = 12
-	normAt     = 16
-	errAt      = 20
-	slackAt    = 24
-	negativeAt = 28
-	highAt     = 32
-)
-
 func bounds(l emit.Level, gather bool) {
-	const contract = "n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound."
+	contract := fmt.Sprintf("n is a positive multiple of the lanes of a vector, stride one of 64. b is a %s.", layout.Bound)
 	if gather {
 		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -74,9 +65,6 @@ type multiplier interface {
 	set(h []reg.GPVirtual, off reg.GPVirtual, at int)
 	// add multiplies them by the codes of a row at m.
 	add(m Mem, acc ...reg.VecVirtual)
-	// offsetAt is the field of kernels.bound with what the sums hold beyond
-	// those of the codes.
-	offsetAt() int
 }
 
 // scanBlocks emits the loop over blocks of rows and the function's end.
@@ -109,7 +97,7 @@ func scanBlocks(l emit.Level, gather bool, code multiplier) {
 	}
 	d := transposeSum(l, acc)
 	transpose(l, meta)
-	envelope(l, d, meta, i, code.offsetAt())
+	envelope(l, d, meta, i)
 
 	ADDQ(I32(rows), i)
 	end := Load(Param("n"), GP64())
@@ -196,27 +184,20 @@ func products(l emit.Level, code multiplier, g int, p []reg.GPVirtual, acc []reg
 	JNZ(LabelRef(label))
 }
 
-// behind returns the address in the field at of b, plus the stride.
-func behind(b, stride reg.Register, at int) reg.GPVirtual {
+// behind returns the address in a field of b, plus the stride.
+func behind(b, stride reg.Register, field string) reg.GPVirtual {
 	h := GP64()
-	MOVQ(Mem{Base: b, Disp: at}, h)
+	MOVQ(Mem{Base: b, Disp: layout.Bound.At(field)}, h)
 	ADDQ(stride, h)
 	return h
 }
 
 func (p product) vectorAt(b, stride reg.Register) []reg.GPVirtual {
-	return []reg.GPVirtual{behind(b, stride, codesAt)}
+	return []reg.GPVirtual{behind(b, stride, "codes")}
 }
 
 func (p product) set(h []reg.GPVirtual, off reg.GPVirtual, at int) {
 	p.setVector(0, emit.Ptr(h[0], off, at))
-}
-
-func (p product) offsetAt() int {
-	if p.l.Bytes == 32 {
-		return negativeAt
-	}
-	return offsetAt
 }
 
 // product multiplies bytes c+128 by the signed codes of some vectors and
@@ -347,15 +328,14 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 }
 
 // envelope computes and stores the interval of a block for one context.
-func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual, offset int) {
+func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
 	Comment("Take out what the products hold beyond those of the codes.")
-	VPBROADCASTD(Mem{Base: b, Disp: offset}, c)
+	VPBROADCASTD(Mem{Base: b, Disp: layout.Bound.At("excess")}, c)
 	VPSUBD(c, d, d)
-	at := map[field]int{scaleField: scaleAt, normField: normAt, errField: errAt, slackField: slackAt}
-	lo, up := interval(d, meta, func(f field) Op {
-		VBROADCASTSS(Mem{Base: b, Disp: at[f]}, c)
+	lo, up := interval(d, meta, func(field string) Op {
+		VBROADCASTSS(Mem{Base: b, Disp: layout.Bound.At(field)}, c)
 		return c
 	})
 	lower := Load(Param("lower"), GP64())
@@ -364,29 +344,19 @@ func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVir
 	VMOVUPS(up, Mem{Base: upper, Index: i, Scale: 4})
 }
 
-// field is a number of the vector's side of the envelope.
-type field int
-
-const (
-	scaleField field = iota
-	normField
-	errField
-	slackField
-)
-
 // interval computes the interval from the sums of products d, the rows'
-// floats and the fields of the vector, in the order of int8RowGeneric and
+// floats and the fields of the vector, in the order of kernels.interval and
 // without fused multiply-adds.
-func interval(d reg.VecVirtual, meta []reg.VecVirtual, of func(field) Op) (lower, upper reg.VecVirtual) {
+func interval(d reg.VecVirtual, meta []reg.VecVirtual, of func(field string) Op) (lower, upper reg.VecVirtual) {
 	a, bias, r, n := meta[0], meta[1], meta[2], meta[3]
 	VCVTDQ2PS(d, d)
-	VMULPS(of(scaleField), a, a)
+	VMULPS(of("scale"), a, a)
 	VMULPS(d, a, a)
 	VADDPS(bias, a, a)
-	VMULPS(of(normField), r, r)
-	VMULPS(of(errField), n, n)
+	VMULPS(of("norm"), r, r)
+	VMULPS(of("err"), n, n)
 	VADDPS(n, r, r)
-	VADDPS(of(slackField), r, r)
+	VADDPS(of("slack"), r, r)
 	VSUBPS(r, a, d)
 	VADDPS(r, a, a)
 	return d, a

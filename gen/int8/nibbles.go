@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
+	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
 // nibbleBounds generates the scan of 4-bit codes. A byte of a record holds the
@@ -13,7 +16,7 @@ import (
 // half, each plus 8; the vector's codes come in the same two halves.
 func nibbleBounds(l emit.Level) {
 	l.Function("Int4Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
-		"computes the intervals of n rows of 4-bit codes. n is a positive multiple of the lanes of a vector, stride one of 64; b is a kernels.bound.")
+		fmt.Sprintf("computes the intervals of n rows of 4-bit codes. n is a positive multiple of the lanes of a vector, stride one of 64. b is a %s.", layout.Bound))
 	scanBlocks(l, false, newNibbles(l))
 }
 
@@ -42,15 +45,13 @@ func newNibbles(l emit.Level) nibbles {
 }
 
 func (n nibbles) vectorAt(b, stride reg.Register) []reg.GPVirtual {
-	return []reg.GPVirtual{behind(b, stride, codesAt), behind(b, stride, highAt)}
+	return []reg.GPVirtual{behind(b, stride, "codes"), behind(b, stride, "high")}
 }
 
 func (n nibbles) set(h []reg.GPVirtual, off reg.GPVirtual, at int) {
 	VMOVUPS(emit.Ptr(h[0], off, at), n.low)
 	VMOVUPS(emit.Ptr(h[1], off, at), n.high)
 }
-
-func (n nibbles) offsetAt() int { return offsetAt }
 
 func (n nibbles) add(m Mem, acc ...reg.VecVirtual) {
 	if n.l.Bytes == 64 {

@@ -38,7 +38,7 @@ var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512"}
 // String returns the name that L2S_SIMD takes.
 func (l Level) String() string { return names[l] }
 
-// HasAVX2, HasAVX512 and HasVNNI are what the dispatchers of the kernels
+// HasAVX2, HasAVX512 and HasVNNI are what the leaves of the kernels
 // branch on. They change only through Set.
 var (
 	HasAVX2   bool

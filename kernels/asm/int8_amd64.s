@@ -197,19 +197,19 @@ products0:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 28(DX), Y6
+	VPBROADCASTD 40(DX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 12(DX), Y6
+	VBROADCASTSS 104(DX), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 16(DX), Y6
+	VBROADCASTSS 168(DX), Y6
 	VMULPS       Y6, Y2, Y2
-	VBROADCASTSS 20(DX), Y6
+	VBROADCASTSS 232(DX), Y6
 	VMULPS       Y6, Y13, Y13
 	VADDPS       Y13, Y2, Y2
-	VBROADCASTSS 24(DX), Y6
+	VBROADCASTSS 296(DX), Y6
 	VADDPS       Y6, Y2, Y2
 	VSUBPS       Y2, Y0, Y5
 	VADDPS       Y2, Y0, Y0
@@ -474,19 +474,19 @@ products0:
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 28(CX), Y6
+	VPBROADCASTD 40(CX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 12(CX), Y6
+	VBROADCASTSS 104(CX), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 16(CX), Y6
+	VBROADCASTSS 168(CX), Y6
 	VMULPS       Y6, Y2, Y2
-	VBROADCASTSS 20(CX), Y6
+	VBROADCASTSS 232(CX), Y6
 	VMULPS       Y6, Y13, Y13
 	VADDPS       Y13, Y2, Y2
-	VBROADCASTSS 24(CX), Y6
+	VBROADCASTSS 296(CX), Y6
 	VADDPS       Y6, Y2, Y2
 	VSUBPS       Y2, Y0, Y5
 	VADDPS       Y2, Y0, Y0
@@ -689,15 +689,15 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VPSUBD         32(R9), Y0, Y0
+	VPSUBD         40(R9), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
-	VMULPS         96(R9), Y1, Y1
+	VMULPS         104(R9), Y1, Y1
 	VMULPS         Y0, Y1, Y1
 	VADDPS         Y2, Y1, Y1
-	VMULPS         160(R9), Y3, Y3
-	VMULPS         224(R9), Y4, Y4
+	VMULPS         168(R9), Y3, Y3
+	VMULPS         232(R9), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VBROADCASTSS   288(R9), Y0
+	VBROADCASTSS   296(R9), Y0
 	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
@@ -949,15 +949,15 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VPSUBD         32(BX), Y0, Y0
+	VPSUBD         40(BX), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
-	VMULPS         96(BX), Y1, Y1
+	VMULPS         104(BX), Y1, Y1
 	VMULPS         Y0, Y1, Y1
 	VADDPS         Y2, Y1, Y1
-	VMULPS         160(BX), Y3, Y3
-	VMULPS         224(BX), Y4, Y4
+	VMULPS         168(BX), Y3, Y3
+	VMULPS         232(BX), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VBROADCASTSS   288(BX), Y0
+	VBROADCASTSS   296(BX), Y0
 	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
@@ -1259,19 +1259,19 @@ products0:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(DX), Y7
+	VPBROADCASTD 40(DX), Y7
 	VPSUBD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
-	VBROADCASTSS 12(DX), Y7
+	VBROADCASTSS 104(DX), Y7
 	VMULPS       Y7, Y0, Y0
 	VMULPS       Y6, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 16(DX), Y7
+	VBROADCASTSS 168(DX), Y7
 	VMULPS       Y7, Y2, Y2
-	VBROADCASTSS 20(DX), Y7
+	VBROADCASTSS 232(DX), Y7
 	VMULPS       Y7, Y3, Y3
 	VADDPS       Y3, Y2, Y2
-	VBROADCASTSS 24(DX), Y7
+	VBROADCASTSS 296(DX), Y7
 	VADDPS       Y7, Y2, Y2
 	VSUBPS       Y2, Y0, Y6
 	VADDPS       Y2, Y0, Y0
@@ -1491,19 +1491,19 @@ products12:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(DX), Z0
+	VPBROADCASTD 40(DX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
-	VBROADCASTSS 12(DX), Z0
+	VBROADCASTSS 104(DX), Z0
 	VMULPS       Z0, Z18, Z18
 	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 16(DX), Z0
+	VBROADCASTSS 168(DX), Z0
 	VMULPS       Z0, Z20, Z20
-	VBROADCASTSS 20(DX), Z0
+	VBROADCASTSS 232(DX), Z0
 	VMULPS       Z0, Z21, Z21
 	VADDPS       Z21, Z20, Z20
-	VBROADCASTSS 24(DX), Z0
+	VBROADCASTSS 296(DX), Z0
 	VADDPS       Z0, Z20, Z20
 	VSUBPS       Z20, Z18, Z2
 	VADDPS       Z20, Z18, Z18
@@ -1812,19 +1812,19 @@ products8:
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(CX), Z0
+	VPBROADCASTD 40(CX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
-	VBROADCASTSS 12(CX), Z0
+	VBROADCASTSS 104(CX), Z0
 	VMULPS       Z0, Z18, Z18
 	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 16(CX), Z0
+	VBROADCASTSS 168(CX), Z0
 	VMULPS       Z0, Z20, Z20
-	VBROADCASTSS 20(CX), Z0
+	VBROADCASTSS 232(CX), Z0
 	VMULPS       Z0, Z21, Z21
 	VADDPS       Z21, Z20, Z20
-	VBROADCASTSS 24(CX), Z0
+	VBROADCASTSS 296(CX), Z0
 	VADDPS       Z0, Z20, Z20
 	VSUBPS       Z20, Z18, Z2
 	VADDPS       Z20, Z18, Z18
@@ -1969,15 +1969,15 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VPSUBD          32(R9), Z0, Z0
+	VPSUBD          40(R9), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
-	VMULPS          96(R9), Z1, Z1
+	VMULPS          104(R9), Z1, Z1
 	VMULPS          Z0, Z1, Z1
 	VADDPS          Z2, Z1, Z1
-	VMULPS          160(R9), Z3, Z3
-	VMULPS          224(R9), Z4, Z4
+	VMULPS          168(R9), Z3, Z3
+	VMULPS          232(R9), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VBROADCASTSS    288(R9), Z0
+	VBROADCASTSS    296(R9), Z0
 	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
@@ -2187,15 +2187,15 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VPSUBD          32(BX), Z0, Z0
+	VPSUBD          40(BX), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
-	VMULPS          96(BX), Z1, Z1
+	VMULPS          104(BX), Z1, Z1
 	VMULPS          Z0, Z1, Z1
 	VADDPS          Z2, Z1, Z1
-	VMULPS          160(BX), Z3, Z3
-	VMULPS          224(BX), Z4, Z4
+	VMULPS          168(BX), Z3, Z3
+	VMULPS          232(BX), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VBROADCASTSS    288(BX), Z0
+	VBROADCASTSS    296(BX), Z0
 	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
@@ -2526,19 +2526,19 @@ products12:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 8(DX), Z0
+	VPBROADCASTD 40(DX), Z0
 	VPSUBD       Z0, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
-	VBROADCASTSS 12(DX), Z0
+	VBROADCASTSS 104(DX), Z0
 	VMULPS       Z0, Z21, Z21
 	VMULPS       Z5, Z21, Z21
 	VADDPS       Z22, Z21, Z21
-	VBROADCASTSS 16(DX), Z0
+	VBROADCASTSS 168(DX), Z0
 	VMULPS       Z0, Z23, Z23
-	VBROADCASTSS 20(DX), Z0
+	VBROADCASTSS 232(DX), Z0
 	VMULPS       Z0, Z24, Z24
 	VADDPS       Z24, Z23, Z23
-	VBROADCASTSS 24(DX), Z0
+	VBROADCASTSS 296(DX), Z0
 	VADDPS       Z0, Z23, Z23
 	VSUBPS       Z23, Z21, Z5
 	VADDPS       Z23, Z21, Z21

@@ -1,0 +1,89 @@
+package kernels
+
+// A leaf is what a CPU does in one call: a function of the files leaf_*.go, which
+// choose between assembly and the plain Go form and do nothing else. A branch on
+// a package variable costs nothing beside the call; a function variable would make
+// the arguments escape to the heap.
+//
+// Leaves take no empty slices. What is the same for all of them stands above
+// them, once an operation: how much one call may take, that the goroutine can be
+// stopped between two calls, and what the race detector is to know.
+
+// maxCallBytes bounds what one call of a leaf reads or writes: a goroutine
+// inside assembly cannot be stopped by the scheduler or the garbage collector. At
+// the 10 GB/s of a slow memory it is 25 microseconds.
+const maxCallBytes = 256 << 10
+
+// maxCallDim is the largest dimension that leaves take: longer rows could
+// hold a call up for any time, and are left to plain Go.
+const maxCallDim = maxCallBytes / 4
+
+// callRows returns the number of rows of size bytes that one call may read. A
+// row counts for a cache line at least, since rows that are gathered cost as much
+// and rows of few elements cost time of their own.
+func callRows(size int) int {
+	n := maxCallBytes / max(size, 64)
+	if n >= 16 {
+		n &^= 15 // whole blocks
+	}
+	return max(1, n)
+}
+
+// callBlocks is callRows for the leaves that take rows in blocks of up to
+// maxBlock: a block of the longest rows of codes has 1 MiB.
+func callBlocks(size int) int { return max(maxBlock, callRows(size)&^(maxBlock-1)) }
+
+// calls cuts items into calls of leaves, with a checkpoint between two of them:
+//
+//	for c := callsOf(n, step); c.at < c.n; c = c.next() {
+//		leaf(items[c.at:c.end])
+//	}
+type calls struct {
+	at, end int // the items of a call
+	n       int // of all
+	step    int // the most of a call
+	block   int // calls take whole blocks of so many, a power of two
+}
+
+// callsOf returns the first call for n items.
+func callsOf(n, step int) calls { return calls{0, min(n, step), n, step, 1} }
+
+// blocksOf is callsOf for n >= block items in whole blocks, of which step holds a
+// whole number. Where less than a block is left, the last block overlaps the one
+// before: leaves in blocks write for each item what depends on nothing else.
+func blocksOf(n, step, block int) calls {
+	return calls{0, min(n, step) &^ (block - 1), n, step, block}
+}
+
+// next returns the call after c. There is none where at is n.
+func (c calls) next() calls {
+	if c.at = c.end; c.at == c.n {
+		return c // in line
+	}
+	return c.after()
+}
+
+func (c calls) after() calls {
+	checkpoint()
+	if c.end = min(c.at+c.step, c.n); c.end-c.at < c.block {
+		c.at = c.n - c.block
+	} else {
+		c.end -= (c.end - c.at) & (c.block - 1)
+	}
+	return c
+}
+
+// checkpoint lets the scheduler stop the goroutine between two calls of
+// assembly. Of itself it would not: the signal that asks a goroutine to stop is
+// without effect inside assembly, where the loops spend all their time, and
+// their Go code calls no function that looks for the request, as functions with a
+// frame do when they are entered. Tests count the calls.
+var checkpoint = stoppable
+
+//go:noinline
+func stoppable() { frame() }
+
+// frame makes stoppable a function with a frame.
+//
+//go:noinline
+func frame() {}

@@ -1,0 +1,49 @@
+//go:build amd64 || arm64
+
+package kernels
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The comments of the generated functions say where they look for the fields of a
+// bound. They are made from the numbers that the instructions are made from.
+func TestAssemblyFindsTheFieldsOfABound(t *testing.T) {
+	files, err := filepath.Glob("asm/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	function := regexp.MustCompile(`(?m)^// (.*)\n//\n//go:noescape\nfunc (\w+)\(.*\bb \*byte\)$`)
+	layout := regexp.MustCompile(`b is a kernels\.bound: (.*)\.$`)
+	bound, found := reflect.TypeFor[bound](), 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range function.FindAllStringSubmatch(string(text), -1) {
+			found++
+			m := layout.FindStringSubmatch(f[1])
+			if m == nil {
+				t.Errorf("%s: %s does not say where the fields of b are", file, f[2])
+				continue
+			}
+			for _, place := range strings.Split(m[1], ", ") {
+				name, at, _ := strings.Cut(place, " at ")
+				field, ok := bound.FieldByName(name)
+				if !ok || strconv.Itoa(int(field.Offset)) != at {
+					t.Errorf("%s: %s looks for %s at %s; found it at %d (%v)", file, f[2], name, at, field.Offset, ok)
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no function that reads a bound is found")
+	}
+}

@@ -1,0 +1,241 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import (
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
+
+func scanLeaf(dst, rows, h []float32, stream bool) {
+	switch n, d := len(dst), len(h); {
+	case simd.HasAVX2 && stream:
+		asm.ScanSingleAVX2(&dst[0], &rows[0], n, &h[0], d)
+	case simd.HasAVX512:
+		asm.ScanAVX512(&dst[0], &rows[0], n, &h[0], d)
+	case simd.HasAVX2:
+		asm.ScanAVX2(&dst[0], &rows[0], n, &h[0], d)
+	default:
+		scanGeneric(dst, rows, h)
+	}
+}
+
+func addLeaf(dst, x []float32) {
+	switch {
+	case simd.HasAVX512:
+		asm.AddAVX512(&dst[0], &x[0], len(x))
+	case simd.HasAVX2:
+		asm.AddAVX2(&dst[0], &x[0], len(x))
+	default:
+		addGeneric(dst, x)
+	}
+}
+
+func gatherDotLeaf(dst, rows []float32, ids []uint32, h []float32) {
+	switch n, d := len(ids), len(h); {
+	case simd.HasAVX512:
+		asm.GatherDotAVX512(&dst[0], &rows[0], &ids[0], n, &h[0], d)
+	case simd.HasAVX2:
+		asm.GatherDotAVX2(&dst[0], &rows[0], &ids[0], n, &h[0], d)
+	default:
+		gatherDotGeneric(dst, rows, ids, h)
+	}
+}
+
+func maxIDLeaf(ids []uint32) uint32 {
+	switch {
+	case simd.HasAVX512:
+		return asm.MaxIDAVX512(&ids[0], len(ids))
+	case simd.HasAVX2:
+		return asm.MaxIDAVX2(&ids[0], len(ids))
+	}
+	return maxIDGeneric(ids)
+}
+
+func argmaxDotLeaf(rows, h []float32) (int, float32) {
+	switch d := len(h); {
+	case simd.HasAVX512:
+		return asm.ArgmaxDotAVX512(&rows[0], len(rows)/d, &h[0], d)
+	case simd.HasAVX2:
+		return asm.ArgmaxDotAVX2(&rows[0], len(rows)/d, &h[0], d)
+	}
+	return argmaxDotGeneric(rows, h)
+}
+
+func refScanLeaf(dst []float64, m Rows, h []float32) {
+	switch {
+	case m.element != Float32 || !simd.HasAVX2:
+		m.refScanGeneric(dst, h)
+	case simd.HasAVX512:
+		asm.RefScanAVX512(&dst[0], (*float32)(m.data), m.n, &h[0], m.dim)
+	default:
+		asm.RefScanAVX2(&dst[0], (*float32)(m.data), m.n, &h[0], m.dim)
+	}
+}
+
+func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
+	switch {
+	case m.element != Float32 || !simd.HasAVX2:
+		m.refGatherDotGeneric(dst, ids, h)
+	case simd.HasAVX512:
+		asm.RefGatherDotAVX512(&dst[0], (*float32)(m.data), &ids[0], len(ids), &h[0], m.dim)
+	default:
+		asm.RefGatherDotAVX2(&dst[0], (*float32)(m.data), &ids[0], len(ids), &h[0], m.dim)
+	}
+}
+
+func axpyLeaf(dst []float64, a float32, x []float32) {
+	switch {
+	case simd.HasAVX512:
+		asm.AxpyAVX512(&dst[0], float64(a), &x[0], len(x))
+	case simd.HasAVX2:
+		asm.AxpyAVX2(&dst[0], float64(a), &x[0], len(x))
+	default:
+		axpyGeneric(dst, a, x)
+	}
+}
+
+func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
+	switch {
+	case simd.HasAVX512:
+		return asm.KthOfLanesAVX512(&lane[0], &scores[0], len(scores), k)
+	case simd.HasAVX2:
+		return asm.KthOfLanesAVX2(&lane[0], &scores[0], len(scores), k)
+	}
+	return kthOfLanesGeneric(lane, scores, k)
+}
+
+func nextAboveLeaf(scores []float32, threshold float32) int {
+	switch {
+	case simd.HasAVX512:
+		return asm.NextAboveAVX512(&scores[0], len(scores), threshold)
+	case simd.HasAVX2:
+		return asm.NextAboveAVX2(&scores[0], len(scores), threshold)
+	}
+	return nextAboveGeneric(scores, threshold)
+}
+
+func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
+	switch {
+	case simd.HasAVX512:
+		return asm.SelectAtLeastAVX512(&dst[0], &scores[0], len(scores), threshold)
+	case simd.HasAVX2:
+		return asm.SelectAtLeastAVX2(&dst[0], &scores[0], len(scores), threshold)
+	}
+	return selectAtLeastGeneric(dst, scores, threshold)
+}
+
+func expLeaf(lane *[expLanes]float64, dst, x []float64, m float64) {
+	switch n := len(x); {
+	case !simd.HasAVX2:
+		expBlocksGeneric(lane, dst, x, m)
+	case dst == nil && simd.HasAVX512:
+		asm.ExpSumAVX512(&lane[0], &x[0], n, m)
+	case dst == nil:
+		asm.ExpSumAVX2(&lane[0], &x[0], n, m)
+	case simd.HasAVX512:
+		asm.ExpStoreAVX512(&lane[0], &dst[0], &x[0], n, m)
+	default:
+		asm.ExpStoreAVX2(&lane[0], &dst[0], &x[0], n, m)
+	}
+}
+
+func maxFloat64Leaf(x []float64) float64 {
+	switch {
+	case simd.HasAVX512:
+		return asm.MaxFloat64AVX512(&x[0], len(x))
+	case simd.HasAVX2:
+		return asm.MaxFloat64AVX2(&x[0], len(x))
+	}
+	return maxFloat64Generic(x)
+}
+
+func maxAbsBitsLeaf(x []float32) uint32 {
+	switch {
+	case simd.HasAVX512:
+		return asm.MaxAbsBitsAVX512(&x[0], len(x))
+	case simd.HasAVX2:
+		return asm.MaxAbsBitsAVX2(&x[0], len(x))
+	}
+	return maxAbsBitsGeneric(x)
+}
+
+func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
+	switch {
+	case simd.HasAVX512:
+		s.norm2, s.err2, s.code, s.below = asm.QuantizeAVX512(&codes[0], &h[0], len(h), inv)
+	case simd.HasAVX2:
+		s.norm2, s.err2, s.code, s.below = asm.QuantizeAVX2(&codes[0], &h[0], len(h), inv)
+	default:
+		return quantizeGeneric(codes, h, inv)
+	}
+	return s
+}
+
+// codesContexts returns how many contexts share the load of each of some rows, and
+// codesBlock how many rows a block has for so many. AVX-512 without VNNI runs the
+// forms of AVX2.
+func codesContexts(rows int) int {
+	switch {
+	case !simd.HasAVX2 || rows < codesBlock(2):
+		return 1
+	case simd.HasVNNI:
+		return 4
+	}
+	return 2
+}
+
+func codesBlock(contexts int) int {
+	switch {
+	case contexts > 1:
+		return 4
+	case simd.HasVNNI:
+		return 16
+	case simd.HasAVX2:
+		return 8
+	}
+	return 1
+}
+
+// excess8 returns what the sums of the products of 8-bit rows with v hold beyond
+// those of the codes: AVX2 takes the rows' 128 out beforehand, but the sign of v
+// goes to the row by a complement.
+func excess8(v *Int8Vector) int32 {
+	if simd.HasVNNI {
+		return codeBias * v.sum
+	}
+	return v.below
+}
+
+func excess4(v *Int8Vector) int32 { return code4Bias * v.sum }
+
+func codesLeaf(lower, upper []float32, ld int, data []byte, stride int, ids []uint32, rows int, b *bound) {
+	lo, up, p, at, arg := &lower[0], &upper[0], &data[0], unsafe.SliceData(ids), (*byte)(unsafe.Pointer(b))
+	contexts, vnni := len(b.vs), simd.HasVNNI
+	switch {
+	case !simd.HasAVX2:
+		codesGeneric(lower, upper, data, stride, ids, rows, b)
+	case b.high != nil && vnni:
+		asm.Int4BoundsAVX512(lo, up, p, stride, rows, arg)
+	case b.high != nil:
+		asm.Int4BoundsAVX2(lo, up, p, stride, rows, arg)
+	case contexts > 1 && ids != nil && vnni:
+		asm.Int8GatherBoundsBatchAVX512(lo, up, ld, contexts, p, stride, at, rows, arg)
+	case contexts > 1 && ids != nil:
+		asm.Int8GatherBoundsBatchAVX2(lo, up, ld, contexts, p, stride, at, rows, arg)
+	case contexts > 1 && vnni:
+		asm.Int8BoundsBatchAVX512(lo, up, ld, contexts, p, stride, rows, arg)
+	case contexts > 1:
+		asm.Int8BoundsBatchAVX2(lo, up, ld, contexts, p, stride, rows, arg)
+	case ids != nil && vnni:
+		asm.Int8GatherBoundsAVX512(lo, up, p, stride, at, rows, arg)
+	case ids != nil:
+		asm.Int8GatherBoundsAVX2(lo, up, p, stride, at, rows, arg)
+	case vnni:
+		asm.Int8BoundsAVX512(lo, up, p, stride, rows, arg)
+	default:
+		asm.Int8BoundsAVX2(lo, up, p, stride, rows, arg)
+	}
+}

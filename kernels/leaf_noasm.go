@@ -1,0 +1,41 @@
+//go:build !amd64 || purego
+
+package kernels
+
+// The leaves of CPUs without assembly are the plain Go forms.
+
+func scanLeaf(dst, rows, h []float32, stream bool) { scanGeneric(dst, rows, h) }
+func addLeaf(dst, x []float32)                     { addGeneric(dst, x) }
+func gatherDotLeaf(dst, rows []float32, ids []uint32, h []float32) {
+	gatherDotGeneric(dst, rows, ids, h)
+}
+func maxIDLeaf(ids []uint32) uint32                  { return maxIDGeneric(ids) }
+func argmaxDotLeaf(rows, h []float32) (int, float32) { return argmaxDotGeneric(rows, h) }
+func refScanLeaf(dst []float64, m Rows, h []float32) { m.refScanGeneric(dst, h) }
+func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
+	m.refGatherDotGeneric(dst, ids, h)
+}
+func axpyLeaf(dst []float64, a float32, x []float32) { axpyGeneric(dst, a, x) }
+func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
+	return kthOfLanesGeneric(lane, scores, k)
+}
+func nextAboveLeaf(scores []float32, threshold float32) int {
+	return nextAboveGeneric(scores, threshold)
+}
+func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
+	return selectAtLeastGeneric(dst, scores, threshold)
+}
+func expLeaf(lane *[expLanes]float64, dst, x []float64, m float64) { expBlocksGeneric(lane, dst, x, m) }
+func maxFloat64Leaf(x []float64) float64                           { return maxFloat64Generic(x) }
+func maxAbsBitsLeaf(x []float32) uint32                            { return maxAbsBitsGeneric(x) }
+func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
+	return quantizeGeneric(codes, h, inv)
+}
+
+func codesBlock(contexts int) int { return 1 }
+func codesContexts(rows int) int  { return 1 }
+func excess8(v *Int8Vector) int32 { return 0 }
+func excess4(v *Int8Vector) int32 { return 0 }
+func codesLeaf(lower, upper []float32, ld int, data []byte, stride int, ids []uint32, rows int, b *bound) {
+	codesGeneric(lower, upper, data, stride, ids, rows, b)
+}
