@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/bleu"
-	"github.com/learning-to-screen/l2s/internal/ordered"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen/beam"
 )
@@ -63,7 +63,7 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 	m := c.data.model
 	type work = func(context.Context, int) ([]translation, error)
 	next := 0
-	return ordered.Each(ctx, (len(numbers)+group-1)/group, 0, func() work {
+	return parallel.InOrder(ctx, (len(numbers)+group-1)/group, 0, func() work {
 		d := newDecoder()
 		s, err := scorer()
 		var search *beam.Search

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -40,7 +41,7 @@ type shared struct {
 
 func (s *shared) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
 	l, n, labels := s.layer, len(lse), s.layer.Labels()
-	s.ids, s.best, s.wide, s.scores = grow(s.ids, k), grow(s.best, k), grow(s.wide, labels), grow(s.scores, n*labels)
+	s.ids, s.best, s.wide, s.scores = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.wide, labels), grow.Slice(s.scores, n*labels)
 	lstm.Products(s.scores, l.Weights(), l.Bias(), 0, contexts, n, l.Dim())
 	s.counts = s.counts[:0]
 	for i := range n {
@@ -73,12 +74,4 @@ func (s *oneByOne) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int,
 		lse[i], s.counts = sum, append(s.counts, n)
 	}
 	return s.counts, nil
-}
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

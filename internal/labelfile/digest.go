@@ -6,7 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"sync"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 // Digest identifies contexts by their numbers and their places: the sum over
@@ -24,54 +25,47 @@ func (d *Digest) Add(o Digest) {
 	}
 }
 
-// digestStride is the number of rows between two looks at the context for
+// digestChunk is the number of rows between two looks at the context for
 // cancellation.
-const digestStride = 512
+const digestChunk = 512
 
 // DigestOf returns the digest of rows, row-major with dim elements each, the
 // first of which is context number first. It runs on the given number of
-// goroutines, at least 1; the result does not depend on it.
+// goroutines; the result does not depend on it.
 //
 // It returns an error where an element is NaN or infinite, which names the
-// context, or where ctx ends.
+// first such context, or where ctx ends. Where rows are mapped memory that is
+// no longer there the error is [parallel.ErrGone].
 func DigestOf(ctx context.Context, rows []float32, dim, first, threads int) (Digest, error) {
 	n := len(rows) / dim
-	digests, errs := make([]Digest, threads), make([]error, threads)
-	var wg sync.WaitGroup
-	for w := range threads {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			digests[w], errs[w] = digestRange(ctx, rows, dim, first, w*n/threads, (w+1)*n/threads)
-		}()
+	digests := make([]Digest, parallel.Threads(threads, n))
+	err := parallel.Each(ctx, threads, n, digestChunk, nil, func(worker, lo, hi int) error {
+		return digests[worker].addRows(rows, dim, first, lo, hi)
+	})
+	if err != nil {
+		return Digest{}, err
 	}
-	wg.Wait()
 	var sum Digest
-	for w := range threads {
-		if errs[w] != nil {
-			return Digest{}, errs[w]
-		}
-		sum.Add(digests[w])
+	for _, d := range digests {
+		sum.Add(d)
 	}
 	return sum, nil
 }
 
-func digestRange(ctx context.Context, rows []float32, dim, first, lo, hi int) (sum Digest, err error) {
+// addRows adds the digests of rows lo to hi.
+func (d *Digest) addRows(rows []float32, dim, first, lo, hi int) error {
 	const exponent = 0x7f800000
 	buf := make([]byte, 8+4*dim)
 	for i := lo; i < hi; i++ {
-		if (i-lo)%digestStride == 0 && ctx.Err() != nil {
-			return sum, fmt.Errorf("interrupted: %w", ctx.Err())
-		}
 		binary.LittleEndian.PutUint64(buf, uint64(first+i))
 		for j, x := range rows[i*dim : (i+1)*dim] {
 			bits := math.Float32bits(x)
 			if bits&exponent == exponent {
-				return sum, fmt.Errorf("context %d: found %v at element %d, expected finite numbers", first+i, x, j)
+				return fmt.Errorf("context %d: found %v at element %d, expected finite numbers", first+i, x, j)
 			}
 			binary.LittleEndian.PutUint32(buf[8+4*j:], bits)
 		}
-		sum.Add(sha256.Sum256(buf))
+		d.Add(sha256.Sum256(buf))
 	}
-	return sum, nil
+	return nil
 }

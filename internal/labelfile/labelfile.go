@@ -31,13 +31,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"os"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
 const (
@@ -57,8 +57,6 @@ const (
 	atDataCRC     = 120
 	atHeaderCRC   = 124
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header says what a file holds.
 type Header struct {
@@ -109,7 +107,7 @@ func (h *Header) encode(dataCRC uint32) []byte {
 	copy(b[atFingerprint:], h.Fingerprint[:])
 	copy(b[atDigest:], h.Contexts[:])
 	le.PutUint32(b[atDataCRC:], dataCRC)
-	le.PutUint32(b[atHeaderCRC:], crc32.Checksum(b[:atHeaderCRC], castagnoli))
+	le.PutUint32(b[atHeaderCRC:], crc32c.Sum(b[:atHeaderCRC]))
 	return b
 }
 
@@ -124,7 +122,7 @@ func decode(b []byte) (h Header, dataCRC uint32, err error) {
 	if v := le.Uint32(b[atVersion:]); v != version {
 		return h, 0, fmt.Errorf("version: found %d, expected %d", v, version)
 	}
-	if found, want := crc32.Checksum(b[:atHeaderCRC], castagnoli), le.Uint32(b[atHeaderCRC:]); found != want {
+	if found, want := crc32c.Sum(b[:atHeaderCRC]), le.Uint32(b[atHeaderCRC:]); found != want {
 		return h, 0, fmt.Errorf("header checksum: found %08x, expected %08x: the file is damaged", found, want)
 	}
 	h.K = int(le.Uint32(b[atK:]))
@@ -190,7 +188,7 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 		for _, s := range part {
 			w.bytes = binary.LittleEndian.AppendUint32(w.bytes, s)
 		}
-		w.crc = crc32.Update(w.crc, castagnoli, w.bytes)
+		w.crc = crc32c.Update(w.crc, w.bytes)
 		if _, err := w.buf.Write(w.bytes); err != nil {
 			return err
 		}
@@ -292,7 +290,7 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 		if _, err := io.ReadFull(f.file, bytes); err != nil {
 			return fmt.Errorf("%s: ids: %w", f.path, err)
 		}
-		crc = crc32.Update(crc, castagnoli, bytes)
+		crc = crc32c.Update(crc, bytes)
 		for i := range ids {
 			ids[i] = binary.LittleEndian.Uint32(bytes[4*i:])
 			if uint64(ids[i]) >= uint64(f.Labels) {

@@ -15,6 +15,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"math"
@@ -25,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -127,42 +129,39 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 	}
 	n := len(h) / d
 	want := make([]softmax.Prediction, n*k)
-	var wg sync.WaitGroup
-	parts := runtime.GOMAXPROCS(0)
-	for p := range parts {
-		wg.Go(func() {
-			var all []softmax.Prediction
-			for i := p * n / parts; i < (p+1)*n/parts; i++ {
-				x := h[i*d : (i+1)*d]
-				cluster, best := 0, math.Inf(-1)
-				for c := range len(v) / d {
-					if s := dot(v[c*d:(c+1)*d], x); s > best {
-						cluster, best = c, s
-					}
+	// Some hundred contexts a chunk share the memory of the sort.
+	err := parallel.Each(context.Background(), 0, n, 128, nil, func(_, lo, hi int) error {
+		var all []softmax.Prediction
+		for i := lo; i < hi; i++ {
+			x := h[i*d : (i+1)*d]
+			cluster, best := 0, math.Inf(-1)
+			for c := range len(v) / d {
+				if s := dot(v[c*d:(c+1)*d], x); s > best {
+					cluster, best = c, s
 				}
-				ids := m.Candidates(cluster)
-				if len(ids) < k {
-					ids = labels // the exact layer answers
-				}
-				all = all[:0]
-				for _, id := range ids {
-					all = append(all, softmax.Prediction{ID: id, Logit: dot(l.Weights()[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
-				}
-				slices.SortStableFunc(all, func(a, b softmax.Prediction) int {
-					switch {
-					case a.Logit > b.Logit:
-						return -1
-					case a.Logit < b.Logit:
-						return 1
-					}
-					return 0
-				})
-				copy(want[i*k:(i+1)*k], all)
 			}
-		})
-	}
-	wg.Wait()
-	return want, nil
+			ids := m.Candidates(cluster)
+			if len(ids) < k {
+				ids = labels // the exact layer answers
+			}
+			all = all[:0]
+			for _, id := range ids {
+				all = append(all, softmax.Prediction{ID: id, Logit: dot(l.Weights()[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
+			}
+			slices.SortStableFunc(all, func(a, b softmax.Prediction) int {
+				switch {
+				case a.Logit > b.Logit:
+					return -1
+				case a.Logit < b.Logit:
+					return 1
+				}
+				return 0
+			})
+			copy(want[i*k:(i+1)*k], all)
+		}
+		return nil
+	})
+	return want, err
 }
 
 // report is what a load has shown.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/learning-to-screen/l2s/internal/ordered"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -115,7 +115,7 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 		return fmt.Errorf("lstm: threads: found %d, expected 0 or more", opt.Threads)
 	}
 	streams := (n + streamLen - 1) / streamLen
-	threads := ordered.Threads(opt.Threads, streams)
+	threads := parallel.Threads(opt.Threads, streams)
 	group := min((streams+threads-1)/threads, groupLen) // streams of a group
 	if n == 0 {
 		return ctx.Err()
@@ -126,7 +126,7 @@ func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func
 		tokens   []uint32
 		contexts []float32
 	}
-	return ordered.Each(ctx, (n+size-1)/size, threads, func() func(context.Context, int) (piece, error) {
+	return parallel.InOrder(ctx, (n+size-1)/size, threads, func() func(context.Context, int) (piece, error) {
 		g := newGenerator(m, opt, group)
 		return func(ctx context.Context, i int) (piece, error) {
 			tokens, contexts, err := g.run(ctx, i*group, min(size, n-i*size))

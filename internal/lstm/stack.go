@@ -1,6 +1,9 @@
 package lstm
 
-import "github.com/learning-to-screen/l2s/kernels"
+import (
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+)
 
 // layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in
 // the order i, f, g, o.
@@ -76,7 +79,7 @@ func (l *layer) run(y, x []float32, active []int, h, c []float32, s *scratch) {
 	for _, n := range active {
 		rows, most = rows+n, max(most, n)
 	}
-	s.in, s.gate, s.exp = grow(s.in, rows*gates), grow(s.gate, most*gates), grow(s.exp, gates)
+	s.in, s.gate, s.exp = grow.Slice(s.in, rows*gates), grow.Slice(s.gate, most*gates), grow.Slice(s.exp, gates)
 	Products(s.in, l.input, l.bias, 0, x, rows, e)
 	in := s.in
 	for _, n := range active {
@@ -87,14 +90,6 @@ func (l *layer) run(y, x []float32, active []int, h, c []float32, s *scratch) {
 		copy(y, h[:n*d])
 		in, y = in[n*gates:], y[n*d:]
 	}
-}
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }
 
 // Streams is the recurrent state of independent streams, and the scratch to
@@ -147,7 +142,7 @@ func (st *Streams) Run(x []float32, active []int) []float32 {
 	for _, n := range active {
 		rows += n
 	}
-	st.x = grow(st.x, rows*st.s.dim)
+	st.x = grow.Slice(st.x, rows*st.s.dim)
 	for l := range st.s.layers {
 		st.s.layers[l].run(st.x, x, active, st.h[l], st.c[l], &st.scratch)
 		x = st.x
@@ -189,7 +184,7 @@ func (st *Streams) Restore(i int, src []float32) {
 func (st *Streams) Reorder(parents []int) {
 	st.Grow(len(parents))
 	d := st.s.dim
-	st.spare = grow(st.spare, len(parents)*d)
+	st.spare = grow.Slice(st.spare, len(parents)*d)
 	for l := range st.h {
 		for _, state := range [][]float32{st.h[l], st.c[l]} {
 			for i, p := range parents {

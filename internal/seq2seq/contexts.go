@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/ordered"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -68,7 +68,7 @@ func (m *Model) groups(ctx context.Context, n, threads int, worker func() groupW
 	if threads < 0 {
 		return fmt.Errorf("seq2seq: threads: found %d, expected 0 or more", threads)
 	}
-	return ordered.Each(ctx, (n+groupLen-1)/groupLen, threads, func() func(context.Context, int) ([]Decoded, error) {
+	return parallel.InOrder(ctx, (n+groupLen-1)/groupLen, threads, func() func(context.Context, int) ([]Decoded, error) {
 		work := worker()
 		return func(ctx context.Context, i int) ([]Decoded, error) {
 			return work(ctx, i*groupLen, min((i+1)*groupLen, n))

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/kernels"
 )
@@ -62,10 +63,10 @@ func (d *Decoder) Step(tokens []uint32) []float32 {
 	if len(tokens) != n {
 		panic("seq2seq: number of tokens differs from the number of hypotheses")
 	}
-	d.x = grow(d.x, n*d.m.decoder.stack.In())
-	d.keys = grow(d.keys, n*dim)
-	d.joined = grow(d.joined, n*2*dim)
-	d.context = grow(d.context, n*dim)
+	d.x = grow.Slice(d.x, n*d.m.decoder.stack.In())
+	d.keys = grow.Slice(d.keys, n*dim)
+	d.joined = grow.Slice(d.joined, n*2*dim)
+	d.context = grow.Slice(d.context, n*dim)
 
 	d.m.decoder.embeddings.Rows(d.x, tokens)
 	q := d.streams.Step(d.x, n)
@@ -87,7 +88,7 @@ func (d *Decoder) Step(tokens []uint32) []float32 {
 func (d *Decoder) attend(c []float32, s *Source, key []float32) {
 	dim := len(key)
 	n := len(s.outputs) / dim
-	d.scores, d.weights = grow(d.scores, n), grow(d.weights, n)
+	d.scores, d.weights = grow.Slice(d.scores, n), grow.Slice(d.weights, n)
 	kernels.Scan(d.scores, s.outputs, nil, key)
 	for p, x := range d.scores {
 		if x-x != 0 {

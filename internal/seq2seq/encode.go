@@ -3,6 +3,8 @@ package seq2seq
 import (
 	"cmp"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
 )
 
 // Source is a sentence as the encoder of a model leaves it. It does not
@@ -46,7 +48,7 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 		x       []float32
 	)
 	advance := func() {
-		x = grow(x, len(tokens)*enc.stack.In())
+		x = grow.Slice(x, len(tokens)*enc.stack.In())
 		enc.embeddings.Rows(x, tokens)
 		y := streams.Run(x, active)
 		for _, n := range active {
@@ -83,12 +85,4 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 		streams.Save(sources[i].state, at)
 	}
 	return sources
-}
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

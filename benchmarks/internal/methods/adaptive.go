@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -346,7 +347,7 @@ func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 // Logits writes the logits of the head and of the tails that TopK opens for k
 // labels.
 func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
-	s.top, s.logits = grow(s.top, max(k, 1)), dst
+	s.top, s.logits = grow.Slice(s.top, max(k, 1)), dst
 	s.search(s.top, h)
 	s.logits = nil
 }
@@ -379,7 +380,7 @@ func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 // open offers the best of a part.
 func (s *adaptiveSearcher) open(b *best, p *part, h []float32) {
 	k := min(len(b.dst), len(p.ids))
-	s.found = grow(s.found, k)
+	s.found = grow.Slice(s.found, k)
 	if s.logits == nil {
 		p.layer.TopK(s.found, s.query)
 	} else {
@@ -395,7 +396,7 @@ func (s *adaptiveSearcher) open(b *best, p *part, h []float32) {
 
 // scan writes the logits of a part, and finds the best of it.
 func (s *adaptiveSearcher) scan(p *part, h []float32) {
-	s.scores, s.ids, s.values = grow(s.scores, len(p.ids)), grow(s.ids, len(s.found)), grow(s.values, len(s.found))
+	s.scores, s.ids, s.values = grow.Slice(s.scores, len(p.ids)), grow.Slice(s.ids, len(s.found)), grow.Slice(s.values, len(s.found))
 	kernels.Scan(s.scores, p.layer.Weights(), p.layer.Bias(), h)
 	for i, x := range s.scores {
 		s.logits[p.ids[i]] = float64(x)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -59,7 +60,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 				scores[i] += b
 			}
 			k := min(len(dst), len(scores))
-			ids, best = grow(ids, k), grow(best, k)
+			ids, best = grow.Slice(ids, k), grow.Slice(best, k)
 			kernels.TopK(ids, best, scores)
 			for i := range k {
 				dst[i] = softmax.Prediction{ID: ids[i], Logit: float64(best[i])}
@@ -109,11 +110,3 @@ func (x scanIndex) Searcher() Searcher  { return x.searcher() }
 type searcherFunc func(dst []softmax.Prediction, h []float32) int
 
 func (f searcherFunc) TopK(dst []softmax.Prediction, h []float32) int { return f(dst, h) }
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -43,7 +44,7 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 		}
 	}
 	x := &greedyIndex{layer: l, budgets: m.Budgets, lists: make([]listEntry, (d+1)*n)}
-	err := parallel(ctx, d+1, func(j int) {
+	err := parallel.Each(ctx, 0, d+1, 1, nil, func(_, j, _ int) error {
 		list := x.list(j)
 		for s := range list {
 			list[s] = listEntry{uint32(s), l.Bias()[s]}
@@ -54,6 +55,7 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 		slices.SortFunc(list, func(a, b listEntry) int {
 			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.id, b.id))
 		})
+		return nil
 	})
 	if err != nil {
 		return nil, err

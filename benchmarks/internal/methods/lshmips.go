@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -64,7 +65,7 @@ func (m LSHMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	x := &lshIndex{layer: in.Layer, tables: m.Tables, bits: m.Bits, probes: m.Probes,
 		ids: make([]uint32, m.Tables*n), firsts: make([]uint32, m.Tables*(buckets+1))}
 	x.directions, x.ones = r.split(directions)
-	err := parallel(ctx, m.Tables, func(t int) {
+	err := parallel.Each(ctx, 0, m.Tables, 1, nil, func(_, t, _ int) error {
 		hash, products := make([]uint32, n), make([]float32, n)
 		for i := range m.Bits {
 			at := (t*m.Bits + i) * r.dim
@@ -88,6 +89,7 @@ func (m LSHMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 			ids[next[b]] = uint32(s)
 			next[b]++
 		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

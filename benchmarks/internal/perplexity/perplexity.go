@@ -14,14 +14,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -170,31 +168,22 @@ func Of(ctx context.Context, text *Text, newProber func() LogProber) (float64, e
 		return 0, err
 	}
 	n := len(text.Next)
+	probers := make([]LogProber, parallel.Threads(0, n))
 	sums := make([]float64, (n+chunk-1)/chunk)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(sums)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			p := newProber()
-			for ctx.Err() == nil {
-				c := int(next.Add(1)) - 1
-				if c >= len(sums) {
-					return
-				}
-				for i := c * chunk; i < min((c+1)*chunk, n); i++ {
-					sums[c] += p.LogProb(text.context(i), text.Next[i])
-				}
-			}
-		}()
-	}
-	wg.Wait()
+	err := parallel.Each(ctx, len(probers), n, chunk, nil, func(worker, lo, hi int) error {
+		if probers[worker] == nil {
+			probers[worker] = newProber()
+		}
+		for i := lo; i < hi; i++ {
+			sums[lo/chunk] += probers[worker].LogProb(text.context(i), text.Next[i])
+		}
+		return nil
+	})
 	total := 0.0
 	for _, s := range sums {
 		total += s
 	}
-	return math.Exp(-total / float64(n)), ctx.Err()
+	return math.Exp(-total / float64(n)), err
 }
 
 // takeTimes fills in the times of the table.

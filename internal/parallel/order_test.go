@@ -1,4 +1,4 @@
-package ordered
+package parallel
 
 import (
 	"context"
@@ -16,11 +16,11 @@ func double(bad map[int]error) func() func(context.Context, int) (int, error) {
 	}
 }
 
-func TestEachTakesAllInOrder(t *testing.T) {
+func TestInOrderTakesAllInOrder(t *testing.T) {
 	for _, threads := range []int{0, 1, 2, 3, 50} {
 		for _, n := range []int{0, 1, 2, 17, 100} {
 			next := 0
-			err := Each(context.Background(), n, threads, double(nil), func(v int) error {
+			err := InOrder(context.Background(), n, threads, double(nil), func(v int) error {
 				if v != 2*next {
 					return fmt.Errorf("found the result of piece %d, want %d", v/2, next)
 				}
@@ -34,12 +34,12 @@ func TestEachTakesAllInOrder(t *testing.T) {
 	}
 }
 
-func TestEachReturnsTheFirstError(t *testing.T) {
+func TestInOrderReturnsTheFirstError(t *testing.T) {
 	first, later := errors.New("first"), errors.New("later")
 	for _, threads := range []int{1, 2, 7} {
 		taken := 0
 		take := func(int) error { taken++; return nil }
-		if err := Each(context.Background(), 30, threads, double(map[int]error{11: first, 12: later}), take); err != first || taken != 11 {
+		if err := InOrder(context.Background(), 30, threads, double(map[int]error{11: first, 12: later}), take); err != first || taken != 11 {
 			t.Errorf("%d threads: error of piece 11: got %v after %d pieces", threads, err, taken)
 		}
 		taken = 0
@@ -49,18 +49,18 @@ func TestEachReturnsTheFirstError(t *testing.T) {
 			}
 			return nil
 		}
-		if err := Each(context.Background(), 30, threads, double(map[int]error{6: later}), stop); err != first || taken != 6 {
+		if err := InOrder(context.Background(), 30, threads, double(map[int]error{6: later}), stop); err != first || taken != 6 {
 			t.Errorf("%d threads: error of take: got %v after %d pieces", threads, err, taken)
 		}
 	}
 }
 
-func TestEachStopsWhenCancelled(t *testing.T) {
+func TestInOrderStopsWhenCancelled(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for _, threads := range []int{1, 2, 7} {
 		ctx, cancel := context.WithCancel(context.Background())
 		taken := 0
-		err := Each(ctx, 1<<30, threads, double(nil), func(int) error {
+		err := InOrder(ctx, 1<<30, threads, double(nil), func(int) error {
 			if taken++; taken == 3 {
 				cancel()
 			}
@@ -72,15 +72,5 @@ func TestEachStopsWhenCancelled(t *testing.T) {
 	}
 	if after := runtime.NumGoroutine(); after > before {
 		t.Errorf("%d goroutines, %d before", after, before)
-	}
-}
-
-func TestThreads(t *testing.T) {
-	for _, c := range []struct{ threads, n, want int }{
-		{1, 10, 1}, {4, 10, 4}, {40, 10, 10}, {3, 0, 1}, {0, 1, 1}, {0, 1 << 30, runtime.GOMAXPROCS(0)},
-	} {
-		if got := Threads(c.threads, c.n); got != c.want {
-			t.Errorf("Threads(%d, %d) = %d, want %d", c.threads, c.n, got, c.want)
-		}
 	}
 }

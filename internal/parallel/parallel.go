@@ -1,0 +1,104 @@
+// Package parallel does work in pieces on several goroutines.
+package parallel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/learning-to-screen/l2s/internal/fault"
+)
+
+// Threads returns the number of goroutines to use for n pieces of work where
+// the caller asks for threads, 0 for GOMAXPROCS: at least 1.
+func Threads(threads, n int) int {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	return max(min(threads, n), 1)
+}
+
+// ErrGone is the error of [Each] for work that read mapped memory which is no
+// longer there.
+var ErrGone = errors.New("found memory that cannot be read any more, want a mapped file to stay as it was")
+
+// Guard runs f, in which a read of mapped memory that is no longer there is
+// [ErrGone]. In goroutines that f starts it is not.
+func Guard(f func() error) error {
+	return fault.Guard(f, func() error { return ErrGone })
+}
+
+// Each calls work(worker, lo, hi) for consecutive chunks [lo, hi) of [0, n),
+// from at most threads goroutines at once, the caller's among them; 0 means
+// GOMAXPROCS. worker, from 0 and below [Threads] of threads and n, names the
+// goroutine, for its scratch. Which worker gets which chunk is not determined:
+// what a chunk computes must not depend on it. done, unless nil, is told the
+// number of elements finished since its last call, from any goroutine.
+//
+// Chunks are begun in ascending order and none that is begun is left, so that
+// the error returned is that of the lowest chunk that has one, for any number
+// of threads. A fault of mapped memory is [ErrGone]. Once ctx is done no chunk
+// is begun, and where that leaves any, the error says so and wraps ctx.Err().
+// No goroutine is left when Each returns.
+func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
+	chunks := (n + chunk - 1) / chunk
+	var (
+		next   atomic.Int64
+		stop   atomic.Bool
+		mu     sync.Mutex
+		failed = chunks
+		first  error
+		wg     sync.WaitGroup
+	)
+	run := func(worker int) {
+		for !stop.Load() && ctx.Err() == nil {
+			c := int(next.Add(1)) - 1
+			if c >= chunks {
+				return
+			}
+			lo := c * chunk
+			hi := min(lo+chunk, n)
+			if err := Guard(func() error { return work(worker, lo, hi) }); err != nil {
+				mu.Lock()
+				if c < failed {
+					failed, first = c, err
+				}
+				mu.Unlock()
+				stop.Store(true)
+				return
+			}
+			if done != nil {
+				done(hi - lo)
+			}
+		}
+	}
+	for worker := 1; worker < Threads(threads, chunks); worker++ {
+		wg.Go(func() { run(worker) })
+	}
+	run(0)
+	wg.Wait()
+	if first == nil && int(next.Load()) < chunks {
+		return fmt.Errorf("interrupted: %w", ctx.Err())
+	}
+	return first
+}
+
+// Counter returns a function that adds to a count of elements done, of total,
+// from any goroutine. It calls tell with the sum, one call at a time and about
+// a hundred times until the total is reached.
+func Counter(total int, tell func(done int)) func(n int) {
+	var mu sync.Mutex
+	done, told := 0, 0
+	return func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		done += n
+		if done == total || (done-told)*100 >= total {
+			told = done
+			tell(done)
+		}
+	}
+}
