@@ -122,7 +122,7 @@ func (s shape) instance(t failer) *instance {
 		}
 	}
 	if s.tail > 0 {
-		if in.config.Tail, err = softmax.LowRank(layer, s.tail); err != nil {
+		if in.config.Tail, err = projection(layer, s.tail); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,6 +136,27 @@ func (s shape) instance(t failer) *instance {
 		t.Fatal(err)
 	}
 	return in
+}
+
+// projection is the tail W B^T B, with B of orthogonal rows of length 1: the
+// first of a reflection. Of full rank it is W but for rounding.
+func projection(l *softmax.Layer, rank int) (*softmax.Tail, error) {
+	labels, dim := l.Labels(), l.Dim()
+	columns, rows := make([]float32, rank*labels), make([]float32, rank*dim)
+	square := float64(dim*(dim+1)*(2*dim+1)) / 6 // of (1, 2, ..., dim)
+	for k := range rank {
+		for j := range dim {
+			x := -2 * float64((k+1)*(j+1)) / square
+			if j == k {
+				x++
+			}
+			rows[k*dim+j] = float32(x)
+			for s := range labels {
+				columns[k*labels+s] += float32(x * float64(l.Weights()[s*dim+j]))
+			}
+		}
+	}
+	return softmax.NewTail(columns, rows, labels, dim)
 }
 
 func (in *instance) context(i int) []float32 {

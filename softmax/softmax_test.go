@@ -494,7 +494,10 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		h[i] = float32(r.NormFloat64())
 	}
 	l := newLayer(t, w, nil, dim)
-	tail := lowRank(t, l, 8)
+	tail, err := softmax.NewTail(normals(6, 8*labels), normals(7, 8*dim), labels, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
 	simdtest.EachLevel(t, func(t *testing.T) {
 		q := softmax.NewQuery(dim)
 		ids := allIDs(100)

@@ -1,11 +1,8 @@
 package softmax
 
 import (
-	"errors"
 	"fmt"
 	"math"
-
-	"gonum.org/v1/gonum/mat"
 
 	"github.com/learning-to-screen/l2s/kernels"
 )
@@ -26,63 +23,6 @@ type Tail struct {
 // tailBlock is the number of labels whose logits stay in the first-level cache
 // while the columns of A are added up.
 const tailBlock = 1024
-
-// LowRank returns the best approximation of W of the given rank, from 1 to the
-// smaller of labels and dim, in the sense of the sum of squared differences: B
-// are the rank leading right singular vectors of W, and A = W B^T. The vectors
-// are the eigenvectors of W^T W, by gonum, so that the last bits of the factors
-// may differ between architectures. What is computed with factors once made
-// does not.
-//
-// It takes time and memory of the order of labels x dim x dim and dim x dim, and
-// is meant to be done once, when a screen is trained.
-func LowRank(l *Layer, rank int) (*Tail, error) {
-	if most := min(l.labels, l.dim); rank < 1 || rank > most {
-		return nil, fmt.Errorf("softmax: rank: found %d, expected 1 to %d, the smaller of %d labels and dim %d", rank, most, l.labels, l.dim)
-	}
-	blocks := func(visit func(first int, block *mat.Dense)) {
-		wide := make([]float64, min(l.labels, tailBlock)*l.dim)
-		for first := 0; first < l.labels; first += tailBlock {
-			n := min(tailBlock, l.labels-first)
-			for i, w := range l.weights[first*l.dim : (first+n)*l.dim] {
-				wide[i] = float64(w)
-			}
-			visit(first, mat.NewDense(n, l.dim, wide[:n*l.dim]))
-		}
-	}
-	gram := mat.NewSymDense(l.dim, nil)
-	blocks(func(_ int, block *mat.Dense) { gram.SymRankK(gram, 1, block.T()) })
-	var eigen mat.EigenSym
-	if !eigen.Factorize(gram, true) {
-		return nil, errors.New("softmax: the eigenvectors of W^T W were not found")
-	}
-	var all mat.Dense
-	eigen.VectorsTo(&all)
-	leading := all.Slice(0, l.dim, l.dim-rank, l.dim) // eigenvalues ascend
-
-	t := &Tail{
-		columns: make([]float32, rank*l.labels), rows: make([]float32, rank*l.dim),
-		labels: l.labels, dim: l.dim, rank: rank,
-	}
-	// The column of the largest eigenvalue is the last one, and comes first.
-	for k := range rank {
-		for j := range l.dim {
-			t.rows[k*l.dim+j] = float32(leading.At(j, rank-1-k))
-		}
-	}
-	var product mat.Dense
-	blocks(func(first int, block *mat.Dense) {
-		product.Reset()
-		product.Mul(block, leading)
-		n, _ := product.Dims()
-		for k := range rank {
-			for i := range n {
-				t.columns[k*l.labels+first+i] = float32(product.At(i, rank-1-k))
-			}
-		}
-	})
-	return t, t.check()
-}
 
 // NewTail returns the tail with the given factors: columns is A by columns,
 // rank x labels, and rows is B, rank x dim, both row-major. The rank is what

@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"math"
 	"os"
-	"reflect"
-	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -47,7 +45,7 @@ func RemoveCheckpoint(path string) error {
 var ErrCheckpoint = errors.New("checkpoint")
 
 // badCheckpoint makes an error of [Run] about what is wrong with a checkpoint.
-func badCheckpoint(err error) error { return fmt.Errorf("train: %w: %w", ErrCheckpoint, err) }
+func badCheckpoint(err error) error { return fmt.Errorf("%w: %w", ErrCheckpoint, err) }
 
 // identity is what a run depends on. Runs of equal identity give equal
 // screens, so that one may continue the other.
@@ -64,6 +62,15 @@ type identity struct {
 type checkpoint struct {
 	path string
 	identity
+	left *state // by a run that was interrupted, nil where there is none
+}
+
+// state is what an interrupted run left, or nil.
+func (c *checkpoint) state() *state {
+	if c == nil {
+		return nil
+	}
+	return c.left
 }
 
 // state is the part of a checkpoint that changes. The zero Iteration is the
@@ -86,7 +93,7 @@ type state struct {
 
 // arrays returns the arrays in the order of the file with their lengths.
 func (s *state) arrays() (arrays []*[]float64, lengths []int) {
-	size := (s.Options.Groups + s.Options.Clusters) * s.Dim
+	size := s.Options.levels().rows() * s.Dim
 	arrays, lengths = []*[]float64{&s.v}, []int{size}
 	if s.Iteration > 0 {
 		second := size
@@ -98,30 +105,29 @@ func (s *state) arrays() (arrays []*[]float64, lengths []int) {
 	return arrays, lengths
 }
 
-// openCheckpoint returns the checkpoint of the run and the state that a run
-// before left in it, nil where there is none. It is an error where what is
+// openCheckpoint returns the checkpoint of the run, nil where none is asked for,
+// with the state that a run before left in it. It is an error where what is
 // there belongs to another run.
-func openCheckpoint(ctx context.Context, t *trainer, layer *softmax.Layer, opt *Options) (*checkpoint, *state, error) {
+func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
 	if opt.Checkpoint == "" {
-		return nil, nil, nil
+		return nil, nil
 	}
-	digest, err := labelfile.DigestOf(ctx, t.contexts, t.dim, 0, t.threads)
+	digest, err := labelfile.DigestOf(ctx, d.contexts, d.dim, 0, d.threads)
 	if err != nil {
-		return nil, nil, fmt.Errorf("train: %w", err)
+		return nil, err
 	}
-	c := &checkpoint{opt.Checkpoint, identity{opt.recorded(), t.dim, t.universe, t.n, layer.Fingerprint(), digest}}
-	data, err := os.ReadFile(c.path)
+	c := &checkpoint{path: opt.Checkpoint, identity: identity{opt.recorded(), d.dim, d.universe, d.n, layer.Fingerprint(), digest}}
+	file, err := os.ReadFile(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil, nil
+		return c, nil
 	}
-	var s *state
 	if err == nil {
-		s, err = c.decode(data)
+		c.left, err = c.decode(file)
 	}
 	if err != nil {
-		return nil, nil, badCheckpoint(err)
+		return nil, badCheckpoint(err)
 	}
-	return c, s, nil
+	return c, nil
 }
 
 // The file is the magic, its version, the CRC-32C of all that follows, the
@@ -133,8 +139,6 @@ const (
 	checkpointHead    = 20
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 func (c *checkpoint) save(s *state) error {
 	if c == nil {
 		return nil
@@ -142,7 +146,7 @@ func (c *checkpoint) save(s *state) error {
 	s.identity = c.identity
 	head, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("train: checkpoint: %s: %w", c.path, err)
+		return fmt.Errorf("checkpoint: %s: %w", c.path, err)
 	}
 	le := binary.LittleEndian
 	data := append([]byte(checkpointMagic), make([]byte, checkpointHead-len(checkpointMagic))...)
@@ -155,17 +159,17 @@ func (c *checkpoint) save(s *state) error {
 			data = le.AppendUint64(data, math.Float64bits(x))
 		}
 	}
-	le.PutUint32(data[12:], crc32.Checksum(data[16:], castagnoli))
+	le.PutUint32(data[12:], crc32c.Sum(data[16:]))
 	file, err := atomicfile.Create(c.path)
 	if err != nil {
-		return fmt.Errorf("train: checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	defer file.Abort()
 	if _, err := file.Write(data); err != nil {
-		return fmt.Errorf("train: checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	if err := file.Commit(); err != nil {
-		return fmt.Errorf("train: checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }
@@ -178,7 +182,7 @@ func (c *checkpoint) decode(data []byte) (*state, error) {
 	case le.Uint32(data[8:]) != checkpointVersion:
 		return nil, fmt.Errorf("%s: version: found %d, expected %d", c.path, le.Uint32(data[8:]), checkpointVersion)
 	}
-	if found, want := crc32.Checksum(data[16:], castagnoli), le.Uint32(data[12:]); found != want {
+	if found, want := crc32c.Sum(data[16:]), le.Uint32(data[12:]); found != want {
 		return nil, fmt.Errorf("%s: checksum: found %08x, expected %08x: the file is damaged", c.path, found, want)
 	}
 	rest := data[checkpointHead:]
@@ -234,18 +238,12 @@ func (c *checkpoint) check(found *identity) error {
 
 // compareOptions returns an error that names the first option that differs.
 func compareOptions(found, want Options) error {
-	f, w := reflect.ValueOf(found), reflect.ValueOf(want)
-	for i := range f.NumField() {
-		field := f.Type().Field(i)
-		name := field.Tag.Get("json")
-		if name == "-" {
-			continue
-		}
-		name, _, _ = strings.Cut(name, ",")
-		a, errA := json.Marshal(f.Field(i).Interface())
-		b, errB := json.Marshal(w.Field(i).Interface())
+	expected := want.list()
+	for i, x := range found.list() {
+		a, errA := json.Marshal(x.value)
+		b, errB := json.Marshal(expected[i].value)
 		if errA != nil || errB != nil || !bytes.Equal(a, b) {
-			return fmt.Errorf("%s: found %s, expected %s", name, a, b)
+			return fmt.Errorf("%s: found %s, expected %s", x.name, a, b)
 		}
 	}
 	return nil
@@ -294,33 +292,43 @@ func (c *checkpoint) saveLabels(labels []uint32) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("train: checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }
 
+// recordOf is the record of what is done.
+func (c *checkpoint) recordOf(done ...interface{ record(*Record) }) Record {
+	r := newRecord(&c.Options, c.Contexts)
+	for _, stage := range done {
+		stage.record(r)
+	}
+	return *r
+}
+
 // saveKMeans keeps the clusters of k-means.
-func (c *checkpoint) saveKMeans(v []float32, record *Record) error {
+func (c *checkpoint) saveKMeans(start *clustered) error {
 	if c == nil {
 		return nil
 	}
-	return c.save(&state{Record: *record, v: widen(v)})
+	return c.save(&state{Record: c.recordOf(start), v: widen(start.weights)})
 }
 
 // saveAlternation keeps the state after an alternation.
-func (c *checkpoint) saveAlternation(iteration int, l *learner, best []float32, bestHits int, record *Record) error {
+func (c *checkpoint) saveAlternation(iteration int, l *learner, start *clustered, so *learned) error {
 	if c == nil {
 		return nil
 	}
 	return c.save(&state{
-		Record: *record, Iteration: iteration, BestHits: bestHits,
+		Record: c.recordOf(start, so), Iteration: iteration, BestHits: so.bestHits,
 		Epochs: l.epochs, Next: l.next, Drawn: l.drawn, Step: l.step, B1: l.optimizer.b1, B2: l.optimizer.b2,
-		v: l.optimizer.v, first: l.optimizer.first, second: l.optimizer.second, best: widen(best),
+		v: l.optimizer.v, first: l.optimizer.first, second: l.optimizer.second, best: widen(so.weights),
 	})
 }
 
-// restore brings a new learner to the state after an alternation.
-func (s *state) restore(l *learner) {
+// restore brings a new learner, and what it has learned so far, to the state
+// after an alternation.
+func (s *state) restore(l *learner, so *learned) {
 	copy(l.optimizer.v, s.v)
 	copy(l.optimizer.first, s.first)
 	copy(l.optimizer.second, s.second)
@@ -330,6 +338,9 @@ func (s *state) restore(l *learner) {
 		l.shuffle()
 	}
 	l.next, l.drawn, l.step = s.Next, s.Drawn, s.Step
+	narrow(so.weights, s.best)
+	r := &s.Record
+	so.scale, so.groupScale, so.alternations, so.best, so.bestHits = r.Scale, r.GroupScale, r.Alternations, r.Best, s.BestHits
 }
 
 // widen and narrow are exact on the values of float32 parameters.

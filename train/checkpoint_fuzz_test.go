@@ -3,17 +3,19 @@ package train
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
 // Bytes that are no checkpoint of the run are refused, those with the right
 // checksum too; what is accepted has the arrays of the run.
 func FuzzCheckpoint(f *testing.F) {
-	c := &checkpoint{filepath.Join(f.TempDir(), "m.partial"), identity{Options: Options{Clusters: 2}, Dim: 3, Labels: 5, Contexts: 7}}
+	c := &checkpoint{path: filepath.Join(f.TempDir(), "m.partial"), identity: identity{Dim: 3, Labels: 5, Contexts: 7}}
+	c.Options.Clusters = 2
 	for _, iteration := range []int{0, 3} {
 		s := &state{Iteration: iteration}
 		s.identity = c.identity
@@ -39,7 +41,7 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sealed := bytes.Clone(data)
 		if len(sealed) >= checkpointHead {
-			binary.LittleEndian.PutUint32(sealed[12:], crc32.Checksum(sealed[16:], castagnoli))
+			binary.LittleEndian.PutUint32(sealed[12:], crc32c.Sum(sealed[16:]))
 		}
 		for _, data := range [][]byte{data, sealed} {
 			s, err := c.decode(data)

@@ -9,7 +9,7 @@
 //  1. Labels: the exact top-k of the full layer for every context ([Labels]).
 //  2. Spherical k-means over the contexts, seeded by k-means++, gives the first
 //     V. Clusters that run empty are given a context of their own.
-//     [Options].KMeansBatch takes mini-batches in place of all contexts.
+//     [KMeansOptions].KMeansBatch takes mini-batches in place of all contexts.
 //  3. A greedy knapsack fills the candidate sets under the budget B, the mean
 //     number of candidates per context.
 //  4. T alternations: stochastic gradient descent on V with the sets fixed,
@@ -18,10 +18,10 @@
 //     anew, and the knapsack is solved again with V fixed.
 //  5. The V of the alternation that did best on a slice of the contexts kept
 //     out of the learning is taken, and the final sets are counted on all
-//     contexts. [Options].Patience stops when there has been no better one for
-//     a while. The figures on that slice, and so the choice, are of single sets
-//     without [Options].Spread and [Options].ProbeShare, which only the final
-//     sets know.
+//     contexts. [LearningOptions].Patience stops when there has been no better
+//     one for a while. The figures on that slice, and so the choice, are of
+//     single sets without [SetOptions].Spread and [SetOptions].ProbeShare, which
+//     only the final sets know.
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient
@@ -29,13 +29,13 @@
 //
 // # Two levels
 //
-// With [Options].Groups the clusters are in groups, and the cluster of a context
-// is sought in its best group alone: that many rows and those of one group are
-// scanned, however many clusters there are in all. k-means then finds the groups
-// first and the clusters within each after it, and both levels are learned
-// together: P(t|h) is the product of two softmaxes. [Options].Smoothing lets
-// small clusters borrow candidates from their group, and [Options].Spread from
-// the clusters near them.
+// With [KMeansOptions].Groups the clusters are in groups, and the cluster of a
+// context is sought in its best group alone: that many rows and those of one
+// group are scanned, however many clusters there are in all. k-means then finds
+// the groups first and the clusters within each after it, and both levels are
+// learned together: P(t|h) is the product of two softmaxes.
+// [SetOptions].Smoothing lets small clusters borrow candidates from their group,
+// and [SetOptions].Spread from the clusters near them.
 //
 // # Reproducibility
 //
@@ -53,8 +53,8 @@
 //
 // # Calibration
 //
-// [Calibrate] sets the margins of a screen on contexts that it was not trained
-// on, such that a precision is reached with a given confidence.
+// Package calibrate sets the margins of a screen on contexts that it was not
+// trained on, such that a precision is reached with a given confidence.
 //
 // # Long runs
 //
@@ -69,7 +69,7 @@
 // error. Beside them a run holds about 4(k+6) bytes a
 // context, some 24 bytes for each pair of a cluster and a label that occurs in
 // it, and a few arrays of the size of V and of a batch times the clusters; with
-// [Options].Spread 40 bytes more a context at the end. There
+// [SetOptions].Spread 40 bytes more a context at the end. There
 // is no N x L and no N x r matrix. On 929,589 contexts of 200 dimensions and
 // 10,000 labels, 744 MB, a run held at most 94 MB beside them with 100 clusters,
 // and 162 MB with 32 x 32.

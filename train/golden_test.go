@@ -36,16 +36,17 @@ func TestGoldenScreens(t *testing.T) {
 		name   string
 		change func(o *Options)
 		want   uint64
+		record uint64 // of the JSON
 	}{
-		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2},
+		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2, 0x7c9a07c4f6c2ee0b},
 		{"flat, expected, momentum, a second probe", func(o *Options) {
 			o.Estimator, o.Optimizer, o.ProbeShare, o.Always = Expected, Momentum, 0.3, []uint32{5}
-		}, 0x7f6d473dccea30f1},
+		}, 0x7f6d473dccea30f1, 0x622346e0312939be},
 		{"two levels, Gumbel-ST, mini-batches", func(o *Options) {
 			twoLevels(o)
 			o.Estimator, o.KMeansBatch = GumbelST, 100
-		}, 0xa0497e3a7436f226},
-		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8},
+		}, 0xa0497e3a7436f226, 0x7910bdb0429b7304},
+		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8, 0x24800738389f0554},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
@@ -69,6 +70,11 @@ func TestGoldenScreens(t *testing.T) {
 				}
 				if got := sum.Sum64(); got != c.want {
 					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)
+				}
+				sum.Reset()
+				sum.Write(m.Record())
+				if got := sum.Sum64(); got != c.record {
+					t.Errorf("hash of the record %s: %#x, want %#x", m.Record(), got, c.record)
 				}
 			})
 		})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // batchObjective is what one step of the learner descends, written down as in
@@ -21,7 +22,7 @@ import (
 // sum_t p_it |c_t|. over says which branch of the maximum is meant.
 // With groups, v is U before V, and p_it the softmax of log P(t|h_i) + g_it with
 // P(t|h) the product of the softmax over the groups and that within the group.
-func batchObjective(t *trainer, v []float64, groups int, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
+func batchObjective(t *data, v []float64, groups int, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
 	r := len(sets)
 	loss, size := 0.0, 0.0
 	for i, id := range ids {
@@ -82,7 +83,7 @@ func TestGradientIsThatOfTheObjective(t *testing.T) {
 
 func checkGradient(t *testing.T, estimator Estimator, over bool, groups int) {
 	const r = 6
-	tr := newTestTrainer(t, newSynthetic(t, 3, 24, 5, 40, 4, 0.5), 5)
+	tr := newTestData(t, newSynthetic(t, 3, 24, 5, 40, 4, 0.5), 5)
 	random := rand.New(rand.NewPCG(9, 9))
 	sets := make([][]uint32, r)
 	for c := range sets {
@@ -107,7 +108,7 @@ func checkGradient(t *testing.T, estimator Estimator, over bool, groups int) {
 	if over {
 		fixed.mean = 100 // of the past: the moving average keeps near it
 	}
-	l := newLearner(tr, &opt, append([]float32(nil), v...), ascending(tr.n))
+	l := newLearner(tr, opt.levels(), append([]float32(nil), v...), ascending(tr.n), opt.Budget, &opt.LearningOptions)
 	l.steps = math.MaxInt
 	if _, err := l.learn(t.Context(), fixed, newLossTable(newMembership(sets, 40), tr.k, opt.Lambda), 1, nil); err != nil {
 		t.Fatal(err)
@@ -120,9 +121,9 @@ func checkGradient(t *testing.T, estimator Estimator, over bool, groups int) {
 	for i := range noise {
 		noise[i] = make([]float64, r)
 		if estimator == GumbelST {
-			g := newRNG(tr.seedValue, streamGumbel, uint64(i))
+			g := rng.New(tr.seed, rng.Gumbel, uint64(i))
 			for c := range noise[i] {
-				noise[i][c] = -math.Log(g.exponential())
+				noise[i][c] = -math.Log(exponential(&g))
 			}
 		}
 	}
@@ -161,7 +162,7 @@ func TestGumbelForwardSamplesTheDistribution(t *testing.T) {
 	const draws = 40000
 	count := make([]int, len(want))
 	for i := range draws {
-		random := newRNG(7, streamGumbel, uint64(i))
+		random := rng.New(7, rng.Gumbel, uint64(i))
 		p := append([]float64(nil), want...)
 		relaxGumbel(p, &random)
 		sum, best := 0.0, 0
@@ -190,9 +191,9 @@ func TestGumbelForwardSamplesTheDistribution(t *testing.T) {
 func TestExponentialHasItsDistribution(t *testing.T) {
 	const draws = 500000
 	x := make([]float64, draws)
-	random := newRNG(1, 2, 3)
+	random := rng.New(1, 2, 3)
 	for i := range x {
-		if x[i] = random.exponential(); x[i] <= 0 {
+		if x[i] = exponential(&random); x[i] <= 0 {
 			t.Fatalf("found %v", x[i])
 		}
 	}

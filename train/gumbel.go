@@ -1,6 +1,9 @@
 package train
 
-import "github.com/learning-to-screen/l2s/kernels"
+import (
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
+)
 
 // relaxGumbel turns the probabilities p = P(.|h) into a sample of the
 // Gumbel-softmax distribution at temperature 1 (Equation 5; Jang, Gu and Poole
@@ -11,10 +14,10 @@ import "github.com/learning-to-screen/l2s/kernels"
 // with g_t from Gumbel(0, 1). A Gumbel variable is -log E with E from the
 // exponential distribution, so exp(log P + g) is P/E: no logarithm is needed.
 // The largest element is at t with probability P(t|h) (Equation 4).
-func relaxGumbel(p []float64, random *rng) {
+func relaxGumbel(p []float64, random *rng.Source) {
 	sum := 0.0
 	for t := range p {
-		p[t] /= random.exponential()
+		p[t] /= exponential(random)
 		sum += p[t]
 	}
 	inverse := 1 / sum
@@ -49,9 +52,9 @@ func ziggurat() (x, y [zigguratLayers + 1]float64) {
 
 // exponential is a sample of the exponential distribution with mean 1, never
 // 0. It takes one output of the generator nearly always.
-func (r *rng) exponential() float64 {
+func exponential(random *rng.Source) float64 {
 	for {
-		bits := r.next()
+		bits := random.Next()
 		i := bits % zigguratLayers
 		x := (float64(bits>>12) + 0.5) * 0x1p-52 * zigguratX[i]
 		switch {
@@ -59,8 +62,8 @@ func (r *rng) exponential() float64 {
 			return x
 		case i == 0:
 			// The tail is the distribution itself, moved.
-			return zigguratEnd - kernels.Log(r.uniform())
-		case zigguratY[i]+float64(r.uniform()*(zigguratY[i+1]-zigguratY[i])) < kernels.Exp(-x):
+			return zigguratEnd - kernels.Log(random.Uniform())
+		case zigguratY[i]+float64(random.Uniform()*(zigguratY[i+1]-zigguratY[i])) < kernels.Exp(-x):
 			return x
 		}
 	}

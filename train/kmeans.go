@@ -7,17 +7,19 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // unitRows makes contexts into directions: invNorm[i] = 1/||h_i||, and 0 for a
 // context that is zero (or so near to it that the inverse overflows), which
 // has no direction and takes no part in the means.
-func unitRows(ctx context.Context, t *trainer) ([]float32, error) {
-	invNorm := make([]float32, t.n)
-	err := forEach(ctx, t.threads, t.n, assignChunk, nil, func(_, lo, hi int) error {
+func unitRows(ctx context.Context, d *data) ([]float32, error) {
+	invNorm := make([]float32, d.n)
+	err := parallel.Each(ctx, d.threads, d.n, assignChunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			h := t.row(uint32(i))
+			h := d.row(uint32(i))
 			inv := float32(1 / math.Sqrt(kernels.RefDot(h, h)))
 			if !math.IsInf(float64(inv), 0) {
 				invNorm[i] = inv
@@ -37,11 +39,11 @@ func unitRows(ctx context.Context, t *trainer) ([]float32, error) {
 // contexts in place of all, and v_t is the renormalised mean of the directions
 // of all samples so far that were of cluster t, each by the v of its time.
 type kMeans struct {
-	*trainer
+	*data
 	clusters int
 	invNorm  []float32
 	v        []float32 // clusters x dim, rows of length 1
-	cluster  []uint32  // of each context, for the present v once run has returned
+	cluster  []uint32  // of each context, for the present v once all iterations are done
 	past     *kMeansPast
 	history  []KMeansIteration
 }
@@ -59,21 +61,21 @@ const kMeansTolerance = 1e-5
 // sphericalKMeans clusters all contexts, in at most the given number of
 // iterations, over samples of the given size unless it is 0 or no fewer than
 // all.
-func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations, batch int) (*kMeans, error) {
-	invNorm, err := unitRows(ctx, t)
+func sphericalKMeans(ctx context.Context, d *data, clusters, iterations, batch int) (*kMeans, error) {
+	invNorm, err := unitRows(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	m := &kMeans{trainer: t, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, t.n)}
-	if err := m.seed(ctx); err != nil {
+	m := &kMeans{data: d, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, d.n)}
+	if err := m.plant(ctx); err != nil {
 		return nil, err
 	}
 	iterate := m.iterate
-	if batch > 0 && batch < t.n {
+	if batch > 0 && batch < d.n {
 		iterate = func(ctx context.Context, iteration int) (KMeansIteration, error) {
 			return m.iterateOver(ctx, iteration, batch)
 		}
-		m.past = &kMeansPast{make([]float64, clusters*t.dim), make([]int, clusters)}
+		m.past = &kMeansPast{make([]float64, clusters*d.dim), make([]int, clusters)}
 	}
 	for iteration := 1; iteration <= iterations; iteration++ {
 		now, err := iterate(ctx, iteration)
@@ -84,7 +86,7 @@ func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations, batc
 			break
 		}
 		m.history = append(m.history, now)
-		t.report.message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, now.Objective, now.Moved))
+		d.report.message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, now.Objective, now.Moved))
 		// From sample to sample the figure goes up and down.
 		if last := len(m.history) - 1; m.past == nil && last > 0 && now.Objective-m.history[last-1].Objective < kMeansTolerance {
 			break
@@ -96,10 +98,11 @@ func sphericalKMeans(ctx context.Context, t *trainer, clusters, iterations, batc
 
 // assign gives each context its best cluster and returns how many changed.
 func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err error) {
-	return m.route(ctx, m.v, m.cluster, &Options{Clusters: m.clusters}, done)
+	c := clusters{levels{clusters: m.clusters}, m.v, m.cluster}
+	return c.route(ctx, m.data, done)
 }
 
-// iterate is one iteration over all contexts of the trainer. Where none has
+// iterate is one iteration over all contexts of the view. Where none has
 // moved after the first, v is what it was.
 func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteration, err error) {
 	if now.Moved, err = m.assign(ctx, m.report.stage(StageKMeans, iteration, m.n)); err != nil {
@@ -108,10 +111,7 @@ func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteratio
 	if m.past == nil && iteration > 1 && now.Moved == 0 {
 		return now, nil
 	}
-	all := make([]uint32, m.n)
-	for i := range all {
-		all[i] = uint32(i)
-	}
+	all := m.all()
 	p := newPartition(all, m.cluster, m.clusters)
 	if p, err = m.fillEmpty(ctx, all, p); err != nil {
 		return now, err
@@ -123,23 +123,15 @@ func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteratio
 // iterateOver is one iteration over a sample: ascending, as a mapped file is
 // best read, and the same for any number of threads.
 func (m *kMeans) iterateOver(ctx context.Context, iteration, batch int) (KMeansIteration, error) {
-	random := newRNG(m.seedValue, streamKMeansBatch, uint64(iteration))
-	ids := random.sample(m.n, batch)
-	part := *m.trainer
-	part.n, part.only = batch, ids
+	random := rng.New(m.seed, rng.MiniBatches, uint64(iteration))
+	ids := random.Sample(m.n, batch)
 	sample := &kMeans{
-		trainer: &part, clusters: m.clusters, invNorm: make([]float32, batch),
+		data: m.part(ids), clusters: m.clusters, invNorm: make([]float32, batch),
 		v: m.v, cluster: make([]uint32, batch), past: m.past,
 	}
 	before := make([]uint32, batch)
 	for j, i := range ids {
 		sample.invNorm[j], before[j] = m.invNorm[i], m.cluster[i]
-	}
-	if m.only != nil {
-		part.only = make([]uint32, batch)
-		for j, i := range ids {
-			part.only[j] = m.only[i]
-		}
 	}
 	copy(sample.cluster, before)
 	now, err := sample.iterate(ctx, iteration)
@@ -147,75 +139,6 @@ func (m *kMeans) iterateOver(ctx context.Context, iteration, batch int) (KMeansI
 		m.cluster[i] = sample.cluster[j]
 	}
 	return now, err
-}
-
-// seedSample is the number of contexts k-means++ chooses from: enough for many
-// in each cluster, or all.
-func seedSample(n, clusters int) int { return min(n, max(20000, 50*clusters)) }
-
-// seed chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
-// sample: each next one is a context drawn with probability proportional to
-// its squared distance, 2 - 2 cosine, to the nearest chosen so far. Where all
-// contexts of the sample are as good as chosen it repeats one of them.
-func (m *kMeans) seed(ctx context.Context) error {
-	random := newRNG(m.seedValue, streamSeeding, 0)
-	ids := random.sample(m.n, seedSample(m.n, m.clusters))
-	ids = slices.DeleteFunc(ids, func(i uint32) bool { return m.invNorm[i] == 0 })
-	m.v = make([]float32, m.clusters*m.dim)
-	if len(ids) == 0 {
-		return ctx.Err() // no directions: every v is zero
-	}
-	rows := make([]float32, len(ids)*m.dim)
-	for j, i := range ids {
-		scaleTo(rows[j*m.dim:(j+1)*m.dim], m.row(i), m.invNorm[i])
-	}
-	distance := make([]float64, len(ids)) // 1 - cosine to the nearest chosen
-	cosine := make([]float64, len(ids))
-	for j := range distance {
-		distance[j] = 1
-	}
-	const chunk = 1024
-	for t := range m.clusters {
-		chosen := draw(&random, distance)
-		v := m.v[t*m.dim : (t+1)*m.dim]
-		copy(v, rows[chosen*m.dim:(chosen+1)*m.dim])
-		err := forEach(ctx, m.threads, len(ids), chunk, nil, func(_, lo, hi int) error {
-			kernels.RefScan(cosine[lo:hi], rows[lo*m.dim:hi*m.dim], nil, v)
-			for j := lo; j < hi; j++ {
-				distance[j] = min(distance[j], max(0, 1-cosine[j]))
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		distance[chosen] = 0
-	}
-	return nil
-}
-
-// draw returns an index with probability proportional to its weight; with all
-// weights zero every index is equally likely.
-func draw(random *rng, weights []float64) int {
-	sum := 0.0
-	for _, w := range weights {
-		sum += w
-	}
-	if sum == 0 {
-		return int(random.below(uint64(len(weights))))
-	}
-	x := float64(random.uniform() * sum)
-	last := 0
-	for j, w := range weights {
-		if w == 0 {
-			continue
-		}
-		last = j
-		if x -= w; x < 0 {
-			break
-		}
-	}
-	return last
 }
 
 // fillEmpty gives each empty cluster a context of its own: the one that fits
@@ -233,7 +156,7 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *partition) (*pa
 		return p, nil
 	}
 	cosine := make([]float64, m.n)
-	err := forEach(ctx, m.threads, m.n, assignChunk, nil, func(_, lo, hi int) error {
+	err := parallel.Each(ctx, m.threads, m.n, assignChunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			t := int(m.cluster[i])
 			cosine[i] = float64(kernels.RefDot(m.v[t*m.dim:(t+1)*m.dim], m.row(uint32(i))) * float64(m.invNorm[i]))
@@ -288,7 +211,7 @@ func (m *kMeans) update(ctx context.Context, p *partition) (objective float64, e
 	next := make([]int, m.clusters) // of the members
 	for end := 0; end < m.n; {
 		end = min(end+updateBlock, m.n)
-		err := forEach(ctx, m.threads, m.clusters, 1, nil, func(_, t, _ int) error {
+		err := parallel.Each(ctx, m.threads, m.clusters, 1, nil, func(_, t, _ int) error {
 			members := p.members(t)
 			sum := sums[t*m.dim : (t+1)*m.dim]
 			for ; next[t] < len(members) && int(members[next[t]]) < end; next[t]++ {

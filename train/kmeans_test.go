@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"pgregory.net/rapid"
 )
 
@@ -25,7 +26,7 @@ func TestKMeansInvariants(t *testing.T) {
 			}
 		}
 		batch := rapid.SampledFrom([]int{0, 1, 7, 100, 1000}).Draw(rt, "batch")
-		tr := newTestTrainer(t, s, 1)
+		tr := newTestData(t, s, 1)
 		m, err := sphericalKMeans(t.Context(), tr, clusters, 15, batch)
 		if err != nil {
 			rt.Fatal(err)
@@ -62,7 +63,7 @@ func TestKMeansInvariants(t *testing.T) {
 func TestKMeansFindsSeparateDirections(t *testing.T) {
 	const directions = 10
 	s := newSynthetic(t, 5, 2000, 30, 5, directions, 0.05)
-	tr := newTestTrainer(t, s, 1)
+	tr := newTestData(t, s, 1)
 	m, err := sphericalKMeans(t.Context(), tr, directions, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -80,13 +81,13 @@ func TestKMeansFindsSeparateDirections(t *testing.T) {
 
 func TestKMeansFillsEmptyClusters(t *testing.T) {
 	s := newSynthetic(t, 6, 400, 8, 5, 6, 0.3)
-	tr := newTestTrainer(t, s, 1)
+	tr := newTestData(t, s, 1)
 	invNorm, err := unitRows(t.Context(), tr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const clusters = 6
-	m := &kMeans{trainer: tr, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, tr.n), v: make([]float32, clusters*tr.dim)}
+	m := &kMeans{data: tr, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, tr.n), v: make([]float32, clusters*tr.dim)}
 	for c := range clusters { // all the same: cluster 0 takes everything
 		scaleTo(m.v[c*tr.dim:(c+1)*tr.dim], tr.row(0), invNorm[0])
 	}
@@ -130,7 +131,7 @@ func TestKMeansByMiniBatches(t *testing.T) {
 	}
 	const clusters, batch = 20, 200
 	run := func(threads, iterations, batch int) *kMeans {
-		tr := newTestTrainer(t, s, 1)
+		tr := newTestData(t, s, 1)
 		tr.threads = threads
 		m, err := sphericalKMeans(t.Context(), tr, clusters, iterations, batch)
 		if err != nil {
@@ -156,13 +157,13 @@ func TestKMeansByMiniBatches(t *testing.T) {
 // only the present mini-batch has none of is left alone.
 func TestKMeansFillsClustersThatNoMiniBatchHad(t *testing.T) {
 	s := newSynthetic(t, 6, 200, 8, 5, 6, 0.3)
-	tr := newTestTrainer(t, s, 1)
+	tr := newTestData(t, s, 1)
 	invNorm, err := unitRows(t.Context(), tr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const clusters = 3
-	m := &kMeans{trainer: tr, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, tr.n), v: make([]float32, clusters*tr.dim)}
+	m := &kMeans{data: tr, clusters: clusters, invNorm: invNorm, cluster: make([]uint32, tr.n), v: make([]float32, clusters*tr.dim)}
 	m.past = &kMeansPast{make([]float64, clusters*tr.dim), []int{50, 50, 0}}
 	for c := range clusters { // all the same: cluster 0 takes everything
 		scaleTo(m.v[c*tr.dim:(c+1)*tr.dim], tr.row(0), invNorm[0])
@@ -189,7 +190,7 @@ func TestPartitionKeepsOrder(t *testing.T) {
 
 func TestScaleReachesTheConfidence(t *testing.T) {
 	s := newSynthetic(t, 8, 500, 10, 5, 6, 0.4)
-	tr := newTestTrainer(t, s, 1)
+	tr := newTestData(t, s, 1)
 	m, err := sphericalKMeans(t.Context(), tr, 6, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -215,10 +216,26 @@ func TestScaleReachesTheConfidence(t *testing.T) {
 
 func TestScaleIsOneWhereNoneServes(t *testing.T) {
 	s := newSynthetic(t, 8, 50, 4, 5, 2, 0.4)
-	tr := newTestTrainer(t, s, 1)
+	tr := newTestData(t, s, 1)
 	for name, v := range map[string][]float32{"one cluster": {1, 0, 0, 0}, "equal clusters": {1, 0, 0, 0, 1, 0, 0, 0}, "zero": make([]float32, 8)} {
 		if scale, err := scaleFor(t.Context(), tr, v, 0.8); err != nil || scale != 1 {
 			t.Errorf("%s: found %v, %v, want 1", name, scale, err)
 		}
+	}
+}
+
+func TestDrawFollowsTheWeights(t *testing.T) {
+	r := rng.New(7, 8, 9)
+	weights := []float64{0, 1, 0, 3, 0}
+	var count [5]int
+	const draws = 40000
+	for range draws {
+		count[draw(&r, weights)]++
+	}
+	if count[0]+count[2]+count[4] != 0 || math.Abs(float64(count[1])-draws/4) > 500 {
+		t.Errorf("found %v", count)
+	}
+	if got := draw(&r, []float64{0}); got != 0 {
+		t.Errorf("all weights zero: found %d", got)
 	}
 }

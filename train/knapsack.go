@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 // item is one (cluster, label) pair of the knapsack: label s is among the
@@ -33,7 +35,7 @@ func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe
 	c.sizes = c.weights
 	perCluster := make([][]item, p.clusters())
 	tables := make([][]uint32, threads) // one dense row of counts a worker, zero between clusters
-	err := forEach(ctx, threads, p.clusters(), 1, nil, func(worker, t, _ int) error {
+	err := parallel.Each(ctx, threads, p.clusters(), 1, nil, func(worker, t, _ int) error {
 		if tables[worker] == nil {
 			tables[worker] = make([]uint32, universe)
 		}

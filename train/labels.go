@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -29,53 +30,76 @@ const labelChunk = 64
 // that are not whole rows, a NaN or Inf (the context is named), ctx cancelled
 // (errors.Is with ctx.Err() holds).
 func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) (labels []uint32, err error) {
-	err = guard(func() (err error) {
-		labels, err = labelsOf(ctx, layer, contexts, k, opt)
+	err = outward(func() (err error) {
+		d, err := newData(layer, contexts, &Options{K: k, Threads: opt.Threads, Progress: opt.Progress})
+		switch {
+		case err != nil:
+			return err
+		case k < 1 || k > layer.Labels():
+			return fmt.Errorf("k: found %d, want 1 to %d, the number of labels", k, layer.Labels())
+		case opt.Threads < 0:
+			return fmt.Errorf("threads: found %d, want at least 0", opt.Threads)
+		}
+		labels, err = topLabels(ctx, d, layer)
 		return err
 	})
 	return labels, err
 }
 
-func labelsOf(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) ([]uint32, error) {
-	n, err := contextCount(layer, contexts)
-	if err != nil {
+// findLabels takes the labels that are given, or those that an interrupted run
+// left, or computes them.
+func findLabels(ctx context.Context, d *data, layer *softmax.Layer, given []uint32, c *checkpoint) ([]uint32, error) {
+	if given != nil {
+		return given, checkLabels(ctx, d, given)
+	}
+	labels, err := c.labels(ctx)
+	if err != nil || labels != nil {
+		return labels, err
+	}
+	if labels, err = topLabels(ctx, d, layer); err != nil {
 		return nil, err
 	}
-	if k < 1 || k > layer.Labels() {
-		return nil, fmt.Errorf("train: k: found %d, want 1 to %d, the number of labels", k, layer.Labels())
-	}
-	if opt.Threads < 0 {
-		return nil, fmt.Errorf("train: threads: found %d, want at least 0", opt.Threads)
-	}
-	return topLabels(ctx, layer, contexts, n, k, threadCount(opt.Threads), &reporter{call: opt.Progress})
+	return labels, c.saveLabels(labels)
 }
 
-func topLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, n, k, threads int, report *reporter) ([]uint32, error) {
+// checkLabels checks labels that are given, and what their computation would
+// have checked on its way.
+func checkLabels(ctx context.Context, d *data, labels []uint32) error {
+	if len(labels) != d.n*d.k {
+		return fmt.Errorf("labels: found %d, want k = %d for each of %d contexts", len(labels), d.k, d.n)
+	}
+	for i, s := range labels {
+		if int64(s) >= int64(d.universe) {
+			return fmt.Errorf("labels: found id %d for context %d, want below %d, the number of labels", s, i/d.k, d.universe)
+		}
+	}
+	return eachQuery(ctx, d, nil, func(int, int, *softmax.Query) {})
+}
+
+func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, error) {
 	type scratch struct {
 		queries [labelChunk]*softmax.Query
 		top     []softmax.Prediction
 	}
-	dim := layer.Dim()
-	workers := make([]scratch, threads)
+	workers := make([]scratch, d.threads)
 	for i := range workers {
 		for c := range labelChunk {
-			workers[i].queries[c] = softmax.NewQuery(dim)
+			workers[i].queries[c] = softmax.NewQuery(d.dim)
 		}
-		workers[i].top = make([]softmax.Prediction, labelChunk*k)
+		workers[i].top = make([]softmax.Prediction, labelChunk*d.k)
 	}
-	labels := make([]uint32, n*k)
-	err := forEach(ctx, threads, n, labelChunk, report.stage(StageLabels, 0, n), func(worker, lo, hi int) error {
+	labels := make([]uint32, d.n*d.k)
+	err := parallel.Each(ctx, d.threads, d.n, labelChunk, d.report.stage(StageLabels, 0, d.n), func(worker, lo, hi int) error {
 		w := &workers[worker]
 		m := hi - lo
 		for c, q := range w.queries[:m] {
-			i := lo + c
-			if err := q.Set(contexts[i*dim : (i+1)*dim]); err != nil {
-				return fmt.Errorf("train: context %d: %w", i, err)
+			if err := q.Set(d.row(uint32(lo + c))); err != nil {
+				return fmt.Errorf("context %d: %w", lo+c, err)
 			}
 		}
-		layer.TopKBatch(w.top[:m*k], k, w.queries[:m])
-		for j, p := range w.top[:m*k] {
-			labels[lo*k+j] = p.ID
+		layer.TopKBatch(w.top[:m*d.k], d.k, w.queries[:m])
+		for j, p := range w.top[:m*d.k] {
+			labels[lo*d.k+j] = p.ID
 		}
 		return nil
 	})

@@ -1,10 +1,6 @@
 package train
 
-import (
-	"context"
-
-	"github.com/learning-to-screen/l2s/kernels"
-)
+import "github.com/learning-to-screen/l2s/kernels"
 
 // Learning on two levels. Cluster t of group a has the probability
 //
@@ -33,8 +29,8 @@ func (l *learner) probabilities(p, within []float64, h []float32) {
 		kernels.Softmax(p, p)
 		return
 	}
-	per := len(p) / l.groups
-	u, v := l.v[:l.groups*l.dim], l.v[l.groups*l.dim:]
+	per := l.perGroup()
+	u, v := l.split(l.v, l.dim)
 	// The groups' probabilities lie at the end of p, where those of the clusters
 	// of group a do not reach before that of group a has been read.
 	groups := p[len(p)-l.groups:]
@@ -94,36 +90,4 @@ func levelsGradient(dst []float32, groups int, p, within, cost []float64, scale 
 			lower[t] = float32(scale * (float64(p[t]*(cost[t]-mean)) - float64(within[t]*sum)))
 		}
 	}
-}
-
-// scale brings the weights of k-means to the confidence that learning starts
-// from, each level on its own, and records the factors. cluster holds the
-// cluster of each context.
-func (t *trainer) scale(ctx context.Context, weights []float32, cluster []uint32, opt *Options, record *Record) (err error) {
-	u, v := opt.levels(weights, t.dim)
-	stretch := func(rows []float32, factor float64) {
-		for i, x := range rows {
-			rows[i] = float32(factor * float64(x))
-		}
-	}
-	if opt.Groups == 0 {
-		if record.Scale, err = scaleFor(ctx, t, v, opt.Confidence); err == nil {
-			stretch(v, record.Scale)
-		}
-		return err
-	}
-	if record.Scale, err = scaleFor(ctx, t, u, opt.Confidence); err != nil {
-		return err
-	}
-	per := opt.perGroup()
-	own := func(i uint32) []float32 { // the clusters of the context's group
-		a := int(cluster[i]) / per
-		return v[a*per*t.dim : (a+1)*per*t.dim]
-	}
-	if record.GroupScale, err = scaleWith(ctx, t, per, own, opt.Confidence); err != nil {
-		return err
-	}
-	stretch(u, record.Scale)
-	stretch(v, record.GroupScale)
-	return nil
 }

@@ -44,15 +44,15 @@ func TestClustersOnTwoLevels(t *testing.T) {
 		n := rapid.IntRange(groups*per, 200).Draw(rt, "n")
 		dim := rapid.IntRange(1, 9).Draw(rt, "dim")
 		s := newSynthetic(t, rapid.Uint64().Draw(rt, "seed"), n, dim, 5, rapid.IntRange(1, 12).Draw(rt, "directions"), 0.5)
-		tr := newTestTrainer(t, s, 1)
+		tr := newTestData(t, s, 1)
 		opt := testOptions()
 		opt.Groups, opt.Clusters = groups, groups*per
-		var record Record
-		weights, cluster, err := tr.cluster(t.Context(), &opt, &record)
+		found, err := clusterContexts(t.Context(), tr, &opt.KMeansOptions)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		u, v := opt.levels(weights, dim)
+		cluster := found.cluster
+		u, v := found.split(found.weights, dim)
 		if len(u) != groups*dim || len(v) != groups*per*dim {
 			rt.Fatalf("%d and %d elements, want %d and %d", len(u), len(v), groups*dim, groups*per*dim)
 		}
@@ -67,14 +67,14 @@ func TestClustersOnTwoLevels(t *testing.T) {
 			cosines += naiveDot(own, h) / math.Sqrt(naiveDot(h, h))
 		}
 		// The last assignment follows the last figure: it can only gain.
-		if mean := cosines / float64(n); mean < record.GroupCosine-1e-5 {
-			rt.Fatalf("the mean cosine is %v, the record says %v", mean, record.GroupCosine)
+		if mean := cosines / float64(n); mean < found.groupCosine-1e-5 {
+			rt.Fatalf("the mean cosine is %v, the record says %v", mean, found.groupCosine)
 		}
-		if last := record.KMeans[len(record.KMeans)-1].Objective; per > 1 && groups == 1 && record.GroupCosine < last-1e-5 {
-			rt.Fatalf("more clusters fit worse: %v, one %v", record.GroupCosine, last)
+		if last := found.history[len(found.history)-1].Objective; per > 1 && groups == 1 && found.groupCosine < last-1e-5 {
+			rt.Fatalf("more clusters fit worse: %v, one %v", found.groupCosine, last)
 		}
 		before := slices.Clone(cluster)
-		moved, err := tr.route(t.Context(), weights, cluster, &opt, nil)
+		moved, err := found.route(t.Context(), tr, nil)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/ids"
 )
 
 // probes says which contexts get the candidates of two clusters: those in which
@@ -20,35 +20,23 @@ type probes struct {
 // two are the same.
 type pair struct{ first, second, contexts uint32 }
 
-// newProbes lets the given share of all contexts, those of the smallest lead,
-// have two clusters. cluster holds the cluster of each context.
-func newProbes(ctx context.Context, t *trainer, weights []float32, cluster []uint32, opt *Options) (*probes, error) {
-	r, err := newRouter(weights, t.dim, opt)
+// findProbes lets the given share of all contexts, those of the smallest lead,
+// have two clusters.
+func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*probes, error) {
+	second, leads, err := c.runnersUp(ctx, d, d.report.stage(StageProbe, 0, d.n))
 	if err != nil {
 		return nil, err
 	}
-	p := &probes{second: make([]uint32, t.n)}
-	leads := make([]float64, t.n)
-	err = t.eachQuery(ctx, t.report.stage(StageProbe, 0, t.n), func(_, i int, q *softmax.Query) {
-		var best [2]softmax.Prediction
-		leads[i] = math.Inf(1)
-		if r.best(best[:], q, r.group(q)) == 2 {
-			leads[i] = best[0].Logit - best[1].Logit
-			p.second[i] = best[1].ID
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
+	p := &probes{second: second}
 	sorted := slices.Clone(leads)
 	slices.Sort(sorted)
-	p.margin = min(sorted[int(float64(opt.ProbeShare*float64(t.n)))], math.MaxFloat64)
-	keys := make([]uint64, t.n)
+	p.margin = min(sorted[int(float64(share*float64(d.n)))], math.MaxFloat64)
+	keys := make([]uint64, d.n)
 	for i, lead := range leads {
 		if lead >= p.margin {
-			p.second[i] = cluster[i]
+			p.second[i] = c.cluster[i]
 		}
-		keys[i] = uint64(cluster[i])<<32 | uint64(p.second[i])
+		keys[i] = uint64(c.cluster[i])<<32 | uint64(p.second[i])
 	}
 	slices.Sort(keys)
 	for start := 0; start < len(keys); {
@@ -89,7 +77,7 @@ func (p *probes) mean(c *candidateSets) float64 {
 	for _, x := range p.pairs {
 		size := len(c.sets[x.first])
 		if x.first != x.second {
-			size = unionSize(c.sets[x.first], c.sets[x.second])
+			size = ids.UnionSize(c.sets[x.first], c.sets[x.second])
 		}
 		sum += uint64(x.contexts) * uint64(size)
 		contexts += uint64(x.contexts)
@@ -97,37 +85,10 @@ func (p *probes) mean(c *candidateSets) float64 {
 	return float64(sum) / float64(contexts)
 }
 
-// unionSize is the number of ids in either of two ascending lists.
-func unionSize(a, b []uint32) int {
-	n := len(a) + len(b)
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i] < b[j]:
-			i++
-		case a[i] > b[j]:
-			j++
-		default:
-			n, i, j = n-1, i+1, j+1
-		}
-	}
-	return n
-}
-
-// measure is trainer.measure over all contexts, with the second sets.
-func (p *probes) measure(t *trainer, c *candidateSets, cluster []uint32) figures {
-	m := newMembership(c.sets, t.universe)
-	var first, all int
-	for i := range t.n {
-		own, other := int(cluster[i]), int(p.second[i])
-		for j, s := range t.labelsOf(uint32(i)) {
-			if m.has(own, s) || m.has(other, s) {
-				all++
-				if j == 0 {
-					first++
-				}
-			}
-		}
-	}
-	n := float64(t.n)
-	return figures{float64(first) / n, float64(all) / (n * float64(t.k)), p.mean(c), all}
+// measure gives the figures of the sets on all contexts, with the second sets.
+func (p *probes) measure(d *data, c *candidateSets, cluster []uint32) figures {
+	m := newMembership(c.sets, d.universe)
+	return newFigures(d, d.all(), p.mean(c), func(i, label uint32) bool {
+		return m.has(int(cluster[i]), label) || m.has(int(p.second[i]), label)
+	})
 }

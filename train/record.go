@@ -39,10 +39,10 @@ type Record struct {
 	// labels, that are in the set of their cluster.
 	Precision1 float64 `json:"precision_1"`
 	PrecisionK float64 `json:"precision_k"`
-	// Calibration says how the margins of the screen came about, where Calibrate
-	// set them.
-	Calibration *Calibration `json:"calibration,omitempty"`
 }
+
+// newRecord begins the record of a run over n contexts.
+func newRecord(opt *Options, n int) *Record { return &Record{Options: opt.recorded(), Contexts: n} }
 
 // KMeansIteration are the figures of one iteration of spherical k-means.
 type KMeansIteration struct {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 const (
@@ -17,25 +19,25 @@ const (
 // of max_t P(t|h) is the given confidence. The mean grows with the factor, so
 // bisection finds it. Where no factor does (one cluster; contexts between two
 // equal vectors) it is 1.
-func scaleFor(ctx context.Context, t *trainer, v []float32, confidence float64) (float64, error) {
-	return scaleWith(ctx, t, len(v)/t.dim, func(uint32) []float32 { return v }, confidence)
+func scaleFor(ctx context.Context, d *data, v []float32, confidence float64) (float64, error) {
+	return scaleWith(ctx, d, len(v)/d.dim, func(uint32) []float32 { return v }, confidence)
 }
 
 // scaleWith is scaleFor where rows(i) are the r vectors that context i is
 // compared with.
-func scaleWith(ctx context.Context, t *trainer, r int, rows func(i uint32) []float32, confidence float64) (float64, error) {
-	random := newRNG(t.seedValue, streamScale, 0)
-	sample := random.sample(t.n, min(t.n, scaleSample))
+func scaleWith(ctx context.Context, d *data, r int, rows func(i uint32) []float32, confidence float64) (float64, error) {
+	random := rng.New(d.seed, rng.Scale, 0)
+	sample := random.Sample(d.n, min(d.n, scaleSample))
 	logits := make([]float64, len(sample)*r)
 	top := make([]float64, len(sample))
-	scaled := make([][]float64, t.threads)
+	scaled := make([][]float64, d.threads)
 	for i := range scaled {
 		scaled[i] = make([]float64, r)
 	}
 	const chunk = 64
-	err := forEach(ctx, t.threads, len(sample), chunk, nil, func(_, lo, hi int) error {
+	err := parallel.Each(ctx, d.threads, len(sample), chunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			kernels.RefScan(logits[i*r:(i+1)*r], rows(sample[i]), nil, t.row(sample[i]))
+			kernels.RefScan(logits[i*r:(i+1)*r], rows(sample[i]), nil, d.row(sample[i]))
 		}
 		return nil
 	})
@@ -43,7 +45,7 @@ func scaleWith(ctx context.Context, t *trainer, r int, rows func(i uint32) []flo
 		return 0, err
 	}
 	mean := func(scale float64) (float64, error) {
-		err := forEach(ctx, t.threads, len(sample), chunk, nil, func(worker, lo, hi int) error {
+		err := parallel.Each(ctx, d.threads, len(sample), chunk, nil, func(worker, lo, hi int) error {
 			z := scaled[worker]
 			for i := lo; i < hi; i++ {
 				largest := math.Inf(-1)
@@ -88,4 +90,36 @@ func scaleWith(ctx context.Context, t *trainer, r int, rows func(i uint32) []flo
 		}
 	}
 	return math.Sqrt(float64(lo * hi)), nil
+}
+
+// scaleClusters brings the weights of k-means to the confidence that learning
+// starts from, each level on its own, and returns the factors: that of V and 0,
+// or those of U and V.
+func scaleClusters(ctx context.Context, d *data, c *clusters, confidence float64) (scale, groupScale float64, err error) {
+	u, v := c.split(c.weights, d.dim)
+	stretch := func(rows []float32, factor float64) {
+		for i, x := range rows {
+			rows[i] = float32(factor * float64(x))
+		}
+	}
+	if c.groups == 0 {
+		if scale, err = scaleFor(ctx, d, v, confidence); err == nil {
+			stretch(v, scale)
+		}
+		return scale, 0, err
+	}
+	if scale, err = scaleFor(ctx, d, u, confidence); err != nil {
+		return 0, 0, err
+	}
+	per := c.perGroup()
+	own := func(i uint32) []float32 { // the clusters of the context's group
+		a := int(c.cluster[i]) / per
+		return v[a*per*d.dim : (a+1)*per*d.dim]
+	}
+	if groupScale, err = scaleWith(ctx, d, per, own, confidence); err != nil {
+		return 0, 0, err
+	}
+	stretch(u, scale)
+	stretch(v, groupScale)
+	return scale, groupScale, nil
 }

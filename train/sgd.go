@@ -3,7 +3,9 @@ package train
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // learner runs stochastic gradient descent on V with the candidate sets fixed.
@@ -13,13 +15,14 @@ import (
 //	1/n ( sum_i (l_i,t(i) + mu |c_t(i)|)  +  gamma max(0, L-bar - B) )
 //
 // which is Equation 8 over the batch, divided by n, with the multiplier mu of
-// the knapsack (see Options.Multiplier) for the constraint. L-bar is a moving
+// the knapsack (see LearningOptions.Multiplier) for the constraint. L-bar is a moving
 // average over the batches, old and new mean weighted by sizeDecay and 1 -
 // sizeDecay, and the gradient is that of its new part. So beside lambda a
 // candidate always costs mu, and gamma (1 - sizeDecay)/n more while L-bar
 // exceeds B.
 type learner struct {
-	*trainer
+	*data
+	levels
 	estimator   Estimator
 	gamma       float64
 	multiplier  float64 // share of that of the knapsack
@@ -27,9 +30,7 @@ type learner struct {
 	rate        float64 // learning rate at the first step
 	steps, step int     // of all alternations; done
 	optimizer   *optimizer
-	v           []float32 // the weights, what the optimizer last wrote: (groups + clusters) x dim
-	clusters    int
-	groups      int // 0: one level
+	v           []float32 // the weights, what the optimizer last wrote: rows x dim
 
 	pool     []uint32  // contexts to learn from, in the order of this epoch
 	next     int       // of the pool
@@ -60,14 +61,14 @@ const gradientTile = 8
 
 const sampleChunk = 16 // contexts a goroutine takes at a time
 
-func newLearner(t *trainer, opt *Options, v []float32, pool []uint32) *learner {
+func newLearner(d *data, c levels, v []float32, pool []uint32, budget float64, opt *LearningOptions) *learner {
 	n := min(opt.BatchSize, len(pool))
 	l := &learner{
-		trainer: t, estimator: opt.Estimator, gamma: opt.Gamma, multiplier: opt.Multiplier, budget: opt.Budget, rate: opt.LearningRate,
-		optimizer: newOptimizer(opt.Optimizer, opt.Momentum, v), v: v, clusters: opt.Clusters, groups: opt.Groups,
+		data: d, levels: c, estimator: opt.Estimator, gamma: opt.Gamma, multiplier: opt.Multiplier, budget: budget, rate: opt.LearningRate,
+		optimizer: newOptimizer(opt.Optimizer, opt.Momentum, v), v: v,
 		pool: append([]uint32(nil), pool...), batch: make([]uint32, n),
-		p: make([]float64, n*opt.Clusters), cost: make([]float64, n*opt.Clusters), coeff: make([]float32, n*(opt.Groups+opt.Clusters)),
-		chosen: make([]choice, n), hits: make([][]uint32, t.threads),
+		p: make([]float64, n*c.clusters), cost: make([]float64, n*c.clusters), coeff: make([]float32, n*c.rows()),
+		chosen: make([]choice, n), hits: make([][]uint32, d.threads),
 	}
 	if l.groups > 0 {
 		l.within = make([]float64, n*l.clusters)
@@ -80,8 +81,8 @@ func newLearner(t *trainer, opt *Options, v []float32, pool []uint32) *learner {
 }
 
 func (l *learner) shuffle() {
-	random := newRNG(l.seedValue, streamShuffle, l.epochs)
-	random.shuffle(l.pool)
+	random := rng.New(l.seed, rng.Order, l.epochs)
+	random.Shuffle(l.pool)
 	l.epochs++
 	l.next = 0
 }
@@ -137,12 +138,12 @@ func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTab
 // chosen cost.
 func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	r := l.clusters
-	return forEach(ctx, l.threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
+	return parallel.Each(ctx, l.threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			p, cost := l.p[i*r:(i+1)*r], l.cost[i*r:(i+1)*r]
 			l.probabilities(p, l.withinOf(i), l.row(l.batch[i]))
 			if l.estimator == GumbelST {
-				random := newRNG(l.seedValue, streamGumbel, l.drawn+uint64(i))
+				random := rng.New(l.seed, rng.Gumbel, l.drawn+uint64(i))
 				relaxGumbel(p, &random)
 			}
 			table.losses(cost, l.hits[worker], l.labelsOf(l.batch[i]))
@@ -177,8 +178,8 @@ func (l *learner) choose(p, loss []float64, sizes []int) choice {
 // sum_i C_it h_i, where C_it is that with respect to the logit z_it; each row
 // is summed by one goroutine in the order of the batch.
 func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
-	r, n, rows := l.clusters, len(l.batch), l.groups+l.clusters
-	err := forEach(ctx, l.threads, n, sampleChunk, nil, func(_, lo, hi int) error {
+	r, n, rows := l.clusters, len(l.batch), l.rows()
+	err := parallel.Each(ctx, l.threads, n, sampleChunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			cost := l.cost[i*r : (i+1)*r]
 			if price > 0 {
@@ -200,7 +201,7 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 	}
 	rate := float64(l.rate * (1 - float64(l.step)/float64(l.steps)))
 	l.optimizer.begin()
-	return forEach(ctx, l.threads, rows, gradientTile, nil, func(_, lo, hi int) error {
+	return parallel.Each(ctx, l.threads, rows, gradientTile, nil, func(_, lo, hi int) error {
 		gradient := make([]float64, (hi-lo)*l.dim)
 		for i, id := range l.batch {
 			h := l.row(id)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 // smooth estimates p_ts, the probability that label s is among the labels of a
@@ -54,7 +56,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 	parts := max(1, groups)
 	per := clusters / parts
 	perPart := make([][]share, parts)
-	err := forEach(ctx, threads, parts, 1, nil, func(_, a, _ int) error {
+	err := parallel.Each(ctx, threads, parts, 1, nil, func(_, a, _ int) error {
 		parent := all
 		count := make([]uint32, c.labels)
 		if groups > 0 {

@@ -1,15 +1,14 @@
 package train
 
 import (
-	"context"
 	"math"
 
 	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // A context between two clusters is counted in one of them by chance, and the
-// set of the other lacks its labels. With Options.Spread each context counts
+// set of the other lacks its labels. With SetOptions.Spread each context counts
 // in the clusters near it too, with the weight of a softmax over their scores:
 // neighbours then share what they have met, and labels that a cluster has met
 // seldom or never are estimated better. Each context still weighs one, and
@@ -28,37 +27,6 @@ const (
 type neighbours struct {
 	ids  []uint32  // n x near, the context's own cluster first
 	gaps []float32 // n x near: by how much the score lags behind the best; +Inf where there is no such cluster
-}
-
-// findNeighbours finds the clusters near every context. The gap of a cluster
-// of the second best group is that of the groups.
-func findNeighbours(ctx context.Context, t *trainer, weights []float32, opt *Options) (*neighbours, error) {
-	r, err := newRouter(weights, t.dim, opt)
-	if err != nil {
-		return nil, err
-	}
-	nb := &neighbours{make([]uint32, t.n*near), make([]float32, t.n*near)}
-	err = t.eachQuery(ctx, t.report.stage(StageSpread, 0, t.n), func(_, i int, q *softmax.Query) {
-		ids, gaps := nb.ids[i*near:(i+1)*near], nb.gaps[i*near:(i+1)*near]
-		for j := range gaps {
-			gaps[j] = float32(math.Inf(1))
-		}
-		var groups [2]softmax.Prediction
-		found := 1
-		if r.groups != nil {
-			found = r.groups.TopK(groups[:min(2, opt.Groups)], q)
-		}
-		var best [nearInGroup]softmax.Prediction
-		n := r.best(best[:], q, int(groups[0].ID))
-		for j, p := range best[:n] {
-			ids[j], gaps[j] = p.ID, float32(best[0].Logit-p.Logit)
-		}
-		if found == 2 {
-			r.best(best[:1], q, int(groups[1].ID))
-			ids[near-1], gaps[near-1] = best[0].ID, float32(groups[0].Logit-groups[1].Logit)
-		}
-	})
-	return nb, err
 }
 
 // shares writes the softmax over the neighbours of context i at the given
@@ -80,9 +48,9 @@ func (nb *neighbours) shares(dst *[near]float64, i int, temperature float64) {
 // temperature returns the temperature at which the mean share that contexts
 // give to neighbours is spread. The share grows with the temperature, so that
 // bisection finds it. It is found on a sample.
-func (nb *neighbours) temperature(t *trainer, spread float64) float64 {
-	random := newRNG(t.seedValue, streamSpread, 0)
-	sample := random.sample(t.n, min(t.n, scaleSample))
+func (nb *neighbours) temperature(d *data, spread float64) float64 {
+	random := rng.New(d.seed, rng.Spread, 0)
+	sample := random.Sample(d.n, min(d.n, scaleSample))
 	lo, hi := 1/scaleLimit, scaleLimit
 	for range spreadSteps {
 		middle := math.Sqrt(float64(lo * hi))

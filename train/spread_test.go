@@ -12,7 +12,7 @@ import (
 
 // drawRouted draws contexts, weights of clusters, and options for them, flat or
 // on two levels.
-func drawRouted(t *rapid.T) (tr *trainer, weights []float32, opt Options) {
+func drawRouted(t *rapid.T) (tr *data, weights []float32, opt Options) {
 	opt = testOptions()
 	per := rapid.IntRange(1, 7).Draw(t, "per")
 	opt.Clusters = per
@@ -29,7 +29,7 @@ func drawRouted(t *rapid.T) (tr *trainer, weights []float32, opt Options) {
 		}
 		return x
 	}
-	tr = &trainer{contexts: fill(n * dim), n: n, dim: dim, threads: 2, report: &reporter{}}
+	tr = &data{contexts: fill(n * dim), n: n, dim: dim, threads: 2, report: &reporter{}}
 	return tr, fill((opt.Groups + opt.Clusters) * dim), opt
 }
 
@@ -40,7 +40,7 @@ type scored struct {
 }
 
 // naiveNear finds the neighbours of context i one product at a time.
-func naiveNear(tr *trainer, weights []float32, opt *Options, i int) []scored {
+func naiveNear(tr *data, weights []float32, opt *Options, i int) []scored {
 	order := func(rows []float32, first int) []scored {
 		var all []scored
 		for c := range len(rows) / tr.dim {
@@ -57,11 +57,11 @@ func naiveNear(tr *trainer, weights []float32, opt *Options, i int) []scored {
 		}
 		return all
 	}
-	u, v := opt.levels(weights, tr.dim)
+	u, v := opt.levels().split(weights, tr.dim)
 	if opt.Groups == 0 {
 		return order(v, 0)[:min(nearInGroup, opt.Clusters)]
 	}
-	per := opt.perGroup()
+	per := opt.levels().perGroup()
 	members := func(a int) []scored { return order(v[a*per*tr.dim:(a+1)*per*tr.dim], a*per) }
 	groups := order(u, 0)
 	found := members(int(groups[0].id))[:min(nearInGroup, per)]
@@ -74,7 +74,7 @@ func naiveNear(tr *trainer, weights []float32, opt *Options, i int) []scored {
 func TestContextsAreSpreadOverTheClustersNearThem(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tr, weights, opt := drawRouted(t)
-		nb, err := findNeighbours(t.Context(), tr, weights, &opt)
+		nb, err := (&clusters{levels: opt.levels(), weights: weights}).findNeighbours(t.Context(), tr, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,10 +125,10 @@ func TestContextsAreSpreadOverTheClustersNearThem(t *testing.T) {
 func TestTemperatureGivesTheSpreadAskedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tr, weights, opt := drawRouted(t)
-		if opt.perGroup() < 3 {
+		if opt.levels().perGroup() < 3 {
 			t.Skip("with fewer than three clusters half may be more than can be given")
 		}
-		nb, err := findNeighbours(t.Context(), tr, weights, &opt)
+		nb, err := (&clusters{levels: opt.levels(), weights: weights}).findNeighbours(t.Context(), tr, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestTemperatureGivesTheSpreadAskedFor(t *testing.T) {
 // the set of a cluster whose contexts lie close to it, and no other.
 func TestSpreadSharesLabelsBetweenNeighbours(t *testing.T) {
 	// Three clusters on a line of directions; label c for those of cluster c.
-	tr := &trainer{dim: 2, threads: 1, universe: 3, k: 1, report: &reporter{}}
+	tr := &data{dim: 2, threads: 1, universe: 3, k: 1, report: &reporter{}}
 	weights := []float32{1, 0, 0.8, 0.6, -1, 0}
 	var cluster []uint32
 	for c, h := range [][2]float32{{2, 0.5}, {1.8, 0.8}, {-2, 0}} {
@@ -163,7 +163,7 @@ func TestSpreadSharesLabelsBetweenNeighbours(t *testing.T) {
 	}
 	opt := testOptions()
 	opt.Clusters, opt.Lambda, opt.Spread, opt.Always = 3, 0.001, 0.1, nil
-	nb, err := findNeighbours(t.Context(), tr, weights, &opt)
+	nb, err := (&clusters{levels: opt.levels(), weights: weights}).findNeighbours(t.Context(), tr, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestSpreadSharesLabelsBetweenNeighbours(t *testing.T) {
 		near *neighbours
 		want [][]uint32
 	}{{nil, [][]uint32{{0}, {1}, {2}}}, {nb, [][]uint32{{0, 1}, {0, 1}, {2}}}} {
-		r, err := tr.rank(t.Context(), ascending(tr.n), cluster, c.near, &opt)
+		r, err := rankLabels(t.Context(), tr, ascending(tr.n), &clusters{opt.levels(), weights, cluster}, c.near, &opt.SetOptions)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,16 +52,16 @@ func testOptions() Options {
 	return o
 }
 
-// newTestTrainer is the state of a run after its labels.
-func newTestTrainer(t testing.TB, s synthetic, k int) *trainer {
+// newTestData is the view of all contexts with their labels.
+func newTestData(t testing.TB, s synthetic, k int) *data {
 	t.Helper()
 	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &trainer{
+	return &data{
 		contexts: s.contexts, n: s.n, dim: s.dim, universe: s.layer.Labels(), labels: labels, k: k,
-		seedValue: 7, threads: 2, report: &reporter{},
+		seed: 7, threads: 2, report: &reporter{},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 // How the table of perplexities chooses.
@@ -29,7 +29,7 @@ const (
 func perplexities(ctx context.Context, text *perplexity.Text, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())
-	tail, err := softmax.LowRank(layer, rank)
+	tail, err := train.LowRank(layer, rank)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // topK is the number of labels of the precisions, and of those screens learn from.
@@ -151,11 +152,11 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		list = append(list, one)
 	}
 	for _, t := range p.calibrate {
-		opt := train.DefaultCalibrateOptions()
+		opt := calibrate.DefaultOptions()
 		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
 		opt.Block = c.sentence
 		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.calibrated], t.k, t.precision)
-		m, _, err := train.Calibrate(ctx, screens[p.calibrated], c.layer, held, opt)
+		m, _, err := calibrate.Run(ctx, screens[p.calibrated], c.layer, held, opt)
 		if ctx.Err() != nil {
 			return nil, err
 		} else if err != nil {

@@ -10,12 +10,13 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // calibrateResult is the JSON of l2s calibrate.
 type calibrateResult struct {
 	Out string `json:"out"`
-	train.Calibration
+	calibrate.Calibration
 	// Replaced says that the input had margins, which played no part.
 	Replaced bool    `json:"replaced_margins"`
 	Seconds  float64 `json:"seconds"`
@@ -24,7 +25,7 @@ type calibrateResult struct {
 
 func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	start := time.Now()
-	o := train.DefaultCalibrateOptions()
+	o := calibrate.DefaultOptions()
 	f := newFlags("calibrate", description{
 		purpose: `Set the margins of a screen such that it reaches a precision, at the least cost.
 
@@ -88,7 +89,7 @@ the rows that a screened query scans.`,
 		p.Set(r.Done)
 	}
 	replaced := m.ProbeMargin() > 0 || m.ExactMargin() > 0
-	m, found, err := train.Calibrate(ctx, m, l.Layer, c.rows, o)
+	m, found, err := calibrate.Run(ctx, m, l.Layer, c.rows, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
@@ -120,7 +121,7 @@ func marginText(margin float64) string {
 }
 
 // calibrationText says what a calibration found.
-func calibrationText(c *train.Calibration) string {
+func calibrationText(c *calibrate.Calibration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v\n", c.K, c.Target, c.Confidence)
 	switch {
@@ -132,7 +133,7 @@ func calibrationText(c *train.Calibration) string {
 	fmt.Fprintf(&b, "  on %s contexts  P@%d      exact   two clusters   rows of candidates\n", progress.Count(c.Testing), c.K)
 	for _, x := range []struct {
 		name string
-		f    train.CalibrationFigures
+		f    calibrate.Figures
 	}{{"plain", c.Plain}, {"calibrated", c.Calibrated}} {
 		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
 			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)

@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // inspectResult is the JSON of l2s inspect.
@@ -131,7 +132,7 @@ func (r inspectResult) String() string {
 	if r.ProbeMargin > 0 || r.ExactMargin > 0 {
 		line("margins", "two clusters %s, the exact layer %s", marginText(r.ProbeMargin), marginText(r.ExactMargin))
 	}
-	var t struct{ Calibration *train.Calibration }
+	var t struct{ Calibration *calibrate.Calibration }
 	if err := json.Unmarshal(r.Record, &t); err == nil && t.Calibration != nil {
 		line("calibrated", "%s", strings.TrimRight(calibrationText(t.Calibration), "\n"))
 	}

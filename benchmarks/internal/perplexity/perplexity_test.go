@@ -88,7 +88,7 @@ func of(t testing.TB, text *perplexity.Text, p func() perplexity.LogProber) floa
 
 func tailOf(t testing.TB, l *softmax.Layer, rank int) *softmax.Tail {
 	t.Helper()
-	tail, err := softmax.LowRank(l, rank)
+	tail, err := train.LowRank(l, rank)
 	if err != nil {
 		t.Fatal(err)
 	}

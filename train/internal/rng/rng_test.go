@@ -1,4 +1,4 @@
-package train
+package rng
 
 import (
 	"math"
@@ -11,9 +11,9 @@ import (
 // The first outputs of SplitMix64 for the seed 1234567, as published with the
 // generator.
 func TestGeneratorIsSplitMix64(t *testing.T) {
-	r := rng{1234567}
+	r := Source{1234567}
 	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
-		if got := r.next(); got != want {
+		if got := r.Next(); got != want {
 			t.Errorf("output %d: found %d, want %d", i, got, want)
 		}
 	}
@@ -24,8 +24,8 @@ func TestGeneratorsOfDifferentUsesDiffer(t *testing.T) {
 	for seed := range uint64(5) {
 		for stream := range uint64(5) {
 			for position := range uint64(100) {
-				r := newRNG(seed, stream, position)
-				seen[r.next()] = true
+				r := New(seed, Stream(stream), position)
+				seen[r.Next()] = true
 			}
 		}
 	}
@@ -35,11 +35,11 @@ func TestGeneratorsOfDifferentUsesDiffer(t *testing.T) {
 }
 
 func TestBelowIsUniform(t *testing.T) {
-	r := newRNG(1, 2, 3)
+	r := New(1, 2, 3)
 	const n, draws = 7, 70000
 	var count [n]int
 	for range draws {
-		count[r.below(n)]++
+		count[r.Below(n)]++
 	}
 	for x, c := range count {
 		if math.Abs(float64(c)-draws/n) > 5*math.Sqrt(draws/n) {
@@ -49,11 +49,11 @@ func TestBelowIsUniform(t *testing.T) {
 }
 
 func TestUniformIsInsideTheOpenInterval(t *testing.T) {
-	r := newRNG(1, 2, 3)
+	r := New(1, 2, 3)
 	sum := 0.0
 	const draws = 100000
 	for range draws {
-		u := r.uniform()
+		u := r.Uniform()
 		if u <= 0 || u >= 1 {
 			t.Fatalf("found %v", u)
 		}
@@ -68,8 +68,8 @@ func TestSampleIsAscendingAndDistinct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 500).Draw(t, "n")
 		m := rapid.IntRange(1, n).Draw(t, "m")
-		r := newRNG(rapid.Uint64().Draw(t, "seed"), 0, 0)
-		ids := r.sample(n, m)
+		r := New(rapid.Uint64().Draw(t, "seed"), 0, 0)
+		ids := r.Sample(n, m)
 		if len(ids) != m || int(ids[m-1]) >= n {
 			t.Fatalf("found %v", ids)
 		}
@@ -81,50 +81,23 @@ func TestSampleIsAscendingAndDistinct(t *testing.T) {
 	})
 }
 
+func ascending() []uint32 {
+	x := make([]uint32, 100)
+	for i := range x {
+		x[i] = uint32(i)
+	}
+	return x
+}
+
 func TestShuffleIsAPermutation(t *testing.T) {
-	x := ascending(100)
-	r := newRNG(4, 5, 6)
-	r.shuffle(x)
+	x := ascending()
+	r := New(4, 5, 6)
+	r.Shuffle(x)
 	if slices.IsSorted(x) {
 		t.Error("the order did not change")
 	}
 	slices.Sort(x)
-	if !slices.Equal(x, ascending(100)) {
+	if !slices.Equal(x, ascending()) {
 		t.Errorf("found %v", x)
 	}
-}
-
-func TestDrawFollowsTheWeights(t *testing.T) {
-	r := newRNG(7, 8, 9)
-	weights := []float64{0, 1, 0, 3, 0}
-	var count [5]int
-	const draws = 40000
-	for range draws {
-		count[draw(&r, weights)]++
-	}
-	if count[0]+count[2]+count[4] != 0 || math.Abs(float64(count[1])-draws/4) > 500 {
-		t.Errorf("found %v", count)
-	}
-	if got := draw(&r, []float64{0}); got != 0 {
-		t.Errorf("all weights zero: found %d", got)
-	}
-}
-
-func TestHoldOutSplits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 2000).Draw(t, "n")
-		share := rapid.Float64Range(0, 0.999).Draw(t, "share")
-		pool, held := holdOut(n, share)
-		if len(held) != int(share*float64(n)) || len(pool) == 0 {
-			t.Fatalf("found %d held out of %d", len(held), n)
-		}
-		all := slices.Concat(pool, held)
-		if !slices.IsSorted(pool) || !slices.IsSorted(held) {
-			t.Fatal("not ascending")
-		}
-		slices.Sort(all)
-		if !slices.Equal(all, ascending(n)) {
-			t.Fatal("not a split of the contexts")
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package train
+package calibrate
 
 import (
 	"bytes"
@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 	"pgregory.net/rapid"
 )
 
@@ -55,7 +57,7 @@ func drawFrom(random *rand.Rand, all []outcome, n, inARow int) []outcome {
 
 // naive takes the cheapest pair on the path whose precision on all contexts at
 // hand reaches the target, as if that were its true precision.
-func naive(sample []outcome, opt *CalibrateOptions) point {
+func naive(sample []outcome, opt *Options) point {
 	best := point{exact: math.MaxFloat64}
 	for _, p := range newPath(sample[:choosingOf(len(sample))], opt.ExactCost) {
 		if p.figures(sample, opt).Precision >= opt.Target {
@@ -78,7 +80,7 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 	}{{"k = 5", 5, 1}, {"k = 1", 1, 1}, {"each three times in a row", 5, 3}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			opt := DefaultCalibrateOptions()
+			opt := DefaultOptions()
 			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block = 0.97, 0.9, c.k, labels, c.block
 			all := population(1, 20_000, c.k)
 			random := rand.New(rand.NewPCG(2, uint64(c.k*c.block)))
@@ -86,7 +88,7 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 			for i := range draws {
 				sample := drawFrom(random, all, size, c.block)
 				opt.Seed = uint64(i)
-				found, err := calibrate(sample, &opt)
+				found, err := choose(sample, &opt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -98,7 +100,7 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 				if c.block > 1 && i%3 == 0 { // it takes its time
 					blind := opt
 					blind.Block = 1
-					found, err := calibrate(sample, &blind)
+					found, err := choose(sample, &blind)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -228,7 +230,7 @@ func TestPValueIsValidForLossesBetween(t *testing.T) {
 func TestSplitOfBlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(4, 500).Draw(t, "blocks")
-		opt := CalibrateOptions{Block: rapid.IntRange(1, 3).Draw(t, "block"), Seed: rapid.Uint64().Draw(t, "seed")}
+		opt := Options{Block: rapid.IntRange(1, 3).Draw(t, "block"), Seed: rapid.Uint64().Draw(t, "seed")}
 		choosing, testing := opt.split(n)
 		side := make([]int, n)
 		for _, b := range choosing {
@@ -293,10 +295,10 @@ func hoeffdingBentkus(mean, alpha float64, n int) float64 {
 // The losses of answers of several labels vary less than their bounds allow: the
 // bet knows, and accepts cheaper margins than the bound of Hoeffding and Bentkus.
 func TestBettingKeepsFewerExactAnswers(t *testing.T) {
-	opt := DefaultCalibrateOptions()
+	opt := DefaultOptions()
 	opt.Target, opt.ExactCost = 0.98, 5000
 	all := drawFrom(rand.New(rand.NewPCG(9, 9)), population(4, 100_000, opt.K), 8000, 1)
-	found, err := calibrate(all, &opt)
+	found, err := choose(all, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +344,7 @@ func drawOutcomes(t *rapid.T, n, k int) []outcome {
 // path leads from the safest pair to the cheapest, dearer ones first.
 func TestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt := DefaultCalibrateOptions()
+		opt := DefaultOptions()
 		opt.K = rapid.IntRange(1, 5).Draw(t, "k")
 		opt.ExactCost = float64(rapid.SampledFrom([]int{1, 40, 1000}).Draw(t, "exact cost"))
 		all := drawOutcomes(t, rapid.IntRange(1, 60).Draw(t, "contexts"), opt.K)
@@ -388,10 +390,10 @@ func TestPath(t *testing.T) {
 // The sequence stops at the first pair that fails, and the one before is taken
 // even where a later one would pass.
 func TestFixedSequenceStops(t *testing.T) {
-	opt := DefaultCalibrateOptions()
+	opt := DefaultOptions()
 	opt.Target, opt.ExactCost = 0.97, 5000
 	all := population(5, 8000, opt.K)
-	found, err := calibrate(all, &opt)
+	found, err := choose(all, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,13 +407,13 @@ func TestFixedSequenceStops(t *testing.T) {
 		t.Errorf("found P@5 %v with margins and %v without, expected the target %v between", found.Calibrated.Precision, found.Plain.Precision, opt.Target)
 	}
 	// More confidence and higher targets cost more.
-	for _, change := range []func(*CalibrateOptions){
-		func(o *CalibrateOptions) { o.Confidence = 0.9999 },
-		func(o *CalibrateOptions) { o.Target = 0.98 },
+	for _, change := range []func(*Options){
+		func(o *Options) { o.Confidence = 0.9999 },
+		func(o *Options) { o.Target = 0.98 },
 	} {
 		more := opt
 		change(&more)
-		dearer, err := calibrate(all, &more)
+		dearer, err := choose(all, &more)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +424,7 @@ func TestFixedSequenceStops(t *testing.T) {
 	// A cheap exact layer is used more.
 	cheap := opt
 	cheap.ExactCost = 300
-	other, err := calibrate(all, &cheap)
+	other, err := choose(all, &cheap)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,9 +450,9 @@ func TestCalibrateDegenerate(t *testing.T) {
 		{"all missed by one cluster alone", all(1000, outcome{lead: inf, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 9}}), false, "target 0.99 is not reached at confidence 0.95: found P@5 0.000000 on 750 contexts"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			opt := DefaultCalibrateOptions()
+			opt := DefaultOptions()
 			opt.ExactCost = 100
-			found, err := calibrate(c.outcomes, &opt)
+			found, err := choose(c.outcomes, &opt)
 			if c.failure != "" {
 				if err == nil || !strings.Contains(err.Error(), c.failure) {
 					t.Fatalf("found error %v, expected %q", err, c.failure)
@@ -469,9 +471,9 @@ func TestCalibrateDegenerate(t *testing.T) {
 		})
 	}
 	t.Run("a second set mends all", func(t *testing.T) {
-		opt := DefaultCalibrateOptions()
+		opt := DefaultOptions()
 		opt.ExactCost = 100
-		found, err := calibrate(all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), &opt)
+		found, err := choose(all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), &opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -481,18 +483,26 @@ func TestCalibrateDegenerate(t *testing.T) {
 	})
 }
 
+// data is a layer and contexts for it.
+type data struct {
+	layer    *softmax.Layer
+	contexts []float32
+	dim      int
+}
+
 // newCalibrated trains a screen on some of the contexts, on one level or two, and
 // returns the others.
-func newCalibrated(t *testing.T, twoLevels bool) (s synthetic, m *screen.Model, rest []float32) {
+func newCalibrated(t *testing.T, twoLevels bool) (s data, m *screen.Model, rest []float32) {
 	t.Helper()
-	s = newSynthetic(t, 11, 5000, 8, 120, 10, 0.5)
-	opt := testOptions()
-	opt.Iterations = 0
+	made := synthetic.Structured(120, 8, 10, 5000, 11)
+	s = data{made.Layer, made.Contexts, made.Layer.Dim()}
+	opt := train.DefaultOptions()
+	opt.Clusters, opt.Budget, opt.KMeansOnly = 8, 12, true
 	if twoLevels {
 		opt.SetLevels(3, 4)
 	}
 	cut := 1000 * s.dim
-	m, _, err := Run(t.Context(), s.layer, s.contexts[:cut], opt)
+	m, _, err := train.Run(t.Context(), s.layer, s.contexts[:cut], opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,14 +515,14 @@ func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
 	for _, twoLevels := range []bool{false, true} {
 		s, m, contexts := newCalibrated(t, twoLevels)
 		for _, k := range []int{1, 5, 9} {
-			opt := DefaultCalibrateOptions()
+			opt := DefaultOptions()
 			opt.K, opt.Target, opt.Threads = k, 0.97, 1
-			calibrated, found, err := Calibrate(t.Context(), m, s.layer, contexts, opt)
+			calibrated, found, err := Run(t.Context(), m, s.layer, contexts, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			opt.Threads = 3
-			again, _, err := Calibrate(t.Context(), calibrated, s.layer, contexts, opt)
+			again, _, err := Run(t.Context(), calibrated, s.layer, contexts, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -528,7 +538,7 @@ func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
 			if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
 				t.Error("found margins in the screen that was given, expected it unchanged")
 			}
-			all, err := routeAll(t.Context(), m, s.layer, contexts, len(contexts)/s.dim, &opt)
+			all, err := findOutcomes(t.Context(), m, s.layer, contexts, &opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -560,7 +570,7 @@ func TestCalibrationRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []*screen.Model{m, odd} {
-		calibrated, found, err := Calibrate(t.Context(), m, s.layer, contexts, DefaultCalibrateOptions())
+		calibrated, found, err := Run(t.Context(), m, s.layer, contexts, DefaultOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -592,53 +602,53 @@ func TestCalibrateErrors(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
 		name   string
-		change func(*CalibrateOptions)
+		change func(*Options)
 		want   string
 	}{
-		{"target 0", func(o *CalibrateOptions) { o.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
-		{"target 1", func(o *CalibrateOptions) { o.Target = 1 }, "target: found 1"},
-		{"target NaN", func(o *CalibrateOptions) { o.Target = nan }, "target: found NaN"},
-		{"confidence 1", func(o *CalibrateOptions) { o.Confidence = 1 }, "confidence: found 1"},
-		{"confidence below 0", func(o *CalibrateOptions) { o.Confidence = -0.5 }, "confidence: found -0.5"},
-		{"k 0", func(o *CalibrateOptions) { o.K = 0 }, "k: found 0, want 1 to 120"},
-		{"k above L", func(o *CalibrateOptions) { o.K = 121 }, "k: found 121, want 1 to 120"},
-		{"exact cost NaN", func(o *CalibrateOptions) { o.ExactCost = nan }, "exact cost: found NaN"},
-		{"exact cost below 0", func(o *CalibrateOptions) { o.ExactCost = -1 }, "exact cost: found -1"},
-		{"exact cost infinite", func(o *CalibrateOptions) { o.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
-		{"block 0", func(o *CalibrateOptions) { o.Block = 0 }, "block: found 0"},
-		{"threads below 0", func(o *CalibrateOptions) { o.Threads = -1 }, "threads: found -1"},
-		{"too few contexts", func(o *CalibrateOptions) { o.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
-		{"too few blocks", func(o *CalibrateOptions) { o.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
+		{"target 0", func(o *Options) { o.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
+		{"target 1", func(o *Options) { o.Target = 1 }, "target: found 1"},
+		{"target NaN", func(o *Options) { o.Target = nan }, "target: found NaN"},
+		{"confidence 1", func(o *Options) { o.Confidence = 1 }, "confidence: found 1"},
+		{"confidence below 0", func(o *Options) { o.Confidence = -0.5 }, "confidence: found -0.5"},
+		{"k 0", func(o *Options) { o.K = 0 }, "k: found 0, want 1 to 120"},
+		{"k above L", func(o *Options) { o.K = 121 }, "k: found 121, want 1 to 120"},
+		{"exact cost NaN", func(o *Options) { o.ExactCost = nan }, "exact cost: found NaN"},
+		{"exact cost below 0", func(o *Options) { o.ExactCost = -1 }, "exact cost: found -1"},
+		{"exact cost infinite", func(o *Options) { o.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
+		{"block 0", func(o *Options) { o.Block = 0 }, "block: found 0"},
+		{"threads below 0", func(o *Options) { o.Threads = -1 }, "threads: found -1"},
+		{"too few contexts", func(o *Options) { o.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
+		{"too few blocks", func(o *Options) { o.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
 	} {
-		opt := DefaultCalibrateOptions()
+		opt := DefaultOptions()
 		c.change(&opt)
-		if _, _, err := Calibrate(t.Context(), m, s.layer, contexts, opt); err == nil || !strings.Contains(err.Error(), "train: calibrate: "+c.want) {
+		if _, _, err := Run(t.Context(), m, s.layer, contexts, opt); err == nil || !strings.Contains(err.Error(), "calibrate: "+c.want) {
 			t.Errorf("%s: found error %v, expected %q", c.name, err, c.want)
 		}
 	}
-	opt := DefaultCalibrateOptions()
+	opt := DefaultOptions()
 	bad := slices.Clone(contexts)
 	bad[100*s.dim+3] = float32(nan)
-	if _, _, err := Calibrate(t.Context(), m, s.layer, bad, opt); err == nil || !strings.Contains(err.Error(), "context 100") {
+	if _, _, err := Run(t.Context(), m, s.layer, bad, opt); err == nil || !strings.Contains(err.Error(), "context 100") {
 		t.Errorf("NaN: found error %v, expected it to name context 100", err)
 	}
-	if _, _, err := Calibrate(t.Context(), m, s.layer, contexts[1:], opt); err == nil {
+	if _, _, err := Run(t.Context(), m, s.layer, contexts[1:], opt); err == nil {
 		t.Error("a row that is not whole: found no error")
 	}
 	other, err := softmax.NewLayer(s.layer.Weights()[:100*s.dim], nil, s.dim)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Calibrate(t.Context(), m, other, contexts, opt); err == nil || !strings.Contains(err.Error(), "labels: found") {
+	if _, _, err := Run(t.Context(), m, other, contexts, opt); err == nil || !strings.Contains(err.Error(), "labels: found") {
 		t.Errorf("another layer: found error %v, expected one of the labels", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	opt.Progress = func(p Progress) {
-		if p.Stage == StageRoute {
+	opt.Progress = func(p train.Progress) {
+		if p.Stage == "route" {
 			cancel()
 		}
 	}
-	if _, _, err := Calibrate(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
+	if _, _, err := Run(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: found error %v, expected context.Canceled", err)
 	}
 }
@@ -647,7 +657,7 @@ func TestCalibrateErrors(t *testing.T) {
 // test less does not.
 func TestCalibrateLeastContexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt := DefaultCalibrateOptions()
+		opt := DefaultOptions()
 		opt.Target = rapid.Float64Range(0.5, 0.999).Draw(t, "target")
 		opt.Confidence = rapid.Float64Range(0.05, 0.999).Draw(t, "confidence")
 		n := 1
@@ -656,7 +666,7 @@ func TestCalibrateLeastContexts(t *testing.T) {
 		}
 		clean := slices.Repeat([]outcome{{lead: 1, rows: [2]uint32{9, 9}}}, n)
 		opt.ExactCost = 10
-		if _, err := calibrate(clean, &opt); err != nil {
+		if _, err := choose(clean, &opt); err != nil {
 			t.Fatalf("%d contexts: found %v, expected none", n, err)
 		}
 		tests := opt.leastTests() - 1

@@ -1,0 +1,128 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+	"pgregory.net/rapid"
+)
+
+func normals(seed uint64, n int) []float32 {
+	r, x := rand.New(rand.NewPCG(seed, 0)), make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func newLayer(t interface{ Fatal(...any) }, weights, bias []float32, dim int) *softmax.Layer {
+	l, err := softmax.NewLayer(weights, bias, dim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *softmax.Tail {
+	tail, err := LowRank(l, rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tail
+}
+
+// squaredError is the sum of (W - A B)^2.
+func squaredError(l *softmax.Layer, t *softmax.Tail) (sum float64) {
+	for s := range l.Labels() {
+		for j := range l.Dim() {
+			diff := float64(l.Weights()[s*l.Dim()+j])
+			for k := range t.Rank() {
+				diff -= float64(t.Columns()[k*l.Labels()+s]) * float64(t.Rows()[k*l.Dim()+j])
+			}
+			sum += diff * diff
+		}
+	}
+	return sum
+}
+
+func TestLowRankFindsTheFactorsOfALowRankLayer(t *testing.T) {
+	// W is a product of rank 3, and more labels than one block holds.
+	const labels, dim, rank = 1100, 12, 3
+	a, b := normals(1, labels*rank), normals(2, rank*dim)
+	w := make([]float32, labels*dim)
+	for s := range labels {
+		for j := range dim {
+			for k := range rank {
+				w[s*dim+j] += a[s*rank+k] * b[k*dim+j]
+			}
+		}
+	}
+	l := newLayer(t, w, nil, dim)
+	if e := squaredError(l, mustLowRank(t, l, rank)); e > 1e-8*float64(len(w)) {
+		t.Errorf("rank %d: squared error %v, want none but rounding", rank, e)
+	}
+	if e := squaredError(l, mustLowRank(t, l, rank-1)); e < 1 {
+		t.Errorf("rank %d: squared error %v, want what the third factor holds", rank-1, e)
+	}
+}
+
+// The best approximation of a matrix whose rows are a_i e_i, orthogonal, keeps
+// the longest ones and leaves the sum of the others' squares (Eckart, Young).
+func TestLowRankKeepsTheLargestSingularValues(t *testing.T) {
+	w := make([]float32, 6*4)
+	for i, v := range []float32{2, -7, 0.5, 3} {
+		w[i*4+i] = v
+	}
+	l := newLayer(t, w, nil, 4)
+	for rank, want := range map[int]float64{1: 4 + 0.25 + 9, 2: 4 + 0.25, 3: 0.25, 4: 0} {
+		if e := squaredError(l, mustLowRank(t, l, rank)); math.Abs(e-want) > 1e-5 {
+			t.Errorf("rank %d: squared error %v, want %v", rank, e, want)
+		}
+	}
+	// The leading factor comes first.
+	if b := mustLowRank(t, l, 4).Rows(); math.Abs(float64(b[1])) < 0.999 {
+		t.Errorf("first row of B: %v, want the direction of the row of length 7", b[:4])
+	}
+}
+
+// Of full rank nothing is lost: the tail's logits are those of the layer.
+func TestLowRankOfFullRankIsTheLayer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels, dim := rapid.SampledFrom([]int{1, 7, 40, 1023, 1024, 1030}).Draw(t, "labels"), rapid.IntRange(1, 40).Draw(t, "dim")
+		dim = min(dim, labels)
+		seed := rapid.Uint64().Draw(t, "seed")
+		l := newLayer(t, normals(seed, labels*dim), normals(seed+1, labels), dim)
+		h := normals(seed+2, dim)
+		q := softmax.NewQuery(dim)
+		if err := q.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		want, got := make([]float64, labels), make([]float64, labels)
+		kernels.RefScan(want, l.Weights(), l.Bias(), h)
+		l.TailLogits(got, q, mustLowRank(t, l, dim), nil)
+		for s := range want {
+			if math.Abs(got[s]-want[s]) > 1e-4 {
+				t.Fatalf("label %d: found %v, want %v", s, got[s], want[s])
+			}
+		}
+	})
+}
+
+func TestLowRankRefuses(t *testing.T) {
+	l := newLayer(t, make([]float32, 6), nil, 2)
+	for _, rank := range []int{-1, 0, 3} {
+		want := fmt.Sprintf("train: rank: found %d, expected 1 to 2, the smaller of 3 labels and dim 2", rank)
+		if _, err := LowRank(l, rank); err == nil || err.Error() != want {
+			t.Errorf("rank %d: error %v, want %s", rank, err, want)
+		}
+	}
+	// A layer whose factors leave the range of float32.
+	huge := newLayer(t, []float32{3e38, 3e38, 3e38, 3e38}, nil, 2)
+	if _, err := LowRank(huge, 1); err == nil {
+		t.Error("factors beyond float32: no error")
+	}
+}
