@@ -46,11 +46,11 @@ func gram(words []string) (key [most]string) {
 // of some length matches, as in an empty corpus.
 func (c *Corpus) Score() float64 {
 	logs := 0.0
-	for n := range most {
-		if c.matches[n] == 0 {
+	for n := 1; n <= most; n++ {
+		if c.matches[n-1] == 0 {
 			return 0
 		}
-		logs += math.Log(float64(c.matches[n])/float64(c.total[n])) / most
+		logs += math.Log(c.Precision(n)) / most
 	}
 	return 100 * c.BrevityPenalty() * math.Exp(logs)
 }
@@ -68,8 +68,8 @@ func (c *Corpus) BrevityPenalty() float64 {
 	return math.Exp(1 - float64(c.references)/float64(c.candidate))
 }
 
-// Precision returns the share of n-grams that match, n from 1 to 4, or 0 where
-// there are none.
+// Precision is the share of n-grams that match, n from 1 to 4, or 0 where there
+// are none.
 func (c *Corpus) Precision(n int) float64 {
 	if c.total[n-1] == 0 {
 		return 0

@@ -125,7 +125,7 @@ func TestAgainstReference(t *testing.T) {
 						t.Fatalf("pass %d: context %d differs by %g", pass, i, err)
 					}
 				}
-				st.Reset()
+				st = m.NewState()
 			}
 			i := 0
 			err = m.Contexts(context.Background(), stream(tokens, nil), func(h []float32) error {
@@ -271,10 +271,10 @@ func TestProductsInBlocks(t *testing.T) {
 
 func TestNoAllocation(t *testing.T) {
 	m := newSpec(1, 300, 24, 40, 2, false).read(t, "F32")
-	st, sampler, token := m.NewState(), NewSampler(m, 1), uint32(0)
+	st, sampler, token := m.NewState(), newSampler(m, 1), uint32(0)
 	if n := simdtest.AllocsPerRun(50, func() {
 		var err error
-		if token, err = sampler.Next(st.Step(token)); err != nil {
+		if token, err = sampler.next(st.Step(token)); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

@@ -16,10 +16,7 @@
 // by rounding between its levels; all else is the same everywhere.
 package lstm
 
-const (
-	errToken   = "lstm: token out of range"
-	errContext = "lstm: length of the context differs from the dimension"
-)
+const errToken = "lstm: token out of range"
 
 // Model is an LSTM language model. It does not change and may be used by many
 // goroutines.

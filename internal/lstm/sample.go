@@ -9,33 +9,6 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Sampler draws words from the model's softmax distribution at temperature
-// 1. The same seed and the same contexts give the same words; with a [State]
-// that starts from the zero state they are the beginning of what
-// [Model.Generate] writes with that seed. A goroutine needs its own.
-type Sampler struct {
-	m      *Model
-	rng    *rand.Rand
-	logits []float32
-	probs  []float64
-}
-
-// NewSampler returns a sampler of the words of m.
-func NewSampler(m *Model, seed uint64) *Sampler {
-	return &Sampler{m: m, rng: newRand(seed, 0), logits: make([]float32, m.Vocab()), probs: make([]float64, m.Vocab())}
-}
-
-// Next draws the word that follows the context h, Dim elements as
-// [State.Step] returns them. It returns an error where the logits are not
-// finite, and panics where h has another length. It allocates nothing.
-func (s *Sampler) Next(h []float32) (uint32, error) {
-	if len(h) != s.m.Dim() {
-		panic(errContext)
-	}
-	Products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.Dim())
-	return draw(s.logits, s.probs, s.rng)
-}
-
 // draw draws an index with probability softmax(logits), by the inverse of
 // the distribution function. probs is scratch of the same length.
 func draw(logits []float32, probs []float64, rng *rand.Rand) (uint32, error) {

@@ -38,10 +38,10 @@ func TestGenerateIsStepAndNext(t *testing.T) {
 		if len(tokens) != n {
 			t.Fatalf("%d tokens, want %d", len(tokens), n)
 		}
-		st, sampler, next := m.NewState(), NewSampler(m, opt.Seed), opt.Start
+		st, sampler, next := m.NewState(), newSampler(m, opt.Seed), opt.Start
 		for i, token := range tokens {
 			if i%streamLen == 0 {
-				st.Reset()
+				st = m.NewState()
 				sampler.rng = newRand(opt.Seed, i/streamLen)
 				next = opt.Start
 			}
@@ -53,7 +53,7 @@ func TestGenerateIsStepAndNext(t *testing.T) {
 				t.Fatalf("context %d is not that of the text", i)
 			}
 			var err error
-			if next, err = sampler.Next(h); err != nil {
+			if next, err = sampler.next(h); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,10 +102,10 @@ func TestSamplerDistribution(t *testing.T) {
 		for _, token := range tokens {
 			h = st.Step(token)
 		}
-		sampler := NewSampler(m, 99)
+		sampler := newSampler(m, 99)
 		var count [vocab]float64
 		for range n {
-			id, err := sampler.Next(h)
+			id, err := sampler.next(h)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,15 +136,6 @@ func TestDrawEdges(t *testing.T) {
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 		if _, err := draw([]float32{0, bad, 0}, probs, rng); err == nil || !strings.Contains(err.Error(), "for word 1, expected finite") {
 			t.Errorf("logit %v: error %v", bad, err)
-		}
-	}
-}
-
-func TestNextRefusesAnotherLength(t *testing.T) {
-	s := NewSampler(newSpec(4, 40, 9, 9, 1, true).read(t, "F32"), 1)
-	for _, n := range []int{0, 8, 10} {
-		if msg := panicOf(func() { _, _ = s.Next(make([]float32, n)) }); msg != errContext {
-			t.Errorf("%d elements: panic %q, want %q", n, msg, errContext)
 		}
 	}
 }

@@ -14,9 +14,6 @@ func (m *Model) NewState() *State {
 	return &State{m: m, s: m.stack.NewStreams(1), x: make([]float32, m.stack.in)}
 }
 
-// Reset goes back to the zero state.
-func (st *State) Reset() { st.s.Reset() }
-
 // Step reads one token and returns the context vector after it: the output
 // of the top layer, Dim elements, all within [-1, 1], or NaN where the weights
 // are so large that the products overflow. The slice is valid until the next
