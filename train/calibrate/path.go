@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -37,15 +38,7 @@ func newPath(outcomes []outcome, exactCost float64) []point {
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		switch {
-		case a.missed != b.missed:
-			return compare(a.missed, b.missed)
-		case a.cost != b.cost:
-			return compare(a.cost, b.cost)
-		case a.exact != b.exact:
-			return compare(a.exact, b.exact)
-		}
-		return compare(a.probe, b.probe)
+		return cmp.Or(cmp.Compare(a.missed, b.missed), cmp.Compare(a.cost, b.cost), cmp.Compare(a.exact, b.exact), cmp.Compare(a.probe, b.probe))
 	})
 	path := []point{{exact: math.MaxFloat64}}
 	// The ascent in missed labels passes the undominated pairs with falling cost.
@@ -67,16 +60,6 @@ func newPath(outcomes []outcome, exactCost float64) []point {
 	return path
 }
 
-func compare[T uint64 | float64](a, b T) int {
-	if a < b {
-		return -1
-	}
-	if a > b {
-		return 1
-	}
-	return 0
-}
-
 // table gives the figures of a pair of margins from sums over the contexts in
 // the order of their leads.
 type table struct {
@@ -89,7 +72,7 @@ type tableSums struct{ missed, rows, exact [2]uint64 }
 
 func newTable(outcomes []outcome) *table {
 	order := slices.Clone(outcomes)
-	slices.SortFunc(order, func(a, b outcome) int { return compare(a.lead, b.lead) })
+	slices.SortFunc(order, func(a, b outcome) int { return cmp.Compare(a.lead, b.lead) })
 	t := &table{sums: make([]tableSums, len(order)+1)}
 	for i, o := range order {
 		t.leads = append(t.leads, o.lead)
