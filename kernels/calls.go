@@ -38,38 +38,35 @@ func callBlocks(size int) int { return max(maxBlock, callRows(size)&^(maxBlock-1
 //	for c := callsOf(n, step); c.at < c.n; c = c.next() {
 //		leaf(items[c.at:c.end])
 //	}
+//
+// The compiler keeps a struct of four words in registers: work that takes one
+// call costs next to nothing beside it.
 type calls struct {
 	at, end int // the items of a call
 	n       int // of all
 	step    int // the most of a call
-	block   int // calls take whole blocks of so many, a power of two
 }
 
 // callsOf returns the first call for n items.
-func callsOf(n, step int) calls { return calls{0, min(n, step), n, step, 1} }
-
-// blocksOf is callsOf for n >= block items in whole blocks, of which step holds a
-// whole number. Where less than a block is left, the last block overlaps the one
-// before: leaves in blocks write for each item what depends on nothing else.
-func blocksOf(n, step, block int) calls {
-	return calls{0, min(n, step) &^ (block - 1), n, step, block}
-}
+func callsOf(n, step int) calls { return calls{0, min(n, step), n, step} }
 
 // next returns the call after c. There is none where at is n.
-func (c calls) next() calls {
+func (c calls) next() calls { return c.nextOf(1) }
+
+// nextOf is next for leaves that take n >= least items: where less is left, the
+// last call overlaps the one before. They write for each item what depends on
+// nothing else.
+func (c calls) nextOf(least int) calls {
 	if c.at = c.end; c.at == c.n {
 		return c // in line
 	}
-	return c.after()
+	return c.after(least)
 }
 
-func (c calls) after() calls {
+func (c calls) after(least int) calls {
 	checkpoint()
-	if c.end = min(c.at+c.step, c.n); c.end-c.at < c.block {
-		c.at = c.n - c.block
-	} else {
-		c.end -= (c.end - c.at) & (c.block - 1)
-	}
+	c.end = min(c.at+c.step, c.n)
+	c.at = min(c.at, c.n-least)
 	return c
 }
 

@@ -152,32 +152,28 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	}
 }
 
-// Calls take each item once, but for the last block; whole blocks, and as many
-// items as they may.
+// Calls take as many items as they may and each item once, but that the last call
+// reaches back where it would have less than it must.
 func TestCallsTakeAllItems(t *testing.T) {
-	for _, block := range []int{1, 4, 8, 16} {
-		for n := block; n < 200; n++ {
-			for step := block; step < 100; step += block {
+	for _, least := range []int{1, 4, 8, 16} {
+		for n := least; n < 200; n++ {
+			for step := least; step < 100; step++ {
 				next := 0
-				for c := blocksOf(n, step, block); c.at < c.n; c = c.next() {
-					size := c.end - c.at
-					overlap := c.at < next && c.end == n && size == block
-					if size <= 0 || size > step || size%block != 0 || c.end > n || c.at != next && !overlap {
-						t.Fatalf("%d items by %d in blocks of %d: items %d to %d behind %d", n, step, block, c.at, c.end, next)
+				for c := callsOf(n, step); c.at < c.n; c = c.nextOf(least) {
+					wantEnd := min(next+step, n)
+					if want := min(next, n-least); c.at != want || c.end != wantEnd {
+						t.Fatalf("%d items by %d, %d at least: items %d to %d behind %d, want %d to %d",
+							n, step, least, c.at, c.end, next, want, wantEnd)
 					}
 					next = c.end
 				}
 				if next != n {
-					t.Fatalf("%d items by %d in blocks of %d: the last is %d", n, step, block, next)
+					t.Fatalf("%d items by %d, %d at least: the last is %d", n, step, least, next)
 				}
 			}
 		}
 	}
-	for n := range 40 {
-		for c := callsOf(n, 7); c.at < c.n; c = c.next() {
-			if want := min(c.at+7, n); c.at%7 != 0 || c.end != want {
-				t.Fatalf("%d items by 7: items %d to %d", n, c.at, c.end)
-			}
-		}
+	for c := callsOf(0, 7); c.at < c.n; c = c.next() {
+		t.Errorf("no items: a call for %d to %d", c.at, c.end)
 	}
 }

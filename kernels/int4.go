@@ -59,8 +59,9 @@ func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 		return
 	}
 	v.halve(m.stride)
-	b := bound{high: &v.halves[1][0], vs: []*Int8Vector{v}}
-	b.set(0, v, &v.halves[0][0], excess4(v))
+	var b bound
+	b.set(v, excess4(v), m.slack)
+	b.codes, b.high = &v.halves[0][0], &v.halves[1][0]
 	m.intervals(lower, upper, nil, m.n, &b)
 	runtime.KeepAlive(m)
 }

@@ -369,17 +369,29 @@ func maxAbsBitsGeneric(x []float32) uint32 {
 // maxBlock is the largest number of rows in a block of a leaf.
 const maxBlock = 16
 
-// bound is the vectors' side of the envelope, as leaves read it: elements 4c to
-// 4c+3 of an array belong to context c. Those behind the last context repeat it.
+// bound is the vector's side of the envelope, as leaves read it.
 type bound struct {
-	codes  [BatchContexts]*int8     // of each context
-	high   *int8                    // 4-bit rows: the second half of the codes, the first being codes[0]
-	excess [4 * BatchContexts]int32 // what the sums of the leaf's products hold beyond those of the codes
-	scale  [4 * BatchContexts]float32
-	norm   [4 * BatchContexts]float32
-	err    [4 * BatchContexts]float32
+	codes  *int8
+	high   *int8 // 4-bit rows: the second half of the codes, codes being the first
+	excess int32 // what the sums of the leaf's products hold beyond those of the codes
+	scale  float32
+	norm   float32
+	err    float32
 	slack  float32
-	vs     []*Int8Vector // the contexts
+	v      *Int8Vector
+	batch  *batchBound // of several contexts, v being the first; nil for one
+}
+
+// batchBound is the side of several vectors: each number four times for each
+// context. Those behind the last context repeat it.
+type batchBound struct {
+	codes  [BatchContexts]*int8
+	excess [BatchContexts][4]int32
+	scale  [BatchContexts][4]float32
+	norm   [BatchContexts][4]float32
+	err    [BatchContexts][4]float32
+	slack  float32
+	vs     []*Int8Vector
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -406,7 +418,7 @@ type bound struct {
 // underflow, an error below 2^-149 that is multiplied by |D| < 2^31 at most.
 func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	m.check(len(lower), len(upper), m.n, v)
-	m.batch(lower, upper, nil, m.n, []*Int8Vector{v})
+	m.one(lower, upper, nil, m.n, v)
 }
 
 // GatherBounds computes the interval of the rows ids, as Bounds does for
@@ -414,7 +426,7 @@ func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vector) {
 	m.check(len(lower), len(upper), len(ids), v)
 	checkIDs(ids, m.n)
-	m.batch(lower, upper, ids, len(ids), []*Int8Vector{v})
+	m.one(lower, upper, ids, len(ids), v)
 }
 
 // BatchContexts is the largest number of contexts in a batch.
@@ -465,97 +477,137 @@ func (v *Int8Vector) check(dim int) {
 	}
 }
 
-// batch computes the intervals of n rows, ids or all where ids is nil, for each
-// of vs: side by side for as many contexts as the leaf takes.
+// one computes the intervals of n rows, ids or all where ids is nil.
+func (m *Int8Rows) one(lower, upper []float32, ids []uint32, n int, v *Int8Vector) {
+	if n > 0 {
+		var b bound
+		b.set(v, excess8(v), m.slack)
+		m.intervals(lower, upper, ids, n, &b)
+		runtime.KeepAlive(m)
+	}
+}
+
+// batch is one for each of vs, side by side for as many as the leaf takes.
 func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
 	for n > 0 && len(vs) > 0 {
-		contexts := min(len(vs), codesContexts(n))
-		var b bound
-		for c := range b.codes {
-			v := vs[min(c, contexts-1)]
-			b.set(c, v, &v.codes[0], excess8(v))
-			if contexts == 1 {
-				break // the leaves of one context read the first elements
-			}
+		contexts := min(len(vs), batchContexts(n))
+		if contexts == 1 {
+			m.one(lower, upper, ids, n, vs[0])
+		} else {
+			wide := batchBound{slack: m.slack, vs: vs[:contexts]}
+			wide.set()
+			m.intervals(lower, upper, ids, n, &bound{batch: &wide})
 		}
-		b.vs = vs[:contexts]
-		m.intervals(lower, upper, ids, n, &b)
 		lower, upper, vs = lower[contexts*n:], upper[contexts*n:], vs[contexts:]
 	}
 	runtime.KeepAlive(m)
 }
 
-// set makes v context c.
-func (b *bound) set(c int, v *Int8Vector, codes *int8, excess int32) {
-	b.codes[c] = codes
-	for j := 4 * c; j < 4*c+4; j++ {
-		b.excess[j], b.scale[j], b.norm[j], b.err[j] = excess, v.scale, v.norm, v.err
+// set fills b in place: a copy of what has just been written would wait for it.
+func (b *bound) set(v *Int8Vector, excess int32, slack float32) {
+	b.codes, b.excess, b.v = &v.codes[0], excess, v
+	b.scale, b.norm, b.err, b.slack = v.scale, v.norm, v.err, slack
+}
+
+// set fills b for its contexts.
+func (b *batchBound) set() {
+	for c := range b.codes {
+		v := b.vs[min(c, len(b.vs)-1)]
+		excess := excess8(v)
+		b.codes[c] = &v.codes[0]
+		b.excess[c] = [4]int32{excess, excess, excess, excess}
+		b.scale[c] = [4]float32{v.scale, v.scale, v.scale, v.scale}
+		b.norm[c] = [4]float32{v.norm, v.norm, v.norm, v.norm}
+		b.err[c] = [4]float32{v.err, v.err, v.err, v.err}
 	}
 }
 
 // intervals computes the intervals of n rows, ids or all where ids is nil: that of
 // row i and context c at [c*n+i] of lower and upper.
 func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
-	b.slack = m.slack
-	block := codesBlock(len(b.vs))
-	switch {
-	case n < block && b.high != nil:
-		codesGeneric(lower, upper, m.data, m.stride, ids, n, b)
-		return
-	case n < block:
-		// Fill the block with the first row again.
-		var at [maxBlock]uint32
-		var lo, up [maxBlock]float32
-		for i := range n {
-			at[i] = uint32(i)
-		}
-		copy(at[:], ids)
-		for i := n; i < block; i++ {
-			at[i] = at[0]
-		}
-		m.intervals(lo[:block], up[:block], at[:block], block, b)
-		copy(lower, lo[:n])
-		copy(upper, up[:n])
+	contexts, block := 1, codesBlock()
+	if b.batch != nil {
+		contexts, block = len(b.batch.vs), batchBlock()
+	}
+	if n < block {
+		m.lessThanABlock(lower, upper, ids, n, block, b)
 		return
 	}
-	for c := blocksOf(n, callBlocks(m.stride), block); c.at < c.n; c = c.next() {
-		data, part := m.data, ids
+	for c := callsOf(n, callBlocks(m.stride)); c.at < c.n; c = c.nextOf(block) {
+		first, at, rows := c.at, unsafe.SliceData(ids), c.end-c.at
 		if ids == nil {
-			data = data[c.at*m.stride : c.end*m.stride]
-			raceReads(data)
+			raceReads(m.data[c.at*m.stride : c.end*m.stride])
 		} else {
-			part = ids[c.at:c.end]
-			raceReadsRows(data, m.stride, part)
+			first, at = 0, &ids[c.at]
+			raceReadsRows(m.data, m.stride, ids[c.at:c.end])
 		}
-		for i := range b.vs {
-			raceReads(unsafe.Slice(b.codes[i], m.stride))
+		raceReadsBound(b, m.stride)
+		for i := range contexts {
 			raceWrites(lower[i*n+c.at : i*n+c.end])
 			raceWrites(upper[i*n+c.at : i*n+c.end])
 		}
-		if b.high != nil {
-			raceReads(unsafe.Slice(b.high, m.stride))
+		switch lo, up := &lower[c.at], &upper[c.at]; {
+		case b.batch != nil:
+			batchLeaf(lo, up, n, m, first, at, rows, b.batch)
+		case b.high != nil:
+			int4Leaf(lo, up, m, first, rows, b)
+		default:
+			int8Leaf(lo, up, m, first, at, rows, b)
 		}
-		codesLeaf(lower[c.at:], upper[c.at:], n, data, m.stride, part, c.end-c.at, b)
 	}
 }
 
-// codesGeneric computes the intervals of the rows of data, or of those that are
-// named by ids, for one context.
-func codesGeneric(lower, upper []float32, data []byte, stride int, ids []uint32, rows int, b *bound) {
-	v := b.vs[0]
-	for i := range rows {
-		at := i
+// lessThanABlock is intervals for one context and n < block rows.
+func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block int, b *bound) {
+	if b.high != nil {
+		codesGeneric(&lower[0], &upper[0], m, 0, nil, n, b)
+		return
+	}
+	// Fill the block with the first row again.
+	var at [maxBlock]uint32
+	var lo, up [maxBlock]float32
+	for i := range n {
+		at[i] = uint32(i)
+	}
+	copy(at[:], ids)
+	for i := n; i < block; i++ {
+		at[i] = at[0]
+	}
+	raceReadsRows(m.data, m.stride, at[:n])
+	raceReadsBound(b, m.stride)
+	int8Leaf(&lo[0], &up[0], m, 0, &at[0], block, b)
+	copy(lower, lo[:n])
+	copy(upper, up[:n])
+}
+
+// codesGeneric computes the intervals of n rows, those from first on or those of
+// ids, for one context.
+func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
+	lo, up := unsafe.Slice(lower, n), unsafe.Slice(upper, n)
+	for i := range lo {
+		row := first + i
 		if ids != nil {
-			at = int(ids[i])
+			row = int(unsafe.Slice(ids, n)[i])
 		}
-		rec := data[at*stride : (at+1)*stride]
+		rec := m.data[row*m.stride : (row+1)*m.stride]
 		var dot int32
 		if b.high != nil {
-			dot = dot4(rec, v.plainCodes4()) - code4Bias*v.sum
+			dot = dot4(rec, b.v.plainCodes4()) - code4Bias*b.v.sum
 		} else {
-			dot = dot8(rec, v.plainCodes8()) - codeBias*v.sum
+			dot = dot8(rec, b.v.plainCodes8()) - codeBias*b.v.sum
 		}
-		lower[i], upper[i] = interval(rec, dot, v, b.slack)
+		lo[i], up[i] = interval(rec, dot, b.v, b.slack)
+	}
+}
+
+// batchGeneric is codesGeneric for each of some contexts: row i of context c at
+// [c*ld+i].
+func batchGeneric(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
+	var one bound
+	for c, v := range b.vs {
+		one.set(v, 0, b.slack)
+		at := uintptr(4 * c * ld)
+		codesGeneric((*float32)(unsafe.Add(unsafe.Pointer(lower), at)), (*float32)(unsafe.Add(unsafe.Pointer(upper), at)), m, first, ids, n, &one)
 	}
 }
 

@@ -12,16 +12,17 @@ import (
 	"testing"
 )
 
-// The comments of the generated functions say where they look for the fields of a
-// bound. They are made from the numbers that the instructions are made from.
-func TestAssemblyFindsTheFieldsOfABound(t *testing.T) {
+// The comments of the generated functions say where they look for the fields of
+// their argument b. They are made from the numbers that the instructions are made from.
+func TestAssemblyFindsTheFieldsOfStructs(t *testing.T) {
 	files, err := filepath.Glob("asm/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	function := regexp.MustCompile(`(?m)^// (.*)\n//\n//go:noescape\nfunc (\w+)\(.*\bb \*byte\)$`)
-	layout := regexp.MustCompile(`b is a kernels\.bound: (.*)\.$`)
-	bound, found := reflect.TypeFor[bound](), 0
+	layout := regexp.MustCompile(`b is a kernels\.(bound|batchBound): (.*)\.$`)
+	structs := map[string]reflect.Type{"bound": reflect.TypeFor[bound](), "batchBound": reflect.TypeFor[batchBound]()}
+	found := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -34,9 +35,9 @@ func TestAssemblyFindsTheFieldsOfABound(t *testing.T) {
 				t.Errorf("%s: %s does not say where the fields of b are", file, f[2])
 				continue
 			}
-			for _, place := range strings.Split(m[1], ", ") {
+			for _, place := range strings.Split(m[2], ", ") {
 				name, at, _ := strings.Cut(place, " at ")
-				field, ok := bound.FieldByName(name)
+				field, ok := structs[m[1]].FieldByName(name)
 				if !ok || strconv.Itoa(int(field.Offset)) != at {
 					t.Errorf("%s: %s looks for %s at %s; found it at %d (%v)", file, f[2], name, at, field.Offset, ok)
 				}

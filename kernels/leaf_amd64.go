@@ -174,29 +174,36 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
 	return s
 }
 
-// codesContexts returns how many contexts share the load of each of some rows, and
-// codesBlock how many rows a block has for so many. AVX-512 without VNNI runs the
-// forms of AVX2.
-func codesContexts(rows int) int {
-	switch {
-	case !simd.HasAVX2 || rows < codesBlock(2):
-		return 1
-	case simd.HasVNNI:
-		return 4
-	}
-	return 2
-}
+// The leaves of codes take rows in blocks of codesBlock for one context, and of
+// batchBlock for as many as batchContexts says, which share the load of a row.
+// AVX-512 without VNNI runs the forms of AVX2.
 
-func codesBlock(contexts int) int {
+func codesBlock() int {
 	switch {
-	case contexts > 1:
-		return 4
 	case simd.HasVNNI:
 		return 16
 	case simd.HasAVX2:
 		return 8
 	}
 	return 1
+}
+
+func batchBlock() int {
+	if simd.HasAVX2 {
+		return 4
+	}
+	return 1
+}
+
+// batchContexts returns the number of contexts for n rows.
+func batchContexts(n int) int {
+	switch {
+	case n < batchBlock():
+		return 1
+	case simd.HasAVX2 && !simd.HasVNNI:
+		return 2
+	}
+	return BatchContexts
 }
 
 // excess8 returns what the sums of the products of 8-bit rows with v hold beyond
@@ -211,31 +218,46 @@ func excess8(v *Int8Vector) int32 {
 
 func excess4(v *Int8Vector) int32 { return code4Bias * v.sum }
 
-func codesLeaf(lower, upper []float32, ld int, data []byte, stride int, ids []uint32, rows int, b *bound) {
-	lo, up, p, at, arg := &lower[0], &upper[0], &data[0], unsafe.SliceData(ids), (*byte)(unsafe.Pointer(b))
-	contexts, vnni := len(b.vs), simd.HasVNNI
+func int8Leaf(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
+	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	switch {
-	case !simd.HasAVX2:
-		codesGeneric(lower, upper, data, stride, ids, rows, b)
-	case b.high != nil && vnni:
-		asm.Int4BoundsAVX512(lo, up, p, stride, rows, arg)
-	case b.high != nil:
-		asm.Int4BoundsAVX2(lo, up, p, stride, rows, arg)
-	case contexts > 1 && ids != nil && vnni:
-		asm.Int8GatherBoundsBatchAVX512(lo, up, ld, contexts, p, stride, at, rows, arg)
-	case contexts > 1 && ids != nil:
-		asm.Int8GatherBoundsBatchAVX2(lo, up, ld, contexts, p, stride, at, rows, arg)
-	case contexts > 1 && vnni:
-		asm.Int8BoundsBatchAVX512(lo, up, ld, contexts, p, stride, rows, arg)
-	case contexts > 1:
-		asm.Int8BoundsBatchAVX2(lo, up, ld, contexts, p, stride, rows, arg)
-	case ids != nil && vnni:
-		asm.Int8GatherBoundsAVX512(lo, up, p, stride, at, rows, arg)
-	case ids != nil:
-		asm.Int8GatherBoundsAVX2(lo, up, p, stride, at, rows, arg)
-	case vnni:
-		asm.Int8BoundsAVX512(lo, up, p, stride, rows, arg)
+	case ids != nil && simd.HasVNNI:
+		asm.Int8GatherBoundsAVX512(lower, upper, p, stride, ids, n, arg)
+	case simd.HasVNNI:
+		asm.Int8BoundsAVX512(lower, upper, p, stride, n, arg)
+	case ids != nil && simd.HasAVX2:
+		asm.Int8GatherBoundsAVX2(lower, upper, p, stride, ids, n, arg)
+	case simd.HasAVX2:
+		asm.Int8BoundsAVX2(lower, upper, p, stride, n, arg)
 	default:
-		asm.Int8BoundsAVX2(lo, up, p, stride, rows, arg)
+		codesGeneric(lower, upper, m, first, ids, n, b)
+	}
+}
+
+func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {
+	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
+	switch {
+	case simd.HasVNNI:
+		asm.Int4BoundsAVX512(lower, upper, p, stride, n, arg)
+	case simd.HasAVX2:
+		asm.Int4BoundsAVX2(lower, upper, p, stride, n, arg)
+	default:
+		codesGeneric(lower, upper, m, first, nil, n, b)
+	}
+}
+
+func batchLeaf(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
+	p, stride, contexts, arg := &m.data[first*m.stride], m.stride, len(b.vs), (*byte)(unsafe.Pointer(b))
+	switch {
+	case ids != nil && simd.HasVNNI:
+		asm.Int8GatherBoundsBatchAVX512(lower, upper, ld, contexts, p, stride, ids, n, arg)
+	case simd.HasVNNI:
+		asm.Int8BoundsBatchAVX512(lower, upper, ld, contexts, p, stride, n, arg)
+	case ids != nil && simd.HasAVX2:
+		asm.Int8GatherBoundsBatchAVX2(lower, upper, ld, contexts, p, stride, ids, n, arg)
+	case simd.HasAVX2:
+		asm.Int8BoundsBatchAVX2(lower, upper, ld, contexts, p, stride, n, arg)
+	default:
+		batchGeneric(lower, upper, ld, m, first, ids, n, b)
 	}
 }

@@ -32,10 +32,17 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 	return quantizeGeneric(codes, h, inv)
 }
 
-func codesBlock(contexts int) int { return 1 }
-func codesContexts(rows int) int  { return 1 }
-func excess8(v *Int8Vector) int32 { return 0 }
-func excess4(v *Int8Vector) int32 { return 0 }
-func codesLeaf(lower, upper []float32, ld int, data []byte, stride int, ids []uint32, rows int, b *bound) {
-	codesGeneric(lower, upper, data, stride, ids, rows, b)
+func codesBlock() int           { return 1 }
+func batchBlock() int           { return 1 }
+func batchContexts(int) int     { return BatchContexts }
+func excess8(*Int8Vector) int32 { return 0 }
+func excess4(*Int8Vector) int32 { return 0 }
+func int8Leaf(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
+	codesGeneric(lower, upper, m, first, ids, n, b)
+}
+func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {
+	codesGeneric(lower, upper, m, first, nil, n, b)
+}
+func batchLeaf(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
+	batchGeneric(lower, upper, ld, m, first, ids, n, b)
 }

@@ -5,3 +5,4 @@ package kernels
 func raceReads[T any]([]T)                    {}
 func raceWrites[T any]([]T)                   {}
 func raceReadsRows[T any]([]T, int, []uint32) {}
+func raceReadsBound(*bound, int)              {}

@@ -33,3 +33,17 @@ func raceReadsRows[T any](rows []T, size int, ids []uint32) {
 		raceReads(rows[int(id)*size : (int(id)+1)*size])
 	}
 }
+
+// raceReadsBound announces what a leaf reads of b, for rows of a stride.
+func raceReadsBound(b *bound, stride int) {
+	if b.batch != nil {
+		for _, v := range b.batch.vs {
+			raceReads(v.codes)
+		}
+		return
+	}
+	raceReads(unsafe.Slice(b.codes, stride))
+	if b.high != nil {
+		raceReads(unsafe.Slice(b.high, stride))
+	}
+}

@@ -19,7 +19,7 @@ const batchRows = 4
 // 128-bit lanes: each record is loaded once for all of them.
 func batch(l emit.Level, gather bool) {
 	contexts := l.Bytes / 16
-	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is a positive multiple of 4, stride one of 64. b is a %s.", contexts, layout.Bound)
+	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a %s.", contexts, layout.BatchBound)
 	if gather {
 		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -47,7 +47,7 @@ func batch(l emit.Level, gather bool) {
 	h := make([]reg.GPVirtual, contexts)
 	for c := range h {
 		h[c] = GP64()
-		MOVQ(Mem{Base: b, Disp: layout.Bound.At("codes") + 8*c}, h[c])
+		MOVQ(Mem{Base: b, Disp: layout.BatchBound.At("codes") + 8*c}, h[c])
 		ADDQ(stride, h[c])
 	}
 	off := GP64()
@@ -82,9 +82,9 @@ func batch(l emit.Level, gather bool) {
 		}
 	}
 	transpose(l, meta)
-	VPSUBD(Mem{Base: b, Disp: layout.Bound.At("excess")}, d, d)
+	VPSUBD(Mem{Base: b, Disp: layout.BatchBound.At("excess")}, d, d)
 	lo, up := interval(d, meta, func(field string) Op {
-		m := Mem{Base: b, Disp: layout.Bound.At(field)}
+		m := Mem{Base: b, Disp: layout.BatchBound.At(field)}
 		if field == "slack" { // is one number
 			c := l.Vec()
 			VBROADCASTSS(m, c)
@@ -121,9 +121,6 @@ func batch(l emit.Level, gather bool) {
 		}
 		Label(out.name + "_stored")
 	}
-	ADDQ(I32(batchRows), i)
-	end := Load(Param("n"), GP64())
-	CMPQ(i, end)
-	JLT(LabelRef("block"))
+	advance(batchRows, i, row, gather)
 	emit.End()
 }

@@ -44,7 +44,7 @@ func main() {
 }
 
 func bounds(l emit.Level, gather bool) {
-	contract := fmt.Sprintf("n is a positive multiple of the lanes of a vector, stride one of 64. b is a %s.", layout.Bound)
+	contract := fmt.Sprintf("n is at least the lanes of a vector, stride a multiple of 64. b is a %s.", layout.Bound)
 	if gather {
 		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -99,11 +99,27 @@ func scanBlocks(l emit.Level, gather bool, code multiplier) {
 	transpose(l, meta)
 	envelope(l, d, meta, i)
 
-	ADDQ(I32(rows), i)
-	end := Load(Param("n"), GP64())
-	CMPQ(i, end)
-	JLT(LabelRef("block"))
+	advance(rows, i, row, gather)
 	emit.End()
+}
+
+// advance goes on from the block at i, while there are rows. Where less than a
+// block is left, the last one overlaps the one before: a row's interval depends
+// on nothing else.
+func advance(rows int, i, row reg.GPVirtual, gather bool) {
+	ADDQ(I32(rows), i)
+	left := Load(Param("n"), GP64()).(reg.GPVirtual)
+	SUBQ(i, left)
+	JZ(LabelRef("end"))
+	SUBQ(I32(rows), left)
+	JGE(LabelRef("block"))
+	ADDQ(left, i)
+	if !gather {
+		IMULQ(Load(Param("stride"), GP64()), left)
+		ADDQ(left, row)
+	}
+	JMP(LabelRef("block"))
+	Label("end")
 }
 
 // addresses returns the ends of the records of the rows i+g, ... The
@@ -136,13 +152,14 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 // block ahead; the hardware goes on from there.
 const prefetchLines = 2
 
-// nextBlock returns the index of the block of rows behind the one at i, or i
-// where that is the last.
+// nextBlock returns the index of the block of rows behind the one at i, or of the
+// last where that is before it.
 func nextBlock(rows int, i reg.GPVirtual) reg.GPVirtual {
-	next := GP64()
+	next, last := GP64(), Load(Param("n"), GP64()).(reg.GPVirtual)
+	SUBQ(I32(rows), last)
 	LEAQ(Mem{Base: i, Disp: rows}, next)
-	CMPQ(next, Load(Param("n"), GP64()))
-	CMOVQGE(i, next)
+	CMPQ(next, last)
+	CMOVQGT(last, next)
 	return next
 }
 

@@ -197,19 +197,19 @@ products0:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(DX), Y6
+	VPBROADCASTD 16(DX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 104(DX), Y6
+	VBROADCASTSS 20(DX), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 168(DX), Y6
+	VBROADCASTSS 24(DX), Y6
 	VMULPS       Y6, Y2, Y2
-	VBROADCASTSS 232(DX), Y6
+	VBROADCASTSS 28(DX), Y6
 	VMULPS       Y6, Y13, Y13
 	VADDPS       Y13, Y2, Y2
-	VBROADCASTSS 296(DX), Y6
+	VBROADCASTSS 32(DX), Y6
 	VADDPS       Y6, Y2, Y2
 	VSUBPS       Y2, Y0, Y5
 	VADDPS       Y2, Y0, Y0
@@ -219,8 +219,17 @@ products0:
 	VMOVUPS      Y0, (BX)(AX*4)
 	ADDQ         $+8, AX
 	MOVQ         n+32(FP), DX
-	CMPQ         AX, DX
-	JLT          block
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+8, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -236,10 +245,11 @@ TEXT ·Int8GatherBoundsAVX2(SB), NOSPLIT, $0-56
 	XORQ         AX, AX
 
 block:
-	LEAQ       8(AX), CX
 	MOVQ       n+40(FP), DX
+	SUBQ       $+8, DX
+	LEAQ       8(AX), CX
 	CMPQ       CX, DX
-	CMOVQGE    AX, CX
+	CMOVQGT    DX, CX
 	MOVQ       stride+24(FP), DX
 	MOVQ       ids+32(FP), BX
 	MOVQ       data+16(FP), SI
@@ -474,19 +484,19 @@ products0:
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(CX), Y6
+	VPBROADCASTD 16(CX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 104(CX), Y6
+	VBROADCASTSS 20(CX), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 168(CX), Y6
+	VBROADCASTSS 24(CX), Y6
 	VMULPS       Y6, Y2, Y2
-	VBROADCASTSS 232(CX), Y6
+	VBROADCASTSS 28(CX), Y6
 	VMULPS       Y6, Y13, Y13
 	VADDPS       Y13, Y2, Y2
-	VBROADCASTSS 296(CX), Y6
+	VBROADCASTSS 32(CX), Y6
 	VADDPS       Y6, Y2, Y2
 	VSUBPS       Y2, Y0, Y5
 	VADDPS       Y2, Y0, Y0
@@ -496,8 +506,14 @@ products0:
 	VMOVUPS      Y0, (DX)(AX*4)
 	ADDQ         $+8, AX
 	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
-	JLT          block
+	SUBQ         AX, CX
+	JZ           end
+	SUBQ         $+8, CX
+	JGE          block
+	ADDQ         CX, AX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -689,15 +705,15 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VPSUBD         40(R9), Y0, Y0
+	VPSUBD         32(R9), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
-	VMULPS         104(R9), Y1, Y1
+	VMULPS         96(R9), Y1, Y1
 	VMULPS         Y0, Y1, Y1
 	VADDPS         Y2, Y1, Y1
-	VMULPS         168(R9), Y3, Y3
-	VMULPS         232(R9), Y4, Y4
+	VMULPS         160(R9), Y3, Y3
+	VMULPS         224(R9), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VBROADCASTSS   296(R9), Y0
+	VBROADCASTSS   288(R9), Y0
 	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
@@ -721,10 +737,19 @@ lower_stored:
 	VEXTRACTF128 $0x01, Y1, (SI)
 
 upper_stored:
-	ADDQ $+4, AX
-	MOVQ n+48(FP), DX
-	CMPQ AX, DX
-	JLT  block
+	ADDQ  $+4, AX
+	MOVQ  n+48(FP), DX
+	SUBQ  AX, DX
+	JZ    end
+	SUBQ  $+4, DX
+	JGE   block
+	ADDQ  DX, AX
+	MOVQ  stride+40(FP), BX
+	IMULQ BX, DX
+	ADDQ  DX, CX
+	JMP   block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -740,10 +765,11 @@ TEXT ·Int8GatherBoundsBatchAVX2(SB), NOSPLIT, $0-72
 	VPBROADCASTD X0, Y14
 
 block:
-	LEAQ       4(AX), CX
 	MOVQ       n+56(FP), DX
+	SUBQ       $+4, DX
+	LEAQ       4(AX), CX
 	CMPQ       CX, DX
-	CMOVQGE    AX, CX
+	CMOVQGT    DX, CX
 	MOVQ       stride+40(FP), DX
 	MOVQ       ids+48(FP), BX
 	MOVQ       data+32(FP), SI
@@ -949,15 +975,15 @@ products:
 	VUNPCKHPD      Y2, Y5, Y2
 	VUNPCKLPD      Y4, Y6, Y3
 	VUNPCKHPD      Y4, Y6, Y4
-	VPSUBD         40(BX), Y0, Y0
+	VPSUBD         32(BX), Y0, Y0
 	VCVTDQ2PS      Y0, Y0
-	VMULPS         104(BX), Y1, Y1
+	VMULPS         96(BX), Y1, Y1
 	VMULPS         Y0, Y1, Y1
 	VADDPS         Y2, Y1, Y1
-	VMULPS         168(BX), Y3, Y3
-	VMULPS         232(BX), Y4, Y4
+	VMULPS         160(BX), Y3, Y3
+	VMULPS         224(BX), Y4, Y4
 	VADDPS         Y4, Y3, Y3
-	VBROADCASTSS   296(BX), Y0
+	VBROADCASTSS   288(BX), Y0
 	VADDPS         Y0, Y3, Y3
 	VSUBPS         Y3, Y1, Y0
 	VADDPS         Y3, Y1, Y1
@@ -983,8 +1009,14 @@ lower_stored:
 upper_stored:
 	ADDQ $+4, AX
 	MOVQ n+56(FP), CX
-	CMPQ AX, CX
-	JLT  block
+	SUBQ AX, CX
+	JZ   end
+	SUBQ $+4, CX
+	JGE  block
+	ADDQ CX, AX
+	JMP  block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -1030,7 +1062,7 @@ block:
 	MOVQ   b+40(FP), R13
 	MOVQ   (R13), R14
 	ADDQ   R12, R14
-	MOVQ   32(R13), R13
+	MOVQ   8(R13), R13
 	ADDQ   R12, R13
 	NEGQ   R12
 
@@ -1259,19 +1291,19 @@ products0:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(DX), Y7
+	VPBROADCASTD 16(DX), Y7
 	VPSUBD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
-	VBROADCASTSS 104(DX), Y7
+	VBROADCASTSS 20(DX), Y7
 	VMULPS       Y7, Y0, Y0
 	VMULPS       Y6, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 168(DX), Y7
+	VBROADCASTSS 24(DX), Y7
 	VMULPS       Y7, Y2, Y2
-	VBROADCASTSS 232(DX), Y7
+	VBROADCASTSS 28(DX), Y7
 	VMULPS       Y7, Y3, Y3
 	VADDPS       Y3, Y2, Y2
-	VBROADCASTSS 296(DX), Y7
+	VBROADCASTSS 32(DX), Y7
 	VADDPS       Y7, Y2, Y2
 	VSUBPS       Y2, Y0, Y6
 	VADDPS       Y2, Y0, Y0
@@ -1281,8 +1313,17 @@ products0:
 	VMOVUPS      Y0, (BX)(AX*4)
 	ADDQ         $+8, AX
 	MOVQ         n+32(FP), DX
-	CMPQ         AX, DX
-	JLT          block
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+8, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -1491,19 +1532,19 @@ products12:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(DX), Z0
+	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
-	VBROADCASTSS 104(DX), Z0
+	VBROADCASTSS 20(DX), Z0
 	VMULPS       Z0, Z18, Z18
 	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 168(DX), Z0
+	VBROADCASTSS 24(DX), Z0
 	VMULPS       Z0, Z20, Z20
-	VBROADCASTSS 232(DX), Z0
+	VBROADCASTSS 28(DX), Z0
 	VMULPS       Z0, Z21, Z21
 	VADDPS       Z21, Z20, Z20
-	VBROADCASTSS 296(DX), Z0
+	VBROADCASTSS 32(DX), Z0
 	VADDPS       Z0, Z20, Z20
 	VSUBPS       Z20, Z18, Z2
 	VADDPS       Z20, Z18, Z18
@@ -1513,8 +1554,17 @@ products12:
 	VMOVUPS      Z18, (BX)(AX*4)
 	ADDQ         $+16, AX
 	MOVQ         n+32(FP), DX
-	CMPQ         AX, DX
-	JLT          block
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+16, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -1524,10 +1574,11 @@ TEXT ·Int8GatherBoundsAVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 block:
-	LEAQ       16(AX), CX
 	MOVQ       n+40(FP), DX
+	SUBQ       $+16, DX
+	LEAQ       16(AX), CX
 	CMPQ       CX, DX
-	CMOVQGE    AX, CX
+	CMOVQGT    DX, CX
 	MOVQ       stride+24(FP), DX
 	MOVQ       ids+32(FP), BX
 	MOVQ       data+16(FP), SI
@@ -1812,19 +1863,19 @@ products8:
 	MOVQ        b+48(FP), CX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(CX), Z0
+	VPBROADCASTD 16(CX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
-	VBROADCASTSS 104(CX), Z0
+	VBROADCASTSS 20(CX), Z0
 	VMULPS       Z0, Z18, Z18
 	VMULPS       Z2, Z18, Z18
 	VADDPS       Z19, Z18, Z18
-	VBROADCASTSS 168(CX), Z0
+	VBROADCASTSS 24(CX), Z0
 	VMULPS       Z0, Z20, Z20
-	VBROADCASTSS 232(CX), Z0
+	VBROADCASTSS 28(CX), Z0
 	VMULPS       Z0, Z21, Z21
 	VADDPS       Z21, Z20, Z20
-	VBROADCASTSS 296(CX), Z0
+	VBROADCASTSS 32(CX), Z0
 	VADDPS       Z0, Z20, Z20
 	VSUBPS       Z20, Z18, Z2
 	VADDPS       Z20, Z18, Z18
@@ -1834,8 +1885,14 @@ products8:
 	VMOVUPS      Z18, (DX)(AX*4)
 	ADDQ         $+16, AX
 	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
-	JLT          block
+	SUBQ         AX, CX
+	JZ           end
+	SUBQ         $+16, CX
+	JGE          block
+	ADDQ         CX, AX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -1969,15 +2026,15 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VPSUBD          40(R9), Z0, Z0
+	VPSUBD          32(R9), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
-	VMULPS          104(R9), Z1, Z1
+	VMULPS          96(R9), Z1, Z1
 	VMULPS          Z0, Z1, Z1
 	VADDPS          Z2, Z1, Z1
-	VMULPS          168(R9), Z3, Z3
-	VMULPS          232(R9), Z4, Z4
+	VMULPS          160(R9), Z3, Z3
+	VMULPS          224(R9), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VBROADCASTSS    296(R9), Z0
+	VBROADCASTSS    288(R9), Z0
 	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
@@ -2017,10 +2074,19 @@ lower_stored:
 	VEXTRACTF32X4 $0x03, Z1, (SI)
 
 upper_stored:
-	ADDQ $+4, AX
-	MOVQ n+48(FP), DX
-	CMPQ AX, DX
-	JLT  block
+	ADDQ  $+4, AX
+	MOVQ  n+48(FP), DX
+	SUBQ  AX, DX
+	JZ    end
+	SUBQ  $+4, DX
+	JGE   block
+	ADDQ  DX, AX
+	MOVQ  stride+40(FP), BX
+	IMULQ BX, DX
+	ADDQ  DX, CX
+	JMP   block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -2030,10 +2096,11 @@ TEXT ·Int8GatherBoundsBatchAVX512(SB), NOSPLIT, $0-72
 	XORQ AX, AX
 
 block:
-	LEAQ       4(AX), CX
 	MOVQ       n+56(FP), DX
+	SUBQ       $+4, DX
+	LEAQ       4(AX), CX
 	CMPQ       CX, DX
-	CMOVQGE    AX, CX
+	CMOVQGT    DX, CX
 	MOVQ       stride+40(FP), DX
 	MOVQ       ids+48(FP), BX
 	MOVQ       data+32(FP), SI
@@ -2187,15 +2254,15 @@ products:
 	VUNPCKHPD       Z2, Z5, Z2
 	VUNPCKLPD       Z4, Z6, Z3
 	VUNPCKHPD       Z4, Z6, Z4
-	VPSUBD          40(BX), Z0, Z0
+	VPSUBD          32(BX), Z0, Z0
 	VCVTDQ2PS       Z0, Z0
-	VMULPS          104(BX), Z1, Z1
+	VMULPS          96(BX), Z1, Z1
 	VMULPS          Z0, Z1, Z1
 	VADDPS          Z2, Z1, Z1
-	VMULPS          168(BX), Z3, Z3
-	VMULPS          232(BX), Z4, Z4
+	VMULPS          160(BX), Z3, Z3
+	VMULPS          224(BX), Z4, Z4
 	VADDPS          Z4, Z3, Z3
-	VBROADCASTSS    296(BX), Z0
+	VBROADCASTSS    288(BX), Z0
 	VADDPS          Z0, Z3, Z3
 	VSUBPS          Z3, Z1, Z0
 	VADDPS          Z3, Z1, Z1
@@ -2237,8 +2304,14 @@ lower_stored:
 upper_stored:
 	ADDQ $+4, AX
 	MOVQ n+56(FP), CX
-	CMPQ AX, CX
-	JLT  block
+	SUBQ AX, CX
+	JZ   end
+	SUBQ $+4, CX
+	JGE  block
+	ADDQ CX, AX
+	JMP  block
+
+end:
 	VZEROUPPER
 	RET
 
@@ -2269,7 +2342,7 @@ block:
 	MOVQ   b+40(FP), R9
 	MOVQ   (R9), R10
 	ADDQ   R8, R10
-	MOVQ   32(R9), R9
+	MOVQ   8(R9), R9
 	ADDQ   R8, R9
 	NEGQ   R8
 
@@ -2323,7 +2396,7 @@ products0:
 	MOVQ            b+40(FP), R9
 	MOVQ            (R9), R10
 	ADDQ            R8, R10
-	MOVQ            32(R9), R9
+	MOVQ            8(R9), R9
 	ADDQ            R8, R9
 	NEGQ            R8
 
@@ -2377,7 +2450,7 @@ products4:
 	MOVQ         b+40(FP), R9
 	MOVQ         (R9), R10
 	ADDQ         R8, R10
-	MOVQ         32(R9), R9
+	MOVQ         8(R9), R9
 	ADDQ         R8, R9
 	NEGQ         R8
 
@@ -2431,7 +2504,7 @@ products8:
 	MOVQ         b+40(FP), R9
 	MOVQ         (R9), R10
 	ADDQ         R8, R10
-	MOVQ         32(R9), R9
+	MOVQ         8(R9), R9
 	ADDQ         R8, R9
 	NEGQ         R8
 
@@ -2526,19 +2599,19 @@ products12:
 	MOVQ        b+40(FP), DX
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 40(DX), Z0
+	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
-	VBROADCASTSS 104(DX), Z0
+	VBROADCASTSS 20(DX), Z0
 	VMULPS       Z0, Z21, Z21
 	VMULPS       Z5, Z21, Z21
 	VADDPS       Z22, Z21, Z21
-	VBROADCASTSS 168(DX), Z0
+	VBROADCASTSS 24(DX), Z0
 	VMULPS       Z0, Z23, Z23
-	VBROADCASTSS 232(DX), Z0
+	VBROADCASTSS 28(DX), Z0
 	VMULPS       Z0, Z24, Z24
 	VADDPS       Z24, Z23, Z23
-	VBROADCASTSS 296(DX), Z0
+	VBROADCASTSS 32(DX), Z0
 	VADDPS       Z0, Z23, Z23
 	VSUBPS       Z23, Z21, Z5
 	VADDPS       Z23, Z21, Z21
@@ -2548,7 +2621,16 @@ products12:
 	VMOVUPS      Z21, (BX)(AX*4)
 	ADDQ         $+16, AX
 	MOVQ         n+32(FP), DX
-	CMPQ         AX, DX
-	JLT          block
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+16, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
 	VZEROUPPER
 	RET

@@ -23,10 +23,20 @@ type field struct {
 // BatchContexts is kernels.BatchContexts.
 const BatchContexts = 4
 
-// Bound is kernels.bound. Of an array, elements 4c to 4c+3 are those of context c.
+// Bound is kernels.bound: one context.
 var Bound = Struct{"kernels.bound", []field{
-	{"codes", 8 * BatchContexts},
+	{"codes", 8},
 	{"high", 8},
+	{"excess", 4},
+	{"scale", 4},
+	{"norm", 4},
+	{"err", 4},
+	{"slack", 4},
+}}
+
+// BatchBound is kernels.batchBound: four numbers for each context.
+var BatchBound = Struct{"kernels.batchBound", []field{
+	{"codes", 8 * BatchContexts},
 	{"excess", 16 * BatchContexts},
 	{"scale", 16 * BatchContexts},
 	{"norm", 16 * BatchContexts},
