@@ -345,27 +345,6 @@ func quantizeGeneric(codes []int8, h []float32, inv float32) quantSums {
 	return quantSums{norm2[0], err2[0], code, below}
 }
 
-// maxAbsBits takes a multiple of 16 elements, or few: the rest is plain Go's.
-func maxAbsBits(x []float32) uint32 {
-	whole := len(x) &^ 15
-	m := maxAbsBitsGeneric(x[whole:])
-	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		m = max(m, maxAbsBitsLeaf(x[c.at:c.end]))
-	}
-	return m
-}
-
-// maxAbsBitsGeneric returns the largest |x| as its float32 bits, which order
-// non-negative floats, and all NaNs above +Inf.
-func maxAbsBitsGeneric(x []float32) uint32 {
-	var m uint32
-	for _, v := range x {
-		m = max(m, math.Float32bits(v)&^(1<<31))
-	}
-	return m
-}
-
 // maxBlock is the largest number of rows in a block of a leaf.
 const maxBlock = 16
 

@@ -65,24 +65,57 @@ func argmaxDotLeaf(rows, h []float32) (int, float32) {
 }
 
 func refScanLeaf(dst []float64, m Rows, h []float32) {
+	out, n, y, d, wide := &dst[0], m.n, &h[0], m.dim, simd.HasAVX512
 	switch {
-	case m.element != Float32 || !simd.HasAVX2:
+	case !simd.HasAVX2:
 		m.refScanGeneric(dst, h)
-	case simd.HasAVX512:
-		asm.RefScanAVX512(&dst[0], (*float32)(m.data), m.n, &h[0], m.dim)
+	case m.element == Float32 && wide:
+		asm.RefScanAVX512(out, (*float32)(m.data), n, y, d)
+	case m.element == Float32:
+		asm.RefScanAVX2(out, (*float32)(m.data), n, y, d)
+	case m.element == Float16 && wide:
+		asm.RefScanF16AVX512(out, (*uint16)(m.data), n, y, d)
+	case m.element == Float16:
+		asm.RefScanF16AVX2(out, (*uint16)(m.data), n, y, d)
+	case wide:
+		asm.RefScanBF16AVX512(out, (*uint16)(m.data), n, y, d)
 	default:
-		asm.RefScanAVX2(&dst[0], (*float32)(m.data), m.n, &h[0], m.dim)
+		asm.RefScanBF16AVX2(out, (*uint16)(m.data), n, y, d)
 	}
 }
 
 func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
+	out, id, n, y, d, wide := &dst[0], &ids[0], len(ids), &h[0], m.dim, simd.HasAVX512
 	switch {
-	case m.element != Float32 || !simd.HasAVX2:
+	case !simd.HasAVX2:
 		m.refGatherDotGeneric(dst, ids, h)
-	case simd.HasAVX512:
-		asm.RefGatherDotAVX512(&dst[0], (*float32)(m.data), &ids[0], len(ids), &h[0], m.dim)
+	case m.element == Float32 && wide:
+		asm.RefGatherDotAVX512(out, (*float32)(m.data), id, n, y, d)
+	case m.element == Float32:
+		asm.RefGatherDotAVX2(out, (*float32)(m.data), id, n, y, d)
+	case m.element == Float16 && wide:
+		asm.RefGatherDotF16AVX512(out, (*uint16)(m.data), id, n, y, d)
+	case m.element == Float16:
+		asm.RefGatherDotF16AVX2(out, (*uint16)(m.data), id, n, y, d)
+	case wide:
+		asm.RefGatherDotBF16AVX512(out, (*uint16)(m.data), id, n, y, d)
 	default:
-		asm.RefGatherDotAVX2(&dst[0], (*float32)(m.data), &ids[0], len(ids), &h[0], m.dim)
+		asm.RefGatherDotBF16AVX2(out, (*uint16)(m.data), id, n, y, d)
+	}
+}
+
+func widenLeaf(dst []float32, x []uint16, e Element) {
+	switch n, wide := len(x), simd.HasAVX512; {
+	case !simd.HasAVX2:
+		widenGeneric(dst, x, e)
+	case e == Float16 && wide:
+		asm.WidenF16AVX512(&dst[0], &x[0], n)
+	case e == Float16:
+		asm.WidenF16AVX2(&dst[0], &x[0], n)
+	case wide:
+		asm.WidenBF16AVX512(&dst[0], &x[0], n)
+	default:
+		asm.WidenBF16AVX2(&dst[0], &x[0], n)
 	}
 }
 
@@ -160,6 +193,16 @@ func maxAbsBitsLeaf(x []float32) uint32 {
 		return asm.MaxAbsBitsAVX2(&x[0], len(x))
 	}
 	return maxAbsBitsGeneric(x)
+}
+
+func maxAbsBits16Leaf(x []uint16) uint32 {
+	switch {
+	case simd.HasAVX512:
+		return asm.MaxAbsBits16AVX512(&x[0], len(x))
+	case simd.HasAVX2:
+		return asm.MaxAbsBits16AVX2(&x[0], len(x))
+	}
+	return maxAbsBits16Generic(x)
 }
 
 func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {

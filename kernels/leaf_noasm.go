@@ -15,6 +15,8 @@ func refScanLeaf(dst []float64, m Rows, h []float32) { m.refScanGeneric(dst, h) 
 func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 	m.refGatherDotGeneric(dst, ids, h)
 }
+func widenLeaf(dst []float32, x []uint16, e Element) { widenGeneric(dst, x, e) }
+func maxAbsBits16Leaf(x []uint16) uint32             { return maxAbsBits16Generic(x) }
 func axpyLeaf(dst []float64, a float32, x []float32) { axpyGeneric(dst, a, x) }
 func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
 	return kthOfLanesGeneric(lane, scores, k)

@@ -118,65 +118,111 @@ func (m Rows) Widen(dst []float32, i int) {
 
 // widen writes the len(dst) elements from first on to dst.
 func (m Rows) widen(dst []float32, first int) {
-	switch m.element {
-	case Float32:
+	if m.element == Float32 {
 		copy(dst, m.wide()[first:])
-	case Float16:
-		for j, x := range m.narrow()[first : first+len(dst)] {
-			dst[j] = widenFloat16(x)
-		}
-	default:
-		for j, x := range m.narrow()[first : first+len(dst)] {
+		return
+	}
+	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
+	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		raceWrites(dst[c.at:c.end])
+		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
+	}
+	widenGeneric(dst[whole:], x[whole:], m.element)
+}
+
+func widenGeneric(dst []float32, x []uint16, e Element) {
+	dst = dst[:len(x)]
+	if e == BFloat16 {
+		for j, x := range x {
 			dst[j] = math.Float32frombits(uint32(x) << 16)
 		}
+		return
+	}
+	for j, x := range x {
+		dst[j] = widenFloat16(x)
 	}
 }
 
-// widenFloat16 returns the value of a binary16.
+// widenFloat16 returns the value of a binary16. A NaN is quiet, as CPUs make it.
 func widenFloat16(x uint16) float32 {
 	sign, exponent, fraction := uint32(x>>15)<<31, uint32(x>>10&31), uint32(x&1023)
-	switch exponent {
-	case 0: // zero and subnormals: fraction * 2^-24, exact
+	switch {
+	case exponent == 0: // zero and subnormals: fraction * 2^-24, exact
 		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
-	case 31:
-		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	case exponent == 31 && fraction != 0:
+		return math.Float32frombits(sign | 0x1ff<<22 | fraction<<13)
+	case exponent == 31:
+		return math.Float32frombits(sign | 0xff<<23)
 	}
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// blockElements is the number of elements that are widened at once: a multiple
-// of the lanes of the reference arithmetic.
-const blockElements = 256
-
 // NotFinite returns the place of the first NaN or infinity, and whether there
 // is one.
 func (m Rows) NotFinite() (row, column int, found bool) {
-	if m.n == 0 {
-		return 0, 0, false
-	}
-	var block [blockElements]float32
-	for at, total := 0, m.n*m.dim; at < total; at += len(block) {
-		part := block[:min(len(block), total-at)]
-		if m.element == Float32 {
-			part = m.wide()[at : at+len(part)]
-		} else {
-			m.widen(part, at)
-		}
-		if maxAbsBits(part) < infBits {
+	for c := callsOf(m.n*m.dim, maxCallBytes/m.element.Size()); c.at < c.n; c = c.next() {
+		if m.finite(c.at, c.end) {
 			continue
 		}
-		for j, x := range part {
-			if math.Float32bits(x)&infBits == infBits {
-				return (at + j) / m.dim, (at + j) % m.dim, true
-			}
+		i := c.at
+		for m.finite(i, i+1) {
+			i++
 		}
+		return i / m.dim, i % m.dim, true
 	}
 	return 0, 0, false
 }
 
-// infBits are the bits of +Inf: those of the magnitude of what is not finite are
-// at least that.
-const infBits = 0x7f800000
+// finite says whether the elements from first on, before end, are finite: whether
+// no magnitude has the bits of an infinity or more.
+func (m Rows) finite(first, end int) bool {
+	switch m.element {
+	case Float32:
+		return maxAbsBits(m.wide()[first:end]) < 0x7f800000
+	case Float16:
+		return maxAbsBits16(m.narrow()[first:end]) < 0x7c00
+	default:
+		return maxAbsBits16(m.narrow()[first:end]) < 0x7f80
+	}
+}
+
+// maxAbsBits returns the largest |x| as its float32 bits, which order
+// non-negative floats, and all NaNs above +Inf.
+func maxAbsBits(x []float32) uint32 {
+	whole := len(x) &^ 15
+	m := maxAbsBitsGeneric(x[whole:])
+	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		m = max(m, maxAbsBitsLeaf(x[c.at:c.end]))
+	}
+	return m
+}
+
+func maxAbsBitsGeneric(x []float32) (m uint32) {
+	for _, v := range x {
+		m = max(m, math.Float32bits(v)&^(1<<31))
+	}
+	return m
+}
+
+// maxAbsBits16 is maxAbsBits for float16 or bfloat16, by their own bits.
+func maxAbsBits16(x []uint16) uint32 {
+	whole := len(x) &^ 31
+	m := maxAbsBits16Generic(x[whole:])
+	for c := callsOf(whole, maxCallBytes/2); c.at < c.n; c = c.next() {
+		raceReads(x[c.at:c.end])
+		m = max(m, maxAbsBits16Leaf(x[c.at:c.end]))
+	}
+	return m
+}
+
+func maxAbsBits16Generic(x []uint16) (m uint32) {
+	for _, v := range x {
+		m = max(m, uint32(v&^(1<<15)))
+	}
+	return m
+}
 
 // RefScan computes one logit a row by the reference arithmetic: dst[i] =
 // RefDot(row i, h) + float64(bias[i]).
@@ -275,6 +321,10 @@ func (m Rows) refGatherDotGeneric(dst []float64, ids []uint32, h []float32) {
 		dst[j] = m.refDotGeneric(int(id), h)
 	}
 }
+
+// blockElements is the number of elements that are widened at once: a multiple
+// of the lanes of the reference arithmetic.
+const blockElements = 256
 
 // refDotGeneric is RefDot of row i, which is widened block by block.
 func (m Rows) refDotGeneric(i int, h []float32) float64 {

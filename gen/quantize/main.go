@@ -13,7 +13,8 @@ import (
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
-		maxAbs(l)
+		maxAbs(l, 4)
+		maxAbs(l, 2)
 		quantize(l)
 	}
 	Generate()
@@ -28,13 +29,20 @@ func and(l emit.Level, mask, v reg.VecVirtual) {
 	}
 }
 
-func maxAbs(l emit.Level) {
-	l.Function("MaxAbsBits", "func(x *float32, n int) uint32",
-		"returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.")
+// maxAbs generates the largest magnitude of elements of 4 or of 2 bytes.
+func maxAbs(l emit.Level, bytes int) {
+	const contract = "returns the largest of the bits of |x[i]| for n elements, a positive multiple of "
+	larger, magnitude := VPMAXUD, uint32(0x7fffffff)
+	if bytes == 4 {
+		l.Function("MaxAbsBits", "func(x *float32, n int) uint32", contract+"16.")
+	} else {
+		l.Function("MaxAbsBits16", "func(x *uint16, n int) uint32", contract+"32, float16 or bfloat16.")
+		larger, magnitude = VPMAXUW, 0x7fff7fff
+	}
 	x := Load(Param("x"), GP64())
 	n := Load(Param("n"), GP64())
 	bits := GP32()
-	MOVL(U32(0x7fffffff), bits)
+	MOVL(U32(magnitude), bits)
 	low := XMM()
 	VMOVD(bits, low)
 	mask := l.Vec()
@@ -46,12 +54,22 @@ func maxAbs(l emit.Level) {
 	for k := range acc {
 		VMOVUPS(Mem{Base: x, Disp: k * l.Bytes}, v)
 		and(l, mask, v)
-		VPMAXUD(v, acc[k], acc[k])
+		larger(v, acc[k], acc[k])
 	}
 	ADDQ(I32(64), x)
-	SUBQ(I32(16), n)
+	SUBQ(I32(64/bytes), n)
 	JNZ(LabelRef("loop"))
-	Store(l.FoldInts(acc, VPMAXUD), ReturnIndex(0))
+	most := l.FoldInts(acc, larger)
+	if bytes == 2 {
+		Comment("The larger of two halves.")
+		high := GP32()
+		MOVL(most, high)
+		SHRL(U8(16), high)
+		MOVWLZX(most.As16(), most)
+		CMPL(high, most)
+		CMOVLGT(high, most)
+	}
+	Store(most, ReturnIndex(0))
 	emit.End()
 }
 

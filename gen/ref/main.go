@@ -1,5 +1,6 @@
-// Command ref generates the reference arithmetic: exact products of float32
-// summed in float64, element i in lane i mod 32, lanes combined by halves.
+// Command ref generates the reference arithmetic: exact products of elements of
+// rows and float32, summed in float64, element i in lane i mod 32, lanes combined
+// by halves.
 package main
 
 import (
@@ -15,17 +16,19 @@ const lanes = 32
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
-		l.Function("RefScan", "func(dst *float64, rows *float32, n int, h *float32, d int)",
-			"computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.")
-		refRows(l, false)
-		l.Function("RefGatherDot", "func(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)",
-			"computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.")
-		refRows(l, true)
+		for _, e := range emit.Elements {
+			l.Function("RefScan"+e.Suffix, "func(dst *float64, rows *"+e.Go+", n int, h *float32, d int)",
+				"computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.")
+			refRows(l, e, false)
+			l.Function("RefGatherDot"+e.Suffix, "func(dst *float64, rows *"+e.Go+", ids *uint32, n int, h *float32, d int)",
+				"computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.")
+			refRows(l, e, true)
+		}
 	}
 	Generate()
 }
 
-func refRows(l emit.Level, gather bool) {
+func refRows(l emit.Level, e emit.Element, gather bool) {
 	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	row := Load(Param("rows"), GP64()).(reg.GPVirtual)
 	var ids reg.GPVirtual
@@ -36,16 +39,15 @@ func refRows(l emit.Level, gather bool) {
 	h := Load(Param("h"), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
 
-	Comment("rest is what does not fill all lanes; whole is the bytes before it.")
+	Comment("rest is what does not fill all lanes; whole is the elements before it.")
 	rest := GP64()
 	MOVQ(d, rest)
 	ANDQ(I32(lanes-1), rest)
-	stride := GP64()
-	MOVQ(d, stride)
-	SHLQ(U8(2), stride)
 	whole := GP64()
-	MOVQ(stride, whole)
-	ANDQ(I32(-4*lanes), whole)
+	MOVQ(d, whole)
+	ANDQ(I32(-lanes), whole)
+	stride := GP64()
+	IMUL3Q(U32(e.Bytes), d, stride)
 	tail := newTail(l, rest, lanes/(l.Bytes/8))
 
 	// The conversion of h to float64 costs as much as that of a row: where
@@ -72,7 +74,7 @@ func refRows(l emit.Level, gather bool) {
 				ADDQ(stride, row)
 			}
 		}
-		sums := dots(l, p, h, rest, whole, tail, label)
+		sums := dots(l, e, p, h, rest, whole, tail, label)
 		for r, sum := range sums {
 			VMOVSD(sum, Mem{Base: dst, Disp: 8 * r})
 		}
@@ -89,9 +91,8 @@ func refRows(l emit.Level, gather bool) {
 
 // dots emits the inner products of the rows at p with h, each in lane 0 of an
 // XMM register.
-func dots(l emit.Level, p []reg.GPVirtual, h, rest, whole reg.GPVirtual, tail tail, label func(string) string) []reg.VecVirtual {
+func dots(l emit.Level, e emit.Element, p []reg.GPVirtual, h, rest, whole reg.GPVirtual, tail tail, label func(string) string) []reg.VecVirtual {
 	perVec := l.Bytes / 8 // float64 in a vector
-	step := 4 * perVec    // bytes of float32 that fill one
 	accs := lanes / perVec
 
 	acc := make([][]reg.VecVirtual, len(p))
@@ -100,27 +101,27 @@ func dots(l emit.Level, p []reg.GPVirtual, h, rest, whole reg.GPVirtual, tail ta
 		emit.Zero(acc[r]...)
 	}
 	x, y := l.Vec(), l.Vec()
-	off := GP64()
-	XORQ(off, off)
+	i := GP64()
+	XORQ(i, i)
 	Label(label("lanes"))
-	CMPQ(off, whole)
+	CMPQ(i, whole)
 	JGE(LabelRef(label("rest")))
 	for k := range accs {
-		VCVTPS2PD(emit.Ptr(h, off, k*step), y)
+		emit.Float32.Widen64(l, emit.Float32.At(h, i, k*perVec), y)
 		for r := range p {
-			VCVTPS2PD(emit.Ptr(p[r], off, k*step), x)
+			e.Widen64(l, e.At(p[r], i, k*perVec), x)
 			VFMADD231PD(x, y, acc[r][k])
 		}
 	}
-	ADDQ(I32(4*lanes), off)
+	ADDQ(I32(lanes), i)
 	JMP(LabelRef(label("lanes")))
 	Label(label("rest"))
 	for k := range accs {
 		CMPQ(rest, U32(k*perVec))
 		JLE(LabelRef(label("combine")))
-		tail.load(k, emit.Ptr(h, off, k*step), y)
+		tail.load(emit.Float32, k, emit.Float32.At(h, i, k*perVec), y)
 		for r := range p {
-			tail.load(k, emit.Ptr(p[r], off, k*step), x)
+			tail.load(e, k, e.At(p[r], i, k*perVec), x)
 			VFMADD231PD(x, y, acc[r][k])
 		}
 	}
@@ -158,12 +159,13 @@ func combine(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 // the row has ended.
 type tail struct {
 	l     emit.Level
+	rest  reg.GPVirtual
 	masks []reg.Register // AVX-512: one a vector
 	end   reg.GPVirtual  // AVX2: where the table's ones end
 }
 
 func newTail(l emit.Level, rest reg.GPVirtual, accs int) tail {
-	t := tail{l: l}
+	t := tail{l: l, rest: rest}
 	if l.Bytes == 64 {
 		bits := GP32()
 		MOVL(U32(0xffffffff), bits)
@@ -185,15 +187,39 @@ func newTail(l emit.Level, rest reg.GPVirtual, accs int) tail {
 	return t
 }
 
-func (t tail) load(k int, m Mem, v reg.VecVirtual) {
-	if t.l.Bytes == 64 {
-		half := YMM()
+func (t tail) load(e emit.Element, k int, m Mem, v reg.VecVirtual) {
+	half := t.l.Half()
+	switch {
+	case t.l.Bytes == 64 && e.Bytes == 4:
 		VMOVUPS_Z(m, t.masks[k], half)
-		VCVTPS2PD(half, v)
-		return
+	case t.l.Bytes == 64:
+		half = XMM()
+		VMOVDQU16_Z(m, t.masks[k], half)
+	case e.Bytes == 4:
+		mask := XMM()
+		VMOVDQU(Mem{Base: t.end, Disp: 16 * k}, mask)
+		VMASKMOVPS(m, mask, half)
+	default:
+		t.load16(k, m, half)
 	}
-	half, mask := XMM(), XMM()
-	VMOVDQU(Mem{Base: t.end, Disp: 16 * k}, mask)
-	VMASKMOVPS(m, mask, half)
-	VCVTPS2PD(half, v)
+	e.Widen64(t.l, half, v)
+}
+
+// load16 loads up to four elements of 16 bits: AVX2 has no mask for them.
+func (t tail) load16(k int, m Mem, v reg.VecVirtual) {
+	some, loaded := emit.Name("some_", k), emit.Name("loaded_", k)
+	CMPQ(t.rest, U32(4*k+4))
+	JLT(LabelRef(some))
+	VMOVQ(m, v)
+	JMP(LabelRef(loaded))
+	Label(some)
+	VPXOR(v, v, v)
+	for j := range 3 {
+		if j > 0 {
+			CMPQ(t.rest, U32(4*k+j))
+			JLE(LabelRef(loaded))
+		}
+		VPINSRW(U8(j), m.Offset(2*j), v, v)
+	}
+	Label(loaded)
 }

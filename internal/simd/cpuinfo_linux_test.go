@@ -28,7 +28,7 @@ func TestTheLevelIsThatOfTheCPU(t *testing.T) {
 		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(strings.Fields(flags), name) })
 	}
 	want, vnni := Generic, false
-	if has("avx2", "fma", "bmi1", "bmi2") {
+	if has("avx2", "fma", "f16c", "bmi1", "bmi2") {
 		want = AVX2
 		if has("avx512f", "avx512bw", "avx512dq", "avx512vl") {
 			want, vnni = AVX512, has("avx512_vnni")

@@ -2,7 +2,7 @@
 // extensions the kernels may use.
 //
 // A level names a set of extensions, not a CPU: generic is plain Go, avx2 is
-// AVX2, FMA3, BMI1 and BMI2, avx512 is that and AVX-512 F, BW, DQ and VL.
+// AVX2, FMA3, F16C, BMI1 and BMI2, avx512 is that and AVX-512 F, BW, DQ and VL.
 // VNNI is a bit beside avx512.
 //
 // The environment variable L2S_SIMD forces a level. One that is unknown, or

@@ -14,6 +14,26 @@ func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
 //go:noescape
 func RefGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
+// RefScanF16AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+
+// RefGatherDotF16AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+
+// RefScanBF16AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+
+// RefGatherDotBF16AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+
 // RefScanAVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 //
 //go:noescape
@@ -23,3 +43,23 @@ func RefScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
 //
 //go:noescape
 func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+
+// RefScanF16AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+
+// RefGatherDotF16AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+
+// RefScanBF16AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+
+// RefGatherDotBF16AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)

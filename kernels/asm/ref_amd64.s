@@ -13,16 +13,16 @@ TEXT ·RefScanAVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the bytes before it.
-	MOVQ SI, DI
-	ANDQ $+31, DI
-	SHLQ $0x02, SI
-	MOVQ SI, R8
-	ANDQ $-128, R8
-	LEAQ tailmask<>+0(SB), R9
-	MOVQ DI, R10
-	NEGQ R10
-	LEAQ 128(R9)(R10*4), R9
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000004, SI, SI
+	LEAQ   tailmask<>+0(SB), R9
+	MOVQ   DI, R10
+	NEGQ   R10
+	LEAQ   128(R9)(R10*4), R9
 
 rows_1:
 	CMPQ   DX, $+1
@@ -42,104 +42,104 @@ rows_1:
 lanes_1:
 	CMPQ        R11, R8
 	JGE         rest_1
-	VCVTPS2PD   (BX)(R11*1), Y9
-	VCVTPS2PD   (R10)(R11*1), Y8
+	VCVTPS2PD   (BX)(R11*4), Y9
+	VCVTPS2PD   (R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y0
-	VCVTPS2PD   16(BX)(R11*1), Y9
-	VCVTPS2PD   16(R10)(R11*1), Y8
+	VCVTPS2PD   16(BX)(R11*4), Y9
+	VCVTPS2PD   16(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y1
-	VCVTPS2PD   32(BX)(R11*1), Y9
-	VCVTPS2PD   32(R10)(R11*1), Y8
+	VCVTPS2PD   32(BX)(R11*4), Y9
+	VCVTPS2PD   32(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y2
-	VCVTPS2PD   48(BX)(R11*1), Y9
-	VCVTPS2PD   48(R10)(R11*1), Y8
+	VCVTPS2PD   48(BX)(R11*4), Y9
+	VCVTPS2PD   48(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y3
-	VCVTPS2PD   64(BX)(R11*1), Y9
-	VCVTPS2PD   64(R10)(R11*1), Y8
+	VCVTPS2PD   64(BX)(R11*4), Y9
+	VCVTPS2PD   64(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y4
-	VCVTPS2PD   80(BX)(R11*1), Y9
-	VCVTPS2PD   80(R10)(R11*1), Y8
+	VCVTPS2PD   80(BX)(R11*4), Y9
+	VCVTPS2PD   80(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y5
-	VCVTPS2PD   96(BX)(R11*1), Y9
-	VCVTPS2PD   96(R10)(R11*1), Y8
+	VCVTPS2PD   96(BX)(R11*4), Y9
+	VCVTPS2PD   96(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y6
-	VCVTPS2PD   112(BX)(R11*1), Y9
-	VCVTPS2PD   112(R10)(R11*1), Y8
+	VCVTPS2PD   112(BX)(R11*4), Y9
+	VCVTPS2PD   112(R10)(R11*4), Y8
 	VFMADD231PD Y8, Y9, Y7
-	ADDQ        $+128, R11
+	ADDQ        $+32, R11
 	JMP         lanes_1
 
 rest_1:
 	CMPQ        DI, $0x00000000
 	JLE         combine_1
 	VMOVDQU     (R9), X8
-	VMASKMOVPS  (BX)(R11*1), X8, X8
+	VMASKMOVPS  (BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     (R9), X8
-	VMASKMOVPS  (R10)(R11*1), X8, X8
+	VMASKMOVPS  (R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y0
 	CMPQ        DI, $0x00000004
 	JLE         combine_1
 	VMOVDQU     16(R9), X8
-	VMASKMOVPS  16(BX)(R11*1), X8, X8
+	VMASKMOVPS  16(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     16(R9), X8
-	VMASKMOVPS  16(R10)(R11*1), X8, X8
+	VMASKMOVPS  16(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y1
 	CMPQ        DI, $0x00000008
 	JLE         combine_1
 	VMOVDQU     32(R9), X8
-	VMASKMOVPS  32(BX)(R11*1), X8, X8
+	VMASKMOVPS  32(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     32(R9), X8
-	VMASKMOVPS  32(R10)(R11*1), X8, X8
+	VMASKMOVPS  32(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y2
 	CMPQ        DI, $0x0000000c
 	JLE         combine_1
 	VMOVDQU     48(R9), X8
-	VMASKMOVPS  48(BX)(R11*1), X8, X8
+	VMASKMOVPS  48(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     48(R9), X8
-	VMASKMOVPS  48(R10)(R11*1), X8, X8
+	VMASKMOVPS  48(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y3
 	CMPQ        DI, $0x00000010
 	JLE         combine_1
 	VMOVDQU     64(R9), X8
-	VMASKMOVPS  64(BX)(R11*1), X8, X8
+	VMASKMOVPS  64(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     64(R9), X8
-	VMASKMOVPS  64(R10)(R11*1), X8, X8
+	VMASKMOVPS  64(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y4
 	CMPQ        DI, $0x00000014
 	JLE         combine_1
 	VMOVDQU     80(R9), X8
-	VMASKMOVPS  80(BX)(R11*1), X8, X8
+	VMASKMOVPS  80(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     80(R9), X8
-	VMASKMOVPS  80(R10)(R11*1), X8, X8
+	VMASKMOVPS  80(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y5
 	CMPQ        DI, $0x00000018
 	JLE         combine_1
 	VMOVDQU     96(R9), X8
-	VMASKMOVPS  96(BX)(R11*1), X8, X8
+	VMASKMOVPS  96(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     96(R9), X8
-	VMASKMOVPS  96(R10)(R11*1), X8, X8
+	VMASKMOVPS  96(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y6
 	CMPQ        DI, $0x0000001c
 	JLE         combine_1
 	VMOVDQU     112(R9), X8
-	VMASKMOVPS  112(BX)(R11*1), X8, X8
+	VMASKMOVPS  112(BX)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     112(R9), X8
-	VMASKMOVPS  112(R10)(R11*1), X8, X8
+	VMASKMOVPS  112(R10)(R11*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y7
 
@@ -240,16 +240,16 @@ TEXT ·RefGatherDotAVX2(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the bytes before it.
-	MOVQ DI, R8
-	ANDQ $+31, R8
-	SHLQ $0x02, DI
-	MOVQ DI, R9
-	ANDQ $-128, R9
-	LEAQ tailmask<>+0(SB), R10
-	MOVQ R8, R11
-	NEGQ R11
-	LEAQ 128(R10)(R11*4), R10
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000004, DI, DI
+	LEAQ   tailmask<>+0(SB), R10
+	MOVQ   R8, R11
+	NEGQ   R11
+	LEAQ   128(R10)(R11*4), R10
 
 rows_1:
 	CMPQ   BX, $+1
@@ -270,104 +270,1294 @@ rows_1:
 lanes_1:
 	CMPQ        R12, R9
 	JGE         rest_1
-	VCVTPS2PD   (SI)(R12*1), Y9
-	VCVTPS2PD   (R11)(R12*1), Y8
+	VCVTPS2PD   (SI)(R12*4), Y9
+	VCVTPS2PD   (R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y0
-	VCVTPS2PD   16(SI)(R12*1), Y9
-	VCVTPS2PD   16(R11)(R12*1), Y8
+	VCVTPS2PD   16(SI)(R12*4), Y9
+	VCVTPS2PD   16(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y1
-	VCVTPS2PD   32(SI)(R12*1), Y9
-	VCVTPS2PD   32(R11)(R12*1), Y8
+	VCVTPS2PD   32(SI)(R12*4), Y9
+	VCVTPS2PD   32(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y2
-	VCVTPS2PD   48(SI)(R12*1), Y9
-	VCVTPS2PD   48(R11)(R12*1), Y8
+	VCVTPS2PD   48(SI)(R12*4), Y9
+	VCVTPS2PD   48(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y3
-	VCVTPS2PD   64(SI)(R12*1), Y9
-	VCVTPS2PD   64(R11)(R12*1), Y8
+	VCVTPS2PD   64(SI)(R12*4), Y9
+	VCVTPS2PD   64(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y4
-	VCVTPS2PD   80(SI)(R12*1), Y9
-	VCVTPS2PD   80(R11)(R12*1), Y8
+	VCVTPS2PD   80(SI)(R12*4), Y9
+	VCVTPS2PD   80(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y5
-	VCVTPS2PD   96(SI)(R12*1), Y9
-	VCVTPS2PD   96(R11)(R12*1), Y8
+	VCVTPS2PD   96(SI)(R12*4), Y9
+	VCVTPS2PD   96(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y6
-	VCVTPS2PD   112(SI)(R12*1), Y9
-	VCVTPS2PD   112(R11)(R12*1), Y8
+	VCVTPS2PD   112(SI)(R12*4), Y9
+	VCVTPS2PD   112(R11)(R12*4), Y8
 	VFMADD231PD Y8, Y9, Y7
-	ADDQ        $+128, R12
+	ADDQ        $+32, R12
 	JMP         lanes_1
 
 rest_1:
 	CMPQ        R8, $0x00000000
 	JLE         combine_1
 	VMOVDQU     (R10), X8
-	VMASKMOVPS  (SI)(R12*1), X8, X8
+	VMASKMOVPS  (SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     (R10), X8
-	VMASKMOVPS  (R11)(R12*1), X8, X8
+	VMASKMOVPS  (R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y0
 	CMPQ        R8, $0x00000004
 	JLE         combine_1
 	VMOVDQU     16(R10), X8
-	VMASKMOVPS  16(SI)(R12*1), X8, X8
+	VMASKMOVPS  16(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     16(R10), X8
-	VMASKMOVPS  16(R11)(R12*1), X8, X8
+	VMASKMOVPS  16(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y1
 	CMPQ        R8, $0x00000008
 	JLE         combine_1
 	VMOVDQU     32(R10), X8
-	VMASKMOVPS  32(SI)(R12*1), X8, X8
+	VMASKMOVPS  32(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     32(R10), X8
-	VMASKMOVPS  32(R11)(R12*1), X8, X8
+	VMASKMOVPS  32(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y2
 	CMPQ        R8, $0x0000000c
 	JLE         combine_1
 	VMOVDQU     48(R10), X8
-	VMASKMOVPS  48(SI)(R12*1), X8, X8
+	VMASKMOVPS  48(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     48(R10), X8
-	VMASKMOVPS  48(R11)(R12*1), X8, X8
+	VMASKMOVPS  48(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y3
 	CMPQ        R8, $0x00000010
 	JLE         combine_1
 	VMOVDQU     64(R10), X8
-	VMASKMOVPS  64(SI)(R12*1), X8, X8
+	VMASKMOVPS  64(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     64(R10), X8
-	VMASKMOVPS  64(R11)(R12*1), X8, X8
+	VMASKMOVPS  64(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y4
 	CMPQ        R8, $0x00000014
 	JLE         combine_1
 	VMOVDQU     80(R10), X8
-	VMASKMOVPS  80(SI)(R12*1), X8, X8
+	VMASKMOVPS  80(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     80(R10), X8
-	VMASKMOVPS  80(R11)(R12*1), X8, X8
+	VMASKMOVPS  80(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y5
 	CMPQ        R8, $0x00000018
 	JLE         combine_1
 	VMOVDQU     96(R10), X8
-	VMASKMOVPS  96(SI)(R12*1), X8, X8
+	VMASKMOVPS  96(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     96(R10), X8
-	VMASKMOVPS  96(R11)(R12*1), X8, X8
+	VMASKMOVPS  96(R11)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y6
 	CMPQ        R8, $0x0000001c
 	JLE         combine_1
 	VMOVDQU     112(R10), X8
-	VMASKMOVPS  112(SI)(R12*1), X8, X8
+	VMASKMOVPS  112(SI)(R12*4), X8, X8
 	VCVTPS2PD   X8, Y9
 	VMOVDQU     112(R10), X8
-	VMASKMOVPS  112(R11)(R12*1), X8, X8
+	VMASKMOVPS  112(R11)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+
+combine_1:
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y7, Y3, Y3
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $+8, AX
+	ADDQ         $+4, DX
+	SUBQ         $+1, BX
+	JMP          rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefScanF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+// Requires: AVX, F16C, FMA3
+TEXT ·RefScanF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ h+24(FP), BX
+	MOVQ d+32(FP), SI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000002, SI, SI
+	LEAQ   tailmask<>+0(SB), R9
+	MOVQ   DI, R10
+	NEGQ   R10
+	LEAQ   128(R9)(R10*4), R9
+
+rows_1:
+	CMPQ   DX, $+1
+	JLT    done_1
+	MOVQ   CX, R10
+	ADDQ   SI, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R11, R11
+
+lanes_1:
+	CMPQ        R11, R8
+	JGE         rest_1
+	VCVTPS2PD   (BX)(R11*4), Y9
+	VCVTPH2PS   (R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	VCVTPS2PD   16(BX)(R11*4), Y9
+	VCVTPH2PS   8(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	VCVTPS2PD   32(BX)(R11*4), Y9
+	VCVTPH2PS   16(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	VCVTPS2PD   48(BX)(R11*4), Y9
+	VCVTPH2PS   24(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	VCVTPS2PD   64(BX)(R11*4), Y9
+	VCVTPH2PS   32(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   80(BX)(R11*4), Y9
+	VCVTPH2PS   40(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   96(BX)(R11*4), Y9
+	VCVTPH2PS   48(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   112(BX)(R11*4), Y9
+	VCVTPH2PS   56(R10)(R11*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        $+32, R11
+	JMP         lanes_1
+
+rest_1:
+	CMPQ       DI, $0x00000000
+	JLE        combine_1
+	VMOVDQU    (R9), X8
+	VMASKMOVPS (BX)(R11*4), X8, X8
+	VCVTPS2PD  X8, Y9
+	CMPQ       DI, $0x00000004
+	JLT        some_0
+	VMOVQ      (R10)(R11*2), X8
+	JMP        loaded_0
+
+some_0:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, (R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000001
+	JLE     loaded_0
+	VPINSRW $0x01, 2(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000002
+	JLE     loaded_0
+	VPINSRW $0x02, 4(R10)(R11*2), X8, X8
+
+loaded_0:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	CMPQ        DI, $0x00000004
+	JLE         combine_1
+	VMOVDQU     16(R9), X8
+	VMASKMOVPS  16(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000008
+	JLT         some_1
+	VMOVQ       8(R10)(R11*2), X8
+	JMP         loaded_1
+
+some_1:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 8(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000005
+	JLE     loaded_1
+	VPINSRW $0x01, 10(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000006
+	JLE     loaded_1
+	VPINSRW $0x02, 12(R10)(R11*2), X8, X8
+
+loaded_1:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	CMPQ        DI, $0x00000008
+	JLE         combine_1
+	VMOVDQU     32(R9), X8
+	VMASKMOVPS  32(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x0000000c
+	JLT         some_2
+	VMOVQ       16(R10)(R11*2), X8
+	JMP         loaded_2
+
+some_2:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 16(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000009
+	JLE     loaded_2
+	VPINSRW $0x01, 18(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000a
+	JLE     loaded_2
+	VPINSRW $0x02, 20(R10)(R11*2), X8, X8
+
+loaded_2:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	CMPQ        DI, $0x0000000c
+	JLE         combine_1
+	VMOVDQU     48(R9), X8
+	VMASKMOVPS  48(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000010
+	JLT         some_3
+	VMOVQ       24(R10)(R11*2), X8
+	JMP         loaded_3
+
+some_3:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 24(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000d
+	JLE     loaded_3
+	VPINSRW $0x01, 26(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000e
+	JLE     loaded_3
+	VPINSRW $0x02, 28(R10)(R11*2), X8, X8
+
+loaded_3:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	CMPQ        DI, $0x00000010
+	JLE         combine_1
+	VMOVDQU     64(R9), X8
+	VMASKMOVPS  64(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000014
+	JLT         some_4
+	VMOVQ       32(R10)(R11*2), X8
+	JMP         loaded_4
+
+some_4:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 32(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000011
+	JLE     loaded_4
+	VPINSRW $0x01, 34(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000012
+	JLE     loaded_4
+	VPINSRW $0x02, 36(R10)(R11*2), X8, X8
+
+loaded_4:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	CMPQ        DI, $0x00000014
+	JLE         combine_1
+	VMOVDQU     80(R9), X8
+	VMASKMOVPS  80(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000018
+	JLT         some_5
+	VMOVQ       40(R10)(R11*2), X8
+	JMP         loaded_5
+
+some_5:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 40(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000015
+	JLE     loaded_5
+	VPINSRW $0x01, 42(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000016
+	JLE     loaded_5
+	VPINSRW $0x02, 44(R10)(R11*2), X8, X8
+
+loaded_5:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	CMPQ        DI, $0x00000018
+	JLE         combine_1
+	VMOVDQU     96(R9), X8
+	VMASKMOVPS  96(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x0000001c
+	JLT         some_6
+	VMOVQ       48(R10)(R11*2), X8
+	JMP         loaded_6
+
+some_6:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 48(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000019
+	JLE     loaded_6
+	VPINSRW $0x01, 50(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001a
+	JLE     loaded_6
+	VPINSRW $0x02, 52(R10)(R11*2), X8, X8
+
+loaded_6:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	CMPQ        DI, $0x0000001c
+	JLE         combine_1
+	VMOVDQU     112(R9), X8
+	VMASKMOVPS  112(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000020
+	JLT         some_7
+	VMOVQ       56(R10)(R11*2), X8
+	JMP         loaded_7
+
+some_7:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 56(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001d
+	JLE     loaded_7
+	VPINSRW $0x01, 58(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001e
+	JLE     loaded_7
+	VPINSRW $0x02, 60(R10)(R11*2), X8, X8
+
+loaded_7:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+
+combine_1:
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y7, Y3, Y3
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $+8, AX
+	SUBQ         $+1, DX
+	JMP          rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefGatherDotF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// Requires: AVX, F16C, FMA3
+TEXT ·RefGatherDotF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ ids+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ h+32(FP), SI
+	MOVQ d+40(FP), DI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000002, DI, DI
+	LEAQ   tailmask<>+0(SB), R10
+	MOVQ   R8, R11
+	NEGQ   R11
+	LEAQ   128(R10)(R11*4), R10
+
+rows_1:
+	CMPQ   BX, $+1
+	JLT    done_1
+	MOVL   (DX), R11
+	IMULQ  DI, R11
+	ADDQ   CX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R12, R12
+
+lanes_1:
+	CMPQ        R12, R9
+	JGE         rest_1
+	VCVTPS2PD   (SI)(R12*4), Y9
+	VCVTPH2PS   (R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	VCVTPS2PD   16(SI)(R12*4), Y9
+	VCVTPH2PS   8(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	VCVTPS2PD   32(SI)(R12*4), Y9
+	VCVTPH2PS   16(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	VCVTPS2PD   48(SI)(R12*4), Y9
+	VCVTPH2PS   24(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	VCVTPS2PD   64(SI)(R12*4), Y9
+	VCVTPH2PS   32(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   80(SI)(R12*4), Y9
+	VCVTPH2PS   40(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   96(SI)(R12*4), Y9
+	VCVTPH2PS   48(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   112(SI)(R12*4), Y9
+	VCVTPH2PS   56(R11)(R12*2), X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        $+32, R12
+	JMP         lanes_1
+
+rest_1:
+	CMPQ       R8, $0x00000000
+	JLE        combine_1
+	VMOVDQU    (R10), X8
+	VMASKMOVPS (SI)(R12*4), X8, X8
+	VCVTPS2PD  X8, Y9
+	CMPQ       R8, $0x00000004
+	JLT        some_0
+	VMOVQ      (R11)(R12*2), X8
+	JMP        loaded_0
+
+some_0:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, (R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000001
+	JLE     loaded_0
+	VPINSRW $0x01, 2(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000002
+	JLE     loaded_0
+	VPINSRW $0x02, 4(R11)(R12*2), X8, X8
+
+loaded_0:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	CMPQ        R8, $0x00000004
+	JLE         combine_1
+	VMOVDQU     16(R10), X8
+	VMASKMOVPS  16(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000008
+	JLT         some_1
+	VMOVQ       8(R11)(R12*2), X8
+	JMP         loaded_1
+
+some_1:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 8(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000005
+	JLE     loaded_1
+	VPINSRW $0x01, 10(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000006
+	JLE     loaded_1
+	VPINSRW $0x02, 12(R11)(R12*2), X8, X8
+
+loaded_1:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	CMPQ        R8, $0x00000008
+	JLE         combine_1
+	VMOVDQU     32(R10), X8
+	VMASKMOVPS  32(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x0000000c
+	JLT         some_2
+	VMOVQ       16(R11)(R12*2), X8
+	JMP         loaded_2
+
+some_2:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 16(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000009
+	JLE     loaded_2
+	VPINSRW $0x01, 18(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000a
+	JLE     loaded_2
+	VPINSRW $0x02, 20(R11)(R12*2), X8, X8
+
+loaded_2:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	CMPQ        R8, $0x0000000c
+	JLE         combine_1
+	VMOVDQU     48(R10), X8
+	VMASKMOVPS  48(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000010
+	JLT         some_3
+	VMOVQ       24(R11)(R12*2), X8
+	JMP         loaded_3
+
+some_3:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 24(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000d
+	JLE     loaded_3
+	VPINSRW $0x01, 26(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000e
+	JLE     loaded_3
+	VPINSRW $0x02, 28(R11)(R12*2), X8, X8
+
+loaded_3:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	CMPQ        R8, $0x00000010
+	JLE         combine_1
+	VMOVDQU     64(R10), X8
+	VMASKMOVPS  64(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000014
+	JLT         some_4
+	VMOVQ       32(R11)(R12*2), X8
+	JMP         loaded_4
+
+some_4:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 32(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000011
+	JLE     loaded_4
+	VPINSRW $0x01, 34(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000012
+	JLE     loaded_4
+	VPINSRW $0x02, 36(R11)(R12*2), X8, X8
+
+loaded_4:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	CMPQ        R8, $0x00000014
+	JLE         combine_1
+	VMOVDQU     80(R10), X8
+	VMASKMOVPS  80(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000018
+	JLT         some_5
+	VMOVQ       40(R11)(R12*2), X8
+	JMP         loaded_5
+
+some_5:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 40(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000015
+	JLE     loaded_5
+	VPINSRW $0x01, 42(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000016
+	JLE     loaded_5
+	VPINSRW $0x02, 44(R11)(R12*2), X8, X8
+
+loaded_5:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	CMPQ        R8, $0x00000018
+	JLE         combine_1
+	VMOVDQU     96(R10), X8
+	VMASKMOVPS  96(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x0000001c
+	JLT         some_6
+	VMOVQ       48(R11)(R12*2), X8
+	JMP         loaded_6
+
+some_6:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 48(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000019
+	JLE     loaded_6
+	VPINSRW $0x01, 50(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001a
+	JLE     loaded_6
+	VPINSRW $0x02, 52(R11)(R12*2), X8, X8
+
+loaded_6:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	CMPQ        R8, $0x0000001c
+	JLE         combine_1
+	VMOVDQU     112(R10), X8
+	VMASKMOVPS  112(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000020
+	JLT         some_7
+	VMOVQ       56(R11)(R12*2), X8
+	JMP         loaded_7
+
+some_7:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 56(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001d
+	JLE     loaded_7
+	VPINSRW $0x01, 58(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001e
+	JLE     loaded_7
+	VPINSRW $0x02, 60(R11)(R12*2), X8, X8
+
+loaded_7:
+	VCVTPH2PS   X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+
+combine_1:
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y7, Y3, Y3
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $+8, AX
+	ADDQ         $+4, DX
+	SUBQ         $+1, BX
+	JMP          rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
+// Requires: AVX, FMA3
+TEXT ·RefScanBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ h+24(FP), BX
+	MOVQ d+32(FP), SI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000002, SI, SI
+	LEAQ   tailmask<>+0(SB), R9
+	MOVQ   DI, R10
+	NEGQ   R10
+	LEAQ   128(R9)(R10*4), R9
+
+rows_1:
+	CMPQ   DX, $+1
+	JLT    done_1
+	MOVQ   CX, R10
+	ADDQ   SI, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R11, R11
+
+lanes_1:
+	CMPQ        R11, R8
+	JGE         rest_1
+	VCVTPS2PD   (BX)(R11*4), Y9
+	VPMOVZXWD   (R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	VCVTPS2PD   16(BX)(R11*4), Y9
+	VPMOVZXWD   8(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	VCVTPS2PD   32(BX)(R11*4), Y9
+	VPMOVZXWD   16(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	VCVTPS2PD   48(BX)(R11*4), Y9
+	VPMOVZXWD   24(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	VCVTPS2PD   64(BX)(R11*4), Y9
+	VPMOVZXWD   32(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   80(BX)(R11*4), Y9
+	VPMOVZXWD   40(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   96(BX)(R11*4), Y9
+	VPMOVZXWD   48(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   112(BX)(R11*4), Y9
+	VPMOVZXWD   56(R10)(R11*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        $+32, R11
+	JMP         lanes_1
+
+rest_1:
+	CMPQ       DI, $0x00000000
+	JLE        combine_1
+	VMOVDQU    (R9), X8
+	VMASKMOVPS (BX)(R11*4), X8, X8
+	VCVTPS2PD  X8, Y9
+	CMPQ       DI, $0x00000004
+	JLT        some_0
+	VMOVQ      (R10)(R11*2), X8
+	JMP        loaded_0
+
+some_0:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, (R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000001
+	JLE     loaded_0
+	VPINSRW $0x01, 2(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000002
+	JLE     loaded_0
+	VPINSRW $0x02, 4(R10)(R11*2), X8, X8
+
+loaded_0:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	CMPQ        DI, $0x00000004
+	JLE         combine_1
+	VMOVDQU     16(R9), X8
+	VMASKMOVPS  16(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000008
+	JLT         some_1
+	VMOVQ       8(R10)(R11*2), X8
+	JMP         loaded_1
+
+some_1:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 8(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000005
+	JLE     loaded_1
+	VPINSRW $0x01, 10(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000006
+	JLE     loaded_1
+	VPINSRW $0x02, 12(R10)(R11*2), X8, X8
+
+loaded_1:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	CMPQ        DI, $0x00000008
+	JLE         combine_1
+	VMOVDQU     32(R9), X8
+	VMASKMOVPS  32(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x0000000c
+	JLT         some_2
+	VMOVQ       16(R10)(R11*2), X8
+	JMP         loaded_2
+
+some_2:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 16(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000009
+	JLE     loaded_2
+	VPINSRW $0x01, 18(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000a
+	JLE     loaded_2
+	VPINSRW $0x02, 20(R10)(R11*2), X8, X8
+
+loaded_2:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	CMPQ        DI, $0x0000000c
+	JLE         combine_1
+	VMOVDQU     48(R9), X8
+	VMASKMOVPS  48(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000010
+	JLT         some_3
+	VMOVQ       24(R10)(R11*2), X8
+	JMP         loaded_3
+
+some_3:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 24(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000d
+	JLE     loaded_3
+	VPINSRW $0x01, 26(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000000e
+	JLE     loaded_3
+	VPINSRW $0x02, 28(R10)(R11*2), X8, X8
+
+loaded_3:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	CMPQ        DI, $0x00000010
+	JLE         combine_1
+	VMOVDQU     64(R9), X8
+	VMASKMOVPS  64(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000014
+	JLT         some_4
+	VMOVQ       32(R10)(R11*2), X8
+	JMP         loaded_4
+
+some_4:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 32(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000011
+	JLE     loaded_4
+	VPINSRW $0x01, 34(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000012
+	JLE     loaded_4
+	VPINSRW $0x02, 36(R10)(R11*2), X8, X8
+
+loaded_4:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	CMPQ        DI, $0x00000014
+	JLE         combine_1
+	VMOVDQU     80(R9), X8
+	VMASKMOVPS  80(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000018
+	JLT         some_5
+	VMOVQ       40(R10)(R11*2), X8
+	JMP         loaded_5
+
+some_5:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 40(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000015
+	JLE     loaded_5
+	VPINSRW $0x01, 42(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000016
+	JLE     loaded_5
+	VPINSRW $0x02, 44(R10)(R11*2), X8, X8
+
+loaded_5:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	CMPQ        DI, $0x00000018
+	JLE         combine_1
+	VMOVDQU     96(R9), X8
+	VMASKMOVPS  96(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x0000001c
+	JLT         some_6
+	VMOVQ       48(R10)(R11*2), X8
+	JMP         loaded_6
+
+some_6:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 48(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x00000019
+	JLE     loaded_6
+	VPINSRW $0x01, 50(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001a
+	JLE     loaded_6
+	VPINSRW $0x02, 52(R10)(R11*2), X8, X8
+
+loaded_6:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	CMPQ        DI, $0x0000001c
+	JLE         combine_1
+	VMOVDQU     112(R9), X8
+	VMASKMOVPS  112(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        DI, $0x00000020
+	JLT         some_7
+	VMOVQ       56(R10)(R11*2), X8
+	JMP         loaded_7
+
+some_7:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 56(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001d
+	JLE     loaded_7
+	VPINSRW $0x01, 58(R10)(R11*2), X8, X8
+	CMPQ    DI, $0x0000001e
+	JLE     loaded_7
+	VPINSRW $0x02, 60(R10)(R11*2), X8, X8
+
+loaded_7:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+
+combine_1:
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y7, Y3, Y3
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $+8, AX
+	SUBQ         $+1, DX
+	JMP          rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// Requires: AVX, FMA3
+TEXT ·RefGatherDotBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ ids+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ h+32(FP), SI
+	MOVQ d+40(FP), DI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000002, DI, DI
+	LEAQ   tailmask<>+0(SB), R10
+	MOVQ   R8, R11
+	NEGQ   R11
+	LEAQ   128(R10)(R11*4), R10
+
+rows_1:
+	CMPQ   BX, $+1
+	JLT    done_1
+	MOVL   (DX), R11
+	IMULQ  DI, R11
+	ADDQ   CX, R11
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R12, R12
+
+lanes_1:
+	CMPQ        R12, R9
+	JGE         rest_1
+	VCVTPS2PD   (SI)(R12*4), Y9
+	VPMOVZXWD   (R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	VCVTPS2PD   16(SI)(R12*4), Y9
+	VPMOVZXWD   8(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	VCVTPS2PD   32(SI)(R12*4), Y9
+	VPMOVZXWD   16(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	VCVTPS2PD   48(SI)(R12*4), Y9
+	VPMOVZXWD   24(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	VCVTPS2PD   64(SI)(R12*4), Y9
+	VPMOVZXWD   32(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   80(SI)(R12*4), Y9
+	VPMOVZXWD   40(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   96(SI)(R12*4), Y9
+	VPMOVZXWD   48(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   112(SI)(R12*4), Y9
+	VPMOVZXWD   56(R11)(R12*2), X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        $+32, R12
+	JMP         lanes_1
+
+rest_1:
+	CMPQ       R8, $0x00000000
+	JLE        combine_1
+	VMOVDQU    (R10), X8
+	VMASKMOVPS (SI)(R12*4), X8, X8
+	VCVTPS2PD  X8, Y9
+	CMPQ       R8, $0x00000004
+	JLT        some_0
+	VMOVQ      (R11)(R12*2), X8
+	JMP        loaded_0
+
+some_0:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, (R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000001
+	JLE     loaded_0
+	VPINSRW $0x01, 2(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000002
+	JLE     loaded_0
+	VPINSRW $0x02, 4(R11)(R12*2), X8, X8
+
+loaded_0:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	CMPQ        R8, $0x00000004
+	JLE         combine_1
+	VMOVDQU     16(R10), X8
+	VMASKMOVPS  16(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000008
+	JLT         some_1
+	VMOVQ       8(R11)(R12*2), X8
+	JMP         loaded_1
+
+some_1:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 8(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000005
+	JLE     loaded_1
+	VPINSRW $0x01, 10(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000006
+	JLE     loaded_1
+	VPINSRW $0x02, 12(R11)(R12*2), X8, X8
+
+loaded_1:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	CMPQ        R8, $0x00000008
+	JLE         combine_1
+	VMOVDQU     32(R10), X8
+	VMASKMOVPS  32(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x0000000c
+	JLT         some_2
+	VMOVQ       16(R11)(R12*2), X8
+	JMP         loaded_2
+
+some_2:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 16(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000009
+	JLE     loaded_2
+	VPINSRW $0x01, 18(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000a
+	JLE     loaded_2
+	VPINSRW $0x02, 20(R11)(R12*2), X8, X8
+
+loaded_2:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	CMPQ        R8, $0x0000000c
+	JLE         combine_1
+	VMOVDQU     48(R10), X8
+	VMASKMOVPS  48(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000010
+	JLT         some_3
+	VMOVQ       24(R11)(R12*2), X8
+	JMP         loaded_3
+
+some_3:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 24(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000d
+	JLE     loaded_3
+	VPINSRW $0x01, 26(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000000e
+	JLE     loaded_3
+	VPINSRW $0x02, 28(R11)(R12*2), X8, X8
+
+loaded_3:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	CMPQ        R8, $0x00000010
+	JLE         combine_1
+	VMOVDQU     64(R10), X8
+	VMASKMOVPS  64(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000014
+	JLT         some_4
+	VMOVQ       32(R11)(R12*2), X8
+	JMP         loaded_4
+
+some_4:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 32(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000011
+	JLE     loaded_4
+	VPINSRW $0x01, 34(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000012
+	JLE     loaded_4
+	VPINSRW $0x02, 36(R11)(R12*2), X8, X8
+
+loaded_4:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	CMPQ        R8, $0x00000014
+	JLE         combine_1
+	VMOVDQU     80(R10), X8
+	VMASKMOVPS  80(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000018
+	JLT         some_5
+	VMOVQ       40(R11)(R12*2), X8
+	JMP         loaded_5
+
+some_5:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 40(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000015
+	JLE     loaded_5
+	VPINSRW $0x01, 42(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000016
+	JLE     loaded_5
+	VPINSRW $0x02, 44(R11)(R12*2), X8, X8
+
+loaded_5:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	CMPQ        R8, $0x00000018
+	JLE         combine_1
+	VMOVDQU     96(R10), X8
+	VMASKMOVPS  96(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x0000001c
+	JLT         some_6
+	VMOVQ       48(R11)(R12*2), X8
+	JMP         loaded_6
+
+some_6:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 48(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x00000019
+	JLE     loaded_6
+	VPINSRW $0x01, 50(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001a
+	JLE     loaded_6
+	VPINSRW $0x02, 52(R11)(R12*2), X8, X8
+
+loaded_6:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	CMPQ        R8, $0x0000001c
+	JLE         combine_1
+	VMOVDQU     112(R10), X8
+	VMASKMOVPS  112(SI)(R12*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	CMPQ        R8, $0x00000020
+	JLT         some_7
+	VMOVQ       56(R11)(R12*2), X8
+	JMP         loaded_7
+
+some_7:
+	VPXOR   X8, X8, X8
+	VPINSRW $0x00, 56(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001d
+	JLE     loaded_7
+	VPINSRW $0x01, 58(R11)(R12*2), X8, X8
+	CMPQ    R8, $0x0000001e
+	JLE     loaded_7
+	VPINSRW $0x02, 60(R11)(R12*2), X8, X8
+
+loaded_7:
+	VPMOVZXWD   X8, X8
+	VPSLLD      $0x10, X8, X8
 	VCVTPS2PD   X8, Y8
 	VFMADD231PD Y8, Y9, Y7
 
@@ -402,22 +1592,22 @@ TEXT ·RefScanAVX512(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the bytes before it.
-	MOVQ  SI, DI
-	ANDQ  $+31, DI
-	SHLQ  $0x02, SI
-	MOVQ  SI, R8
-	ANDQ  $-128, R8
-	MOVL  $0xffffffff, R9
-	BZHIL DI, R9, R9
-	KMOVB R9, K1
-	SHRL  $0x08, R9
-	KMOVB R9, K2
-	SHRL  $0x08, R9
-	KMOVB R9, K3
-	SHRL  $0x08, R9
-	KMOVB R9, K4
-	SHRL  $0x08, R9
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000004, SI, SI
+	MOVL   $0xffffffff, R9
+	BZHIL  DI, R9, R9
+	KMOVB  R9, K1
+	SHRL   $0x08, R9
+	KMOVB  R9, K2
+	SHRL   $0x08, R9
+	KMOVB  R9, K3
+	SHRL   $0x08, R9
+	KMOVB  R9, K4
+	SHRL   $0x08, R9
 
 rows_4:
 	CMPQ   DX, $+4
@@ -451,108 +1641,108 @@ rows_4:
 lanes_4:
 	CMPQ        R13, R8
 	JGE         rest_4
-	VCVTPS2PD   (BX)(R13*1), Z17
-	VCVTPS2PD   (R9)(R13*1), Z16
+	VCVTPS2PD   (BX)(R13*4), Z17
+	VCVTPS2PD   (R9)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z0
-	VCVTPS2PD   (R10)(R13*1), Z16
+	VCVTPS2PD   (R10)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z4
-	VCVTPS2PD   (R11)(R13*1), Z16
+	VCVTPS2PD   (R11)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z8
-	VCVTPS2PD   (R12)(R13*1), Z16
+	VCVTPS2PD   (R12)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z12
-	VCVTPS2PD   32(BX)(R13*1), Z17
-	VCVTPS2PD   32(R9)(R13*1), Z16
+	VCVTPS2PD   32(BX)(R13*4), Z17
+	VCVTPS2PD   32(R9)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z1
-	VCVTPS2PD   32(R10)(R13*1), Z16
+	VCVTPS2PD   32(R10)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z5
-	VCVTPS2PD   32(R11)(R13*1), Z16
+	VCVTPS2PD   32(R11)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z9
-	VCVTPS2PD   32(R12)(R13*1), Z16
+	VCVTPS2PD   32(R12)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z13
-	VCVTPS2PD   64(BX)(R13*1), Z17
-	VCVTPS2PD   64(R9)(R13*1), Z16
+	VCVTPS2PD   64(BX)(R13*4), Z17
+	VCVTPS2PD   64(R9)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z2
-	VCVTPS2PD   64(R10)(R13*1), Z16
+	VCVTPS2PD   64(R10)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z6
-	VCVTPS2PD   64(R11)(R13*1), Z16
+	VCVTPS2PD   64(R11)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z10
-	VCVTPS2PD   64(R12)(R13*1), Z16
+	VCVTPS2PD   64(R12)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z14
-	VCVTPS2PD   96(BX)(R13*1), Z17
-	VCVTPS2PD   96(R9)(R13*1), Z16
+	VCVTPS2PD   96(BX)(R13*4), Z17
+	VCVTPS2PD   96(R9)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z3
-	VCVTPS2PD   96(R10)(R13*1), Z16
+	VCVTPS2PD   96(R10)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z7
-	VCVTPS2PD   96(R11)(R13*1), Z16
+	VCVTPS2PD   96(R11)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z11
-	VCVTPS2PD   96(R12)(R13*1), Z16
+	VCVTPS2PD   96(R12)(R13*4), Z16
 	VFMADD231PD Z16, Z17, Z15
-	ADDQ        $+128, R13
+	ADDQ        $+32, R13
 	JMP         lanes_4
 
 rest_4:
 	CMPQ        DI, $0x00000000
 	JLE         combine_4
-	VMOVUPS.Z   (BX)(R13*1), K1, Y16
+	VMOVUPS.Z   (BX)(R13*4), K1, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   (R9)(R13*1), K1, Y16
+	VMOVUPS.Z   (R9)(R13*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z0
-	VMOVUPS.Z   (R10)(R13*1), K1, Y16
+	VMOVUPS.Z   (R10)(R13*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z4
-	VMOVUPS.Z   (R11)(R13*1), K1, Y16
+	VMOVUPS.Z   (R11)(R13*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z8
-	VMOVUPS.Z   (R12)(R13*1), K1, Y16
+	VMOVUPS.Z   (R12)(R13*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z12
 	CMPQ        DI, $0x00000008
 	JLE         combine_4
-	VMOVUPS.Z   32(BX)(R13*1), K2, Y16
+	VMOVUPS.Z   32(BX)(R13*4), K2, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   32(R9)(R13*1), K2, Y16
+	VMOVUPS.Z   32(R9)(R13*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z1
-	VMOVUPS.Z   32(R10)(R13*1), K2, Y16
+	VMOVUPS.Z   32(R10)(R13*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z5
-	VMOVUPS.Z   32(R11)(R13*1), K2, Y16
+	VMOVUPS.Z   32(R11)(R13*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z9
-	VMOVUPS.Z   32(R12)(R13*1), K2, Y16
+	VMOVUPS.Z   32(R12)(R13*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z13
 	CMPQ        DI, $0x00000010
 	JLE         combine_4
-	VMOVUPS.Z   64(BX)(R13*1), K3, Y16
+	VMOVUPS.Z   64(BX)(R13*4), K3, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   64(R9)(R13*1), K3, Y16
+	VMOVUPS.Z   64(R9)(R13*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z2
-	VMOVUPS.Z   64(R10)(R13*1), K3, Y16
+	VMOVUPS.Z   64(R10)(R13*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z6
-	VMOVUPS.Z   64(R11)(R13*1), K3, Y16
+	VMOVUPS.Z   64(R11)(R13*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z10
-	VMOVUPS.Z   64(R12)(R13*1), K3, Y16
+	VMOVUPS.Z   64(R12)(R13*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z14
 	CMPQ        DI, $0x00000018
 	JLE         combine_4
-	VMOVUPS.Z   96(BX)(R13*1), K4, Y16
+	VMOVUPS.Z   96(BX)(R13*4), K4, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   96(R9)(R13*1), K4, Y16
+	VMOVUPS.Z   96(R9)(R13*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z3
-	VMOVUPS.Z   96(R10)(R13*1), K4, Y16
+	VMOVUPS.Z   96(R10)(R13*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z7
-	VMOVUPS.Z   96(R11)(R13*1), K4, Y16
+	VMOVUPS.Z   96(R11)(R13*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z11
-	VMOVUPS.Z   96(R12)(R13*1), K4, Y16
+	VMOVUPS.Z   96(R12)(R13*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z15
 
@@ -616,48 +1806,48 @@ rows_1:
 lanes_1:
 	CMPQ        R10, R8
 	JGE         rest_1
-	VCVTPS2PD   (BX)(R10*1), Z5
-	VCVTPS2PD   (R9)(R10*1), Z4
+	VCVTPS2PD   (BX)(R10*4), Z5
+	VCVTPS2PD   (R9)(R10*4), Z4
 	VFMADD231PD Z4, Z5, Z0
-	VCVTPS2PD   32(BX)(R10*1), Z5
-	VCVTPS2PD   32(R9)(R10*1), Z4
+	VCVTPS2PD   32(BX)(R10*4), Z5
+	VCVTPS2PD   32(R9)(R10*4), Z4
 	VFMADD231PD Z4, Z5, Z1
-	VCVTPS2PD   64(BX)(R10*1), Z5
-	VCVTPS2PD   64(R9)(R10*1), Z4
+	VCVTPS2PD   64(BX)(R10*4), Z5
+	VCVTPS2PD   64(R9)(R10*4), Z4
 	VFMADD231PD Z4, Z5, Z2
-	VCVTPS2PD   96(BX)(R10*1), Z5
-	VCVTPS2PD   96(R9)(R10*1), Z4
+	VCVTPS2PD   96(BX)(R10*4), Z5
+	VCVTPS2PD   96(R9)(R10*4), Z4
 	VFMADD231PD Z4, Z5, Z3
-	ADDQ        $+128, R10
+	ADDQ        $+32, R10
 	JMP         lanes_1
 
 rest_1:
 	CMPQ        DI, $0x00000000
 	JLE         combine_1
-	VMOVUPS.Z   (BX)(R10*1), K1, Y4
+	VMOVUPS.Z   (BX)(R10*4), K1, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   (R9)(R10*1), K1, Y4
+	VMOVUPS.Z   (R9)(R10*4), K1, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z0
 	CMPQ        DI, $0x00000008
 	JLE         combine_1
-	VMOVUPS.Z   32(BX)(R10*1), K2, Y4
+	VMOVUPS.Z   32(BX)(R10*4), K2, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   32(R9)(R10*1), K2, Y4
+	VMOVUPS.Z   32(R9)(R10*4), K2, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z1
 	CMPQ        DI, $0x00000010
 	JLE         combine_1
-	VMOVUPS.Z   64(BX)(R10*1), K3, Y4
+	VMOVUPS.Z   64(BX)(R10*4), K3, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   64(R9)(R10*1), K3, Y4
+	VMOVUPS.Z   64(R9)(R10*4), K3, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z2
 	CMPQ        DI, $0x00000018
 	JLE         combine_1
-	VMOVUPS.Z   96(BX)(R10*1), K4, Y4
+	VMOVUPS.Z   96(BX)(R10*4), K4, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   96(R9)(R10*1), K4, Y4
+	VMOVUPS.Z   96(R9)(R10*4), K4, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z3
 
@@ -690,22 +1880,22 @@ TEXT ·RefGatherDotAVX512(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the bytes before it.
-	MOVQ  DI, R8
-	ANDQ  $+31, R8
-	SHLQ  $0x02, DI
-	MOVQ  DI, R9
-	ANDQ  $-128, R9
-	MOVL  $0xffffffff, R10
-	BZHIL R8, R10, R10
-	KMOVB R10, K1
-	SHRL  $0x08, R10
-	KMOVB R10, K2
-	SHRL  $0x08, R10
-	KMOVB R10, K3
-	SHRL  $0x08, R10
-	KMOVB R10, K4
-	SHRL  $0x08, R10
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000004, DI, DI
+	MOVL   $0xffffffff, R10
+	BZHIL  R8, R10, R10
+	KMOVB  R10, K1
+	SHRL   $0x08, R10
+	KMOVB  R10, K2
+	SHRL   $0x08, R10
+	KMOVB  R10, K3
+	SHRL   $0x08, R10
+	KMOVB  R10, K4
+	SHRL   $0x08, R10
 
 rows_4:
 	CMPQ   BX, $+4
@@ -743,108 +1933,108 @@ rows_4:
 lanes_4:
 	CMPQ        R14, R9
 	JGE         rest_4
-	VCVTPS2PD   (SI)(R14*1), Z17
-	VCVTPS2PD   (R10)(R14*1), Z16
+	VCVTPS2PD   (SI)(R14*4), Z17
+	VCVTPS2PD   (R10)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z0
-	VCVTPS2PD   (R11)(R14*1), Z16
+	VCVTPS2PD   (R11)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z4
-	VCVTPS2PD   (R12)(R14*1), Z16
+	VCVTPS2PD   (R12)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z8
-	VCVTPS2PD   (R13)(R14*1), Z16
+	VCVTPS2PD   (R13)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z12
-	VCVTPS2PD   32(SI)(R14*1), Z17
-	VCVTPS2PD   32(R10)(R14*1), Z16
+	VCVTPS2PD   32(SI)(R14*4), Z17
+	VCVTPS2PD   32(R10)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z1
-	VCVTPS2PD   32(R11)(R14*1), Z16
+	VCVTPS2PD   32(R11)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z5
-	VCVTPS2PD   32(R12)(R14*1), Z16
+	VCVTPS2PD   32(R12)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z9
-	VCVTPS2PD   32(R13)(R14*1), Z16
+	VCVTPS2PD   32(R13)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z13
-	VCVTPS2PD   64(SI)(R14*1), Z17
-	VCVTPS2PD   64(R10)(R14*1), Z16
+	VCVTPS2PD   64(SI)(R14*4), Z17
+	VCVTPS2PD   64(R10)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z2
-	VCVTPS2PD   64(R11)(R14*1), Z16
+	VCVTPS2PD   64(R11)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z6
-	VCVTPS2PD   64(R12)(R14*1), Z16
+	VCVTPS2PD   64(R12)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z10
-	VCVTPS2PD   64(R13)(R14*1), Z16
+	VCVTPS2PD   64(R13)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z14
-	VCVTPS2PD   96(SI)(R14*1), Z17
-	VCVTPS2PD   96(R10)(R14*1), Z16
+	VCVTPS2PD   96(SI)(R14*4), Z17
+	VCVTPS2PD   96(R10)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z3
-	VCVTPS2PD   96(R11)(R14*1), Z16
+	VCVTPS2PD   96(R11)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z7
-	VCVTPS2PD   96(R12)(R14*1), Z16
+	VCVTPS2PD   96(R12)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z11
-	VCVTPS2PD   96(R13)(R14*1), Z16
+	VCVTPS2PD   96(R13)(R14*4), Z16
 	VFMADD231PD Z16, Z17, Z15
-	ADDQ        $+128, R14
+	ADDQ        $+32, R14
 	JMP         lanes_4
 
 rest_4:
 	CMPQ        R8, $0x00000000
 	JLE         combine_4
-	VMOVUPS.Z   (SI)(R14*1), K1, Y16
+	VMOVUPS.Z   (SI)(R14*4), K1, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   (R10)(R14*1), K1, Y16
+	VMOVUPS.Z   (R10)(R14*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z0
-	VMOVUPS.Z   (R11)(R14*1), K1, Y16
+	VMOVUPS.Z   (R11)(R14*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z4
-	VMOVUPS.Z   (R12)(R14*1), K1, Y16
+	VMOVUPS.Z   (R12)(R14*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z8
-	VMOVUPS.Z   (R13)(R14*1), K1, Y16
+	VMOVUPS.Z   (R13)(R14*4), K1, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z12
 	CMPQ        R8, $0x00000008
 	JLE         combine_4
-	VMOVUPS.Z   32(SI)(R14*1), K2, Y16
+	VMOVUPS.Z   32(SI)(R14*4), K2, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   32(R10)(R14*1), K2, Y16
+	VMOVUPS.Z   32(R10)(R14*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z1
-	VMOVUPS.Z   32(R11)(R14*1), K2, Y16
+	VMOVUPS.Z   32(R11)(R14*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z5
-	VMOVUPS.Z   32(R12)(R14*1), K2, Y16
+	VMOVUPS.Z   32(R12)(R14*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z9
-	VMOVUPS.Z   32(R13)(R14*1), K2, Y16
+	VMOVUPS.Z   32(R13)(R14*4), K2, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z13
 	CMPQ        R8, $0x00000010
 	JLE         combine_4
-	VMOVUPS.Z   64(SI)(R14*1), K3, Y16
+	VMOVUPS.Z   64(SI)(R14*4), K3, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   64(R10)(R14*1), K3, Y16
+	VMOVUPS.Z   64(R10)(R14*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z2
-	VMOVUPS.Z   64(R11)(R14*1), K3, Y16
+	VMOVUPS.Z   64(R11)(R14*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z6
-	VMOVUPS.Z   64(R12)(R14*1), K3, Y16
+	VMOVUPS.Z   64(R12)(R14*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z10
-	VMOVUPS.Z   64(R13)(R14*1), K3, Y16
+	VMOVUPS.Z   64(R13)(R14*4), K3, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z14
 	CMPQ        R8, $0x00000018
 	JLE         combine_4
-	VMOVUPS.Z   96(SI)(R14*1), K4, Y16
+	VMOVUPS.Z   96(SI)(R14*4), K4, Y16
 	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   96(R10)(R14*1), K4, Y16
+	VMOVUPS.Z   96(R10)(R14*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z3
-	VMOVUPS.Z   96(R11)(R14*1), K4, Y16
+	VMOVUPS.Z   96(R11)(R14*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z7
-	VMOVUPS.Z   96(R12)(R14*1), K4, Y16
+	VMOVUPS.Z   96(R12)(R14*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z11
-	VMOVUPS.Z   96(R13)(R14*1), K4, Y16
+	VMOVUPS.Z   96(R13)(R14*4), K4, Y16
 	VCVTPS2PD   Y16, Z16
 	VFMADD231PD Z16, Z17, Z15
 
@@ -910,48 +2100,1452 @@ rows_1:
 lanes_1:
 	CMPQ        R11, R9
 	JGE         rest_1
-	VCVTPS2PD   (SI)(R11*1), Z5
-	VCVTPS2PD   (R10)(R11*1), Z4
+	VCVTPS2PD   (SI)(R11*4), Z5
+	VCVTPS2PD   (R10)(R11*4), Z4
 	VFMADD231PD Z4, Z5, Z0
-	VCVTPS2PD   32(SI)(R11*1), Z5
-	VCVTPS2PD   32(R10)(R11*1), Z4
+	VCVTPS2PD   32(SI)(R11*4), Z5
+	VCVTPS2PD   32(R10)(R11*4), Z4
 	VFMADD231PD Z4, Z5, Z1
-	VCVTPS2PD   64(SI)(R11*1), Z5
-	VCVTPS2PD   64(R10)(R11*1), Z4
+	VCVTPS2PD   64(SI)(R11*4), Z5
+	VCVTPS2PD   64(R10)(R11*4), Z4
 	VFMADD231PD Z4, Z5, Z2
-	VCVTPS2PD   96(SI)(R11*1), Z5
-	VCVTPS2PD   96(R10)(R11*1), Z4
+	VCVTPS2PD   96(SI)(R11*4), Z5
+	VCVTPS2PD   96(R10)(R11*4), Z4
 	VFMADD231PD Z4, Z5, Z3
-	ADDQ        $+128, R11
+	ADDQ        $+32, R11
 	JMP         lanes_1
 
 rest_1:
 	CMPQ        R8, $0x00000000
 	JLE         combine_1
-	VMOVUPS.Z   (SI)(R11*1), K1, Y4
+	VMOVUPS.Z   (SI)(R11*4), K1, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   (R10)(R11*1), K1, Y4
+	VMOVUPS.Z   (R10)(R11*4), K1, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z0
 	CMPQ        R8, $0x00000008
 	JLE         combine_1
-	VMOVUPS.Z   32(SI)(R11*1), K2, Y4
+	VMOVUPS.Z   32(SI)(R11*4), K2, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   32(R10)(R11*1), K2, Y4
+	VMOVUPS.Z   32(R10)(R11*4), K2, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z1
 	CMPQ        R8, $0x00000010
 	JLE         combine_1
-	VMOVUPS.Z   64(SI)(R11*1), K3, Y4
+	VMOVUPS.Z   64(SI)(R11*4), K3, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   64(R10)(R11*1), K3, Y4
+	VMOVUPS.Z   64(R10)(R11*4), K3, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z2
 	CMPQ        R8, $0x00000018
 	JLE         combine_1
-	VMOVUPS.Z   96(SI)(R11*1), K4, Y4
+	VMOVUPS.Z   96(SI)(R11*4), K4, Y4
 	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   96(R10)(R11*1), K4, Y4
+	VMOVUPS.Z   96(R10)(R11*4), K4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+
+combine_1:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	ADDQ          $+8, AX
+	ADDQ          $+4, DX
+	SUBQ          $+1, BX
+	JMP           rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefScanF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, F16C
+TEXT ·RefScanF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ h+24(FP), BX
+	MOVQ d+32(FP), SI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000002, SI, SI
+	MOVL   $0xffffffff, R9
+	BZHIL  DI, R9, R9
+	KMOVB  R9, K1
+	SHRL   $0x08, R9
+	KMOVB  R9, K2
+	SHRL   $0x08, R9
+	KMOVB  R9, K3
+	SHRL   $0x08, R9
+	KMOVB  R9, K4
+	SHRL   $0x08, R9
+
+rows_4:
+	CMPQ   DX, $+4
+	JLT    done_4
+	MOVQ   CX, R9
+	ADDQ   SI, CX
+	MOVQ   CX, R10
+	ADDQ   SI, CX
+	MOVQ   CX, R11
+	ADDQ   SI, CX
+	MOVQ   CX, R12
+	ADDQ   SI, CX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	XORQ   R13, R13
+
+lanes_4:
+	CMPQ        R13, R8
+	JGE         rest_4
+	VCVTPS2PD   (BX)(R13*4), Z17
+	VCVTPH2PS   (R9)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VCVTPH2PS   (R10)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VCVTPH2PS   (R11)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VCVTPH2PS   (R12)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	VCVTPS2PD   32(BX)(R13*4), Z17
+	VCVTPH2PS   16(R9)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VCVTPH2PS   16(R10)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VCVTPH2PS   16(R11)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VCVTPH2PS   16(R12)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	VCVTPS2PD   64(BX)(R13*4), Z17
+	VCVTPH2PS   32(R9)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VCVTPH2PS   32(R10)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VCVTPH2PS   32(R11)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VCVTPH2PS   32(R12)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	VCVTPS2PD   96(BX)(R13*4), Z17
+	VCVTPH2PS   48(R9)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VCVTPH2PS   48(R10)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VCVTPH2PS   48(R11)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VCVTPH2PS   48(R12)(R13*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+	ADDQ        $+32, R13
+	JMP         lanes_4
+
+rest_4:
+	CMPQ        DI, $0x00000000
+	JLE         combine_4
+	VMOVUPS.Z   (BX)(R13*4), K1, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z (R9)(R13*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VMOVDQU16.Z (R10)(R13*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VMOVDQU16.Z (R11)(R13*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VMOVDQU16.Z (R12)(R13*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	CMPQ        DI, $0x00000008
+	JLE         combine_4
+	VMOVUPS.Z   32(BX)(R13*4), K2, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 16(R9)(R13*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VMOVDQU16.Z 16(R10)(R13*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VMOVDQU16.Z 16(R11)(R13*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VMOVDQU16.Z 16(R12)(R13*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	CMPQ        DI, $0x00000010
+	JLE         combine_4
+	VMOVUPS.Z   64(BX)(R13*4), K3, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 32(R9)(R13*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VMOVDQU16.Z 32(R10)(R13*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VMOVDQU16.Z 32(R11)(R13*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VMOVDQU16.Z 32(R12)(R13*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	CMPQ        DI, $0x00000018
+	JLE         combine_4
+	VMOVUPS.Z   96(BX)(R13*4), K4, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 48(R9)(R13*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VMOVDQU16.Z 48(R10)(R13*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VMOVDQU16.Z 48(R11)(R13*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VMOVDQU16.Z 48(R12)(R13*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+
+combine_4:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VADDPD        Z6, Z4, Z4
+	VADDPD        Z7, Z5, Z5
+	VADDPD        Z5, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y1
+	VADDPD        Y1, Y4, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPD        X2, X1, X2
+	VPERMILPD     $0x01, X2, X1
+	VADDSD        X1, X2, X2
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z11, Z9, Z9
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y1
+	VADDPD        Y1, Y8, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPD        X3, X1, X3
+	VPERMILPD     $0x01, X3, X1
+	VADDSD        X1, X3, X3
+	VADDPD        Z14, Z12, Z12
+	VADDPD        Z15, Z13, Z13
+	VADDPD        Z13, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y1
+	VADDPD        Y1, Y12, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPD        X4, X1, X4
+	VPERMILPD     $0x01, X4, X1
+	VADDSD        X1, X4, X4
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, 8(AX)
+	VMOVSD        X3, 16(AX)
+	VMOVSD        X4, 24(AX)
+	ADDQ          $+32, AX
+	SUBQ          $+4, DX
+	JMP           rows_4
+
+done_4:
+rows_1:
+	CMPQ   DX, $+1
+	JLT    done_1
+	MOVQ   CX, R9
+	ADDQ   SI, CX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	XORQ   R10, R10
+
+lanes_1:
+	CMPQ        R10, R8
+	JGE         rest_1
+	VCVTPS2PD   (BX)(R10*4), Z5
+	VCVTPH2PS   (R9)(R10*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	VCVTPS2PD   32(BX)(R10*4), Z5
+	VCVTPH2PS   16(R9)(R10*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	VCVTPS2PD   64(BX)(R10*4), Z5
+	VCVTPH2PS   32(R9)(R10*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	VCVTPS2PD   96(BX)(R10*4), Z5
+	VCVTPH2PS   48(R9)(R10*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+	ADDQ        $+32, R10
+	JMP         lanes_1
+
+rest_1:
+	CMPQ        DI, $0x00000000
+	JLE         combine_1
+	VMOVUPS.Z   (BX)(R10*4), K1, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z (R9)(R10*2), K1, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	CMPQ        DI, $0x00000008
+	JLE         combine_1
+	VMOVUPS.Z   32(BX)(R10*4), K2, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 16(R9)(R10*2), K2, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	CMPQ        DI, $0x00000010
+	JLE         combine_1
+	VMOVUPS.Z   64(BX)(R10*4), K3, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 32(R9)(R10*2), K3, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	CMPQ        DI, $0x00000018
+	JLE         combine_1
+	VMOVUPS.Z   96(BX)(R10*4), K4, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 48(R9)(R10*2), K4, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+
+combine_1:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	ADDQ          $+8, AX
+	SUBQ          $+1, DX
+	JMP           rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefGatherDotF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, F16C
+TEXT ·RefGatherDotF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ ids+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ h+32(FP), SI
+	MOVQ d+40(FP), DI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000002, DI, DI
+	MOVL   $0xffffffff, R10
+	BZHIL  R8, R10, R10
+	KMOVB  R10, K1
+	SHRL   $0x08, R10
+	KMOVB  R10, K2
+	SHRL   $0x08, R10
+	KMOVB  R10, K3
+	SHRL   $0x08, R10
+	KMOVB  R10, K4
+	SHRL   $0x08, R10
+
+rows_4:
+	CMPQ   BX, $+4
+	JLT    done_4
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	MOVL   4(DX), R11
+	IMULQ  DI, R11
+	ADDQ   CX, R11
+	MOVL   8(DX), R12
+	IMULQ  DI, R12
+	ADDQ   CX, R12
+	MOVL   12(DX), R13
+	IMULQ  DI, R13
+	ADDQ   CX, R13
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	XORQ   R14, R14
+
+lanes_4:
+	CMPQ        R14, R9
+	JGE         rest_4
+	VCVTPS2PD   (SI)(R14*4), Z17
+	VCVTPH2PS   (R10)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VCVTPH2PS   (R11)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VCVTPH2PS   (R12)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VCVTPH2PS   (R13)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	VCVTPS2PD   32(SI)(R14*4), Z17
+	VCVTPH2PS   16(R10)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VCVTPH2PS   16(R11)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VCVTPH2PS   16(R12)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VCVTPH2PS   16(R13)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	VCVTPS2PD   64(SI)(R14*4), Z17
+	VCVTPH2PS   32(R10)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VCVTPH2PS   32(R11)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VCVTPH2PS   32(R12)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VCVTPH2PS   32(R13)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	VCVTPS2PD   96(SI)(R14*4), Z17
+	VCVTPH2PS   48(R10)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VCVTPH2PS   48(R11)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VCVTPH2PS   48(R12)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VCVTPH2PS   48(R13)(R14*2), Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+	ADDQ        $+32, R14
+	JMP         lanes_4
+
+rest_4:
+	CMPQ        R8, $0x00000000
+	JLE         combine_4
+	VMOVUPS.Z   (SI)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z (R10)(R14*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VMOVDQU16.Z (R11)(R14*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VMOVDQU16.Z (R12)(R14*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VMOVDQU16.Z (R13)(R14*2), K1, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	CMPQ        R8, $0x00000008
+	JLE         combine_4
+	VMOVUPS.Z   32(SI)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 16(R10)(R14*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VMOVDQU16.Z 16(R11)(R14*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VMOVDQU16.Z 16(R12)(R14*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VMOVDQU16.Z 16(R13)(R14*2), K2, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	CMPQ        R8, $0x00000010
+	JLE         combine_4
+	VMOVUPS.Z   64(SI)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 32(R10)(R14*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VMOVDQU16.Z 32(R11)(R14*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VMOVDQU16.Z 32(R12)(R14*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VMOVDQU16.Z 32(R13)(R14*2), K3, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	CMPQ        R8, $0x00000018
+	JLE         combine_4
+	VMOVUPS.Z   96(SI)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 48(R10)(R14*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VMOVDQU16.Z 48(R11)(R14*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VMOVDQU16.Z 48(R12)(R14*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VMOVDQU16.Z 48(R13)(R14*2), K4, X16
+	VCVTPH2PS   X16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+
+combine_4:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VADDPD        Z6, Z4, Z4
+	VADDPD        Z7, Z5, Z5
+	VADDPD        Z5, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y1
+	VADDPD        Y1, Y4, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPD        X2, X1, X2
+	VPERMILPD     $0x01, X2, X1
+	VADDSD        X1, X2, X2
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z11, Z9, Z9
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y1
+	VADDPD        Y1, Y8, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPD        X3, X1, X3
+	VPERMILPD     $0x01, X3, X1
+	VADDSD        X1, X3, X3
+	VADDPD        Z14, Z12, Z12
+	VADDPD        Z15, Z13, Z13
+	VADDPD        Z13, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y1
+	VADDPD        Y1, Y12, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPD        X4, X1, X4
+	VPERMILPD     $0x01, X4, X1
+	VADDSD        X1, X4, X4
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, 8(AX)
+	VMOVSD        X3, 16(AX)
+	VMOVSD        X4, 24(AX)
+	ADDQ          $+32, AX
+	ADDQ          $+16, DX
+	SUBQ          $+4, BX
+	JMP           rows_4
+
+done_4:
+rows_1:
+	CMPQ   BX, $+1
+	JLT    done_1
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	XORQ   R11, R11
+
+lanes_1:
+	CMPQ        R11, R9
+	JGE         rest_1
+	VCVTPS2PD   (SI)(R11*4), Z5
+	VCVTPH2PS   (R10)(R11*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	VCVTPS2PD   32(SI)(R11*4), Z5
+	VCVTPH2PS   16(R10)(R11*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	VCVTPS2PD   64(SI)(R11*4), Z5
+	VCVTPH2PS   32(R10)(R11*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	VCVTPS2PD   96(SI)(R11*4), Z5
+	VCVTPH2PS   48(R10)(R11*2), Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+	ADDQ        $+32, R11
+	JMP         lanes_1
+
+rest_1:
+	CMPQ        R8, $0x00000000
+	JLE         combine_1
+	VMOVUPS.Z   (SI)(R11*4), K1, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z (R10)(R11*2), K1, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	CMPQ        R8, $0x00000008
+	JLE         combine_1
+	VMOVUPS.Z   32(SI)(R11*4), K2, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 16(R10)(R11*2), K2, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	CMPQ        R8, $0x00000010
+	JLE         combine_1
+	VMOVUPS.Z   64(SI)(R11*4), K3, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 32(R10)(R11*2), K3, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	CMPQ        R8, $0x00000018
+	JLE         combine_1
+	VMOVUPS.Z   96(SI)(R11*4), K4, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 48(R10)(R11*2), K4, X4
+	VCVTPH2PS   X4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+
+combine_1:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	ADDQ          $+8, AX
+	ADDQ          $+4, DX
+	SUBQ          $+1, BX
+	JMP           rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·RefScanBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ h+24(FP), BX
+	MOVQ d+32(FP), SI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000002, SI, SI
+	MOVL   $0xffffffff, R9
+	BZHIL  DI, R9, R9
+	KMOVB  R9, K1
+	SHRL   $0x08, R9
+	KMOVB  R9, K2
+	SHRL   $0x08, R9
+	KMOVB  R9, K3
+	SHRL   $0x08, R9
+	KMOVB  R9, K4
+	SHRL   $0x08, R9
+
+rows_4:
+	CMPQ   DX, $+4
+	JLT    done_4
+	MOVQ   CX, R9
+	ADDQ   SI, CX
+	MOVQ   CX, R10
+	ADDQ   SI, CX
+	MOVQ   CX, R11
+	ADDQ   SI, CX
+	MOVQ   CX, R12
+	ADDQ   SI, CX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	XORQ   R13, R13
+
+lanes_4:
+	CMPQ        R13, R8
+	JGE         rest_4
+	VCVTPS2PD   (BX)(R13*4), Z17
+	VPMOVZXWD   (R9)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VPMOVZXWD   (R10)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VPMOVZXWD   (R11)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VPMOVZXWD   (R12)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	VCVTPS2PD   32(BX)(R13*4), Z17
+	VPMOVZXWD   16(R9)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VPMOVZXWD   16(R10)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VPMOVZXWD   16(R11)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VPMOVZXWD   16(R12)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	VCVTPS2PD   64(BX)(R13*4), Z17
+	VPMOVZXWD   32(R9)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VPMOVZXWD   32(R10)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VPMOVZXWD   32(R11)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VPMOVZXWD   32(R12)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	VCVTPS2PD   96(BX)(R13*4), Z17
+	VPMOVZXWD   48(R9)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VPMOVZXWD   48(R10)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VPMOVZXWD   48(R11)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VPMOVZXWD   48(R12)(R13*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+	ADDQ        $+32, R13
+	JMP         lanes_4
+
+rest_4:
+	CMPQ        DI, $0x00000000
+	JLE         combine_4
+	VMOVUPS.Z   (BX)(R13*4), K1, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z (R9)(R13*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VMOVDQU16.Z (R10)(R13*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VMOVDQU16.Z (R11)(R13*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VMOVDQU16.Z (R12)(R13*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	CMPQ        DI, $0x00000008
+	JLE         combine_4
+	VMOVUPS.Z   32(BX)(R13*4), K2, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 16(R9)(R13*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VMOVDQU16.Z 16(R10)(R13*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VMOVDQU16.Z 16(R11)(R13*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VMOVDQU16.Z 16(R12)(R13*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	CMPQ        DI, $0x00000010
+	JLE         combine_4
+	VMOVUPS.Z   64(BX)(R13*4), K3, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 32(R9)(R13*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VMOVDQU16.Z 32(R10)(R13*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VMOVDQU16.Z 32(R11)(R13*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VMOVDQU16.Z 32(R12)(R13*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	CMPQ        DI, $0x00000018
+	JLE         combine_4
+	VMOVUPS.Z   96(BX)(R13*4), K4, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 48(R9)(R13*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VMOVDQU16.Z 48(R10)(R13*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VMOVDQU16.Z 48(R11)(R13*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VMOVDQU16.Z 48(R12)(R13*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+
+combine_4:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VADDPD        Z6, Z4, Z4
+	VADDPD        Z7, Z5, Z5
+	VADDPD        Z5, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y1
+	VADDPD        Y1, Y4, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPD        X2, X1, X2
+	VPERMILPD     $0x01, X2, X1
+	VADDSD        X1, X2, X2
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z11, Z9, Z9
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y1
+	VADDPD        Y1, Y8, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPD        X3, X1, X3
+	VPERMILPD     $0x01, X3, X1
+	VADDSD        X1, X3, X3
+	VADDPD        Z14, Z12, Z12
+	VADDPD        Z15, Z13, Z13
+	VADDPD        Z13, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y1
+	VADDPD        Y1, Y12, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPD        X4, X1, X4
+	VPERMILPD     $0x01, X4, X1
+	VADDSD        X1, X4, X4
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, 8(AX)
+	VMOVSD        X3, 16(AX)
+	VMOVSD        X4, 24(AX)
+	ADDQ          $+32, AX
+	SUBQ          $+4, DX
+	JMP           rows_4
+
+done_4:
+rows_1:
+	CMPQ   DX, $+1
+	JLT    done_1
+	MOVQ   CX, R9
+	ADDQ   SI, CX
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	XORQ   R10, R10
+
+lanes_1:
+	CMPQ        R10, R8
+	JGE         rest_1
+	VCVTPS2PD   (BX)(R10*4), Z5
+	VPMOVZXWD   (R9)(R10*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	VCVTPS2PD   32(BX)(R10*4), Z5
+	VPMOVZXWD   16(R9)(R10*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	VCVTPS2PD   64(BX)(R10*4), Z5
+	VPMOVZXWD   32(R9)(R10*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	VCVTPS2PD   96(BX)(R10*4), Z5
+	VPMOVZXWD   48(R9)(R10*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+	ADDQ        $+32, R10
+	JMP         lanes_1
+
+rest_1:
+	CMPQ        DI, $0x00000000
+	JLE         combine_1
+	VMOVUPS.Z   (BX)(R10*4), K1, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z (R9)(R10*2), K1, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	CMPQ        DI, $0x00000008
+	JLE         combine_1
+	VMOVUPS.Z   32(BX)(R10*4), K2, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 16(R9)(R10*2), K2, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	CMPQ        DI, $0x00000010
+	JLE         combine_1
+	VMOVUPS.Z   64(BX)(R10*4), K3, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 32(R9)(R10*2), K3, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	CMPQ        DI, $0x00000018
+	JLE         combine_1
+	VMOVUPS.Z   96(BX)(R10*4), K4, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 48(R9)(R10*2), K4, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+
+combine_1:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	ADDQ          $+8, AX
+	SUBQ          $+1, DX
+	JMP           rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+// func RefGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·RefGatherDotBF16AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ ids+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ h+32(FP), SI
+	MOVQ d+40(FP), DI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000002, DI, DI
+	MOVL   $0xffffffff, R10
+	BZHIL  R8, R10, R10
+	KMOVB  R10, K1
+	SHRL   $0x08, R10
+	KMOVB  R10, K2
+	SHRL   $0x08, R10
+	KMOVB  R10, K3
+	SHRL   $0x08, R10
+	KMOVB  R10, K4
+	SHRL   $0x08, R10
+
+rows_4:
+	CMPQ   BX, $+4
+	JLT    done_4
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	MOVL   4(DX), R11
+	IMULQ  DI, R11
+	ADDQ   CX, R11
+	MOVL   8(DX), R12
+	IMULQ  DI, R12
+	ADDQ   CX, R12
+	MOVL   12(DX), R13
+	IMULQ  DI, R13
+	ADDQ   CX, R13
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	XORQ   R14, R14
+
+lanes_4:
+	CMPQ        R14, R9
+	JGE         rest_4
+	VCVTPS2PD   (SI)(R14*4), Z17
+	VPMOVZXWD   (R10)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VPMOVZXWD   (R11)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VPMOVZXWD   (R12)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VPMOVZXWD   (R13)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	VCVTPS2PD   32(SI)(R14*4), Z17
+	VPMOVZXWD   16(R10)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VPMOVZXWD   16(R11)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VPMOVZXWD   16(R12)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VPMOVZXWD   16(R13)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	VCVTPS2PD   64(SI)(R14*4), Z17
+	VPMOVZXWD   32(R10)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VPMOVZXWD   32(R11)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VPMOVZXWD   32(R12)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VPMOVZXWD   32(R13)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	VCVTPS2PD   96(SI)(R14*4), Z17
+	VPMOVZXWD   48(R10)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VPMOVZXWD   48(R11)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VPMOVZXWD   48(R12)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VPMOVZXWD   48(R13)(R14*2), Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+	ADDQ        $+32, R14
+	JMP         lanes_4
+
+rest_4:
+	CMPQ        R8, $0x00000000
+	JLE         combine_4
+	VMOVUPS.Z   (SI)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z (R10)(R14*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VMOVDQU16.Z (R11)(R14*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VMOVDQU16.Z (R12)(R14*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VMOVDQU16.Z (R13)(R14*2), K1, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	CMPQ        R8, $0x00000008
+	JLE         combine_4
+	VMOVUPS.Z   32(SI)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 16(R10)(R14*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VMOVDQU16.Z 16(R11)(R14*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VMOVDQU16.Z 16(R12)(R14*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VMOVDQU16.Z 16(R13)(R14*2), K2, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	CMPQ        R8, $0x00000010
+	JLE         combine_4
+	VMOVUPS.Z   64(SI)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 32(R10)(R14*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VMOVDQU16.Z 32(R11)(R14*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VMOVDQU16.Z 32(R12)(R14*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VMOVDQU16.Z 32(R13)(R14*2), K3, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	CMPQ        R8, $0x00000018
+	JLE         combine_4
+	VMOVUPS.Z   96(SI)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVDQU16.Z 48(R10)(R14*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VMOVDQU16.Z 48(R11)(R14*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VMOVDQU16.Z 48(R12)(R14*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VMOVDQU16.Z 48(R13)(R14*2), K4, X16
+	VPMOVZXWD   X16, Y16
+	VPSLLD      $0x10, Y16, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+
+combine_4:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VADDPD        Z6, Z4, Z4
+	VADDPD        Z7, Z5, Z5
+	VADDPD        Z5, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y1
+	VADDPD        Y1, Y4, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPD        X2, X1, X2
+	VPERMILPD     $0x01, X2, X1
+	VADDSD        X1, X2, X2
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z11, Z9, Z9
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y1
+	VADDPD        Y1, Y8, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPD        X3, X1, X3
+	VPERMILPD     $0x01, X3, X1
+	VADDSD        X1, X3, X3
+	VADDPD        Z14, Z12, Z12
+	VADDPD        Z15, Z13, Z13
+	VADDPD        Z13, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y1
+	VADDPD        Y1, Y12, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPD        X4, X1, X4
+	VPERMILPD     $0x01, X4, X1
+	VADDSD        X1, X4, X4
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, 8(AX)
+	VMOVSD        X3, 16(AX)
+	VMOVSD        X4, 24(AX)
+	ADDQ          $+32, AX
+	ADDQ          $+16, DX
+	SUBQ          $+4, BX
+	JMP           rows_4
+
+done_4:
+rows_1:
+	CMPQ   BX, $+1
+	JLT    done_1
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	XORQ   R11, R11
+
+lanes_1:
+	CMPQ        R11, R9
+	JGE         rest_1
+	VCVTPS2PD   (SI)(R11*4), Z5
+	VPMOVZXWD   (R10)(R11*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	VCVTPS2PD   32(SI)(R11*4), Z5
+	VPMOVZXWD   16(R10)(R11*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	VCVTPS2PD   64(SI)(R11*4), Z5
+	VPMOVZXWD   32(R10)(R11*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	VCVTPS2PD   96(SI)(R11*4), Z5
+	VPMOVZXWD   48(R10)(R11*2), Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
+	ADDQ        $+32, R11
+	JMP         lanes_1
+
+rest_1:
+	CMPQ        R8, $0x00000000
+	JLE         combine_1
+	VMOVUPS.Z   (SI)(R11*4), K1, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z (R10)(R11*2), K1, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	CMPQ        R8, $0x00000008
+	JLE         combine_1
+	VMOVUPS.Z   32(SI)(R11*4), K2, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 16(R10)(R11*2), K2, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	CMPQ        R8, $0x00000010
+	JLE         combine_1
+	VMOVUPS.Z   64(SI)(R11*4), K3, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 32(R10)(R11*2), K3, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	CMPQ        R8, $0x00000018
+	JLE         combine_1
+	VMOVUPS.Z   96(SI)(R11*4), K4, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVDQU16.Z 48(R10)(R11*2), K4, X4
+	VPMOVZXWD   X4, Y4
+	VPSLLD      $0x10, Y4, Y4
 	VCVTPS2PD   Y4, Z4
 	VFMADD231PD Z4, Z5, Z3
 
