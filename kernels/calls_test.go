@@ -104,7 +104,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	const n, d, calls = 1 << 14, 256, 8 // 16 MiB of float32: 64 calls
 	r := newRand(9)
 	rows, h := make([]float32, n*d), fill(r, make([]float32, d))
-	long := make([]float32, calls*maxCallBytes/4)
+	long, narrow := make([]float32, calls*maxCallBytes/4), make([]uint16, n*d)
 	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
 	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
 	m := int8Rows(t, rows, make([]float32, n), d)
@@ -127,6 +127,14 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"ArgmaxDot", 4 * n * d, func() { ArgmaxDot(rows, h) }},
 		{"RefScan", 4 * n * d, func() { RefScan(wide[:n], rows, nil, h) }},
 		{"RefGatherDot", 4 * n * d, func() { RefGatherDot(wide[:n], rows, nil, ids, h) }},
+		{"Rows.RefScan, float16", 2 * n * d, func() { Float16Rows(narrow, d).RefScan(wide[:n], nil, h) }},
+		{"Rows.RefScan, bfloat16", 2 * n * d, func() { BFloat16Rows(narrow, d).RefScan(wide[:n], nil, h) }},
+		{"Rows.RefGatherDot, float16", 2 * n * d, func() { Float16Rows(narrow, d).RefGatherDot(wide[:n], nil, ids, h) }},
+		{"Rows.RefGatherDot, bfloat16", 2 * n * d, func() { BFloat16Rows(narrow, d).RefGatherDot(wide[:n], nil, ids, h) }},
+		{"Rows.Widen, float16", 2 * len(long), func() { Float16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
+		{"Rows.Widen, bfloat16", 2 * len(long), func() { BFloat16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
+		{"Rows.NotFinite", 4 * n * d, func() { Float32Rows(rows, d).NotFinite() }},
+		{"Rows.NotFinite, float16", 2 * n * d, func() { Float16Rows(narrow, d).NotFinite() }},
 		{"Axpy", 4 * len(long), func() { Axpy(wide, 0.5, long) }},
 		{"kthOfLanes", 4 * len(long), func() { kthOfLanes(long, 5) }},
 		{"nextAbove", 4 * len(long), func() { nextAbove(long, 1) }},

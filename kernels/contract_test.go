@@ -43,6 +43,17 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"RefScan bias", "length of bias", func() { RefScan(dst64, f(12), f(3), f(3)) }},
 		{"RefGatherDot id", "id out of range", func() { RefGatherDot(dst64, f(12), nil, []uint32{4, 0, 0, 0}, f(3)) }},
 		{"RefGatherDot dst", "length of dst", func() { RefGatherDot(dst64, f(12), nil, []uint32{0}, f(3)) }},
+		{"Float16Rows ragged", "not a multiple", func() { Float16Rows(make([]uint16, 11), 3) }},
+		{"BFloat16Rows no dimension", "dimension is not positive", func() { BFloat16Rows(make([]uint16, 11), 0) }},
+		{"Rows.RefScan dst", "length of dst", func() { Float16Rows(make([]uint16, 15), 3).RefScan(dst64, nil, f(3)) }},
+		{"Rows.RefScan h", "length of h", func() { Float16Rows(make([]uint16, 12), 3).RefScan(dst64, nil, f(4)) }},
+		{"Rows.RefScan bias", "length of bias", func() { Float16Rows(make([]uint16, 12), 3).RefScan(dst64, f(3), f(3)) }},
+		{"Rows.RefScan of nothing", "dimension is zero", func() { Rows{}.RefScan(dst64, nil, nil) }},
+		{"Rows.RefGatherDot dst", "length of dst", func() { Float16Rows(make([]uint16, 12), 3).RefGatherDot(dst64, nil, make([]uint32, 3), f(3)) }},
+		{"Rows.RefGatherDot id", "id out of range", func() { BFloat16Rows(make([]uint16, 12), 3).RefGatherDot(dst64, nil, []uint32{4, 0, 0, 0}, f(3)) }},
+		{"Rows.Widen length", "length of dst", func() { BFloat16Rows(make([]uint16, 12), 3).Widen(dst32, 0) }},
+		{"Rows.Widen row", "row out of range", func() { BFloat16Rows(make([]uint16, 12), 4).Widen(dst32, 3) }},
+		{"Rows.Part", "part is not within", func() { BFloat16Rows(make([]uint16, 12), 3).Part(2, 5) }},
 		{"Axpy lengths", "lengths of dst and x differ", func() { Axpy(dst64, 1, f(3)) }},
 		{"TopK k", "k is larger", func() { TopK(ids, dst32, f(3)) }},
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
@@ -117,6 +128,13 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			Dot(h[:], h[:])
 			RefScan(dst64[:], rows[:], nil, h[:])
 			RefGatherDot(dst64[:5], rows[:], nil, ids[:], h[:])
+			var narrow [12 * 40]uint16
+			for _, m := range [...]Rows{Float32Rows(rows[:], 40), Float16Rows(narrow[:], 40), BFloat16Rows(narrow[:], 40)} {
+				m.RefScan(dst64[:], dst[:], h[:])
+				m.RefGatherDot(dst64[:5], dst[:], ids[:], h[:])
+				m.Widen(h[:], 3)
+				m.NotFinite()
+			}
 			Axpy(grad[:], 1, h[:])
 			TopK(top[:], vals[:], dst[:])
 			Softmax(dst64[:], dst64[:])

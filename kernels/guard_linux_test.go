@@ -66,7 +66,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 		name := map[bool]string{false: "at the end", true: "at the start"}[atStart]
 		t.Run(name, func(t *testing.T) {
 			a, b, c, e, f := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
-			codes, recs := newArena(t, most, atStart), newArena(t, most, atStart)
+			codes, recs, g := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
 			recs4, low, high, f4 := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
 			simdtest.EachLevel(t, func(t *testing.T) {
 				r := newRand(8)
@@ -85,6 +85,17 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 					copy(ids, randomIDs(r, m, n))
 					GatherDot(cut[float32](e, m), rows, bias, ids, h)
 					RefGatherDot(cut[float64](e, m), rows, bias, ids, h)
+					for _, narrow := range []Rows{Float16Rows(cut[uint16](g, n*d), d), BFloat16Rows(cut[uint16](g, n*d), d)} {
+						narrow.RefScan(cut[float64](e, n), bias, h)
+						narrow.RefGatherDot(cut[float64](e, m), bias, ids, h)
+						narrow.Widen(cut[float32](e, d), n-1)
+						if atStart {
+							narrow.Widen(cut[float32](e, d), 0)
+						}
+						if _, _, found := narrow.NotFinite(); found {
+							t.Fatal("zeros are not finite")
+						}
+					}
 
 					stride := Int8Stride(d)
 					q, err := NewInt8Rows(cut[byte](recs, n*stride), Float32Rows(rows, d), bias)

@@ -3,8 +3,12 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
@@ -35,71 +39,342 @@ func randomIDs(r *rand.Rand, n, rows int) []uint32 {
 	return ids
 }
 
-// exactDot returns the inner product and the sum of magnitudes in float64.
-func exactDot(x, y []float32) (sum, magnitude float64) {
+// elements are the types that rows can have.
+var elements = []Element{Float32, Float16, BFloat16}
+
+// randomRows fills the elements with finite numbers of a type, from offset
+// elements behind a word's start on, and returns them widened too. Magnitudes
+// are 2^exponent and, from element to element, far from it.
+func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
+	wide, narrow := make([]float32, offset+n*d)[offset:], make([]uint16, offset+n*d)[offset:]
+	for i := range wide {
+		x := float32(math.Ldexp(r.NormFloat64(), exponent+r.IntN(40)-20))
+		if r.IntN(20) == 0 {
+			x = 0
+		}
+		switch e {
+		case Float32:
+			wide[i] = x
+		case Float16:
+			if narrow[i] = uint16(r.Uint32()); narrow[i]>>10&31 == 31 {
+				narrow[i] &^= 1 << 14
+			}
+			wide[i] = widenFloat16(narrow[i])
+		case BFloat16:
+			narrow[i] = uint16(math.Float32bits(x) >> 16)
+			wide[i] = math.Float32frombits(uint32(narrow[i]) << 16)
+		}
+	}
+	switch e {
+	case Float16:
+		return Float16Rows(narrow, d), wide
+	case BFloat16:
+		return BFloat16Rows(narrow, d), wide
+	}
+	return Float32Rows(wide, d), wide
+}
+
+// operands are what the kernels read in one round of a test.
+type operands struct {
+	n, d, k   int
+	rows      Rows
+	wide      []float32 // rows
+	bias, h   []float32
+	ids       []uint32
+	x         []float64 // n
+	threshold float32
+	m         *Int8Rows
+	m4        *Int4Rows
+}
+
+// newOperands returns n rows of d elements, offset elements behind a word's start.
+func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands {
+	o := &operands{n: n, d: d, k: 1 + r.IntN(min(n, 16)), ids: randomIDs(r, r.IntN(2*n), n), x: make([]float64, n)}
+	o.rows, o.wide = randomRows(r, n, d, offset, exponent, e)
+	_, o.bias = randomRows(r, n, 1, offset, exponent, Float32)
+	_, o.h = randomRows(r, 1, d, offset, exponent, Float32)
+	for i := range o.x {
+		o.x[i] = math.Ldexp(r.NormFloat64(), r.IntN(12))
+		if r.IntN(10) == 0 {
+			o.x[i] = math.Inf(-1)
+		}
+	}
+	o.threshold = o.bias[r.IntN(n)]
+	// Rows that cannot be certified are left out.
+	o.m, _ = NewInt8Rows(alignedBytes(n*Int8Stride(d)), o.rows, o.bias)
+	o.m4, _ = NewInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
+	return o
+}
+
+func (o *operands) row(i int) []float32 { return o.wide[i*o.d : (i+1)*o.d] }
+
+// logit is the reference logit by its definition.
+func (o *operands) logit(i int) float64 {
+	var lane [refLanes]float64
+	for j, w := range o.row(i) {
+		lane[j%refLanes] += float64(w) * float64(o.h[j])
+	}
+	for n := refLanes / 2; n > 0; n /= 2 {
+		for j := range n {
+			lane[j] += lane[j+n]
+		}
+	}
+	return lane[0] + float64(o.bias[i])
+}
+
+// numbers converts results to one type, which holds them all exactly.
+func numbers[T float32 | float64 | uint32](x ...T) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// intervals returns the two halves of what compute writes for n rows.
+func intervals(n int, compute func(lower, upper []float32)) []float64 {
+	both := make([]float32, 2*n)
+	compute(both[:n], both[n:])
+	return numbers(both...)
+}
+
+// sameOnEveryLevel are the kernels whose results have the same bits on every
+// level. want is the definition, or nil where other tests compare with it: then
+// it is what plain Go gives.
+var sameOnEveryLevel = []struct {
+	name      string
+	got, want func(o *operands) []float64
+}{
+	{"Rows.RefScan", func(o *operands) []float64 {
+		dst := make([]float64, o.n)
+		o.rows.RefScan(dst, o.bias, o.h)
+		return dst
+	}, func(o *operands) (want []float64) {
+		for i := range o.n {
+			want = append(want, o.logit(i))
+		}
+		return want
+	}},
+	{"Rows.RefScan of a part", func(o *operands) []float64 {
+		dst := make([]float64, o.n-o.n/3)
+		o.rows.Part(o.n/3, o.n).RefScan(dst, o.bias[o.n/3:], o.h)
+		return dst
+	}, func(o *operands) (want []float64) {
+		for i := o.n / 3; i < o.n; i++ {
+			want = append(want, o.logit(i))
+		}
+		return want
+	}},
+	{"Rows.RefGatherDot", func(o *operands) []float64 {
+		dst := make([]float64, len(o.ids))
+		o.rows.RefGatherDot(dst, o.bias, o.ids, o.h)
+		return dst
+	}, func(o *operands) (want []float64) {
+		for _, id := range o.ids {
+			want = append(want, o.logit(int(id)))
+		}
+		return want
+	}},
+	{"Rows.Widen", func(o *operands) []float64 {
+		dst := make([]float32, o.d)
+		o.rows.Widen(dst, o.n-1)
+		return numbers(dst...)
+	}, func(o *operands) []float64 { return numbers(o.row(o.n - 1)...) }},
+	{"Rows.NotFinite", func(o *operands) []float64 {
+		if _, _, found := o.rows.NotFinite(); found {
+			return []float64{1}
+		}
+		return nil
+	}, func(*operands) []float64 { return nil }},
+	{"RefDot", func(o *operands) []float64 { return []float64{RefDot(o.row(0), o.h) + float64(o.bias[0])} },
+		func(o *operands) []float64 { return []float64{o.logit(0)} }},
+	{"Axpy", func(o *operands) []float64 {
+		dst := make([]float64, o.d)
+		for i := range dst {
+			dst[i] = float64(i) / 3
+		}
+		Axpy(dst, o.threshold, o.h)
+		return dst
+	}, func(o *operands) (want []float64) {
+		for i, v := range o.h {
+			want = append(want, float64(i)/3+float64(float64(o.threshold)*float64(v)))
+		}
+		return want
+	}},
+	{"Softmax", func(o *operands) []float64 {
+		dst := make([]float64, o.n)
+		return append(dst, Softmax(dst, o.x), LogSumExp(o.x))
+	}, nil},
+	{"SelectAtLeast", func(o *operands) []float64 {
+		dst := make([]uint32, o.n)
+		return numbers(dst[:SelectAtLeast(dst, o.bias, o.threshold)]...)
+	}, nil},
+	{"TopK", func(o *operands) []float64 {
+		ids, vals := make([]uint32, o.k), make([]float32, o.k)
+		TopK(ids, vals, o.bias)
+		return append(numbers(ids...), numbers(vals...)...)
+	}, nil},
+	{"KthBound", func(o *operands) []float64 {
+		bound, _ := KthBound(o.bias, o.k)
+		return numbers(bound)
+	}, nil},
+	{"Int8Vector.Set", func(o *operands) []float64 {
+		v := NewInt8Vector(o.d)
+		fit := v.Set(o.h)
+		return []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
+	}, nil},
+	{"the bounds", func(o *operands) []float64 {
+		v := NewInt8Vector(o.d)
+		if v.Set(o.h) != Certified || o.m == nil || o.m4 == nil {
+			return nil
+		}
+		vs := []*Int8Vector{v, v, v}
+		return slices.Concat(
+			intervals(o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, v) }),
+			intervals(o.n, func(lower, upper []float32) { o.m4.Bounds(lower, upper, v) }),
+			intervals(len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, v) }),
+			intervals(3*o.n, func(lower, upper []float32) { o.m.BoundsBatch(lower, upper, vs) }),
+			intervals(3*len(o.ids), func(lower, upper []float32) { o.m.GatherBoundsBatch(lower, upper, o.ids, vs) }))
+	}, nil},
+}
+
+// score is a float32 product of a row with h, and the bias that was added.
+type score struct {
+	got  float32
+	row  int
+	bias float32
+}
+
+// rounded are the kernels whose sums are ordered as the machine likes.
+var rounded = []struct {
+	name   string
+	scores func(o *operands) []score
+}{
+	{"Dot", func(o *operands) []score { return []score{{Dot(o.row(0), o.h), 0, 0}} }},
+	{"Scan", func(o *operands) (scores []score) {
+		dst := make([]float32, o.n)
+		Scan(dst, o.wide, o.bias, o.h)
+		for i, s := range dst {
+			scores = append(scores, score{s, i, o.bias[i]})
+		}
+		return scores
+	}},
+	{"GatherDot", func(o *operands) (scores []score) {
+		dst := make([]float32, len(o.ids))
+		GatherDot(dst, o.wide, o.bias, o.ids, o.h)
+		for j, id := range o.ids {
+			scores = append(scores, score{dst[j], int(id), o.bias[id]})
+		}
+		return scores
+	}},
+	{"ArgmaxDot", func(o *operands) []score {
+		i, s := ArgmaxDot(o.wide, o.h)
+		return []score{{s, i, 0}}
+	}},
+}
+
+// fataler is what tests and properties have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// checkKernels fails where a kernel is not what it is defined to be: bit for bit,
+// or within the rounding of float32 where the order of a sum is free.
+func checkKernels(t fataler, o *operands) {
+	t.Helper()
+	for _, k := range sameOnEveryLevel {
+		var want []float64
+		if k.want != nil {
+			want = k.want(o)
+		}
+		for i, level := range simd.Available() {
+			restore := simd.Set(level)
+			got := k.got(o)
+			restore()
+			if k.want == nil && i == 0 {
+				want = got
+			}
+			if !sameBits64(got, want) {
+				t.Fatalf("%s of %d rows of %d %s, level %s: got %v, want %v", k.name, o.n, o.d, o.rows.Element(), level, got, want)
+			}
+		}
+	}
+	for _, k := range rounded {
+		for _, level := range simd.Available() {
+			restore := simd.Set(level)
+			scores := k.scores(o)
+			restore()
+			for _, s := range scores {
+				if want, tolerance := exactDot(o.row(s.row), o.h, s.bias); !(math.Abs(float64(s.got)-want) <= tolerance) {
+					t.Fatalf("%s, row %d of %d, %d elements, level %s: got %v, want %v +- %v", k.name, s.row, o.n, o.d, level, s.got, want, tolerance)
+				}
+			}
+		}
+	}
+}
+
+// sameBits64 compares bits, but takes all NaNs for one.
+func sameBits64(a, b []float64) bool {
+	return slices.EqualFunc(a, b, func(x, y float64) bool {
+		return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y
+	})
+}
+
+// exactDot returns the inner product plus the bias in float64, and how far float32
+// sums in any order may be from it.
+func exactDot(x, y []float32, bias float32) (sum, tolerance float64) {
+	sum, magnitude := float64(bias), math.Abs(float64(bias))
 	for i := range x {
 		p := float64(x[i]) * float64(y[i])
 		sum += p
 		magnitude += math.Abs(p)
 	}
-	return sum, magnitude
+	return sum, float64(len(x)+2)*0x1p-24*magnitude + float64(len(x))*0x1p-148
 }
 
 // checkFloat32 fails unless got is the product of x and y as float32 sums in
 // any order give it.
 func checkFloat32(t *testing.T, got float32, x, y []float32, bias float32) {
 	t.Helper()
-	want, magnitude := exactDot(x, y)
-	want += float64(bias)
-	magnitude += math.Abs(float64(bias))
-	if tol := float64(len(x)+2) * 0x1p-24 * magnitude; math.Abs(float64(got)-want) > tol {
-		t.Errorf("dim %d: got %v, want %v +- %v", len(x), got, want, tol)
+	if want, tolerance := exactDot(x, y, bias); !(math.Abs(float64(got)-want) <= tolerance) {
+		t.Errorf("dim %d: got %v, want %v +- %v", len(x), got, want, tolerance)
 	}
 }
 
-func TestFloat32KernelsWithinRounding(t *testing.T) {
+// Every length, and every offset from 0 to 15 elements.
+func TestKernelsAtEveryLength(t *testing.T) {
+	r := newRand(1)
+	for _, d := range dims() {
+		for _, e := range elements {
+			checkKernels(t, newOperands(r, 1+r.IntN(21), d, d%16, 0, e))
+		}
+	}
+}
+
+func TestKernelsAreWhatTheyAreDefinedToBe(t *testing.T) { rapid.Check(t, drawKernels) }
+
+func FuzzKernelsAreTheirPlainForms(f *testing.F) { f.Fuzz(rapid.MakeFuzz(drawKernels)) }
+
+func drawKernels(t *rapid.T) {
+	checkKernels(t, newOperands(newRand(rapid.Uint64().Draw(t, "seed")),
+		rapid.IntRange(1, 90).Draw(t, "rows"),
+		rapid.IntRange(1, 150).Draw(t, "dim"),
+		rapid.IntRange(0, 15).Draw(t, "offset"),
+		rapid.SampledFrom([]int{0, 0, -60, 12, 30}).Draw(t, "exponent"),
+		rapid.SampledFrom(elements).Draw(t, "element")))
+}
+
+func TestArgmaxIsTheFirstOfTheLargestScores(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(1)
 		for _, d := range dims() {
 			n := 1 + r.IntN(11)
-			rows, h, bias := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n))
-			checkFloat32(t, Dot(rows[:d], h), rows[:d], h, 0)
-			dst := make([]float32, n)
-			Scan(dst, rows, bias, h)
-			best := 0
-			for i := range dst {
-				checkFloat32(t, dst[i], rows[i*d:(i+1)*d], h, bias[i])
-			}
+			rows, h, dst := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), make([]float32, n)
 			Scan(dst, rows, nil, h)
-			for i := range dst {
-				if dst[i] > dst[best] {
-					best = i
-				}
-			}
+			best := slices.Index(dst, slices.Max(dst))
 			if i, s := ArgmaxDot(rows, h); i != best || s != dst[best] {
 				t.Errorf("dim %d, %d rows: argmax %d (%v), want %d (%v)", d, n, i, s, best, dst[best])
-			}
-			ids := randomIDs(r, r.IntN(12), n)
-			out := make([]float32, len(ids))
-			GatherDot(out, rows, bias, ids, h)
-			for j, id := range ids {
-				checkFloat32(t, out[j], rows[int(id)*d:(int(id)+1)*d], h, bias[id])
-			}
-		}
-	})
-}
-
-func TestScanOfManyShortRows(t *testing.T) {
-	// Rows of a kilobyte at most, more of them than the second-level cache
-	// holds, are read another way.
-	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(12)
-		for _, d := range []int{1, 7, 64, 200, 256} {
-			n := (2<<20)/(4*d) + 5
-			rows, h, bias, dst := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n)), make([]float32, n)
-			Scan(dst, rows, bias, h)
-			for i := range dst {
-				checkFloat32(t, dst[i], rows[i*d:(i+1)*d], h, bias[i])
 			}
 		}
 	})
@@ -126,33 +401,17 @@ func TestArgmaxTiesGoToTheLowerRow(t *testing.T) {
 	})
 }
 
-func TestReferenceArithmeticIsEqualBitForBit(t *testing.T) {
+func TestScanOfManyShortRows(t *testing.T) {
+	// Rows of a kilobyte at most, more of them than the second-level cache
+	// holds, are read another way.
 	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(2)
-		for _, d := range dims() {
-			n := 1 + r.IntN(9)
-			rows, h, bias := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n))
-			// Magnitudes far apart make every change of order visible.
-			for i := range rows {
-				rows[i] = float32(math.Ldexp(float64(rows[i]), r.IntN(60)-30))
-			}
-			if got, want := RefDot(rows[:d], h), refDotGeneric(rows[:d], h); got != want {
-				t.Errorf("dim %d: RefDot %x, want %x", d, got, want)
-			}
-			got := make([]float64, n)
-			RefScan(got, rows, bias, h)
-			for i := range got {
-				if want := refDotGeneric(rows[i*d:(i+1)*d], h) + float64(bias[i]); got[i] != want {
-					t.Errorf("dim %d, row %d: RefScan %x, want %x", d, i, got[i], want)
-				}
-			}
-			ids := randomIDs(r, r.IntN(10), n)
-			got = make([]float64, len(ids))
-			RefGatherDot(got, rows, bias, ids, h)
-			for j, id := range ids {
-				if want := refDotGeneric(rows[int(id)*d:(int(id)+1)*d], h) + float64(bias[id]); got[j] != want {
-					t.Errorf("dim %d, id %d: RefGatherDot %x, want %x", d, id, got[j], want)
-				}
+		r := newRand(12)
+		for _, d := range []int{1, 7, 64, 200, 256} {
+			n := (2<<20)/(4*d) + 5
+			rows, h, bias, dst := fill(r, make([]float32, n*d)), fill(r, make([]float32, d)), fill(r, make([]float32, n)), make([]float32, n)
+			Scan(dst, rows, bias, h)
+			for i := range dst {
+				checkFloat32(t, dst[i], rows[i*d:(i+1)*d], h, bias[i])
 			}
 		}
 	})
@@ -169,28 +428,6 @@ func TestReferenceOrderIsAsDocumented(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		if got := RefDot(x, y); got != 1 {
 			t.Errorf("got %v, want 1", got)
-		}
-	})
-}
-
-func TestAxpyIsEqualBitForBit(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(3)
-		for _, n := range append(dims(), 0) {
-			x := fill(r, make([]float32, n))
-			got, want := make([]float64, n), make([]float64, n)
-			for i := range got {
-				got[i] = r.NormFloat64() * math.Ldexp(1, r.IntN(40)-20)
-				want[i] = got[i]
-			}
-			a := float32(r.NormFloat64())
-			Axpy(got, a, x)
-			axpyGeneric(want, a, x)
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("length %d, element %d: %x, want %x", n, i, got[i], want[i])
-				}
-			}
 		}
 	})
 }

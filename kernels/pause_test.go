@@ -61,6 +61,7 @@ func TestTheCollectorComesBetween(t *testing.T) {
 	}
 	h, scores, lower, upper := make([]float32, d), make([]float32, n), make([]float32, n), make([]float32, n)
 	dst64, x := make([]float64, n), make([]float64, n)
+	narrow := make([]uint16, n*d)
 	ids, all, grad := make([]uint32, n), make([]uint32, n), make([]float64, n)
 	for i := range h {
 		h[i] = float32(i%7) - 3
@@ -92,6 +93,8 @@ func TestTheCollectorComesBetween(t *testing.T) {
 		{"GatherDot", true, func() { GatherDot(lower, rows, nil, all, h) }},
 		{"ArgmaxDot", true, func() { ArgmaxDot(rows, h) }},
 		{"RefScan", true, func() { RefScan(dst64, rows, nil, h) }},
+		{"RefScan of bfloat16", true, func() { BFloat16Rows(narrow, d).RefScan(dst64, nil, h) }},
+		{"NotFinite", false, func() { Float32Rows(rows, d).NotFinite() }},
 		{"Int8 Bounds", false, func() { m.Bounds(lower, upper, v) }},
 		{"Int8 GatherBounds", false, func() { m.GatherBounds(lower, upper, all, v) }},
 		{"Int4 Bounds", false, func() { m4.Bounds(lower, upper, v) }},
@@ -126,7 +129,7 @@ func TestTheCollectorComesBetween(t *testing.T) {
 				t.Errorf("%d stops, want at least two for each of %d collections", count, collections)
 			}
 			// Were a call to end before the world stops, there would be as many
-			// calls as stops. The first four take tens of milliseconds each.
+			// calls as stops. Those that are long take tens of milliseconds each.
 			if c.long && calls.Load() >= int64(count) {
 				t.Errorf("%d calls ended during %d stops, expected that stops come within a call", calls.Load(), count)
 			}

@@ -33,6 +33,8 @@ func raceCases() []raceCase {
 	v.Set(h)
 	fresh := NewInt8Vector(d)
 	vs := []*Int8Vector{v, v, v, v}
+	narrow, wide := make([]uint16, n*d), make([]float32, d)
+	half, brain := Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -49,6 +51,16 @@ func raceCases() []raceCase {
 		{"RefScan reads rows", func() { RefScan(dst64, rows, nil, h) }, touch(&rows[95*d+1])},
 		{"RefGatherDot writes dst", func() { RefGatherDot(dst64, rows, nil, ids, h) }, func() { dst64[9] = 1 }},
 		{"RefGatherDot reads rows", func() { RefGatherDot(dst64, rows, nil, ids, h) }, touch(&rows[9*d+2])},
+		{"Rows.RefScan reads float16", func() { half.RefScan(dst64, nil, h) }, func() { narrow[95*d+1] = 1 }},
+		{"Rows.RefScan reads bfloat16", func() { brain.RefScan(dst64, nil, h) }, func() { narrow[95*d+1] = 1 }},
+		{"Rows.RefScan reads h", func() { half.RefScan(dst64, nil, h) }, touch(&h[17])},
+		{"Rows.RefScan writes dst", func() { half.RefScan(dst64, nil, h) }, func() { dst64[9] = 1 }},
+		{"Rows.RefGatherDot reads float16", func() { half.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
+		{"Rows.RefGatherDot reads bfloat16", func() { brain.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
+		{"Rows.Widen reads a row", func() { half.Widen(wide, 9) }, func() { narrow[9*d+30] = 1 }},
+		{"Rows.Widen writes dst", func() { brain.Widen(wide, 9) }, look(&wide[30])},
+		{"Rows.NotFinite reads float32", func() { Float32Rows(rows, d).NotFinite() }, touch(&rows[50*d])},
+		{"Rows.NotFinite reads float16", func() { half.NotFinite() }, func() { narrow[50*d] = 1 }},
 		{"Axpy writes dst", func() { Axpy(grad, 2, h) }, func() { grad[30] = 1 }},
 		{"Axpy reads x", func() { Axpy(grad, 2, h) }, touch(&h[30])},
 		{"TopK reads scores", func() { TopK(out[:5], vals, scores) }, touch(&scores[33])},

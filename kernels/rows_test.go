@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
 // Every float16 and bfloat16 widens to the float32 that its definition gives.
@@ -15,9 +16,13 @@ func TestElementsWidenExactly(t *testing.T) {
 	for i := range all {
 		all[i] = uint16(i)
 	}
-	half, brain := make([]float32, 1<<16), make([]float32, 1<<16)
-	Float16Rows(all, 1<<16).Widen(half, 0)
-	BFloat16Rows(all, 1<<16).Widen(brain, 0)
+	simdtest.EachLevel(t, func(t *testing.T) { testWiden(t, all) })
+}
+
+func testWiden(t *testing.T, all []uint16) {
+	half, brain := make([]float32, len(all)), make([]float32, len(all))
+	Float16Rows(all, len(all)).Widen(half, 0)
+	BFloat16Rows(all, len(all)).Widen(brain, 0)
 	for i, x := range all {
 		sign := 1.0
 		if x>>15 == 1 {
@@ -42,39 +47,11 @@ func TestElementsWidenExactly(t *testing.T) {
 		if want := math.Float32frombits(uint32(x) << 16); !same(brain[i], float64(want)) {
 			t.Fatalf("bfloat16 %#04x: got %v, want %v", x, brain[i], want)
 		}
-	}
-}
-
-// drawRows draws a matrix of each element type, and the same widened.
-func drawRows(t *rapid.T, n, d int) (rows Rows, wide []float32) {
-	r := newRand(rapid.Uint64().Draw(t, "seed"))
-	offset := rapid.IntRange(0, 7).Draw(t, "offset")
-	bits := make([]uint16, offset+n*d)[offset:]
-	switch element := rapid.SampledFrom([]Element{Float32, Float16, BFloat16}).Draw(t, "element"); element {
-	case Float16:
-		for i := range bits {
-			if bits[i] = uint16(r.Uint32()); bits[i]>>10&31 == 31 {
-				bits[i] &^= 1 << 14 // finite
-			}
+		// Of NaNs too, the bits are those of plain Go.
+		if math.Float32bits(half[i]) != math.Float32bits(widenFloat16(x)) || math.Float32bits(brain[i]) != uint32(x)<<16 {
+			t.Fatalf("%#04x: other bits than plain Go's", x)
 		}
-		rows = Float16Rows(bits, d)
-	case BFloat16:
-		for i := range bits {
-			bits[i] = uint16(math.Float32bits(float32(r.NormFloat64())) >> 16)
-		}
-		rows = BFloat16Rows(bits, d)
-	default:
-		x := make([]float32, offset+n*d)[offset:]
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
-		}
-		rows = Float32Rows(x, d)
 	}
-	wide = make([]float32, n*d)
-	for i := range n {
-		rows.Widen(wide[i*d:(i+1)*d], i)
-	}
-	return rows, wide
 }
 
 // What is computed from rows of any type has the bits of what is computed from
@@ -84,51 +61,37 @@ func TestRowsAreTheirWidenedRows(t *testing.T) { rapid.Check(t, checkRowsAreWide
 func FuzzRowsAreTheirWidenedRows(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRowsAreWidened)) }
 
 func checkRowsAreWidened(t *rapid.T) {
+	r := newRand(rapid.Uint64().Draw(t, "seed"))
 	n, d := rapid.IntRange(1, 40).Draw(t, "rows"), rapid.IntRange(1, 600).Draw(t, "dim")
-	rows, wide := drawRows(t, n, d)
-	r := newRand(rapid.Uint64().Draw(t, "other seed"))
-	h, bias := make([]float32, d), make([]float32, n)
-	for _, x := range [][]float32{h, bias} {
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
-		}
-	}
-	ids := randomIDs(r, r.IntN(2*n), n)
-	first := r.IntN(n)
-	want, part, gathered := make([]float64, n), make([]float64, n-first), make([]float64, len(ids))
-	for i := range want {
-		want[i] = refDotGeneric(wide[i*d:(i+1)*d], h) + float64(bias[i])
-	}
+	offset, element := rapid.IntRange(0, 15).Draw(t, "offset"), rapid.SampledFrom(elements).Draw(t, "element")
+	o := newOperands(r, n, d, offset, 0, element)
+	widened := *o
+	widened.rows = Float32Rows(o.wide, d)
 	for _, level := range simd.Available() {
-		func() {
-			defer simd.Set(level)()
-			got := make([]float64, n)
-			rows.RefScan(got, bias, h)
-			if !sameBits64(got, want) {
-				t.Fatalf("%s, %s: RefScan: got %v, want %v", level, rows.Element(), got, want)
+		restore := simd.Set(level)
+		for _, k := range sameOnEveryLevel {
+			if got, want := k.got(o), k.got(&widened); !sameBits64(got, want) {
+				t.Fatalf("%s of %s, level %s: got %v, want %v", k.name, element, level, got, want)
 			}
-			rows.Part(first, n).RefScan(part, bias[first:], h)
-			if !sameBits64(part, want[first:]) {
-				t.Fatalf("%s, %s: RefScan of a part: got %v, want %v", level, rows.Element(), part, want[first:])
-			}
-			rows.RefGatherDot(gathered, bias, ids, h)
-			for j, id := range ids {
-				if math.Float64bits(gathered[j]) != math.Float64bits(want[id]) {
-					t.Fatalf("%s, %s: RefGatherDot of row %d: got %v, want %v", level, rows.Element(), id, gathered[j], want[id])
-				}
-			}
-			if i, j, found := rows.NotFinite(); found {
-				t.Fatalf("%s, %s: found row %d, column %d not finite", level, rows.Element(), i, j)
-			}
-		}()
+		}
+		restore()
+	}
+}
+
+// Rows of more than one call of a leaf, and rows that are too long for leaves.
+func TestManyRowsAndLongRows(t *testing.T) {
+	r := newRand(4)
+	for _, e := range elements {
+		for _, shape := range [][2]int{{1400, 200}, {5, maxCallDim}, {2, maxCallDim + 35}} {
+			checkKernels(t, newOperands(r, shape[0], shape[1], 3, 0, e))
+		}
 	}
 }
 
 // The first element that is not finite is found, wherever it is.
 func TestNotFiniteIsFound(t *testing.T) {
 	const n, d = 7, 301
-	for _, level := range simd.Available() {
-		defer simd.Set(level)()
+	simdtest.EachLevel(t, func(t *testing.T) {
 		for at := range n * d {
 			wide, half, brain := make([]float32, n*d), make([]uint16, n*d), make([]uint16, n*d)
 			wide[at], half[at], brain[at] = float32(math.Inf(-1)), 0x7e00, 0xff80
@@ -137,9 +100,9 @@ func TestNotFiniteIsFound(t *testing.T) {
 			}
 			for _, rows := range []Rows{Float32Rows(wide, d), Float16Rows(half, d), BFloat16Rows(brain, d)} {
 				if row, column, found := rows.NotFinite(); !found || row != at/d || column != at%d {
-					t.Fatalf("%s, %s: element %d: found %v at row %d, column %d", level, rows.Element(), at, found, row, column)
+					t.Fatalf("%s: element %d: found %v at row %d, column %d", rows.Element(), at, found, row, column)
 				}
 			}
 		}
-	}
+	})
 }
