@@ -420,7 +420,7 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file", "--restart"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
-		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels", "is an input", "another --out"}},
+		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},
 		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
 		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
 		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},

@@ -66,7 +66,7 @@ the rows that a screened query scans.`,
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
 	o.Seed, o.Threads = *seed, *threads
-	if err := checkOutput(f, *out, path, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, path, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
 	in, err := openInputs(lf, []string{path}, *src, o.K, openMappedContexts)

@@ -112,7 +112,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	case generating && *limit > 0:
 		return f.wrongUse("--limit is for --text: give the number of tokens to --generate")
 	}
-	if err := checkOutput(f, *out, *lm, *vocabulary, *text); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lm, *vocabulary, *text); err != nil {
 		return err
 	}
 

@@ -149,14 +149,8 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 		return err
 	}
 	inputs := append([]string{*lf.weights, *lf.bias, *src}, paths...)
-	if err := checkReplaces(f, "--svg", *svg, inputs...); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
-	}
-	if err := checkReplaces(f, "--png", *png, inputs...); err != nil {
-		return err
-	}
-	if *svg != "" && *svg == *png {
-		return f.wrongUse("--svg and --png name the same file %s", *svg)
 	}
 	in, err := openInputs(lf, paths, *src, *k, openContexts)
 	if err != nil {

@@ -291,7 +291,7 @@ func TestBadCurves(t *testing.T) {
 		{name: "NaN", files: poisoned("T.npy", 5, math.NaN()), args: goodCurve, code: 1, want: []string{"T.npy", "NaN"}},
 		{name: "a picture over a screen", args: joined(goodCurve, "--svg", "m.l2s"), code: 2, want: []string{"--svg m.l2s would replace"}},
 		{name: "a picture over the contexts", args: joined(goodCurve, "--png", "T.npy"), code: 2, want: []string{"--png T.npy would replace"}},
-		{name: "two pictures in one file", args: joined(goodCurve, "--png", "c", "--svg", "c"), code: 2, want: []string{"--svg and --png", "c"}},
+		{name: "two pictures in one file", args: joined(goodCurve, "--png", "c", "--svg", "c"), code: 2, want: []string{"--svg c and --png c are the same file"}},
 		{name: "a picture in a missing folder", args: joined(goodCurve, "--png", "no/c.png"), code: 1, want: []string{"no/c.png: cannot be written"}},
 		{name: "an old picture stays after a failure", files: kept("c.png"), args: joined(goodCurve, "--png", "c.png", "--svg", "no/c.svg"), code: 1, want: []string{"no/c.svg: cannot be written"}},
 		{name: "train: a budget below k among several", args: joined(goodTrain, "--budget", "4.5,40"), code: 2, want: []string{"--budget 4.5", "--k 5"}},

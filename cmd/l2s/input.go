@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -150,29 +148,3 @@ func openInputs(lf layerFlags, paths []string, src string, k int, open func(stri
 func (in *inputs) close() { in.contexts.close() }
 
 func first(b [32]byte, n int) []byte { return b[:n] }
-
-// checkOutput returns an error where the output would replace an input.
-// Inputs may name a tensor of a file.
-func checkOutput(f *flags, out string, inputs ...string) error {
-	return checkReplaces(f, "--out", out, inputs...)
-}
-
-// checkReplaces is checkOutput for an output that another flag names.
-func checkReplaces(f *flags, flag, out string, inputs ...string) error {
-	o, err := os.Stat(out)
-	if err != nil {
-		return nil // it is new, or the attempt to write it will tell
-	}
-	for _, in := range inputs {
-		path := in
-		i, err := os.Stat(path)
-		if at := strings.LastIndexByte(in, ':'); err != nil && at > 0 {
-			path = in[:at]
-			i, err = os.Stat(path)
-		}
-		if err == nil && os.SameFile(o, i) {
-			return f.wrongUse("%s %s would replace the input %s: give another name", flag, out, in)
-		}
-	}
-	return nil
-}

@@ -96,7 +96,7 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
 	in, err := openInputs(lf, nil, *src, *k, openContextBlocks)
@@ -176,7 +176,7 @@ each of its contexts once.`,
 	if err := f.parseList(args, "files of labels", &parts); err != nil {
 		return err
 	}
-	if err := checkOutput(f, *out, parts...); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, parts...); err != nil {
 		return err
 	}
 	p := f.printer(*quiet)

@@ -91,8 +91,8 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		return nil, f.wrongUse("--longest is for --own and --both")
 	}
 	from, to := c.pairs.file(*c.pairs.from), c.pairs.file(*c.pairs.to)
-	model := func(name string) string { return filepath.Join(*c.pairs.dir, name) }
-	if err := checkOutput(f, c.out, from, to, model("model.safetensors"), model("vocab."+*c.pairs.from), model("vocab."+*c.pairs.to)); err != nil {
+	inputs := append(seq2seq.Files(*c.pairs.dir, *c.pairs.from, *c.pairs.to), from, to)
+	if err := checkOutputs(f, []output{{flag: "--out", path: c.out}}, inputs...); err != nil {
 		return nil, err
 	}
 	m, err := seq2seq.Load(*c.pairs.dir, *c.pairs.from, *c.pairs.to)

@@ -162,10 +162,9 @@ discards it.`,
 		}
 	}
 	outs := budgetFiles(*out, *budgets)
-	for _, out := range outs {
-		if err := checkOutput(f, out, *lf.weights, *lf.bias, *src, *labels); err != nil {
-			return err
-		}
+	o.Checkpoint = *out + partialSuffix
+	if err := checkOutputs(f, trainOutputs(outs, o.Checkpoint), *lf.weights, *lf.bias, *src, *labels); err != nil {
+		return err
 	}
 	in, err := openInputs(lf, nil, *src, o.K, openMappedContexts)
 	if err != nil {
@@ -195,10 +194,10 @@ discards it.`,
 		}
 		attempt.Abort()
 	}
-
-	o.Checkpoint = *out + ".partial"
-	if err := checkCheckpoint(f, o.Checkpoint, *restart, *lf.weights, *lf.bias, *src, *labels); err != nil {
-		return err
+	if *restart {
+		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
+			return err
+		}
 	}
 
 	p := f.printer(*quiet)
@@ -260,18 +259,15 @@ func budgetFiles(out string, budgets []float64) []string {
 	return names
 }
 
-// checkCheckpoint returns an error where the files of the checkpoint would
-// replace an input, and discards them where the run is to start anew.
-func checkCheckpoint(f *flags, checkpoint string, restart bool, inputs ...string) error {
+// trainOutputs are the screens of a run and the files of its checkpoint.
+func trainOutputs(outs []string, checkpoint string) (all []output) {
+	for _, out := range outs {
+		all = append(all, output{flag: "--out", path: out})
+	}
 	for _, file := range train.CheckpointFiles(checkpoint) {
-		if err := checkOutput(f, file, inputs...); err != nil {
-			return f.wrongUse("%s, where the state of the run is kept, is an input: give another --out", file)
-		}
+		all = append(all, output{"--out", file, "where the state of the run is kept"})
 	}
-	if !restart {
-		return nil
-	}
-	return train.RemoveCheckpoint(checkpoint)
+	return all
 }
 
 // explainInterrupt adds to the error of a run what the checkpoint is good for.

@@ -89,11 +89,9 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 		return f.wrongUse("--json needs --out: the translations would go to standard output too")
 	}
 	if *out != "" {
-		inputs := []string{*text, *screenFile, *reference}
-		for _, name := range []string{"model.safetensors", "vocab." + *from, "vocab." + *to} {
-			inputs = append(inputs, filepath.Join(*dir, name))
-		}
-		if err := checkOutput(f, *out, inputs...); err != nil {
+		inputs := append(seq2seq.Files(*dir, *from, *to), *text, *screenFile, *reference)
+		outputs := []output{{flag: "--out", path: *out}, {"--out", *out + partialSuffix, "where an interrupt keeps what is done"}}
+		if err := checkOutputs(f, outputs, inputs...); err != nil {
 			return err
 		}
 	}
@@ -151,7 +149,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if err != nil {
 		where := "standard output"
 		if file != nil {
-			where = *out + ".partial"
+			where = *out + partialSuffix
 			if kept := file.CommitAs(where); kept != nil {
 				return kept
 			}
@@ -184,6 +182,10 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	return nil
 }
+
+// partialSuffix ends the name of the file that keeps what an interrupted run has
+// done.
+const partialSuffix = ".partial"
 
 // openScorer opens the screen of a path for the model's layer, or the layer where
 // there is none.

@@ -35,7 +35,7 @@ func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
 	}
-	f := &File{path: path, dest: behindLinks(path)}
+	f := &File{path: path, dest: Destination(path)}
 	old, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -59,9 +59,9 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// behindLinks returns the path of the file that path leads to, which need not be
-// there.
-func behindLinks(path string) string {
+// Destination returns the path of the file that path leads to, behind symbolic
+// links: the one that is replaced or made. It need not be there.
+func Destination(path string) string {
 	if dest, err := filepath.EvalSymlinks(path); err == nil {
 		return dest
 	}
@@ -177,7 +177,7 @@ func (f *File) Commit() error {
 // CommitAs is Commit under another name, in the same folder or on the same disk:
 // for what is not what was to be written.
 func (f *File) CommitAs(path string) error {
-	f.path, f.dest = path, behindLinks(path)
+	f.path, f.dest = path, Destination(path)
 	return f.Commit()
 }
 
