@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
@@ -82,20 +81,21 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 
 func sizesOf(m *screen.Model) setSizes {
 	s := setSizes{Mean: m.MeanSetSize()}
-	union := bitset.New(m.Labels())
+	// The candidates are as many as the file holds; the labels are a number in its
+	// header, which may be any.
+	var all []uint32
 	sizes := make([]int, m.Clusters())
 	for t := range sizes {
 		set := m.Candidates(t)
-		for _, id := range set {
-			union.Add(id)
-		}
+		all = append(all, set...)
 		if sizes[t] = len(set); len(set) == 0 {
 			s.Empty++
 		}
 	}
 	slices.Sort(sizes)
+	slices.Sort(all)
 	n := len(sizes)
-	s.Min, s.Max, s.Union = sizes[0], sizes[n-1], union.Count()
+	s.Min, s.Max, s.Union = sizes[0], sizes[n-1], len(slices.Compact(all))
 	s.Median = float64(sizes[(n-1)/2]+sizes[n/2]) / 2
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -718,6 +719,27 @@ func TestInspect(t *testing.T) {
 			t.Errorf("found no word about the record in\n%s", text)
 		}
 		object(t, dir, "inspect", "--json", "bare.l2s")
+	})
+	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
+		path := filepath.Join(dir, "wide.l2s")
+		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: math.MaxUint32, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, math.MaxUint32 - 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wide.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		code := run(t.Context(), []string{"inspect", path, "--json"}, &out, &errs)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; code != 0 || used > 1<<20 {
+			t.Errorf("found exit status %d (%s) and %d bytes allocated for a file of %d, expected 0 and at most 1 MiB", code, errs.String(), used, len(readFile(t, path)))
+		}
+		if union := number(t, parseObject(t, out.String()), "sets", "union"); union != 3 {
+			t.Errorf("found %v labels that are in a set, expected 3", union)
+		}
 	})
 }
 
