@@ -202,9 +202,15 @@ func badFiles(t *testing.T) (cases []badFile) {
 		"the table of sections": 130, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
 		flipped(".l2s", name, at)
 	}
-	for name, at := range map[string]int{"the local header": 2, "the stored array": 60, "the directory": -70, "the end record": -20} {
+	descriptor := bytes.Index(files[".npz"], []byte("PK\x07\x08"))
+	for name, at := range map[string]int{"the local header": 2, "the flags of the local header": 6, "the method of the local header": 8,
+		"the checksum of the local header": 14, "the size of the local header": 22, "the name in the local header": 30, "the stored array": 60,
+		"the checksum of the data descriptor": descriptor + 4, "the size of the data descriptor": descriptor + 8,
+		"the directory": -70, "the size in the directory": descriptor + 16 + 24, "the end record": -20, "the offset of the directory": -5} {
 		flipped(".npz", name, at)
 	}
+	add(".npz", "bytes before the archive", append([]byte("before"), files[".npz"]...))
+	add(".npz", "an archive behind the archive", append(bytes.Clone(files[".npz"]), files[".npz"]...))
 	head := func(dict string, data int) []byte {
 		b := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
 		return append(append(b, dict...), make([]byte, data)...)
