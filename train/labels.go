@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -72,6 +73,9 @@ func checkLabels(ctx context.Context, d *data, labels []uint32) error {
 		if int64(s) >= int64(d.universe) {
 			return fmt.Errorf("labels: found id %d for context %d, want below %d, the number of labels", s, i/d.k, d.universe)
 		}
+	}
+	if i, s, found := labelfile.Repeated(labels, d.k); found {
+		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, d.k)
 	}
 	return eachQuery(ctx, d, nil, func(int, int, *softmax.Query) {})
 }

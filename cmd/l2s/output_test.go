@@ -32,8 +32,8 @@ func allInOne(name string) func(t *testing.T, dir string) {
 	}
 }
 
-// inOrder makes several changes of the files.
-func inOrder(changes ...func(t *testing.T, dir string)) func(t *testing.T, dir string) {
+// then makes several changes of the files.
+func then(changes ...func(t *testing.T, dir string)) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		for _, change := range changes {
 			change(t, dir)
@@ -104,7 +104,7 @@ func TestOutputsThatAreInputs(t *testing.T) {
 			args: joined(goodTrain, from(one, "train"), "--out", one+":train"), code: 2, want: replaces("--out "+one+":train", one+":train:0")},
 		badCase{name: "train: over the file of weights whose whole name has a colon", files: moved("W.npy", "W:0"),
 			args: joined(goodTrain, "--weights", "W:0", "--out", "W:0"), code: 2, want: replaces("--out W:0", "W:0")},
-		badCase{name: "merge: over a part by a symbolic link", files: inOrder(func(t *testing.T, dir string) { labelParts(t, dir, 2) }, linked("part-1", "link")),
+		badCase{name: "merge: over a part by a symbolic link", files: then(func(t *testing.T, dir string) { labelParts(t, dir, 2) }, linked("part-1", "link")),
 			args: []string{"merge", "--out", "link", "part-0", "part-1"}, code: 2, want: replaces("--out link", "part-1")},
 		badCase{name: "contexts: over the text by another path", args: joined(goodContexts, "--out", "./text.txt"), code: 2, want: replaces("--out ./text.txt", "text.txt")},
 		badCase{name: "translate: what is kept over the text", files: moved("pairs.de", "out.en.partial"),

@@ -92,6 +92,41 @@ func (h *Header) check() error {
 	return nil
 }
 
+// checkRepeated returns an error where a context, the first of which is number
+// first, has the same label twice.
+func (h *Header) checkRepeated(labels []uint32, first int) error {
+	if i, id, found := Repeated(labels, h.K); found {
+		return fmt.Errorf("ids: found %d twice among those of context %d, expected %d different ones", id, first+i, h.K)
+	}
+	return nil
+}
+
+// Repeated looks for a row of k labels which has one twice, and returns the first
+// such row and the label.
+func Repeated(labels []uint32, k int) (row int, id uint32, found bool) {
+	const short = 32 // labels that are compared with each other faster than sorted
+	var sorted []uint32
+	for at := 0; at < len(labels); at += k {
+		ids := labels[at : at+k]
+		if k <= short {
+			for i, id := range ids {
+				if slices.Contains(ids[:i], id) {
+					return at / k, id, true
+				}
+			}
+			continue
+		}
+		sorted = append(sorted[:0], ids...)
+		slices.Sort(sorted)
+		for i, id := range sorted[1:] {
+			if id == sorted[i] {
+				return at / k, id, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
 // Whole reports whether the file has all contexts of the corpus.
 func (h *Header) Whole() bool { return h.Count == h.Total }
 
@@ -182,6 +217,9 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	}
 	if i := slices.IndexFunc(labels, func(s uint32) bool { return uint64(s) >= uint64(w.header.Labels) }); i >= 0 {
 		return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", w.path, labels[i], w.header.Labels)
+	}
+	if err := w.header.checkRepeated(labels, w.header.First+w.rows); err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	for part := range slices.Chunk(labels, 1<<14) {
 		w.bytes = w.bytes[:0]
@@ -296,6 +334,9 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 			if uint64(ids[i]) >= uint64(f.Labels) {
 				return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", f.path, ids[i], f.Labels)
 			}
+		}
+		if err := f.checkRepeated(ids, f.First+f.Count-left/f.K); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
 		}
 		if err := yield(ids); err != nil {
 			return err
