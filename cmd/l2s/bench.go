@@ -67,7 +67,7 @@ beside. All contain one reading of the clock. Run it on an idle machine.`, least
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}

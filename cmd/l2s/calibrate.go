@@ -69,7 +69,7 @@ the rows that a screened query scans.`,
 	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, path, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}

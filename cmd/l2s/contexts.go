@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/lstm"
@@ -116,11 +115,11 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return err
 	}
 
-	voc, err := vocab.Load(*vocabulary)
+	voc, err := loading(ctx, vocab.Load, *vocabulary)
 	if err != nil {
 		return err
 	}
-	model, err := lstm.Load(*lm)
+	model, err := loading(ctx, lstm.Load, *lm)
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (c *contextWriter) count(token uint32) {
 // read writes the contexts of a text, of limit tokens at most unless that is
 // 0.
 func (c *contextWriter) read(ctx context.Context, path string, limit int) error {
-	file, err := os.Open(path)
+	file, err := openInput(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -204,7 +203,7 @@ func (c *contextWriter) read(ctx context.Context, path string, limit int) error 
 // countTokens reads a text once in advance, so that what is wrong with it is
 // known before the long work, and its length. That of a pipe remains unknown:
 // 0.
-func (c *contextWriter) countTokens(ctx context.Context, file *os.File, path string, limit int) (n int, err error) {
+func (c *contextWriter) countTokens(ctx context.Context, file *input, path string, limit int) (n int, err error) {
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return limit, nil
 	}

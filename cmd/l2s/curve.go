@@ -152,7 +152,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, paths, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, paths, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}

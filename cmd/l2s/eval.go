@@ -55,7 +55,7 @@ the k answers of the screen, the mean over the contexts.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/layerfile"
@@ -94,8 +95,8 @@ func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
 }
 
 // loadScreenFor reads a screen that is for the layer l.
-func loadScreenFor(path string, l *layer) (*screen.Model, error) {
-	m, err := screen.Load(path)
+func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, error) {
+	m, err := loading(ctx, screen.Load, path)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ type inputs struct {
 
 // openInputs opens the layer, the screens in paths and the contexts src, which
 // open opens; answers are to have k labels.
-func openInputs(lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (*inputs, error) {
+func openInputs(ctx context.Context, lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (*inputs, error) {
 	opened, err := layerfile.Open(*lf.weights, *lf.bias)
 	if err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func openInputs(lf layerFlags, paths []string, src string, k int, open func(stri
 	}
 	in := &inputs{layer: l}
 	for _, path := range paths {
-		m, err := loadScreenFor(path, l)
+		m, err := loadScreenFor(ctx, path, l)
 		if err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ type setSizes struct {
 	Union  int     `json:"union"` // labels that are in any set
 }
 
-func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) error {
+func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("inspect", description{
 		purpose: "Show what a screen file holds: its shape, the sizes of its candidate sets, and\nhow it was trained.",
 		usage:   "m.l2s [flags]",
@@ -54,7 +54,7 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	m, err := screen.Load(path)
+	m, err := loading(ctx, screen.Load, path)
 	if err != nil {
 		return err
 	}

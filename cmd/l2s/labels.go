@@ -99,7 +99,7 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, nil, *src, *k, openContextBlocks)
+	in, err := openInputs(ctx, lf, nil, *src, *k, openContextBlocks)
 	if err != nil {
 		return err
 	}

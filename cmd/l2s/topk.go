@@ -36,7 +36,7 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	l, m, c := in.layer, in.screens[0], in.contexts
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
-		if voc, err = vocab.Load(*vocabulary); err != nil {
+		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
 			return err
 		}
 		if err := voc.CheckLen(l.Labels()); err != nil {

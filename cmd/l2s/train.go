@@ -166,7 +166,7 @@ discards it.`,
 	if err := checkOutputs(f, trainOutputs(outs, o.Checkpoint), *lf.weights, *lf.bias, *src, *labels); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, nil, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 			return err
 		}
 	}
-	m, err := seq2seq.Load(*dir, *from, *to)
+	m, err := pairFlags{dir: dir, from: from, to: to}.load(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *tail && *screenFile == "" {
 		return f.wrongUse("--tail needs --screen: the exact layer is normalised over all words")
 	}
-	scorer, err := openScorer(*screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	scorer, err := openScorer(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	var references [][]string
 	if *reference != "" {
-		if references, err = readWords(*reference); err != nil {
+		if references, err = loading(ctx, readWords, *reference); err != nil {
 			return err
 		}
 		if len(references) != len(sentences) {
@@ -189,11 +189,11 @@ const partialSuffix = ".partial"
 
 // openScorer opens the screen of a path for the model's layer, or the layer where
 // there is none.
-func openScorer(path string, tail bool, m *seq2seq.Model, name string) (beam.Scorer, error) {
+func openScorer(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Scorer, error) {
 	if path == "" {
 		return beam.NewExact(m.Layer()), nil
 	}
-	s, err := loadScreenFor(path, &layer{Layer: m.Layer(), name: name})
+	s, err := loadScreenFor(ctx, path, &layer{Layer: m.Layer(), name: name})
 	if err != nil {
 		return nil, err
 	}

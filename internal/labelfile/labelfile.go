@@ -269,6 +269,12 @@ type File struct {
 
 // Open opens a file and checks its header and its size. It must be closed.
 func Open(path string) (_ *File, err error) {
+	// Looked at before it is opened, since that would wait for the other end of a
+	// pipe.
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: found a device or a pipe, expected a regular file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -278,13 +284,13 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
-	info, err := file.Stat()
+	info, err = file.Stat()
 	switch {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
 		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
-	case info.Mode().IsRegular() && info.Size() == 0:
+	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
 	}
 	head := make([]byte, headerSize)
