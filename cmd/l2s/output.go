@@ -40,6 +40,9 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 				if sameFile(o.path, file) {
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
 				}
+				if file := destination(file); atomicfile.IsTemporary(file, o.path) && filepath.Dir(file) == filepath.Dir(destination(o.path)) {
+					return f.wrongUse("the input %s has the name of a temporary file of %s, which is removed: give it another name", in, o.path)
+				}
 			}
 		}
 		for _, other := range outputs[:i] {
@@ -47,6 +50,20 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 				return f.wrongUse("%v and %v are the same file: give another %s", other, o, o.flag)
 			}
 		}
+	}
+	return nil
+}
+
+// checkWritable returns an error where an output cannot be written, which is to be
+// known before long work. Nothing is kept of the attempt, so that nothing is left
+// even if the program is killed meanwhile.
+func checkWritable(outputs []output) error {
+	for _, o := range outputs {
+		attempt, err := atomicfile.Create(o.path)
+		if err != nil {
+			return err
+		}
+		attempt.Abort()
 	}
 	return nil
 }

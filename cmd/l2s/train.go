@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -163,7 +162,8 @@ discards it.`,
 	}
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
-	if err := checkOutputs(f, trainOutputs(outs, o.Checkpoint), *lf.weights, *lf.bias, *src, *labels); err != nil {
+	outputs := trainOutputs(outs, o.Checkpoint)
+	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
@@ -184,15 +184,8 @@ discards it.`,
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
 	}
-	// An output that cannot be written is found before the long work. Nothing
-	// is kept of the attempt, so that nothing is left even if the program is
-	// killed meanwhile.
-	for _, out := range outs {
-		attempt, err := atomicfile.Create(out)
-		if err != nil {
-			return err
-		}
-		attempt.Abort()
+	if err := checkWritable(outputs); err != nil {
+		return err
 	}
 	if *restart {
 		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {

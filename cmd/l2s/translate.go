@@ -88,9 +88,10 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *asJSON && *out == "" {
 		return f.wrongUse("--json needs --out: the translations would go to standard output too")
 	}
+	var outputs []output
 	if *out != "" {
 		inputs := append(seq2seq.Files(*dir, *from, *to), *text, *screenFile, *reference)
-		outputs := []output{{flag: "--out", path: *out}, {"--out", *out + partialSuffix, "where an interrupt keeps what is done"}}
+		outputs = []output{{flag: "--out", path: *out}, {"--out", *out + partialSuffix, "where an interrupt keeps what is done"}}
 		if err := checkOutputs(f, outputs, inputs...); err != nil {
 			return err
 		}
@@ -125,6 +126,9 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	var w io.Writer = writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) })
 	var file *atomicfile.File
 	if *out != "" {
+		if err := checkWritable(outputs[1:]); err != nil {
+			return err
+		}
 		if file, err = atomicfile.Create(*out); err != nil {
 			return err
 		}

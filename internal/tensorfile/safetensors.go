@@ -277,7 +277,9 @@ func (h jsonHeader) metadata() error {
 		}
 		name := key[1 : len(key)-1]
 		if escaped {
-			name = unescaped(key)
+			if name, err = unescaped(key); err != nil {
+				return h.jsonError(err)
+			}
 		}
 		if _, twice := seen[name]; twice {
 			return fmt.Errorf("found %s twice, expected once", label(name))
@@ -296,11 +298,9 @@ func (h jsonHeader) metadata() error {
 }
 
 // unescaped returns the text of a JSON string.
-func unescaped(s string) (text string) {
-	if err := json.Unmarshal([]byte(s), &text); err != nil {
-		panic("tensorfile: found a string that is not JSON within JSON: " + err.Error())
-	}
-	return text
+func unescaped(s string) (text string, err error) {
+	err = json.Unmarshal([]byte(s), &text)
+	return text, err
 }
 
 // entry parses the description of one tensor.
