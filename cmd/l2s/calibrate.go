@@ -57,7 +57,7 @@ the rows that a screened query scans.`,
 	exactCost := f.real("exact-cost", 0, 0, "cost of an exact answer, in `ROWS` of a candidate set, 0 for the number of labels")
 	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
 	seed := f.seed(o.Seed)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string

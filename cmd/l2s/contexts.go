@@ -67,7 +67,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	own := f.boolean("own", "translate the sources, in place of reading the translations")
 	both := f.boolean("both", "read the translations, and translate the sources too")
 	longest := f.whole("longest", 60, 1, "cut the translations of --own and --both after `N` words")
-	threads := f.whole("threads", 0, 0, "run --generate and --nmt on `N` threads, 0 for all CPUs; does not change the result")
+	threads := f.threads("run --generate and --nmt")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {

@@ -141,7 +141,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	k := f.whole("k", 5, 1, "measure P@1 and P@`K`, and time queries for the K best")
 	svg := f.text("svg", "draw the curves to a `FILE`, as SVG")
 	png := f.text("png", "draw the curves to a `FILE`, as PNG")
-	threads := f.whole("threads", 0, 0, "measure precision on `N` threads, 0 for all CPUs")
+	threads := f.threads("measure precision")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var paths []string

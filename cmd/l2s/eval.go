@@ -48,7 +48,7 @@ the k answers of the screen, the mean over the contexts.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string

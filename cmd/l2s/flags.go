@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,8 +140,17 @@ func (f *flags) seed(initial uint64) *uint64 {
 	})
 }
 
-func (f *flags) threads() *int {
-	return f.whole("threads", 0, 0, "run on `N` threads, 0 for all CPUs; does not change the result")
+// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,
+// and those beyond the CPUs wait.
+const mostThreads = 256
+
+// threads adds the flag --threads for what is done on them. The result does not
+// depend on their number.
+func (f *flags) threads(what string) *int {
+	return custom(f, "threads", 0, "0", what+" on `N` threads, 0 for all CPUs; does not change the result", func(s string) (int, error) {
+		n, err := parseWhole(s, 0)
+		return min(n, max(mostThreads, runtime.GOMAXPROCS(0))), err
+	})
 }
 
 func (f *flags) json() *bool { return f.boolean("json", "print JSON") }

@@ -90,7 +90,7 @@ l2s merge --out H.labels part-0 part-1`,
 	out := f.needs("out", "`FILE` of labels to write")
 	k := f.whole("k", train.DefaultOptions().K, 1, "find the `N` best labels of each context")
 	part := custom(f, "shard", shard{0, 1}, "", "do part `i/n` of the contexts, i from 0", parseShard)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {

@@ -183,6 +183,15 @@ Example:
 	return write(w, b.String())
 }
 
+// checkStdout returns an error where standard output is closed. It is for verbs whose
+// answers go there, before the work.
+func checkStdout(w io.Writer) error {
+	if isClosed(w) {
+		return errors.New("standard output: found it closed, expected a file, a pipe or a terminal; > " + os.DevNull + " discards the answers")
+	}
+	return nil
+}
+
 // write writes a result.
 func write(w io.Writer, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {

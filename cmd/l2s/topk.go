@@ -36,6 +36,9 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err

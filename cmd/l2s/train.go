@@ -119,7 +119,7 @@ discards it.`,
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	seed := f.seed(o.Seed)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {

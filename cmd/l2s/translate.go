@@ -96,6 +96,11 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 			return err
 		}
 	}
+	if *out == "" {
+		if err := checkStdout(stdout); err != nil {
+			return err
+		}
+	}
 	m, err := pairFlags{dir: dir, from: from, to: to}.load(ctx)
 	if err != nil {
 		return err

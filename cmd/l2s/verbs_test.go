@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -501,6 +502,27 @@ func TestBench(t *testing.T) {
 	}
 	if level := o["level"]; level != simd.Current().String() {
 		t.Errorf("level: found %v, expected %v", level, simd.Current())
+	}
+}
+
+// However many threads are asked for, no more are started than help.
+func TestThreadsAreBounded(t *testing.T) {
+	most := max(mostThreads, runtime.GOMAXPROCS(0))
+	for given, want := range map[string]int{"0": 0, "1": 1, strconv.Itoa(most): most, strconv.Itoa(most + 1): most, "100000": most, "9223372036854775807": most} {
+		f := newFlags("train", description{}, io.Discard, io.Discard)
+		threads := f.threads("run")
+		if err := f.parse([]string{"--threads", given}, nil); err != nil || *threads != want {
+			t.Errorf("--threads %s: found %d, %v, expected %d", given, *threads, err, want)
+		}
+	}
+	dir := files(t)
+	o := object(t, dir, joined(goodTrain, "--threads", "100000", "--json")...)
+	if n := number(t, o, "threads"); int(n) != most {
+		t.Errorf("found a training on %v threads, expected %d", n, most)
+	}
+	succeed(t, dir, joined(goodTrain, "--out", "one.l2s", "--threads", "1")...)
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "out.l2s")), readFile(t, filepath.Join(dir, "one.l2s"))) {
+		t.Error("found another screen on one thread, expected the same")
 	}
 }
 
