@@ -42,14 +42,14 @@ type curvePoint struct {
 	File string `json:"file"`
 	// Method is how the clusters came about: k-means, l2s, or unknown where the
 	// screen has no record of it.
-	Method        string  `json:"method"`
-	Clusters      int     `json:"clusters"`
-	Groups        int     `json:"groups"` // 0 on one level
-	ProbeMargin   float64 `json:"probe_margin"`
-	ExactMargin   float64 `json:"exact_margin"`
-	Budget        float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
-	LearnedFor    float64 `json:"learned_for,omitempty"` // as in trainResult
-	AvgCandidates float64 `json:"avg_candidates"`        // L-bar
+	Method         string  `json:"method"`
+	Clusters       int     `json:"clusters"`
+	Groups         int     `json:"groups"` // 0 on one level
+	ProbeMargin    float64 `json:"probe_margin"`
+	ExactMargin    float64 `json:"exact_margin"`
+	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
+	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
+	MeanCandidates float64 `json:"mean_candidates"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
 	// vectors that find the cluster, and the candidates, or all labels where the
 	// exact layer answers.
@@ -217,7 +217,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		}
 		point := curvePoint{
 			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
-			AvgCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
+			MeanCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
 		last := e.AtK[len(e.AtK)-1]
@@ -252,7 +252,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 	}
 	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, func(a, b curvePoint) int {
-		return cmp.Or(a.order(b), cmp.Compare(a.AvgCandidates, b.AvgCandidates))
+		return cmp.Or(a.order(b), cmp.Compare(a.MeanCandidates, b.MeanCandidates))
 	})
 	return r, nil
 }
@@ -264,7 +264,7 @@ func (r *curveResult) String() string {
 	for _, s := range r.Screens {
 		width = max(width, len(s.File))
 	}
-	fmt.Fprintf(&b, "%-*s  method   clusters     L-bar      rows     P@1", width, "screen")
+	fmt.Fprintf(&b, "%-*s  method   clusters  candidates      rows     P@1", width, "screen")
 	if r.K > 1 {
 		fmt.Fprintf(&b, "  %6s", fmt.Sprintf("P@%d", r.K))
 	}
@@ -278,7 +278,7 @@ func (r *curveResult) String() string {
 	}
 	b.WriteString("       mean     median        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %8.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.AvgCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.MeanCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}

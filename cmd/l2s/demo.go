@@ -136,7 +136,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 		return nil, err
 	}
 	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Seconds: seconds}
-	words := size.clusters + int(math.Round(e.AvgCandidates))
+	words := size.clusters + int(math.Round(e.MeanCandidates))
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (r *demoResult) String() string {
 	}
 	fmt.Fprintf(&b, "\n%s contexts that were not trained on, one thread, level %s:\n\n", progress.Count(r.Contexts), r.Level)
 	line("clusters", "%8d", r.Clusters)
-	line("L-bar", "%8.1f     candidates a context, of %s words", r.AvgCandidates, progress.Count(r.Labels))
+	line("candidates", "%8.1f     a context on average, of %s words", r.MeanCandidates, progress.Count(r.Labels))
 	line("P@1", "%8.4f     share of the exact best words found", r.Precision["1"])
 	line("P@5", "%8.4f     share of the exact five best found", r.Precision["5"])
 	line("dense float32 scan", "%8.1f us  a query", r.DenseF32)

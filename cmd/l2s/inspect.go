@@ -166,7 +166,7 @@ func trainingText(raw json.RawMessage) string {
 		b.WriteString("learning        none\n")
 		return b.String()
 	}
-	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s contexts held out:\n\n",
+	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s held-out contexts:\n\n",
 		o.Estimator, len(t.Alternations)-1, progress.Count(t.HeldOut))
 	fmt.Fprintf(&b, "  alternation        loss   candidates      P@1      P@%d\n", o.K)
 	for i, a := range t.Alternations {

@@ -7,6 +7,7 @@
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
+//	l2s calibrate  set the margins of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
 //	l2s curve      compare screens: precision against candidates and time

@@ -34,18 +34,18 @@ type trainResult struct {
 	// LearnedFor is the budget that the clusters were learned for, where it is
 	// not that of this screen.
 	LearnedFor float64 `json:"learned_for,omitempty"`
-	// AvgCandidates and TrainingPrecision are those of the screen on the
+	// MeanCandidates and TrainingPrecision are those of the screen on the
 	// contexts that it was trained on.
-	AvgCandidates     float64            `json:"avg_candidates"`
+	MeanCandidates    float64            `json:"mean_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
-	// Validation are figures on contexts that the kept alternation did not
-	// learn from. There are none without learning, nor for a screen that is not
+	// HeldOut are figures on contexts that the kept alternation did not learn
+	// from. There are none without learning, nor for a screen that is not
 	// the one they were measured with: whose clusters were learned for another
 	// budget, or whose sets are spread or probed.
-	Validation *validation        `json:"validation,omitempty"`
-	Seconds    map[string]float64 `json:"seconds"` // of each stage, and in all
-	Threads    int                `json:"threads"`
-	Level      string             `json:"level"`
+	HeldOut *heldOut           `json:"held_out,omitempty"`
+	Seconds map[string]float64 `json:"seconds"` // of each stage, and in all
+	Threads int                `json:"threads"`
+	Level   string             `json:"level"`
 }
 
 // trainResults is the JSON of l2s train with several budgets.
@@ -53,10 +53,10 @@ type trainResults struct {
 	Screens []trainResult `json:"screens"`
 }
 
-type validation struct {
-	Contexts      int                `json:"contexts"`
-	AvgCandidates float64            `json:"avg_candidates"`
-	Precision     map[string]float64 `json:"precision"`
+type heldOut struct {
+	Contexts       int                `json:"contexts"`
+	MeanCandidates float64            `json:"mean_candidates"`
+	Precision      map[string]float64 `json:"precision"`
 }
 
 func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -113,7 +113,7 @@ discards it.`,
 	kmeansIterations := f.whole("kmeans-iterations", o.KMeansIterations, 1, "iterations `N` of k-means, at most")
 	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
-	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel, gumbel-st or expected", parseEstimator)
+	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel-st or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
@@ -277,11 +277,8 @@ func explainInterrupt(err error, checkpoint string) error {
 }
 
 func parseEstimator(s string) (e train.Estimator, err error) {
-	if s == "gumbel" {
-		return train.GumbelST, nil
-	}
 	if e.UnmarshalText([]byte(s)) != nil {
-		return 0, fmt.Errorf("expected gumbel, gumbel-st or expected")
+		return 0, fmt.Errorf("expected gumbel-st or expected")
 	}
 	return e, nil
 }
@@ -387,7 +384,7 @@ func (t *trainProgress) endStage() {
 // announce says what the figures of learning mean, which follow.
 func (t *trainProgress) announce() {
 	if !t.o.KMeansOnly && t.o.Iterations > 0 {
-		t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on contexts\nheld out; L-bar: mean number of candidates.")
+		t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on held-out\ncontexts; candidates: their mean number.")
 	}
 }
 
@@ -411,7 +408,7 @@ func precisions(k int, first, all float64) map[string]float64 {
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
 		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
-		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, AvgCandidates: record.MeanCandidates,
+		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, MeanCandidates: record.MeanCandidates,
 		TrainingPrecision: precisions(o.K, record.Precision1, record.PrecisionK),
 		Seconds:           seconds, Threads: o.Threads, Level: kernels.Level(),
 	}
@@ -422,7 +419,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 		r.Estimator = o.Estimator.String()
 		if record.HeldOut > 0 && record.LearnedFor == 0 && o.Spread == 0 && o.ProbeShare == 0 {
 			best := record.Alternations[record.Best]
-			r.Validation = &validation{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
+			r.HeldOut = &heldOut{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
 		}
 	}
 	return r
@@ -440,7 +437,7 @@ func (r trainResult) String() string { return r.figures() + r.time() }
 
 func (r trainResult) figures() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.AvgCandidates, r.Budget)
+	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.MeanCandidates, r.Budget)
 	line := func(what string, n int, p map[string]float64) {
 		fmt.Fprintf(&b, "  %-18s %11s   P@1 %.4f", what, progress.Count(n), p["1"])
 		if r.K > 1 {
@@ -449,7 +446,7 @@ func (r trainResult) figures() string {
 		b.WriteByte('\n')
 	}
 	line("training contexts", r.Contexts, r.TrainingPrecision)
-	if v := r.Validation; v != nil {
+	if v := r.HeldOut; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
 	}
 	return b.String()

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"go/parser"
+	"go/token"
 	"io"
 	"maps"
 	"math"
@@ -76,6 +78,49 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What go doc says of the command lists the verbs as l2s -h does.
+func TestTheDocCommentListsEveryVerb(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found, want []string
+	for line := range strings.Lines(file.Doc.Text()) {
+		if rest, ok := strings.CutPrefix(line, "\tl2s "); ok {
+			found = append(found, strings.Join(strings.Fields(rest), " "))
+		}
+	}
+	for _, v := range verbs() {
+		want = append(want, v.name+" "+v.summary)
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("found the verbs\n%s\nexpected\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What is one thing has one name: in help, in the results and in their JSON.
+func TestOneNameForOneThing(t *testing.T) {
+	dir := files(t)
+	var texts []string
+	for _, v := range verbs() {
+		texts = append(texts, succeed(t, dir, v.name, "-h"))
+	}
+	r := l2s(t, dir, joined("train", trainArgs(), "--quiet=false", "--out", "x.l2s")...)
+	texts = append(texts, r.stdout+r.stderr, succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--json")...),
+		succeed(t, dir, "inspect", "x.l2s"), succeed(t, dir, "inspect", "x.l2s", "--json"),
+		succeed(t, dir, joined("eval", "x.l2s", testArgs())...), succeed(t, dir, joined("eval", "x.l2s", testArgs(), "--json")...))
+	for _, text := range texts {
+		for other, name := range map[string]string{
+			"L-bar": "candidates", "avg_candidates": "mean_candidates", "validation": "held-out", "held out": "held-out", "judge": "held-out contexts",
+			"gumbel,": "gumbel-st",
+		} {
+			if strings.Contains(text, other) {
+				t.Errorf("found %q, expected %q alone, in\n%s", other, name, text)
+			}
+		}
+	}
 }
 
 func TestVersion(t *testing.T) {
@@ -224,15 +269,15 @@ func TestTrain(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
-	expectFields(t, o, "clusters", "dim", "labels", "contexts", "budget", "avg_candidates", "seconds", "level")
+	expectFields(t, o, "clusters", "dim", "labels", "contexts", "budget", "mean_candidates", "seconds", "level")
 	if c := number(t, o, "clusters"); c != tinyClusters {
 		t.Errorf("found %v clusters, expected %d", c, tinyClusters)
 	}
 	if n := number(t, o, "contexts"); n != tinyTrain {
 		t.Errorf("found %v contexts, expected %d", n, tinyTrain)
 	}
-	if a := number(t, o, "avg_candidates"); a > 40 || a < 5 {
-		t.Errorf("found L-bar %v, expected at least k = 5 and at most the budget, 40", a)
+	if a := number(t, o, "mean_candidates"); a > 40 || a < 5 {
+		t.Errorf("found %v candidates, expected at least k = 5 and at most the budget, 40", a)
 	}
 	if !bytes.Equal(readFile(t, at("new.l2s")), readFile(t, at("m.l2s"))) {
 		t.Error("found different bytes for the same arguments, expected the same")
@@ -264,7 +309,7 @@ func TestTrain(t *testing.T) {
 	}{
 		{"seed", []string{"--seed", "2"}},
 		{"kmeans-only", []string{"--kmeans-only"}},
-		{"estimator", []string{"--estimator", "gumbel"}},
+		{"estimator", []string{"--estimator", "gumbel-st"}},
 		{"k", []string{"--k", "3"}},
 		{"lambda", []string{"--lambda", "0.01"}},
 		{"gamma", []string{"--gamma", "1"}},
@@ -394,7 +439,7 @@ func TestLayerFormats(t *testing.T) {
 func TestEval(t *testing.T) {
 	dir := files(t)
 	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
-	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level")
+	expectFields(t, o, "precision", "mean_candidates", "clusters", "dim", "labels", "contexts", "level")
 	for name, want := range map[string]float64{"clusters": tinyClusters, "dim": tinyDim, "labels": tinyLabels, "contexts": tinyTest} {
 		if got := number(t, o, name); got != want {
 			t.Errorf("%s: found %v, expected %v", name, got, want)
@@ -474,7 +519,7 @@ func TestFiguresHeldOutAreOfTheScreenWritten(t *testing.T) {
 		want bool
 	}{{nil, true}, {[]string{"--spread", "0.3"}, false}, {[]string{"--probe-share", "0.2"}, false}} {
 		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
-		if _, found := o["validation"]; found != c.want {
+		if _, found := o["held_out"]; found != c.want {
 			t.Errorf("%v: found figures on contexts held out: %v, expected %v", c.more, found, c.want)
 		}
 	}
@@ -790,17 +835,17 @@ func TestDemoInSmall(t *testing.T) {
 	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.8 || p5 < 0.7 {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.8 and 0.7", p1, p5)
 	}
-	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "avg_candidates"); math.Abs(n-10-l) > 1 {
+	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "mean_candidates"); math.Abs(n-10-l) > 1 {
 		t.Errorf("found %v frequent words, expected as many as clusters and candidates, 10 + %v", n, l)
 	}
 	if p := number(t, o, "frequent_words", "precision", "5"); p <= 0 || p > 1 {
 		t.Errorf("found P@5 %v of the frequent words, expected above 0 and at most 1", p)
 	}
-	if c := number(t, o, "avg_candidates"); c > 600 {
-		t.Errorf("found L-bar %v on contexts held out, expected about the budget, 500", c)
+	if c := number(t, o, "mean_candidates"); c > 600 {
+		t.Errorf("found %v candidates on held-out contexts, expected about the budget, 500", c)
 	}
 	text := r.String()
-	for _, want := range append([]string{"clusters", "L-bar", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
+	for _, want := range append([]string{"clusters", "candidates", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
 		if !strings.Contains(text, want) {
 			t.Errorf("found no %q in\n%s", want, text)
 		}
@@ -834,7 +879,7 @@ func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 
 func expectDemoFields(t *testing.T, o map[string]any) {
 	t.Helper()
-	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level",
+	expectFields(t, o, "precision", "mean_candidates", "clusters", "dim", "labels", "contexts", "level",
 		"dense_f32_us", "exact_us", "screened_us", "screened_p99_us", "speedup", "allocs_per_query")
 	if a := number(t, o, "allocs_per_query"); a != 0 && !simdtest.Race {
 		t.Errorf("allocs_per_query: found %v, expected 0", a)
