@@ -52,6 +52,7 @@ Its decoder is the softmax layer that the contexts are for.
 The folder of a translation model, with Luong's general attention, holds
 model.safetensors, vocab.de and vocab.en. The layer is generator.weight and
 generator.bias.`,
+		advanced: "both from limit longest own seed threads to",
 		example: `l2s contexts --lm model.safetensors --vocab vocab.txt --text train.txt --out train.npy
 l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.npy
 l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,

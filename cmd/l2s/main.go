@@ -97,11 +97,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		name, rest = rest[0], []string{"-h"}
 	case "-h", "-help", "--help":
 		return report(ctx, "l2s", help(stdout), stderr)
+	case "-v", "-version", "--version":
+		name = "version"
 	}
 	for _, v := range verbs() {
 		if v.name == name {
 			return report(ctx, "l2s "+name, v.run(ctx, rest, stdout, stderr), stderr)
 		}
+	}
+	if near := suggestion(name, "", names); near != "" {
+		return report(ctx, "l2s", wrongUse("unknown verb %q%s l2s -h explains the verbs", name, near), stderr)
 	}
 	return report(ctx, "l2s", wrongUse("unknown verb %q, expected one of %s; l2s -h explains them", name, list), stderr)
 }
@@ -167,7 +172,7 @@ context vector, by looking at few of them. It learns a screen for a layer from
 context vectors, measures it and asks it.
 
 Usage:
-  l2s VERB [flags]      l2s VERB -h explains a verb
+  l2s VERB [flags]      l2s VERB -h explains a verb, l2s -v says which version this is
 
 Verbs:
 `)

@@ -92,6 +92,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
+		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)

@@ -64,6 +64,7 @@ length of a sentence; a translation is cut after --longest words.
 
 An interrupt keeps the lines that are translated, in FILE.partial. The folder of the model is that
 of l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
+		advanced: "alpha batch from longest tail to",
 		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
 l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
 	}, stdout, stderr)
