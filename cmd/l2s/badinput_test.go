@@ -264,7 +264,8 @@ func TestBadTensors(t *testing.T) {
 		badCase{name: "H of another dimension than W", files: matrixIn("H.npy", 50, tinyDim+1), args: goodTrain, code: 1,
 			want: []string{"H.npy: shape: found", "13", "expected", "12", "W.npy"}},
 		badCase{name: "W as H", args: joined(goodEval, "--contexts", "b.npy"), code: 1, want: []string{"b.npy: shape: found [300], expected"}},
-		badCase{name: "transposed W", files: matrixIn("W.npy", tinyDim, tinyLabels), args: goodTrain, code: 1, want: []string{"b.npy: shape: found", "300", "expected", "12"}},
+		badCase{name: "transposed H", files: matrixIn("H.npy", tinyDim, 900), args: goodTrain, code: 1, want: []string{"H.npy: shape: found [12 900], expected [any 12], the columns of W.npy: save its transpose"}},
+		badCase{name: "transposed W", files: matrixIn("W.npy", tinyDim, tinyLabels), args: goodTrain, code: 1, want: []string{"W.npy: shape: found [12 300], expected [300 12], one number for each number of b.npy: save its transpose", "300", "expected", "12"}},
 	)
 	runCases(t, cases)
 }

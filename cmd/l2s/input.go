@@ -13,6 +13,7 @@ import (
 // sourceNote explains SRC in the help of the verbs that take it.
 const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
 or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
+A bias may have one row or one column, and a context may stand alone, as a vector.
 All is held in memory, at 4 bytes a number, but for contexts in l2s labels, train
 and calibrate: float32 in C order stays on the disk there, and may be larger than
 memory.`
@@ -78,18 +79,10 @@ func openMappedContexts(src string, l *layer) (*contexts, error) {
 }
 
 // openContextBlocks opens the contexts src to be read in blocks.
-func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
-	t, err := layerfile.OpenMatrix(src)
+func openContextBlocks(src string, l *layer) (*contexts, error) {
+	t, err := layerfile.OpenContexts(src, l.Layer, l.name)
 	if err != nil {
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
-	if err := t.ExpectShape(-1, l.Dim()); err != nil {
-		return nil, fmt.Errorf("%w, the columns of %s", err, l.name)
 	}
 	return &contexts{src, nil, t.Rows(), t.Cols(), t}, nil
 }

@@ -579,6 +579,33 @@ func TestTopK(t *testing.T) {
 	}
 	text := topk(t, "--k", "3")
 
+	t.Run("a context alone may be a vector, a bias a row or a column", func(t *testing.T) {
+		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+		b, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		bias, err := b.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{
+			tensorfile.WriteNPY(filepath.Join(dir, "h.npy"), h[:tinyDim], tinyDim),
+			tensorfile.WriteNPY(filepath.Join(dir, "row.npy"), bias, 1, tinyLabels),
+			tensorfile.WriteNPY(filepath.Join(dir, "column.npy"), bias, tinyLabels, 1),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, _, _ := strings.Cut(text, "\n")
+		for _, b := range []string{"b.npy", "row.npy", "column.npy"} {
+			if got := topk(t, "--k", "3", "--contexts", "h.npy", "--bias", b); got != first+"\n" {
+				t.Errorf("%s: found %q, expected the first answer %q", b, got, first)
+			}
+		}
+	})
 	t.Run("a line for each context, of ids, logits and cluster", func(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) != tinyTest {

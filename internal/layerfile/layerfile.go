@@ -13,8 +13,8 @@ import (
 const NoBias = "none"
 
 // Open reads the layer whose weights, labels x dim, and bias, one number a
-// label or NoBias, are tensors in files. An error names the file, what was
-// found and what was expected.
+// label or NoBias, are tensors in files. The bias may be a vector or a matrix of one
+// row or one column. An error names the file, what was found and what was expected.
 func Open(weights, bias string) (*softmax.Layer, error) {
 	w, err := OpenMatrix(weights)
 	if err != nil {
@@ -28,8 +28,14 @@ func Open(weights, bias string) (*softmax.Layer, error) {
 			return nil, err
 		}
 		defer t.Close()
-		if err := t.ExpectShape(w.Rows()); err != nil {
-			return nil, fmt.Errorf("%w, one number for each row of %s", err, weights)
+		n := w.Rows()
+		if t.ExpectShape(1, n) != nil && t.ExpectShape(n, 1) != nil {
+			if err := t.ExpectShape(n); err != nil {
+				if len(t.Shape) == 1 && t.Rows() == w.Cols() {
+					return nil, fmt.Errorf("%w, one number for each number of %s: save its transpose", w.ExpectShape(w.Cols(), n), bias)
+				}
+				return nil, fmt.Errorf("%w, one number for each row of %s", err, weights)
+			}
 		}
 		if b, err = t.Float32s(); err != nil {
 			return nil, err
@@ -44,6 +50,35 @@ func Open(weights, bias string) (*softmax.Layer, error) {
 		return nil, fmt.Errorf("%s: %w", weights, err)
 	}
 	return l, nil
+}
+
+// OpenContexts opens contexts for a layer that Open read from weights: a matrix of at
+// least one row with as many columns, or one such row alone, as a vector.
+func OpenContexts(src string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
+	t, err := tensorfile.OpenTensor(src)
+	if err != nil {
+		return nil, err
+	}
+	if t.ExpectShape(l.Dim()) == nil {
+		t.AsRow()
+	}
+	if err := t.ExpectShape(-1, l.Dim()); err != nil {
+		t.Close()
+		err = fmt.Errorf("%w, the columns of %s", err, weights)
+		switch {
+		case len(t.Shape) != 2:
+		case t.Cols() == l.Labels():
+			return nil, fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
+		case t.Rows() == l.Dim():
+			return nil, fmt.Errorf("%w: save its transpose", err)
+		}
+		return nil, err
+	}
+	if t.Rows() < 1 {
+		t.Close()
+		return nil, fmt.Errorf("%s: shape: found %v, expected at least one row", src, t.Shape)
+	}
+	return t, nil
 }
 
 // OpenMatrix opens a tensor of rank 2 with at least a row and a column.
