@@ -123,7 +123,7 @@ l2s merge --out H.labels part-0 part-1`,
 	block := make([]float32, min(labelBlock, end-first)*c.dim)
 	for at := first; at < end; at += labelBlock {
 		rows := block[:min(labelBlock, end-at)*c.dim]
-		if _, err := c.tensor.ReadRows(rows, at); err != nil {
+		if err := c.read(rows, at); err != nil {
 			return err
 		}
 		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, threadCount(*threads))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -24,6 +25,8 @@ equal bytes on every CPU.`,
 		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
+With --contexts - each line of text is answered as soon as it is there.
+
 With --json each line is an object: ids, logits, cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
 	}, stdout, stderr)
@@ -39,7 +42,18 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err := checkStdout(stdout); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
+	var text *textContexts // where it is on standard input
+	open := func(ctx context.Context, src string, l *layer) (c *contexts, err error) {
+		if src != stdinSource {
+			return openContexts(ctx, src, l)
+		}
+		if c, text, err = openStdin(ctx, l); err != nil || text != nil {
+			return &contexts{dim: l.Dim()}, err
+		}
+		c.rows, err = c.tensor.Float32s()
+		return c, err
+	}
+	in, err := openInputs(ctx, lf, []string{path}, *src, *k, open)
 	if err != nil {
 		return err
 	}
@@ -62,14 +76,26 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
 	var line []byte
-	for i := range c.n {
-		if i%256 == 0 && ctx.Err() != nil {
+	var from contextStream = &rowStream{ctx: ctx, contexts: c}
+	if text != nil {
+		from = text
+	}
+	h := make([]float32, l.Dim())
+	for i := 0; ; i++ {
+		if from.waits() {
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			return interruptedError{ctx.Err(), fmt.Sprintf("standard output has the answers to the first %s of %s contexts", progress.Count(i), progress.Count(c.n))}
 		}
-		h := c.row(i)
+		if next := from.next(h); next != nil {
+			if err := w.Flush(); err != nil || next == io.EOF {
+				return err
+			}
+			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
+				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
+			}
+			return next
+		}
 		n := 0
 		if *exact {
 			if err := q.Set(h); err != nil {
@@ -92,8 +118,39 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			return err
 		}
 	}
-	return w.Flush()
 }
+
+// contextStream are contexts, one after the other.
+type contextStream interface {
+	// waits reports whether next would wait for the context.
+	waits() bool
+	// next reads a context into h; at the end it returns io.EOF.
+	next(h []float32) error
+	// of is "of" and their number, where it is known.
+	of() string
+}
+
+// rowStream are contexts that have been read.
+type rowStream struct {
+	*contexts
+	ctx context.Context
+	at  int
+}
+
+func (r *rowStream) waits() bool { return false }
+
+func (r *rowStream) next(h []float32) error {
+	if r.at == r.n {
+		return io.EOF
+	}
+	if r.at%256 == 0 && r.ctx.Err() != nil {
+		return r.ctx.Err()
+	}
+	r.at++
+	return r.read(h, r.at-1)
+}
+
+func (r *rowStream) of() string { return " of " + progress.Count(r.n) }
 
 type writerFunc func(b []byte) (int, error)
 

@@ -59,6 +59,20 @@ func OpenContexts(src string, l *softmax.Layer, weights string) (*tensorfile.Ten
 	if err != nil {
 		return nil, err
 	}
+	return asContexts(t, src, l, weights)
+}
+
+// ReadContexts is OpenContexts for a .npy file in memory, which errors call by name.
+func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
+	t, err := tensorfile.ReadNPY(data, name)
+	if err != nil {
+		return nil, err
+	}
+	return asContexts(t, name, l, weights)
+}
+
+// asContexts checks the shape of contexts, and closes what has another.
+func asContexts(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
 	if t.ExpectShape(l.Dim()) == nil {
 		t.AsRow()
 	}

@@ -63,6 +63,12 @@ func OpenTensor(src string) (*Tensor, error) {
 	return t, nil
 }
 
+// ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors
+// name the file by name.
+func ReadNPY(data []byte, name string) (*Tensor, error) {
+	return parseNPY(data, name, "", &memory{})
+}
+
 // Files returns the files that decide what OpenTensor(src) opens: the last one
 // is the file that it reads, and the others are longer names, none of which is
 // there, that it would read instead if they were. Who writes none of them leaves
