@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +49,8 @@ type demoResult struct {
 	Level    string             `json:"level"` // that of both
 	Frequent frequentWords      `json:"frequent_words"`
 	Seed     uint64             `json:"seed"`
-	Seconds  map[string]float64 `json:"seconds"` // of each stage of the training, and of all
+	Kept     string             `json:"kept,omitempty"` // the folder that holds the files
+	Seconds  map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
 
 	answers []demoAnswer
 }
@@ -81,18 +83,29 @@ kept out of the training measure it. Then the exact layer and the screen
 complete a few sentences side by side. It takes about a minute.`, progress.Count(size.heldOut)),
 		usage:   "[flags]",
 		notes:   "With --json the fields of eval and bench are printed together.",
-		example: "l2s demo --seed 2",
+		example: "l2s demo --keep demo",
 	}, stdout, stderr)
+	keep := f.text("keep", "leave layer, contexts, vocabulary and screen in `DIR`, a new or an empty folder")
 	seed := f.seed(1)
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	made := false
+	if *keep != "" {
+		var err error
+		if made, err = emptyFolder(*keep); err != nil {
+			return err
+		}
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := demo(ctx, size, *seed, p)
+	r, err := demo(ctx, size, *seed, *keep, p)
 	if err != nil {
+		if made {
+			os.Remove(*keep) // unless something is in it
+		}
 		return err
 	}
 	if *asJSON {
@@ -102,8 +115,8 @@ complete a few sentences side by side. It takes about a minute.`, progress.Count
 }
 
 // demo trains a screen for the embedded model, measures it and asks it, with
-// progress on p.
-func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) (*demoResult, error) {
+// progress on p. It leaves its files in the folder keep, unless that is empty.
+func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
 	model, voc, err := demolm.Load()
 	if err != nil {
@@ -127,6 +140,11 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	if err != nil {
 		return nil, err
 	}
+	if keep != "" {
+		if err := keepDemo(keep, l, learnt, heldOut, voc, m); err != nil {
+			return nil, err
+		}
+	}
 	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, p)
 	if err != nil {
 		return nil, err
@@ -135,7 +153,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	if err != nil {
 		return nil, err
 	}
-	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Seconds: seconds}
+	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
 	words := size.clusters + int(math.Round(e.MeanCandidates))
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
@@ -262,6 +280,9 @@ The best five of this model are drawn from few different words, so that one
 list of frequent words for all contexts is a strong rival on it. A list of %d
 gives P@1 %.4f and P@5 %.4f in %.1f us.
 `, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
+	if r.Kept != "" {
+		b.WriteString(keptText(r.Kept))
+	}
 	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
 	return b.String()
 }

@@ -844,7 +844,11 @@ func TestDemoInSmall(t *testing.T) {
 	}
 	size := demoSize{train: 4 * 512, heldOut: 2 * 512, clusters: 10, iterations: 1, budget: 500, rounds: 2}
 	var progressText strings.Builder
-	r, err := demo(t.Context(), size, 3, progress.New(&progressText))
+	keep := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(keep, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	r, err := demo(t.Context(), size, 3, keep, progress.New(&progressText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -877,6 +881,33 @@ func TestDemoInSmall(t *testing.T) {
 			t.Errorf("found no %q in\n%s", want, text)
 		}
 	}
+	t.Run("the commands that it ends with work on the files that it keeps", func(t *testing.T) {
+		commands := 0
+		for line := range strings.Lines(text) {
+			args, ok := strings.CutPrefix(line, "  l2s ")
+			if !ok {
+				continue
+			}
+			commands++
+			words := strings.Fields(args)
+			switch words[0] {
+			case "eval":
+				o := object(t, keep, append(words, "--json")...)
+				for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"mean_candidates"}} {
+					if found, want := number(t, o, path...), number(t, parseObject(t, b.String()), path...); found != want {
+						t.Errorf("%v: found %v by the files kept, expected %v", path, found, want)
+					}
+				}
+			case "train": // in small
+				succeed(t, keep, append(words, "--quiet", "--kmeans-only", "--clusters", "2", "--kmeans-iterations", "1")...)
+			default:
+				succeed(t, keep, words...)
+			}
+		}
+		if commands != 3 {
+			t.Errorf("found %d commands, expected 3, in\n%s", commands, text)
+		}
+	})
 	for _, a := range r.answers {
 		if len(a.exact) != 5 || len(a.screened) != 5 {
 			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
@@ -890,6 +921,25 @@ func TestDemoInSmall(t *testing.T) {
 }
 
 // The prompts are there to show words that the model knows.
+// What is in a folder is not replaced, and what cannot be written is found first.
+func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
+	dir := files(t)
+	for _, c := range []struct{ keep, want string }{
+		{".", "l2s demo: .: found a folder that holds H.npy, expected a new or an empty one\n"},
+		{"W.npy", "l2s demo: W.npy: cannot "},
+		{"no/such/folder", "l2s demo: no/such/folder: cannot mkdir: no such file or directory\n"},
+	} {
+		before := contentOf(t, dir)
+		r := l2s(t, dir, "demo", "--quiet", "--keep", c.keep)
+		if r.code != 1 || !strings.HasPrefix(r.stderr, c.want) {
+			t.Errorf("%s: found exit status %d and %q, expected 1 and %q", c.keep, r.code, r.stderr, c.want)
+		}
+		if !maps.Equal(before, contentOf(t, dir)) {
+			t.Errorf("%s: found other files than before", c.keep)
+		}
+	}
+}
+
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	_, voc, err := demolm.Load()
 	if err != nil {
