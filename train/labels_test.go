@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -29,7 +30,7 @@ func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 		return x
 	}
 	weights, bias, contexts := integers(labels*dim), integers(labels), integers(n*dim)
-	layer, err := softmax.NewLayer(weights, bias, dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}

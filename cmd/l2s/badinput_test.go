@@ -434,7 +434,7 @@ func TestBadOutputs(t *testing.T) {
 		if err := tensorfile.WriteNPY(filepath.Join(dir, "W.npy"), w, tinyLabels, tinyDim); err != nil {
 			t.Fatal(err)
 		}
-	}, args: joined(goodTrain, "--tail-rank", "1"), code: 1, want: []string{"tail: columns: found ", "Inf at column 0, label 0, expected finite numbers"}})
+	}, args: joined(goodTrain, "--tail-rank", "1"), code: 1, want: []string{"tail: A by columns: found ", "Inf at row 0, column 0, expected finite numbers"}})
 	// A failure must not cost the file that was there before.
 	cases = append(cases,
 		badCase{name: "train: an old file stays when training fails", files: func(t *testing.T, dir string) {

@@ -201,12 +201,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, p *progress.Printer) (*curveResult, error) {
 	r := &curveResult{K: k, Contexts: len(contexts) / l.Dim(), Labels: l.Labels(), Dim: l.Dim(), Level: kernels.Level()}
 	dst := make([]softmax.Prediction, k)
-	q := softmax.NewQuery(l.Dim())
-	dense := func(i int) {
-		must(q.Set(rows[i]))
-		l.TopKFloat32(dst, q)
-	}
-	methods := []func(int){dense, exactQuery(l, rows, dst)}
+	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst)}
 	p.Start("eval", "contexts", len(models)*r.Contexts)
 	for i, m := range models {
 		e, err := screen.Evaluate(ctx, m, l.Layer, contexts, screen.EvaluateOptions{

@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -124,7 +125,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	}
 	weights, bias := model.Decoder()
 	l := &layer{name: "the embedded model"}
-	if l.Layer, err = softmax.NewLayer(weights, bias, model.Dim()); err != nil {
+	if l.Layer, err = softmax.NewLayer(kernels.Float32Rows(weights, model.Dim()), bias); err != nil {
 		return nil, err
 	}
 	p.Start("text", "tokens", size.train+size.heldOut)

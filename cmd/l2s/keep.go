@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
@@ -35,7 +36,7 @@ func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab,
 	in := func(name string) string { return filepath.Join(dir, name) }
 	dim := l.Dim()
 	err := tensorfile.WriteSafetensors(in("layer.safetensors"),
-		tensorfile.Array{Name: "weight", Shape: []int{l.Labels(), dim}, Data: l.Weights()},
+		tensorfile.Array{Name: "weight", Shape: []int{l.Labels(), dim}, Data: dense.Weights(l.Layer)},
 		tensorfile.Array{Name: "bias", Shape: []int{l.Labels()}, Data: l.Bias()})
 	if err != nil {
 		return err

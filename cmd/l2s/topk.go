@@ -72,7 +72,8 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err != nil {
 		return err
 	}
-	q := softmax.NewQuery(l.Dim())
+	full := softmax.NewSearcher(l.Layer)
+	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
 	var line []byte
@@ -98,17 +99,17 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 		}
 		n := 0
 		if *exact {
-			if err := q.Set(h); err != nil {
-				return err
-			}
-			n = l.TopK(dst, q)
-		} else if n, err = s.TopK(dst, h); err != nil {
-			return err
+			n, err = full.TopK(dst, h)
+		} else {
+			n, err = s.TopK(dst, h)
 		}
-		cluster, err := s.Cluster(h)
 		if err != nil {
 			return err
 		}
+		if _, err := s.Nearest(nearest[:], h); err != nil {
+			return err
+		}
+		cluster := int(nearest[0].ID)
 		if *asJSON {
 			line = appendJSON(line[:0], dst[:n], cluster, voc)
 		} else {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/bleu"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -112,7 +112,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *tail && *screenFile == "" {
 		return f.wrongUse("--tail needs --screen: the exact layer is normalised over all words")
 	}
-	scorer, err := openScorer(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	searcher, err := openSearcher(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
 	if err != nil {
 		return err
 	}
@@ -143,8 +143,8 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, scorer: &timedScorer{Scorer: scorer}, w: bufio.NewWriter(w), references: references}
-	t.search, err = beam.New(t.decoder, t.scorer, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
+	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, searcher: &timedSearcher{Searcher: searcher}, w: bufio.NewWriter(w), references: references}
+	t.search, err = beam.New(t.decoder, t.searcher, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
 	if err != nil {
 		return err
 	}
@@ -197,11 +197,11 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 // done.
 const partialSuffix = ".partial"
 
-// openScorer opens the screen of a path for the model's layer, or the layer where
+// openSearcher opens the screen of a path for the model's layer, or the layer where
 // there is none.
-func openScorer(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Scorer, error) {
+func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Searcher, error) {
 	if path == "" {
-		return beam.NewExact(m.Layer()), nil
+		return softmax.NewSearcher(m.Layer()), nil
 	}
 	s, err := loadScreenFor(ctx, path, &layer{Layer: m.Layer(), name: name})
 	if err != nil {
@@ -253,26 +253,26 @@ func (n *nmtDecoder) Step(parents []int, tokens []uint32) ([]float32, error) {
 	return n.d.Step(tokens), nil
 }
 
-// timedScorer measures the time in the softmax layer.
-type timedScorer struct {
-	beam.Scorer
+// timedSearcher measures the time in the softmax layer.
+type timedSearcher struct {
+	beam.Searcher
 	time     time.Duration
 	contexts int
 }
 
-func (s *timedScorer) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+func (s *timedSearcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	start := time.Now()
-	counts, err := s.Scorer.TopKLogSumExp(dst, lse, k, contexts)
+	err := s.Searcher.SearchBatch(dst, answers, contexts, req)
 	s.time += time.Since(start)
-	s.contexts += len(lse)
-	return counts, err
+	s.contexts += len(answers)
+	return err
 }
 
 // translator translates sentences and writes them in order.
 type translator struct {
 	m          *seq2seq.Model
 	decoder    *nmtDecoder
-	scorer     *timedScorer
+	searcher   *timedSearcher
 	search     *beam.Search
 	w          *bufio.Writer
 	references [][]string
@@ -326,7 +326,7 @@ func (t *translator) run(ctx context.Context, sentences [][]uint32, batch int, p
 			}
 		}
 		t.Sentences += len(group)
-		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.scorer.time.Seconds(), t.scorer.contexts
+		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.searcher.time.Seconds(), t.searcher.contexts
 		p.Set(t.Sentences)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -45,7 +46,7 @@ func Open(weights, bias string) (*softmax.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := softmax.NewLayer(rows, b, w.Cols())
+	l, err := softmax.NewLayer(kernels.Float32Rows(rows, w.Cols()), b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", weights, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -27,8 +28,8 @@ func TestOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Labels() != 3 || l.Dim() != 2 || !slices.Equal(l.Weights(), []float32{1, 2, 3, 4, 5, 6}) || !slices.Equal(l.Bias(), want) {
-			t.Errorf("%d x %d, %v, %v", l.Labels(), l.Dim(), l.Weights(), l.Bias())
+		if l.Labels() != 3 || l.Dim() != 2 || !slices.Equal(dense.Weights(l), []float32{1, 2, 3, 4, 5, 6}) || !slices.Equal(l.Bias(), want) {
+			t.Errorf("%d x %d, %v, %v", l.Labels(), l.Dim(), dense.Weights(l), l.Bias())
 		}
 	}
 	for name, c := range map[string]struct{ weights, bias, want string }{

@@ -8,6 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -144,7 +145,7 @@ func read(name string, data []byte) (*Model, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	if m.layer, err = softmax.NewLayer(weights, bias, d); err != nil {
+	if m.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, d), bias); err != nil {
 		return nil, fmt.Errorf("%s:%s: %w", name, generatorWeight, err)
 	}
 	return m, nil
