@@ -14,7 +14,7 @@ const (
 	BFloat16                // the upper half of a binary32
 )
 
-// String returns "float32", "float16" or "bfloat16".
+// String returns the type's name in lower case: "float32", "bfloat16", "q4_k".
 func (e Element) String() string {
 	switch e {
 	case Float32:
@@ -24,10 +24,11 @@ func (e Element) String() string {
 	case BFloat16:
 		return "bfloat16"
 	}
-	return "unknown"
+	return e.named()
 }
 
-// Size returns the size of an element in bytes.
+// Size returns the size of an element in bytes; see Block for those that are
+// quantised.
 func (e Element) Size() int {
 	if e == Float32 {
 		return 4
@@ -36,9 +37,10 @@ func (e Element) Size() int {
 }
 
 // Rows is a row-major matrix in memory of its caller, whose elements are
-// float32, float16 or bfloat16. The value of an element is that of its float32,
-// which each of them widens to exactly, so that the reference arithmetic over
-// Rows gives the same bits as over the widened matrix. No widened copy is made.
+// float32, float16, bfloat16 or quantised. The value of an element is that of
+// its float32, which the first widen to exactly and the others by definition, so
+// that the reference arithmetic over Rows gives the same bits as over the
+// widened matrix. No widened copy is made.
 //
 // A Rows is a view: copying it copies no element. It is safe for use by many
 // goroutines as long as nobody changes the elements. The zero value has no rows
@@ -84,7 +86,7 @@ func (m Rows) Part(first, end int) Rows {
 		panic("kernels: part is not within the rows")
 	}
 	if first < end {
-		m.data = unsafe.Add(m.data, first*m.dim*m.element.Size())
+		m.data = unsafe.Add(m.data, first*m.rowBytes())
 	}
 	m.n = end - first
 	return m
@@ -120,6 +122,10 @@ func (m Rows) Widen(dst []float32, i int) {
 func (m Rows) widen(dst []float32, first int) {
 	if m.element == Float32 {
 		copy(dst, m.wide()[first:])
+		return
+	}
+	if m.element.quantised() {
+		m.widenBlocks(dst, first)
 		return
 	}
 	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
@@ -161,6 +167,9 @@ func widenFloat16(x uint16) float32 {
 // NotFinite returns the place of the first NaN or infinity, and whether there
 // is one.
 func (m Rows) NotFinite() (row, column int, found bool) {
+	if m.element.quantised() {
+		return m.notFiniteBlocks()
+	}
 	for c := callsOf(m.n*m.dim, maxCallBytes/m.element.Size()); c.at < c.n; c = c.next() {
 		if m.finite(c.at, c.end) {
 			continue
@@ -278,11 +287,11 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 
 // bytes returns the elements as bytes.
 func (m Rows) bytes() []byte {
-	return unsafe.Slice((*byte)(m.data), m.n*m.dim*m.element.Size())
+	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())
 }
 
 func (m Rows) refScan(dst []float64, h []float32) {
-	if m.dim > maxCallDim {
+	if m.dim > maxCallDim || m.element.quantised() {
 		m.refScanGeneric(dst, h)
 		return
 	}
@@ -296,7 +305,7 @@ func (m Rows) refScan(dst []float64, h []float32) {
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	if m.dim > maxCallDim {
+	if m.dim > maxCallDim || m.element.quantised() {
 		m.refGatherDotGeneric(dst, ids, h)
 		return
 	}
