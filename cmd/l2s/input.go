@@ -80,7 +80,7 @@ func openMappedContexts(src string, l *layer) (*contexts, error) {
 
 // openContextBlocks opens the contexts src to be read in blocks.
 func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
-	t, err := layerfile.OpenMatrix(src)
+	t, err := tensorfile.OpenMatrix(src)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -21,7 +22,7 @@ func TestOpen(t *testing.T) {
 	weights := write("w.npy", []float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	bias := write("b.npy", []float32{7, 8, 9}, 3)
 
-	for src, want := range map[string][]float32{bias: {7, 8, 9}, NoBias: {0, 0, 0}} {
+	for src, want := range map[string][]float32{bias: {7, 8, 9}, head.NoBias: {0, 0, 0}} {
 		l, err := Open(weights, src)
 		if err != nil {
 			t.Fatal(err)
@@ -34,8 +35,8 @@ func TestOpen(t *testing.T) {
 		"no weights":    {filepath.Join(dir, "none.npy"), bias, "none.npy"},
 		"no bias":       {weights, filepath.Join(dir, "nought.npy"), "nought.npy"},
 		"short bias":    {weights, write("short.npy", []float32{1, 2}, 2), "one number for each row of " + weights},
-		"a vector as W": {bias, NoBias, "b.npy"},
-		"no rows":       {write("empty.npy", nil, 0, 2), NoBias, "at least one row"},
+		"a vector as W": {bias, head.NoBias, "b.npy"},
+		"no rows":       {write("empty.npy", nil, 0, 2), head.NoBias, "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Open(c.weights, c.bias); err == nil || !strings.Contains(err.Error(), c.want) {
