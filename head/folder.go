@@ -53,6 +53,10 @@ var (
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
 
+// baichuan2 is the size of the vocabulary by which Baichuan 2 is known from its
+// elder; see the class NormHead of its modeling_baichuan.py.
+const baichuan2 = 125696
+
 // folder is an open model folder.
 type folder struct {
 	path  string
@@ -74,6 +78,9 @@ func openFolder(path, name string) (*model, error) {
 	m := &model{path: path, tensor: f.tensor, has: f.has, close: f.close, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true}
 	tied := c.tied == nil || *c.tied
 	err = f.find()
+	if err == nil && name == "" && c.modelType == "baichuan" && c.vocabulary == baichuan2 {
+		err = fail(path, "head", "found Baichuan 2, which divides each row of lm_head.weight by its length, expected rows as they are: save them so, and name the file")
+	}
 	if err == nil && name == "" {
 		m.weights, m.biases, tied, err = f.head(c.tied)
 	}
