@@ -121,7 +121,7 @@ func (c *config) field(s *jsonscan.Scanner, name string) error {
 		return err
 	case name == "vocab_size":
 		n, err := s.Int()
-		if err == nil && (n < 0 || n > math.MaxUint32) {
+		if err == nil && (n < 0 || uint64(n) > math.MaxUint32) {
 			err = fmt.Errorf("found %d, expected 0 to %d", n, uint32(math.MaxUint32))
 		}
 		c.vocabulary = n

@@ -114,7 +114,7 @@ func TestFolders(t *testing.T) {
 		"an unknown scale":     {files: files{"config.json": `{"model_type":"x","logits_scaling":2}`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: "head: config.json: logits_scaling: found 2 in a model of type x, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it"},
 		"Baichuan 2": {files: files{"config.json": `{"model_type":"baichuan","vocab_size":125696}`, "model.safetensors": "lm_head.weight 3 2 20\n"},
 			want: "head: DIR: head: found Baichuan 2, which divides each row of lm_head.weight by its length, expected rows as they are: save them so, and name the file"},
-		"EAGLE-3 with twins":   {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 2 2 20\n", "d2t": "1 0"}, want: "head: DIR:d2t: labels: found label 1 at positions 0 and 1, expected it once"},
+		"EAGLE-3 with twins": {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 2 2 20\n", "d2t": "1 0"}, want: "head: DIR:d2t: labels: found label 1 at positions 0 and 1, expected it once"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -107,7 +107,7 @@ func tokenizerJSON(data []byte) (n int, err error) {
 // id reads an id and makes n larger than it.
 func id(s *jsonscan.Scanner, n *int) error {
 	x, err := s.Int()
-	if err == nil && (x < 0 || x >= math.MaxUint32) {
+	if err == nil && (x < 0 || uint64(x) >= math.MaxUint32 || x == math.MaxInt) {
 		err = fmt.Errorf("found the id %d, expected 0 to %d", x, uint32(math.MaxUint32)-1)
 	}
 	if err == nil {
@@ -130,7 +130,7 @@ func tokenizerConfig(data []byte) (n int, custom bool, err error) {
 				if err != nil {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
-				n = max(n, int(min(x, math.MaxUint32-1))+1)
+				n = max(n, int(min(x, math.MaxUint32-1, math.MaxInt-1))+1)
 				return s.Skip()
 			})
 		}

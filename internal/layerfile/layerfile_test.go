@@ -45,3 +45,24 @@ func TestOpen(t *testing.T) {
 		})
 	}
 }
+
+// Heads of models are layers, too: their rows as float32.
+func TestOpenAModel(t *testing.T) {
+	base := filepath.Join("..", "..", "head", "testdata", "gguf", "head-q4_k")
+	l, err := Open(base+".gguf", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := tensorfile.OpenMatrix(base + ".npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	want, err := x.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Labels() != 48 || l.Dim() != 512 || !slices.Equal(l.Weights(), want) {
+		t.Errorf("%d x %d, or other weights than ggml reads", l.Labels(), l.Dim())
+	}
+}
