@@ -164,7 +164,7 @@ func (m *model) head(opt Options) (*Head, error) {
 		return nil, err
 	}
 
-	data, element, err := h.data(t, opt.Copy)
+	data, element, err := h.data(t, opt.Copy && opt.IDs == nil)
 	if err != nil {
 		return nil, err
 	}
@@ -387,7 +387,8 @@ func (h *Head) String() string {
 
 // Read runs f, which reads Rows: Close waits for it. A closed head is an error; so
 // is a fault of a mapped file in the goroutine of f, the rest of which is not run.
-// Goroutines that f starts need a Read of their own. f must not call Close.
+// Goroutines that f starts need a Read of their own. One Read may hold many
+// queries; f must not call Close or Read.
 func (h *Head) Read(f func() error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -425,7 +426,8 @@ func (h *Head) Check() error {
 }
 
 // Close releases the file, after the reads that are under way within Read. Rows
-// that were taken before must not be read any more.
+// that were taken before must not be read any more. A mapped head that is not closed
+// stays mapped, reachable or not.
 func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
