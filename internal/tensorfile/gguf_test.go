@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,4 +278,38 @@ func TestMetadataOfAnotherType(t *testing.T) {
 	}
 	_, err = f.Strings("tokenizer.ggml.tokens", nil)
 	refuse(t, err, path, "FILE: data: found a closed file, expected an open one")
+}
+
+// A file of nothing but short names and values takes memory in proportion: the
+// tensors', since the metadata are not kept.
+func TestGGUFMemory(t *testing.T) {
+	var many gguftest.File
+	for i := range 20000 {
+		many.Metadata = append(many.Metadata, gguftest.KV(strconv.Itoa(i), true), gguftest.KV("s"+strconv.Itoa(i), []string{"", "x"}))
+	}
+	few := many
+	for i := range 20000 {
+		many.Tensors = append(many.Tensors, gguftest.Tensor{Name: strconv.Itoa(i), Type: 24, Dims: []uint64{0}})
+	}
+	for _, c := range []struct {
+		name  string
+		bytes []byte
+		most  int // times the file's size
+	}{
+		{"metadata", few.Bytes(), 1}, // which is the file itself where it is not mapped
+		{"tensors", many.Bytes(), 16},
+	} {
+		path := file(t, "x.gguf", c.bytes)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f, err := tensorfile.OpenFile(path, nil)
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(c.most*len(c.bytes)+64<<10); used > most {
+			t.Errorf("%s: %d bytes were allocated for a file of %d", c.name, used, len(c.bytes))
+		}
+	}
 }
