@@ -118,6 +118,64 @@ func (s *Set) Count() int {
 	return n
 }
 
+// CountIn returns the number of labels in the set that are at least first and
+// below end, both at most Len.
+func (s *Set) CountIn(first, end int) int {
+	s.checkRange(first, end)
+	n := 0
+	for i := first / wordBits; i*wordBits < end; i++ {
+		n += bits.OnesCount64(s.words[i] & inWord(i, first, end))
+	}
+	return n
+}
+
+func (s *Set) checkRange(first, end int) {
+	if first < 0 || first > end || end > s.labels {
+		panic(errRange)
+	}
+}
+
+// inWord returns the bits of word i that belong to labels from first on, before
+// end.
+func inWord(i, first, end int) uint64 {
+	in := ^uint64(0)
+	if below := first - i*wordBits; below > 0 {
+		in <<= below
+	}
+	if above := (i+1)*wordBits - end; above > 0 {
+		in &= ^uint64(0) >> above
+	}
+	return in
+}
+
+// Missing iterates over the labels that are not in the set, from first on,
+// before end, both at most Len, in ascending order.
+func (s *Set) Missing(first, end int) iter.Seq[uint32] {
+	s.checkRange(first, end)
+	return func(yield func(uint32) bool) {
+		for i := first / wordBits; i*wordBits < end; i++ {
+			for w := ^s.words[i] & inWord(i, first, end); w != 0; w &= w - 1 {
+				if !yield(uint32(i)*wordBits + uint32(bits.TrailingZeros64(w))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Fill puts every label of the universe into the set.
+func (s *Set) Fill() {
+	for i := range s.words {
+		s.words[i] = inWord(i, 0, s.labels)
+	}
+}
+
+// Copy makes s the set o, which has the same universe.
+func (s *Set) Copy(o *Set) {
+	s.checkSame(o)
+	copy(s.words, o.words)
+}
+
 // Union adds to s every label of o, which has the same universe.
 func (s *Set) Union(o *Set) {
 	s.checkSame(o)
@@ -182,10 +240,16 @@ func (s *Set) All() iter.Seq[uint32] {
 // returns the extended slice. It allocates only where dst lacks the capacity
 // for [Set.Count] more.
 func (s *Set) AppendIDs(dst []uint32) []uint32 {
-	dst = slices.Grow(dst, s.Count())
-	for i, w := range s.words {
-		for base := uint32(i) * wordBits; w != 0; w &= w - 1 {
-			dst = append(dst, base+uint32(bits.TrailingZeros64(w)))
+	return s.AppendIDsIn(dst, 0, s.labels)
+}
+
+// AppendIDsIn is AppendIDs for the labels that are at least first and below end,
+// both at most Len.
+func (s *Set) AppendIDsIn(dst []uint32, first, end int) []uint32 {
+	dst = slices.Grow(dst, s.CountIn(first, end))
+	for i := first / wordBits; i*wordBits < end; i++ {
+		for w := s.words[i] & inWord(i, first, end); w != 0; w &= w - 1 {
+			dst = append(dst, uint32(i)*wordBits+uint32(bits.TrailingZeros64(w)))
 		}
 	}
 	return dst

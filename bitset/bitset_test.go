@@ -56,6 +56,30 @@ func check(s *Set, labels int, model map[uint32]bool) error {
 	if got := s.AppendIDs([]uint32{7}); !slices.Equal(got, append([]uint32{7}, want...)) {
 		return fmt.Errorf("AppendIDs([7]) = %v, want 7 and %v", got, want)
 	}
+	for _, first := range edges {
+		for _, end := range edges {
+			if first > end || end > labels {
+				continue
+			}
+			var in, out []uint32
+			for id := first; id < end; id++ {
+				if model[uint32(id)] {
+					in = append(in, uint32(id))
+				} else {
+					out = append(out, uint32(id))
+				}
+			}
+			if got := s.CountIn(first, end); got != len(in) {
+				return fmt.Errorf("CountIn(%d, %d) = %d, want %d", first, end, got, len(in))
+			}
+			if got := s.AppendIDsIn(nil, first, end); !slices.Equal(got, in) {
+				return fmt.Errorf("AppendIDsIn(%d, %d) = %v, want %v", first, end, got, in)
+			}
+			if got := slices.Collect(s.Missing(first, end)); !slices.Equal(got, out) {
+				return fmt.Errorf("Missing(%d, %d) = %v, want %v", first, end, got, out)
+			}
+		}
+	}
 	ones := 0
 	for _, w := range s.words {
 		ones += bits.OnesCount64(w)
@@ -108,7 +132,17 @@ func againstMap(t *rapid.T) {
 			s.Difference(o)
 			maps.DeleteFunc(model, func(id uint32, _ bool) bool { return in[id] })
 		}),
+		"copy": withSet(func(o *Set, in map[uint32]bool) {
+			s.Copy(o)
+			model = maps.Clone(in)
+		}),
 		"clear": func(*rapid.T) { s.Clear(); clear(model) },
+		"fill": func(*rapid.T) {
+			s.Fill()
+			for id := range labels {
+				model[uint32(id)] = true
+			}
+		},
 		"clone": func(t *rapid.T) {
 			c := s.Clone()
 			if !c.Equal(s) {

@@ -23,6 +23,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -139,7 +140,7 @@ func good(t *testing.T) map[string][]byte {
 	for i := range numbers {
 		numbers[i] = float32(i%7) - 2.5
 	}
-	layer, err := softmax.NewLayer(numbers[:24], nil, 3)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(numbers[:24], 3), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,9 +387,15 @@ func badFiles(t *testing.T) (cases []badFile) {
 		"the table of sections": 130, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
 		flipped(".l2s", name, at)
 	}
-	for name, at := range map[string]int{"the local header": 2, "the stored array": 60, "the directory": -70, "the end record": -20} {
+	descriptor := bytes.Index(files[".npz"], []byte("PK\x07\x08"))
+	for name, at := range map[string]int{"the local header": 2, "the flags of the local header": 6, "the method of the local header": 8,
+		"the checksum of the local header": 14, "the size of the local header": 22, "the name in the local header": 30, "the stored array": 60,
+		"the checksum of the data descriptor": descriptor + 4, "the size of the data descriptor": descriptor + 8,
+		"the directory": -70, "the size in the directory": descriptor + 16 + 24, "the end record": -20, "the offset of the directory": -5} {
 		flipped(".npz", name, at)
 	}
+	add(".npz", "bytes before the archive", append([]byte("before"), files[".npz"]...))
+	add(".npz", "an archive behind the archive", append(bytes.Clone(files[".npz"]), files[".npz"]...))
 	head := func(dict string, data int) []byte {
 		b := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
 		return append(append(b, dict...), make([]byte, data)...)
@@ -462,9 +469,9 @@ func badCalls(t *testing.T) map[string]func() error {
 	t.Helper()
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	layer := func(w, b []float32, dim int) func() error {
-		return func() error { _, err := softmax.NewLayer(w, b, dim); return err }
+		return func() error { _, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b); return err }
 	}
-	ok, err := softmax.NewLayer([]float32{1, 0, 0, 1, 1, 1}, nil, 2)
+	ok, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1}, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +505,12 @@ func badCalls(t *testing.T) map[string]func() error {
 			return err
 		}
 	}
-	contexts := []float32{1, 0, 0, 1, 1, 0.5, 0.5, 1}
+	contexts, full := []float32{1, 0, 0, 1, 1, 0.5, 0.5, 1}, softmax.NewSearcher(ok)
+	batch := func(room, n int, req softmax.Request, h ...float32) func() error {
+		return func() error {
+			return s.SearchBatch(make([]softmax.Prediction, room), make([]softmax.Answer, n), h, req)
+		}
+	}
 	run := func(change func(o *train.Options)) func() error {
 		return func() error {
 			o := train.DefaultOptions()
@@ -509,9 +521,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		}
 	}
 	return map[string]func() error{
-		"NewLayer: dim of 0":            layer([]float32{1}, nil, 0),
 		"NewLayer: no weights":          layer(nil, nil, 2),
-		"NewLayer: half a row":          layer([]float32{1, 2, 3}, nil, 2),
 		"NewLayer: a short bias":        layer([]float32{1, 2, 3, 4}, []float32{1}, 2),
 		"NewLayer: NaN in the weights":  layer([]float32{1, 2, nan, 4}, nil, 2),
 		"NewLayer: Inf in the weights":  layer([]float32{1, inf, 3, 4}, nil, 2),
@@ -541,12 +551,16 @@ func badCalls(t *testing.T) map[string]func() error {
 		"TopK: a long context":          topK(1, 1, 0, 0),
 		"TopK: NaN":                     topK(1, nan, 0),
 		"TopK: Inf":                     topK(1, 0, inf),
-		"Cluster: NaN":                  func() error { _, err := s.Cluster([]float32{0, nan}); return err },
-		"LogProbs: NaN":                 func() error { _, _, err := s.LogProbs(nil, []float32{0, nan}); return err },
-		"TopKBatch: half a context":     func() error { _, err := s.TopKBatch(make([]softmax.Prediction, 2), 1, []float32{1, 2, 3}); return err },
-		"TopKBatch: a short dst":        func() error { _, err := s.TopKBatch(make([]softmax.Prediction, 1), 1, contexts[:4]); return err },
-		"TopKBatch: NaN in row 1": func() error {
-			_, err := s.TopKBatch(make([]softmax.Prediction, 2), 1, []float32{1, 2, 3, nan})
+		"Nearest: NaN":                  func() error { _, err := s.Nearest(make([]softmax.Prediction, 1), []float32{0, nan}); return err },
+		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0); return err },
+		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3); return err },
+		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
+		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
+		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
+		"SearchBatch: another's labels": batch(2, 2, softmax.Request{K: 1, Banned: bitset.New(4)}, contexts[:4]...),
+		"SearchBatch: a bias of NaN":    batch(2, 2, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 1, Add: nan}}}, contexts[:4]...),
+		"Search: a range beyond L": func() error {
+			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{K: 1, Among: softmax.Range(1, 4)})
 			return err
 		},
 		"Evaluate: half a context": func() error {

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -37,10 +38,10 @@ func drawFloats(t *rapid.T, name string, n int) []float32 {
 
 // best returns the k best of the labels ids by the documented arithmetic.
 func best(l *softmax.Layer, h []float32, ids []uint32, k int) []softmax.Prediction {
-	d := l.Dim()
+	d, w := l.Dim(), dense.Weights(l)
 	var p []softmax.Prediction
 	for _, id := range ids {
-		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(l.Weights()[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])})
+		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])})
 	}
 	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
 		switch {
@@ -59,7 +60,7 @@ func best(l *softmax.Layer, h []float32, ids []uint32, k int) []softmax.Predicti
 func checkQueries(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 200).Draw(t, "labels"), rapid.IntRange(1, 70).Draw(t, "dim")
 	clusters := rapid.IntRange(1, 9).Draw(t, "clusters")
-	layer, err := softmax.NewLayer(drawFloats(t, "weights", labels*dim), drawFloats(t, "bias", labels), dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(drawFloats(t, "weights", labels*dim), dim), drawFloats(t, "bias", labels))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func checkQueries(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := softmax.NewLayer(v, nil, dim)
+	router, err := softmax.NewLayer(kernels.Float32Rows(v, dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +106,8 @@ func checkQueries(t *rapid.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			batch := make([]softmax.Prediction, n*k)
-			counts, err := s.TopKBatch(batch, k, contexts)
-			if err != nil {
+			batch, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+			if err := s.SearchBatch(batch, answers, contexts, softmax.Request{K: k}); err != nil {
 				t.Fatal(err)
 			}
 			got := make([]softmax.Prediction, k)
@@ -125,7 +125,7 @@ func checkQueries(t *rapid.T) {
 				if !slices.Equal(got[:m], want) {
 					t.Fatalf("%s, context %d: got %v, want %v", level, i, got[:m], want)
 				}
-				if b := batch[i*k : i*k+counts[i]]; !slices.Equal(b, want) {
+				if b := batch[i*k:][:answers[i].Count]; !slices.Equal(b, want) {
 					t.Fatalf("%s, context %d of the batch: got %v, want %v", level, i, b, want)
 				}
 			}
@@ -165,7 +165,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		for i := range w {
 			w[i] = float32(i%7) - 3
 		}
-		layer, err := softmax.NewLayer(w, nil, m.Dim())
+		layer, err := softmax.NewLayer(kernels.Float32Rows(w, m.Dim()), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,8 +177,8 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		for i := range h {
 			h[i] = float32(i%5) - 2
 		}
-		cluster, err := s.Cluster(h)
-		if err != nil {
+		var cluster [1]softmax.Prediction
+		if _, err := s.Nearest(cluster[:], h); err != nil {
 			t.Fatal(err)
 		}
 		top := make([]softmax.Prediction, min(3, m.Labels()))
@@ -186,7 +186,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set := m.Candidates(cluster)
+		set := m.Candidates(int(cluster[0].ID))
 		if n != min(len(top), len(set)) {
 			t.Fatalf("%d answers from a set of %d", n, len(set))
 		}

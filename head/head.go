@@ -160,7 +160,7 @@ func (m *model) head(opt Options) (*Head, error) {
 	if h.ids == nil {
 		h.padding = labels - h.vocabulary
 	}
-	if h.bias, h.biasName, err = m.bias(opt.Bias, labels); err != nil {
+	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
 		return nil, err
 	}
 
@@ -257,9 +257,11 @@ func rowsOf(data []byte, e kernels.Element, dim int) kernels.Rows {
 	return kernels.QuantisedRows(data, e, dim)
 }
 
-// bias reads the bias of so many rows from source, or from beside the weights.
-func (m *model) bias(source string, rows int) (bias []float32, name string, err error) {
+// bias reads the bias of the weights from source, or from beside them. It is one
+// number a row: a vector, or a matrix of one row or one column.
+func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32, name string, err error) {
 	var t *tensorfile.Tensor
+	rows := weights.Rows()
 	switch {
 	case source == NoBias:
 		return nil, "", nil
@@ -280,8 +282,11 @@ func (m *model) bias(source string, rows int) (bias []float32, name string, err 
 		}
 	}
 	// BART has it as 1 x labels.
-	if len(t.Shape) != 2 || t.Shape[0] != 1 || t.Shape[1] != rows {
+	if t.ExpectShape(1, rows) != nil && t.ExpectShape(rows, 1) != nil {
 		if err := t.ExpectShape(rows); err != nil {
+			if source != "" && len(t.Shape) == 1 && t.Rows() == weights.Cols() {
+				return nil, "", fmt.Errorf("%w, one number for each number of %s: save its transpose", weights.ExpectShape(weights.Cols(), rows), source)
+			}
 			return nil, "", fmt.Errorf("%w, one number for each row of %s", err, m.name())
 		}
 	}

@@ -283,8 +283,10 @@ func TestBias(t *testing.T) {
 			t.Errorf("%s: %v of %q", name, h.Bias(), h.BiasName())
 		}
 	}
-	_, err := head.Open(path+":a.weight", head.Options{Bias: path + ":short"})
-	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:short: shape: found [2], expected [3], one number for each row of m.safetensors:a.weight")
+	_, err := head.Open(path+":a.weight", head.Options{Bias: path + ":a.weight"})
+	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [3], one number for each row of m.safetensors:a.weight")
+	_, err = head.Open(path+":a.weight", head.Options{Bias: path + ":short"})
+	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [2 3], one number for each number of m.safetensors:short: save its transpose")
 }
 
 // refuse checks an error, in which the names of files in dir are short.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -52,35 +53,18 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*per), "ns/context")
 		})
 	}
-	for _, form := range []struct {
-		name string
-		opts []screen.Option
-	}{{"screened", nil}, {"screened-float32", []screen.Option{screen.Float32()}}} {
-		s, err := screen.NewSearcher(model, layer, form.opts...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		run(form.name, 1, func() error { _, err := s.TopK(top, turn()); return err })
-		answers := make([]softmax.Prediction, batch*k)
-		run(form.name+"-batch32", batch, func() error {
-			next = (next + batch) % (contexts - batch)
-			_, err := s.TopKBatch(answers, k, data.Contexts[next*dim:(next+batch)*dim])
-			return err
-		})
+	s, err := screen.NewSearcher(model, layer)
+	if err != nil {
+		b.Fatal(err)
 	}
-	q := softmax.NewQuery(dim)
-	run("exact", 1, func() error {
-		if err := q.Set(turn()); err != nil {
-			return err
-		}
-		layer.TopK(top, q)
-		return nil
+	run("screened", 1, func() error { _, err := s.TopK(top, turn()); return err })
+	many, answers := make([]softmax.Prediction, batch*k), make([]softmax.Answer, batch)
+	run("screened-batch32", batch, func() error {
+		next = (next + batch) % (contexts - batch)
+		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], softmax.Request{K: k})
 	})
-	run("dense-float32", 1, func() error {
-		if err := q.Set(turn()); err != nil {
-			return err
-		}
-		layer.TopKFloat32(top, q)
-		return nil
-	})
+	exact := softmax.NewSearcher(layer)
+	run("exact", 1, func() error { _, err := exact.TopK(top, turn()); return err })
+	plain := dense.New(layer)
+	run("dense-float32", 1, func() error { plain.TopK(top, turn()); return nil })
 }

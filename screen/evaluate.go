@@ -2,11 +2,11 @@ package screen
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -92,55 +92,40 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		}
 	}
 	n := len(contexts) / d
-	threads := opt.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	threads = min(threads, (n+chunk-1)/chunk)
-
-	e := &evaluator{layer: l, contexts: contexts, n: n, ks: ks, progress: opt.Progress, total: newTally(len(ks))}
+	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
-	searchers := make([]*Searcher, threads)
-	for i := range searchers {
+	workers := make([]*evaluation, threads)
+	for i := range workers {
 		s, err := NewSearcher(m, l, opt.Searcher...)
 		if err != nil {
 			return nil, err
 		}
-		searchers[i] = s
+		workers[i] = newEvaluation(s, l, ks)
 	}
-	var wg sync.WaitGroup
-	for _, s := range searchers {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			e.work(ctx, s)
-		}()
+	var done func(int)
+	if opt.Progress != nil {
+		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
 	}
-	wg.Wait()
-	if e.err != nil {
-		return nil, e.err
-	}
-	if e.done < n {
+	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			if err := workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
+				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return nil, fmt.Errorf("screen: evaluate: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
 	}
-	return e.result(), nil
-}
-
-// evaluator is one run of Evaluate. What follows mu is guarded by it.
-type evaluator struct {
-	layer    *softmax.Layer
-	contexts []float32
-	n        int
-	ks       []int
-	progress func(done, total int)
-
-	mu    sync.Mutex
-	next  int // first context that no goroutine took
-	done  int // contexts finished
-	total *tally
-	err   error // of the lowest row that has one
-	row   int   // that row
+	total := newTally(len(ks))
+	for _, w := range workers {
+		total.add(w.tally)
+	}
+	return total.result(n, ks), nil
 }
 
 // tally holds counts. Sums of integers do not depend on their order, so that
@@ -170,123 +155,74 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// work takes chunks of contexts until there are no more. Chunks are taken in
-// order and a chunk once taken is finished, so that of several bad rows it is
-// always the lowest that is reported.
-func (e *evaluator) work(ctx context.Context, s *Searcher) {
-	largest := 0
-	for _, k := range e.ks {
-		largest = max(largest, k)
-	}
-	w := &evaluation{
-		evaluator: e, searcher: s, query: softmax.NewQuery(s.model.Dim()), tally: newTally(len(e.ks)),
-		exact: make([]softmax.Prediction, largest), answer: make([]softmax.Prediction, largest),
-	}
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.total.add(w.tally)
-	}()
-	for ctx.Err() == nil {
-		first, last := e.take()
-		for i := first; i < last; i++ {
-			if err := w.context(i); err != nil {
-				e.fail(i, err)
-				return
-			}
-		}
-		if first == last {
-			return
-		}
-		e.finish(last - first)
-	}
-}
-
-// take returns the next chunk, empty where there is none or the run failed.
-func (e *evaluator) take() (first, last int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err != nil {
-		return 0, 0
-	}
-	first = e.next
-	last = min(first+chunk, e.n)
-	e.next = last
-	return first, last
-}
-
-func (e *evaluator) finish(contexts int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.done += contexts
-	if e.progress != nil {
-		e.progress(e.done, e.n)
-	}
-}
-
-func (e *evaluator) fail(row int, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err == nil || row < e.row {
-		e.err, e.row = fmt.Errorf("screen: contexts: row %d: %w", row, err), row
-	}
-}
-
-func (e *evaluator) result() *Evaluation {
-	n := float64(e.n)
-	r := &Evaluation{Contexts: e.n, MeanCandidates: float64(e.total.candidates) / n, MeanRouting: float64(e.total.routing) / n, Probes: int(e.total.probes)}
-	for i, k := range e.ks {
+// result returns the figures for n contexts.
+func (t *tally) result(n int, ks []int) *Evaluation {
+	per := float64(n)
+	r := &Evaluation{Contexts: n, MeanCandidates: float64(t.candidates) / per, MeanRouting: float64(t.routing) / per, Probes: int(t.probes)}
+	for i, k := range ks {
 		r.AtK = append(r.AtK, Precision{
 			K:          k,
-			Precision:  float64(e.total.hits[i]) / (n * float64(k)),
-			Exact:      int(e.total.exact[i]),
-			Short:      int(e.total.shortAnswers[i]),
-			MeanScored: float64(e.total.scored[i]) / n,
+			Precision:  float64(t.hits[i]) / (per * float64(k)),
+			Exact:      int(t.exact[i]),
+			Short:      int(t.shortAnswers[i]),
+			MeanScored: float64(t.scored[i]) / per,
 		})
 	}
 	return r
 }
 
-// evaluation is what one goroutine of a run has to itself.
+// evaluation is what one goroutine of Evaluate has to itself.
 type evaluation struct {
-	*evaluator
-	searcher      *Searcher
-	query         *softmax.Query
+	screened      *Searcher
+	full          *softmax.Searcher
+	labels        int
+	ks            []int
 	tally         *tally
 	exact, answer []softmax.Prediction
 	a, b          []uint32
 }
 
-// context measures the answers for context i.
-func (w *evaluation) context(i int) error {
-	d := w.layer.Dim()
-	h := w.contexts[i*d : (i+1)*d]
-	if err := w.query.Set(h); err != nil {
+func newEvaluation(s *Searcher, l *softmax.Layer, ks []int) *evaluation {
+	largest := slices.Max(append([]int{0}, ks...))
+	return &evaluation{
+		screened: s, full: softmax.NewSearcher(l), labels: l.Labels(), ks: ks, tally: newTally(len(ks)),
+		exact: make([]softmax.Prediction, largest), answer: make([]softmax.Prediction, largest),
+	}
+}
+
+// context measures the answers for the context h.
+func (w *evaluation) context(h []float32) error {
+	s := w.screened
+	qs, err := s.set(1, h)
+	if err != nil {
 		return err
 	}
-	w.layer.TopK(w.exact, w.query)
-	if err := w.searcher.query.Set(h); err != nil {
+	routes, err := s.route(qs, s.model.margins)
+	if err != nil {
 		return err
 	}
-	f := w.searcher.find()
-	set := len(f.set)
+	r := routes[0]
+	set := len(s.candidates(r))
 	w.tally.candidates += uint64(set)
-	w.tally.routing += uint64(f.rows)
-	if f.both {
+	w.tally.routing += uint64(r.rows)
+	if r.second != r.first {
 		w.tally.probes++
 	}
+	if _, err := w.full.TopK(w.exact, h); err != nil {
+		return err
+	}
 	for j, k := range w.ks {
-		before := w.searcher.Stats()
-		n, err := w.searcher.TopK(w.answer[:k], h)
+		a, err := s.Search(w.answer[:k], h, softmax.Request{K: k})
 		if err != nil {
 			return err
 		}
-		after := w.searcher.Stats()
-		w.tally.hits[j] += uint64(w.common(w.exact[:k], w.answer[:n]))
-		w.tally.exact[j] += after.Exact - before.Exact
-		w.tally.shortAnswers[j] += after.Short - before.Short
-		if after.Exact > before.Exact {
-			w.tally.scored[j] += uint64(w.layer.Labels())
+		w.tally.hits[j] += uint64(w.common(w.exact[:k], w.answer[:a.Count]))
+		if a.Count < k {
+			w.tally.shortAnswers[j]++
+		}
+		if a.Source == softmax.FromLayer {
+			w.tally.exact[j]++
+			w.tally.scored[j] += uint64(w.labels)
 		} else {
 			w.tally.scored[j] += uint64(set)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -15,7 +16,7 @@ import (
 // screen.Load("model.l2s") instead.
 func Example() {
 	weights := []float32{2, 0, 1, 0, 0, 2, 0, 1} // 4 labels in 2 dimensions
-	layer, _ := softmax.NewLayer(weights, []float32{0, 0.5, 0, 0.5}, 2)
+	layer, _ := softmax.NewLayer(kernels.Float32Rows(weights, 2), []float32{0, 0.5, 0, 0.5})
 	model, _ := screen.NewModel(screen.Config{
 		Dim: 2, Labels: 4,
 		Clusters: []float32{1, 0, 0, 1},      // contexts that point right, and up
@@ -30,7 +31,7 @@ func Example() {
 
 // topFive is the example of the README.
 func topFive(weights, bias []float32, dim int, path string, h []float32) ([]softmax.Prediction, error) {
-	layer, err := softmax.NewLayer(weights, bias, dim) // W: labels x dim, b: labels
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias) // W: labels x dim, b: labels
 	if err != nil {
 		return nil, err
 	}

@@ -3,16 +3,13 @@ package screen
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"os"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
 // The file is described in FORMAT.md. Everything in it has one place and one
@@ -54,43 +51,8 @@ const (
 	atEntryZero  = 28
 )
 
-// The kinds of sections, in the order of the file.
-const (
-	kindClusters = 1 + iota
-	kindSetSizes
-	kindSetIDs
-	kindAlways
-	kindRecord
-	lastKind = kindRecord // of those that every file has
-
-	// Both or neither: without them the screen is flat.
-	kindGroups     = lastKind + 1
-	kindGroupSizes = lastKind + 2
-	// Where a margin is not 0.
-	kindMargins = lastKind + 3
-	// Where there is a tail. TopK does not need it: it is optional.
-	kindTail = lastKind + 4
-)
-
-var kindNames = [kindTail + 1]string{
-	kindClusters: "clusters",
-	kindSetSizes: "set sizes",
-	kindSetIDs:   "set ids",
-	kindAlways:   "always ids",
-	kindRecord:   "record",
-
-	kindGroups:     "groups",
-	kindGroupSizes: "group sizes",
-	kindMargins:    "margins",
-	kindTail:       "tail",
-}
-
 // flagOptional marks a section that a reader may pass over.
 const flagOptional = 1
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 func align(n uint64) uint64 { return (n + alignment - 1) &^ (alignment - 1) }
 
@@ -128,36 +90,14 @@ func (m *Model) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (m *Model) encode() []byte {
-	sizes := make([]uint32, m.Clusters())
-	for t := range sizes {
-		sizes[t] = uint32(m.offsets[t+1] - m.offsets[t])
-	}
-	sections := []section{
-		{kind: kindClusters, data: encodeFloats(m.ClusterWeights())},
-		{kind: kindSetSizes, data: encodeIDs(sizes)},
-		{kind: kindSetIDs, data: encodeIDs(m.ids)},
-		{kind: kindAlways, data: encodeIDs(m.always)},
-		{kind: kindRecord, data: m.record},
-	}
-	if g := m.groups; g != nil {
-		sizes := make([]uint32, m.Groups())
-		for a := range sizes {
-			sizes[a] = uint32(len(g.members(a)))
+	var sections []section
+	for kind, k := range kinds {
+		if k.write == nil {
+			continue
 		}
-		sections = append(sections,
-			section{kind: kindGroups, data: encodeFloats(m.GroupWeights())},
-			section{kind: kindGroupSizes, data: encodeIDs(sizes)})
-	}
-	if m.margins != (margins{}) {
-		var data []byte
-		for _, x := range []float64{m.margins.probe, m.margins.exact} {
-			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
+		if data, ok := k.write(m); ok {
+			sections = append(sections, section{kind: uint32(kind), flags: k.flags, data: data})
 		}
-		sections = append(sections, section{kind: kindMargins, data: data})
-	}
-	if t := m.tail; t != nil {
-		data := append(encodeFloats(t.Columns()), encodeFloats(t.Rows())...)
-		sections = append(sections, section{kind: kindTail, flags: flagOptional, data: data})
 	}
 	sections = append(sections, m.extra...)
 
@@ -175,7 +115,7 @@ func (m *Model) encode() []byte {
 		le.PutUint32(entry[atFlags:], s.flags)
 		le.PutUint64(entry[atOffset:], at)
 		le.PutUint64(entry[atLength:], uint64(len(s.data)))
-		le.PutUint32(entry[atSectionCRC:], checksum(s.data))
+		le.PutUint32(entry[atSectionCRC:], crc32c.Sum(s.data))
 		copy(file[at:], s.data)
 		at += align(uint64(len(s.data)))
 	}
@@ -187,41 +127,9 @@ func (m *Model) encode() []byte {
 	le.PutUint64(file[atDim:], uint64(m.Dim()))
 	le.PutUint64(file[atClusters:], uint64(m.Clusters()))
 	copy(file[atFingerprint:], m.fingerprint[:])
-	le.PutUint32(file[atTableCRC:], checksum(table))
-	le.PutUint32(file[atHeaderCRC:], checksum(file[:atHeaderCRC]))
+	le.PutUint32(file[atTableCRC:], crc32c.Sum(table))
+	le.PutUint32(file[atHeaderCRC:], crc32c.Sum(file[:atHeaderCRC]))
 	return file
-}
-
-func encodeFloats(x []float32) []byte {
-	b := make([]byte, 0, 4*len(x))
-	for _, v := range x {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	return b
-}
-
-func decodeFloats(b []byte) []float32 {
-	x := make([]float32, len(b)/4)
-	for i := range x {
-		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-	}
-	return x
-}
-
-func encodeIDs(ids []uint32) []byte {
-	b := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		b = binary.LittleEndian.AppendUint32(b, id)
-	}
-	return b
-}
-
-func decodeIDs(b []byte) []uint32 {
-	ids := make([]uint32, len(b)/4)
-	for i := range ids {
-		ids[i] = binary.LittleEndian.Uint32(b[4*i:])
-	}
-	return ids
 }
 
 // Load reads a model from a file. The file is read whole and not kept open.
@@ -303,7 +211,7 @@ func parseHeader(data []byte) (header, error) {
 	if v := le.Uint32(data[atVersion:]); v != version {
 		return h, fmt.Errorf("version: found %d, expected %d", v, version)
 	}
-	if found, sum := le.Uint32(data[atHeaderCRC:]), checksum(data[:atHeaderCRC]); found != sum {
+	if found, sum := le.Uint32(data[atHeaderCRC:]), crc32c.Sum(data[:atHeaderCRC]); found != sum {
 		return h, fmt.Errorf("header: checksum: found %08x, expected %08x", found, sum)
 	}
 	for i, b := range data[atReserved:atHeaderCRC] {
@@ -357,144 +265,18 @@ func decode(data []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	var known [lastKind + 1][]byte
-	for _, s := range sections[:lastKind] {
-		known[s.kind] = s.data
-	}
-	extra := sections[lastKind:]
-	var grouped []section
-	if len(extra) > 0 && extra[0].kind == kindGroups {
-		grouped, extra = extra[:2], extra[2:]
-	}
-	var leads margins
-	if len(extra) > 0 && extra[0].kind == kindMargins {
-		if leads, err = decodeMargins(extra[0].data); err != nil {
-			return nil, err
+	p := parts{header: h, model: &Model{labels: int(h.labels), fingerprint: h.fingerprint}}
+	for _, s := range sections {
+		if s.kind >= uint32(len(kinds)) {
+			p.model.extra = append(p.model.extra, section{s.kind, s.flags, bytes.Clone(s.data)})
+			continue
 		}
-		extra = extra[1:]
-	}
-	var tail *softmax.Tail
-	if len(extra) > 0 && extra[0].kind == kindTail {
-		if tail, err = decodeTail(extra[0].data, &h); err != nil {
-			return nil, err
-		}
-		extra = extra[1:]
-	}
-	for i := range extra {
-		extra[i].data = bytes.Clone(extra[i].data)
-	}
-
-	// Each length is compared with what it must be before memory is taken
-	// for it.
-	// The product of two counts is below 2^64, four times it need not be.
-	if n := h.clusters * h.dim; n > math.MaxInt/4 || uint64(len(known[kindClusters])) != 4*n {
-		return nil, fmt.Errorf("clusters: length: found %d bytes, expected 4 for each of %d x %d elements",
-			len(known[kindClusters]), h.clusters, h.dim)
-	}
-	if n := len(known[kindSetSizes]); uint64(n) != 4*h.clusters {
-		return nil, fmt.Errorf("set sizes: length: found %d bytes, expected 4 for each of %d clusters", n, h.clusters)
-	}
-	sizes := make([]int, h.clusters)
-	var total uint64
-	for t, size := range decodeIDs(known[kindSetSizes]) {
-		if uint64(size) > h.labels {
-			return nil, fmt.Errorf("set sizes: set %d: found %d ids, expected at most the %d labels", t, size, h.labels)
-		}
-		sizes[t] = int(size)
-		total += uint64(size)
-	}
-	if n := len(known[kindSetIDs]); uint64(n) != 4*total {
-		return nil, fmt.Errorf("set ids: length: found %d bytes, expected 4 for each of %d ids in the sets", n, total)
-	}
-	if n := len(known[kindAlways]); n%4 != 0 {
-		return nil, fmt.Errorf("always ids: length: found %d bytes, expected a multiple of 4", n)
-	}
-	always := decodeIDs(known[kindAlways])
-	if err := checkIDs(always, int(h.labels)); err != nil {
-		return nil, fmt.Errorf("always ids: %w", err)
-	}
-	ids := decodeIDs(known[kindSetIDs])
-	rest := ids
-	for t, size := range sizes {
-		set := rest[:size]
-		rest = rest[size:]
-		if err := checkIDs(set, int(h.labels)); err != nil {
-			return nil, fmt.Errorf("set ids: set %d: %w", t, err)
-		}
-		for _, id := range always {
-			if _, ok := slices.BinarySearch(set, id); !ok {
-				return nil, fmt.Errorf("set ids: set %d: found no id %d, expected all always ids in every set", t, id)
-			}
+		k := kinds[s.kind]
+		if err := k.read(&p, s.data); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.name, err)
 		}
 	}
-	v := decodeFloats(known[kindClusters])
-	m, err := assemble(int(h.labels), int(h.dim), v, sizes, ids, always, h.fingerprint, json.RawMessage(bytes.Clone(known[kindRecord])))
-	if err != nil {
-		return nil, err
-	}
-	m.extra, m.margins, m.tail = extra, leads, tail
-	if grouped != nil {
-		if m.groups, err = decodeGroups(grouped[0].data, grouped[1].data, &h); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-// decodeMargins reads the section of the margins.
-func decodeMargins(data []byte) (margins, error) {
-	if len(data) != 16 {
-		return margins{}, fmt.Errorf("margins: length: found %d bytes, expected 16", len(data))
-	}
-	m := margins{math.Float64frombits(binary.LittleEndian.Uint64(data)), math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))}
-	if m == (margins{}) {
-		return margins{}, fmt.Errorf("margins: found zeros, expected no section of this kind then")
-	}
-	if err := m.check(); err != nil {
-		return margins{}, fmt.Errorf("margins: %w", err)
-	}
-	return m, nil
-}
-
-// decodeTail reads the section of the tail.
-func decodeTail(data []byte, h *header) (*softmax.Tail, error) {
-	// Neither the sum of two counts nor four times it reaches 2^64.
-	column, most := 4*(h.labels+h.dim), min(h.labels, h.dim)
-	rank := uint64(len(data)) / column
-	if uint64(len(data))%column != 0 || rank < 1 || rank > most {
-		return nil, fmt.Errorf("tail: length: found %d bytes, expected 4 for each of %d + %d elements, 1 to %d times", len(data), h.labels, h.dim, most)
-	}
-	split := 4 * rank * h.labels
-	columns, rows := decodeFloats(data[:split]), decodeFloats(data[split:])
-	if err := checkFinite(columns, int(h.labels)); err != nil {
-		return nil, fmt.Errorf("tail: A by columns: %w", err)
-	}
-	if err := checkFinite(rows, int(h.dim)); err != nil {
-		return nil, fmt.Errorf("tail: B: %w", err)
-	}
-	t, err := softmax.NewTail(columns, rows, int(h.labels), int(h.dim))
-	if err != nil {
-		return nil, fmt.Errorf("tail: %w", err)
-	}
-	return t, nil
-}
-
-// decodeGroups reads the two sections of the groups.
-func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
-	// There is a row of V for each cluster, and a group has one at least.
-	n := uint64(len(counts)) / 4
-	if len(counts)%4 != 0 || n < 1 || n > h.clusters {
-		return nil, fmt.Errorf("group sizes: length: found %d bytes, expected 4 for each of 1 to %d groups", len(counts), h.clusters)
-	}
-	if uint64(len(vectors)) != 4*n*h.dim {
-		return nil, fmt.Errorf("groups: length: found %d bytes, expected 4 for each of %d x %d elements", len(vectors), n, h.dim)
-	}
-	sizes := make([]int, n)
-	for a, size := range decodeIDs(counts) {
-		// Where int has 32 bits a size may be too large for it.
-		sizes[a] = int(min(uint64(size), h.clusters+1))
-	}
-	return newGroups(decodeFloats(vectors), sizes, int(h.dim), int(h.clusters))
+	return p.finish()
 }
 
 // split returns the sections of the file: those that every file has, each once
@@ -503,7 +285,7 @@ func decodeGroups(vectors, counts []byte, h *header) (*groups, error) {
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]
-	if sum := checksum(table); h.tableCRC != sum {
+	if sum := crc32c.Sum(table); h.tableCRC != sum {
 		return nil, fmt.Errorf("section table: checksum: found %08x, expected %08x", h.tableCRC, sum)
 	}
 	at := align(uint64(tableEnd))
@@ -516,29 +298,20 @@ func (h *header) split(data []byte) ([]section, error) {
 		entry := table[i*entrySize : (i+1)*entrySize]
 		s := &sections[i]
 		s.kind, s.flags = le.Uint32(entry[atKind:]), le.Uint32(entry[atFlags:])
-		name := fmt.Sprintf("section of kind %d", s.kind)
+		name, known := fmt.Sprintf("section of kind %d", s.kind), int(s.kind) < len(kinds)
 		switch {
 		case i < lastKind && s.kind != uint32(i+1):
-			return nil, fmt.Errorf("section table: entry %d: kind: found %d, expected %d (%s)", i, s.kind, i+1, kindNames[i+1])
-		case i < lastKind:
-			name = kindNames[s.kind]
-			if s.flags != 0 {
-				return nil, fmt.Errorf("%s: flags: found %#x, expected 0", name, s.flags)
-			}
-		case s.kind <= sections[i-1].kind:
+			return nil, fmt.Errorf("section table: entry %d: kind: found %d, expected %d (%s)", i, s.kind, i+1, kinds[i+1].name)
+		case i >= lastKind && s.kind <= sections[i-1].kind:
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected ascending, distinct kinds", i, s.kind, sections[i-1].kind)
-		case (sections[i-1].kind == kindGroups) != (s.kind == kindGroupSizes):
+		case i > 0 && (sections[i-1].kind == kindGroups) != (s.kind == kindGroupSizes):
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected kinds %d and %d both or neither", i, s.kind, sections[i-1].kind, kindGroups, kindGroupSizes)
-		case s.kind <= kindMargins:
-			name = kindNames[s.kind]
-			if s.flags != 0 {
-				return nil, fmt.Errorf("%s: flags: found %#x, expected 0", name, s.flags)
-			}
-		case s.kind == kindTail:
-			name = kindNames[s.kind]
-			if s.flags != flagOptional {
-				return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional)", name, s.flags, flagOptional)
-			}
+		case known && s.flags == kinds[s.kind].flags:
+			name = kinds[s.kind].name
+		case known && kinds[s.kind].flags == 0:
+			return nil, fmt.Errorf("%s: flags: found %#x, expected 0", kinds[s.kind].name, s.flags)
+		case known:
+			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional)", kinds[s.kind].name, s.flags, flagOptional)
 		case s.flags != flagOptional:
 			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional): the file needs a newer version of this package", name, s.flags, flagOptional)
 		}
@@ -555,7 +328,7 @@ func (h *header) split(data []byte) ([]section, error) {
 			return nil, fmt.Errorf("%s: length: found %d, expected at most the %d bytes left of the file", name, length, h.size-at)
 		}
 		s.data = data[at : at+length]
-		if found, sum := le.Uint32(entry[atSectionCRC:]), checksum(s.data); found != sum {
+		if found, sum := le.Uint32(entry[atSectionCRC:]), crc32c.Sum(s.data); found != sum {
 			return nil, fmt.Errorf("%s: checksum: found %08x, expected %08x", name, found, sum)
 		}
 		end := at + length

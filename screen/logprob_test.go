@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -50,34 +51,23 @@ func (in *instance) probabilityLogits(h []float32) []float64 {
 // logits within the set, those of the tail outside, impossible without one.
 func checkLogProb(t *rapid.T) {
 	in := drawShape(t).instance(t)
-	for _, s := range []*screen.Searcher{in.searcher(t), in.searcher(t, screen.Float32())} {
-		for i := range in.n {
-			h := in.context(i)
-			logits := in.probabilityLogits(h)
-			largest, sum, total := slices.Max(logits), 0.0, 0.0
-			for _, x := range logits {
-				sum += math.Exp(x - largest)
+	s := in.searcher(t)
+	for i := range in.n {
+		h := in.context(i)
+		logits := in.probabilityLogits(h)
+		lse, total := kernels.LogSumExp(logits), 0.0
+		for id, x := range logits {
+			got, want := logProb(t, s, h, id), x-lse
+			if math.IsInf(x, -1) {
+				want = x
 			}
-			lse := largest + math.Log(sum)
-			if math.IsInf(largest, -1) {
-				lse = largest
+			if got != want && !(math.Abs(got-want) < 1e-4) {
+				t.Fatalf("context %d, id %d: %v, want %v", i, id, got, want)
 			}
-			if got, err := s.LogPartition(h); err != nil || got != lse && !(math.Abs(got-lse) < 1e-3) {
-				t.Fatalf("context %d: partition %v, %v, want %v", i, got, err, lse)
-			}
-			for id, x := range logits {
-				got, want := logProb(t, s, h, id), x-lse
-				if math.IsInf(x, -1) {
-					want = x
-				}
-				if got != want && !(math.Abs(got-want) < 1e-3) {
-					t.Fatalf("context %d, id %d: %v, want %v", i, id, got, want)
-				}
-				total += math.Exp(got)
-			}
-			if !math.IsInf(largest, -1) && math.Abs(total-1) > 1e-9 {
-				t.Fatalf("context %d: probabilities sum to %v", i, total)
-			}
+			total += math.Exp(got)
+		}
+		if !math.IsInf(lse, -1) && math.Abs(total-1) > 1e-9 {
+			t.Fatalf("context %d: probabilities sum to %v", i, total)
 		}
 	}
 }
@@ -86,67 +76,70 @@ func TestLogProbIsTheSoftmaxOverAllLabels(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogProb) })
 }
 
-func TestLogProbOfFullRankIsExact(t *testing.T) {
-	in := shape{labels: 60, dim: 20, clusters: 5, contexts: 30, keep: 20, tail: 20, seed: 3}.instance(t)
-	s, q, want := in.searcher(t), softmax.NewQuery(20), make([]float64, 60)
-	for i := range in.n {
-		if err := q.Set(in.context(i)); err != nil {
-			t.Fatal(err)
+// checkOverTail: over the tail the labels are those without it, and the log-sum is
+// that over all labels that may be answered, exact within the set, whether the
+// request has edits or not.
+func checkOverTail(t *rapid.T) {
+	shape := drawShape(t)
+	shape.tail = rapid.IntRange(1, min(shape.labels, shape.dim)).Draw(t, "rank")
+	in := shape.instance(t)
+	req := drawRequest(t, in)
+	plain, over := in.searcher(t, screen.Short()), in.searcher(t, screen.Short(), screen.OverTail())
+	want, dst := make([]softmax.Prediction, req.K*in.n), make([]softmax.Prediction, req.K*in.n)
+	wantAnswers, answers := make([]softmax.Answer, in.n), make([]softmax.Answer, in.n)
+	if err := plain.SearchBatch(want, wantAnswers, in.contexts, req); err != nil {
+		t.Fatal(err)
+	}
+	if err := over.SearchBatch(dst, answers, in.contexts, req); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(dst, want) {
+		t.Fatalf("found %v, want the answers without the tail, %v", dst, want)
+	}
+	for i, a := range answers {
+		if a.Count != wantAnswers[i].Count || a.Source != wantAnswers[i].Source {
+			t.Fatalf("context %d: found %+v, want as without the tail, %+v", i, a, wantAnswers[i])
 		}
-		in.layer.LogProbs(want, q)
-		for id := range want {
-			if got := logProb(t, s, in.context(i), id); math.Abs(got-want[id]) > 1e-5 {
-				t.Errorf("context %d, id %d: %v, want %v", i, id, got, want[id])
+		if !req.LogSum || a.Source == softmax.FromLayer {
+			if a != wantAnswers[i] {
+				t.Fatalf("context %d: found %+v, want as without the tail, %+v", i, a, wantAnswers[i])
+			}
+			continue
+		}
+		logits := in.probabilityLogits(in.context(i))
+		for _, b := range req.Biases {
+			logits[b.ID] = in.ranked(in.context(i), []uint32{b.ID})[0].Logit + float64(b.Add)
+		}
+		for id := range logits {
+			if !req.Permits(uint32(id)) {
+				logits[id] = math.Inf(-1)
+			}
+		}
+		if want := kernels.LogSumExp(logits); a.LogSum != want && !(math.Abs(a.LogSum-want) < 1e-4) {
+			t.Fatalf("context %d: log-sum %v, want %v", i, a.LogSum, want)
+		}
+		if !req.Edits() {
+			for _, p := range dst[i*req.K:][:a.Count] {
+				if got, want := p.Logit-a.LogSum, logProb(t, over, in.context(i), int(p.ID)); got != want {
+					t.Fatalf("context %d, id %d: %v, want %v", i, p.ID, got, want)
+				}
 			}
 		}
 	}
 }
 
-func TestTopKLessThePartitionIsLogProb(t *testing.T) {
+func TestOverTheTailAnswersHaveTheirLogProb(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkOverTail) })
 	in := tailed(t)
-	s := in.searcher(t, screen.Short())
-	for i := range in.n {
-		h := in.context(i)
-		z, err := s.LogPartition(h)
-		if err != nil {
+	s := in.searcher(t, screen.OverTail())
+	dst, answers := make([]softmax.Prediction, 5*in.n), make([]softmax.Answer, in.n)
+	search := func() {
+		if err := s.SearchBatch(dst, answers, in.contexts, softmax.Request{K: 5, LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range topK(t, s, 5, h) {
-			if got := logProb(t, s, h, int(p.ID)); got != p.Logit-z {
-				t.Errorf("context %d, id %d: %v, want %v", i, p.ID, got, p.Logit-z)
-			}
-		}
 	}
-}
-
-func TestOverTheTailAnswersOfABatchHaveTheirLogProb(t *testing.T) {
-	in := tailed(t)
-	const k = 5
-	s := in.searcher(t, screen.Short(), screen.OverTail())
-	dst, plain, lse := make([]softmax.Prediction, k*in.n), make([]softmax.Prediction, k*in.n), make([]float64, in.n)
-	counts, err := s.TopKLogSumExp(dst, lse, k, in.contexts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	counts = slices.Clone(counts)
-	want, err := in.searcher(t, screen.Short()).TopKBatch(plain, k, in.contexts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(counts, want) {
-		t.Fatalf("found %v answers, want %v", counts, want)
-	}
-	for i, n := range counts {
-		if !slices.Equal(dst[k*i:k*i+n], plain[k*i:k*i+n]) {
-			t.Errorf("context %d: found %v, want %v", i, dst[k*i:k*i+n], plain[k*i:k*i+n])
-		}
-		for _, p := range dst[k*i : k*i+n] {
-			if got, want := p.Logit-lse[i], logProb(t, s, in.context(i), int(p.ID)); got != want {
-				t.Errorf("context %d, id %d: %v, want %v", i, p.ID, got, want)
-			}
-		}
-	}
-	if allocs := simdtest.AllocsPerRun(10, func() { s.TopKLogSumExp(dst, lse, k, in.contexts) }); allocs != 0 {
+	search()
+	if allocs := simdtest.AllocsPerRun(10, search); allocs != 0 {
 		t.Errorf("%v allocations, want none", allocs)
 	}
 	bare, err := in.model.WithTail(nil)
@@ -194,7 +187,7 @@ func TestLogProbRefuses(t *testing.T) {
 	}{
 		{"id", func() (float64, error) { return s.LogProb(h, 300) }, "screen: id: found 300, expected one below the 300 labels"},
 		{"short", func() (float64, error) { return s.LogProb(h[1:], 0) }, "softmax: context: found 23 elements, expected 24"},
-		{"NaN", func() (float64, error) { return s.LogPartition(append(slices.Clone(h[1:]), float32(math.NaN()))) }, "softmax: context: found NaN at element 23, expected finite numbers"},
+		{"NaN", func() (float64, error) { return s.LogProb(append(slices.Clone(h[1:]), float32(math.NaN())), 0) }, "softmax: context: found NaN at element 23, expected finite numbers"},
 	} {
 		if _, err := c.call(); err == nil || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)

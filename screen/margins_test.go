@@ -6,8 +6,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func TestWithMargins(t *testing.T) {
@@ -45,49 +43,5 @@ func TestWithMargins(t *testing.T) {
 	}
 	if _, err := m.WithMargins(1, 1, json.RawMessage(`[]`)); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found error %v", err)
-	}
-}
-
-func TestBestTwo(t *testing.T) {
-	v := []float32{4, 0, 0, 4, 3, 0, 0, 1}
-	sets := [][]uint32{{0}, {0}, {0}, {0}}
-	for _, c := range []struct {
-		name          string
-		config        Config
-		h             []float32
-		first, second int
-		lead          float64
-	}{
-		{"one level", Config{Clusters: v, Sets: sets}, []float32{2, 1}, 0, 2, 2},
-		{"equals", Config{Clusters: v, Sets: sets}, []float32{1, 1}, 0, 1, 0},
-		{"the second of the best group", Config{Clusters: v, Sets: sets, Groups: []float32{1, 0, 0, 1}, GroupSizes: []int{2, 2}}, []float32{2, 1}, 0, 1, 4},
-		{"a group of one", Config{Clusters: v, Sets: sets, Groups: []float32{1, 0, 0, 1}, GroupSizes: []int{1, 3}}, []float32{2, 1}, 0, 0, math.Inf(1)},
-		{"one cluster", Config{Clusters: v[:2], Sets: sets[:1]}, []float32{2, 1}, 0, 0, math.Inf(1)},
-	} {
-		c.config.Dim, c.config.Labels = 2, 1
-		m, err := NewModel(c.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, opts := range [][]Option{nil, {Float32()}} {
-			layer, err := softmax.NewLayer([]float32{1, 1}, nil, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := NewSearcher(m, layer, opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			first, second, lead, err := s.BestTwo(c.h)
-			if err != nil || first != c.first || second != c.second || lead != c.lead {
-				t.Errorf("%s: found %d, %d, %v (%v), expected %d, %d, %v", c.name, first, second, lead, err, c.first, c.second, c.lead)
-			}
-			if _, _, _, err := s.BestTwo([]float32{1, float32(math.NaN())}); err == nil {
-				t.Errorf("%s: found no error for NaN", c.name)
-			}
-			if s.Stats() != (Stats{}) {
-				t.Errorf("%s: found %+v counted, expected nothing", c.name, s.Stats())
-			}
-		}
 	}
 }

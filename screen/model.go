@@ -9,7 +9,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/router"
 )
 
 // maxCount bounds the number of labels and of clusters: ids are uint32 and
@@ -45,7 +45,7 @@ type Config struct {
 	// for log-probabilities of labels outside the candidate set
 	// ([Searcher.LogProb]). It has the shape of the layer, and is kept, not
 	// copied.
-	Tail *softmax.Tail
+	Tail *Tail
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
@@ -65,11 +65,10 @@ type Config struct {
 // many goroutines.
 type Model struct {
 	labels      int
-	clusters    *softmax.Layer // V as a layer without bias: its argmax is Eq. (2)
-	groups      *groups        // nil for a flat screen
+	router      *router.Router // V, and U with groups
 	margins     margins
-	tail        *softmax.Tail // nil for none
-	offsets     []int         // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	tail        *Tail // nil for none
+	offsets     []int // r + 1; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -126,59 +125,38 @@ func newModel(c Config) (*Model, error) {
 	if record == nil {
 		record = json.RawMessage("{}")
 	}
-	m, err := assemble(c.Labels, c.Dim, slices.Clone(c.Clusters), sizes, ids, always, c.Fingerprint, bytes.Clone(record))
-	if err != nil {
+	m := &Model{
+		labels: c.Labels, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, ids: ids, always: always,
+		fingerprint: c.Fingerprint, record: bytes.Clone(record),
+	}
+	m.setSizes(sizes)
+	if err := m.check(c.Dim); err != nil {
 		return nil, err
 	}
-	if err := checkTail(c.Tail, c.Labels, c.Dim); err != nil {
-		return nil, err
-	}
-	m.tail = c.Tail
-	m.margins = margins{c.ProbeMargin, c.ExactMargin}
-	if err := m.margins.check(); err != nil {
-		return nil, err
-	}
-	if len(c.Groups) > 0 || len(c.GroupSizes) > 0 {
-		if m.groups, err = newGroups(slices.Clone(c.Groups), c.GroupSizes, c.Dim, r); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	var err error
+	m.router, err = router.New(slices.Clone(c.Clusters), slices.Clone(c.Groups), c.GroupSizes, c.Dim)
+	return m, err
 }
 
-// assemble makes the model of parts that it keeps. The ids of each set and
-// the always ids have passed checkIDs, and len(v) is a positive multiple of
-// dim; all else is checked here.
-func assemble(labels, dim int, v []float32, sizes []int, ids, always []uint32, fingerprint [32]byte, record json.RawMessage) (*Model, error) {
-	if err := checkFinite(v, dim); err != nil {
-		return nil, fmt.Errorf("clusters: %w", err)
-	}
-	if err := checkRecord(record); err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	clusters, err := softmax.NewLayer(v, nil, dim)
-	if err != nil {
-		return nil, fmt.Errorf("clusters: %w", err)
-	}
-	m := &Model{
-		labels: labels, clusters: clusters, offsets: make([]int, len(sizes)+1), ids: ids,
-		always: always, fingerprint: fingerprint, record: record,
-	}
+// setSizes sets the offsets of the sets.
+func (m *Model) setSizes(sizes []int) {
+	m.offsets = make([]int, len(sizes)+1)
 	for t, size := range sizes {
 		m.offsets[t+1] = m.offsets[t] + size
 		m.largest = max(m.largest, size)
 	}
-	return m, nil
 }
 
-// checkFinite returns an error unless all elements of the rows are finite.
-func checkFinite(rows []float32, dim int) error {
-	for i, x := range rows {
-		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Errorf("found %v at row %d, column %d, expected finite numbers", x, i/dim, i%dim)
-		}
+// check returns an error unless the parts are valid that are checked neither by
+// checkIDs nor by the router.
+func (m *Model) check(dim int) error {
+	if err := checkRecord(m.record); err != nil {
+		return fmt.Errorf("record: %w", err)
 	}
-	return nil
+	if err := checkTail(m.tail, m.labels, dim); err != nil {
+		return err
+	}
+	return m.margins.check()
 }
 
 // checkIDs returns an error unless the ids are ascending, distinct and below
@@ -227,16 +205,16 @@ func appendUnion(dst, a, b []uint32) []uint32 {
 }
 
 // Clusters returns r, the number of clusters.
-func (m *Model) Clusters() int { return m.clusters.Labels() }
+func (m *Model) Clusters() int { return m.router.Clusters() }
 
 // Dim returns d, the dimension of a context.
-func (m *Model) Dim() int { return m.clusters.Dim() }
+func (m *Model) Dim() int { return m.router.Dim() }
 
 // Labels returns L, the number of labels of the layer that the model is for.
 func (m *Model) Labels() int { return m.labels }
 
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
-func (m *Model) ClusterWeights() []float32 { return m.clusters.Weights() }
+func (m *Model) ClusterWeights() []float32 { return m.router.ClusterVectors() }
 
 // Candidates returns the candidate set of cluster t, 0 <= t < r: ascending
 // ids, the always included ones among them. It must not be changed.

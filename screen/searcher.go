@@ -3,53 +3,63 @@ package screen
 import (
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/softmax"
 )
+
+// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the
+// one that the model was made for.
+var ErrLayer = errors.New("screen: the model was made for another layer")
 
 // Option changes how a Searcher answers.
 type Option func(*Searcher)
 
-// Float32 makes a Searcher compute in float32 throughout, as the paper does:
-// argmax over V, gather-dot over the candidate set, and the dense scan where
-// the exact layer answers. Logits are rounded to float32 and their sums are
-// in the order that the CPU's level likes best, so that near-ties may fall
-// either way and the last bits differ between levels. Where a logit leaves
-// the range of float32 the answer is meaningless.
-func Float32() Option { return func(s *Searcher) { s.float32 = true } }
-
-// Short makes a Searcher answer with fewer than k labels where the candidate
-// set holds fewer. Without it the exact layer answers then.
+// Short makes a Searcher answer with fewer than k labels if the candidate set
+// holds fewer that may be answered. Without it the exact layer answers then.
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
-// OverTail makes TopKLogSumExp sum over all labels, those outside the candidate
-// set by the model's low-rank tail, as [Searcher.LogProb] does and at its cost: a
-// scan of rank x L numbers a context. The answers are those without it. NewSearcher
-// returns an error where the model has no tail.
+// OverTail makes the log-sum of an answer from a candidate set a sum over all
+// labels, those outside the set by the model's low-rank tail, as
+// [Searcher.LogProb] does and at its cost: a scan of rank x L numbers a context.
+// The labels are those without it. NewSearcher returns an error if the model has
+// no tail.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
-// Searcher answers queries with a model and its layer. It is for one
+// Searcher answers requests with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
-// proportional to r, to the largest candidate set and to d, and grows to L
-// with the first query that the exact layer answers and with the first
-// log-probability over all labels; beyond such growth nothing is allocated.
+// proportional to r, to the largest candidate set and to d, and grows to the
+// largest batch, and to L with the first query that the exact layer answers and
+// with the first log-probability over all labels; beyond such growth nothing is
+// allocated.
 type Searcher struct {
-	model          *Model
-	layer          *softmax.Layer
-	float32, short bool
-	overTail       bool
+	model    *Model
+	layer    *softmax.Searcher
+	router   *router.Searcher
+	bias     []float32 // of the layer
+	short    bool
+	overTail bool
 
-	query  *softmax.Query
-	union  []uint32  // the set of two clusters
-	logits []float32 // of a candidate set, with Float32
-	wide   []float64 // logits of a log-probability
-	one    [1]*softmax.Query
-	batch  batch
+	queries []*softmax.Query // of the contexts of a batch
+	best    []softmax.Prediction
+	found   []router.Found
+	routes  []route
+	union   []uint32 // the set of two clusters
+	edited  []uint32 // a set with the edits of a request
+
+	one     [1]softmax.Answer
+	share   []*softmax.Query // contexts that are answered together
+	top     []softmax.Prediction
+	answers []softmax.Answer
+
+	logits []float64 // of a candidate set
+	wide   []float64 // of all labels
 	stats  Stats
 }
 
-// Stats counts what a Searcher did in TopK and TopKBatch.
+// Stats counts what a Searcher did in TopK, Search and SearchBatch.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
@@ -57,9 +67,9 @@ type Stats struct {
 	// clusters, because the lead of the best was below Config.ProbeMargin.
 	// Contexts that the exact layer answered are not among them.
 	Probes uint64
-	// Candidates is the sum of the sizes of their candidate sets, that of the
-	// best cluster alone where the lead was below Config.ExactMargin.
-	// Candidates / Queries is L-bar.
+	// Candidates is the sum of the sizes of their candidate sets, before a
+	// request edits them, that of the best cluster alone if the lead was below
+	// Config.ExactMargin. Candidates / Queries is L-bar.
 	Candidates uint64
 	// Routing is the number of cluster and group vectors scanned to find the
 	// clusters: r for each context, or with groups their number and that of
@@ -67,186 +77,303 @@ type Stats struct {
 	// mean number of rows scanned in all, but for those of the exact layer.
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered because
-	// the set held fewer than k labels, or because the lead of the best cluster
-	// was below Config.ExactMargin.
+	// the set held fewer than k labels that may be answered, because the lead of
+	// the best cluster was below Config.ExactMargin, or because the request names
+	// the labels to choose among.
 	Exact uint64
 	// Short is the number of contexts answered with fewer than k labels.
 	Short uint64
 }
 
 // NewSearcher returns a searcher with the model m over the layer l. It
-// returns an error where the shapes of the two differ, or where the model was
-// made for another layer: its fingerprint is neither that of l nor all zero.
+// returns an error, for which errors.Is holds with [ErrLayer], if the shapes of
+// the two differ or if the model was made for another layer: its fingerprint is
+// neither the layer's nor all zero.
 //
-// The first call for a layer computes the layer's fingerprint, which reads all
-// of W: some 0.3 s for 200 MB. [softmax.Layer.Fingerprint] does it beforehand.
+// The first call for a layer computes the layer's fingerprint, see
+// [softmax.Layer.Fingerprint].
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
 	if m.Dim() != l.Dim() {
-		return nil, fmt.Errorf("screen: dim: found a layer of dimension %d, expected that of the model, %d", l.Dim(), m.Dim())
+		return nil, otherLayer{fmt.Sprintf("dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
 	}
 	if m.Labels() != l.Labels() {
-		return nil, fmt.Errorf("screen: labels: found a layer of %d labels, expected those of the model, %d", l.Labels(), m.Labels())
+		return nil, otherLayer{fmt.Sprintf("labels: found a layer of %d labels, expected the model's %d", l.Labels(), m.Labels())}
 	}
 	if want := m.Fingerprint(); want != [32]byte{} {
 		if found := l.Fingerprint(); found != want {
-			return nil, fmt.Errorf("screen: fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)
+			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: l, query: softmax.NewQuery(m.Dim())}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias()}
 	for _, o := range opts {
 		o(s)
 	}
 	if s.overTail && m.tail == nil {
 		return nil, errors.New("screen: tail: found a model without one, expected a tail for OverTail")
 	}
-	if err := s.warm(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.warm()
 }
 
-// warm lets the scratch of the query grow to its final size, so that already
-// the first query allocates nothing. A context of zeros rules out no row of V,
-// and an answer as long as the largest set rules out none of its labels: no
-// later search needs more memory.
+type otherLayer struct{ text string }
+
+func (e otherLayer) Error() string { return "screen: " + e.text }
+func (e otherLayer) Unwrap() error { return ErrLayer }
+
+// warm lets all scratch grow to its final size, so that already the first query
+// allocates nothing. A context of zeros rules out no row of V, and an answer as
+// long as the largest set rules out none of its labels: no later search needs
+// more memory.
 func (s *Searcher) warm() error {
-	if err := s.query.Set(make([]float32, s.model.Dim())); err != nil {
+	m := s.model
+	qs, err := s.set(1, make([]float32, m.Dim()))
+	if err != nil {
 		return err
 	}
-	s.cluster()
-	if g := s.model.groups; g != nil {
-		s.model.within(g.largest, s.query, s.float32)
+	if _, err := s.route(qs, m.margins); err != nil {
+		return err
 	}
-	size := s.model.LargestSet()
-	if s.model.margins.probe > 0 {
-		size = min(2*size, s.model.labels)
+	for a := range max(m.Groups(), 1) {
+		if _, err := s.router.Within(s.best[:1], qs[0], a); err != nil {
+			return err
+		}
+	}
+	size := m.LargestSet()
+	if m.margins.probe > 0 {
+		size = min(2*size, m.labels)
 		s.union = make([]uint32, 0, size)
+	}
+	if size == 0 {
+		return nil
 	}
 	set := make([]uint32, size)
 	for i := range set {
 		set[i] = uint32(i)
 	}
 	all := make([]softmax.Prediction, size)
-	if s.float32 {
-		s.layer.TopKOfFloat32(all, s.query, set)
-		s.logits = make([]float32, size)
-	} else {
-		s.layer.TopKOf(all, s.query, set)
-	}
-	return nil
+	return s.layer.Find(all, s.one[:], qs, &softmax.Request{K: size, Among: softmax.Only(set)})
+}
+
+// reserve makes room for the routes of n contexts, k clusters each.
+func (s *Searcher) reserve(n, k int) {
+	s.best, s.found, s.routes = grow.Slice(s.best, n*k), grow.Slice(s.found, n), grow.Slice(s.routes, n)
 }
 
 // TopK writes the labels with the k = len(dst) largest logits within the
 // candidate set of h's cluster to dst, in order, and returns their number: k,
-// unless Short was given and the set holds fewer. Without Short the exact
-// layer answers for a set of fewer than k labels.
-//
-// It returns an error, and writes nothing, where k is not within 1 and L or
-// where h has a length other than d or an element that is NaN or infinite.
+// unless Short was given and the set holds fewer. Errors are those of Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	if err := s.checkK(len(dst)); err != nil {
-		return 0, err
-	}
-	if err := s.query.Set(h); err != nil {
-		return 0, err
-	}
-	return s.answer(dst, s.find()), nil
+	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
+	return a.Count, err
 }
 
-// Cluster returns the cluster of h, z(h) = argmax_t v_t.h (Eq. 2), the lowest
-// of equals; with groups, the best cluster of the best group, likewise. It
-// returns an error where h is not a context, as TopK does.
-func (s *Searcher) Cluster(h []float32) (int, error) {
-	if err := s.query.Set(h); err != nil {
-		return 0, err
-	}
-	return s.cluster(), nil
-}
-
-// LogProbs returns the candidate set of h's cluster, or that of the best two
-// below the probe margin, and, for each id in it, the log-softmax normalised
-// over the set: labels outside count as impossible, as in the paper's beam
-// search (Section 4). Both are empty where the set is. The exact margin plays
-// no part.
+// Search answers a request about the context h, as [softmax.Searcher.Search]
+// does, but among the candidate set of h's cluster instead of all labels. The
+// labels that the request biases belong to the set. The exact layer answers if
+// fewer than req.K labels of the set may be answered, unless Short was given, if
+// the lead of the cluster is below the exact margin, and if the request says
+// among which labels to choose. Answer.Source says what the labels were chosen
+// among.
 //
-// ids is ascending and belongs to the model or, with a probe margin, to the
-// searcher until its next query: it must not be changed. logp uses the memory of
-// dst where its capacity is large enough, which Model.LargestSet always is, twice
-// that with a probe margin. It returns an error where h is not a context,
-// as TopK does.
-func (s *Searcher) LogProbs(dst []float64, h []float32) (ids []uint32, logp []float64, err error) {
-	if err := s.query.Set(h); err != nil {
-		return nil, nil, err
+// It returns an error, and writes nothing, if h is not a context
+// (softmax.ErrContext) or if the request or the length of dst does not fit the
+// layer (softmax.ErrRequest).
+func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
+	if err := s.search(dst, s.one[:], h, &req); err != nil {
+		return softmax.Answer{}, err
 	}
-	ids = s.findBelow(margins{probe: s.model.margins.probe}).set
-	if cap(dst) < len(ids) {
-		dst = make([]float64, len(ids))
+	return s.one[0], nil
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x
+// d. dst has req.K elements a context, the answer to context i is
+// dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
+// those of Search, bit for bit. Errors are those of Search.
+//
+// Contexts are answered cluster by cluster, several at a time, so that rows
+// are read once for all of them. That pays if several contexts fall into one
+// cluster: beam search, and services that gather requests. Memory of some six
+// bytes for each element of the contexts stays with the searcher.
+func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
+	return s.search(dst, answers, contexts, &req)
+}
+
+func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req *softmax.Request) error {
+	n := len(answers)
+	if err := req.Check(s.model.labels); err != nil {
+		return err
 	}
-	logp = dst[:len(ids)]
-	if !s.float32 {
-		s.layer.LogProbsOf(logp, s.query, ids)
-		return ids, logp, nil
+	if len(dst) != req.K*n {
+		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
-	logits := s.logits[:len(ids)]
-	kernels.GatherDot(logits, s.layer.Weights(), s.layer.Bias(), ids, h)
-	for i, x := range logits {
-		logp[i] = float64(x)
+	qs, err := s.set(n, contexts)
+	if err != nil {
+		return err
 	}
-	lse := kernels.LogSumExp(logp)
-	for i := range logp {
-		logp[i] -= lse
+	if req.Among.Some() {
+		s.stats.Queries += uint64(n)
+		s.stats.Exact += uint64(n)
+		return s.layer.Find(dst, answers, qs, req)
 	}
-	return ids, logp, nil
+	routes, err := s.route(qs, s.model.margins)
+	if err != nil {
+		return err
+	}
+	if n > 1 {
+		slices.SortFunc(routes, compareRoutes)
+	}
+	for len(routes) > 0 {
+		end := 1
+		for end < len(routes) && routes[end].with(routes[0]) {
+			end++
+		}
+		if err := s.answer(dst, answers, routes[:end], req); err != nil {
+			return err
+		}
+		routes = routes[end:]
+	}
+	return nil
+}
+
+// invalid is an error of a kind that package softmax exports.
+type invalid struct {
+	kind error
+	text string
+}
+
+func (e invalid) Error() string { return e.text }
+func (e invalid) Unwrap() error { return e.kind }
+
+// set makes the n contexts those of the searcher's queries.
+func (s *Searcher) set(n int, contexts []float32) ([]*softmax.Query, error) {
+	d := s.model.Dim()
+	for len(s.queries) < max(n, 1) {
+		s.queries = append(s.queries, softmax.NewQuery(d))
+	}
+	if n == 1 {
+		return s.queries[:1], s.queries[0].Set(contexts)
+	}
+	if len(contexts) != n*d {
+		return nil, invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+	}
+	for i, q := range s.queries[:n] {
+		if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, fmt.Errorf("screen: contexts: row %d: %w", i, err)
+		}
+	}
+	return s.queries[:n], nil
+}
+
+// shared is the number of contexts of one candidate set that are answered
+// together.
+const shared = 64
+
+// answer answers contexts that are looked up in the same labels.
+func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
+	r, k := routes[0], req.K
+	set := s.candidates(r)
+	s.count(routes, len(set))
+	source := softmax.FromSet
+	if r.second != r.first {
+		source = softmax.FromTwoSets
+	}
+	if req.Edits() {
+		set = s.edit(set, req) // none is left that may not be answered
+	}
+	ask := &softmax.Request{K: k, LogSum: req.LogSum, Among: softmax.Only(set), Biases: req.Biases}
+	if r.exact || len(set) < k && !s.short {
+		source, ask = softmax.FromLayer, req
+	}
+	if len(routes) == 1 {
+		i := r.context
+		if err := s.layer.Find(dst[i*k:(i+1)*k], answers[i:i+1], s.queries[i:i+1], ask); err != nil {
+			return err
+		}
+	} else if err := s.together(dst, answers, routes, ask); err != nil {
+		return err
+	}
+	for _, r := range routes {
+		a := &answers[r.context]
+		if a.Source = source; s.overTail && req.LogSum && source != softmax.FromLayer {
+			sum, err := s.sumOverTail(s.queries[r.context], set, req)
+			if err != nil {
+				return err
+			}
+			a.LogSum = sum
+		}
+		s.countAnswer(a, k)
+	}
+	return nil
+}
+
+// together answers contexts by the layer, some at a time.
+func (s *Searcher) together(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
+	k := req.K
+	for len(routes) > 0 {
+		m := min(shared, len(routes))
+		s.top, s.answers, s.share = grow.Slice(s.top, m*k), grow.Slice(s.answers, m), s.share[:0]
+		for _, r := range routes[:m] {
+			s.share = append(s.share, s.queries[r.context])
+		}
+		if err := s.layer.Find(s.top, s.answers, s.share, req); err != nil {
+			return err
+		}
+		for j, r := range routes[:m] {
+			answers[r.context] = s.answers[j]
+			copy(dst[r.context*k:], s.top[j*k:][:s.answers[j].Count])
+		}
+		routes = routes[m:]
+	}
+	return nil
+}
+
+// edit returns the set with the labels that the request biases, and without
+// those that may not be answered.
+func (s *Searcher) edit(set []uint32, req *softmax.Request) []uint32 {
+	s.edited = s.edited[:0]
+	biases := req.Biases
+	add := func(id uint32) {
+		if req.Permits(id) {
+			s.edited = append(s.edited, id)
+		}
+	}
+	for _, id := range set {
+		for len(biases) > 0 && biases[0].ID < id {
+			add(biases[0].ID)
+			biases = biases[1:]
+		}
+		if len(biases) > 0 && biases[0].ID == id {
+			biases = biases[1:]
+		}
+		add(id)
+	}
+	for _, b := range biases {
+		add(b.ID)
+	}
+	return s.edited
+}
+
+// count counts the routes of contexts with a set of that size.
+func (s *Searcher) count(routes []route, size int) {
+	s.stats.Queries += uint64(len(routes))
+	s.stats.Candidates += uint64(len(routes)) * uint64(size)
+	for _, r := range routes {
+		s.stats.Routing += uint64(r.rows)
+	}
+}
+
+// countAnswer counts an answer to a request for k labels.
+func (s *Searcher) countAnswer(a *softmax.Answer, k int) {
+	switch a.Source {
+	case softmax.FromLayer:
+		s.stats.Exact++
+	case softmax.FromTwoSets:
+		s.stats.Probes++
+	}
+	if a.Count < k {
+		s.stats.Short++
+	}
 }
 
 // Stats returns what the searcher did so far. Like every method it is for
 // the searcher's own goroutine.
 func (s *Searcher) Stats() Stats { return s.stats }
-
-func (s *Searcher) checkK(k int) error {
-	if k < 1 || k > s.model.labels {
-		return fmt.Errorf("screen: k: found %d, expected 1 to the %d labels", k, s.model.labels)
-	}
-	return nil
-}
-
-// cluster returns the cluster of the query's context.
-func (s *Searcher) cluster() int {
-	cluster, _ := s.model.route(s.query, s.float32)
-	return cluster
-}
-
-// answer writes the best labels of the set found for the query's context to
-// dst.
-func (s *Searcher) answer(dst []softmax.Prediction, f found) int {
-	exact, set := s.decide(len(dst), f, 1), f.set
-	switch {
-	case exact && s.float32:
-		return s.layer.TopKFloat32(dst, s.query)
-	case exact:
-		return s.layer.TopK(dst, s.query)
-	case s.float32:
-		return s.layer.TopKOfFloat32(dst, s.query, set)
-	}
-	return s.layer.TopKOf(dst, s.query, set)
-}
-
-// decide reports whether the exact layer is to answer for k labels where
-// routing found f, and counts that many contexts of it.
-func (s *Searcher) decide(k int, f found, contexts int) (exact bool) {
-	n := uint64(contexts)
-	s.stats.Queries += n
-	s.stats.Routing += n * uint64(f.rows)
-	s.stats.Candidates += n * uint64(len(f.set))
-	if f.exact || len(f.set) < k && !s.short {
-		s.stats.Exact += n
-		return true
-	}
-	if f.both {
-		s.stats.Probes += n
-	}
-	if len(f.set) < k {
-		s.stats.Short += n
-	}
-	return false
-}

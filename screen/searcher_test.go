@@ -1,6 +1,7 @@
 package screen_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,8 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -25,9 +28,8 @@ func checkScreened(t *rapid.T) {
 	usual, short := in.searcher(t), in.searcher(t, screen.Short())
 	for i := range in.n {
 		h := in.context(i)
-		cluster := in.cluster(h)
-		if got, err := usual.Cluster(h); err != nil || got != cluster {
-			t.Fatalf("context %d: cluster %d, %v, want %d", i, got, err, cluster)
+		if got, want := nearest(t, usual, h), in.cluster(h); got != want {
+			t.Fatalf("context %d: cluster %d, want %d", i, got, want)
 		}
 		f, truth := in.find(h), in.truth(h, k)
 		set := f.set
@@ -92,36 +94,159 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 
 func FuzzScreenedTopK(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkScreened)) }
 
+// nearest returns the cluster of a context.
+func nearest(t failer, s *screen.Searcher, h []float32) int {
+	t.Helper()
+	var best [1]softmax.Prediction
+	if n, err := s.Nearest(best[:], h); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	return int(best[0].ID)
+}
+
+// drawRequest draws a request for the instance's layer.
+func drawRequest(t *rapid.T, in *instance) (req softmax.Request) {
+	n := in.config.Labels
+	r := newRand(rapid.Uint64().Draw(t, "request seed"))
+	req.LogSum = rapid.Bool().Draw(t, "log-sum")
+	if req.K = rapid.IntRange(1, n).Draw(t, "k"); req.LogSum && r.IntN(4) == 0 {
+		req.K = 0
+	}
+	set := func(name string) *bitset.Set {
+		s, percent := bitset.New(n), rapid.SampledFrom([]int{0, 5, 50, 95, 100}).Draw(t, name)
+		for id := range n {
+			if r.IntN(100) < percent {
+				s.Add(uint32(id))
+			}
+		}
+		return s
+	}
+	if rapid.Bool().Draw(t, "with allowed labels") {
+		req.Allowed = set("allowed")
+	}
+	if rapid.Bool().Draw(t, "with banned labels") {
+		req.Banned = set("banned")
+	}
+	if rapid.Bool().Draw(t, "with biases") {
+		scale := rapid.SampledFrom([]float64{1e-3, 1, 100, 1e30}).Draw(t, "scale of the biases")
+		for id := range set("biased").All() {
+			req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
+		}
+	}
+	return req
+}
+
+// checkRequests: the answer to a request is that of its definition, for one
+// context as for many, bit for bit, and so are the counts. The log-sum is within
+// the width of the int8 intervals of that over the labels it was chosen among.
+func checkRequests(t *rapid.T) {
+	in := drawHardShape(t).instance(t)
+	var opts []screen.Option
+	short := rapid.Bool().Draw(t, "short")
+	if short {
+		opts = append(opts, screen.Short())
+	}
+	single, batch := in.searcher(t, opts...), in.searcher(t, opts...)
+	// Several batches of different sizes: scratch of one must not show in the next.
+	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
+		req := drawRequest(t, in)
+		dst, answers := make([]softmax.Prediction, n*req.K), make([]softmax.Answer, n)
+		if err := batch.SearchBatch(dst, answers, in.contexts[:n*in.config.Dim], req); err != nil {
+			t.Fatal(err)
+		}
+		one := make([]softmax.Prediction, req.K)
+		for i, a := range answers {
+			h, got := in.context(i), dst[i*req.K:(i+1)*req.K]
+			among, source := in.answer(h, &req, short)
+			if want := among[:min(req.K, len(among))]; !slices.Equal(got[:a.Count], want) || a.Source != source {
+				t.Fatalf("context %d of %d: got %v of %+v, want %v from %s", i, n, got[:a.Count], a, want, source)
+			}
+			for _, p := range got[a.Count:] {
+				if p != (softmax.Prediction{}) {
+					t.Fatalf("context %d of %d: written behind a short answer", i, n)
+				}
+			}
+			if alone, err := single.Search(one, h, req); err != nil || alone != a || !slices.Equal(one[:a.Count], got[:a.Count]) {
+				t.Fatalf("context %d of %d: %+v %v alone, %v, %+v %v in a batch", i, n, alone, one, err, a, got)
+			}
+			in.checkSum(t, h, among, &req, a.LogSum)
+		}
+		if got, want := batch.Stats(), single.Stats(); got != want {
+			t.Fatalf("stats %+v, want %+v", got, want)
+		}
+	}
+}
+
+// checkSum compares the log-sum of an answer with that over the labels that it
+// was chosen among.
+func (in *instance) checkSum(t *rapid.T, h []float32, among []softmax.Prediction, req *softmax.Request, got float64) {
+	if !req.LogSum || len(among) == 0 {
+		if !math.IsInf(got, -1) {
+			t.Fatalf("log-sum: got %v of no labels or without being asked, want -Inf", got)
+		}
+		return
+	}
+	logits, bound, largest, d := []float64{}, 0.0, 0.0, in.config.Dim
+	for _, p := range among {
+		var w2, h2 float64
+		for j, x := range in.weights()[int(p.ID)*d : (int(p.ID)+1)*d] {
+			w2 += float64(x) * float64(x)
+			h2 += float64(h[j]) * float64(h[j])
+		}
+		logits = append(logits, p.Logit)
+		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+	}
+	// Twice 2/127 of the norms is more than two roundings to int8 lose.
+	want := kernels.LogSumExp(logits)
+	if off := math.Abs(got - want); off > 2*math.Sqrt(float64(d))/127*bound+1e-5*(1+largest) {
+		t.Fatalf("log-sum: got %v, want %v within the error of int8, found %v off", got, want, off)
+	}
+}
+
+func TestAnswersAreTheirDefinition(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkRequests) })
+}
+
+func FuzzAnswersAreTheirDefinition(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRequests)) }
+
+// A request that says among which labels to choose is answered by the layer.
+func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
+	in := ordinary(t)
+	s, exact := in.searcher(t), softmax.NewSearcher(in.layer)
+	for i := range in.n {
+		req := softmax.Request{K: 3, Among: softmax.Range(40, 80), LogSum: true}
+		var got, want [3]softmax.Prediction
+		a, err := s.Search(got[:], in.context(i), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := exact.Search(want[:], in.context(i), req); err != nil || got != want || a != b {
+			t.Fatalf("context %d: got %v %v, want %v %v, %v", i, got, a, want, b, err)
+		}
+	}
+	if got := s.Stats(); got.Exact != uint64(in.n) || got.Queries != got.Exact {
+		t.Errorf("stats %+v, want %d exact answers", got, in.n)
+	}
+}
+
 func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawHardShape(t).instance(t)
-		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
+		req := drawRequest(t, in)
 		var first string
 		for _, level := range simd.Available() {
 			restore := simd.Set(level)
 			s := in.searcher(t)
+			dst, answers := make([]softmax.Prediction, in.n*req.K), make([]softmax.Answer, in.n)
+			if err := s.SearchBatch(dst, answers, in.contexts, req); err != nil {
+				t.Fatal(err)
+			}
 			got := ""
-			for i := range in.n {
-				h := in.context(i)
-				for _, p := range topK(t, s, k, h) {
+			for i, a := range answers {
+				for _, p := range dst[i*req.K:][:a.Count] {
 					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
 				}
-				ids, logp, err := s.LogProbs(nil, h)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for j, x := range logp {
-					got += fmt.Sprintf("%d %x ", ids[j], math.Float64bits(x))
-				}
-				one, err := s.LogProb(h, uint32(i%in.config.Labels))
-				if err != nil {
-					t.Fatal(err)
-				}
-				sum, err := s.LogPartition(h)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got += fmt.Sprintf("%x %x ", math.Float64bits(one), math.Float64bits(sum))
+				got += fmt.Sprintf("%x %x ", math.Float64bits(a.LogSum), math.Float64bits(logProb(t, s, in.context(i), i%in.config.Labels)))
 			}
 			restore()
 			if first == "" {
@@ -134,122 +259,11 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 	})
 }
 
-// checkLogProbs compares with a softmax in plain float64, and the sum with 1.
-func checkLogProbs(t *rapid.T) {
-	in := drawShape(t).instance(t)
-	d := in.config.Dim
-	for _, s := range []struct {
-		*screen.Searcher
-		tolerance float64
-	}{{in.searcher(t), 1e-11}, {in.searcher(t, screen.Float32()), 1e-3}} {
-		var buf []float64
-		for i := range in.n {
-			h := in.context(i)
-			cluster, err := s.Cluster(h)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids, logp, err := s.LogProbs(buf, h)
-			if err != nil {
-				t.Fatal(err)
-			}
-			buf = logp
-			want := in.candidates(cluster)
-			if in.config.ProbeMargin > 0 {
-				want = in.find(h).wide
-			}
-			if !slices.Equal(ids, want) || len(logp) != len(want) {
-				t.Fatalf("context %d: ids %v and %d values, want ids %v", i, ids, len(logp), want)
-			}
-			logits, sum := make([]float64, len(ids)), 0.0
-			for j, id := range ids {
-				logits[j] = float64(in.layer.Bias()[id])
-				for e := range h {
-					logits[j] += float64(in.layer.Weights()[int(id)*d+e]) * float64(h[e])
-				}
-				sum += math.Exp(logits[j])
-			}
-			total := 0.0
-			for j := range ids {
-				total += math.Exp(logp[j])
-				if want := logits[j] - math.Log(sum); math.Abs(logp[j]-want) > s.tolerance {
-					t.Fatalf("context %d, id %d: %v, want %v", i, ids[j], logp[j], want)
-				}
-			}
-			if len(ids) > 0 && math.Abs(total-1) > 1e-12 {
-				t.Fatalf("context %d: probabilities of the set sum to %v", i, total)
-			}
-		}
-	}
-}
-
-func TestLogProbsAreTheSoftmaxOverTheSet(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogProbs) })
-}
-
-func TestLogProbsUseTheMemoryGiven(t *testing.T) {
-	in := ordinary(t)
-	s := in.searcher(t)
-	dst := make([]float64, 0, in.model.LargestSet())
-	_, logp, err := s.LogProbs(dst, in.context(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if &logp[0] != &dst[:1][0] {
-		t.Error("other memory, although dst has room for the largest set")
-	}
-	if _, logp, err = s.LogProbs(nil, in.context(0)); err != nil || len(logp) == 0 {
-		t.Errorf("without memory: %d values, %v", len(logp), err)
-	}
-}
-
-// checkFloat32 bounds what Float32 may differ by: each logit by the rounding
-// of its sum, the choice by no more than near-ties.
-func checkFloat32(t *rapid.T) {
-	s := drawShape(t)
-	s.clusters, s.groups = 1, min(s.groups, 1) // the choice of the cluster itself may fall either way
-	in := s.instance(t)
-	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-	searcher := in.searcher(t, screen.Float32())
-	d := in.config.Dim
-	for i := range in.n {
-		h := in.context(i)
-		got := topK(t, searcher, k, h)
-		want := in.truth(h, k)
-		if set := in.candidates(0); len(set) >= k {
-			want = in.ranked(h, set)[:k]
-		}
-		for j, p := range got {
-			size, exact := math.Abs(float64(in.layer.Bias()[p.ID])), in.ranked(h, []uint32{p.ID})[0].Logit
-			for e := range h {
-				size += math.Abs(float64(in.layer.Weights()[int(p.ID)*d+e]) * float64(h[e]))
-			}
-			tolerance := float64(d+2) * 0x1p-24 * size
-			if math.Abs(p.Logit-exact) > tolerance {
-				t.Fatalf("context %d: id %d has logit %v, want %v within %v", i, p.ID, p.Logit, exact, tolerance)
-			}
-			if float64(float32(p.Logit)) != p.Logit {
-				t.Fatalf("context %d: logit %v is no float32", i, p.Logit)
-			}
-			if j > 0 && (p.Logit > got[j-1].Logit || p.Logit == got[j-1].Logit && p.ID < got[j-1].ID) {
-				t.Fatalf("context %d: %v comes after %v", i, p, got[j-1])
-			}
-			if math.Abs(p.Logit-want[j].Logit) > 1e-3 {
-				t.Fatalf("context %d: rank %d has logit %v, want %v", i, j, p.Logit, want[j].Logit)
-			}
-		}
-	}
-}
-
-func TestFloat32IsWithinRounding(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkFloat32) })
-}
-
 // plane has four labels at the corners of a square and two clusters, right
 // and up.
 func plane(t testing.TB, sets [][]uint32, always ...uint32) *instance {
 	t.Helper()
-	layer, err := softmax.NewLayer([]float32{1, 0, 0, 1, -1, 0, 0, -1}, nil, 2)
+	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, -1, 0, 0, -1}, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,17 +318,16 @@ func TestTopKByCase(t *testing.T) {
 	} {
 		c.stats.Routing = 2 // both clusters
 		t.Run(c.name, func(t *testing.T) {
-			for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
-				if c.short {
-					mode = append(mode, screen.Short())
-				}
-				s := plane(t, c.sets, c.always...).searcher(t, mode...)
-				if got := topK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
-					t.Errorf("got %v, want %v", got, c.want)
-				}
-				if got := s.Stats(); got != c.stats {
-					t.Errorf("stats %+v, want %+v", got, c.stats)
-				}
+			var opts []screen.Option
+			if c.short {
+				opts = append(opts, screen.Short())
+			}
+			s := plane(t, c.sets, c.always...).searcher(t, opts...)
+			if got := topK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+			if got := s.Stats(); got != c.stats {
+				t.Errorf("stats %+v, want %+v", got, c.stats)
 			}
 		})
 	}
@@ -330,35 +343,81 @@ func TestTheClusterIsOneOfTheBestGroup(t *testing.T) {
 	if in.model, err = screen.NewModel(c); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range [][]screen.Option{nil, {screen.Float32()}} {
-		s := in.searcher(t, mode...)
-		for _, q := range []struct {
-			h       []float32
-			cluster int
-			routing uint64
-		}{
-			{[]float32{1, 2}, 0, 3},
-			{[]float32{3, 2}, 1, 4}, // cluster 0 would be 10, cluster 1 is 3
-			{[]float32{-3, -4}, 2, 4},
-			{[]float32{2, 2}, 0, 3},  // equal groups: the lower
-			{[]float32{0, -1}, 1, 4}, // equal clusters: the lower
-		} {
-			before := s.Stats()
-			if got, err := s.Cluster(q.h); err != nil || got != q.cluster {
-				t.Errorf("%v: cluster %d, %v, want %d", q.h, got, err, q.cluster)
-			}
-			if got := topK(t, s, 1, q.h); got[0].ID != uint32(q.cluster) {
-				t.Errorf("%v: found %v, want the label of cluster %d", q.h, got, q.cluster)
-			}
-			if got := s.Stats().Routing - before.Routing; got != q.routing {
-				t.Errorf("%v: %d rows scanned, want %d", q.h, got, q.routing)
-			}
+	s := in.searcher(t)
+	for _, q := range []struct {
+		h       []float32
+		cluster int
+		routing uint64
+	}{
+		{[]float32{1, 2}, 0, 3},
+		{[]float32{3, 2}, 1, 4}, // cluster 0 would be 10, cluster 1 is 3
+		{[]float32{-3, -4}, 2, 4},
+		{[]float32{2, 2}, 0, 3},  // equal groups: the lower
+		{[]float32{0, -1}, 1, 4}, // equal clusters: the lower
+	} {
+		before := s.Stats()
+		if got := nearest(t, s, q.h); got != q.cluster {
+			t.Errorf("%v: cluster %d, want %d", q.h, got, q.cluster)
+		}
+		if got := topK(t, s, 1, q.h); got[0].ID != uint32(q.cluster) {
+			t.Errorf("%v: found %v, want the label of cluster %d", q.h, got, q.cluster)
+		}
+		if got := s.Stats().Routing - before.Routing; got != q.routing {
+			t.Errorf("%v: %d rows scanned, want %d", q.h, got, q.routing)
 		}
 	}
 }
 
+// The clusters of a context come best first, with their products: all of them
+// if there is room, of the best group on two levels.
+func TestNearest(t *testing.T) {
+	in := plane(t, [][]uint32{{0}, {1}})
+	c := in.config
+	c.Clusters, c.Sets = []float32{0, 5, 1, 0, -1, 0}, [][]uint32{{0}, {1}, {2}}
+	p := func(id uint32, product float64) softmax.Prediction { return softmax.Prediction{ID: id, Logit: product} }
+	for _, test := range []struct {
+		name   string
+		groups []float32
+		sizes  []int
+		h      []float32
+		room   int
+		want   []softmax.Prediction
+	}{
+		{"the best", nil, nil, []float32{3, 2}, 1, []softmax.Prediction{p(0, 10)}},
+		{"the best two", nil, nil, []float32{3, 2}, 2, []softmax.Prediction{p(0, 10), p(1, 3)}},
+		{"all there are", nil, nil, []float32{3, 2}, 5, []softmax.Prediction{p(0, 10), p(1, 3), p(2, -3)}},
+		{"ties", nil, nil, []float32{0, 0}, 2, []softmax.Prediction{p(0, 0), p(1, 0)}},
+		{"of the best group", []float32{0, 1, 1, 0}, []int{1, 2}, []float32{3, 2}, 5, []softmax.Prediction{p(1, 3), p(2, -3)}},
+		{"a group of one", []float32{0, 1, 1, 0}, []int{1, 2}, []float32{1, 2}, 2, []softmax.Prediction{p(0, 10)}},
+		{"no room", nil, nil, []float32{3, 2}, 0, []softmax.Prediction{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := c
+			c.Groups, c.GroupSizes = test.groups, test.sizes
+			m, err := screen.NewModel(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := screen.NewSearcher(m, in.layer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]softmax.Prediction, test.room)
+			if n, err := s.Nearest(got, test.h); err != nil || !slices.Equal(got[:n], test.want) {
+				t.Errorf("got %v, %v, want %v", got[:n], err, test.want)
+			}
+			if s.Stats() != (screen.Stats{}) {
+				t.Errorf("found %+v counted, want nothing", s.Stats())
+			}
+			if _, err := s.Nearest(got, test.h[:1]); !errors.Is(err, softmax.ErrContext) {
+				t.Errorf("half a context: got %v, want %v", err, softmax.ErrContext)
+			}
+		})
+	}
+}
+
 func TestOneClusterAndOneLabel(t *testing.T) {
-	layer, err := softmax.NewLayer([]float32{2}, []float32{1}, 1)
+	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{2}, 1), []float32{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,9 +432,8 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 	if got := topK(t, s, 1, []float32{3}); !slices.Equal(got, []softmax.Prediction{{ID: 0, Logit: 7}}) {
 		t.Errorf("got %v", got)
 	}
-	ids, logp, err := s.LogProbs(nil, []float32{3})
-	if err != nil || !slices.Equal(ids, []uint32{0}) || !slices.Equal(logp, []float64{0}) {
-		t.Errorf("log-probabilities: %v %v %v", ids, logp, err)
+	if got := logProb(t, s, []float32{3}, 0); got != 0 {
+		t.Errorf("log-probability: %v, want 0", got)
 	}
 }
 
@@ -389,8 +447,8 @@ func TestSearcherRefuses(t *testing.T) {
 		h    []float32
 		want string
 	}{
-		{"k 0", 0, []float32{1, 2}, "screen: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, []float32{1, 2}, "screen: k: found 5, expected 1 to the 4 labels"},
+		{"k 0", 0, []float32{1, 2}, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, []float32{1, 2}, "softmax: k: found 5, expected 1 to the 4 labels"},
 		{"no context", 1, nil, "softmax: context: found 0 elements, expected 2"},
 		{"long context", 1, []float32{1, 2, 3}, "softmax: context: found 3 elements, expected 2"},
 		{"NaN", 1, []float32{1, nan}, "softmax: context: found NaN at element 1, expected finite numbers"},
@@ -410,11 +468,11 @@ func TestSearcherRefuses(t *testing.T) {
 		if c.k != 1 {
 			continue
 		}
-		if _, err := s.Cluster(c.h); err == nil || err.Error() != c.want {
-			t.Errorf("%s: Cluster: error %v, want %s", c.name, err, c.want)
+		if _, err := s.Nearest(dst, c.h); err == nil || err.Error() != c.want {
+			t.Errorf("%s: Nearest: error %v, want %s", c.name, err, c.want)
 		}
-		if _, _, err := s.LogProbs(nil, c.h); err == nil || err.Error() != c.want {
-			t.Errorf("%s: LogProbs: error %v, want %s", c.name, err, c.want)
+		if _, err := s.LogProb(c.h, 0); err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrContext) {
+			t.Errorf("%s: LogProb: error %v, want %s", c.name, err, c.want)
 		}
 	}
 	if got := s.Stats(); got != (screen.Stats{}) {
@@ -422,9 +480,45 @@ func TestSearcherRefuses(t *testing.T) {
 	}
 }
 
+func TestBatchesAreRefused(t *testing.T) {
+	nan := float32(math.NaN())
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	for _, c := range []struct {
+		name      string
+		dst, k, n int
+		contexts  []float32
+		kind      error
+		want      string
+	}{
+		{"k 0", 0, 0, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k negative", 0, -1, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found -1, expected 1 to the 4 labels"},
+		{"k above L", 5, 5, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"ragged contexts", 2, 1, 2, []float32{1, 2, 3}, softmax.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"short dst", 3, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 3 labels, expected k = 2 for each of 2 contexts"},
+		{"long dst", 6, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 6 labels, expected k = 2 for each of 2 contexts"},
+		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, softmax.ErrContext, "screen: contexts: row 1: softmax: context: found NaN at element 1, expected finite numbers"},
+	} {
+		dst, answers := make([]softmax.Prediction, c.dst), make([]softmax.Answer, c.n)
+		if err := s.SearchBatch(dst, answers, c.contexts, softmax.Request{K: c.k}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+		for _, p := range dst {
+			if p != (softmax.Prediction{}) {
+				t.Errorf("%s: dst was written", c.name)
+			}
+		}
+	}
+	if got := s.Stats(); got != (screen.Stats{}) {
+		t.Errorf("refused batches were counted: %+v", got)
+	}
+	if err := s.SearchBatch(nil, nil, nil, softmax.Request{K: 1}); err != nil {
+		t.Errorf("an empty batch: %v", err)
+	}
+}
+
 func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	layer := func(w []float32, dim int) *softmax.Layer {
-		l, err := softmax.NewLayer(w, nil, dim)
+		l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,8 +544,8 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}{
 		{"its own layer", bound, own, ""},
 		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
-		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a layer of dimension 1, expected that of the model, 2"},
-		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a layer of 3 labels, expected those of the model, 2"},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a layer of dimension 1, expected the model's, 2"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a layer of 3 labels, expected the model's 2"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
 			"screen: fingerprint: found layer %x, expected %x: the model was made for another layer", changed.Fingerprint(), own.Fingerprint())},
 	} {
@@ -459,7 +553,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 		switch {
 		case c.want == "" && (err != nil || s == nil):
 			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (err == nil || err.Error() != c.want || s != nil):
+		case c.want != "" && (err == nil || err.Error() != c.want || s != nil || !errors.Is(err, screen.ErrLayer)):
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}
@@ -474,30 +568,34 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 
 func checkAllocations(t *testing.T, in *instance) {
 	const k = 5
+	banned := bitset.New(in.config.Labels)
+	for id := uint32(0); id < 300; id += 7 {
+		banned.Add(id)
+	}
+	edits := softmax.Request{K: k, LogSum: true, Banned: banned, Biases: []softmax.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-			s := in.searcher(t, opts...)
-			logp := make([]float64, 2*in.model.LargestSet())
-			batch := make([]softmax.Prediction, 100*k)
-			all := make([]softmax.Prediction, in.model.LargestSet()+1)
-			i := 0
-			next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
-			for call, f := range map[string]func() error{
-				"TopK":             func() error { var p [k]softmax.Prediction; _, err := s.TopK(p[:], next()); return err },
-				"TopK of all of L": func() error { _, err := s.TopK(all, next()); return err },
-				"Cluster":          func() error { _, err := s.Cluster(next()); return err },
-				"LogProbs":         func() error { _, _, err := s.LogProbs(logp, next()); return err },
-				"LogProb":          func() error { _, err := s.LogProb(next(), 7); return err },
-				"LogPartition":     func() error { _, err := s.LogPartition(next()); return err },
-				"TopKBatch":        func() error { _, err := s.TopKBatch(batch, k, in.contexts[:100*in.config.Dim]); return err },
-			} {
-				if n := simdtest.AllocsPerRun(50, func() {
-					if err := f(); err != nil {
-						t.Fatal(err)
-					}
-				}); n != 0 {
-					t.Errorf("%s, %s: %v allocations a call", name, call, n)
-				}
+		s := in.searcher(t)
+		batch, answers := make([]softmax.Prediction, 100*k), make([]softmax.Answer, 100)
+		all := make([]softmax.Prediction, in.model.LargestSet()+1)
+		i := 0
+		next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
+		for name, f := range map[string]func() error{
+			"TopK":             func() error { var p [k]softmax.Prediction; _, err := s.TopK(p[:], next()); return err },
+			"TopK of all of L": func() error { _, err := s.TopK(all, next()); return err },
+			"with edits":       func() error { var p [k]softmax.Prediction; _, err := s.Search(p[:], next(), edits); return err },
+			"Nearest":          func() error { var p [2]softmax.Prediction; _, err := s.Nearest(p[:], next()); return err },
+			"LogProb":          func() error { _, err := s.LogProb(next(), 7); return err },
+			"SearchBatch": func() error {
+				return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: k, LogSum: true})
+			},
+			"SearchBatch with edits": func() error { return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], edits) },
+		} {
+			var err error
+			for range in.n { // scratch grows to the largest set
+				err = f()
+			}
+			if n := simdtest.AllocsPerRun(50, func() { err = f() }); n != 0 || err != nil {
+				t.Errorf("%s: %v allocations a call, %v", name, n, err)
 			}
 		}
 	})
@@ -511,23 +609,21 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	probes := shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, probe: 1e300, seed: 8}.instance(t)
 	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-			for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one, "two sets": probes} {
-				const runs = 20
-				var fresh []*screen.Searcher
-				for range runs + 1 { // AllocsPerRun makes one call more
-					fresh = append(fresh, in.searcher(t, opts...))
+		for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one, "two sets": probes} {
+			const runs = 20
+			var fresh []*screen.Searcher
+			for range runs + 1 { // AllocsPerRun makes one call more
+				fresh = append(fresh, in.searcher(t))
+			}
+			i := 0
+			if n := simdtest.AllocsPerRun(runs, func() {
+				var p [2]softmax.Prediction
+				if _, err := fresh[i].TopK(p[:], in.context(i)); err != nil {
+					t.Fatal(err)
 				}
-				i := 0
-				if n := simdtest.AllocsPerRun(runs, func() {
-					var p [2]softmax.Prediction
-					if _, err := fresh[i].TopK(p[:], in.context(i)); err != nil {
-						t.Fatal(err)
-					}
-					i++
-				}); n != 0 {
-					t.Errorf("%s, %s: %v allocations", name, kind, n)
-				}
+				i++
+			}); n != 0 {
+				t.Errorf("%s: %v allocations", kind, n)
 			}
 		}
 	})
@@ -550,7 +646,7 @@ func TestManyGoroutinesShareOneModel(t *testing.T) {
 			got := make([]softmax.Prediction, in.n*k)
 			for round := range 3 {
 				if round == 2 {
-					if _, err := s.TopKBatch(got, k, in.contexts); err != nil {
+					if err := s.SearchBatch(got, make([]softmax.Answer, in.n), in.contexts, softmax.Request{K: k}); err != nil {
 						t.Error(err)
 					}
 				} else {
@@ -569,43 +665,4 @@ func TestManyGoroutinesShareOneModel(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-}
-
-func BenchmarkTopKBatch(b *testing.B) {
-	// Some 16 contexts of a batch fall into each cluster.
-	in := shape{labels: 10000, dim: 200, clusters: 16, contexts: 1024, keep: 3, seed: 2}.instance(b)
-	for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-		b.Run(name, func(b *testing.B) {
-			s := in.searcher(b, opts...)
-			const n, k = 256, 5
-			dst := make([]softmax.Prediction, n*k)
-			i := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.TopKBatch(dst, k, in.contexts[i*n*200:(i+1)*n*200]); err != nil {
-					b.Fatal(err)
-				}
-				i = (i + 1) % (in.n / n)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/context")
-		})
-	}
-}
-
-func BenchmarkTopK(b *testing.B) {
-	in := shape{labels: 10000, dim: 200, clusters: 16, contexts: 1024, keep: 3, seed: 2}.instance(b)
-	for name, opts := range map[string][]screen.Option{"exact": nil, "float32": {screen.Float32()}} {
-		b.Run(name, func(b *testing.B) {
-			s := in.searcher(b, opts...)
-			var p [5]softmax.Prediction
-			i := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.TopK(p[:], in.context(i)); err != nil {
-					b.Fatal(err)
-				}
-				i = (i + 1) % in.n
-			}
-		})
-	}
 }

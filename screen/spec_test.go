@@ -94,7 +94,7 @@ func (s shape) instance(t failer) *instance {
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(fill(s.labels*s.dim), fill(s.labels), s.dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(fill(s.labels*s.dim), s.dim), fill(s.labels))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,12 @@ func (s shape) instance(t failer) *instance {
 		}
 	}
 	if s.tail > 0 {
-		if in.config.Tail, err = projection(layer, s.tail); err != nil {
+		// A logit of the tail is about as large as that of a row.
+		rows := fill(s.tail * s.dim)
+		for i := range rows {
+			rows[i] /= float32(math.Sqrt(float64(s.tail)))
+		}
+		if in.config.Tail, err = screen.NewTail(fill(s.tail*s.labels), rows, s.labels, s.dim); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,27 +141,6 @@ func (s shape) instance(t failer) *instance {
 		t.Fatal(err)
 	}
 	return in
-}
-
-// projection is the tail W B^T B, with B of orthogonal rows of length 1: the
-// first of a reflection. Of full rank it is W but for rounding.
-func projection(l *softmax.Layer, rank int) (*softmax.Tail, error) {
-	labels, dim := l.Labels(), l.Dim()
-	columns, rows := make([]float32, rank*labels), make([]float32, rank*dim)
-	square := float64(dim*(dim+1)*(2*dim+1)) / 6 // of (1, 2, ..., dim)
-	for k := range rank {
-		for j := range dim {
-			x := -2 * float64((k+1)*(j+1)) / square
-			if j == k {
-				x++
-			}
-			rows[k*dim+j] = float32(x)
-			for s := range labels {
-				columns[k*labels+s] += float32(x * float64(l.Weights()[s*dim+j]))
-			}
-		}
-	}
-	return softmax.NewTail(columns, rows, labels, dim)
 }
 
 func (in *instance) context(i int) []float32 {
@@ -185,7 +169,6 @@ type found struct {
 	set         []uint32
 	rows        int // scanned to find the set
 	both, exact bool
-	wide        []uint32 // the set where the exact margin plays no part
 }
 
 // find routes h as Config and Stats say.
@@ -196,14 +179,10 @@ func (in *instance) find(h []float32) found {
 		f.exact = lead < in.config.ExactMargin
 		f.both = lead < in.config.ProbeMargin && !f.exact
 	}
-	f.wide = slices.Clone(f.set)
-	if second >= 0 && lead < in.config.ProbeMargin {
-		f.wide = append(f.wide, in.candidates(second)...)
-		slices.Sort(f.wide)
-		f.wide = slices.Compact(f.wide)
-	}
 	if f.both {
-		f.set = f.wide
+		f.set = append(slices.Clone(f.set), in.candidates(second)...)
+		slices.Sort(f.set)
+		f.set = slices.Compact(f.set)
 	}
 	return f
 }
@@ -254,13 +233,35 @@ func (in *instance) candidates(t int) []uint32 {
 	return slices.Compact(ids)
 }
 
+// weights returns W, row-major.
+func (in *instance) weights() []float32 {
+	w, ok := in.layer.Weights().AsFloat32()
+	if !ok {
+		panic("the layer is not of float32")
+	}
+	return w
+}
+
 // ranked returns the ids by descending logit, ties by the lower id.
 func (in *instance) ranked(h []float32, ids []uint32) []softmax.Prediction {
-	d := in.config.Dim
-	var p []softmax.Prediction
+	return in.edited(h, ids, &softmax.Request{})
+}
+
+// edited is ranked with the edits of a request.
+func (in *instance) edited(h []float32, ids []uint32, req *softmax.Request) []softmax.Prediction {
+	d, w := in.config.Dim, in.weights()
+	p := []softmax.Prediction{}
 	for _, id := range ids {
-		w := in.layer.Weights()[int(id)*d : (int(id)+1)*d]
-		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w, h) + float64(in.layer.Bias()[id])})
+		if req.Allowed != nil && !req.Allowed.Has(id) || req.Banned != nil && req.Banned.Has(id) {
+			continue
+		}
+		logit := kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(in.layer.Bias()[id])
+		for _, b := range req.Biases {
+			if b.ID == id {
+				logit += float64(b.Add)
+			}
+		}
+		p = append(p, softmax.Prediction{ID: id, Logit: logit})
 	}
 	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
 		switch {
@@ -276,11 +277,36 @@ func (in *instance) ranked(h []float32, ids []uint32) []softmax.Prediction {
 
 // truth returns the k best of all labels.
 func (in *instance) truth(h []float32, k int) []softmax.Prediction {
+	return in.ranked(h, in.all())[:k]
+}
+
+// all are the ids of all labels.
+func (in *instance) all() []uint32 {
 	all := make([]uint32, in.config.Labels)
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	return in.ranked(h, all)[:k]
+	return all
+}
+
+// answer is the answer to a request by its definition: the labels that it is
+// chosen among, by descending edited logit, and where they come from.
+func (in *instance) answer(h []float32, req *softmax.Request, short bool) ([]softmax.Prediction, softmax.Source) {
+	f := in.find(h)
+	set, source := slices.Clone(f.set), softmax.FromSet
+	if f.both {
+		source = softmax.FromTwoSets
+	}
+	for _, b := range req.Biases {
+		if !slices.Contains(set, b.ID) {
+			set = append(set, b.ID)
+		}
+	}
+	among := in.edited(h, set, req)
+	if f.exact || len(among) < req.K && !short {
+		return in.edited(h, in.all(), req), softmax.FromLayer
+	}
+	return among, source
 }
 
 // common returns how many of the predictions have an id that is listed.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -20,7 +21,7 @@ type service struct {
 // another. A query that is under way ends with the model it began with.
 func ExampleNewSearcher_swap() {
 	newService := func(first float32) *service { // errors are left out for brevity
-		layer, _ := softmax.NewLayer([]float32{first, 2, 3}, nil, 1)
+		layer, _ := softmax.NewLayer(kernels.Float32Rows([]float32{first, 2, 3}, 1), nil)
 		model, _ := screen.NewModel(screen.Config{Dim: 1, Labels: 3, Clusters: []float32{1}, Sets: [][]uint32{{0, 2}}, Fingerprint: layer.Fingerprint()})
 		return &service{model, layer}
 	}

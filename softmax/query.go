@@ -2,26 +2,18 @@ package softmax
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Query is one context vector h, prepared for the search, and the scratch of
-// the search. One Query serves any number of layers of its dimension, one
-// after the other; each goroutine needs its own. Its memory grows to that of
-// the largest search and stays.
+// Query is one context vector h, checked and quantised, for [Searcher.Find]. One
+// Query serves searchers of any number of layers of its dimension. It is for one
+// goroutine, and takes some six bytes for each element of h.
 type Query struct {
 	dim int
 	vec *kernels.Int8Vector
 	fit kernels.Fit
-
-	scores, lower, upper []float32
-	tileLower, tileUpper []float32
-	ids, first           []uint32
-	skip                 int // searches to go without a pass over 4-bit codes
-	threshold            float32
-	logits               []float64
-	wide                 []float64 // the terms of a log-sum-exp
 }
 
 // NewQuery returns a Query for contexts of dimension dim, at least 1.
@@ -29,37 +21,25 @@ func NewQuery(dim int) *Query {
 	return &Query{dim: dim, vec: kernels.NewInt8Vector(dim)}
 }
 
-// Set makes h, of the query's dimension, the context of the searches that
-// follow. h is copied. It returns an error, and leaves the query without a
-// context, where the length differs or an element is NaN or infinite.
+// Set makes h, of the query's dimension, its context. h is copied. It returns
+// an error, for which errors.Is holds with [ErrContext], and leaves the query
+// without a context, if the length differs or an element is NaN or infinite.
 func (q *Query) Set(h []float32) error {
 	q.fit = kernels.NotFinite
 	if len(h) != q.dim {
-		return fmt.Errorf("softmax: context: found %d elements, expected %d", len(h), q.dim)
+		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", len(h), q.dim))
 	}
-	q.fit = q.vec.Set(h)
-	if q.fit == kernels.NotFinite {
-		i := firstNotFinite(h)
-		return fmt.Errorf("softmax: context: found %v at element %d, expected finite numbers", h[i], i)
+	if q.fit = q.vec.Set(h); q.fit != kernels.NotFinite {
+		return nil
 	}
-	return nil
+	for i, x := range h {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return invalid(ErrContext, fmt.Sprintf("softmax: context: found %v at element %d, expected finite numbers", x, i))
+		}
+	}
+	return invalid(ErrContext, "softmax: context: found numbers that change meanwhile, expected finite ones")
 }
 
-// check panics where the query has no context or its dimension is not that
-// of the layer.
-func (q *Query) check(l *Layer) {
-	if q.fit == kernels.NotFinite {
-		panic("softmax: query has no context: Set was not called or failed")
-	}
-	if q.dim != l.dim {
-		panic("softmax: dimension of the query differs from that of the layer")
-	}
-}
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}
+// Vector returns the context, which must not be changed and is valid until the
+// next Set.
+func (q *Query) Vector() []float32 { return q.vec.Vector() }

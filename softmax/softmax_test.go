@@ -2,6 +2,7 @@ package softmax_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -9,13 +10,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -25,14 +25,14 @@ func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736f6
 
 func newLayer(t testing.TB, w, b []float32, dim int) *softmax.Layer {
 	t.Helper()
-	l, err := softmax.NewLayer(w, b, dim)
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func newQuery(t testing.TB, h []float32) *softmax.Query {
+func newQuery(t failer, h []float32) *softmax.Query {
 	t.Helper()
 	q := softmax.NewQuery(len(h))
 	if err := q.Set(h); err != nil {
@@ -41,24 +41,30 @@ func newQuery(t testing.TB, h []float32) *softmax.Query {
 	return q
 }
 
-// oracle returns all labels of ids by descending logit, ties by the lower
-// id, each logit by the documented arithmetic.
-func oracle(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
-	var p []softmax.Prediction
-	d := l.Dim()
-	for _, id := range ids {
-		w := l.Weights()[int(id)*d : (int(id)+1)*d]
-		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w, h) + float64(l.Bias()[id])})
+// failer is a testing.TB or a rapid.T.
+type failer interface {
+	Helper()
+	Fatal(...any)
+}
+
+// wide returns W in float32.
+func wide(l *softmax.Layer) []float32 {
+	w := make([]float32, l.Labels()*l.Dim())
+	for s := range l.Labels() {
+		l.Weights().Widen(w[s*l.Dim():(s+1)*l.Dim()], s)
 	}
-	slices.SortFunc(p, func(a, b softmax.Prediction) int {
-		switch {
-		case a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID:
-			return -1
-		default:
-			return 1
-		}
-	})
-	return p
+	return w
+}
+
+// topK asks a searcher for k labels.
+func topK(t failer, s *softmax.Searcher, k int, h []float32) []softmax.Prediction {
+	t.Helper()
+	top := make([]softmax.Prediction, k)
+	n, err := s.TopK(top, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top[:n]
 }
 
 func allIDs(n int) []uint32 {
@@ -67,6 +73,37 @@ func allIDs(n int) []uint32 {
 		ids[i] = uint32(i)
 	}
 	return ids
+}
+
+// definition is the answer to a request by its plain definition: the logits of
+// all labels to choose among, by the documented arithmetic, edited and sorted. w
+// is W in float32.
+func definition(l *softmax.Layer, w, h []float32, ids []uint32, req *softmax.Request) []softmax.Prediction {
+	p, d := []softmax.Prediction{}, l.Dim()
+	for _, id := range ids {
+		if req.Allowed != nil && !req.Allowed.Has(id) || req.Banned != nil && req.Banned.Has(id) {
+			continue
+		}
+		x := kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])
+		for _, b := range req.Biases {
+			if b.ID == id {
+				x += float64(b.Add)
+			}
+		}
+		p = append(p, softmax.Prediction{ID: id, Logit: x})
+	}
+	slices.SortFunc(p, func(a, b softmax.Prediction) int {
+		if a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return p
+}
+
+// oracle is the definition for a request without edits.
+func oracle(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
+	return definition(l, wide(l), h, ids, &softmax.Request{})
 }
 
 // drawLayer draws a layer and a context of a kind that is hard for some part
@@ -149,75 +186,230 @@ func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
 			scale(h, 0x1p80)
 		}
 	}
-	l, err := softmax.NewLayer(w, b, dim)
+	rows := kernels.Float32Rows(w, dim)
+	switch rapid.SampledFrom([]kernels.Element{kernels.Float32, kernels.Float16, kernels.BFloat16}).Draw(t, "element") {
+	case kernels.Float16:
+		rows = kernels.Float16Rows(narrow(w, halfBits), dim)
+	case kernels.BFloat16:
+		rows = kernels.BFloat16Rows(narrow(w, func(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }), dim)
+	}
+	l, err := softmax.NewLayer(rows, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l, h
 }
 
-func checkExact(t *rapid.T) {
-	l, h := drawLayer(t)
-	k := rapid.IntRange(1, l.Labels()+2).Draw(t, "k")
-	q := softmax.NewQuery(l.Dim())
-	if err := q.Set(h); err != nil {
-		t.Fatal(err)
+func narrow(x []float32, by func(float32) uint16) []uint16 {
+	bits := make([]uint16, len(x))
+	for i, v := range x {
+		bits[i] = by(v)
 	}
-	got := make([]softmax.Prediction, k)
-	got = got[:l.TopK(got, q)]
-	want := oracle(l, h, allIDs(l.Labels()))
-	if want = want[:min(k, len(want))]; !slices.Equal(got, want) {
-		t.Fatalf("TopK: got %v, want %v", got, want)
-	}
-	if got := l.Argmax(q); got != want[0].ID {
-		t.Fatalf("Argmax: got %d, want %d", got, want[0].ID)
-	}
-	var ids []uint32
-	keep := rapid.IntRange(0, 100).Draw(t, "percent in the subset")
-	r := newRand(rapid.Uint64().Draw(t, "subset seed"))
-	for id := range l.Labels() {
-		if r.IntN(100) < keep {
-			ids = append(ids, uint32(id))
-		}
-	}
-	got = make([]softmax.Prediction, k)
-	got = got[:l.TopKOf(got, q, ids)]
-	want = oracle(l, h, ids)
-	if want = want[:min(k, len(want))]; !slices.Equal(got, want) {
-		t.Fatalf("TopKOf %v: got %v, want %v", ids, got, want)
-	}
+	return bits
 }
 
-func checkBatch(t *rapid.T) {
-	l, h := drawLayer(t)
-	n := rapid.IntRange(0, 11).Draw(t, "contexts")
-	r := newRand(rapid.Uint64().Draw(t, "contexts seed"))
-	qs := make([]*softmax.Query, n)
-	for i := range qs {
-		qs[i] = softmax.NewQuery(l.Dim())
-		r.Shuffle(len(h), func(a, b int) { h[a], h[b] = h[b], -h[a] })
-		if err := qs[i].Set(h); err != nil {
+// halfBits returns a binary16 near x, the largest finite one for what is beyond.
+func halfBits(x float32) uint16 {
+	sign, a := uint16(math.Float32bits(x)>>31)<<15, math.Abs(float64(x))
+	switch {
+	case a >= 65504:
+		return sign | 0x7bff
+	case a < 0x1p-14:
+		return sign | uint16(a*0x1p24)
+	}
+	f, e := math.Frexp(a) // f in [1/2, 1)
+	return sign | uint16(e+14)<<10 | uint16((2*f-1)*1024)
+}
+
+// drawRequest draws a request for a layer, and the labels that it chooses among.
+func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uint32) {
+	n := l.Labels()
+	r := newRand(rapid.Uint64().Draw(t, "request seed"))
+	req.LogSum = rapid.Bool().Draw(t, "log-sum")
+	req.K = rapid.IntRange(1, n).Draw(t, "k")
+	if req.LogSum && r.IntN(4) == 0 {
+		req.K = 0
+	}
+	some := func(percent int) (ids []uint32) {
+		for id := range n {
+			if r.IntN(100) < percent {
+				ids = append(ids, uint32(id))
+			}
+		}
+		return ids
+	}
+	share := rapid.SampledFrom([]int{0, 2, 10, 50, 95, 100})
+	set := func(name string) *bitset.Set {
+		s, err := bitset.FromIDs(n, some(share.Draw(t, name)))
+		if err != nil {
 			t.Fatal(err)
 		}
+		return s
 	}
-	k := rapid.IntRange(0, l.Labels()).Draw(t, "k")
-	ids := allIDs(l.Labels())[l.Labels()-k:]
-	all, of := make([]softmax.Prediction, n*k), make([]softmax.Prediction, n*k)
-	l.TopKBatch(all, k, qs)
-	l.TopKOfBatch(of, k, qs, ids)
-	want := make([]softmax.Prediction, k)
-	for i, q := range qs {
-		if l.TopK(want, q); !slices.Equal(all[i*k:(i+1)*k], want) {
-			t.Fatalf("TopKBatch, context %d of %d: got %v, want %v", i, n, all[i*k:(i+1)*k], want)
+	switch rapid.SampledFrom([]string{"all", "range", "list"}).Draw(t, "among") {
+	case "all":
+		among = allIDs(n)
+	case "range":
+		first := r.IntN(n + 1)
+		end := first + r.IntN(n+1-first)
+		req.Among, among = softmax.Range(first, end), allIDs(n)[first:end]
+	case "list":
+		among = some(share.Draw(t, "listed"))
+		r.Shuffle(len(among), func(i, j int) { among[i], among[j] = among[j], among[i] })
+		req.Among = softmax.Only(among)
+	}
+	if rapid.Bool().Draw(t, "with allowed labels") {
+		req.Allowed = set("allowed")
+	}
+	if rapid.Bool().Draw(t, "with banned labels") {
+		req.Banned = set("banned")
+	}
+	if rapid.Bool().Draw(t, "with biases") {
+		scale := rapid.SampledFrom([]float64{1e-3, 1, 100, 1e30}).Draw(t, "scale of the biases")
+		for _, id := range some(rapid.SampledFrom([]int{2, 20, 100}).Draw(t, "biased")) {
+			req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
 		}
-		if l.TopKOf(want, q, ids); !slices.Equal(of[i*k:(i+1)*k], want) {
-			t.Fatalf("TopKOfBatch, context %d of %d: got %v, want %v", i, n, of[i*k:(i+1)*k], want)
+	}
+	return req, among
+}
+
+// checkRequests: the answer to any request is that of its definition, bit for
+// bit, for one context and for many, and the sum is within the width of the int8
+// intervals of the one over the edited logits.
+func checkRequests(t *rapid.T) {
+	l, h := drawLayer(t)
+	n := rapid.IntRange(1, 11).Draw(t, "contexts")
+	r := newRand(rapid.Uint64().Draw(t, "contexts seed"))
+	var contexts []float32
+	for range n {
+		contexts = append(contexts, h...)
+		r.Shuffle(len(h), func(a, b int) { h[a], h[b] = h[b], -h[a] })
+	}
+	s, w := softmax.NewSearcher(l), wide(l)
+	for range rapid.IntRange(1, 3).Draw(t, "requests") { // scratch of one must not show in the next
+		req, among := drawRequest(t, l)
+		dst, answers := make([]softmax.Prediction, n*req.K), make([]softmax.Answer, n)
+		if err := s.SearchBatch(dst, answers, contexts, req); err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range answers {
+			h := contexts[i*l.Dim() : (i+1)*l.Dim()]
+			all := definition(l, w, h, among, &req)
+			want := all[:min(req.K, len(all))]
+			if got := dst[i*req.K:][:a.Count]; !slices.Equal(got, want) || a.Source != softmax.FromLayer {
+				t.Fatalf("context %d of %d: got %v %v, want %v", i, n, a, got, want)
+			}
+			checkSum(t, l, w, h, &req, all, a.LogSum)
+			one := make([]softmax.Prediction, req.K)
+			alone, err := s.Search(one, h, req)
+			if err != nil || alone != a || !slices.Equal(one[:alone.Count], want) {
+				t.Fatalf("context %d of %d: alone %v %v, %v, together %v %v", i, n, alone, one, err, a, want)
+			}
 		}
 	}
 }
 
-func TestBatchEqualsSingles(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkBatch) })
+// checkSum compares a log-sum with the definition over all edited logits.
+func checkSum(t *rapid.T, l *softmax.Layer, w, h []float32, req *softmax.Request, all []softmax.Prediction, got float64) {
+	var logits []float64 // in the order of labels, which that of the sum is without a list
+	for _, p := range slices.SortedFunc(slices.Values(all), func(a, b softmax.Prediction) int { return int(a.ID) - int(b.ID) }) {
+		logits = append(logits, p.Logit)
+	}
+	want := kernels.LogSumExp(logits)
+	switch {
+	case !req.LogSum || len(all) == 0:
+		want = math.Inf(-1)
+		fallthrough
+	case req.K == l.Labels() && !req.Among.Some() && !req.Edits():
+		if got != want {
+			t.Fatalf("log-sum: got %v, want %v", got, want)
+		}
+		return
+	}
+	// Twice 2/127 of the norms is more than two roundings to int8 lose.
+	bound, largest, d := 0.0, math.Abs(want), l.Dim()
+	for _, p := range all {
+		var w2, h2 float64
+		for j, x := range w[int(p.ID)*d : (int(p.ID)+1)*d] {
+			w2 += float64(x) * float64(x)
+			h2 += float64(h[j]) * float64(h[j])
+		}
+		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+	}
+	if off := math.Abs(got - want); off > 2*math.Sqrt(float64(d))/127*bound+1e-5*(1+largest) {
+		t.Fatalf("log-sum: got %v, want %v within the error of int8, found %v off", got, want, off)
+	}
+}
+
+func TestAnswersAreTheirDefinition(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkRequests) })
+}
+
+func FuzzAnswersAreTheirDefinition(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRequests)) }
+
+// All labels by name, in order, and all labels without a list are the same bits,
+// the sum as well.
+func TestAListOfAllLabelsIsAllLabels(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			l, h := drawLayer(t)
+			s, q := softmax.NewSearcher(l), newQuery(t, h)
+			k := rapid.IntRange(0, l.Labels()).Draw(t, "k")
+			var tops [3][]softmax.Prediction
+			var sums [3]softmax.Answer
+			for i, among := range []softmax.Labels{{}, softmax.Range(0, l.Labels()), softmax.Only(allIDs(l.Labels()))} {
+				tops[i] = make([]softmax.Prediction, k)
+				if err := s.Find(tops[i], sums[i:i+1], []*softmax.Query{q}, &softmax.Request{K: k, LogSum: true, Among: among}); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(tops[i], tops[0]) || sums[i] != sums[0] {
+					t.Fatalf("got %v %v, want %v %v", sums[i], tops[i], sums[0], tops[0])
+				}
+			}
+		})
+	})
+}
+
+// A layer of bfloat16 or float16 has the answers of its float32 form, its log-sums
+// and its fingerprint.
+func TestElementsDoNotShow(t *testing.T) {
+	const labels, dim, k, n = 2300, 70, 5, 6 // with a first pass
+	r := newRand(21)
+	w, contexts := make([]float32, labels*dim), make([]float32, n*dim)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range contexts {
+		contexts[i] = float32(r.NormFloat64())
+	}
+	for _, rows := range []kernels.Rows{
+		kernels.Float16Rows(narrow(w, halfBits), dim),
+		kernels.BFloat16Rows(narrow(w, func(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }), dim),
+	} {
+		simdtest.EachLevel(t, func(t *testing.T) {
+			l, err := softmax.NewLayer(rows, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain := newLayer(t, wide(l), nil, dim)
+			if l.Fingerprint() != plain.Fingerprint() {
+				t.Errorf("%s: another fingerprint", rows.Element())
+			}
+			for _, req := range []softmax.Request{{K: k}, {K: k, LogSum: true}} {
+				var tops [2][]softmax.Prediction
+				var answers [2][]softmax.Answer
+				for i, l := range []*softmax.Layer{l, plain} {
+					tops[i], answers[i] = make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+					if err := softmax.NewSearcher(l).SearchBatch(tops[i], answers[i], contexts, req); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !slices.Equal(tops[0], tops[1]) || !slices.Equal(answers[0], answers[1]) {
+					t.Errorf("%s: found other answers than those of float32", rows.Element())
+				}
+			}
+		})
+	}
 }
 
 // Where the rows are more than fit in the cache a batch passes over them in
@@ -252,27 +444,32 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
-				l := newLayer(t, c.w, c.b, dim)
-				var qs []*softmax.Query
-				for i := range n {
-					qs = append(qs, newQuery(t, h[i*dim:(i+1)*dim]))
-				}
+				s := softmax.NewSearcher(newLayer(t, c.w, c.b, dim))
 				var odd []uint32
+				banned := bitset.New(labels)
 				for id := uint32(1); id < labels; id += 2 {
 					odd = append(odd, id)
+					banned.Add(id / 3)
 				}
+				biases := []softmax.Bias{{ID: 0, Add: -3}, {ID: 228, Add: 1000}, {ID: 689, Add: 50}}
 				for _, k := range []int{1, 5, 16, 17, 300} {
-					got, want := make([]softmax.Prediction, n*k), make([]softmax.Prediction, k)
-					l.TopKBatch(got, k, qs)
-					for i, q := range qs {
-						if l.TopK(want, q); !slices.Equal(got[i*k:(i+1)*k], want) {
-							t.Errorf("TopKBatch, k %d, context %d: found other answers than those of TopK", k, i)
+					for name, req := range map[string]softmax.Request{
+						"all":         {K: k},
+						"listed":      {K: k, Among: softmax.Only(odd)},
+						"banned":      {K: k, Banned: banned},
+						"biased":      {K: k, Biases: biases},
+						"all at once": {K: k, Among: softmax.Only(odd), Banned: banned, Biases: biases},
+					} {
+						got, want := make([]softmax.Prediction, n*k), make([]softmax.Prediction, k)
+						answers := make([]softmax.Answer, n)
+						if err := s.SearchBatch(got, answers, h, req); err != nil {
+							t.Fatal(err)
 						}
-					}
-					l.TopKOfBatch(got, k, qs, odd)
-					for i, q := range qs {
-						if l.TopKOf(want, q, odd); !slices.Equal(got[i*k:(i+1)*k], want) {
-							t.Errorf("TopKOfBatch, k %d, context %d: found other answers than those of TopKOf", k, i)
+						for i, a := range answers {
+							one, err := s.Search(want, h[i*dim:(i+1)*dim], req)
+							if err != nil || one != a || !slices.Equal(got[i*k:][:a.Count], want[:a.Count]) {
+								t.Errorf("%s, k %d, context %d: found another answer than that of Search", name, k, i)
+							}
 						}
 					}
 				}
@@ -280,12 +477,6 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 		})
 	}
 }
-
-func TestTopKEqualsTheReferenceSort(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkExact) })
-}
-
-func FuzzTopKEqualsTheReferenceSort(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkExact)) }
 
 func TestTopKOnALargerLayer(t *testing.T) {
 	const labels, dim = 3000, 200
@@ -301,18 +492,14 @@ func TestTopKOnALargerLayer(t *testing.T) {
 	h := make([]float32, dim)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(2)
-		q := softmax.NewQuery(dim)
+		s := softmax.NewSearcher(l)
 		for range 20 {
 			for i := range h {
 				h[i] = float32(r.NormFloat64())
 			}
-			if err := q.Set(h); err != nil {
-				t.Fatal(err)
-			}
 			want := oracle(l, h, allIDs(labels))
 			for _, k := range []int{1, 5, 100, labels} {
-				got := make([]softmax.Prediction, k)
-				if l.TopK(got, q); !slices.Equal(got, want[:k]) {
+				if got := topK(t, s, k, h); !slices.Equal(got, want[:k]) {
 					t.Fatalf("k %d: not the head of the sort", k)
 				}
 			}
@@ -342,48 +529,31 @@ func TestTopKThroughTheFirstPass(t *testing.T) {
 			}
 		}
 		l := newLayer(t, w, b, dim)
-		want := oracle(l, h, allIDs(labels))
+		// Edits take part in the first pass: the best labels are banned, the worst
+		// is biased.
+		edits := softmax.Request{Banned: bitset.New(labels), Biases: []softmax.Bias{{ID: labels - 1, Add: 2 * labels}}}
+		for id := range uint32(40) {
+			edits.Banned.Add(id)
+		}
+		want, edited := oracle(l, h, allIDs(labels)), definition(l, w, h, allIDs(labels), &edits)
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, k := range []int{1, 5, 16, 17, 300, labels} {
-				got := make([]softmax.Prediction, k)
-				if l.TopK(got, newQuery(t, h)); !slices.Equal(got, want[:k]) {
+				if got := topK(t, softmax.NewSearcher(l), k, h); !slices.Equal(got, want[:k]) {
 					t.Errorf("%s, k %d: not the head of the sort", kind, k)
+				}
+				got, req := make([]softmax.Prediction, k), edits
+				req.K = k
+				a, err := softmax.NewSearcher(l).Search(got, h, req)
+				if err != nil || !slices.Equal(got[:a.Count], edited[:min(k, len(edited))]) {
+					t.Errorf("%s, k %d, edited: not the head of the sort, %v", kind, k, err)
 				}
 			}
 		})
 	}
 }
 
-func TestFloat32FormsAgreeWhereNoNearTieIs(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) {
-		const labels, dim = 500, 33
-		// Logits are the integers 0..labels-1 in some order: float32 holds
-		// them exactly.
-		w, b := make([]float32, labels*dim), make([]float32, labels)
-		for i, p := range newRand(3).Perm(labels) {
-			w[i*dim] = float32(p)
-		}
-		h := make([]float32, dim)
-		h[0] = 1
-		l := newLayer(t, w, b, dim)
-		q := newQuery(t, h)
-		want, got := make([]softmax.Prediction, 7), make([]softmax.Prediction, 7)
-		l.TopK(want, q)
-		if l.TopKFloat32(got, q); !slices.Equal(got, want) {
-			t.Errorf("TopKFloat32: got %v, want %v", got, want)
-		}
-		ids := []uint32{3, 5, 8, 100, 300, 301, 302, 499}
-		l.TopKOf(want, q, ids)
-		if l.TopKOfFloat32(got, q, ids); !slices.Equal(got, want) {
-			t.Errorf("TopKOfFloat32: got %v, want %v", got, want)
-		}
-		if got, want := l.ArgmaxFloat32(q), l.Argmax(q); got != want {
-			t.Errorf("ArgmaxFloat32: got %d, want %d", got, want)
-		}
-	})
-}
-
-func TestLogProbs(t *testing.T) {
+// Logits are those of the labels asked for, in their order.
+func TestLogits(t *testing.T) {
 	const labels, dim = 103, 17
 	r := newRand(4)
 	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
@@ -393,41 +563,32 @@ func TestLogProbs(t *testing.T) {
 		}
 	}
 	l := newLayer(t, w, b, dim)
-	ids := []uint32{0, 7, 8, 50, 102}
-	var first, firstOf []float64
-	for _, level := range simd.Available() {
-		restore := simd.Set(level)
-		q := newQuery(t, h)
-		all, of := make([]float64, labels), make([]float64, len(ids))
-		l.LogProbs(all, q)
-		l.LogProbsOf(of, q, ids)
-		restore()
-		if first == nil {
-			first, firstOf = all, of
+	simdtest.EachLevel(t, func(t *testing.T) {
+		s, q := softmax.NewSearcher(l), newQuery(t, h)
+		for _, c := range []struct {
+			name  string
+			among softmax.Labels
+			ids   []uint32
+		}{
+			{"all", softmax.Labels{}, allIDs(labels)},
+			{"a range", softmax.Range(50, 60), allIDs(labels)[50:60]},
+			{"a list", softmax.Only([]uint32{102, 0, 7, 50}), []uint32{102, 0, 7, 50}},
+			{"none", softmax.Only(nil), nil},
+		} {
+			got := make([]float64, len(c.ids))
+			if err := s.Logits(got, q, c.among); err != nil {
+				t.Fatal(err)
+			}
+			for j, id := range c.ids {
+				if want := kernels.RefDot(w[int(id)*dim:int(id+1)*dim], h) + float64(b[id]); got[j] != want {
+					t.Errorf("%s: label %d: got %v, want %v", c.name, id, got[j], want)
+				}
+			}
+			if err := s.Logits(make([]float64, len(c.ids)+1), q, c.among); !errors.Is(err, softmax.ErrRequest) {
+				t.Errorf("%s: too much room: got %v, want %v", c.name, err, softmax.ErrRequest)
+			}
 		}
-		if !slices.Equal(all, first) || !slices.Equal(of, firstOf) {
-			t.Errorf("%s: bits differ from those of %s", level, simd.Available()[0])
-		}
-	}
-	sum := func(x []float64) (s float64) {
-		for _, v := range x {
-			s += math.Exp(v)
-		}
-		return s
-	}
-	if s := sum(first); math.Abs(s-1) > 1e-12 {
-		t.Errorf("probabilities sum to %v", s)
-	}
-	if s := sum(firstOf); math.Abs(s-1) > 1e-12 {
-		t.Errorf("probabilities of the subset sum to %v", s)
-	}
-	// Within the subset, differences of log-probabilities are those of the
-	// full layer.
-	for j, id := range ids {
-		if got, want := firstOf[j]-firstOf[0], first[id]-first[ids[0]]; math.Abs(got-want) > 1e-12 {
-			t.Errorf("id %d: difference %v, want %v", id, got, want)
-		}
-	}
+	})
 }
 
 func TestNewLayerRefuses(t *testing.T) {
@@ -438,92 +599,139 @@ func TestNewLayerRefuses(t *testing.T) {
 		dim  int
 		want string
 	}{
-		{"dim 0", []float32{1}, nil, 0, "softmax: dim: found 0, expected at least 1"},
-		{"no weights", nil, nil, 3, "softmax: weights: found 0 elements, expected a positive multiple of dim 3"},
-		{"ragged weights", make([]float32, 7), nil, 3, "softmax: weights: found 7 elements, expected a positive multiple of dim 3"},
+		{"no weights", nil, nil, 3, "softmax: weights: found no rows, expected at least 1"},
 		{"short bias", make([]float32, 6), make([]float32, 1), 3, "softmax: bias: found 1 elements, expected one for each of 2 rows of weights"},
 		{"NaN weight", []float32{0, 0, 0, nan}, nil, 2, "softmax: weights: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf weight", []float32{0, -inf, 0, 0}, nil, 2, "softmax: weights: found -Inf at row 0, column 1, expected finite numbers"},
 		{"Inf bias", []float32{0, 0, 0, 0}, []float32{0, inf}, 2, "softmax: bias: found +Inf at element 1, expected finite numbers"},
 	}
 	for _, c := range cases {
-		if _, err := softmax.NewLayer(c.w, c.b, c.dim); err == nil || err.Error() != c.want {
+		if _, err := softmax.NewLayer(kernels.Float32Rows(c.w, c.dim), c.b); err == nil || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}
 }
 
-func TestQueryRefuses(t *testing.T) {
-	q := softmax.NewQuery(3)
-	l := newLayer(t, make([]float32, 6), nil, 3)
+// What is no context is refused in the same words by a query and by a search,
+// and leaves neither an answer nor a context.
+func TestContextsAreRefused(t *testing.T) {
+	q, s := softmax.NewQuery(3), softmax.NewSearcher(newLayer(t, make([]float32, 6), nil, 3))
 	for _, c := range []struct {
+		name string
 		h    []float32
 		want string
 	}{
-		{make([]float32, 2), "softmax: context: found 2 elements, expected 3"},
-		{make([]float32, 4), "softmax: context: found 4 elements, expected 3"},
-		{[]float32{0, 0, float32(math.NaN())}, "softmax: context: found NaN at element 2, expected finite numbers"},
-		{[]float32{0, float32(math.Inf(-1)), 0}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+		{"too short", make([]float32, 2), "softmax: context: found 2 elements, expected 3"},
+		{"too long", make([]float32, 4), "softmax: context: found 4 elements, expected 3"},
+		{"NaN", []float32{0, 0, float32(math.NaN())}, "softmax: context: found NaN at element 2, expected finite numbers"},
+		{"infinite", []float32{0, float32(math.Inf(-1)), 0}, "softmax: context: found -Inf at element 1, expected finite numbers"},
 	} {
-		if err := q.Set(make([]float32, 3)); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.Set(c.h); err == nil || err.Error() != c.want {
-			t.Errorf("%v: error %v, want %s", c.h, err, c.want)
-		}
-		// A query whose Set failed has no context, not the one before.
-		func() {
-			defer func() {
-				if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "no context") {
-					t.Errorf("%v: search after a failed Set: recovered %v", c.h, p)
-				}
-			}()
-			l.TopK(make([]softmax.Prediction, 1), q)
-		}()
+		t.Run(c.name, func(t *testing.T) {
+			if err := q.Set(make([]float32, 3)); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.Set(c.h); err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrContext) {
+				t.Errorf("Set: got %v, want %s", err, c.want)
+			}
+			top, answers := []softmax.Prediction{{ID: 9, Logit: 9}}, []softmax.Answer{{Count: 9}}
+			if err := s.Find(top, answers, []*softmax.Query{q}, &softmax.Request{K: 1}); !errors.Is(err, softmax.ErrContext) {
+				t.Errorf("Find after a failed Set: got %v", err)
+			}
+			if _, err := s.Search(top, c.h, softmax.Request{K: 1}); err == nil || err.Error() != c.want {
+				t.Errorf("Search: got %v, want %s", err, c.want)
+			}
+			good := make([]float32, 3)
+			if err := s.SearchBatch(make([]softmax.Prediction, 2), make([]softmax.Answer, 2), append(good, c.h...), softmax.Request{K: 1}); !errors.Is(err, softmax.ErrContext) {
+				t.Errorf("SearchBatch: got %v", err)
+			}
+			if top[0].ID != 9 || answers[0].Count != 9 {
+				t.Errorf("written: %v %v", top, answers)
+			}
+		})
+	}
+}
+
+func TestRequestsAreRefused(t *testing.T) {
+	const labels = 4
+	s := softmax.NewSearcher(newLayer(t, make([]float32, 2*labels), nil, 2))
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		name string
+		room int
+		req  softmax.Request
+		want string
+	}{
+		{"k of 0", 0, softmax.Request{}, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k below 0", 0, softmax.Request{K: -1, LogSum: true}, "softmax: k: found -1, expected 0 to the 4 labels"},
+		{"k above L", 5, softmax.Request{K: 5}, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"too little room", 1, softmax.Request{K: 2}, "softmax: found room for 1 labels and 1 answers, expected k = 2 labels for each of 1 contexts"},
+		{"a range beyond L", 1, softmax.Request{K: 1, Among: softmax.Range(2, 5)}, "softmax: range: found labels 2 to 5, expected a part of the 4 labels"},
+		{"a range backwards", 1, softmax.Request{K: 1, Among: softmax.Range(2, 1)}, "softmax: range: found labels 2 to 1, expected a part of the 4 labels"},
+		{"allowed of another layer", 1, softmax.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
+		{"banned of another layer", 1, softmax.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
+		{"a bias beyond L", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
+		{"biases out of order", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
+		{"two biases of a label", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
+		{"a bias that is NaN", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"a huge bias", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := s.Search(make([]softmax.Prediction, c.room), make([]float32, 2), c.req)
+			if err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrRequest) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
 	}
 }
 
 func TestSearchesDoNotAllocate(t *testing.T) {
-	const labels, dim = 3000, 40 // two tiles of a batch
+	const labels, dim, n, k = 3000, 40, 6, 5 // two tiles of a batch
 	r := newRand(5)
-	w, h := make([]float32, labels*dim), make([]float32, dim)
+	w, contexts := make([]float32, labels*dim), make([]float32, n*dim)
 	for i := range w {
 		w[i] = float32(r.NormFloat64())
 	}
-	for i := range h {
-		h[i] = float32(r.NormFloat64())
+	for i := range contexts {
+		contexts[i] = float32(r.NormFloat64())
 	}
-	l := newLayer(t, w, nil, dim)
-	tail, err := softmax.NewTail(normals(6, 8*labels), normals(7, 8*dim), labels, dim)
-	if err != nil {
-		t.Fatal(err)
+	few, most := bitset.New(labels), bitset.New(labels)
+	most.Fill()
+	for id := uint32(7); id < labels; id += 50 {
+		few.Add(id)
+		most.Remove(id)
 	}
+	biases := []softmax.Bias{{ID: 3, Add: 5}, {ID: 2000, Add: -2}}
+	s, h := softmax.NewSearcher(newLayer(t, w, nil, dim)), contexts[:dim]
+	q := newQuery(t, h)
+	top, answers, logits := make([]softmax.Prediction, n*k), make([]softmax.Answer, n), make([]float64, labels)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		q := softmax.NewQuery(dim)
-		ids := allIDs(100)
-		logp := make([]float64, labels)
-		qs := make([]*softmax.Query, 4)
-		for i := range qs {
-			qs[i] = newQuery(t, h)
+		check := func(name string, f func() error) {
+			t.Helper()
+			var err error
+			for range 2 {
+				err = f()
+			}
+			if n := simdtest.AllocsPerRun(20, func() { err = f() }); n != 0 || err != nil {
+				t.Errorf("%s: %v allocations a call, %v", name, n, err)
+			}
 		}
-		for name, f := range map[string]func(){
-			"Set":           func() { _ = q.Set(h) },
-			"TopK":          func() { var p [5]softmax.Prediction; l.TopK(p[:], q) },
-			"TopKOf":        func() { var p [5]softmax.Prediction; l.TopKOf(p[:], q, ids) },
-			"Argmax":        func() { l.Argmax(q) },
-			"TopKFloat32":   func() { var p [5]softmax.Prediction; l.TopKFloat32(p[:], q) },
-			"TopKOfFloat32": func() { var p [5]softmax.Prediction; l.TopKOfFloat32(p[:], q, ids) },
-			"ArgmaxFloat32": func() { l.ArgmaxFloat32(q) },
-			"TopKBatch":     func() { var p [20]softmax.Prediction; l.TopKBatch(p[:], 5, qs) },
-			"TopKOfBatch":   func() { var p [20]softmax.Prediction; l.TopKOfBatch(p[:], 5, qs, ids) },
-			"LogProbs":      func() { l.LogProbs(logp, q) },
-			"LogProbsOf":    func() { l.LogProbsOf(logp[:100], q, ids) },
-			"TailLogits":    func() { l.TailLogits(logp, q, tail, ids) },
+		check("Set", func() error { return q.Set(h) })
+		check("TopK", func() error { _, err := s.TopK(top[:k], h); return err })
+		check("Logits", func() error { return s.Logits(logits, q, softmax.Labels{}) })
+		for name, req := range map[string]softmax.Request{
+			"all":        {K: k},
+			"many":       {K: 300},
+			"range":      {K: k, Among: softmax.Range(10, 90)},
+			"list":       {K: k, Among: softmax.Only(allIDs(100))},
+			"log-sum":    {K: k, LogSum: true},
+			"few left":   {K: k, Allowed: few, LogSum: true},
+			"many left":  {K: k, Allowed: most, Banned: few},
+			"biases":     {K: k, Biases: biases},
+			"everything": {K: k, Among: softmax.Only(allIDs(100)), LogSum: true, Banned: few, Biases: biases},
 		} {
-			_ = q.Set(h)
-			f()
-			if n := simdtest.AllocsPerRun(20, f); n != 0 {
-				t.Errorf("%s: %v allocations a call", name, n)
+			check(name, func() error { var p [300]softmax.Prediction; _, err := s.Search(p[:req.K], h, req); return err })
+			if req.K == k {
+				check(name+", batch", func() error { return s.SearchBatch(top, answers, contexts, req) })
 			}
 		}
 	})
@@ -543,28 +751,6 @@ func TestFingerprintSeesEveryPart(t *testing.T) {
 	if newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint() != base {
 		t.Error("equal layers have different fingerprints")
 	}
-}
-
-func ExampleLayer_TopK() {
-	// Three labels in two dimensions.
-	weights := []float32{
-		1, 0,
-		0, 1,
-		1, 1,
-	}
-	bias := []float32{0, 0.5, -1}
-	layer, err := softmax.NewLayer(weights, bias, 2)
-	if err != nil {
-		panic(err)
-	}
-	q := softmax.NewQuery(layer.Dim())
-	if err := q.Set([]float32{2, 1}); err != nil {
-		panic(err)
-	}
-	top := make([]softmax.Prediction, 2)
-	layer.TopK(top, q)
-	fmt.Println(top)
-	// Output: [{0 2} {2 2}]
 }
 
 // TestGoldenBits holds ids, logits and log-probabilities to the bits that
@@ -587,17 +773,19 @@ func TestGoldenBits(t *testing.T) {
 		r = rand.New(rand.NewPCG(8, 8))
 		sum := fnv.New64a()
 		add := func(bits uint64) { sum.Write(binary.LittleEndian.AppendUint64(nil, bits)) }
-		top, logp := make([]softmax.Prediction, 10), make([]float64, labels)
+		logits, s := make([]float64, labels), softmax.NewSearcher(l)
 		for range 50 {
-			q := newQuery(t, uniform(dim))
-			l.TopK(top, q)
-			for _, p := range top {
+			h := uniform(dim)
+			for _, p := range topK(t, s, 10, h) {
 				add(uint64(p.ID))
 				add(math.Float64bits(p.Logit))
 			}
-			l.LogProbs(logp, q)
-			for _, v := range logp {
-				add(math.Float64bits(v))
+			if err := s.Logits(logits, newQuery(t, h), softmax.Labels{}); err != nil {
+				t.Fatal(err)
+			}
+			sum := kernels.LogSumExp(logits)
+			for _, x := range logits {
+				add(math.Float64bits(x - sum))
 			}
 		}
 		if got := sum.Sum64(); got != want {
@@ -609,13 +797,13 @@ func TestGoldenBits(t *testing.T) {
 func TestLargeLayersAreReleased(t *testing.T) {
 	// The codes of a large layer, here 16 MiB, lie outside the Go heap.
 	const labels, dim, layers, limit = 1 << 18, 8, 30, 200 << 20
-	w, top := make([]float32, labels*dim), make([]softmax.Prediction, 1)
+	w := make([]float32, labels*dim)
 	before, ok := residentBytes()
 	if !ok {
 		t.Skip("the system does not say how much memory is resident")
 	}
 	for range layers {
-		newLayer(t, w, nil, dim).TopK(top, newQuery(t, make([]float32, dim)))
+		topK(t, softmax.NewSearcher(newLayer(t, w, nil, dim)), 1, make([]float32, dim))
 	}
 	var grown int
 	for range 100 { // cleanups run some time after the collection

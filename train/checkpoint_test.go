@@ -216,7 +216,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	other := newSynthetic(t, 4, 900, 6, 40, 5, 0.3)
 	bias := slices.Clone(s.layer.Bias())
 	bias[7]++
-	layer, err := softmax.NewLayer(s.layer.Weights(), bias, s.dim)
+	layer, err := softmax.NewLayer(s.layer.Weights(), bias)
 	if err != nil {
 		t.Fatal(err)
 	}

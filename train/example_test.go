@@ -6,6 +6,7 @@ import (
 	"log"
 	"math/rand/v2"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -24,7 +25,7 @@ func ExampleRun() {
 		row := i / dim % 20
 		contexts[i] = weights[row*dim+i%dim] + float32(0.2*random.NormFloat64())
 	}
-	layer, err := softmax.NewLayer(weights, nil, dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

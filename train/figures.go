@@ -40,5 +40,5 @@ func (m *membership) measure(d *data, contexts, cluster []uint32) figures {
 }
 
 func (f figures) text(k int) string {
-	return fmt.Sprintf("P@1 %.4f P@%d %.4f L-bar %.1f", f.precision1, k, f.precisionK, f.meanCandidates)
+	return fmt.Sprintf("P@1 %.4f P@%d %.4f candidates %.1f", f.precision1, k, f.precisionK, f.meanCandidates)
 }

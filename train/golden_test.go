@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -24,7 +25,7 @@ func TestGoldenScreens(t *testing.T) {
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(uniform(labels*dim), uniform(labels), dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(uniform(labels*dim), dim), uniform(labels))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -73,31 +74,41 @@ func checkLabels(ctx context.Context, d *data, labels []uint32) error {
 			return fmt.Errorf("labels: found id %d for context %d, want below %d, the number of labels", s, i/d.k, d.universe)
 		}
 	}
-	return eachQuery(ctx, d, nil, func(int, int, *softmax.Query) {})
+	if i, s, found := labelfile.Repeated(labels, d.k); found {
+		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, d.k)
+	}
+	queries := newQueries(d.threads, d.dim)
+	return parallel.Each(ctx, d.threads, d.n, assignChunk, nil, func(worker, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			if err := d.set(queries[worker:worker+1], i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, error) {
 	type scratch struct {
-		queries [labelChunk]*softmax.Query
+		*softmax.Searcher
+		queries []*softmax.Query
 		top     []softmax.Prediction
+		answers []softmax.Answer
 	}
 	workers := make([]scratch, d.threads)
 	for i := range workers {
-		for c := range labelChunk {
-			workers[i].queries[c] = softmax.NewQuery(d.dim)
-		}
-		workers[i].top = make([]softmax.Prediction, labelChunk*d.k)
+		workers[i] = scratch{softmax.NewSearcher(layer), newQueries(labelChunk, d.dim), make([]softmax.Prediction, labelChunk*d.k), make([]softmax.Answer, labelChunk)}
 	}
 	labels := make([]uint32, d.n*d.k)
 	err := parallel.Each(ctx, d.threads, d.n, labelChunk, d.report.stage(StageLabels, 0, d.n), func(worker, lo, hi int) error {
 		w := &workers[worker]
 		m := hi - lo
-		for c, q := range w.queries[:m] {
-			if err := q.Set(d.row(uint32(lo + c))); err != nil {
-				return fmt.Errorf("context %d: %w", lo+c, err)
-			}
+		if err := d.set(w.queries[:m], lo); err != nil {
+			return err
 		}
-		layer.TopKBatch(w.top[:m*d.k], d.k, w.queries[:m])
+		if err := w.Find(w.top[:m*d.k], w.answers[:m], w.queries[:m], &softmax.Request{K: d.k}); err != nil {
+			return err
+		}
 		for j, p := range w.top[:m*d.k] {
 			labels[lo*d.k+j] = p.ID
 		}

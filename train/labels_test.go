@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -28,7 +30,7 @@ func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 		return x
 	}
 	weights, bias, contexts := integers(labels*dim), integers(labels), integers(n*dim)
-	layer, err := softmax.NewLayer(weights, bias, dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +167,8 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 	notANumber[200*6+4] = float32(math.NaN())
 	outOfRange := slices.Clone(labels)
 	outOfRange[42] = 30
+	twice := slices.Clone(labels)
+	twice[44] = twice[41]
 	for _, c := range []struct {
 		name     string
 		labels   []uint32
@@ -174,6 +178,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 		{"too few", labels[:len(labels)-1], s.contexts, []string{"labels", "2999", "600"}},
 		{"none", []uint32{}, s.contexts, []string{"labels", "0", "600"}},
 		{"out of range", outOfRange, s.contexts, []string{"labels", "30", "context 8"}},
+		{"a label twice", twice, s.contexts, []string{"labels", fmt.Sprintf("id %d twice", twice[41]), "context 8"}},
 		{"NaN in the contexts", labels, notANumber, []string{"context 200", "NaN"}},
 	} {
 		o.Labels = c.labels

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/softmax"
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // lowRankBlock is the number of rows of W that are widened at a time.
@@ -21,7 +23,7 @@ const lowRankBlock = 1024
 // It takes time and memory of the order of labels x dim x dim and dim x dim, and
 // is meant to be done once, when a screen is trained. Factors that float32 does
 // not hold are an error.
-func LowRank(layer *softmax.Layer, rank int) (*softmax.Tail, error) {
+func LowRank(layer *softmax.Layer, rank int) (*screen.Tail, error) {
 	t, err := lowRank(layer, rank)
 	if err != nil {
 		return nil, fmt.Errorf("train: %w", err)
@@ -30,28 +32,27 @@ func LowRank(layer *softmax.Layer, rank int) (*softmax.Tail, error) {
 }
 
 // findTail is the tail of a screen, nil where none is asked for.
-func findTail(layer *softmax.Layer, rank int) (*softmax.Tail, error) {
+func findTail(layer *softmax.Layer, rank int) (*screen.Tail, error) {
 	if rank == 0 {
 		return nil, nil
 	}
-	t, err := lowRank(layer, rank)
-	if err != nil {
-		return nil, fmt.Errorf("tail: %w", err)
-	}
-	return t, nil
+	return lowRank(layer, rank)
 }
 
-func lowRank(l *softmax.Layer, rank int) (*softmax.Tail, error) {
+func lowRank(l *softmax.Layer, rank int) (*screen.Tail, error) {
 	labels, dim := l.Labels(), l.Dim()
 	if most := min(labels, dim); rank < 1 || rank > most {
 		return nil, fmt.Errorf("rank: found %d, expected 1 to %d, the smaller of %d labels and dim %d", rank, most, labels, dim)
 	}
 	blocks := func(visit func(first int, block *mat.Dense)) {
-		wide := make([]float64, min(labels, lowRankBlock)*dim)
+		row, wide := make([]float32, dim), make([]float64, min(labels, lowRankBlock)*dim)
 		for first := 0; first < labels; first += lowRankBlock {
 			n := min(lowRankBlock, labels-first)
-			for i, w := range l.Weights()[first*dim : (first+n)*dim] {
-				wide[i] = float64(w)
+			for i := range n {
+				l.Weights().Widen(row, first+i)
+				for j, w := range row {
+					wide[i*dim+j] = float64(w)
+				}
 			}
 			visit(first, mat.NewDense(n, dim, wide[:n*dim]))
 		}
@@ -84,5 +85,5 @@ func lowRank(l *softmax.Layer, rank int) (*softmax.Tail, error) {
 			}
 		}
 	})
-	return softmax.NewTail(columns, rows, labels, dim)
+	return screen.NewTail(columns, rows, labels, dim)
 }

@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"pgregory.net/rapid"
 )
@@ -20,14 +22,14 @@ func normals(seed uint64, n int) []float32 {
 }
 
 func newLayer(t interface{ Fatal(...any) }, weights, bias []float32, dim int) *softmax.Layer {
-	l, err := softmax.NewLayer(weights, bias, dim)
+	l, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *softmax.Tail {
+func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *screen.Tail {
 	tail, err := LowRank(l, rank)
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +38,11 @@ func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *soft
 }
 
 // squaredError is the sum of (W - A B)^2.
-func squaredError(l *softmax.Layer, t *softmax.Tail) (sum float64) {
+func squaredError(l *softmax.Layer, t *screen.Tail) (sum float64) {
+	w := dense.Weights(l)
 	for s := range l.Labels() {
 		for j := range l.Dim() {
-			diff := float64(l.Weights()[s*l.Dim()+j])
+			diff := float64(w[s*l.Dim()+j])
 			for k := range t.Rank() {
 				diff -= float64(t.Columns()[k*l.Labels()+s]) * float64(t.Rows()[k*l.Dim()+j])
 			}
@@ -97,13 +100,9 @@ func TestLowRankOfFullRankIsTheLayer(t *testing.T) {
 		seed := rapid.Uint64().Draw(t, "seed")
 		l := newLayer(t, normals(seed, labels*dim), normals(seed+1, labels), dim)
 		h := normals(seed+2, dim)
-		q := softmax.NewQuery(dim)
-		if err := q.Set(h); err != nil {
-			t.Fatal(err)
-		}
 		want, got := make([]float64, labels), make([]float64, labels)
-		kernels.RefScan(want, l.Weights(), l.Bias(), h)
-		l.TailLogits(got, q, mustLowRank(t, l, dim), nil)
+		l.Weights().RefScan(want, l.Bias(), h)
+		mustLowRank(t, l, dim).Logits(got, l.Bias(), h)
 		for s := range want {
 			if math.Abs(got[s]-want[s]) > 1e-4 {
 				t.Fatalf("label %d: found %v, want %v", s, got[s], want[s])

@@ -10,7 +10,7 @@ import (
 
 // newModels makes the screen for each budget, with its record: what is recorded
 // of the run, and the figures of the sets.
-func newModels(layer *softmax.Layer, d *data, s *finalSets, tail *softmax.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
+func newModels(layer *softmax.Layer, d *data, s *finalSets, tail *screen.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
 	u, v := s.clusters.split(s.clusters.weights, d.dim)
 	for _, budget := range budgets {
 		r := *run

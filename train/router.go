@@ -6,47 +6,86 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// router finds the clusters of contexts as the searcher of the screen will, by
-// the exact search of package softmax, so that training and queries agree.
-type router struct {
-	levels
-	upper *softmax.Layer // the groups, nil on one level
-	lower *softmax.Layer // the clusters
-	ids   []uint32       // 0, 1, ..., r-1
-}
-
-func newRouter(l levels, weights []float32, dim int) (*router, error) {
-	u, v := l.split(weights, dim)
-	r := &router{levels: l, ids: make([]uint32, l.clusters)}
-	for c := range r.ids {
-		r.ids[c] = uint32(c)
-	}
-	var err error
-	if l.groups > 0 {
-		if r.upper, err = softmax.NewLayer(u, nil, dim); err != nil {
-			return nil, fmt.Errorf("learning went astray, a lower learning rate may help: group weights: %w", err)
-		}
-	}
-	if r.lower, err = softmax.NewLayer(v, nil, dim); err != nil {
-		return nil, fmt.Errorf("learning went astray, a lower learning rate may help: cluster weights: %w", err)
+// newRouter returns the router of the screen with these weights, so that training
+// and queries agree on the clusters of contexts.
+func (c *clusters) newRouter(dim int) (*router.Router, error) {
+	u, v := c.split(c.weights, dim)
+	r, err := router.New(v, u, c.groupSizes(), dim)
+	if err != nil {
+		return nil, fmt.Errorf("learning went astray, a lower learning rate may help: %w", err)
 	}
 	return r, nil
+}
+
+// routeBatch is the number of contexts that are routed together, so that the
+// vectors are read once for several of them.
+const routeBatch = 64
+
+// eachRoute finds the k best clusters of every context, on two levels those of
+// the best group, in d.threads goroutines, and calls f with them, all there are if
+// there are fewer.
+func (c *clusters) eachRoute(ctx context.Context, d *data, k int, done func(int), f func(worker, i int, best []softmax.Prediction)) error {
+	r, err := c.newRouter(d.dim)
+	if err != nil {
+		return err
+	}
+	type scratch struct {
+		*router.Searcher
+		queries []*softmax.Query
+		best    []softmax.Prediction
+		found   []router.Found
+	}
+	workers := make([]scratch, d.threads)
+	for i := range workers {
+		workers[i] = scratch{r.NewSearcher(), newQueries(routeBatch, d.dim), make([]softmax.Prediction, routeBatch*k), make([]router.Found, routeBatch)}
+	}
+	return parallel.Each(ctx, d.threads, d.n, assignChunk, done, func(worker, lo, hi int) error {
+		for w := workers[worker]; lo < hi; lo += routeBatch {
+			n := min(routeBatch, hi-lo)
+			if err := d.set(w.queries[:n], lo); err != nil {
+				return err
+			}
+			if err := w.Find(w.best[:n*k], w.found[:n], k, w.queries[:n]); err != nil {
+				return err
+			}
+			for j, found := range w.found[:n] {
+				f(worker, lo+j, w.best[j*k:][:found.Count])
+			}
+		}
+		return nil
+	})
+}
+
+func newQueries(n, dim int) []*softmax.Query {
+	qs := make([]*softmax.Query, n)
+	for i := range qs {
+		qs[i] = softmax.NewQuery(dim)
+	}
+	return qs
+}
+
+// set makes the contexts from lo on those of the queries. An error names a context
+// that is none.
+func (d *data) set(qs []*softmax.Query, lo int) error {
+	for j, q := range qs {
+		if err := q.Set(d.row(uint32(lo + j))); err != nil {
+			return fmt.Errorf("context %d: %w", lo+j, err)
+		}
+	}
+	return nil
 }
 
 // route gives every context its best cluster, argmax_t v_t.h (Equation 2), on
 // two levels that of the best group; ties to the lower one. It returns how many
 // changed.
 func (c *clusters) route(ctx context.Context, d *data, done func(int)) (moved int, err error) {
-	r, err := newRouter(c.levels, c.weights, d.dim)
-	if err != nil {
-		return 0, err
-	}
 	movedBy := make([]int, d.threads)
-	err = eachQuery(ctx, d, done, func(worker, i int, q *softmax.Query) {
-		if t := r.best(q); t != c.cluster[i] {
+	err = c.eachRoute(ctx, d, 1, done, func(worker, i int, best []softmax.Prediction) {
+		if t := best[0].ID; t != c.cluster[i] {
 			c.cluster[i] = t
 			movedBy[worker]++
 		}
@@ -61,17 +100,11 @@ func (c *clusters) route(ctx context.Context, d *data, done func(int)) (moved in
 // the best group, and by how much the score of the best is above its own: +Inf
 // where there is no second.
 func (c *clusters) runnersUp(ctx context.Context, d *data, done func(int)) (second []uint32, leads []float64, err error) {
-	r, err := newRouter(c.levels, c.weights, d.dim)
-	if err != nil {
-		return nil, nil, err
-	}
 	second, leads = make([]uint32, d.n), make([]float64, d.n)
-	err = eachQuery(ctx, d, done, func(_, i int, q *softmax.Query) {
-		var best [2]softmax.Prediction
+	err = c.eachRoute(ctx, d, 2, done, func(_, i int, best []softmax.Prediction) {
 		leads[i] = math.Inf(1)
-		if r.within(best[:], q, r.group(q)) == 2 {
-			leads[i] = best[0].Logit - best[1].Logit
-			second[i] = best[1].ID
+		if len(best) == 2 {
+			leads[i], second[i] = best[0].Logit-best[1].Logit, best[1].ID
 		}
 	})
 	return second, leads, err
@@ -80,74 +113,52 @@ func (c *clusters) runnersUp(ctx context.Context, d *data, done func(int)) (seco
 // findNeighbours finds the clusters near every context. The gap of a cluster
 // of the second best group is that of the groups.
 func (c *clusters) findNeighbours(ctx context.Context, d *data, done func(int)) (*neighbours, error) {
-	r, err := newRouter(c.levels, c.weights, d.dim)
+	r, err := c.newRouter(d.dim)
 	if err != nil {
 		return nil, err
 	}
 	nb := &neighbours{make([]uint32, d.n*near), make([]float32, d.n*near)}
-	err = eachQuery(ctx, d, done, func(_, i int, q *softmax.Query) {
-		ids, gaps := nb.ids[i*near:(i+1)*near], nb.gaps[i*near:(i+1)*near]
-		for j := range gaps {
-			gaps[j] = float32(math.Inf(1))
+	searchers, queries := make([]*router.Searcher, d.threads), newQueries(d.threads, d.dim)
+	for i := range searchers {
+		searchers[i] = r.NewSearcher()
+	}
+	err = parallel.Each(ctx, d.threads, d.n, assignChunk, done, func(worker, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			if err := d.set(queries[worker:worker+1], i); err != nil {
+				return err
+			}
+			if err := nb.find(searchers[worker], queries[worker], i); err != nil {
+				return err
+			}
 		}
-		var groups [2]softmax.Prediction
-		found := 1
-		if r.upper != nil {
-			found = r.upper.TopK(groups[:min(2, r.groups)], q)
-		}
-		var best [nearInGroup]softmax.Prediction
-		n := r.within(best[:], q, int(groups[0].ID))
-		for j, p := range best[:n] {
-			ids[j], gaps[j] = p.ID, float32(best[0].Logit-p.Logit)
-		}
-		if found == 2 {
-			r.within(best[:1], q, int(groups[1].ID))
-			ids[near-1], gaps[near-1] = best[0].ID, float32(groups[0].Logit-groups[1].Logit)
-		}
+		return nil
 	})
 	return nb, err
 }
 
-// group returns the best group of the query's context, 0 on one level.
-func (r *router) group(q *softmax.Query) int {
-	if r.upper == nil {
-		return 0
+// find finds the neighbours of context i, the query's.
+func (nb *neighbours) find(s *router.Searcher, q *softmax.Query, i int) error {
+	ids, gaps := nb.ids[i*near:(i+1)*near], nb.gaps[i*near:(i+1)*near]
+	for j := range gaps {
+		gaps[j] = float32(math.Inf(1))
 	}
-	return int(r.upper.Argmax(q))
-}
-
-// within writes the best clusters of a group, or of all on one level, to dst
-// and returns their number.
-func (r *router) within(dst []softmax.Prediction, q *softmax.Query, group int) int {
-	per := r.perGroup()
-	return r.lower.TopKOf(dst, q, r.ids[group*per:(group+1)*per])
-}
-
-// best returns the best cluster of the query's context.
-func (r *router) best(q *softmax.Query) uint32 {
-	if r.upper == nil {
-		return r.lower.Argmax(q)
+	var groups [2]softmax.Prediction
+	found, err := s.BestGroups(groups[:], q)
+	if err != nil {
+		return err
 	}
-	var best [1]softmax.Prediction
-	r.within(best[:], q, r.group(q))
-	return best[0].ID
-}
-
-// eachQuery calls f for every context, in d.threads goroutines. An error names
-// a context that is none.
-func eachQuery(ctx context.Context, d *data, done func(int), f func(worker, i int, q *softmax.Query)) error {
-	queries := make([]*softmax.Query, d.threads)
-	for i := range queries {
-		queries[i] = softmax.NewQuery(d.dim)
+	var best [nearInGroup]softmax.Prediction
+	n, err := s.Within(best[:], q, int(groups[0].ID))
+	if err != nil {
+		return err
 	}
-	return parallel.Each(ctx, d.threads, d.n, assignChunk, done, func(worker, lo, hi int) error {
-		q := queries[worker]
-		for i := lo; i < hi; i++ {
-			if err := q.Set(d.row(uint32(i))); err != nil {
-				return fmt.Errorf("context %d: %w", i, err)
-			}
-			f(worker, i, q)
-		}
+	for j, p := range best[:n] {
+		ids[j], gaps[j] = p.ID, float32(best[0].Logit-p.Logit)
+	}
+	if found < 2 {
 		return nil
-	})
+	}
+	_, err = s.Within(best[:1], q, int(groups[1].ID))
+	ids[near-1], gaps[near-1] = best[0].ID, float32(groups[0].Logit-groups[1].Logit)
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -27,7 +28,7 @@ func newSynthetic(t testing.TB, seed uint64, n, dim, labels, directions int, spr
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(normal(labels*dim, 1), normal(labels, 0.5), dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim, 1), dim), normal(labels, 0.5))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,11 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
+	// What can fail by the layer alone is found out before the long work.
+	tail, err := findTail(layer, opt.TailRank)
+	if err != nil {
+		return nil, nil, err
+	}
 	if d.labels, err = findLabels(ctx, d, layer, opt.Labels, c); err != nil {
 		return nil, nil, err
 	}
@@ -79,10 +84,6 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		v = &found.clusters
 	}
 	sets, err := chooseSets(ctx, d, v, &opt.SetOptions)
-	if err != nil {
-		return nil, nil, err
-	}
-	tail, err := findTail(layer, opt.TailRank)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -140,9 +142,9 @@ func newDistracting(t testing.TB, seed uint64, n int) synthetic {
 	second := newSynthetic(t, seed+1, n, half, labels, 12, 0.3)
 	weights := make([]float32, labels*2*half)
 	for s := range labels {
-		copy(weights[s*2*half:], first.layer.Weights()[s*half:(s+1)*half])
+		copy(weights[s*2*half:], dense.Weights(first.layer)[s*half:(s+1)*half])
 	}
-	layer, err := softmax.NewLayer(weights, first.layer.Bias(), 2*half)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, 2*half), first.layer.Bias())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,10 +278,10 @@ func TestRunOnDegenerateData(t *testing.T) {
 		change(&s, &o)
 		return s, o
 	}
-	weights, bias := slices.Clone(base.layer.Weights()), slices.Clone(base.layer.Bias())
+	weights, bias := slices.Clone(dense.Weights(base.layer)), slices.Clone(base.layer.Bias())
 	clear(weights[7*6 : 8*6])
 	bias[7] = -1e6
-	without7, err := softmax.NewLayer(weights, bias, 6) // no context has label 7
+	without7, err := softmax.NewLayer(kernels.Float32Rows(weights, 6), bias) // no context has label 7
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -32,7 +33,7 @@ func files(t *testing.T) []string {
 		data  []float32
 		shape []int
 	}{
-		{"--weights", d.Layer.Weights(), []int{1000, 16}},
+		{"--weights", dense.Weights(d.Layer), []int{1000, 16}},
 		{"--bias", d.Layer.Bias(), []int{1000}},
 		{"--contexts", d.Contexts[:3000*16], []int{3000, 16}},
 		{"--test-contexts", d.Contexts[3000*16:], []int{1000, 16}},

@@ -39,12 +39,11 @@ func TestTheFastestSettingThatIsPreciseEnoughIsChosen(t *testing.T) {
 func TestThePerplexitiesOfALayer(t *testing.T) {
 	d := synthetic.Structured(300, 16, 12, 2000, 1)
 	text := &perplexity.Text{Name: "made", Layer: d.Layer, Contexts: d.Contexts[:500*16]}
-	q, best := softmax.NewQuery(16), make([]softmax.Prediction, 1)
+	s, best := softmax.NewSearcher(d.Layer), make([]softmax.Prediction, 1)
 	for i := range 500 {
-		if err := q.Set(d.Context(i)); err != nil {
+		if _, err := s.TopK(best, d.Context(i)); err != nil {
 			t.Fatal(err)
 		}
-		d.Layer.TopK(best, q)
 		text.Next = append(text.Next, best[0].ID)
 	}
 	labels, err := train.Labels(context.Background(), d.Layer, d.Contexts, topK, train.LabelOptions{})

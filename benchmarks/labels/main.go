@@ -25,6 +25,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train"
@@ -112,11 +113,11 @@ func main() {
 func both(data *synthetic.Data, rounds int) (row, error) {
 	l := data.Layer
 	dim, n := l.Dim(), data.Len()
-	logits := make([]float32, slices.Max(blocks)*l.Labels())
+	logits, w := make([]float32, slices.Max(blocks)*l.Labels()), dense.Weights(l)
 	multiply := func(block int) {
 		for at := 0; at < n; at += block {
 			h := data.Contexts[at*dim : min(at+block, n)*dim]
-			sgemm(logits[:len(h)/dim*l.Labels()], h, l.Weights(), dim)
+			sgemm(logits[:len(h)/dim*l.Labels()], h, w, dim)
 		}
 	}
 	seconds := func(f func()) float64 {

@@ -24,8 +24,10 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -146,14 +148,14 @@ func fromPTB(dir string, note func(string, ...any)) (*shape, error) {
 	return &shape{"10,000 x 200, PTB-Small", data, m}, nil
 }
 
-// methods returns the ways to answer the shape's contexts; the first is what
+// contestants returns the ways to answer the shape's contexts; the first is what
 // the others are compared to.
-func methods(s *shape) []method {
+func contestants(s *shape) []method {
 	l, d := s.data.Layer, s.data.Layer.Dim()
 	labels := l.Labels()
 	n := s.data.Len()
 	dst := make([]softmax.Prediction, k)
-	q := softmax.NewQuery(d)
+	weights, plain, exact := dense.Weights(l), dense.New(l), softmax.NewSearcher(l)
 	each := func(name string, f func(h []float32)) method {
 		return method{name, func(i int) int { f(s.data.Context(i)); return 1 }}
 	}
@@ -162,15 +164,12 @@ func methods(s *shape) []method {
 			panic(err)
 		}
 	}
-	list := []method{each("dense float32 scan", func(h []float32) {
-		must(q.Set(h))
-		l.TopKFloat32(dst, q)
-	})}
+	list := []method{each("dense float32 scan", func(h []float32) { plain.TopK(dst, h) })}
 	scores := make([]float32, labels)
 	ids, vals := make([]uint32, k), make([]float32, k)
 	peer := func(name string, scan func(dst, rows, h []float32)) {
 		list = append(list, each(name, func(h []float32) {
-			scan(scores, l.Weights(), h)
+			scan(scores, weights, h)
 			for i, b := range l.Bias() {
 				scores[i] += b
 			}
@@ -199,53 +198,39 @@ func methods(s *shape) []method {
 		}
 	})
 	list = append(list, each("exact, int8 envelope", func(h []float32) {
-		must(q.Set(h))
-		l.TopK(dst, q)
+		_, err := exact.TopK(dst, h)
+		must(err)
 	}))
 	const batch = 32
-	qs := make([]*softmax.Query, batch)
-	for i := range qs {
-		qs[i] = softmax.NewQuery(d)
-	}
-	many := make([]softmax.Prediction, batch*k)
-	list = append(list, method{"exact, batch of 32", func(first int) int {
-		for i, q := range qs {
-			must(q.Set(s.data.Context((first + i) % n)))
-		}
-		l.TopKBatch(many, k, qs)
+	many, found := make([]softmax.Prediction, batch*k), make([]softmax.Answer, batch)
+	list = append(list, method{"exact, batch of 32", func(i int) int {
+		first := i * batch % (n - batch)
+		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], softmax.Request{K: k}))
 		return batch
 	}})
 	if s.model == nil {
 		return list
 	}
-	for _, form := range []struct {
-		name string
-		opts []screen.Option
-	}{{"screened", nil}, {"screened, float32", []screen.Option{screen.Float32()}}} {
-		sr, err := screen.NewSearcher(s.model, l, form.opts...)
-		must(err)
-		list = append(list, each(form.name, func(h []float32) {
-			if _, err := sr.TopK(dst, h); err != nil {
-				panic(err)
-			}
-		}))
-	}
 	sr, err := screen.NewSearcher(s.model, l)
 	must(err)
+	list = append(list, each("screened", func(h []float32) {
+		_, err := sr.TopK(dst, h)
+		must(err)
+	}))
+	paper := methods.NewPaper(s.model, l)
+	list = append(list, each("screened, float32", func(h []float32) { paper.TopK(dst, h) }))
 	const screened = 256
-	answers := make([]softmax.Prediction, screened*k)
+	answers, of := make([]softmax.Prediction, screened*k), make([]softmax.Answer, screened)
 	return append(list, method{"screened, batch of 256", func(i int) int {
 		first := i * screened % (n - screened)
-		if _, err := sr.TopKBatch(answers, k, s.data.Contexts[first*d:(first+screened)*d]); err != nil {
-			panic(err)
-		}
+		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], softmax.Request{K: k}))
 		return screened
 	}})
 }
 
 // timed runs the methods of a shape in turns.
 func timed(s *shape, rounds int, block time.Duration) []row {
-	list := methods(s)
+	list := contestants(s)
 	turns := make([]*measure.Turn, len(list))
 	for i, m := range list {
 		turns[i] = &measure.Turn{Query: m.query}

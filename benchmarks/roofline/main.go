@@ -130,7 +130,7 @@ func measure(s shape, rounds int) []line {
 	list := []kernel{
 		{"float32 scan", 4 * n * d, func() { kernels.Scan(dst[:n], w, nil, hs[turn()]) }, readW},
 		{"float32 argmax", 4 * n * d, func() { kernels.ArgmaxDot(w, hs[turn()]) }, readW},
-		{"float64 reference scan", 4 * n * d, func() { kernels.RefScan(ref[:n], w, nil, hs[turn()]) }, readW},
+		{"float64 reference scan", 4 * n * d, func() { kernels.Float32Rows(w, d).RefScan(ref[:n], nil, hs[turn()]) }, readW},
 		{"int8 scan", n * stride, func() { codes.Bounds(dst[:n], upper[:n], vs[turn()]) }, readCodes},
 		{"int8 scan, 4 contexts", n * stride, func() {
 			i := turn() * 4 % contexts
@@ -142,7 +142,7 @@ func measure(s shape, rounds int) []line {
 			i, c := ids(), turn()*4%contexts
 			codes.GatherBoundsBatch(dst[:4*len(i)], upper[:4*len(i)], i, vs[c:c+4])
 		}, nil},
-		{"float64 re-rank of 10", 40 * d, func() { kernels.RefGatherDot(ref[:10], w, nil, ids()[:10], hs[turn()]) }, nil},
+		{"float64 re-rank of 10", 40 * d, func() { kernels.Float32Rows(w, d).RefGatherDot(ref[:10], nil, ids()[:10], hs[turn()]) }, nil},
 	}
 	var lines []line
 	for _, k := range list {

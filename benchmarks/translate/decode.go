@@ -5,14 +5,14 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/bleu"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
-	"github.com/learning-to-screen/l2s/screen/beam"
 )
 
-// scorers returns a Scorer for one goroutine.
-type scorers func() (beam.Scorer, error)
+// searchers returns a Searcher for one goroutine.
+type searchers func() (beam.Searcher, error)
 
 // step is one step of the search of a sentence: the hypotheses that it continues,
 // and their contexts.
@@ -59,13 +59,13 @@ const together = 16
 // many together, on all cores, and calls take for each, in order. Each goroutine has
 // a Decoder of its own, which start prepares for some of the sentences. Where it
 // returns errUnknown the sentences are left out.
-func (c *decoder) search(ctx context.Context, numbers []int, width, group int, scorer scorers, newDecoder func() startable, take func(number int, t translation)) error {
+func (c *decoder) search(ctx context.Context, numbers []int, width, group int, searcher searchers, newDecoder func() startable, take func(number int, t translation)) error {
 	m := c.data.model
 	type work = func(context.Context, int) ([]translation, error)
 	next := 0
 	return parallel.InOrder(ctx, (len(numbers)+group-1)/group, 0, func() work {
 		d := newDecoder()
-		s, err := scorer()
+		s, err := searcher()
 		var search *beam.Search
 		if err == nil {
 			search, err = beam.New(d, s, beam.Options{Width: width, MaxLen: c.longest, Start: m.Start(), End: m.End(), Alpha: c.alpha})
@@ -100,7 +100,7 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 // search that takes no other step has the same contexts, and needs the model not at
 // all; only the others are searched again with the model. progress, unless nil, is
 // told how many sentences are done.
-func (c *decoder) translate(ctx context.Context, width int, scorer scorers, exact []translation, progress func(done int)) ([]translation, error) {
+func (c *decoder) translate(ctx context.Context, width int, searcher searchers, exact []translation, progress func(done int)) ([]translation, error) {
 	all := make([]translation, len(c.sources))
 	left := make([]int, len(c.sources))
 	for i := range left {
@@ -116,13 +116,13 @@ func (c *decoder) translate(ctx context.Context, width int, scorer scorers, exac
 	}
 	if exact != nil {
 		known := func() startable { return &known{exact: exact} }
-		if err := c.search(ctx, left, width, 1, scorer, known, take); err != nil {
+		if err := c.search(ctx, left, width, 1, searcher, known, take); err != nil {
 			return nil, err
 		}
 		left = slices.DeleteFunc(left, func(i int) bool { return all[i].done })
 	}
 	computed := func() startable { return &computed{c: c, d: c.data.model.NewDecoder(), record: exact == nil} }
-	err := c.search(ctx, left, width, together, scorer, computed, take)
+	err := c.search(ctx, left, width, together, searcher, computed, take)
 	return all, err
 }
 
@@ -216,7 +216,7 @@ func (d *data) score(list []translation) float64 {
 	return c.Score()
 }
 
-// batches returns what a search of group sentences together asks its Scorer for,
+// batches returns what a search of group sentences together asks its Searcher for,
 // step by step, for every stride-th of the sentences of an exact search: the
 // contexts of a step are those of the sentences that are not done, in order.
 func batches(exact []translation, stride, group int) (list [][]float32) {

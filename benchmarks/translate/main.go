@@ -31,14 +31,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -169,12 +170,12 @@ func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Write
 
 // contestant is a setting that is measured.
 type contestant struct {
-	row     points.Translator
-	setting methods.Setting
-	screen  *screen.Model // of a screen
-	scorer  scorers
-	turn    *measure.Turn
-	found   [][]translation // one a width of the beam
+	row      points.Translator
+	setting  methods.Setting
+	screen   *screen.Model // of a screen
+	searcher searchers
+	turn     *measure.Turn
+	found    [][]translation // one a width of the beam
 }
 
 // The exact contestants.
@@ -284,9 +285,9 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 		return nil, err
 	}
 	list := []*contestant{
-		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, scorer: func() (beam.Scorer, error) { return &dense{layer: l, query: softmax.NewQuery(l.Dim())}, nil }},
-		{row: points.Translator{Method: exactName}, setting: certified, scorer: func() (beam.Scorer, error) { return beam.NewExact(l), nil }},
-		{row: points.Translator{Method: togetherName}, setting: plain, scorer: func() (beam.Scorer, error) { return &shared{layer: l}, nil }},
+		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return &oneScan{dense.New(l), l.Dim()}, nil }},
+		{row: points.Translator{Method: exactName}, setting: certified, searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
+		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return &shared{layer: l, weights: dense.Weights(l)}, nil }},
 	}
 	for _, r := range s.rivals {
 		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)
@@ -307,7 +308,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 				list = append(list, &contestant{
 					row:     points.Translator{Method: r.Name(), Build: r.Params(), Query: want, BuildSeconds: seconds},
 					setting: setting,
-					scorer: func() (beam.Scorer, error) {
+					searcher: func() (beam.Searcher, error) {
 						return &oneByOne{by: setting.Searcher().(methods.Normaliser), dim: l.Dim()}, nil
 					},
 				})
@@ -358,12 +359,12 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *p
 	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
 	done := 0
 	count := func(k int) { p.Set(done + k) }
-	if exact, err = c.translate(ctx, width, list[report.ExactRow].scorer, nil, count); err != nil {
+	if exact, err = c.translate(ctx, width, list[report.ExactRow].searcher, nil, count); err != nil {
 		return nil, err
 	}
 	for _, x := range list {
 		done += n
-		found, err := c.translate(ctx, width, x.scorer, exact, count)
+		found, err := c.translate(ctx, width, x.searcher, exact, count)
 		if err != nil {
 			return nil, err
 		}
@@ -388,14 +389,14 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, wi
 	most := width * group
 	var turns []*measure.Turn
 	for _, x := range list {
-		scorer, err := x.scorer()
+		searcher, err := x.searcher()
 		if err != nil {
 			return err
 		}
-		dst, lse := make([]softmax.Prediction, most*width), make([]float64, most)
+		dst, answers := make([]softmax.Prediction, most*width), make([]softmax.Answer, most)
 		x.turn = &measure.Turn{Query: func(i int) int {
 			n := len(batches[i]) / dim
-			if _, err := scorer.TopKLogSumExp(dst[:n*width], lse[:n], width, batches[i]); err != nil {
+			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], softmax.Request{K: width, LogSum: true}); err != nil {
 				panic(err) // the contexts were good enough for the exact layer
 			}
 			return n

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/calibrate"
@@ -132,7 +132,7 @@ func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budg
 	return &contestant{
 		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds},
 		setting: s, screen: m,
-		scorer: func() (beam.Scorer, error) { return screen.NewSearcher(m, l) },
+		searcher: func() (beam.Searcher, error) { return screen.NewSearcher(m, l) },
 	}, nil
 }
 
@@ -195,7 +195,7 @@ func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []flo
 	if err != nil {
 		return err
 	}
-	if _, err := s.TopKBatch(make([]softmax.Prediction, topK*len(rows)), topK, contexts); err != nil {
+	if err := s.SearchBatch(make([]softmax.Prediction, topK*len(rows)), make([]softmax.Answer, len(rows)), contexts, softmax.Request{K: topK}); err != nil {
 		return err
 	}
 	n := s.Stats()

@@ -15,14 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -226,7 +227,7 @@ func modified(t *testing.T, dir string) (list []string) {
 
 // narrow returns a screen that lacks some labels in each cluster, so that some
 // searches with it differ from the exact one.
-func narrow(t *testing.T, l *softmax.Layer, end uint32) scorers {
+func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
 	config := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, 3*l.Dim())}
@@ -247,7 +248,7 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) scorers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (beam.Scorer, error) { return screen.NewSearcher(m, l) }
+	return func() (beam.Searcher, error) { return screen.NewSearcher(m, l) }
 }
 
 // What a search has in common with the exact one it may take from there.
@@ -255,19 +256,19 @@ func TestKnownStepsChangeNothing(t *testing.T) {
 	d := open(t, 40)
 	c := newDecoder(d, 1, 12)
 	l := d.model.Layer()
-	exact := func() (beam.Scorer, error) { return beam.NewExact(l), nil }
+	exact := func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }
 	for _, width := range []int{1, 4} {
 		known, err := c.translate(context.Background(), width, exact, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		differ := 0
-		for name, scorer := range map[string]scorers{"exact": exact, "screened": narrow(t, l, d.model.End())} {
-			want, err := c.translate(context.Background(), width, scorer, nil, nil)
+		for name, searcher := range map[string]searchers{"exact": exact, "screened": narrow(t, l, d.model.End())} {
+			want, err := c.translate(context.Background(), width, searcher, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := c.translate(context.Background(), width, scorer, known, nil)
+			got, err := c.translate(context.Background(), width, searcher, known, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,9 +287,9 @@ func TestKnownStepsChangeNothing(t *testing.T) {
 	}
 }
 
-// joint is the Decoder of several sentences, and writes down what a Scorer is asked.
+// joint is the Decoder of several sentences, and writes down what a Searcher is asked.
 type joint struct {
-	beam.Scorer
+	beam.Searcher
 	d     *seq2seq.Decoder
 	asked [][]float32
 }
@@ -304,7 +305,7 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 	d := open(t, 30)
 	c := newDecoder(d, 1, 12)
 	m := d.model
-	exact := func() (beam.Scorer, error) { return beam.NewExact(m.Layer()), nil }
+	exact := func() (beam.Searcher, error) { return softmax.NewSearcher(m.Layer()), nil }
 	for _, width := range []int{1, 3} {
 		known, err := c.translate(context.Background(), width, exact, nil, nil)
 		if err != nil {
@@ -319,7 +320,7 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 		for part := range slices.Chunk(some, group) {
 			j := &joint{d: m.NewDecoder()}
 			j.d.Start(part)
-			search, err := beam.New(j, beam.NewExact(m.Layer()), beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
+			search, err := beam.New(j, softmax.NewSearcher(m.Layer()), beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -334,9 +335,9 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 	}
 }
 
-// All exact scorers give the labels of the reference, but for near-ties, and a sum
+// All exact searchers give the labels of the reference, but for near-ties, and a sum
 // over all labels; graphs one over what they found.
-func TestScorersNormalise(t *testing.T) {
+func TestSearchersNormalise(t *testing.T) {
 	l := open(t, 2).model.Layer()
 	const n, k = 30, 5
 	r := rand.New(rand.NewPCG(5, 5))
@@ -349,29 +350,28 @@ func TestScorersNormalise(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := x.Settings()[len(x.Settings())-1] // a list of most labels
-	for name, s := range map[string]beam.Scorer{
-		"dense": &dense{layer: l, query: softmax.NewQuery(dim)}, "shared": &shared{layer: l}, "certified": beam.NewExact(l),
+	for name, s := range map[string]beam.Searcher{
+		"dense": &oneScan{dense.New(l), dim}, "shared": &shared{layer: l, weights: dense.Weights(l)}, "certified": softmax.NewSearcher(l),
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
-		dst, lse := make([]softmax.Prediction, n*k), make([]float64, n)
-		counts, err := s.TopKLogSumExp(dst, lse, k, h)
-		if err != nil {
+		dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+		if err := s.SearchBatch(dst, answers, h, softmax.Request{K: k, LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
 		logits := make([]float64, words)
 		for i := range n {
-			kernels.RefScan(logits, l.Weights(), l.Bias(), h[i*dim:(i+1)*dim])
+			l.Weights().RefScan(logits, l.Bias(), h[i*dim:(i+1)*dim])
 			best := slices.Sorted(slices.Values(logits))
-			if counts[i] != k {
-				t.Fatalf("%s: context %d: %d labels, want %d", name, i, counts[i], k)
+			if answers[i].Count != k {
+				t.Fatalf("%s: context %d: %d labels, want %d", name, i, answers[i].Count, k)
 			}
 			for j, p := range dst[i*k : (i+1)*k] {
 				if math.Abs(p.Logit-best[words-1-j]) > 1e-4 || math.Abs(p.Logit-logits[p.ID]) > 1e-4 {
 					t.Errorf("%s: context %d: label %d is %v, want the logit %v", name, i, j, p, best[words-1-j])
 				}
 			}
-			if want := kernels.LogSumExp(logits); math.Abs(lse[i]-want) > 0.05 {
-				t.Errorf("%s: context %d: sum %v, want %v", name, i, lse[i], want)
+			if want := kernels.LogSumExp(logits); math.Abs(answers[i].LogSum-want) > 0.05 {
+				t.Errorf("%s: context %d: sum %v, want %v", name, i, answers[i].LogSum, want)
 			}
 		}
 	}

@@ -264,7 +264,8 @@ func TestBadTensors(t *testing.T) {
 		badCase{name: "H of another dimension than W", files: matrixIn("H.npy", 50, tinyDim+1), args: goodTrain, code: 1,
 			want: []string{"H.npy: shape: found", "13", "expected", "12", "W.npy"}},
 		badCase{name: "W as H", args: joined(goodEval, "--contexts", "b.npy"), code: 1, want: []string{"b.npy: shape: found [300], expected"}},
-		badCase{name: "transposed W", files: matrixIn("W.npy", tinyDim, tinyLabels), args: goodTrain, code: 1, want: []string{"b.npy: shape: found", "300", "expected", "12"}},
+		badCase{name: "transposed H", files: matrixIn("H.npy", tinyDim, 900), args: goodTrain, code: 1, want: []string{"H.npy: shape: found [12 900], expected [any 12], the columns of W.npy: save its transpose"}},
+		badCase{name: "transposed W", files: matrixIn("W.npy", tinyDim, tinyLabels), args: goodTrain, code: 1, want: []string{"W.npy: shape: found [12 300], expected [300 12], one number for each number of b.npy: save its transpose", "300", "expected", "12"}},
 	)
 	runCases(t, cases)
 }
@@ -420,11 +421,20 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file", "--restart"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
-		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels", "is an input", "another --out"}},
+		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},
 		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
 		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
 		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},
 	)
+	cases = append(cases, badCase{name: "train: weights too large for a tail", files: func(t *testing.T, dir string) {
+		w := make([]float32, tinyLabels*tinyDim)
+		for i := range w {
+			w[i] = 3e38
+		}
+		if err := tensorfile.WriteNPY(filepath.Join(dir, "W.npy"), w, tinyLabels, tinyDim); err != nil {
+			t.Fatal(err)
+		}
+	}, args: joined(goodTrain, "--tail-rank", "1"), code: 1, want: []string{"tail: A by columns: found ", "Inf at row 0, column 0, expected finite numbers"}})
 	// A failure must not cost the file that was there before.
 	cases = append(cases,
 		badCase{name: "train: an old file stays when training fails", files: func(t *testing.T, dir string) {

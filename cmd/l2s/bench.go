@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -67,7 +68,7 @@ beside. All contain one reading of the clock. Run it on an idle machine.`, least
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
@@ -129,15 +130,11 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	if err != nil {
 		return nil, err
 	}
-	q, dst := softmax.NewQuery(l.Dim()), make([]softmax.Prediction, k)
+	dst := make([]softmax.Prediction, k)
 	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
-	dense := func(i int) {
-		must(q.Set(rows[i]))
-		l.TopKFloat32(dst, q)
-	}
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	p.Start("bench", "rounds", rounds)
-	times, err := timing.Measure(ctx, len(rows), []func(int){dense, exact, screened}, timing.Options{
+	times, err := timing.Measure(ctx, len(rows), []func(int){denseQuery(l, rows, dst), exact, screened}, timing.Options{
 		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
 	})
 	if err != nil {
@@ -156,11 +153,17 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 
 // exactQuery returns a function that asks the exact layer about row i.
 func exactQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
-	q := softmax.NewQuery(l.Dim())
+	s := softmax.NewSearcher(l.Layer)
 	return func(i int) {
-		must(q.Set(rows[i]))
-		l.TopK(dst, q)
+		_, err := s.TopK(dst, rows[i])
+		must(err)
 	}
+}
+
+// denseQuery returns a function that scans all labels in float32 for row i.
+func denseQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
+	s := dense.New(l.Layer)
+	return func(i int) { s.TopK(dst, rows[i]) }
 }
 
 // screenedQuery returns a function that asks the screen about row i.

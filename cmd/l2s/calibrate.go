@@ -47,7 +47,8 @@ ones one observation.
 The exact layer scans int8 codes, whose rows are cheaper than candidates: measure
 both with l2s bench, and let --exact-cost be the ratio of the times, multiplied by
 the rows that a screened query scans.`,
-		example: "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --block 10 --out c.l2s",
+		advanced: "block exact-cost seed threads",
+		example:  "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --block 10 --out c.l2s",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
@@ -57,7 +58,7 @@ the rows that a screened query scans.`,
 	exactCost := f.real("exact-cost", 0, 0, "cost of an exact answer, in `ROWS` of a candidate set, 0 for the number of labels")
 	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
 	seed := f.seed(o.Seed)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
@@ -66,10 +67,10 @@ the rows that a screened query scans.`,
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
 	o.Seed, o.Threads = *seed, *threads
-	if err := checkOutput(f, *out, path, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, path, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}

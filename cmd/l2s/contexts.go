@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/lstm"
@@ -53,6 +52,7 @@ Its decoder is the softmax layer that the contexts are for.
 The folder of a translation model, with Luong's general attention, holds
 model.safetensors, vocab.de and vocab.en. The layer is generator.weight and
 generator.bias.`,
+		advanced: "both from limit longest own seed threads to",
 		example: `l2s contexts --lm model.safetensors --vocab vocab.txt --text train.txt --out train.npy
 l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.npy
 l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
@@ -68,7 +68,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	own := f.boolean("own", "translate the sources, in place of reading the translations")
 	both := f.boolean("both", "read the translations, and translate the sources too")
 	longest := f.whole("longest", 60, 1, "cut the translations of --own and --both after `N` words")
-	threads := f.whole("threads", 0, 0, "run --generate and --nmt on `N` threads, 0 for all CPUs; does not change the result")
+	threads := f.threads("run --generate and --nmt")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
@@ -112,15 +112,15 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	case generating && *limit > 0:
 		return f.wrongUse("--limit is for --text: give the number of tokens to --generate")
 	}
-	if err := checkOutput(f, *out, *lm, *vocabulary, *text); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lm, *vocabulary, *text); err != nil {
 		return err
 	}
 
-	voc, err := vocab.Load(*vocabulary)
+	voc, err := loading(ctx, vocab.Load, *vocabulary)
 	if err != nil {
 		return err
 	}
-	model, err := lstm.Load(*lm)
+	model, err := loading(ctx, lstm.Load, *lm)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (c *contextWriter) count(token uint32) {
 // read writes the contexts of a text, of limit tokens at most unless that is
 // 0.
 func (c *contextWriter) read(ctx context.Context, path string, limit int) error {
-	file, err := os.Open(path)
+	file, err := openInput(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (c *contextWriter) read(ctx context.Context, path string, limit int) error 
 // countTokens reads a text once in advance, so that what is wrong with it is
 // known before the long work, and its length. That of a pipe remains unknown:
 // 0.
-func (c *contextWriter) countTokens(ctx context.Context, file *os.File, path string, limit int) (n int, err error) {
+func (c *contextWriter) countTokens(ctx context.Context, file *input, path string, limit int) (n int, err error) {
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return limit, nil
 	}

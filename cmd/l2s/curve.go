@@ -42,14 +42,14 @@ type curvePoint struct {
 	File string `json:"file"`
 	// Method is how the clusters came about: k-means, l2s, or unknown where the
 	// screen has no record of it.
-	Method        string  `json:"method"`
-	Clusters      int     `json:"clusters"`
-	Groups        int     `json:"groups"` // 0 on one level
-	ProbeMargin   float64 `json:"probe_margin"`
-	ExactMargin   float64 `json:"exact_margin"`
-	Budget        float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
-	LearnedFor    float64 `json:"learned_for,omitempty"` // as in trainResult
-	AvgCandidates float64 `json:"avg_candidates"`        // L-bar
+	Method         string  `json:"method"`
+	Clusters       int     `json:"clusters"`
+	Groups         int     `json:"groups"` // 0 on one level
+	ProbeMargin    float64 `json:"probe_margin"`
+	ExactMargin    float64 `json:"exact_margin"`
+	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
+	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
+	MeanCandidates float64 `json:"mean_candidates"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
 	// vectors that find the cluster, and the candidates, or all labels where the
 	// exact layer answers.
@@ -141,7 +141,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	k := f.whole("k", 5, 1, "measure P@1 and P@`K`, and time queries for the K best")
 	svg := f.text("svg", "draw the curves to a `FILE`, as SVG")
 	png := f.text("png", "draw the curves to a `FILE`, as PNG")
-	threads := f.whole("threads", 0, 0, "measure precision on `N` threads, 0 for all CPUs")
+	threads := f.threads("measure precision")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var paths []string
@@ -149,16 +149,10 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 		return err
 	}
 	inputs := append([]string{*lf.weights, *lf.bias, *src}, paths...)
-	if err := checkReplaces(f, "--svg", *svg, inputs...); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
 	}
-	if err := checkReplaces(f, "--png", *png, inputs...); err != nil {
-		return err
-	}
-	if *svg != "" && *svg == *png {
-		return f.wrongUse("--svg and --png name the same file %s", *svg)
-	}
-	in, err := openInputs(lf, paths, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, paths, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
@@ -207,12 +201,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, p *progress.Printer) (*curveResult, error) {
 	r := &curveResult{K: k, Contexts: len(contexts) / l.Dim(), Labels: l.Labels(), Dim: l.Dim(), Level: kernels.Level()}
 	dst := make([]softmax.Prediction, k)
-	q := softmax.NewQuery(l.Dim())
-	dense := func(i int) {
-		must(q.Set(rows[i]))
-		l.TopKFloat32(dst, q)
-	}
-	methods := []func(int){dense, exactQuery(l, rows, dst)}
+	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst)}
 	p.Start("eval", "contexts", len(models)*r.Contexts)
 	for i, m := range models {
 		e, err := screen.Evaluate(ctx, m, l.Layer, contexts, screen.EvaluateOptions{
@@ -223,7 +212,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		}
 		point := curvePoint{
 			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
-			AvgCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
+			MeanCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
 		last := e.AtK[len(e.AtK)-1]
@@ -258,7 +247,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 	}
 	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, func(a, b curvePoint) int {
-		return cmp.Or(a.order(b), cmp.Compare(a.AvgCandidates, b.AvgCandidates))
+		return cmp.Or(a.order(b), cmp.Compare(a.MeanCandidates, b.MeanCandidates))
 	})
 	return r, nil
 }
@@ -270,7 +259,7 @@ func (r *curveResult) String() string {
 	for _, s := range r.Screens {
 		width = max(width, len(s.File))
 	}
-	fmt.Fprintf(&b, "%-*s  method   clusters     L-bar      rows     P@1", width, "screen")
+	fmt.Fprintf(&b, "%-*s  method   clusters  candidates      rows     P@1", width, "screen")
 	if r.K > 1 {
 		fmt.Fprintf(&b, "  %6s", fmt.Sprintf("P@%d", r.K))
 	}
@@ -284,7 +273,7 @@ func (r *curveResult) String() string {
 	}
 	b.WriteString("       mean     median        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %8.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.AvgCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.MeanCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}

@@ -40,11 +40,11 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 		if found, _ := s["learned_for"].(float64); found != want.learnedFor {
 			t.Errorf("%s: found it learned for %v, expected %v", want.file, found, want.learnedFor)
 		}
-		if _, found := s["validation"]; found != (want.learnedFor == 0) {
-			t.Errorf("%s: found figures on contexts held out: %v", want.file, found)
+		if _, found := s["held_out"]; found != (want.learnedFor == 0) {
+			t.Errorf("%s: found figures on held-out contexts: %v", want.file, found)
 		}
-		if c := number(t, s, "avg_candidates"); c > want.budget || c < 5 {
-			t.Errorf("%s: found L-bar %v, expected at most the budget", want.file, c)
+		if c := number(t, s, "mean_candidates"); c > want.budget || c < 5 {
+			t.Errorf("%s: found %v candidates, expected at most the budget", want.file, c)
 		}
 		if _, err := screen.Load(at(want.file)); err != nil {
 			t.Error(err)
@@ -105,7 +105,7 @@ func TestCurve(t *testing.T) {
 		}
 		// The figures are those of l2s eval.
 		e := object(t, dir, joined("eval", file, testArgs(), "--json")...)
-		for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"avg_candidates"}, {"rows_scanned"}, {"clusters"}} {
+		for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"mean_candidates"}, {"rows_scanned"}, {"clusters"}} {
 			if found, want := number(t, s, path...), number(t, e, path...); found != want {
 				t.Errorf("%s: %v: found %v, expected %v as of l2s eval", file, path, found, want)
 			}
@@ -143,7 +143,7 @@ func TestCurve(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, want := range []string{"P@1", "P@5", "L-bar", "µs", "spherical k-means, 6 clusters", "L2S, 6 clusters", "1,200 contexts"} {
+		for _, want := range []string{"P@1", "P@5", "candidates", "µs", "spherical k-means, 6 clusters", "L2S, 6 clusters", "1,200 contexts"} {
 			if !strings.Contains(svg, want) {
 				t.Errorf("found no %q in the picture", want)
 			}
@@ -158,16 +158,16 @@ func made(k int, points ...curvePoint) *curveResult {
 
 func TestCurveTable(t *testing.T) {
 	text := made(5,
-		curvePoint{File: "a-name-that-is-long.l2s", Method: methodKMeans, Clusters: 100, AvgCandidates: 149.96, RowsScanned: 249.96,
+		curvePoint{File: "a-name-that-is-long.l2s", Method: methodKMeans, Clusters: 100, MeanCandidates: 149.96, RowsScanned: 249.96,
 			Precision: map[string]float64{"1": 0.9876, "5": 0.9654}, Screened: 2.165, Median: 2.044, P99: 3.5, Speedup: 9.238},
-		curvePoint{File: "b.l2s", Method: methodL2S, Clusters: 1024, Groups: 32, AvgCandidates: 7, RowsScanned: 71,
+		curvePoint{File: "b.l2s", Method: methodL2S, Clusters: 1024, Groups: 32, MeanCandidates: 7, RowsScanned: 71,
 			Precision: map[string]float64{"1": 1, "5": 0.5}, Screened: 10, Median: 9, P99: 11, Speedup: 2},
 	).String()
 	for _, want := range []string{
 		"1,200 contexts, 300 labels, one thread, level generic\n",
-		"\nscreen                   method   clusters     L-bar      rows     P@1     P@5       mean     median        p99   against dense\n",
-		"\na-name-that-is-long.l2s  k-means       100     150.0     250.0  0.9876  0.9654    2.17 us    2.04 us    3.50 us            9.2x\n",
-		"\nb.l2s                    l2s         32x32       7.0      71.0  1.0000  0.5000   10.00 us    9.00 us   11.00 us            2.0x\n",
+		"\nscreen                   method   clusters  candidates      rows     P@1     P@5       mean     median        p99   against dense\n",
+		"\na-name-that-is-long.l2s  k-means       100       150.0     250.0  0.9876  0.9654    2.17 us    2.04 us    3.50 us            9.2x\n",
+		"\nb.l2s                    l2s         32x32         7.0      71.0  1.0000  0.5000   10.00 us    9.00 us   11.00 us            2.0x\n",
 		"dense float32 scan takes 20.00 us on average, the exact layer 8.50 us.\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -212,7 +212,7 @@ func TestCurveTableOfMargins(t *testing.T) {
 // calibrated ones, nor those whose clusters were learned for different budgets.
 func TestCurveSeries(t *testing.T) {
 	point := func(budget, learnedFor, probe, exact float64) curvePoint {
-		return curvePoint{Method: methodL2S, Clusters: 64, Groups: 8, Budget: budget, LearnedFor: learnedFor, AvgCandidates: budget, ProbeMargin: probe, ExactMargin: exact}
+		return curvePoint{Method: methodL2S, Clusters: 64, Groups: 8, Budget: budget, LearnedFor: learnedFor, MeanCandidates: budget, ProbeMargin: probe, ExactMargin: exact}
 	}
 	r := made(5,
 		point(50, 100, 0, 0), point(100, 0, 0, 0), point(150, 100, 0, 0), // of one run
@@ -239,7 +239,7 @@ func TestCurveSeries(t *testing.T) {
 // Whatever the figures, there is a picture with an entry for each group.
 func TestCurvePictures(t *testing.T) {
 	point := func(method string, clusters int, candidates, p1, p5, us float64) curvePoint {
-		return curvePoint{File: "m.l2s", Method: method, Clusters: clusters, AvgCandidates: candidates, RowsScanned: candidates + float64(clusters),
+		return curvePoint{File: "m.l2s", Method: method, Clusters: clusters, MeanCandidates: candidates, RowsScanned: candidates + float64(clusters),
 			Precision: map[string]float64{"1": p1, "5": p5}, Screened: us, Speedup: 1}
 	}
 	many := made(5)
@@ -291,7 +291,7 @@ func TestBadCurves(t *testing.T) {
 		{name: "NaN", files: poisoned("T.npy", 5, math.NaN()), args: goodCurve, code: 1, want: []string{"T.npy", "NaN"}},
 		{name: "a picture over a screen", args: joined(goodCurve, "--svg", "m.l2s"), code: 2, want: []string{"--svg m.l2s would replace"}},
 		{name: "a picture over the contexts", args: joined(goodCurve, "--png", "T.npy"), code: 2, want: []string{"--png T.npy would replace"}},
-		{name: "two pictures in one file", args: joined(goodCurve, "--png", "c", "--svg", "c"), code: 2, want: []string{"--svg and --png", "c"}},
+		{name: "two pictures in one file", args: joined(goodCurve, "--png", "c", "--svg", "c"), code: 2, want: []string{"--svg c and --png c are the same file"}},
 		{name: "a picture in a missing folder", args: joined(goodCurve, "--png", "no/c.png"), code: 1, want: []string{"no/c.png: cannot be written"}},
 		{name: "an old picture stays after a failure", files: kept("c.png"), args: joined(goodCurve, "--png", "c.png", "--svg", "no/c.svg"), code: 1, want: []string{"no/c.svg: cannot be written"}},
 		{name: "train: a budget below k among several", args: joined(goodTrain, "--budget", "4.5,40"), code: 2, want: []string{"--budget 4.5", "--k 5"}},

@@ -136,7 +136,7 @@ func drawCurve(w io.Writer, format string, r *curveResult) error {
 	for _, k := range ks {
 		precision := func(p curvePoint) float64 { return p.Precision[strconv.Itoa(k)] }
 		name := fmt.Sprintf("P@%d", k)
-		candidates, err := curvePanel(all, name, "L-bar (mean number of candidates)", func(p curvePoint) float64 { return p.AvgCandidates }, precision)
+		candidates, err := curvePanel(all, name, "candidates of a context (mean)", func(p curvePoint) float64 { return p.MeanCandidates }, precision)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -48,7 +50,8 @@ type demoResult struct {
 	Level    string             `json:"level"` // that of both
 	Frequent frequentWords      `json:"frequent_words"`
 	Seed     uint64             `json:"seed"`
-	Seconds  map[string]float64 `json:"seconds"` // of each stage of the training, and of all
+	Kept     string             `json:"kept,omitempty"` // the folder that holds the files
+	Seconds  map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
 
 	answers []demoAnswer
 }
@@ -81,18 +84,29 @@ kept out of the training measure it. Then the exact layer and the screen
 complete a few sentences side by side. It takes about a minute.`, progress.Count(size.heldOut)),
 		usage:   "[flags]",
 		notes:   "With --json the fields of eval and bench are printed together.",
-		example: "l2s demo --seed 2",
+		example: "l2s demo --keep demo",
 	}, stdout, stderr)
+	keep := f.text("keep", "leave layer, contexts, vocabulary and screen in `DIR`, a new or an empty folder")
 	seed := f.seed(1)
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	made := false
+	if *keep != "" {
+		var err error
+		if made, err = emptyFolder(*keep); err != nil {
+			return err
+		}
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := demo(ctx, size, *seed, p)
+	r, err := demo(ctx, size, *seed, *keep, p)
 	if err != nil {
+		if made {
+			os.Remove(*keep) // unless something is in it
+		}
 		return err
 	}
 	if *asJSON {
@@ -102,8 +116,8 @@ complete a few sentences side by side. It takes about a minute.`, progress.Count
 }
 
 // demo trains a screen for the embedded model, measures it and asks it, with
-// progress on p.
-func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) (*demoResult, error) {
+// progress on p. It leaves its files in the folder keep, unless that is empty.
+func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
 	model, voc, err := demolm.Load()
 	if err != nil {
@@ -111,7 +125,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	}
 	weights, bias := model.Decoder()
 	l := &layer{name: "the embedded model"}
-	if l.Layer, err = softmax.NewLayer(weights, bias, model.Dim()); err != nil {
+	if l.Layer, err = softmax.NewLayer(kernels.Float32Rows(weights, model.Dim()), bias); err != nil {
 		return nil, err
 	}
 	p.Start("text", "tokens", size.train+size.heldOut)
@@ -127,6 +141,11 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	if err != nil {
 		return nil, err
 	}
+	if keep != "" {
+		if err := keepDemo(keep, l, learnt, heldOut, voc, m); err != nil {
+			return nil, err
+		}
+	}
 	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, p)
 	if err != nil {
 		return nil, err
@@ -135,8 +154,8 @@ func demo(ctx context.Context, size demoSize, seed uint64, p *progress.Printer) 
 	if err != nil {
 		return nil, err
 	}
-	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Seconds: seconds}
-	words := size.clusters + int(math.Round(e.AvgCandidates))
+	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
+	words := size.clusters + int(math.Round(e.MeanCandidates))
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
 	}
@@ -250,7 +269,7 @@ func (r *demoResult) String() string {
 	}
 	fmt.Fprintf(&b, "\n%s contexts that were not trained on, one thread, level %s:\n\n", progress.Count(r.Contexts), r.Level)
 	line("clusters", "%8d", r.Clusters)
-	line("L-bar", "%8.1f     candidates a context, of %s words", r.AvgCandidates, progress.Count(r.Labels))
+	line("candidates", "%8.1f     a context on average, of %s words", r.MeanCandidates, progress.Count(r.Labels))
 	line("P@1", "%8.4f     share of the exact best words found", r.Precision["1"])
 	line("P@5", "%8.4f     share of the exact five best found", r.Precision["5"])
 	line("dense float32 scan", "%8.1f us  a query", r.DenseF32)
@@ -262,6 +281,9 @@ The best five of this model are drawn from few different words, so that one
 list of frequent words for all contexts is a strong rival on it. A list of %d
 gives P@1 %.4f and P@5 %.4f in %.1f us.
 `, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
+	if r.Kept != "" {
+		b.WriteString(keptText(r.Kept))
+	}
 	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
 	return b.String()
 }

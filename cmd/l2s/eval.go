@@ -16,8 +16,8 @@ import (
 type evalResult struct {
 	// Precision is P@k by k: the share of the k labels of the exact layer that
 	// are among the k of the screen, the mean over the contexts.
-	Precision     map[string]float64 `json:"precision"`
-	AvgCandidates float64            `json:"avg_candidates"` // L-bar
+	Precision      map[string]float64 `json:"precision"`
+	MeanCandidates float64            `json:"mean_candidates"` // of a context
 	// RowsScanned is the mean number of rows that a query for the largest k scans:
 	// the vectors that find the cluster, and the candidates, or all labels where
 	// the exact layer answers.
@@ -48,14 +48,14 @@ the k answers of the screen, the mean over the contexts.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks
 	}
 	p.End()
 	r := &evalResult{
-		Precision: map[string]float64{}, AvgCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
+		Precision: map[string]float64{}, MeanCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes, Level: kernels.Level(),
 	}
@@ -108,7 +108,7 @@ func (r *evalResult) text(ks []int) string {
 	} else {
 		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
 	}
-	fmt.Fprintf(&b, "candidates        %.1f a context on average, %.1f rows scanned in all\n", r.AvgCandidates, r.RowsScanned)
+	fmt.Fprintf(&b, "candidates        %.1f a context on average, %.1f rows scanned in all\n", r.MeanCandidates, r.RowsScanned)
 	if r.Probes > 0 {
 		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
 	}

@@ -84,12 +84,10 @@ func TestTrainSurvivesAKill(t *testing.T) {
 				t.Fatalf("found a screen of %d bytes that is neither the old one nor that of a run left alone", len(got))
 			}
 			for _, name := range listFolder(t, dir) {
-				known := slices.Contains(before, name) || name == "out.l2s" || !done && strings.HasPrefix(name, "out.l2s.partial")
-				if !known && !strings.Contains(name, ".tmp-") {
-					t.Errorf("found the file %s", name)
-				}
-				if strings.Contains(name, ".tmp-") {
-					os.Remove(in(name))
+				// What a killed run leaves is gone at the end of the next.
+				left := strings.HasPrefix(name, "out.l2s.partial") || strings.HasPrefix(name, ".out.l2s.") && strings.Contains(name, ".tmp-")
+				if !slices.Contains(before, name) && name != "out.l2s" && !(left && !done) {
+					t.Errorf("found the file %s, done: %v", name, done)
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +19,9 @@ type description struct {
 	purpose string // what the verb does; lines of at most 79 characters
 	usage   string // the arguments, as one types them
 	notes   string // after the flags; may be empty
-	example string
+	// advanced are the names of flags that most can do without.
+	advanced string
+	example  string
 }
 
 // flags are the arguments of one verb. Flags may stand before and after the
@@ -139,8 +142,17 @@ func (f *flags) seed(initial uint64) *uint64 {
 	})
 }
 
-func (f *flags) threads() *int {
-	return f.whole("threads", 0, 0, "run on `N` threads, 0 for all CPUs; does not change the result")
+// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,
+// and those beyond the CPUs wait.
+const mostThreads = 256
+
+// threads adds the flag --threads for what is done on them. The result does not
+// depend on their number.
+func (f *flags) threads(what string) *int {
+	return custom(f, "threads", 0, "0", what+" on `N` threads, 0 for all CPUs; does not change the result", func(s string) (int, error) {
+		n, err := parseWhole(s, 0)
+		return min(n, max(mostThreads, runtime.GOMAXPROCS(0))), err
+	})
 }
 
 func (f *flags) json() *bool { return f.boolean("json", "print JSON") }
@@ -201,7 +213,7 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 			}
 			return nil, flag.ErrHelp
 		} else if err != nil {
-			return nil, f.wrongUse("%s", flagError(err))
+			return nil, f.wrongUse("%s", f.flagError(err))
 		}
 		rest := f.set.Args()
 		if len(rest) == 0 {
@@ -242,14 +254,20 @@ func (f *flags) given(name string) (given bool) {
 }
 
 func (f *flags) wrongUse(format string, args ...any) error {
-	return wrongUse("%s; l2s %s -h explains the flags", fmt.Sprintf(format, args...), f.verb)
+	text := fmt.Sprintf(format, args...)
+	if !strings.HasSuffix(text, "?") {
+		text += ";"
+	}
+	return wrongUse("%s l2s %s -h explains the flags", text, f.verb)
 }
 
 // flagError rewords an error of package flag: flags have two dashes here.
-func flagError(err error) string {
+func (f *flags) flagError(err error) string {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
-		return "unknown flag --" + name
+		var names []string
+		f.set.VisitAll(func(g *flag.Flag) { names = append(names, g.Name) })
+		return "unknown flag --" + name + suggestion(name, "--", names)
 	}
 	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
 		return "flag --" + name + " needs a value"
@@ -262,10 +280,16 @@ func flagError(err error) string {
 
 func (f *flags) help() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nUsage:\n  l2s %s %s\n\nFlags:\n", strings.TrimSpace(f.about.purpose), f.verb, f.about.usage)
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  l2s %s %s\n", strings.TrimSpace(f.about.purpose), f.verb, f.about.usage)
 	type line struct{ left, right string }
-	var lines []line
+	var common, advanced []line
 	width := 0
+	advancedNames := strings.Fields(f.about.advanced)
+	for _, name := range advancedNames {
+		if f.set.Lookup(name) == nil {
+			panic("l2s " + f.verb + ": there is no flag --" + name + " that could be advanced")
+		}
+	}
 	add := func(name, usage, initial string) {
 		left := "--" + name
 		if start := strings.IndexByte(usage, '`'); start >= 0 {
@@ -276,7 +300,11 @@ func (f *flags) help() string {
 		if initial != "" && initial != "false" && initial != "0" { // what 0 means is in the text
 			usage += " (default " + initial + ")"
 		}
-		lines = append(lines, line{left, usage})
+		if slices.Contains(advancedNames, name) {
+			advanced = append(advanced, line{left, usage})
+		} else {
+			common = append(common, line{left, usage})
+		}
 		width = max(width, len(left))
 	}
 	// Required flags first, then the others by name.
@@ -289,8 +317,16 @@ func (f *flags) help() string {
 			add(g.Name, g.Usage, g.DefValue)
 		}
 	})
-	for _, l := range lines {
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, l.right)
+	for _, group := range []struct {
+		title string
+		lines []line
+	}{{"Flags", common}, {"Advanced flags", advanced}} {
+		if len(group.lines) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n", group.title)
+		}
+		for _, l := range group.lines {
+			fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, l.right)
+		}
 	}
 	if f.about.notes != "" {
 		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(f.about.notes))

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -14,6 +13,9 @@ import (
 // sourceNote explains SRC in the help of the verbs that take it.
 const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
 or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
+A bias may have one row or one column, and a context may stand alone, as a vector.
+--contexts - reads standard input: a .npy file, or text with a context a line, its
+numbers separated by spaces, tabs or commas.
 All is held in memory, at 4 bytes a number, but for contexts in l2s labels, train
 and calibrate: float32 in C order stays on the disk there, and may be larger than
 memory.`
@@ -43,19 +45,30 @@ type contexts struct {
 	name   string
 	rows   []float32 // n x dim; nil where they are read in blocks
 	n, dim int
-	tensor *tensorfile.Tensor
+	tensor *tensorfile.Tensor // nil for text, whose rows are read
 }
 
-func (c *contexts) close() { c.tensor.Close() }
+func (c *contexts) close() {
+	if c.tensor != nil {
+		c.tensor.Close()
+	}
+}
 
-// row returns context i.
-func (c *contexts) row(i int) []float32 { return c.rows[i*c.dim : (i+1)*c.dim] }
+// read copies the rows from first on, as many as dst holds.
+func (c *contexts) read(dst []float32, first int) error {
+	if c.rows != nil {
+		copy(dst, c.rows[first*c.dim:])
+		return nil
+	}
+	_, err := c.tensor.ReadRows(dst, first)
+	return err
+}
 
 // openContexts reads the contexts src, which are for the layer l.
-func openContexts(src string, l *layer) (*contexts, error) {
-	c, err := openContextBlocks(src, l)
-	if err != nil {
-		return nil, err
+func openContexts(ctx context.Context, src string, l *layer) (*contexts, error) {
+	c, err := openContextBlocks(ctx, src, l)
+	if err != nil || c.rows != nil {
+		return c, err
 	}
 	if c.rows, err = c.tensor.Float32s(); err != nil {
 		c.close()
@@ -66,10 +79,10 @@ func openContexts(src string, l *layer) (*contexts, error) {
 
 // openMappedContexts opens the contexts src, as many as the disk holds, for
 // package train, which answers a fault of mapped memory with an error.
-func openMappedContexts(src string, l *layer) (*contexts, error) {
-	c, err := openContextBlocks(src, l)
-	if err != nil {
-		return nil, err
+func openMappedContexts(ctx context.Context, src string, l *layer) (*contexts, error) {
+	c, err := openContextBlocks(ctx, src, l)
+	if err != nil || c.rows != nil {
+		return c, err
 	}
 	if c.rows, err = c.tensor.Mapped(); err != nil {
 		c.close()
@@ -78,26 +91,22 @@ func openMappedContexts(src string, l *layer) (*contexts, error) {
 	return c, nil
 }
 
-// openContextBlocks opens the contexts src to be read in blocks.
-func openContextBlocks(src string, l *layer) (_ *contexts, err error) {
-	t, err := tensorfile.OpenMatrix(src)
+// openContextBlocks opens the contexts src to be read in blocks. Text on standard
+// input is read at once.
+func openContextBlocks(ctx context.Context, src string, l *layer) (*contexts, error) {
+	if src == stdinSource {
+		return readStdin(ctx, l)
+	}
+	t, err := layerfile.OpenContexts(src, l.Layer, l.name)
 	if err != nil {
 		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
-	if err := t.ExpectShape(-1, l.Dim()); err != nil {
-		return nil, fmt.Errorf("%w, the columns of %s", err, l.name)
 	}
 	return &contexts{src, nil, t.Rows(), t.Cols(), t}, nil
 }
 
 // loadScreenFor reads a screen that is for the layer l.
-func loadScreenFor(path string, l *layer) (*screen.Model, error) {
-	m, err := screen.Load(path)
+func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, error) {
+	m, err := loading(ctx, screen.Load, path)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +133,7 @@ type inputs struct {
 
 // openInputs opens the layer, the screens in paths and the contexts src, which
 // open opens; answers are to have k labels.
-func openInputs(lf layerFlags, paths []string, src string, k int, open func(string, *layer) (*contexts, error)) (*inputs, error) {
+func openInputs(ctx context.Context, lf layerFlags, paths []string, src string, k int, open func(context.Context, string, *layer) (*contexts, error)) (*inputs, error) {
 	opened, err := layerfile.Open(*lf.weights, *lf.bias)
 	if err != nil {
 		return nil, err
@@ -135,13 +144,13 @@ func openInputs(lf layerFlags, paths []string, src string, k int, open func(stri
 	}
 	in := &inputs{layer: l}
 	for _, path := range paths {
-		m, err := loadScreenFor(path, l)
+		m, err := loadScreenFor(ctx, path, l)
 		if err != nil {
 			return nil, err
 		}
 		in.screens = append(in.screens, m)
 	}
-	if in.contexts, err = open(src, l); err != nil {
+	if in.contexts, err = open(ctx, src, l); err != nil {
 		return nil, err
 	}
 	return in, nil
@@ -150,29 +159,3 @@ func openInputs(lf layerFlags, paths []string, src string, k int, open func(stri
 func (in *inputs) close() { in.contexts.close() }
 
 func first(b [32]byte, n int) []byte { return b[:n] }
-
-// checkOutput returns an error where the output would replace an input.
-// Inputs may name a tensor of a file.
-func checkOutput(f *flags, out string, inputs ...string) error {
-	return checkReplaces(f, "--out", out, inputs...)
-}
-
-// checkReplaces is checkOutput for an output that another flag names.
-func checkReplaces(f *flags, flag, out string, inputs ...string) error {
-	o, err := os.Stat(out)
-	if err != nil {
-		return nil // it is new, or the attempt to write it will tell
-	}
-	for _, in := range inputs {
-		path := in
-		i, err := os.Stat(path)
-		if at := strings.LastIndexByte(in, ':'); err != nil && at > 0 {
-			path = in[:at]
-			i, err = os.Stat(path)
-		}
-		if err == nil && os.SameFile(o, i) {
-			return f.wrongUse("%s %s would replace the input %s: give another name", flag, out, in)
-		}
-	}
-	return nil
-}

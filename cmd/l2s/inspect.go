@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
@@ -44,7 +43,7 @@ type setSizes struct {
 	Union  int     `json:"union"` // labels that are in any set
 }
 
-func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) error {
+func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("inspect", description{
 		purpose: "Show what a screen file holds: its shape, the sizes of its candidate sets, and\nhow it was trained.",
 		usage:   "m.l2s [flags]",
@@ -55,7 +54,7 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	m, err := screen.Load(path)
+	m, err := loading(ctx, screen.Load, path)
 	if err != nil {
 		return err
 	}
@@ -82,20 +81,21 @@ func runInspect(_ context.Context, args []string, stdout, stderr io.Writer) erro
 
 func sizesOf(m *screen.Model) setSizes {
 	s := setSizes{Mean: m.MeanSetSize()}
-	union := bitset.New(m.Labels())
+	// The candidates are as many as the file holds; the labels are a number in its
+	// header, which may be any.
+	var all []uint32
 	sizes := make([]int, m.Clusters())
 	for t := range sizes {
 		set := m.Candidates(t)
-		for _, id := range set {
-			union.Add(id)
-		}
+		all = append(all, set...)
 		if sizes[t] = len(set); len(set) == 0 {
 			s.Empty++
 		}
 	}
 	slices.Sort(sizes)
+	slices.Sort(all)
 	n := len(sizes)
-	s.Min, s.Max, s.Union = sizes[0], sizes[n-1], union.Count()
+	s.Min, s.Max, s.Union = sizes[0], sizes[n-1], len(slices.Compact(all))
 	s.Median = float64(sizes[(n-1)/2]+sizes[n/2]) / 2
 	return s
 }
@@ -166,7 +166,7 @@ func trainingText(raw json.RawMessage) string {
 		b.WriteString("learning        none\n")
 		return b.String()
 	}
-	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s contexts held out:\n\n",
+	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s held-out contexts:\n\n",
 		o.Estimator, len(t.Alternations)-1, progress.Count(t.HeldOut))
 	fmt.Fprintf(&b, "  alternation        loss   candidates      P@1      P@%d\n", o.K)
 	for i, a := range t.Alternations {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -135,6 +137,33 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	}
 }
 
+// An interrupt ends topk while it waits for standard input.
+func TestInterruptedTopKOnStandardInput(t *testing.T) {
+	dir := files(t)
+	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout := &watcher{part: "\n", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(stdin, asText(h[:tinyDim], tinyDim, " ", "\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Errorf("found %v, expected exit status 130", err)
+	}
+	if want := "l2s topk: interrupted; standard output has the answers to the first 1 contexts\n"; stderr.String() != want {
+		t.Errorf("found %q, expected %q", stderr.String(), want)
+	}
+}
+
 // After an interrupt the same command goes on, writes what it would have
 // written, and leaves nothing else.
 func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
@@ -176,6 +205,102 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	for _, name := range listFolder(t, dir) {
 		if strings.Contains(name, "partial") {
 			t.Errorf("found %s, expected it removed", name)
+		}
+	}
+}
+
+// A verb that waits for the other end of a pipe, or for what comes through it, ends
+// with the first interrupt.
+func TestInterruptWhileWaitingForAPipe(t *testing.T) {
+	dir := files(t)
+	t.Chdir(dir)
+	fifo := func() string {
+		name := "pipe"
+		os.Remove(name)
+		if err := syscall.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	folder := func(pipe string) string { // the shared translation model, with a pipe for a file
+		name := filepath.Join(t.TempDir(), "model")
+		if err := os.Mkdir(name, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"model.safetensors", "vocab.de", "vocab.en"} {
+			target := filepath.Join(dir, file)
+			if file == pipe {
+				target = filepath.Join(dir, "pipe")
+			}
+			if err := os.Symlink(target, filepath.Join(name, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return name
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"inspect", []string{"inspect", "pipe"}},
+		{"eval: the screen", joined("eval", "pipe", testArgs())},
+		{"topk: the vocabulary", joined("topk", "m.l2s", testArgs(), "--vocab", "pipe")},
+		{"contexts: the model", joined(goodContexts, "--lm", "pipe")},
+		{"contexts: the vocabulary", joined(goodContexts, "--vocab", "pipe")},
+		{"contexts: the text", joined(goodContexts, "--text", "pipe")},
+		{"contexts: the translation model", joined(goodPairs, "--nmt", folder("model.safetensors"))},
+		{"translate: the text", joined(goodTranslate, "--text", "pipe")},
+		{"translate: the vocabulary", joined(goodTranslate, "--model", folder("vocab.en"))},
+		{"translate: the screen", joined(goodTranslate, "--screen", "pipe")},
+		{"translate: the references", joined(goodTranslate, "--reference", "pipe")},
+	} {
+		for _, connected := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, connected: %v", c.name, connected), func(t *testing.T) {
+				name := fifo()
+				before := contentOf(t, dir)
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+				var stdout, stderr strings.Builder
+				code := make(chan int)
+				go func() { code <- run(ctx, c.args, &stdout, &stderr) }()
+				if connected {
+					// This waits until the other end is open. Nothing is ever written.
+					w, err := os.OpenFile(name, os.O_WRONLY, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer w.Close()
+				} else {
+					time.Sleep(20 * time.Millisecond) // long enough to wait, mostly
+				}
+				interrupt()
+				select {
+				case code := <-code:
+					if code != 130 || !strings.Contains(stderr.String(), ": interrupted; nothing was written") {
+						t.Errorf("found exit status %d and %q, expected 130 and that it was interrupted", code, stderr.String())
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("found that it still waits a minute after the interrupt")
+				}
+				if after := contentOf(t, dir); !maps.Equal(before, after) {
+					t.Errorf("found the files %v afterwards, expected those from before, unchanged", listFolder(t, dir))
+				}
+			})
+		}
+	}
+}
+
+// The size of a file of labels is checked: a pipe in its place is refused, not
+// waited for.
+func TestLabelsFromAPipe(t *testing.T) {
+	dir := files(t)
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"merge", "--out", "out.labels", "pipe"}, joined(goodTrain, "--labels", "pipe")} {
+		r := l2s(t, dir, args...)
+		if want := "l2s " + args[0] + ": pipe: found a device or a pipe, expected a regular file\n"; r.code != 1 || r.stderr != want {
+			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	}
 }

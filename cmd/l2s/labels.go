@@ -90,16 +90,16 @@ l2s merge --out H.labels part-0 part-1`,
 	out := f.needs("out", "`FILE` of labels to write")
 	k := f.whole("k", train.DefaultOptions().K, 1, "find the `N` best labels of each context")
 	part := custom(f, "shard", shard{0, 1}, "", "do part `i/n` of the contexts, i from 0", parseShard)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := checkOutput(f, *out, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lf.weights, *lf.bias, *src); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, nil, *src, *k, openContextBlocks)
+	in, err := openInputs(ctx, lf, nil, *src, *k, openContextBlocks)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ l2s merge --out H.labels part-0 part-1`,
 	block := make([]float32, min(labelBlock, end-first)*c.dim)
 	for at := first; at < end; at += labelBlock {
 		rows := block[:min(labelBlock, end-at)*c.dim]
-		if _, err := c.tensor.ReadRows(rows, at); err != nil {
+		if err := c.read(rows, at); err != nil {
 			return err
 		}
 		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, threadCount(*threads))
@@ -176,7 +176,7 @@ each of its contexts once.`,
 	if err := f.parseList(args, "files of labels", &parts); err != nil {
 		return err
 	}
-	if err := checkOutput(f, *out, parts...); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, parts...); err != nil {
 		return err
 	}
 	p := f.printer(*quiet)

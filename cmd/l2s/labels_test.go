@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -161,17 +163,27 @@ func TestShardsArePartition(t *testing.T) {
 	})
 }
 
+// relabelled gives the first context of a file of labels other ones, and the file
+// its checksums.
+func relabelled(name string, ids ...uint32) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := filepath.Join(dir, name)
+		data := readFile(t, path)
+		const header = 128
+		for i, id := range ids {
+			binary.LittleEndian.PutUint32(data[header+4*i:], id)
+		}
+		table := crc32.MakeTable(crc32.Castagnoli)
+		binary.LittleEndian.PutUint32(data[120:], crc32.Checksum(data[header:], table))
+		binary.LittleEndian.PutUint32(data[124:], crc32.Checksum(data[:124], table))
+		writeFile(t, path, data)
+	}
+}
+
 func TestBadLabels(t *testing.T) {
 	whole := func(more ...string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "H.labels", more)...)
-		}
-	}
-	then := func(steps ...func(t *testing.T, dir string)) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			for _, step := range steps {
-				step(t, dir)
-			}
 		}
 	}
 	parts := func(t *testing.T, dir string) { labelParts(t, dir, 3) }
@@ -209,6 +221,8 @@ func TestBadLabels(t *testing.T) {
 		{name: "merge: over a part", files: parts, args: joined(goodMerge, "--out", "part-2"), code: 2, want: []string{"--out part-2 would replace"}},
 		{name: "merge: a damaged part", files: then(parts, flipped("part-1", 200)), args: goodMerge, code: 1, want: []string{"part-1", "found", "expected"}},
 		{name: "merge: a truncated part", files: then(parts, truncated("part-1", 4)), args: goodMerge, code: 1, want: []string{"part-1: file size: found", "expected"}},
+		{name: "merge: a part with a label twice", files: then(parts, relabelled("part-1", 7, 7, 7, 7, 7)), args: goodMerge, code: 1, want: []string{"part-1: ids: found 7 twice among those of context 300, expected 5 different ones"}},
+		{name: "train: labels with one twice", files: then(whole(), relabelled("H.labels", 9, 1, 2, 3, 9)), args: withLabels, code: 1, want: []string{"H.labels: ids: found 9 twice among those of context 0, expected 5 different ones"}},
 		{name: "merge: a foreign part", args: []string{"merge", "--out", "x", "W.npy"}, code: 1, want: []string{"W.npy: magic: found", "not a file of labels"}},
 		{name: "train: labels that are missing", args: withLabels, code: 1, want: []string{"H.labels", "no such file"}},
 		{name: "train: labels of another k", files: whole("--k", "4"), args: withLabels, code: 1, want: []string{"H.labels: k: found 4", "--k 5"}},

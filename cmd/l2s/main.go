@@ -7,6 +7,7 @@
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
+//	l2s calibrate  set the margins of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
 //	l2s curve      compare screens: precision against candidates and time
@@ -96,11 +97,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		name, rest = rest[0], []string{"-h"}
 	case "-h", "-help", "--help":
 		return report(ctx, "l2s", help(stdout), stderr)
+	case "-v", "-version", "--version":
+		name = "version"
 	}
 	for _, v := range verbs() {
 		if v.name == name {
 			return report(ctx, "l2s "+name, v.run(ctx, rest, stdout, stderr), stderr)
 		}
+	}
+	if near := suggestion(name, "", names); near != "" {
+		return report(ctx, "l2s", wrongUse("unknown verb %q%s l2s -h explains the verbs", name, near), stderr)
 	}
 	return report(ctx, "l2s", wrongUse("unknown verb %q, expected one of %s; l2s -h explains them", name, list), stderr)
 }
@@ -166,7 +172,7 @@ context vector, by looking at few of them. It learns a screen for a layer from
 context vectors, measures it and asks it.
 
 Usage:
-  l2s VERB [flags]      l2s VERB -h explains a verb
+  l2s VERB [flags]      l2s VERB -h explains a verb, l2s -v says which version this is
 
 Verbs:
 `)
@@ -181,6 +187,15 @@ Example:
   l2s demo
 `)
 	return write(w, b.String())
+}
+
+// checkStdout returns an error where standard output is closed. It is for verbs whose
+// answers go there, before the work.
+func checkStdout(w io.Writer) error {
+	if isClosed(w) {
+		return errors.New("standard output: found it closed, expected a file, a pipe or a terminal; > " + os.DevNull + " discards the answers")
+	}
+	return nil
 }
 
 // write writes a result.

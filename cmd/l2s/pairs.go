@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -31,9 +30,14 @@ func (p pairFlags) file(language string) string {
 	return filepath.Join(*p.dir, *p.name+"."+language)
 }
 
+// load loads the model.
+func (p pairFlags) load(ctx context.Context) (*seq2seq.Model, error) {
+	return waiting(ctx, func() (*seq2seq.Model, error) { return seq2seq.Load(*p.dir, *p.from, *p.to) })
+}
+
 // readSentences reads the lines of a text, limit at most unless that is 0.
 func readSentences(ctx context.Context, words *vocab.Vocab, path string, limit int) (lines [][]uint32, err error) {
-	file, err := os.Open(path)
+	file, err := openInput(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +95,11 @@ func (c *pairContexts) run(ctx context.Context, f *flags, p *progress.Printer) (
 		return nil, f.wrongUse("--longest is for --own and --both")
 	}
 	from, to := c.pairs.file(*c.pairs.from), c.pairs.file(*c.pairs.to)
-	model := func(name string) string { return filepath.Join(*c.pairs.dir, name) }
-	if err := checkOutput(f, c.out, from, to, model("model.safetensors"), model("vocab."+*c.pairs.from), model("vocab."+*c.pairs.to)); err != nil {
+	inputs := append(seq2seq.Files(*c.pairs.dir, *c.pairs.from, *c.pairs.to), from, to)
+	if err := checkOutputs(f, []output{{flag: "--out", path: c.out}}, inputs...); err != nil {
 		return nil, err
 	}
-	m, err := seq2seq.Load(*c.pairs.dir, *c.pairs.from, *c.pairs.to)
+	m, err := c.pairs.load(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -24,6 +25,8 @@ equal bytes on every CPU.`,
 		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
+With --contexts - each line of text is answered as soon as it is there.
+
 With --json each line is an object: ids, logits, cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
 	}, stdout, stderr)
@@ -36,7 +39,21 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(lf, []string{path}, *src, *k, openContexts)
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
+	var text *textContexts // where it is on standard input
+	open := func(ctx context.Context, src string, l *layer) (c *contexts, err error) {
+		if src != stdinSource {
+			return openContexts(ctx, src, l)
+		}
+		if c, text, err = openStdin(ctx, l); err != nil || text != nil {
+			return &contexts{dim: l.Dim()}, err
+		}
+		c.rows, err = c.tensor.Float32s()
+		return c, err
+	}
+	in, err := openInputs(ctx, lf, []string{path}, *src, *k, open)
 	if err != nil {
 		return err
 	}
@@ -44,7 +61,7 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	l, m, c := in.layer, in.screens[0], in.contexts
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
-		if voc, err = vocab.Load(*vocabulary); err != nil {
+		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
 			return err
 		}
 		if err := voc.CheckLen(l.Labels()); err != nil {
@@ -55,31 +72,44 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	if err != nil {
 		return err
 	}
-	q := softmax.NewQuery(l.Dim())
+	full := softmax.NewSearcher(l.Layer)
+	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
 	var line []byte
-	for i := range c.n {
-		if i%256 == 0 && ctx.Err() != nil {
+	var from contextStream = &rowStream{ctx: ctx, contexts: c}
+	if text != nil {
+		from = text
+	}
+	h := make([]float32, l.Dim())
+	for i := 0; ; i++ {
+		if from.waits() {
 			if err := w.Flush(); err != nil {
 				return err
 			}
-			return interruptedError{ctx.Err(), fmt.Sprintf("standard output has the answers to the first %s of %s contexts", progress.Count(i), progress.Count(c.n))}
 		}
-		h := c.row(i)
-		n := 0
-		if *exact {
-			if err := q.Set(h); err != nil {
+		if next := from.next(h); next != nil {
+			if err := w.Flush(); err != nil || next == io.EOF {
 				return err
 			}
-			n = l.TopK(dst, q)
-		} else if n, err = s.TopK(dst, h); err != nil {
-			return err
+			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
+				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
+			}
+			return next
 		}
-		cluster, err := s.Cluster(h)
+		n := 0
+		if *exact {
+			n, err = full.TopK(dst, h)
+		} else {
+			n, err = s.TopK(dst, h)
+		}
 		if err != nil {
 			return err
 		}
+		if _, err := s.Nearest(nearest[:], h); err != nil {
+			return err
+		}
+		cluster := int(nearest[0].ID)
 		if *asJSON {
 			line = appendJSON(line[:0], dst[:n], cluster, voc)
 		} else {
@@ -89,8 +119,39 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			return err
 		}
 	}
-	return w.Flush()
 }
+
+// contextStream are contexts, one after the other.
+type contextStream interface {
+	// waits reports whether next would wait for the context.
+	waits() bool
+	// next reads a context into h; at the end it returns io.EOF.
+	next(h []float32) error
+	// of is "of" and their number, where it is known.
+	of() string
+}
+
+// rowStream are contexts that have been read.
+type rowStream struct {
+	*contexts
+	ctx context.Context
+	at  int
+}
+
+func (r *rowStream) waits() bool { return false }
+
+func (r *rowStream) next(h []float32) error {
+	if r.at == r.n {
+		return io.EOF
+	}
+	if r.at%256 == 0 && r.ctx.Err() != nil {
+		return r.ctx.Err()
+	}
+	r.at++
+	return r.read(h, r.at-1)
+}
+
+func (r *rowStream) of() string { return " of " + progress.Count(r.n) }
 
 type writerFunc func(b []byte) (int, error)
 

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -35,18 +34,18 @@ type trainResult struct {
 	// LearnedFor is the budget that the clusters were learned for, where it is
 	// not that of this screen.
 	LearnedFor float64 `json:"learned_for,omitempty"`
-	// AvgCandidates and TrainingPrecision are those of the screen on the
+	// MeanCandidates and TrainingPrecision are those of the screen on the
 	// contexts that it was trained on.
-	AvgCandidates     float64            `json:"avg_candidates"`
+	MeanCandidates    float64            `json:"mean_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
-	// Validation are figures on contexts that the kept alternation did not
-	// learn from. There are none without learning, nor for a screen that is not
+	// HeldOut are figures on contexts that the kept alternation did not learn
+	// from. There are none without learning, nor for a screen that is not
 	// the one they were measured with: whose clusters were learned for another
 	// budget, or whose sets are spread or probed.
-	Validation *validation        `json:"validation,omitempty"`
-	Seconds    map[string]float64 `json:"seconds"` // of each stage, and in all
-	Threads    int                `json:"threads"`
-	Level      string             `json:"level"`
+	HeldOut *heldOut           `json:"held_out,omitempty"`
+	Seconds map[string]float64 `json:"seconds"` // of each stage, and in all
+	Threads int                `json:"threads"`
+	Level   string             `json:"level"`
 }
 
 // trainResults is the JSON of l2s train with several budgets.
@@ -54,10 +53,10 @@ type trainResults struct {
 	Screens []trainResult `json:"screens"`
 }
 
-type validation struct {
-	Contexts      int                `json:"contexts"`
-	AvgCandidates float64            `json:"avg_candidates"`
-	Precision     map[string]float64 `json:"precision"`
+type heldOut struct {
+	Contexts       int                `json:"contexts"`
+	MeanCandidates float64            `json:"mean_candidates"`
+	Precision      map[string]float64 `json:"precision"`
 }
 
 func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -93,6 +92,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
+		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -114,13 +114,13 @@ discards it.`,
 	kmeansIterations := f.whole("kmeans-iterations", o.KMeansIterations, 1, "iterations `N` of k-means, at most")
 	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
-	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel, gumbel-st or expected", parseEstimator)
+	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel-st or expected", parseEstimator)
 	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	seed := f.seed(o.Seed)
-	threads := f.threads()
+	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
@@ -162,12 +162,12 @@ discards it.`,
 		}
 	}
 	outs := budgetFiles(*out, *budgets)
-	for _, out := range outs {
-		if err := checkOutput(f, out, *lf.weights, *lf.bias, *src, *labels); err != nil {
-			return err
-		}
+	o.Checkpoint = *out + partialSuffix
+	outputs := trainOutputs(outs, o.Checkpoint)
+	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels); err != nil {
+		return err
 	}
-	in, err := openInputs(lf, nil, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
 	if err != nil {
 		return err
 	}
@@ -185,20 +185,13 @@ discards it.`,
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
 	}
-	// An output that cannot be written is found before the long work. Nothing
-	// is kept of the attempt, so that nothing is left even if the program is
-	// killed meanwhile.
-	for _, out := range outs {
-		attempt, err := atomicfile.Create(out)
-		if err != nil {
+	if err := checkWritable(outputs); err != nil {
+		return err
+	}
+	if *restart {
+		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 			return err
 		}
-		attempt.Abort()
-	}
-
-	o.Checkpoint = *out + ".partial"
-	if err := checkCheckpoint(f, o.Checkpoint, *restart, *lf.weights, *lf.bias, *src, *labels); err != nil {
-		return err
 	}
 
 	p := f.printer(*quiet)
@@ -260,18 +253,15 @@ func budgetFiles(out string, budgets []float64) []string {
 	return names
 }
 
-// checkCheckpoint returns an error where the files of the checkpoint would
-// replace an input, and discards them where the run is to start anew.
-func checkCheckpoint(f *flags, checkpoint string, restart bool, inputs ...string) error {
+// trainOutputs are the screens of a run and the files of its checkpoint.
+func trainOutputs(outs []string, checkpoint string) (all []output) {
+	for _, out := range outs {
+		all = append(all, output{flag: "--out", path: out})
+	}
 	for _, file := range train.CheckpointFiles(checkpoint) {
-		if err := checkOutput(f, file, inputs...); err != nil {
-			return f.wrongUse("%s, where the state of the run is kept, is an input: give another --out", file)
-		}
+		all = append(all, output{"--out", file, "where the state of the run is kept"})
 	}
-	if !restart {
-		return nil
-	}
-	return train.RemoveCheckpoint(checkpoint)
+	return all
 }
 
 // explainInterrupt adds to the error of a run what the checkpoint is good for.
@@ -288,11 +278,8 @@ func explainInterrupt(err error, checkpoint string) error {
 }
 
 func parseEstimator(s string) (e train.Estimator, err error) {
-	if s == "gumbel" {
-		return train.GumbelST, nil
-	}
 	if e.UnmarshalText([]byte(s)) != nil {
-		return 0, fmt.Errorf("expected gumbel, gumbel-st or expected")
+		return 0, fmt.Errorf("expected gumbel-st or expected")
 	}
 	return e, nil
 }
@@ -398,7 +385,7 @@ func (t *trainProgress) endStage() {
 // announce says what the figures of learning mean, which follow.
 func (t *trainProgress) announce() {
 	if !t.o.KMeansOnly && t.o.Iterations > 0 {
-		t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on contexts\nheld out; L-bar: mean number of candidates.")
+		t.p.Line("Learning. P@k: share of the exact k best labels that the sets hold, on held-out\ncontexts; candidates: their mean number.")
 	}
 }
 
@@ -422,7 +409,7 @@ func precisions(k int, first, all float64) map[string]float64 {
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
 		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
-		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, AvgCandidates: record.MeanCandidates,
+		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, MeanCandidates: record.MeanCandidates,
 		TrainingPrecision: precisions(o.K, record.Precision1, record.PrecisionK),
 		Seconds:           seconds, Threads: o.Threads, Level: kernels.Level(),
 	}
@@ -433,7 +420,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 		r.Estimator = o.Estimator.String()
 		if record.HeldOut > 0 && record.LearnedFor == 0 && o.Spread == 0 && o.ProbeShare == 0 {
 			best := record.Alternations[record.Best]
-			r.Validation = &validation{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
+			r.HeldOut = &heldOut{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
 		}
 	}
 	return r
@@ -451,7 +438,7 @@ func (r trainResult) String() string { return r.figures() + r.time() }
 
 func (r trainResult) figures() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.AvgCandidates, r.Budget)
+	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.MeanCandidates, r.Budget)
 	line := func(what string, n int, p map[string]float64) {
 		fmt.Fprintf(&b, "  %-18s %11s   P@1 %.4f", what, progress.Count(n), p["1"])
 		if r.K > 1 {
@@ -460,7 +447,7 @@ func (r trainResult) figures() string {
 		b.WriteByte('\n')
 	}
 	line("training contexts", r.Contexts, r.TrainingPrecision)
-	if v := r.Validation; v != nil {
+	if v := r.HeldOut; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
 	}
 	return b.String()

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/bleu"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -64,6 +64,7 @@ length of a sentence; a translation is cut after --longest words.
 
 An interrupt keeps the lines that are translated, in FILE.partial. The folder of the model is that
 of l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
+		advanced: "alpha batch from longest tail to",
 		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
 l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
 	}, stdout, stderr)
@@ -88,16 +89,20 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *asJSON && *out == "" {
 		return f.wrongUse("--json needs --out: the translations would go to standard output too")
 	}
+	var outputs []output
 	if *out != "" {
-		inputs := []string{*text, *screenFile, *reference}
-		for _, name := range []string{"model.safetensors", "vocab." + *from, "vocab." + *to} {
-			inputs = append(inputs, filepath.Join(*dir, name))
-		}
-		if err := checkOutput(f, *out, inputs...); err != nil {
+		inputs := append(seq2seq.Files(*dir, *from, *to), *text, *screenFile, *reference)
+		outputs = []output{{flag: "--out", path: *out}, {"--out", *out + partialSuffix, "where an interrupt keeps what is done"}}
+		if err := checkOutputs(f, outputs, inputs...); err != nil {
 			return err
 		}
 	}
-	m, err := seq2seq.Load(*dir, *from, *to)
+	if *out == "" {
+		if err := checkStdout(stdout); err != nil {
+			return err
+		}
+	}
+	m, err := pairFlags{dir: dir, from: from, to: to}.load(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,7 +112,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *tail && *screenFile == "" {
 		return f.wrongUse("--tail needs --screen: the exact layer is normalised over all words")
 	}
-	scorer, err := openScorer(*screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	searcher, err := openSearcher(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
 	if err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	var references [][]string
 	if *reference != "" {
-		if references, err = readWords(*reference); err != nil {
+		if references, err = loading(ctx, readWords, *reference); err != nil {
 			return err
 		}
 		if len(references) != len(sentences) {
@@ -127,6 +132,9 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	var w io.Writer = writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) })
 	var file *atomicfile.File
 	if *out != "" {
+		if err := checkWritable(outputs[1:]); err != nil {
+			return err
+		}
 		if file, err = atomicfile.Create(*out); err != nil {
 			return err
 		}
@@ -135,8 +143,8 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, scorer: &timedScorer{Scorer: scorer}, w: bufio.NewWriter(w), references: references}
-	t.search, err = beam.New(t.decoder, t.scorer, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
+	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, searcher: &timedSearcher{Searcher: searcher}, w: bufio.NewWriter(w), references: references}
+	t.search, err = beam.New(t.decoder, t.searcher, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
 	if err != nil {
 		return err
 	}
@@ -151,7 +159,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if err != nil {
 		where := "standard output"
 		if file != nil {
-			where = *out + ".partial"
+			where = *out + partialSuffix
 			if kept := file.CommitAs(where); kept != nil {
 				return kept
 			}
@@ -185,13 +193,17 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	return nil
 }
 
-// openScorer opens the screen of a path for the model's layer, or the layer where
+// partialSuffix ends the name of the file that keeps what an interrupted run has
+// done.
+const partialSuffix = ".partial"
+
+// openSearcher opens the screen of a path for the model's layer, or the layer where
 // there is none.
-func openScorer(path string, tail bool, m *seq2seq.Model, name string) (beam.Scorer, error) {
+func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Searcher, error) {
 	if path == "" {
-		return beam.NewExact(m.Layer()), nil
+		return softmax.NewSearcher(m.Layer()), nil
 	}
-	s, err := loadScreenFor(path, &layer{Layer: m.Layer(), name: name})
+	s, err := loadScreenFor(ctx, path, &layer{Layer: m.Layer(), name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -241,26 +253,26 @@ func (n *nmtDecoder) Step(parents []int, tokens []uint32) ([]float32, error) {
 	return n.d.Step(tokens), nil
 }
 
-// timedScorer measures the time in the softmax layer.
-type timedScorer struct {
-	beam.Scorer
+// timedSearcher measures the time in the softmax layer.
+type timedSearcher struct {
+	beam.Searcher
 	time     time.Duration
 	contexts int
 }
 
-func (s *timedScorer) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) ([]int, error) {
+func (s *timedSearcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	start := time.Now()
-	counts, err := s.Scorer.TopKLogSumExp(dst, lse, k, contexts)
+	err := s.Searcher.SearchBatch(dst, answers, contexts, req)
 	s.time += time.Since(start)
-	s.contexts += len(lse)
-	return counts, err
+	s.contexts += len(answers)
+	return err
 }
 
 // translator translates sentences and writes them in order.
 type translator struct {
 	m          *seq2seq.Model
 	decoder    *nmtDecoder
-	scorer     *timedScorer
+	searcher   *timedSearcher
 	search     *beam.Search
 	w          *bufio.Writer
 	references [][]string
@@ -314,7 +326,7 @@ func (t *translator) run(ctx context.Context, sentences [][]uint32, batch int, p
 			}
 		}
 		t.Sentences += len(group)
-		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.scorer.time.Seconds(), t.scorer.contexts
+		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.searcher.time.Seconds(), t.searcher.contexts
 		p.Set(t.Sentences)
 	}
 	return nil

@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"go/parser"
+	"go/token"
+	"io"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +78,49 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What go doc says of the command lists the verbs as l2s -h does.
+func TestTheDocCommentListsEveryVerb(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found, want []string
+	for line := range strings.Lines(file.Doc.Text()) {
+		if rest, ok := strings.CutPrefix(line, "\tl2s "); ok {
+			found = append(found, strings.Join(strings.Fields(rest), " "))
+		}
+	}
+	for _, v := range verbs() {
+		want = append(want, v.name+" "+v.summary)
+	}
+	if !slices.Equal(found, want) {
+		t.Errorf("found the verbs\n%s\nexpected\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What is one thing has one name: in help, in the results and in their JSON.
+func TestOneNameForOneThing(t *testing.T) {
+	dir := files(t)
+	var texts []string
+	for _, v := range verbs() {
+		texts = append(texts, succeed(t, dir, v.name, "-h"))
+	}
+	r := l2s(t, dir, joined("train", trainArgs(), "--quiet=false", "--out", "x.l2s")...)
+	texts = append(texts, r.stdout+r.stderr, succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--json")...),
+		succeed(t, dir, "inspect", "x.l2s"), succeed(t, dir, "inspect", "x.l2s", "--json"),
+		succeed(t, dir, joined("eval", "x.l2s", testArgs())...), succeed(t, dir, joined("eval", "x.l2s", testArgs(), "--json")...))
+	for _, text := range texts {
+		for other, name := range map[string]string{
+			"L-bar": "candidates", "avg_candidates": "mean_candidates", "validation": "held-out", "held out": "held-out", "judge": "held-out contexts",
+			"gumbel,": "gumbel-st",
+		} {
+			if strings.Contains(text, other) {
+				t.Errorf("found %q, expected %q alone, in\n%s", other, name, text)
+			}
+		}
+	}
 }
 
 func TestVersion(t *testing.T) {
@@ -222,15 +269,15 @@ func TestTrain(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
-	expectFields(t, o, "clusters", "dim", "labels", "contexts", "budget", "avg_candidates", "seconds", "level")
+	expectFields(t, o, "clusters", "dim", "labels", "contexts", "budget", "mean_candidates", "seconds", "level")
 	if c := number(t, o, "clusters"); c != tinyClusters {
 		t.Errorf("found %v clusters, expected %d", c, tinyClusters)
 	}
 	if n := number(t, o, "contexts"); n != tinyTrain {
 		t.Errorf("found %v contexts, expected %d", n, tinyTrain)
 	}
-	if a := number(t, o, "avg_candidates"); a > 40 || a < 5 {
-		t.Errorf("found L-bar %v, expected at least k = 5 and at most the budget, 40", a)
+	if a := number(t, o, "mean_candidates"); a > 40 || a < 5 {
+		t.Errorf("found %v candidates, expected at least k = 5 and at most the budget, 40", a)
 	}
 	if !bytes.Equal(readFile(t, at("new.l2s")), readFile(t, at("m.l2s"))) {
 		t.Error("found different bytes for the same arguments, expected the same")
@@ -262,7 +309,7 @@ func TestTrain(t *testing.T) {
 	}{
 		{"seed", []string{"--seed", "2"}},
 		{"kmeans-only", []string{"--kmeans-only"}},
-		{"estimator", []string{"--estimator", "gumbel"}},
+		{"estimator", []string{"--estimator", "gumbel-st"}},
 		{"k", []string{"--k", "3"}},
 		{"lambda", []string{"--lambda", "0.01"}},
 		{"gamma", []string{"--gamma", "1"}},
@@ -392,7 +439,7 @@ func TestLayerFormats(t *testing.T) {
 func TestEval(t *testing.T) {
 	dir := files(t)
 	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
-	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level")
+	expectFields(t, o, "precision", "mean_candidates", "clusters", "dim", "labels", "contexts", "level")
 	for name, want := range map[string]float64{"clusters": tinyClusters, "dim": tinyDim, "labels": tinyLabels, "contexts": tinyTest} {
 		if got := number(t, o, name); got != want {
 			t.Errorf("%s: found %v, expected %v", name, got, want)
@@ -472,7 +519,7 @@ func TestFiguresHeldOutAreOfTheScreenWritten(t *testing.T) {
 		want bool
 	}{{nil, true}, {[]string{"--spread", "0.3"}, false}, {[]string{"--probe-share", "0.2"}, false}} {
 		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
-		if _, found := o["validation"]; found != c.want {
+		if _, found := o["held_out"]; found != c.want {
 			t.Errorf("%v: found figures on contexts held out: %v, expected %v", c.more, found, c.want)
 		}
 	}
@@ -503,6 +550,27 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// However many threads are asked for, no more are started than help.
+func TestThreadsAreBounded(t *testing.T) {
+	most := max(mostThreads, runtime.GOMAXPROCS(0))
+	for given, want := range map[string]int{"0": 0, "1": 1, strconv.Itoa(most): most, strconv.Itoa(most + 1): most, "100000": most, "9223372036854775807": most} {
+		f := newFlags("train", description{}, io.Discard, io.Discard)
+		threads := f.threads("run")
+		if err := f.parse([]string{"--threads", given}, nil); err != nil || *threads != want {
+			t.Errorf("--threads %s: found %d, %v, expected %d", given, *threads, err, want)
+		}
+	}
+	dir := files(t)
+	o := object(t, dir, joined(goodTrain, "--threads", "100000", "--json")...)
+	if n := number(t, o, "threads"); int(n) != most {
+		t.Errorf("found a training on %v threads, expected %d", n, most)
+	}
+	succeed(t, dir, joined(goodTrain, "--out", "one.l2s", "--threads", "1")...)
+	if !bytes.Equal(readFile(t, filepath.Join(dir, "out.l2s")), readFile(t, filepath.Join(dir, "one.l2s"))) {
+		t.Error("found another screen on one thread, expected the same")
+	}
+}
+
 func TestTopK(t *testing.T) {
 	dir := files(t)
 	topk := func(t *testing.T, more ...string) string {
@@ -511,6 +579,33 @@ func TestTopK(t *testing.T) {
 	}
 	text := topk(t, "--k", "3")
 
+	t.Run("a context alone may be a vector, a bias a row or a column", func(t *testing.T) {
+		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+		b, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		bias, err := b.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{
+			tensorfile.WriteNPY(filepath.Join(dir, "h.npy"), h[:tinyDim], tinyDim),
+			tensorfile.WriteNPY(filepath.Join(dir, "row.npy"), bias, 1, tinyLabels),
+			tensorfile.WriteNPY(filepath.Join(dir, "column.npy"), bias, tinyLabels, 1),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, _, _ := strings.Cut(text, "\n")
+		for _, b := range []string{"b.npy", "row.npy", "column.npy"} {
+			if got := topk(t, "--k", "3", "--contexts", "h.npy", "--bias", b); got != first+"\n" {
+				t.Errorf("%s: found %q, expected the first answer %q", b, got, first)
+			}
+		}
+	})
 	t.Run("a line for each context, of ids, logits and cluster", func(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) != tinyTest {
@@ -719,6 +814,27 @@ func TestInspect(t *testing.T) {
 		}
 		object(t, dir, "inspect", "--json", "bare.l2s")
 	})
+	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
+		path := filepath.Join(dir, "wide.l2s")
+		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: math.MaxUint32, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, math.MaxUint32 - 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wide.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		code := run(t.Context(), []string{"inspect", path, "--json"}, &out, &errs)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; code != 0 || used > 1<<20 {
+			t.Errorf("found exit status %d (%s) and %d bytes allocated for a file of %d, expected 0 and at most 1 MiB", code, errs.String(), used, len(readFile(t, path)))
+		}
+		if union := number(t, parseObject(t, out.String()), "sets", "union"); union != 3 {
+			t.Errorf("found %v labels that are in a set, expected 3", union)
+		}
+	})
 }
 
 // TestDemoInSmall runs the demonstration with few contexts.
@@ -728,7 +844,11 @@ func TestDemoInSmall(t *testing.T) {
 	}
 	size := demoSize{train: 4 * 512, heldOut: 2 * 512, clusters: 10, iterations: 1, budget: 500, rounds: 2}
 	var progressText strings.Builder
-	r, err := demo(t.Context(), size, 3, progress.New(&progressText))
+	keep := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(keep, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	r, err := demo(t.Context(), size, 3, keep, progress.New(&progressText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -746,21 +866,48 @@ func TestDemoInSmall(t *testing.T) {
 	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.8 || p5 < 0.7 {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.8 and 0.7", p1, p5)
 	}
-	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "avg_candidates"); math.Abs(n-10-l) > 1 {
+	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "mean_candidates"); math.Abs(n-10-l) > 1 {
 		t.Errorf("found %v frequent words, expected as many as clusters and candidates, 10 + %v", n, l)
 	}
 	if p := number(t, o, "frequent_words", "precision", "5"); p <= 0 || p > 1 {
 		t.Errorf("found P@5 %v of the frequent words, expected above 0 and at most 1", p)
 	}
-	if c := number(t, o, "avg_candidates"); c > 600 {
-		t.Errorf("found L-bar %v on contexts held out, expected about the budget, 500", c)
+	if c := number(t, o, "mean_candidates"); c > 600 {
+		t.Errorf("found %v candidates on held-out contexts, expected about the budget, 500", c)
 	}
 	text := r.String()
-	for _, want := range append([]string{"clusters", "L-bar", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
+	for _, want := range append([]string{"clusters", "candidates", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
 		if !strings.Contains(text, want) {
 			t.Errorf("found no %q in\n%s", want, text)
 		}
 	}
+	t.Run("the commands that it ends with work on the files that it keeps", func(t *testing.T) {
+		commands := 0
+		for line := range strings.Lines(text) {
+			args, ok := strings.CutPrefix(line, "  l2s ")
+			if !ok {
+				continue
+			}
+			commands++
+			words := strings.Fields(args)
+			switch words[0] {
+			case "eval":
+				o := object(t, keep, append(words, "--json")...)
+				for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"mean_candidates"}} {
+					if found, want := number(t, o, path...), number(t, parseObject(t, b.String()), path...); found != want {
+						t.Errorf("%v: found %v by the files kept, expected %v", path, found, want)
+					}
+				}
+			case "train": // in small
+				succeed(t, keep, append(words, "--quiet", "--kmeans-only", "--clusters", "2", "--kmeans-iterations", "1")...)
+			default:
+				succeed(t, keep, words...)
+			}
+		}
+		if commands != 3 {
+			t.Errorf("found %d commands, expected 3, in\n%s", commands, text)
+		}
+	})
 	for _, a := range r.answers {
 		if len(a.exact) != 5 || len(a.screened) != 5 {
 			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
@@ -774,6 +921,25 @@ func TestDemoInSmall(t *testing.T) {
 }
 
 // The prompts are there to show words that the model knows.
+// What is in a folder is not replaced, and what cannot be written is found first.
+func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
+	dir := files(t)
+	for _, c := range []struct{ keep, want string }{
+		{".", "l2s demo: .: found a folder that holds H.npy, expected a new or an empty one\n"},
+		{"W.npy", "l2s demo: W.npy: cannot "},
+		{"no/such/folder", "l2s demo: no/such/folder: cannot mkdir: no such file or directory\n"},
+	} {
+		before := contentOf(t, dir)
+		r := l2s(t, dir, "demo", "--quiet", "--keep", c.keep)
+		if r.code != 1 || !strings.HasPrefix(r.stderr, c.want) {
+			t.Errorf("%s: found exit status %d and %q, expected 1 and %q", c.keep, r.code, r.stderr, c.want)
+		}
+		if !maps.Equal(before, contentOf(t, dir)) {
+			t.Errorf("%s: found other files than before", c.keep)
+		}
+	}
+}
+
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	_, voc, err := demolm.Load()
 	if err != nil {
@@ -790,7 +956,7 @@ func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 
 func expectDemoFields(t *testing.T, o map[string]any) {
 	t.Helper()
-	expectFields(t, o, "precision", "avg_candidates", "clusters", "dim", "labels", "contexts", "level",
+	expectFields(t, o, "precision", "mean_candidates", "clusters", "dim", "labels", "contexts", "level",
 		"dense_f32_us", "exact_us", "screened_us", "screened_p99_us", "speedup", "allocs_per_query")
 	if a := number(t, o, "allocs_per_query"); a != 0 && !simdtest.Race {
 		t.Errorf("allocs_per_query: found %v, expected 0", a)

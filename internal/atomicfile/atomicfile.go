@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,6 +18,7 @@ import (
 // File is a file being written. It must end with Commit or Abort.
 type File struct {
 	tmp  *os.File // nil after the end
+	held *os.File // the lock of tmp; nil where there are no locks
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
@@ -29,13 +29,15 @@ type File struct {
 // anything else that is not a regular file, so that long work need not be
 // done in vain. A symbolic link stays, and the file it leads to is replaced, or
 // made.
+// Temporary files of the same destination that a killed process has left are
+// removed, where the system has locks by which a living one is known.
 // The file gets the permissions of the one it replaces, or else those of any
 // new file.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
 	}
-	f := &File{path: path, dest: behindLinks(path)}
+	f := &File{path: path, dest: Destination(path)}
 	old, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -47,7 +49,8 @@ func Create(path string) (*File, error) {
 	case !old.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: cannot be written: found a device or a pipe, expected a regular file", path)
 	}
-	if f.tmp, err = createTemp(f.dest); err != nil {
+	removeLeft(f.dest)
+	if f.tmp, f.held, err = createTemp(f.dest); err != nil {
 		return nil, named(path, err)
 	}
 	if old != nil {
@@ -59,9 +62,9 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// behindLinks returns the path of the file that path leads to, which need not be
-// there.
-func behindLinks(path string) string {
+// Destination returns the path of the file that path leads to, behind symbolic
+// links: the one that is replaced or made. It need not be there.
+func Destination(path string) string {
 	if dest, err := filepath.EvalSymlinks(path); err == nil {
 		return dest
 	}
@@ -77,24 +80,6 @@ func behindLinks(path string) string {
 		path = link
 	}
 	return path
-}
-
-// longestBase is how much of a destination's name goes into that of its temporary
-// file: systems allow names of 255 bytes.
-const longestBase = 200
-
-// createTemp creates a hidden file beside dest. Unlike [os.CreateTemp] it
-// leaves the permissions to the system, as for any new file.
-func createTemp(dest string) (tmp *os.File, err error) {
-	dir, base := filepath.Split(dest)
-	for range 1000 {
-		name := fmt.Sprintf("%s.%s.tmp-%d", dir, base[:min(len(base), longestBase)], rand.Uint32())
-		tmp, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, fs.ErrExist) {
-			break
-		}
-	}
-	return tmp, err
 }
 
 // named returns err with the destination's name in place of a temporary one.
@@ -157,6 +142,7 @@ func (f *File) Commit() error {
 	}
 	tmp := f.tmp
 	f.tmp = nil
+	defer f.held.Close() // which does nothing without a lock
 	err := tmp.Sync()
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
@@ -177,7 +163,7 @@ func (f *File) Commit() error {
 // CommitAs is Commit under another name, in the same folder or on the same disk:
 // for what is not what was to be written.
 func (f *File) CommitAs(path string) error {
-	f.path, f.dest = path, behindLinks(path)
+	f.path, f.dest = path, Destination(path)
 	return f.Commit()
 }
 
@@ -187,6 +173,7 @@ func (f *File) Abort() {
 	if f.tmp != nil {
 		f.tmp.Close()
 		os.Remove(f.tmp.Name())
+		f.held.Close()
 		f.tmp = nil
 	}
 }

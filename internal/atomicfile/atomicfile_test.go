@@ -401,3 +401,75 @@ func TestBareName(t *testing.T) {
 	content(t, "out", "new")
 	holds(t, dir, "out")
 }
+
+// The temporary files that a killed process left are removed by who writes the same
+// file next, and nothing else is.
+func TestWhatAKilledProcessLeavesIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	long := strings.Repeat("n", 230)
+	others := []string{".out.tmp-", ".out.tmp-12x", ".out.tmp-x12", ".out.tmp-12 ", ".out2.tmp-12", ".other.tmp-12", "out.tmp-12", ".out.tmp-1.tmp-"}
+	for _, name := range append(slices.Clone(others), ".out.tmp-12", ".out.tmp-4294967295", "."+long[:200]+".tmp-7") {
+		put(t, in(name), "left", 0o444)
+	}
+	if err := os.Mkdir(in(".out.tmp-55"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	put(t, in("data"), "precious", 0o666)
+	if err := os.Symlink("data", in(".out.tmp-56")); err != nil {
+		t.Skipf("no symbolic links: %v", err)
+	}
+	living := create(t, in("out"))
+	write(t, living, "from a living writer")
+	create(t, in(long)).Abort()
+	f := create(t, in("out"))
+	write(t, f, "new")
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	content(t, in("out"), "new")
+	if err := living.Commit(); err != nil {
+		t.Errorf("found that the file of a living writer is lost: %v", err)
+	}
+	content(t, in("out"), "from a living writer")
+	content(t, in("data"), "precious")
+	switch runtime.GOOS {
+	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
+	default:
+		return // no locks: all stays
+	}
+	want := append(others, ".out.tmp-55", ".out.tmp-56", "data", "out")
+	slices.Sort(want)
+	holds(t, dir, want...)
+}
+
+// However many write one file at the same time, none loses what it wrote.
+func TestWritersDoNotRemoveEachOthersFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	errs := make(chan error)
+	const writers, rounds = 8, 60
+	for range writers {
+		go func() {
+			var err error
+			for range rounds {
+				var f *atomicfile.File
+				if f, err = atomicfile.Create(path); err != nil {
+					break
+				}
+				if _, err = f.Write([]byte("text")); err != nil {
+					break
+				}
+				if err = f.Commit(); err != nil {
+					break
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range writers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	holds(t, filepath.Dir(path), "out")
+}

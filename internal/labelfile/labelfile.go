@@ -92,6 +92,41 @@ func (h *Header) check() error {
 	return nil
 }
 
+// checkRepeated returns an error where a context, the first of which is number
+// first, has the same label twice.
+func (h *Header) checkRepeated(labels []uint32, first int) error {
+	if i, id, found := Repeated(labels, h.K); found {
+		return fmt.Errorf("ids: found %d twice among those of context %d, expected %d different ones", id, first+i, h.K)
+	}
+	return nil
+}
+
+// Repeated looks for a row of k labels which has one twice, and returns the first
+// such row and the label.
+func Repeated(labels []uint32, k int) (row int, id uint32, found bool) {
+	const short = 32 // labels that are compared with each other faster than sorted
+	var sorted []uint32
+	for at := 0; at < len(labels); at += k {
+		ids := labels[at : at+k]
+		if k <= short {
+			for i, id := range ids {
+				if slices.Contains(ids[:i], id) {
+					return at / k, id, true
+				}
+			}
+			continue
+		}
+		sorted = append(sorted[:0], ids...)
+		slices.Sort(sorted)
+		for i, id := range sorted[1:] {
+			if id == sorted[i] {
+				return at / k, id, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
 // Whole reports whether the file has all contexts of the corpus.
 func (h *Header) Whole() bool { return h.Count == h.Total }
 
@@ -183,6 +218,9 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	if i := slices.IndexFunc(labels, func(s uint32) bool { return uint64(s) >= uint64(w.header.Labels) }); i >= 0 {
 		return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", w.path, labels[i], w.header.Labels)
 	}
+	if err := w.header.checkRepeated(labels, w.header.First+w.rows); err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
+	}
 	for part := range slices.Chunk(labels, 1<<14) {
 		w.bytes = w.bytes[:0]
 		for _, s := range part {
@@ -231,6 +269,12 @@ type File struct {
 
 // Open opens a file and checks its header and its size. It must be closed.
 func Open(path string) (_ *File, err error) {
+	// Looked at before it is opened, since that would wait for the other end of a
+	// pipe.
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: found a device or a pipe, expected a regular file", path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -240,13 +284,13 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
-	info, err := file.Stat()
+	info, err = file.Stat()
 	switch {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
 		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
-	case info.Mode().IsRegular() && info.Size() == 0:
+	case info.Size() == 0:
 		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
 	}
 	head := make([]byte, headerSize)
@@ -296,6 +340,9 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 			if uint64(ids[i]) >= uint64(f.Labels) {
 				return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", f.path, ids[i], f.Labels)
 			}
+		}
+		if err := f.checkRepeated(ids, f.First+f.Count-left/f.K); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
 		}
 		if err := yield(ids); err != nil {
 			return err

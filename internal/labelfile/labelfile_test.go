@@ -32,8 +32,10 @@ func newCorpus(seed uint64, n, dim, k, labels int) *corpus {
 	for range n * dim {
 		c.rows = append(c.rows, float32(random.NormFloat64()))
 	}
-	for range n * k {
-		c.labels = append(c.labels, random.Uint32N(uint32(labels)))
+	for range n {
+		for _, id := range random.Perm(labels)[:k] {
+			c.labels = append(c.labels, uint32(id))
+		}
 	}
 	return c
 }
@@ -243,10 +245,11 @@ func TestWriterRefuses(t *testing.T) {
 	}
 	for name, write := range map[string]func(w *Writer) error{
 		"an id that no label has": func(w *Writer) error { return w.Write([]uint32{1, 20}, Digest{}) },
+		"an id twice":             func(w *Writer) error { return w.Write([]uint32{1, 2, 3, 3}, Digest{}) },
 		"half a row":              func(w *Writer) error { return w.Write([]uint32{1}, Digest{}) },
 		"too many rows":           func(w *Writer) error { return w.Write(make([]uint32, 10), Digest{}) },
 		"too few rows": func(w *Writer) error {
-			if err := w.Write(make([]uint32, 6), Digest{}); err != nil {
+			if err := w.Write([]uint32{0, 1, 0, 1, 0, 1}, Digest{}); err != nil {
 				return nil
 			}
 			return w.Commit()
@@ -264,6 +267,49 @@ func TestWriterRefuses(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("found a file, expected none")
 	}
+}
+
+// A row has a repeated label where a set of its labels is smaller than the row.
+func TestRepeatedLabels(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := rapid.SampledFrom([]int{1, 2, 5, 32, 33, 100}).Draw(t, "k")
+		rows := rapid.IntRange(0, 4).Draw(t, "rows")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		var labels []uint32
+		for range rows {
+			for _, id := range random.Perm(k + random.IntN(50))[:k] {
+				labels = append(labels, uint32(id))
+			}
+		}
+		if n := len(labels); n > 0 && rapid.Bool().Draw(t, "repeat") {
+			labels[random.IntN(n)] = labels[random.IntN(n)] // of the same row or of another
+		}
+		want := -1
+		for row := range rows {
+			set := map[uint32]bool{}
+			for _, id := range labels[row*k : (row+1)*k] {
+				set[id] = true
+			}
+			if len(set) < k && want < 0 {
+				want = row
+			}
+		}
+		row, id, found := Repeated(labels, k)
+		if found != (want >= 0) || found && row != want {
+			t.Fatalf("found a repeated label in row %d: %v, expected it in row %d", row, found, want)
+		}
+		if found {
+			n := 0
+			for _, s := range labels[row*k : (row+1)*k] {
+				if s == id {
+					n++
+				}
+			}
+			if n < 2 {
+				t.Errorf("found that %d is repeated in row %d, where it is %d times", id, row, n)
+			}
+		}
+	})
 }
 
 func TestDigest(t *testing.T) {

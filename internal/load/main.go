@@ -77,7 +77,7 @@ func run(weights, bias, contexts, path string, queries, goroutines, k int) error
 	if cols != dim || len(h) < dim {
 		return fmt.Errorf("%s: shape: found rows of %d, expected at least one of %d", contexts, cols, dim)
 	}
-	layer, err := softmax.NewLayer(w, b, dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
 	if err != nil {
 		return err
 	}
@@ -120,6 +120,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 	}
 	d := m.Dim()
 	v := m.ClusterWeights()
+	weights, _ := l.Weights().AsFloat32()
 	if k > l.Labels() {
 		return nil, fmt.Errorf("found k = %d, expected at most the %d labels", k, l.Labels())
 	}
@@ -146,7 +147,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 			}
 			all = all[:0]
 			for _, id := range ids {
-				all = append(all, softmax.Prediction{ID: id, Logit: dot(l.Weights()[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
+				all = append(all, softmax.Prediction{ID: id, Logit: dot(weights[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
 			}
 			slices.SortStableFunc(all, func(a, b softmax.Prediction) int {
 				switch {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -21,7 +22,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(normal(labels*dim), normal(labels), dim)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,11 +52,10 @@ func (m *Model) Greedy(ctx context.Context, sentences [][]uint32, most, threads 
 		return fmt.Errorf("seq2seq: words of a translation: found at most %d, expected at least 1", most)
 	}
 	return m.groups(ctx, len(sentences), threads, func() groupWork {
-		g := &greedy{m: m, d: m.NewDecoder(), most: most}
-		for range groupLen {
-			g.queries = append(g.queries, softmax.NewQuery(m.Dim()))
+		g := &greedy{
+			m: m, d: m.NewDecoder(), most: most, searcher: softmax.NewSearcher(m.layer),
+			best: make([]softmax.Prediction, groupLen), answers: make([]softmax.Answer, groupLen),
 		}
-		g.best = make([]softmax.Prediction, groupLen)
 		return func(ctx context.Context, from, to int) ([]Decoded, error) { return g.run(ctx, sentences[from:to]) }
 	}, f)
 }
@@ -129,14 +128,15 @@ func (m *Model) force(ctx context.Context, d *Decoder, pairs []Pair) ([]Decoded,
 
 // greedy translates groups of sentences.
 type greedy struct {
-	m       *Model
-	d       *Decoder
-	most    int
-	queries []*softmax.Query
-	best    []softmax.Prediction
-	tokens  []uint32
-	parents []int
-	going   []int // the sentence of each hypothesis
+	m        *Model
+	d        *Decoder
+	most     int
+	searcher *softmax.Searcher
+	best     []softmax.Prediction
+	answers  []softmax.Answer
+	tokens   []uint32
+	parents  []int
+	going    []int // the sentence of each hypothesis
 }
 
 func (g *greedy) run(ctx context.Context, sentences [][]uint32) ([]Decoded, error) {
@@ -153,12 +153,9 @@ func (g *greedy) run(ctx context.Context, sentences [][]uint32) ([]Decoded, erro
 		}
 		n := len(g.going)
 		h := g.d.Step(g.tokens)
-		for at := range n {
-			if err := g.queries[at].Set(h[at*dim : (at+1)*dim]); err != nil {
-				return nil, err
-			}
+		if err := g.searcher.SearchBatch(g.best[:n], g.answers[:n], h, softmax.Request{K: 1}); err != nil {
+			return nil, err
 		}
-		m.layer.TopKBatch(g.best[:n], 1, g.queries[:n])
 		g.parents, g.tokens = g.parents[:0], g.tokens[:0]
 		for at, i := range g.going {
 			o := &out[i]

@@ -8,6 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -16,6 +17,13 @@ const (
 	startWord = "<s>"
 	endWord   = "</s>"
 )
+
+// Files returns the files of a model in a folder, all that Load reads: its tensors,
+// the vocabulary of the language from and that of the language to.
+func Files(dir, from, to string) []string {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return []string{in("model.safetensors"), in("vocab." + from), in("vocab." + to)}
+}
 
 // Load reads a model from a folder: its tensors from model.safetensors, of
 // float16, bfloat16, float32 or float64, and its vocabularies from vocab.from
@@ -40,7 +48,8 @@ const (
 // another kind of model, such as one that reads in both directions; and where
 // a vocabulary has not as many words as there are embeddings.
 func Load(dir, from, to string) (*Model, error) {
-	path := filepath.Join(dir, "model.safetensors")
+	files := Files(dir, from, to)
+	path := files[0]
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -52,20 +61,19 @@ func Load(dir, from, to string) (*Model, error) {
 	for _, part := range []struct {
 		half   *half
 		tensor string
-		lang   string
+		file   string
 	}{
-		{&m.encoder, encoderEmbeddings, from},
-		{&m.decoder, decoderEmbeddings, to},
+		{&m.encoder, encoderEmbeddings, files[1]},
+		{&m.decoder, decoderEmbeddings, files[2]},
 	} {
-		file := filepath.Join(dir, "vocab."+part.lang)
-		words, err := vocab.Load(file)
+		words, err := vocab.Load(part.file)
 		if err != nil {
 			return nil, err
 		}
 		if n := part.half.embeddings.Vocab(); words.Len() != n {
-			return nil, fmt.Errorf("%s: found %d words, expected %d, the rows of %s:%s", file, words.Len(), n, path, part.tensor)
+			return nil, fmt.Errorf("%s: found %d words, expected %d, the rows of %s:%s", part.file, words.Len(), n, path, part.tensor)
 		}
-		if err := part.half.speak(words, file); err != nil {
+		if err := part.half.speak(words, part.file); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +145,7 @@ func read(name string, data []byte) (*Model, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	if m.layer, err = softmax.NewLayer(weights, bias, d); err != nil {
+	if m.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, d), bias); err != nil {
 		return nil, fmt.Errorf("%s:%s: %w", name, generatorWeight, err)
 	}
 	return m, nil

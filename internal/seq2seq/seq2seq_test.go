@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -78,7 +79,7 @@ func TestAgainstReference(t *testing.T) {
 				m.Start() != start || m.End() != end || m.Layer().Labels() != sh.target || m.Layer().Dim() != sh.dim {
 				t.Fatal("the model is not that of the file")
 			}
-			if !slices.Equal(m.Layer().Weights(), s.tensors["generator.weight"].Data) || !slices.Equal(m.Layer().Bias(), s.tensors["generator.bias"].Data) {
+			if !slices.Equal(dense.Weights(m.Layer()), s.tensors["generator.weight"].Data) || !slices.Equal(m.Layer().Bias(), s.tensors["generator.bias"].Data) {
 				t.Fatal("Layer is not the softmax layer of the file")
 			}
 			pairs := randomPairs(seed, size("pairs", 5), 8, sh)
@@ -194,7 +195,7 @@ func TestGreedy(t *testing.T) {
 	m := newSpec(5, smallShape, 1).load(t)
 	sentences := sourcesOf(randomPairs(6, groupLen+30, 9, smallShape))
 	simdtest.EachLevel(t, func(t *testing.T) {
-		query := softmax.NewQuery(m.Dim())
+		search := softmax.NewSearcher(m.Layer())
 		for _, threads := range []int{1, 3} {
 			i, ended := 0, 0
 			err := m.Greedy(context.Background(), sentences, most, threads, func(got Decoded) error {
@@ -204,10 +205,11 @@ func TestGreedy(t *testing.T) {
 				for len(want.Words) < most {
 					h := d.Step([]uint32{word})
 					want.Contexts = append(want.Contexts, h...)
-					if err := query.Set(h); err != nil {
+					var best [1]softmax.Prediction
+					if _, err := search.TopK(best[:], h); err != nil {
 						return err
 					}
-					if word = m.Layer().Argmax(query); word == m.End() {
+					if word = best[0].ID; word == m.End() {
 						ended++
 						break
 					}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -109,7 +110,7 @@ func Structureless(labels, dim, n int, seed uint64) *Data {
 }
 
 func layer(w, b []float32, dim int) *softmax.Layer {
-	l, err := softmax.NewLayer(w, b, dim)
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
 	if err != nil {
 		panic(err)
 	}
@@ -121,7 +122,7 @@ func layer(w, b []float32, dim int) *softmax.Layer {
 // direction.
 func (d *Data) Screen(size int) (*screen.Model, error) {
 	dim := d.Layer.Dim()
-	q := softmax.NewQuery(dim)
+	s := softmax.NewSearcher(d.Layer)
 	top := make([]softmax.Prediction, size)
 	sets := make([][]uint32, len(d.directions)/dim)
 	h := make([]float32, dim)
@@ -129,10 +130,9 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 		for i := range h {
 			h[i] = 10 * d.directions[t*dim+i]
 		}
-		if err := q.Set(h); err != nil {
+		if _, err := s.TopK(top, h); err != nil {
 			return nil, err
 		}
-		d.Layer.TopK(top, q)
 		for _, p := range top {
 			sets[t] = append(sets[t], p.ID)
 		}

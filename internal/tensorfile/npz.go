@@ -1,11 +1,11 @@
 package tensorfile
 
 import (
-	"archive/zip"
 	"bytes"
+	"compress/flate"
+	"errors"
 	"hash/crc32"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -14,65 +14,55 @@ const maxDeflate = 1032
 
 // openNPZ opens a member of a zip archive.
 func openNPZ(mem *memory, path, name string) (*Tensor, error) {
-	data := mem.data
-	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil, fail(path, "archive", "found %w, expected a zip archive as numpy.savez writes it", err)
-	}
-	const endRecord = 22 // bytes, without the archive's comment
-	if at := len(data) - endRecord - len(r.Comment); at < 0 || !bytes.HasPrefix(data[at:], []byte("PK\x05\x06")) {
-		return nil, fail(path, "archive", "found bytes behind its end, expected none")
-	}
-	member, err := findMember(r.File, path, name)
+	members, err := parseZip(mem.data, path)
 	if err != nil {
 		return nil, err
 	}
-	name = strings.TrimSuffix(member.Name, ".npy")
+	member, err := findMember(members, path, name)
+	if err != nil {
+		return nil, err
+	}
+	name = strings.TrimSuffix(member.name, ".npy")
 	source := path + ":" + label(name)
-	if err := checkMembers(r.File, path, int64(len(data))); err != nil {
-		return nil, err
-	}
-	if member.Flags&1 != 0 {
+	if member.flags&flagEncrypted != 0 {
 		return nil, fail(source, "member", "found it encrypted, expected a readable one")
 	}
-	size := member.UncompressedSize64
-	switch member.Method {
-	case zip.Store:
-		if member.CompressedSize64 != size {
-			return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", member.CompressedSize64, size)
+	switch member.method {
+	case methodStored:
+		if member.packed != member.size {
+			return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", member.packed, member.size)
 		}
-		start, _ := member.DataOffset() // checkMembers has seen that it is valid
-		file := data[start:][:size]
-		if err := checkSum(crc32.ChecksumIEEE(file), member, source); err != nil {
+		if err := member.checkSum(crc32.ChecksumIEEE(member.data), source); err != nil {
 			return nil, err
 		}
-		return parseNPY(file, source, name, mem)
-	case zip.Deflate:
-		if size/maxDeflate > member.CompressedSize64 {
-			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, member.CompressedSize64, maxDeflate)
+		return parseNPY(member.data, source, name, mem)
+	case methodDeflated:
+		if member.size/maxDeflate > member.packed {
+			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", member.size, member.packed, maxDeflate)
 		}
-		t, err := inflate(member, source, name)
+		t, err := member.inflate(source, name)
 		if err != nil {
 			return nil, err
 		}
 		return t, mem.close()
 	}
-	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", member.Method)
+	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", member.method)
 }
 
 // findMember returns the member with the array of this name. Its file in the
 // archive has the name with ".npy" after it.
-func findMember(files []*zip.File, path, name string) (*zip.File, error) {
-	var found []*zip.File
+func findMember(members []zipMember, path, name string) (*zipMember, error) {
+	var found []*zipMember
 	var names []string
-	for _, f := range files {
-		short, ok := strings.CutSuffix(f.Name, ".npy")
+	for i := range members {
+		m := &members[i]
+		short, ok := strings.CutSuffix(m.name, ".npy")
 		if !ok {
 			continue
 		}
 		names = append(names, short)
-		if name != "" && (short == name || f.Name == name) {
-			found = append(found, f)
+		if name != "" && (short == name || m.name == name) {
+			found = append(found, m)
 		}
 	}
 	switch {
@@ -80,53 +70,23 @@ func findMember(files []*zip.File, path, name string) (*zip.File, error) {
 		return found[0], nil
 	case len(found) > 1:
 		return nil, fail(path, "name", "found %d members %s, expected one", len(found), label(name))
-	case len(names) == 0 && len(files) > 0:
-		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", label(files[0].Name))
+	case len(names) == 0 && len(members) > 0:
+		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", label(members[0].name))
 	}
 	return nil, nameError(path, "name", name, names)
 }
 
-// checkMembers refuses an archive whose members overlap or leave the file.
-func checkMembers(files []*zip.File, path string, size int64) error {
-	type extent struct {
-		start, end int64
-		name       string
-	}
-	extents := make([]extent, 0, len(files))
-	for _, f := range files {
-		start, err := f.DataOffset()
-		if err != nil {
-			return fail(path+":"+label(f.Name), "member", "found %w, expected a local header", err)
-		}
-		if start < 0 || start > size || f.CompressedSize64 > uint64(size-start) {
-			return fail(path+":"+label(f.Name), "member", "found %d bytes at offset %d, expected them within the file's %d", f.CompressedSize64, start, size)
-		}
-		extents = append(extents, extent{start, start + int64(f.CompressedSize64), f.Name})
-	}
-	slices.SortFunc(extents, func(a, b extent) int {
-		if a.start != b.start {
-			return int(min(1, max(-1, a.start-b.start)))
-		}
-		return int(min(1, max(-1, a.end-b.end)))
-	})
-	for i := 1; i < len(extents); i++ {
-		if extents[i].start < extents[i-1].end {
-			return fail(path+":"+label(extents[i].name), "member", "found it at offset %d, expected at least %d, where %s ends", extents[i].start, extents[i-1].end, label(extents[i-1].name))
-		}
-	}
-	return nil
-}
+// plausible is how much longer than its compressed form a member may say that it
+// is, and be believed. Numbers are not compressed that well, unless nearly all of
+// them are the same.
+const plausible = 8
 
-// inflate decompresses a member. The memory for its data grows with what has
-// been read, up to the size that both the archive and the array state.
-func inflate(member *zip.File, source, name string) (*Tensor, error) {
-	r, err := member.Open()
-	if err != nil {
-		return nil, fail(source, "member", "found %w, expected a deflated array", err)
-	}
-	defer r.Close()
-	size := member.UncompressedSize64
-	prefix := make([]byte, min(size, uint64(maxNPYPrefix)))
+// inflate decompresses a member into memory of the size that both the archive and
+// the array state. Where that is implausible the member is read once in advance,
+// so that a file takes no more memory than it unpacks to.
+func (m *zipMember) inflate(source, name string) (*Tensor, error) {
+	r := m.open()
+	prefix := make([]byte, min(m.size, uint64(maxNPYPrefix)))
 	if _, err := io.ReadFull(r, prefix); err != nil {
 		return nil, inflateError(source, err)
 	}
@@ -138,41 +98,85 @@ func inflate(member *zip.File, source, name string) (*Tensor, error) {
 	if err != nil {
 		return nil, fail(source, "shape", "%w", err)
 	}
-	if size-uint64(at) != uint64(want) {
-		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", size-uint64(at), want, l.shape, l.dtype)
+	if m.size-uint64(at) != uint64(want) {
+		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", m.size-uint64(at), want, l.shape, l.dtype)
 	}
-	data := bytes.Clone(prefix[at:])
-	for len(data) < want {
-		data = slices.Grow(data, min(want-len(data), max(len(data), 1<<20)))
-		n, err := io.ReadFull(r, data[len(data):min(cap(data), want)])
-		data = data[:len(data)+n]
-		if err != nil {
-			return nil, inflateError(source, err)
+	if m.size/plausible > m.packed {
+		if err := m.checkStream(source); err != nil {
+			return nil, err
 		}
 	}
-	// archive/zip compares the checksum at the end of the member, but takes one
-	// of 0 for none.
-	if n, err := io.CopyN(io.Discard, r, 1); n != 0 || err != io.EOF {
+	data := make([]byte, want)
+	if _, err := io.ReadFull(r, data[copy(data, prefix[at:]):]); err != nil {
+		return nil, inflateError(source, err)
+	}
+	if err := r.end(); err != nil {
 		return nil, inflateError(source, err)
 	}
 	sum := crc32.Update(crc32.ChecksumIEEE(prefix[:at]), crc32.IEEETable, data)
-	if err := checkSum(sum, member, source); err != nil {
+	if err := m.checkSum(sum, source); err != nil {
 		return nil, err
 	}
 	return newTensor(source, name, l, data, &memory{})
 }
 
-// checkSum compares a member's checksum with that in the archive's directory.
-func checkSum(found uint32, member *zip.File, source string) error {
-	if found != member.CRC32 {
-		return fail(source, "checksum", "found %08x, expected %08x", found, member.CRC32)
+// checkStream returns an error unless the member unpacks to as many bytes as it
+// says.
+func (m *zipMember) checkStream(source string) error {
+	r := m.open()
+	if _, err := io.CopyN(io.Discard, r, int64(m.size)); err != nil {
+		return inflateError(source, err)
+	}
+	if err := r.end(); err != nil {
+		return inflateError(source, err)
 	}
 	return nil
 }
 
+// stream is the content of a deflated member.
+type stream struct {
+	io.Reader
+	packed *bytes.Reader
+}
+
+func (m *zipMember) open() stream {
+	packed := bytes.NewReader(m.data)
+	return stream{flate.NewReader(packed), packed}
+}
+
+// end returns an error unless the stream has been read to its end, which is that of
+// the compressed bytes too.
+func (s stream) end() error {
+	switch n, err := io.CopyN(io.Discard, s, 1); {
+	case n != 0:
+		return errLonger
+	case err != io.EOF:
+		return err
+	case s.packed.Len() > 0:
+		return errBehind
+	}
+	return nil
+}
+
+// checkSum compares a member's checksum with that in the archive's directory.
+func (m *zipMember) checkSum(found uint32, source string) error {
+	if found != m.crc {
+		return fail(source, "checksum", "found %08x, expected %08x", found, m.crc)
+	}
+	return nil
+}
+
+var (
+	errLonger = errors.New("more bytes than the archive states, expected as many")
+	errBehind = errors.New("bytes behind the end of the deflate stream, expected none")
+)
+
 func inflateError(source string, err error) error {
-	if err == nil {
-		return fail(source, "member", "found more bytes than the archive states, expected as many")
+	switch {
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	case err == errLonger || err == errBehind:
+		return fail(source, "member", "found %w", err)
 	}
 	return fail(source, "member", "found %w, expected a deflated array", err)
 }

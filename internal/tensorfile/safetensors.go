@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -184,17 +185,11 @@ type entry struct {
 // since to decode it into structs would let duplicate names, names in another
 // case and missing fields pass.
 func parseEntries(header []byte) ([]entry, error) {
-	h := jsonHeader{json.NewDecoder(bytes.NewReader(header))}
-	h.UseNumber()
+	h := newJSONHeader(bytes.NewReader(header))
 	var entries []entry
 	err := h.object("the file", func(name string) error {
 		if name == metadataKey {
-			return h.object(name, func(string) error {
-				if _, err := h.text("a string"); err != nil {
-					return fmt.Errorf("%s: %w", metadataKey, err)
-				}
-				return nil
-			})
+			return h.metadata()
 		}
 		e := entry{name: name}
 		if err := h.entry(&e); err != nil {
@@ -214,16 +209,27 @@ func parseEntries(header []byte) ([]entry, error) {
 
 type jsonHeader struct{ *json.Decoder }
 
+func newJSONHeader(r io.Reader) jsonHeader {
+	h := jsonHeader{json.NewDecoder(r)}
+	h.UseNumber()
+	return h
+}
+
 // token is Token with its errors in the words of this package.
 func (h jsonHeader) token() (json.Token, error) {
 	tok, err := h.Token()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, errors.New("found its end, expected more JSON")
-	}
 	if err != nil {
-		return nil, fmt.Errorf("found at its byte %d: %w, expected JSON", h.InputOffset(), err)
+		return nil, h.jsonError(err)
 	}
 	return tok, nil
+}
+
+// jsonError is an error of the decoder in the words of this package.
+func (h jsonHeader) jsonError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("found its end, expected more JSON")
+	}
+	return fmt.Errorf("found at its byte %d: %w, expected JSON", h.InputOffset(), err)
 }
 
 func (h jsonHeader) expect(want json.Delim, what string) error {
@@ -258,6 +264,77 @@ func (h jsonHeader) object(name string, value func(key string) error) error {
 		}
 	}
 	return h.expect('}', "the end of an object")
+}
+
+// metadata parses an object of strings without duplicate keys. There may be
+// millions of them, which token by token would cost an allocation or more each.
+func (h jsonHeader) metadata() error {
+	var raw json.RawMessage
+	if err := h.Decode(&raw); err != nil {
+		return h.jsonError(err)
+	}
+	text := string(raw) // which is JSON, so that it need not be checked again
+	at := 0
+	space := func() {
+		for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
+			at++
+		}
+	}
+	// rest is for what is not as it must be.
+	rest := func() jsonHeader { return newJSONHeader(strings.NewReader(text[at:])) }
+	// value returns the string that is next, with its quotes, and whether it has
+	// escapes.
+	value := func() (s string, escaped bool, err error) {
+		if space(); text[at] != '"' {
+			_, err := rest().text("a string")
+			return "", false, fmt.Errorf("%s: %w", metadataKey, err)
+		}
+		start := at
+		for at++; text[at] != '"'; at++ {
+			if text[at] == '\\' {
+				escaped = true
+				at++
+			}
+		}
+		at++
+		return text[start:at], escaped, nil
+	}
+	if space(); text[at] != '{' {
+		return fmt.Errorf("%s: %w", metadataKey, rest().expect('{', "an object"))
+	}
+	at++
+	seen := map[string]struct{}{}
+	for space(); text[at] != '}'; space() {
+		key, escaped, err := value()
+		if err != nil {
+			return err
+		}
+		name := key[1 : len(key)-1]
+		if escaped {
+			if name, err = unescaped(key); err != nil {
+				return h.jsonError(err)
+			}
+		}
+		if _, twice := seen[name]; twice {
+			return fmt.Errorf("found %s twice, expected once", label(name))
+		}
+		seen[name] = struct{}{}
+		space()
+		at++ // the colon
+		if _, _, err := value(); err != nil {
+			return err
+		}
+		if space(); text[at] == ',' {
+			at++
+		}
+	}
+	return nil
+}
+
+// unescaped returns the text of a JSON string.
+func unescaped(s string) (text string, err error) {
+	err = json.Unmarshal([]byte(s), &text)
+	return text, err
 }
 
 // entry parses the description of one tensor.

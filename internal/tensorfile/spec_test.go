@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -778,5 +779,41 @@ func TestRowsAndCols(t *testing.T) {
 		if got := [2]int{x.Rows(), x.Cols()}; got != w {
 			t.Errorf("%s: %v rows and columns, want %v", s.text, got, w)
 		}
+	}
+}
+
+// Metadata are read past, whatever their strings hold, and without an allocation
+// for each.
+func TestMetadata(t *testing.T) {
+	const tensor = `"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
+	for _, metadata := range []string{
+		`{}`, ` { } `, `{"a":"b"}`, "{ \"a\" :\t\"b\" ,\r\n\"c\": \"\" }", `{"a\\":"\"","\"":"\\\"","\\\\":"{","b":"}"}`,
+		`{"x":"the name of the tensor","__metadata__":"and of the metadata"}`,
+	} {
+		header := "{" + `"__metadata__":` + metadata + "," + tensor + "}"
+		if got := floats(t, open(t, file(t, "x.safetensors", safetensors(header, f32s(le, 5)))+":x")); !sameBits(got, []float32{5}) {
+			t.Errorf("%s: found %v, expected [5]", metadata, got)
+		}
+	}
+
+	const keys = 100_000
+	many := []byte(`{"__metadata__":{`)
+	for i := range keys {
+		many = fmt.Appendf(many, `"key %d":"value",`, i)
+	}
+	many = append(append(many[:len(many)-1], "},"...), tensor+"}"...)
+	data := safetensors(string(many), f32s(le, 5))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, err := tensorfile.ReadSafetensors(data, "x.safetensors")
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := f.Names(); !slices.Equal(names, []string{"x"}) {
+		t.Errorf("found the tensors %v, expected x", names)
+	}
+	if n := after.Mallocs - before.Mallocs; n > keys/10 {
+		t.Errorf("found %d allocations for %d keys, expected fewer than one for ten", n, keys)
 	}
 }

@@ -153,6 +153,13 @@ func (t *Tensor) ExpectMatrix() error {
 	return nil
 }
 
+// AsRow makes a tensor of rank 1 the matrix of one row.
+func (t *Tensor) AsRow() {
+	if len(t.Shape) == 1 {
+		t.Shape = []int{1, t.Shape[0]}
+	}
+}
+
 // Close releases the file of a tensor from OpenTensor. What Float32s returned
 // stays. For a tensor of a File it does nothing.
 func (t *Tensor) Close() error {

@@ -80,28 +80,49 @@ func OpenMatrix(src string) (*Tensor, error) {
 	return t, nil
 }
 
+// ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors
+// name the file by name.
+func ReadNPY(data []byte, name string) (*Tensor, error) {
+	return parseNPY(data, name, "", &memory{})
+}
+
+// Files returns the files that decide what OpenTensor(src) opens: the last one
+// is the file that it reads, and the others are longer names, none of which is
+// there, that it would read instead if they were. Who writes none of them leaves
+// what src means, and what it holds, as it is. Where none of the names is a file,
+// all of them are returned.
+func Files(src string) []string {
+	names := []string{src}
+	for i := len(src) - 1; i > 0; i-- {
+		if src[i] == ':' {
+			names = append(names, src[:i])
+		}
+	}
+	for i, name := range names {
+		if _, err := os.Stat(name); err == nil {
+			return names[:i+1]
+		}
+	}
+	return names
+}
+
 // SplitSource takes src apart at the colon that leaves the longest name of a
 // file that exists. Where none does, it is the name that src most likely
 // meant. The file may be a folder.
 func SplitSource(src string) (path, name string, named bool) {
-	if _, err := os.Stat(src); err == nil {
-		return src, "", false
-	}
-	for i := len(src) - 1; i > 0; i-- {
-		if src[i] != ':' {
-			continue
-		}
-		if _, err := os.Stat(src[:i]); err == nil {
-			return src[:i], src[i+1:], true
-		}
-	}
-	for _, ext := range []string{".npz:", ".safetensors:", ".npy:", ".gguf:"} {
-		if i := strings.Index(src, ext); i >= 0 {
-			i += len(ext)
-			return src[:i-1], src[i:], true
+	files := Files(src)
+	path = files[len(files)-1]
+	if _, err := os.Stat(path); err != nil {
+		path = src
+		for _, ext := range []string{".npz:", ".safetensors:", ".npy:", ".gguf:"} {
+			if i := strings.Index(src, ext); i >= 0 {
+				path = src[:i+len(ext)-1]
+				break
+			}
 		}
 	}
-	return src, "", false
+	name, named = strings.CutPrefix(src[len(path):], ":")
+	return path, name, named
 }
 
 // openIn opens a tensor of an open file.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -635,7 +636,7 @@ func TestCalibrateErrors(t *testing.T) {
 	if _, _, err := Run(t.Context(), m, s.layer, contexts[1:], opt); err == nil {
 		t.Error("a row that is not whole: found no error")
 	}
-	other, err := softmax.NewLayer(s.layer.Weights()[:100*s.dim], nil, s.dim)
+	other, err := softmax.NewLayer(kernels.Float32Rows(dense.Weights(s.layer)[:100*s.dim], s.dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,11 +56,18 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	all := make([]outcome, n)
 	err = parallel.Each(ctx, len(searchers), n, routeChunk, done, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			first, second, lead, err := searchers[worker].BestTwo(contexts[i*dim : (i+1)*dim])
+			var best [2]softmax.Prediction
+			found, err := searchers[worker].Nearest(best[:], contexts[i*dim:(i+1)*dim])
 			if err != nil {
 				return fmt.Errorf("context %d: %w", i, err)
 			}
-			a, b := m.Candidates(first), m.Candidates(second)
+			lead := math.Inf(1)
+			if found == 2 {
+				lead = best[0].Logit - best[1].Logit
+			} else {
+				best[1] = best[0]
+			}
+			a, b := m.Candidates(int(best[0].ID)), m.Candidates(int(best[1].ID))
 			o := outcome{lead: lead, rows: [2]uint32{uint32(len(a)), uint32(ids.UnionSize(a, b))}}
 			for _, id := range labels[i*opt.K : (i+1)*opt.K] {
 				if _, ok := slices.BinarySearch(a, id); ok {

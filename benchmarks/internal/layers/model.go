@@ -11,6 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -48,7 +49,7 @@ func LoadLM(dir string) (*lstm.Model, *vocab.Vocab, error) {
 // Decoder returns the softmax layer of a language model.
 func Decoder(m *lstm.Model) (*softmax.Layer, error) {
 	w, b := m.Decoder()
-	return softmax.NewLayer(w, b, m.Dim())
+	return softmax.NewLayer(kernels.Float32Rows(w, m.Dim()), b)
 }
 
 // Contexts returns the contexts of the first n tokens of a text, of all where

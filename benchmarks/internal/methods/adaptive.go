@@ -13,6 +13,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -121,20 +122,21 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 
 // part is the head or a tail: some labels, as a layer of their own.
 type part struct {
-	layer *softmax.Layer
-	ids   []uint32 // of its rows, ascending, so that of equal logits the lower comes first
+	layer   *softmax.Layer
+	weights []float32
+	ids     []uint32 // of its rows, ascending, so that of equal logits the lower comes first
 }
 
 // newPart copies the rows of labels.
 func newPart(l *softmax.Layer, labels []uint32) (*part, error) {
-	p, d := &part{ids: slices.Sorted(slices.Values(labels))}, l.Dim()
-	var weights, bias []float32
+	p, d, w := &part{ids: slices.Sorted(slices.Values(labels))}, l.Dim(), dense.Weights(l)
+	var bias []float32
 	for _, s := range p.ids {
-		weights = append(weights, l.Weights()[int(s)*d:(int(s)+1)*d]...)
+		p.weights = append(p.weights, w[int(s)*d:(int(s)+1)*d]...)
 		bias = append(bias, l.Bias()[s])
 	}
 	var err error
-	p.layer, err = softmax.NewLayer(weights, bias, d)
+	p.layer, err = softmax.NewLayer(kernels.Float32Rows(p.weights, d), bias)
 	return p, err
 }
 
@@ -163,9 +165,9 @@ func frequencyOrder(in *Input, contexts []float32) []uint32 {
 		var top [5]uint32
 		var vals [5]float32
 		k := min(len(top), labels)
-		scores := make([]float32, labels)
+		scores, w := make([]float32, labels), dense.Weights(in.Layer)
 		for i := range n {
-			kernels.Scan(scores, in.Layer.Weights(), in.Layer.Bias(), contexts[i*d:(i+1)*d])
+			kernels.Scan(scores, w, in.Layer.Bias(), contexts[i*d:(i+1)*d])
 			kernels.TopK(top[:k], vals[:k], scores)
 			for _, s := range top[:k] {
 				count[s]++
@@ -181,7 +183,7 @@ func frequencyOrder(in *Input, contexts []float32) []uint32 {
 		mean[i] = float32(x / float64(n))
 	}
 	logits := make([]float64, labels)
-	kernels.RefScan(logits, in.Layer.Weights(), in.Layer.Bias(), mean)
+	in.Layer.Weights().RefScan(logits, in.Layer.Bias(), mean)
 	slices.SortFunc(order, func(s, t uint32) int {
 		return cmp.Or(cmp.Compare(count[t], count[s]), cmp.Compare(logits[t], logits[s]), cmp.Compare(s, t))
 	})
@@ -207,7 +209,10 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 	}
 	// The rows [h, 1] and the largest logit of each tail.
 	rows, most := mat.NewDense(n, d+1, nil), mat.NewDense(n, tails, nil)
-	q := softmax.NewQuery(d)
+	searchers := make([]*softmax.Searcher, tails)
+	for j, tail := range x.tails() {
+		searchers[j] = softmax.NewSearcher(tail.layer)
+	}
 	for i := range n {
 		if i%64 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -215,17 +220,16 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 			}
 		}
 		h := contexts[i*d : (i+1)*d]
-		if err := q.Set(h); err != nil {
-			return fmt.Errorf("methods: adaptive softmax: context %d: %w", i, err)
-		}
 		row := rows.RawRowView(i)
 		for j, v := range h {
 			row[j] = float64(v)
 		}
 		row[d] = 1
-		for j, tail := range x.tails() {
+		for j, s := range searchers {
 			var top [1]softmax.Prediction
-			tail.layer.TopK(top[:], q)
+			if _, err := s.TopK(top[:], h); err != nil {
+				return fmt.Errorf("methods: adaptive softmax: context %d: %w", i, err)
+			}
 			most.Set(i, j, top[0].Logit)
 		}
 	}
@@ -296,10 +300,13 @@ func (s adaptiveSetting) Searcher() Searcher {
 	tails := len(s.tails())
 	t := &adaptiveSearcher{
 		adaptiveSetting: s,
-		query:           softmax.NewQuery(s.dim),
+		exact:           make([]exactSearch, len(s.parts)),
 		margin:          make([]float32, tails),
 		score:           make([]float32, tails),
 		order:           make([]int, tails),
+	}
+	for i, p := range s.parts {
+		t.exact[i] = newExactSearch(p.layer)
 	}
 	for j, e := range s.stdErr {
 		t.margin[j] = float32(s.z)
@@ -312,10 +319,10 @@ func (s adaptiveSetting) Searcher() Searcher {
 
 type adaptiveSearcher struct {
 	adaptiveSetting
-	query  *softmax.Query
-	margin []float32 // z e_j
-	score  []float32 // the class scores of the query
-	order  []int     // the tails, the largest score first
+	exact  []exactSearch // of each part
+	margin []float32     // z e_j
+	score  []float32     // the class scores of the query
+	order  []int         // the tails, the largest score first
 	found  []softmax.Prediction
 
 	// Of Logits alone.
@@ -340,7 +347,6 @@ func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	if len(dst) == 0 {
 		return 0
 	}
-	set(s.query, h)
 	return s.search(dst, h)
 }
 
@@ -356,7 +362,7 @@ func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
 // largest logits.
 func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 	b := best{dst: dst}
-	s.open(&b, s.parts[0], h)
+	s.open(&b, 0, h)
 	if len(s.order) == 0 || math.IsInf(s.z, -1) && b.full() {
 		return b.n
 	}
@@ -371,18 +377,19 @@ func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 	for _, j := range s.order {
 		// Too small a head must be made up for.
 		if !b.full() || s.score[j]+s.margin[j] >= float32(dst[b.n-1].Logit) {
-			s.open(&b, s.tails()[j], h)
+			s.open(&b, 1+j, h)
 		}
 	}
 	return b.n
 }
 
-// open offers the best of a part.
-func (s *adaptiveSearcher) open(b *best, p *part, h []float32) {
+// open offers the best of part i.
+func (s *adaptiveSearcher) open(b *best, i int, h []float32) {
+	p := s.parts[i]
 	k := min(len(b.dst), len(p.ids))
 	s.found = grow.Slice(s.found, k)
 	if s.logits == nil {
-		p.layer.TopK(s.found, s.query)
+		s.exact[i].topK(s.found, h, softmax.Labels{})
 	} else {
 		s.scan(p, h)
 	}
@@ -397,7 +404,7 @@ func (s *adaptiveSearcher) open(b *best, p *part, h []float32) {
 // scan writes the logits of a part, and finds the best of it.
 func (s *adaptiveSearcher) scan(p *part, h []float32) {
 	s.scores, s.ids, s.values = grow.Slice(s.scores, len(p.ids)), grow.Slice(s.ids, len(s.found)), grow.Slice(s.values, len(s.found))
-	kernels.Scan(s.scores, p.layer.Weights(), p.layer.Bias(), h)
+	kernels.Scan(s.scores, p.weights, p.layer.Bias(), h)
 	for i, x := range s.scores {
 		s.logits[p.ids[i]] = float64(x)
 	}

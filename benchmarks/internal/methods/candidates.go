@@ -2,25 +2,22 @@ package methods
 
 import "github.com/learning-to-screen/l2s/softmax"
 
-// candidates collects the labels that a method wants to score, each once, and
-// finds the best of them as every method here does: by softmax.Layer.TopKOf,
-// which scans int8 codes and scores what is left by the reference arithmetic.
+// candidates collects the labels that a method wants to score, each once.
 type candidates struct {
-	layer *softmax.Layer
-	query *softmax.Query
-	ids   []uint32
-	seen  []uint32 // stamp of the query that label s was last added in
-	stamp uint32
+	search exactSearch
+	h      []float32
+	ids    []uint32
+	seen   []uint32 // stamp of the query that label s was last added in
+	stamp  uint32
 }
 
 func newCandidates(l *softmax.Layer) *candidates {
-	return &candidates{layer: l, query: softmax.NewQuery(l.Dim()), ids: make([]uint32, 0, l.Labels()), seen: make([]uint32, l.Labels())}
+	return &candidates{search: newExactSearch(l), ids: make([]uint32, 0, l.Labels()), seen: make([]uint32, l.Labels())}
 }
 
 // begin starts the query for the context h without candidates.
 func (c *candidates) begin(h []float32) {
-	set(c.query, h)
-	c.ids = c.ids[:0]
+	c.h, c.ids = h, c.ids[:0]
 	if c.stamp++; c.stamp == 0 { // the stamps of 2^32 queries ago would count
 		clear(c.seen)
 		c.stamp = 1
@@ -40,12 +37,5 @@ func (c *candidates) add(id uint32) bool {
 
 // topK writes the best of the candidates to dst and returns their number.
 func (c *candidates) topK(dst []softmax.Prediction) int {
-	return c.layer.TopKOf(dst, c.query, c.ids)
-}
-
-// set sets the context of a query; contexts are checked where they are read.
-func set(q *softmax.Query, h []float32) {
-	if err := q.Set(h); err != nil {
-		panic(err)
-	}
+	return c.search.topK(dst, c.h, softmax.Only(c.ids))
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -12,8 +13,8 @@ import (
 func TestScoresAreNearTheLogits(t *testing.T) {
 	in, contexts := small(t)
 	l, d := in.Layer, in.Layer.Dim()
-	large := make([]float32, len(l.Weights()))
-	for i, x := range l.Weights() {
+	large := make([]float32, len(dense.Weights(l)))
+	for i, x := range dense.Weights(l) {
 		large[i] = x * (1 << 50)
 	}
 	small := make([]float32, d)
@@ -26,9 +27,9 @@ func TestScoresAreNearTheLogits(t *testing.T) {
 		h         []float32
 		certified bool
 	}{
-		{"certified", l.Weights(), contexts[0], true},
+		{"certified", dense.Weights(l), contexts[0], true},
 		{"large weights", large, contexts[0], false},
-		{"small context", l.Weights(), small, false},
+		{"small context", dense.Weights(l), small, false},
 	} {
 		s := newScorer(newCodes(c.weights, l.Bias(), d), l.Labels())
 		s.set(c.h)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -25,11 +26,7 @@ func (Dense) Params() string { return "" }
 // Build returns at once: there is no index.
 func (Dense) Build(_ context.Context, in *Input) (Index, error) {
 	return scanIndex{0, func() Searcher {
-		q := softmax.NewQuery(in.Layer.Dim())
-		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-			set(q, h)
-			return in.Layer.TopKFloat32(dst, q)
-		})
+		return searcherFunc(dense.New(in.Layer).TopK)
 	}}, nil
 }
 
@@ -50,12 +47,13 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 		return nil, errors.New("methods: OpenBLAS is not built in: build with -tags openblas")
 	}
 	l := in.Layer
+	weights := dense.Weights(l)
 	return scanIndex{0, func() Searcher {
 		scores := make([]float32, l.Labels())
 		var ids []uint32
 		var best []float32
 		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-			openblas.Sgemv(scores, l.Weights(), h)
+			openblas.Sgemv(scores, weights, h)
 			for i, b := range l.Bias() {
 				scores[i] += b
 			}
@@ -86,11 +84,8 @@ func (Certified) Build(_ context.Context, in *Input) (Index, error) {
 	l := in.Layer
 	codes := layerCodes(l) + int64(l.Labels())*int64(kernels.Int4Stride(l.Dim()))
 	return scanIndex{codes, func() Searcher {
-		q := softmax.NewQuery(l.Dim())
-		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-			set(q, h)
-			return l.TopK(dst, q)
-		})
+		s := newExactSearch(l)
+		return searcherFunc(func(dst []softmax.Prediction, h []float32) int { return s.topK(dst, h, softmax.Labels{}) })
 	}}, nil
 }
 

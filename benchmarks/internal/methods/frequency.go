@@ -63,10 +63,9 @@ func (x head) Params() string { return fmt.Sprintf("n=%d", len(x.ids)) }
 func (x head) Bytes() int64 { return x.bytes() }
 
 func (x head) Searcher() Searcher {
-	q := softmax.NewQuery(x.layer.Dim())
+	s := newExactSearch(x.layer)
 	return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-		set(q, h)
-		n := x.layer.TopK(dst, q)
+		n := s.topK(dst, h, softmax.Labels{})
 		for i := range n {
 			dst[i].ID = x.ids[dst[i].ID]
 		}

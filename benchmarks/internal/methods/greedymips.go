@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -37,7 +38,7 @@ func (GreedyMIPS) Params() string { return "" }
 // Build sorts the lists.
 func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	l := in.Layer
-	n, d := l.Labels(), l.Dim()
+	n, d, w := l.Labels(), l.Dim(), dense.Weights(l)
 	for _, b := range m.Budgets {
 		if b < 1 {
 			return nil, fmt.Errorf("methods: budget of Greedy-MIPS: found %d, expected at least 1", b)
@@ -49,7 +50,7 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 		for s := range list {
 			list[s] = listEntry{uint32(s), l.Bias()[s]}
 			if j < d {
-				list[s].value = l.Weights()[s*d+j]
+				list[s].value = w[s*d+j]
 			}
 		}
 		slices.SortFunc(list, func(a, b listEntry) int {

@@ -3,6 +3,7 @@ package methods
 import (
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -17,7 +18,7 @@ func TestGreedyMIPSTakesTheLargestProducts(t *testing.T) {
 		for id := range best {
 			best[id] = l.Bias()[id]
 			for j, v := range h {
-				best[id] = max(best[id], v*l.Weights()[id*d+j])
+				best[id] = max(best[id], v*dense.Weights(l)[id*d+j])
 			}
 		}
 		s.TopK(make([]softmax.Prediction, specK), h)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -53,17 +54,16 @@ func title(m Method) string { return strings.TrimSpace(m.Name() + " " + m.Params
 
 // exactOf returns the exact answer among ids, or all labels where ids is nil.
 func exactOf(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
-	q, dst := softmax.NewQuery(l.Dim()), make([]softmax.Prediction, specK)
-	set(q, h)
-	if ids == nil {
-		return dst[:l.TopK(dst, q)]
+	dst, among := make([]softmax.Prediction, specK), softmax.Labels{}
+	if ids != nil {
+		among = softmax.Only(ids)
 	}
-	return dst[:l.TopKOf(dst, q, ids)]
+	return dst[:newExactSearch(l).topK(dst, h, among)]
 }
 
 // logitOf returns the logit of a label.
 func logitOf(l *softmax.Layer, s uint32, h []float32) float64 {
-	return kernels.RefDot(l.Weights()[int(s)*l.Dim():(int(s)+1)*l.Dim()], h) + float64(l.Bias()[s])
+	return kernels.RefDot(dense.Weights(l)[int(s)*l.Dim():(int(s)+1)*l.Dim()], h) + float64(l.Bias()[s])
 }
 
 func answerOf(s Searcher, h []float32) []softmax.Prediction {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -406,7 +407,7 @@ func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, orde
 	if err != nil {
 		return nil, err
 	}
-	return &graphIndex{g, in.Layer, newCodes(in.Layer.Weights(), in.Layer.Bias(), in.Layer.Dim())}, nil
+	return &graphIndex{g, in.Layer, newCodes(dense.Weights(in.Layer), in.Layer.Bias(), in.Layer.Dim())}, nil
 }
 
 // Bytes counts the codes once: those of the search are those of the layer.
@@ -439,38 +440,32 @@ func (s graphSetting) Params() string { return fmt.Sprintf("ef=%d", s.ef) }
 
 func (s graphSetting) Searcher() Searcher {
 	by := newScorer(s.codes, 2*s.m)
-	return &graphSearcher{graphSetting: s, by: by, walk: newWalk(s.graph, by), query: softmax.NewQuery(s.layer.Dim()), ids: []uint32{}}
+	return &graphSearcher{graphSetting: s, by: by, walk: newWalk(s.graph, by), exact: newExactSearch(s.layer)}
 }
 
 type graphSearcher struct {
 	graphSetting
 	by    *scorer
 	walk  *walk
-	query *softmax.Query
-	ids   []uint32 // not nil: that would be all labels
-	one   [1]*softmax.Query
-	lse   [1]float64
+	exact exactSearch
+	ids   []uint32
 }
 
 // TopK is the search of a query, Algorithm 5, by the logits of the int8 codes.
 // Of the list of candidates that this leaves, the logits decide.
 func (s *graphSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.search(h, len(dst))
-	return s.layer.TopKOf(dst, s.query, s.ids)
+	return s.exact.topK(dst, h, softmax.Only(s.ids))
 }
 
 // TopKLogSumExp is TopK with the sum over the list of candidates.
 func (s *graphSearcher) TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64) {
 	s.search(h, len(dst))
-	n = min(len(dst), len(s.ids))
-	s.one[0] = s.query
-	s.layer.TopKLogSumExp(dst[:n], s.lse[:], n, s.one[:], s.ids)
-	return n, s.lse[0]
+	return s.exact.topKLogSum(dst, h, softmax.Only(s.ids))
 }
 
 // search leaves the list of candidates of a search for k labels in s.ids.
 func (s *graphSearcher) search(h []float32, k int) {
-	set(s.query, h)
 	s.by.set(h)
 	s.walk.expand(s.graph, s.walk.descend(s.graph, 0), 0, max(s.ef, k))
 	s.ids = s.ids[:0]

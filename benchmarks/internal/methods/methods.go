@@ -78,6 +78,6 @@ type Normaliser interface {
 	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels
 	// that the method found, of which the answer is a part: -Inf where it found
 	// none. A logit less that is the log-probability of the label, normalised
-	// inside what was found. softmax.Layer.TopKLogSumExp says how exact it is.
+	// inside what was found. softmax.Answer says how exact it is.
 	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -28,11 +29,11 @@ type reduction struct {
 }
 
 func newReduction(l *softmax.Layer) *reduction {
-	n, d := l.Labels(), l.Dim()
+	n, d, w := l.Labels(), l.Dim(), dense.Weights(l)
 	r := &reduction{points: make([]float32, n*(d+2)), dim: d + 2, squares: make([]float64, n)}
 	for s := range n {
 		p := r.points[s*r.dim : (s+1)*r.dim]
-		copy(p, l.Weights()[s*d:(s+1)*d])
+		copy(p, w[s*d:(s+1)*d])
 		p[d] = l.Bias()[s]
 		r.squares[s] = kernels.RefDot(p, p)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/internal/demolm"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -103,15 +104,14 @@ func eachSetting(t *testing.T, law func(t *testing.T, m specimen, s Setting, in 
 // all contexts, and the order of all labels for some.
 func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32) {
 	t.Helper()
-	sr, q := s.Searcher(), softmax.NewQuery(l.Dim())
+	sr, exact := s.Searcher(), newExactSearch(l)
 	for i, h := range contexts {
 		k := specK
 		if i < 10 {
 			k = l.Labels()
 		}
 		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-		set(q, h)
-		l.TopK(want, q)
+		exact.topK(want, h, softmax.Labels{})
 		if n := sr.TopK(got, h); !slices.Equal(got[:n], want) {
 			t.Fatalf("context %d: got %v, want %v", i, got[:n], want)
 		}
@@ -134,7 +134,7 @@ func TestASettingThatLooksAtEveryLabelGivesTheExactAnswer(t *testing.T) {
 
 func TestOfEqualLogitsThatOfTheLowerLabelComesFirst(t *testing.T) {
 	d := synthetic.Structured(300, 24, 12, 200, 1)
-	l, err := softmax.NewLayer(slices.Repeat(d.Layer.Weights(), 2), slices.Repeat(d.Layer.Bias(), 2), 24)
+	l, err := softmax.NewLayer(kernels.Float32Rows(slices.Repeat(dense.Weights(d.Layer), 2), 24), slices.Repeat(d.Layer.Bias(), 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func checkRecall(t *testing.T, d *synthetic.Data, learn int, cases []recallCase)
 func firstRows(t *testing.T, l *softmax.Layer, contexts []float32) *synthetic.Data {
 	t.Helper()
 	const labels, n = 2000, 2200
-	l, err := softmax.NewLayer(l.Weights()[:labels*l.Dim()], l.Bias()[:labels], l.Dim())
+	l, err := softmax.NewLayer(kernels.Float32Rows(dense.Weights(l)[:labels*l.Dim()], l.Dim()), l.Bias()[:labels])
 	if err != nil {
 		t.Fatal(err)
 	}

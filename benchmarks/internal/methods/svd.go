@@ -10,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -56,18 +57,18 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	d, labels := in.Layer.Dim(), in.Layer.Labels()
 	width := min(m.Width, d)
-	v, err := rightSingularVectors(ctx, in.Layer.Weights(), d, width)
+	v, err := rightSingularVectors(ctx, dense.Weights(in.Layer), d, width)
 	if err != nil {
 		return nil, err
 	}
 	x := &svdIndex{layer: in.Layer, width: width, v: v}
 	preview := make([]float32, labels*width)
-	w, row := in.Layer.Weights(), make([]float64, width)
+	w, row := dense.Weights(in.Layer), make([]float64, width)
 	for s := range labels {
 		if s%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		kernels.RefScan(row, v, nil, w[s*d:(s+1)*d])
+		kernels.Float32Rows(v, d).RefScan(row, nil, w[s*d:(s+1)*d])
 		for j, a := range row {
 			preview[s*width+j] = float32(a)
 		}
@@ -150,7 +151,7 @@ func (s svdSetting) Searcher() Searcher {
 		previews:   make([]float32, labels),
 		ids:        make([]uint32, labels),
 		by:         newScorer(s.preview, labels),
-		query:      softmax.NewQuery(s.layer.Dim()),
+		exact:      newExactSearch(s.layer),
 	}
 }
 
@@ -160,14 +161,11 @@ type svdSearcher struct {
 	previews []float32
 	ids      []uint32
 	by       *scorer
-	query    *softmax.Query
+	exact    exactSearch
 	bounds   Largest
 }
 
 func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	if err := s.query.Set(h); err != nil {
-		panic(err)
-	}
 	kernels.Scan(s.rotated, s.v, nil, h)
 	s.by.set(s.rotated)
 	s.by.scan(s.previews)
@@ -176,7 +174,7 @@ func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 		return 0
 	}
 	ids := s.bounds.AtLeast(s.ids, s.previews, n)
-	return s.layer.TopKOf(dst, s.query, ids)
+	return s.exact.topK(dst, h, softmax.Only(ids))
 }
 
 // Largest finds the largest of many scores, and some that follow them. The zero

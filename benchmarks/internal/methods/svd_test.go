@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -46,7 +47,7 @@ func TestSVDSoftmaxFactors(t *testing.T) {
 	rotated, preview, logits := make([]float32, d), make([]float32, l.Labels()), make([]float32, l.Labels())
 	kernels.Scan(rotated, x.v, nil, h)
 	kernels.Scan(preview, a, x.preview.bias, rotated)
-	kernels.Scan(logits, l.Weights(), l.Bias(), h)
+	kernels.Scan(logits, dense.Weights(l), l.Bias(), h)
 	for s := range logits {
 		if math.Abs(float64(preview[s]-logits[s])) > 1e-4 {
 			t.Errorf("label %d: preview %v, want the logit %v", s, preview[s], logits[s])

@@ -15,6 +15,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
+	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -32,7 +35,7 @@ func made(t testing.TB) *perplexity.Text {
 		}
 		return x
 	}
-	l, err := softmax.NewLayer(fill(labels*dim, 1), fill(labels, 1), dim)
+	l, err := softmax.NewLayer(kernels.Float32Rows(fill(labels*dim, 1), dim), fill(labels, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,7 @@ func plain(text *perplexity.Text, i int) []float64 {
 	for s := range x {
 		x[s] = float64(l.Bias()[s])
 		for j, v := range h {
-			x[s] += float64(l.Weights()[s*d+j]) * float64(v)
+			x[s] += float64(dense.Weights(l)[s*d+j]) * float64(v)
 		}
 		sum += math.Exp(x[s])
 	}
@@ -86,7 +89,7 @@ func of(t testing.TB, text *perplexity.Text, p func() perplexity.LogProber) floa
 	return x
 }
 
-func tailOf(t testing.TB, l *softmax.Layer, rank int) *softmax.Tail {
+func tailOf(t testing.TB, l *softmax.Layer, rank int) *screen.Tail {
 	t.Helper()
 	tail, err := train.LowRank(l, rank)
 	if err != nil {
@@ -100,24 +103,22 @@ type best struct{ layer *softmax.Layer }
 
 func (best) Params() string { return "" }
 func (b best) Searcher() methods.Searcher {
-	return bestSearcher{b.layer, softmax.NewQuery(b.layer.Dim())}
+	return bestSearcher{softmax.NewSearcher(b.layer)}
 }
 
-type bestSearcher struct {
-	layer *softmax.Layer
-	query *softmax.Query
-}
+type bestSearcher struct{ by *softmax.Searcher }
 
 func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	if err := b.query.Set(h); err != nil {
+	n, err := b.by.TopK(dst, h)
+	if err != nil {
 		panic(err)
 	}
-	return b.layer.TopK(dst, b.query)
+	return n
 }
 
 // adaptive is the row of adaptive softmax with a head of that size, or with the
 // whole layer as the head where it is 0.
-func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *softmax.Tail) perplexity.Row {
+func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *screen.Tail) perplexity.Row {
 	t.Helper()
 	m := methods.AdaptiveSoftmax{}
 	if head > 0 {
@@ -140,7 +141,7 @@ func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) per
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tail *softmax.Tail
+	var tail *screen.Tail
 	if rank > 0 {
 		tail = tailOf(t, text.Layer, rank)
 	}

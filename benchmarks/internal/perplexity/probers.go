@@ -2,9 +2,11 @@ package perplexity
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -12,21 +14,21 @@ import (
 
 // exact is the whole softmax.
 type exact struct {
-	layer  *softmax.Layer
-	narrow []float32
-	logits []float64
+	weights, bias []float32
+	narrow        []float32
+	logits        []float64
 }
 
 // Exact is the row of the layer itself: a dense float32 scan and the sum over all
 // labels. It is the speedup of 1.
 func Exact(l *softmax.Layer) Row {
 	return Row{Method: "Exact", New: func() LogProber {
-		return &exact{l, make([]float32, l.Labels()), make([]float64, l.Labels())}
+		return &exact{dense.Weights(l), l.Bias(), make([]float32, l.Labels()), make([]float64, l.Labels())}
 	}}
 }
 
 func (e *exact) LogProb(h []float32, id uint32) float64 {
-	kernels.Scan(e.narrow, e.layer.Weights(), e.layer.Bias(), h)
+	kernels.Scan(e.narrow, e.weights, e.bias, h)
 	for i, x := range e.narrow {
 		e.logits[i] = float64(x)
 	}
@@ -39,7 +41,7 @@ type screened struct{ *screen.Searcher }
 // Screened is the row of a screen with the tail t: exact logits within the
 // candidate set of the context's cluster. It returns an error where screen, tail
 // and layer do not fit each other.
-func Screened(method, params string, l *softmax.Layer, t *softmax.Tail, m *screen.Model) (Row, error) {
+func Screened(method, params string, l *softmax.Layer, t *screen.Tail, m *screen.Model) (Row, error) {
 	m, err := m.WithTail(t)
 	if err != nil {
 		return Row{}, err
@@ -56,7 +58,7 @@ func Screened(method, params string, l *softmax.Layer, t *softmax.Tail, m *scree
 	}}, nil
 }
 
-func rank(t *softmax.Tail) int {
+func rank(t *screen.Tail) int {
 	if t == nil {
 		return 0
 	}
@@ -73,20 +75,25 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 
 // tailed is a layer with low-rank logits outside of some labels.
 type tailed struct {
-	layer  *softmax.Layer
-	tail   *softmax.Tail
-	query  *softmax.Query
-	logits []float64
-	ids    []uint32
+	weights, bias []float32
+	tail          *screen.Tail
+	logits        []float64
+	ids           []uint32
 }
 
-func newTailed(l *softmax.Layer, t *softmax.Tail, n int) tailed {
-	return tailed{layer: l, tail: t, query: softmax.NewQuery(l.Dim()), logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
+func newTailed(l *softmax.Layer, t *screen.Tail, n int) tailed {
+	return tailed{weights: dense.Weights(l), bias: l.Bias(), tail: t, logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
 }
 
-func (t *tailed) set(h []float32) {
-	if err := t.query.Set(h); err != nil {
-		panic(err) // contexts were checked
+// tailLogits leaves the logits of all labels by the tail in t.logits: -Inf without
+// one.
+func (t *tailed) tailLogits(h []float32) {
+	if t.tail != nil {
+		t.tail.Logits(t.logits, t.bias, h)
+		return
+	}
+	for i := range t.logits {
+		t.logits[i] = math.Inf(-1)
 	}
 }
 
@@ -102,7 +109,7 @@ type found struct {
 // is the tail. params are those of the construction, to which n and those of the
 // search are added: of a setting that searches otherwise for n labels than its
 // Params say, its ParamsOf(n).
-func Found(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, n int) Row {
+func Found(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
 	search := s.Params()
 	if s, ok := s.(interface{ ParamsOf(k int) string }); ok {
@@ -117,8 +124,7 @@ func Found(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.S
 func words(s ...string) string { return strings.Join(strings.Fields(strings.Join(s, " ")), " ") }
 
 func (f *found) LogProb(h []float32, id uint32) float64 {
-	f.set(h)
-	f.layer.TailLogits(f.logits, f.query, f.tail, f.ids)
+	f.tailLogits(h)
 	for _, p := range f.top[:f.searcher.TopK(f.top, h)] {
 		f.logits[p.ID] = p.Logit
 	}
@@ -138,15 +144,14 @@ type opened struct {
 // the k largest logits, the query at which settings are compared. params are
 // those of the construction, to which those of the setting and k are added. The
 // searchers of the setting are methods.LogitSearchers.
-func Opened(method, params string, l *softmax.Layer, t *softmax.Tail, s methods.Setting, k int) Row {
+func Opened(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
 		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}
 	}}
 }
 
 func (o *opened) LogProb(h []float32, id uint32) float64 {
-	o.set(h)
-	o.layer.TailLogits(o.logits, o.query, o.tail, o.ids)
+	o.tailLogits(h)
 	o.searcher.Logits(o.logits, h, o.k)
 	return o.logits[id] - kernels.LogSumExp(o.logits)
 }
@@ -168,7 +173,7 @@ type svd struct {
 // The preview is A (B h), with B the leading right singular vectors and A = U S
 // in the leading columns. The n largest previews are found by a bound, which is
 // cheaper than to rank them, so that some more than n are exact.
-func SVD(l *softmax.Layer, t *softmax.Tail, n int) Row {
+func SVD(l *softmax.Layer, t *screen.Tail, n int) Row {
 	labels := l.Labels()
 	n = min(n, labels)
 	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {
@@ -177,13 +182,12 @@ func SVD(l *softmax.Layer, t *softmax.Tail, n int) Row {
 }
 
 func (s *svd) LogProb(h []float32, id uint32) float64 {
-	s.set(h)
-	s.layer.TailLogits(s.logits, s.query, s.tail, nil)
+	s.tailLogits(h)
 	for i, x := range s.logits {
 		s.previews[i] = float32(x)
 	}
 	ids := s.bounds.AtLeast(s.ids, s.previews, s.n)
-	kernels.GatherDot(s.scores[:len(ids)], s.layer.Weights(), s.layer.Bias(), ids, h)
+	kernels.GatherDot(s.scores[:len(ids)], s.weights, s.bias, ids, h)
 	for j, at := range ids {
 		s.logits[at] = float64(s.scores[j])
 	}

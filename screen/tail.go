@@ -1,4 +1,4 @@
-package softmax
+package screen
 
 import (
 	"fmt"
@@ -33,25 +33,31 @@ const tailBlock = 1024
 // infinite.
 func NewTail(columns, rows []float32, labels, dim int) (*Tail, error) {
 	if labels < 1 || dim < 1 {
-		return nil, fmt.Errorf("softmax: tail: found %d labels and dim %d, expected at least 1 of each", labels, dim)
+		return nil, fmt.Errorf("screen: tail: found %d labels and dim %d, expected at least 1 of each", labels, dim)
 	}
 	rank := len(rows) / dim
 	if most := min(labels, dim); len(rows)%dim != 0 || rank < 1 || rank > most {
-		return nil, fmt.Errorf("softmax: tail: rows: found %d elements, expected 1 to %d rows of dim %d", len(rows), most, dim)
+		return nil, fmt.Errorf("screen: tail: rows: found %d elements, expected 1 to %d rows of dim %d", len(rows), most, dim)
 	}
 	if len(columns)%labels != 0 || len(columns)/labels != rank {
-		return nil, fmt.Errorf("softmax: tail: columns: found %d elements, expected one for each of %d labels in %d columns", len(columns), labels, rank)
+		return nil, fmt.Errorf("screen: tail: columns: found %d elements, expected one for each of %d labels in %d columns", len(columns), labels, rank)
 	}
 	t := &Tail{columns: columns, rows: rows, labels: labels, dim: dim, rank: rank}
-	return t, t.check()
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("screen: tail: %w", err)
+	}
+	return t, nil
 }
 
 func (t *Tail) check() error {
-	if i := firstNotFinite(t.columns); i >= 0 {
-		return fmt.Errorf("softmax: tail: columns: found %v at column %d, label %d, expected finite numbers", t.columns[i], i/t.labels, i%t.labels)
-	}
-	if i := firstNotFinite(t.rows); i >= 0 {
-		return fmt.Errorf("softmax: tail: rows: found %v at row %d, column %d, expected finite numbers", t.rows[i], i/t.dim, i%t.dim)
+	for _, part := range []struct {
+		name  string
+		x     []float32
+		width int
+	}{{"A by columns", t.columns, t.labels}, {"B", t.rows, t.dim}} {
+		if i, j, found := kernels.Float32Rows(part.x, part.width).NotFinite(); found {
+			return fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
+		}
 	}
 	return nil
 }
@@ -72,42 +78,27 @@ func (t *Tail) Columns() []float32 { return t.columns }
 // Rows returns B, rank x dim, row-major. It must not be changed.
 func (t *Tail) Rows() []float32 { return t.rows }
 
-// TailLogits writes logits of all labels to dst, which has L elements: those of
-// the reference arithmetic for the distinct labels ids, w~_s.h + b_s for all
-// others. Without a tail, nil, the others are impossible, -Inf.
+// Logits writes w~_s.h + b_s for every label to dst; bias is b, both of L
+// elements, and h is the context. It panics if a length differs. Beyond a rank of
+// 64 it allocates.
 //
 // B h is computed by the reference arithmetic and rounded to float32; its exact
 // products with A are added to the bias in float64, the leading one first. So the
 // result has the same bits on every CPU.
-func (l *Layer) TailLogits(dst []float64, q *Query, t *Tail, ids []uint32) {
-	q.check(l)
-	switch {
-	case len(dst) != l.labels:
-		panic("softmax: length of dst differs from the number of labels")
-	case t == nil:
-		for i := range dst {
-			dst[i] = math.Inf(-1)
-		}
-	case t.labels != l.labels || t.dim != l.dim:
-		panic("softmax: shape of the tail differs from that of the layer")
-	default:
-		l.addTail(dst, q, t)
+func (t *Tail) Logits(dst []float64, bias, h []float32) {
+	if len(dst) != t.labels || len(bias) != t.labels || len(h) != t.dim {
+		panic("screen: length of dst, bias or h differs from the shape of the tail")
 	}
-	q.logits = grow(q.logits, len(ids))
-	kernels.RefGatherDot(q.logits, l.weights, l.bias, ids, q.vec.Vector())
-	for j, id := range ids {
-		dst[id] = q.logits[j]
+	var fixed [64]float64 // for the ranks that serve
+	products := fixed[:min(t.rank, len(fixed))]
+	if t.rank > len(fixed) {
+		products = make([]float64, t.rank)
 	}
-}
-
-func (l *Layer) addTail(dst []float64, q *Query, t *Tail) {
-	q.logits, q.scores = grow(q.logits, t.rank), grow(q.scores, t.rank)
-	y := q.scores
-	kernels.RefScan(q.logits, t.rows, nil, q.vec.Vector())
+	kernels.Float32Rows(t.rows, t.dim).RefScan(products, nil, h)
 	// A float32 holds the elements of B h but for those of a context close to
 	// the largest of its numbers: these are scaled by a power of 2.
 	largest := 0.0
-	for _, v := range q.logits {
+	for _, v := range products {
 		largest = max(largest, math.Abs(v))
 	}
 	scale := 1.0
@@ -115,12 +106,9 @@ func (l *Layer) addTail(dst []float64, q *Query, t *Tail) {
 		_, e := math.Frexp(largest)
 		scale = math.Ldexp(1, e)
 	}
-	for k, v := range q.logits {
-		y[k] = float32(v / scale)
-	}
 	for first := 0; first < len(dst); first += tailBlock {
 		end := min(first+tailBlock, len(dst))
-		part, bias := dst[first:end], l.bias[first:end]
+		part, bias := dst[first:end], bias[first:end]
 		if scale == 1 {
 			for i, b := range bias {
 				part[i] = float64(b)
@@ -128,8 +116,8 @@ func (l *Layer) addTail(dst []float64, q *Query, t *Tail) {
 		} else {
 			clear(part)
 		}
-		for k, a := range y {
-			kernels.Axpy(part, a, t.columns[k*t.labels+first:k*t.labels+end])
+		for k, v := range products {
+			kernels.Axpy(part, float32(v/scale), t.columns[k*t.labels+first:k*t.labels+end])
 		}
 		if scale != 1 {
 			for i, b := range bias {
@@ -137,4 +125,27 @@ func (l *Layer) addTail(dst []float64, q *Query, t *Tail) {
 			}
 		}
 	}
+}
+
+// Tail returns the low-rank stand-in for the weights of the layer, for labels
+// outside the candidate set, or nil if the model has none.
+func (m *Model) Tail() *Tail { return m.tail }
+
+// WithTail returns the model with that tail in place of its own, nil for none:
+// a screen that was trained without one needs no other training for it. The two
+// share all else. It returns an error if the tail is for another shape of layer.
+func (m *Model) WithTail(t *Tail) (*Model, error) {
+	if err := checkTail(t, m.Labels(), m.Dim()); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with := *m
+	with.tail = t
+	return &with, nil
+}
+
+func checkTail(t *Tail, labels, dim int) error {
+	if t != nil && (t.Labels() != labels || t.Dim() != dim) {
+		return fmt.Errorf("tail: found one for %d labels and dim %d, expected %d and %d", t.Labels(), t.Dim(), labels, dim)
+	}
+	return nil
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/learning-to-screen/l2s/beam"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -34,7 +35,7 @@ func Example() {
 	weights[3*n+2] = 5              // dog after a
 	weights[4*n+3] = 3              // runs after dog
 	weights[1*n+4] = 6              // </s> after runs
-	layer, err := softmax.NewLayer(weights, nil, n)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, n), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

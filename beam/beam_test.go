@@ -12,10 +12,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/screen/beam"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -48,7 +48,7 @@ func newWorld(t interface{ Fatal(...any) }, seed uint64, labels, sentences int) 
 		bias[i] = float32(r.NormFloat64())
 	}
 	var err error
-	if w.layer, err = softmax.NewLayer(weights, bias, dim); err != nil {
+	if w.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, dim), bias); err != nil {
 		t.Fatal(err)
 	}
 	for range sentences {
@@ -90,7 +90,7 @@ func (w *world) Step(parents []int, tokens []uint32) ([]float32, error) {
 	return w.contexts, nil
 }
 
-func run(t interface{ Fatal(...any) }, w *world, s beam.Scorer, opt beam.Options) []beam.Hypothesis {
+func run(t interface{ Fatal(...any) }, w *world, s beam.Searcher, opt beam.Options) []beam.Hypothesis {
 	opt.Start, opt.End = start, end
 	search, err := beam.New(w, s, opt)
 	if err != nil {
@@ -110,13 +110,13 @@ func TestFullWidthIsTheSearchOfAllSequences(t *testing.T) {
 		labels, most := rapid.IntRange(2, 4).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "longest")
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), labels, rapid.IntRange(1, 3).Draw(t, "sentences"))
 		alpha := rapid.SampledFrom([]float64{0, 0.6, 1}).Draw(t, "alpha")
-		got := run(t, w, beam.NewExact(w.layer), beam.Options{Width: 1000, MaxLen: most, Alpha: alpha, Candidates: labels})
+		got := run(t, w, softmax.NewSearcher(w.layer), beam.Options{Width: 1000, MaxLen: most, Alpha: alpha, Candidates: labels})
 		for i := range w.sentences {
 			best, tokens := math.Inf(-1), []uint32(nil)
 			var visit func(prefix []uint32, logp float64)
 			visit = func(prefix []uint32, logp float64) {
 				logits := make([]float64, labels)
-				kernels.RefScan(logits, w.layer.Weights(), w.layer.Bias(), w.context(prefix))
+				w.layer.Weights().RefScan(logits, w.layer.Bias(), w.context(prefix))
 				lse := kernels.LogSumExp(logits)
 				n := len(prefix) - 1
 				if score := (logp + logits[end] - lse) / math.Pow(float64(n), alpha); score > best {
@@ -141,15 +141,16 @@ func TestBeamOfOneIsGreedy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, most := rapid.IntRange(2, 30).Draw(t, "labels"), rapid.IntRange(1, 12).Draw(t, "longest")
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), labels, rapid.IntRange(1, 5).Draw(t, "sentences"))
-		got := run(t, w, beam.NewExact(w.layer), beam.Options{Width: 1, MaxLen: most, Alpha: 1})
-		q := softmax.NewQuery(dim)
+		got := run(t, w, softmax.NewSearcher(w.layer), beam.Options{Width: 1, MaxLen: most, Alpha: 1})
+		s := softmax.NewSearcher(w.layer)
 		for i := range w.sentences {
 			prefix, ended := []uint32{uint32(i), start}, false
 			for range most {
-				if err := q.Set(w.context(prefix)); err != nil {
+				var best [1]softmax.Prediction
+				if _, err := s.TopK(best[:], w.context(prefix)); err != nil {
 					t.Fatal(err)
 				}
-				token := w.layer.Argmax(q)
+				token := best[0].ID
 				if ended = token == end; ended {
 					break
 				}
@@ -181,7 +182,7 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		opt := beam.Options{Width: rapid.IntRange(1, min(labels, 6)).Draw(t, "width"), MaxLen: 8, Alpha: 1}
-		want := fmt.Sprint(run(t, w, beam.NewExact(w.layer), opt))
+		want := fmt.Sprint(run(t, w, softmax.NewSearcher(w.layer), opt))
 		if got := fmt.Sprint(run(t, w, s, opt)); got != want {
 			t.Fatalf("screened %s, exact %s", got, want)
 		}
@@ -200,12 +201,11 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 // scripted answers each context, of one element, by a table.
 type scripted map[float32][]softmax.Prediction
 
-func (s scripted) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
+func (s scripted) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	for i, h := range contexts {
-		lse[i] = 0
-		counts = append(counts, copy(dst[i*k:(i+1)*k], s[h]))
+		answers[i] = softmax.Answer{Count: copy(dst[i*req.K:(i+1)*req.K], s[h])}
 	}
-	return counts, nil
+	return nil
 }
 
 // last is a decoder whose context is the token.
@@ -271,7 +271,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	w := newWorld(t, 1, 5, 1)
-	s, err := beam.New(w, beam.NewExact(w.layer), good)
+	s, err := beam.New(w, softmax.NewSearcher(w.layer), good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,23 +283,13 @@ func TestRefusals(t *testing.T) {
 	if _, err := s.Run(context.Background(), -1); err == nil {
 		t.Error("found no error for -1 sentences")
 	}
-	e, one := beam.NewExact(w.layer), make([]float64, 1)
-	nan := float32(math.NaN())
-	for _, c := range []struct {
-		dst, k   int
-		contexts []float32
-		want     string
-	}{
-		{0, 0, make([]float32, 4), "k: found 0"},
-		{6, 6, make([]float32, 4), "k: found 6"},
-		{1, 1, make([]float32, 5), "contexts: found 5"},
-		{2, 1, make([]float32, 4), "dst: found 2"},
-		{2, 1, make([]float32, 8), "lse: found 1"},
-		{1, 1, []float32{0, nan, 0, 0}, "row 0"},
-	} {
-		if _, err := e.TopKLogSumExp(make([]softmax.Prediction, c.dst), one, c.k, c.contexts); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("found %v, want %q", err, c.want)
-		}
+	// What the searcher refuses ends the search.
+	wide, err := beam.New(w, softmax.NewSearcher(w.layer), beam.Options{Width: 1, MaxLen: 1, Candidates: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wide.Run(context.Background(), 1); !errors.Is(err, softmax.ErrRequest) {
+		t.Errorf("more candidates than labels: found %v, want %v", err, softmax.ErrRequest)
 	}
 }
 
@@ -314,7 +304,7 @@ func TestWarmSearchesDoNotAllocate(t *testing.T) {
 	for i := range h {
 		h[i] = float32(i%7) - 3
 	}
-	s, err := beam.New(h, beam.NewExact(w.layer), beam.Options{Width: 5, MaxLen: 10, End: end, Alpha: 1})
+	s, err := beam.New(h, softmax.NewSearcher(w.layer), beam.Options{Width: 5, MaxLen: 10, End: end, Alpha: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,9 @@
 // Softmax Inference on Large Vocabulary Neural Networks", Section 4).
 //
 // A [Search] drives two things that the caller brings: a [Decoder], which turns
-// hypotheses into context vectors, and a [Scorer], which finds the best next
-// labels of those with their log-probabilities: a screen.Searcher, where labels
-// outside the candidate set count as impossible, or an [Exact] layer.
+// hypotheses into context vectors, and a [Searcher], which finds the best next
+// labels of these with their log-probabilities: a screen.Searcher, for which
+// labels outside the candidate set count as impossible, or a softmax.Searcher.
 //
 // Several sentences are decoded together, so that the contexts of one step share
 // the loads of rows. The result does not depend on what is decoded beside it,
@@ -20,6 +20,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -35,14 +36,13 @@ type Decoder interface {
 	Step(parents []int, tokens []uint32) (contexts []float32, err error)
 }
 
-// Scorer finds the k labels of the largest logits for each of n contexts,
-// row-major, and writes them, in order, to dst, k elements a context; their
-// numbers, where there are fewer than k, are counts. The log-probability of a
-// label is its logit minus the context's element of lse. screen.Searcher is a
-// Scorer. Every candidate set should hold the end of a sentence
+// Searcher answers a request about each of n contexts, row-major, as
+// softmax.Searcher and screen.Searcher do. Here the request asks for labels and
+// the log-sum: the log-probability of a label is its logit minus that. Every
+// candidate set of a screen should hold the end of a sentence
 // (screen.Config.Always), or hypotheses there cannot end.
-type Scorer interface {
-	TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error)
+type Searcher interface {
+	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
 }
 
 // Options are the options of a Search.
@@ -61,7 +61,7 @@ type Options struct {
 	// is finite and not negative. It chooses among ended hypotheses alone: within
 	// a step all have the same length.
 	Alpha float64
-	// Candidates is the k that the Scorer is asked for: at most the number of
+	// Candidates is the k that the Searcher is asked for: at most the number of
 	// labels. 0 is Width, which is always enough.
 	Candidates int
 }
@@ -75,18 +75,18 @@ type Hypothesis struct {
 	// Score is LogProb, normalised for the length.
 	Score float64
 	// Ended is false where the hypothesis was cut: at MaxLen, or because the
-	// Scorer had no label to continue with. Such a one is the result only where
+	// Searcher had no label to continue with. Such a one is the result only where
 	// no hypothesis of the sentence ended.
 	Ended bool
 }
 
-// Search is a beam search. It is for one goroutine, as its Decoder and Scorer
+// Search is a beam search. It is for one goroutine, as its Decoder and Searcher
 // are. Once it has seen its largest batch and longest result it allocates
 // nothing.
 type Search struct {
-	decoder Decoder
-	scorer  Scorer
-	opt     Options
+	decoder  Decoder
+	searcher Searcher
+	opt      Options
 
 	nodes     []node // of all hypotheses of a run: a forest
 	live      []hypothesis
@@ -95,7 +95,7 @@ type Search struct {
 	parents   []int
 	tokens    []uint32
 	top       []softmax.Prediction
-	lse       []float64
+	answers   []softmax.Answer
 	sentences []sentence
 	results   []Hypothesis
 	text      []uint32
@@ -132,7 +132,7 @@ type result struct {
 
 // New returns a search. An error names the option, what was found and what was
 // expected.
-func New(d Decoder, s Scorer, opt Options) (*Search, error) {
+func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	switch {
 	case opt.Width < 1:
 		return nil, fmt.Errorf("beam: width: found %d, expected at least 1", opt.Width)
@@ -146,7 +146,7 @@ func New(d Decoder, s Scorer, opt Options) (*Search, error) {
 	if opt.Candidates == 0 {
 		opt.Candidates = opt.Width
 	}
-	return &Search{decoder: d, scorer: s, opt: opt}, nil
+	return &Search{decoder: d, searcher: s, opt: opt}, nil
 }
 
 // Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and
@@ -159,14 +159,14 @@ func New(d Decoder, s Scorer, opt Options) (*Search, error) {
 // continue. The ended one of the largest score is the result; of equals the one
 // that ended first.
 //
-// Run returns the errors of the Decoder and the Scorer, and that of ctx, looked
+// Run returns the errors of the Decoder and the Searcher, and that of ctx, looked
 // at before each step.
 func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)
 	}
 	s.nodes, s.live = s.nodes[:0], s.live[:0]
-	s.sentences = grow(s.sentences, n)
+	s.sentences = grow.Slice(s.sentences, n)
 	clear(s.sentences)
 	for i := range n {
 		s.live = append(s.live, hypothesis{sentence: i, parent: i, token: s.opt.Start, node: -1})
@@ -196,9 +196,8 @@ func (s *Search) step(length int) error {
 		return err
 	}
 	k := s.opt.Candidates
-	s.top, s.lse = grow(s.top, k*len(s.live)), grow(s.lse, len(s.live))
-	counts, err := s.scorer.TopKLogSumExp(s.top, s.lse, k, contexts)
-	if err != nil {
+	s.top, s.answers = grow.Slice(s.top, k*len(s.live)), grow.Slice(s.answers, len(s.live))
+	if err := s.searcher.SearchBatch(s.top, s.answers, contexts, softmax.Request{K: k, LogSum: true}); err != nil {
 		return err
 	}
 	s.next = s.next[:0]
@@ -208,8 +207,8 @@ func (s *Search) step(length int) error {
 		s.pool = s.pool[:0]
 		for ; end < len(s.live) && s.live[end].sentence == number; end++ {
 			h := s.live[end]
-			for _, p := range s.top[end*k : end*k+counts[end]] {
-				s.pool = append(s.pool, hypothesis{sentence: number, logp: h.logp + (p.Logit - s.lse[end]), parent: end, before: h.node, token: p.ID})
+			for _, p := range s.top[end*k:][:s.answers[end].Count] {
+				s.pool = append(s.pool, hypothesis{sentence: number, logp: h.logp + (p.Logit - s.answers[end].LogSum), parent: end, before: h.node, token: p.ID})
 			}
 		}
 		if len(s.pool) == 0 {
@@ -272,7 +271,7 @@ func (s *Search) collect() []Hypothesis {
 			total++
 		}
 	}
-	s.text, s.results = grow(s.text, total), s.results[:0]
+	s.text, s.results = grow.Slice(s.text, total), s.results[:0]
 	end := 0
 	for _, sen := range s.sentences {
 		start := end
@@ -285,55 +284,4 @@ func (s *Search) collect() []Hypothesis {
 		s.results = append(s.results, Hypothesis{tokens, sen.best.logp, sen.best.score, sen.best.end})
 	}
 	return s.results
-}
-
-// Exact is the Scorer of a softmax layer without a screen: log-probabilities are
-// normalised over all labels, see softmax.Layer.TopKLogSumExp. It is for one
-// goroutine.
-type Exact struct {
-	layer   *softmax.Layer
-	queries []*softmax.Query
-	counts  []int
-}
-
-// NewExact returns the Scorer of a layer.
-func NewExact(l *softmax.Layer) *Exact { return &Exact{layer: l} }
-
-// TopKLogSumExp answers as Scorer says; counts are all k, valid until the next
-// call. It returns an error, and writes nothing, where k is not within 1 and the
-// number of labels, where the lengths do not fit each other, or where an element
-// of a context is NaN or infinite.
-func (e *Exact) TopKLogSumExp(dst []softmax.Prediction, lse []float64, k int, contexts []float32) (counts []int, err error) {
-	d := e.layer.Dim()
-	n := len(contexts) / d
-	switch {
-	case k < 1 || k > e.layer.Labels():
-		return nil, fmt.Errorf("beam: k: found %d, expected 1 to the %d labels", k, e.layer.Labels())
-	case len(contexts)%d != 0:
-		return nil, fmt.Errorf("beam: contexts: found %d elements, expected a multiple of dimension %d", len(contexts), d)
-	case len(dst)%k != 0 || len(dst)/k != n:
-		return nil, fmt.Errorf("beam: dst: found %d elements, expected k = %d for each of %d contexts", len(dst), k, n)
-	case len(lse) != n:
-		return nil, fmt.Errorf("beam: lse: found %d elements, expected one for each of %d contexts", len(lse), n)
-	}
-	for len(e.queries) < n {
-		e.queries = append(e.queries, softmax.NewQuery(d))
-	}
-	e.counts = e.counts[:0]
-	for i := range n {
-		if err := e.queries[i].Set(contexts[i*d : (i+1)*d]); err != nil {
-			return nil, fmt.Errorf("beam: contexts: row %d: %w", i, err)
-		}
-		e.counts = append(e.counts, k)
-	}
-	e.layer.TopKLogSumExp(dst, lse, k, e.queries[:n], nil)
-	return e.counts, nil
-}
-
-// grow returns a slice of n elements, s where its capacity allows.
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

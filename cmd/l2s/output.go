@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+)
+
+// output is a file that a verb writes.
+type output struct {
+	flag string // the flag whose value names it, or gives its name the beginning
+	path string // empty for none
+	what string // what it holds, where the flag does not name it
+}
+
+func (o output) String() string {
+	if o.what != "" {
+		return fmt.Sprintf("%s, %s,", o.path, o.what)
+	}
+	return fmt.Sprintf("%s %s", o.flag, o.path)
+}
+
+// checkOutputs returns an error where one of the outputs would replace an input
+// or another output. Inputs are names of files, or sources as OpenTensor of
+// package tensorfile takes them; an empty one is none.
+func checkOutputs(f *flags, outputs []output, inputs ...string) error {
+	for i, o := range outputs {
+		if o.path == "" {
+			continue
+		}
+		for _, in := range inputs {
+			if in == "" || in == head.NoBias {
+				continue
+			}
+			for _, file := range tensorfile.Files(in) {
+				if sameFile(o.path, file) {
+					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
+				}
+				if file := destination(file); atomicfile.IsTemporary(file, o.path) && filepath.Dir(file) == filepath.Dir(destination(o.path)) {
+					return f.wrongUse("the input %s has the name of a temporary file of %s, which is removed: give it another name", in, o.path)
+				}
+			}
+		}
+		for _, other := range outputs[:i] {
+			if other.path != "" && sameFile(o.path, other.path) {
+				return f.wrongUse("%v and %v are the same file: give another %s", other, o, o.flag)
+			}
+		}
+	}
+	return nil
+}
+
+// checkWritable returns an error where an output cannot be written, which is to be
+// known before long work. Nothing is kept of the attempt, so that nothing is left
+// even if the program is killed meanwhile.
+func checkWritable(outputs []output) error {
+	for _, o := range outputs {
+		attempt, err := atomicfile.Create(o.path)
+		if err != nil {
+			return err
+		}
+		attempt.Abort()
+	}
+	return nil
+}
+
+// sameFile reports whether two paths lead to the same file, which may be one that
+// is not there yet.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX == nil && errY == nil {
+		return os.SameFile(x, y)
+	}
+	return destination(a) == destination(b)
+}
+
+// destination is the absolute path, without symbolic links, of the file that is or
+// will be at path.
+func destination(path string) string {
+	path = atomicfile.Destination(path)
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		path = filepath.Join(dir, filepath.Base(path))
+	}
+	return filepath.Clean(path)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// asText writes contexts as lines of text.
+func asText(h []float32, dim int, separator, end string) string {
+	var b strings.Builder
+	for i, x := range h {
+		b.WriteString(strconv.FormatFloat(float64(x), 'g', -1, 32))
+		if (i+1)%dim == 0 {
+			b.WriteString(end)
+		} else {
+			b.WriteString(separator)
+		}
+	}
+	return b.String()
+}
+
+// What comes through a pipe is answered as what stands in a file.
+func TestContextsOnStandardInput(t *testing.T) {
+	dir := files(t)
+	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	forms := map[string]string{
+		"a .npy file":                          string(readFile(t, filepath.Join(dir, "T.npy"))),
+		"spaces":                               asText(h, tinyDim, " ", "\n"),
+		"commas":                               asText(h, tinyDim, ", ", "\r\n"),
+		"tabs, without the last end of a line": strings.TrimSuffix(asText(h, tinyDim, "\t", "\n"), "\n"),
+	}
+	piped := func(t *testing.T, input string, args ...string) result {
+		cmd := command(t, dir, args...)
+		cmd.Stdin = strings.NewReader(input)
+		return finish(t, cmd)
+	}
+	for _, c := range []struct {
+		args []string
+		out  string // the file that it writes; none where it prints what it has found
+	}{
+		{args: joined("topk", "m.l2s", testArgs(), "--k", "3")},
+		{args: joined("topk", "m.l2s", testArgs(), "--exact", "--json", "--vocab", "words.txt")},
+		{args: joined("eval", "m.l2s", testArgs(), "--quiet")},
+		{joined("train", trainArgs(), "--contexts", "T.npy", "--out", "out.l2s"), "out.l2s"},
+		{joined("labels", layerArgs(), "--contexts", "T.npy", "--out", "out.labels", "--quiet"), "out.labels"},
+	} {
+		result := func(stdout string) string {
+			if c.out == "" {
+				return stdout
+			}
+			return string(readFile(t, filepath.Join(dir, c.out)))
+		}
+		want := result(succeed(t, dir, c.args...))
+		for name, input := range forms {
+			t.Run(c.args[0]+": "+name, func(t *testing.T) {
+				r := piped(t, input, joined(c.args, "--contexts", "-")...)
+				if r.code != 0 || result(r.stdout) != want {
+					t.Errorf("found exit status %d and another result than of the file, expected the same; standard error:\n%s", r.code, r.stderr)
+				}
+			})
+		}
+	}
+
+	one := asText(h[:tinyDim], tinyDim, " ", "\n")
+	poison := append([]float32{}, h[:tinyDim]...)
+	poison[3] = float32(math.Inf(1))
+	for _, c := range []struct{ name, input, want string }{
+		{"nothing", "", "standard input: found it empty, expected contexts"},
+		{"an empty line", one + "\n" + one, "standard input: line 2: found 0 numbers, expected 12, the columns of W.npy"},
+		{"a number too few", one + asText(h[:11], 11, " ", "\n"), "standard input: line 2: found 11 numbers, expected 12, the columns of W.npy"},
+		{"a number too many", asText(h[:13], 13, " ", "\n"), "standard input: line 1: found 13 numbers, expected 12, the columns of W.npy"},
+		{"a word", strings.Replace(one, " ", " abc ", 1), `standard input: line 1: found 13 numbers, expected 12`},
+		{"a word for a number", "abc" + one[strings.IndexByte(one, ' '):], `standard input: line 1: found "abc" for number 1, expected a finite number`},
+		{"an infinity", one + asText(poison, tinyDim, " ", "\n"), `standard input: line 2: found "+Inf" for number 4, expected a finite number`},
+		{"NaN", strings.Repeat("nan ", 12) + "\n", `standard input: line 1: found "nan" for number 1, expected a finite number`},
+		{"a number beyond float32", strings.Repeat("1e39 ", 12) + "\n", `standard input: line 1: found "1e39" for number 1, expected a finite number`},
+		{"a line without an end", strings.Repeat("1", 1<<20), "standard input: line 1: found more than 1300 bytes, expected 12 numbers, the columns of W.npy"},
+		{"a .npy file that is cut off", string(readFile(t, filepath.Join(dir, "T.npy"))[:1000]), "standard input: data: found 872 bytes, expected 57600 (shape [1200 12] of float32)"},
+	} {
+		for _, verb := range [][]string{goodTopK, goodEval} {
+			t.Run(verb[0]+": "+c.name, func(t *testing.T) {
+				r := piped(t, c.input, joined(verb, "--contexts", "-")...)
+				if r.code != 1 || !strings.HasPrefix(r.stderr, "l2s "+verb[0]+": "+c.want) || strings.Count(r.stderr, "\n") != 1 {
+					t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, c.want)
+				}
+			})
+		}
+	}
+}
+
+// A line is answered before the next one is there.
+func TestTopKAnswersLineByLine(t *testing.T) {
+	dir := files(t)
+	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	want := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
+	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(stdout)
+	for i := range 20 {
+		line := asText(h[i*tinyDim:(i+1)*tinyDim], tinyDim, " ", "\n")
+		half := len(line) / 2
+		for _, part := range []string{line[:half], line[half:]} { // a line in two pieces
+			if _, err := io.WriteString(stdin, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := answers.ReadString('\n'); err != nil || got != want[i] {
+			t.Fatalf("line %d: found %q (%v), expected %q; standard error:\n%s", i+1, got, err, want[i], stderr.String())
+		}
+	}
+	stdin.Close()
+	if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
+		t.Errorf("found %q (%v) behind the answers, expected nothing", rest, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is wrong with a line does not cost the answers to the lines before it.
+func TestTopKAnswersWhatComesBeforeAnError(t *testing.T) {
+	dir := files(t)
+	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	want := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
+	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
+	cmd.Stdin = strings.NewReader(asText(h[:3*tinyDim], tinyDim, " ", "\n") + "1 2 3\n")
+	r := finish(t, cmd)
+	if r.code != 1 || r.stdout != strings.Join(want[:3], "") || !strings.Contains(r.stderr, "line 4: found 3 numbers") {
+		t.Errorf("found exit status %d, the answers\n%s\nand %q, expected three answers and an error of line 4", r.code, r.stdout, r.stderr)
+	}
+}

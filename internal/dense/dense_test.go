@@ -1,0 +1,61 @@
+package dense
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// If logits are integers, float32 holds them exactly: the answers are those of
+// the exact search, for every type of weights.
+func TestAnswersAreExactForIntegers(t *testing.T) {
+	const labels, dim, k = 500, 33, 7
+	w, narrow := make([]float32, labels*dim), make([]uint16, labels*dim)
+	for i, p := range rand.New(rand.NewPCG(1, 2)).Perm(labels) {
+		w[i*dim] = float32(p%256 - 128)
+		narrow[i*dim] = uint16(math.Float32bits(w[i*dim]) >> 16)
+	}
+	h, bias := make([]float32, dim), make([]float32, labels)
+	h[0] = 3
+	for i := range bias {
+		bias[i] = float32(i % 3)
+	}
+	some := []uint32{3, 5, 8, 100, 300, 301, 302, 499}
+	for _, rows := range []kernels.Rows{kernels.Float32Rows(w, dim), kernels.BFloat16Rows(narrow, dim)} {
+		l, err := softmax.NewLayer(rows, bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exact := softmax.NewSearcher(l)
+		simdtest.EachLevel(t, func(t *testing.T) {
+			s := New(l)
+			for _, among := range [][]uint32{nil, some, {}, {7}} {
+				want, got := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+				req := softmax.Request{K: k, LogSum: true}
+				var n int
+				if among != nil {
+					req.Among = softmax.Only(among)
+					n = s.TopKOf(got, h, among)
+				} else {
+					n = s.TopK(got, h)
+				}
+				a, err := exact.Search(want, h, req)
+				if err != nil || n != a.Count || !slices.Equal(got, want) {
+					t.Errorf("%s, among %v: got %v, want %v, %v", rows.Element(), among, got[:n], want[:a.Count], err)
+				}
+				if sum := s.LogSum(); sum != a.LogSum && math.Abs(sum-a.LogSum) > 1e-2 {
+					t.Errorf("%s, among %v: log-sum %v, want %v", rows.Element(), among, sum, a.LogSum)
+				}
+			}
+			top := make([]softmax.Prediction, k)
+			if n := simdtest.AllocsPerRun(10, func() { s.TopK(top, h); s.LogSum() }); n != 0 {
+				t.Errorf("%v allocations, want none", n)
+			}
+		})
+	}
+}

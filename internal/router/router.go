@@ -1,0 +1,198 @@
+// Package router finds the clusters of contexts: z(h) = argmax_t v_t.h (Eq. 2 of
+// "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural
+// Networks"), flat or on two levels. A screen answers by it and train learns by
+// it, so that both agree on the cluster of every context.
+//
+// On two levels the clusters are in groups with vectors u_a of their own, and
+// z(h) is sought in the group of the largest u_a.h alone. Products are those of
+// the reference arithmetic; ties go to the lower group and cluster.
+package router
+
+import (
+	"fmt"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Router holds the vectors of clusters and groups. It is immutable and safe for
+// use by many goroutines.
+type Router struct {
+	clusters *softmax.Layer // V as a layer without bias
+	groups   *softmax.Layer // U likewise; nil if there is one level
+	starts   []int          // the clusters of group a are starts[a], ..., starts[a+1]-1; flat: 0 and r
+}
+
+// New returns the router for the vectors of clusters, r x dim, and of groups, g x
+// dim, both row-major and kept; sizes are the numbers of clusters in the groups,
+// which are neighbours. Without groups it is flat. dim is at least 1. An error
+// names what was found and what was expected.
+func New(clusters, groups []float32, sizes []int, dim int) (*Router, error) {
+	if len(clusters) == 0 || len(clusters)%dim != 0 {
+		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(clusters), dim)
+	}
+	v, err := vectors("clusters", clusters, dim)
+	if err != nil {
+		return nil, err
+	}
+	r := &Router{clusters: v, starts: []int{0, v.Labels()}}
+	if len(groups) == 0 && len(sizes) == 0 {
+		return r, nil
+	}
+	if len(groups) == 0 || len(groups)%dim != 0 {
+		return nil, fmt.Errorf("groups: found %d elements, expected a positive multiple of dim %d", len(groups), dim)
+	}
+	if r.groups, err = vectors("groups", groups, dim); err != nil {
+		return nil, err
+	}
+	n := r.groups.Labels()
+	if len(sizes) != n {
+		return nil, fmt.Errorf("group sizes: found %d, expected one for each of %d groups", len(sizes), n)
+	}
+	r.starts = make([]int, n+1)
+	for a, size := range sizes {
+		if left := v.Labels() - r.starts[a]; size < 1 || size > left {
+			return nil, fmt.Errorf("group sizes: group %d: found %d clusters, expected 1 to the %d that are left of %d", a, size, left, v.Labels())
+		}
+		r.starts[a+1] = r.starts[a] + size
+	}
+	if found := r.starts[n]; found != v.Labels() {
+		return nil, fmt.Errorf("group sizes: found %d clusters in all, expected %d", found, v.Labels())
+	}
+	return r, nil
+}
+
+// vectors returns the rows as a layer without bias.
+func vectors(name string, x []float32, dim int) (*softmax.Layer, error) {
+	rows := kernels.Float32Rows(x, dim)
+	if i, j, found := rows.NotFinite(); found {
+		return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", name, x[i*dim+j], i, j)
+	}
+	l, err := softmax.NewLayer(rows, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return l, nil
+}
+
+// Clusters returns r, the number of clusters.
+func (r *Router) Clusters() int { return r.clusters.Labels() }
+
+// Groups returns the number of groups, 0 for a flat router.
+func (r *Router) Groups() int {
+	if r.groups == nil {
+		return 0
+	}
+	return r.groups.Labels()
+}
+
+// Dim returns the dimension of a context.
+func (r *Router) Dim() int { return r.clusters.Dim() }
+
+// ClusterVectors returns V, r x dim, row-major. It must not be changed.
+func (r *Router) ClusterVectors() []float32 { return elements(r.clusters) }
+
+// GroupVectors returns U, g x dim, row-major, nil for a flat router. It must not
+// be changed.
+func (r *Router) GroupVectors() []float32 {
+	if r.groups == nil {
+		return nil
+	}
+	return elements(r.groups)
+}
+
+func elements(l *softmax.Layer) []float32 {
+	x, _ := l.Weights().AsFloat32()
+	return x
+}
+
+// GroupSize returns the number of clusters in group a; those of all are those of
+// group 0 of a flat router.
+func (r *Router) GroupSize(a int) int { return r.starts[a+1] - r.starts[a] }
+
+// Searcher finds the clusters of contexts. It is for one goroutine. Its memory
+// grows to that of the largest search and stays.
+type Searcher struct {
+	r                *Router
+	clusters, groups *softmax.Searcher
+	best             []softmax.Prediction
+	answers          []softmax.Answer
+	one              [1]*softmax.Query
+	few              [1]softmax.Answer
+}
+
+// NewSearcher returns a searcher.
+func (r *Router) NewSearcher() *Searcher {
+	s := &Searcher{r: r, clusters: softmax.NewSearcher(r.clusters)}
+	if r.groups != nil {
+		s.groups = softmax.NewSearcher(r.groups)
+	}
+	return s
+}
+
+// Found says what was found for a context.
+type Found struct {
+	Count int // clusters written
+	Rows  int // vectors of clusters and groups that were scanned
+}
+
+// Find writes the k best clusters of each of the contexts to dst, k elements a
+// context, and to found how many there are and what they cost: k, or all if there
+// are fewer. On two levels they are those of the best group. The logit of a
+// cluster is v_t.h. It returns an error if a query has no context of the
+// router's dimension.
+func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*softmax.Query) error {
+	s.answers = grow.Slice(s.answers, len(qs))
+	r := s.r
+	if r.groups == nil && k <= r.Clusters() {
+		if err := s.clusters.Find(dst, s.answers, qs, &softmax.Request{K: k}); err != nil {
+			return err
+		}
+		for i, a := range s.answers {
+			found[i] = Found{a.Count, r.Clusters()}
+		}
+		return nil
+	}
+	s.best = grow.Slice(s.best, len(qs))
+	if r.groups != nil {
+		if err := s.groups.Find(s.best, s.answers, qs, &softmax.Request{K: 1}); err != nil {
+			return err
+		}
+	} else {
+		clear(s.best)
+	}
+	for i, q := range qs {
+		group := int(s.best[i].ID)
+		n, err := s.Within(dst[i*k:(i+1)*k], q, group)
+		if err != nil {
+			return err
+		}
+		found[i] = Found{n, r.Groups() + r.GroupSize(group)}
+	}
+	return nil
+}
+
+// BestGroups writes the best groups of a context to dst and returns their number:
+// that of dst, or of all if there are fewer. A flat router has one, 0.
+func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, error) {
+	if s.groups == nil {
+		dst[0] = softmax.Prediction{}
+		return 1, nil
+	}
+	return s.search(s.groups, dst, q, 0, s.r.Groups())
+}
+
+// Within writes the best clusters of a group to dst and returns their number:
+// that of dst, or of all in the group if there are fewer.
+func (s *Searcher) Within(dst []softmax.Prediction, q *softmax.Query, group int) (int, error) {
+	return s.search(s.clusters, dst, q, s.r.starts[group], s.r.starts[group+1])
+}
+
+// search writes the best of the rows first, ..., end-1 to dst.
+func (s *Searcher) search(by *softmax.Searcher, dst []softmax.Prediction, q *softmax.Query, first, end int) (int, error) {
+	n := min(len(dst), end-first)
+	s.one[0] = q
+	err := by.Find(dst[:n], s.few[:], s.one[:], &softmax.Request{K: n, Among: softmax.Range(first, end)})
+	return s.few[0].Count, err
+}

@@ -1,0 +1,252 @@
+package screen
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/router"
+)
+
+// The kinds of sections, in the order of the file.
+const (
+	kindClusters = 1 + iota
+	kindSetSizes
+	kindSetIDs
+	kindAlways
+	kindRecord
+	lastKind = kindRecord // of those that every file has
+
+	// Both or neither: without them the screen is flat.
+	kindGroups     = lastKind + 1
+	kindGroupSizes = lastKind + 2
+	// If a margin is not 0.
+	kindMargins = lastKind + 3
+	// If there is a tail. TopK does not need it: it is optional.
+	kindTail = lastKind + 4
+)
+
+// sectionKind is what this version knows of a kind of sections.
+type sectionKind struct {
+	name  string
+	flags uint32
+	// write returns the content, and whether the model has such a section.
+	write func(m *Model) (data []byte, ok bool)
+	// read checks the content, its length before memory is taken for it, and
+	// takes it over. Sections come in the order of the file.
+	read func(p *parts, data []byte) error
+}
+
+// kinds are the kinds of sections by their number, from 1 on. A new kind is an
+// entry here and in FORMAT.md.
+var kinds = [...]sectionKind{
+	kindClusters: {"clusters", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.ClusterWeights()), true }, (*parts).readClusters},
+	kindSetSizes: {"set sizes", 0, writeSetSizes, (*parts).readSetSizes},
+	kindSetIDs:   {"set ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.ids), true }, (*parts).readSetIDs},
+	kindAlways:   {"always ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.always), true }, (*parts).readAlways},
+	kindRecord:   {"record", 0, func(m *Model) ([]byte, bool) { return m.record, true }, (*parts).readRecord},
+
+	kindGroups:     {"groups", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.GroupWeights()), m.Groups() > 0 }, (*parts).readGroups},
+	kindGroupSizes: {"group sizes", 0, writeGroupSizes, (*parts).readGroupSizes},
+	kindMargins:    {"margins", 0, writeMargins, (*parts).readMargins},
+	kindTail:       {"tail", flagOptional, writeTail, (*parts).readTail},
+}
+
+// parts is a model that is being read.
+type parts struct {
+	header
+	model      *Model
+	clusters   []float32
+	groups     []float32
+	groupSizes []int
+}
+
+// finish returns the model of all parts.
+func (p *parts) finish() (m *Model, err error) {
+	m = p.model
+	for t := range len(m.offsets) - 1 {
+		set := m.Candidates(t)
+		for _, id := range m.always {
+			if _, ok := slices.BinarySearch(set, id); !ok {
+				return nil, fmt.Errorf("set ids: set %d: found no id %d, expected all always ids in every set", t, id)
+			}
+		}
+	}
+	if err := m.check(int(p.dim)); err != nil {
+		return nil, err
+	}
+	m.router, err = router.New(p.clusters, p.groups, p.groupSizes, int(p.dim))
+	return m, err
+}
+
+func (p *parts) readClusters(data []byte) error {
+	// The product of two counts is below 2^64, four times it need not be.
+	n := p.header.clusters * p.dim
+	if n > math.MaxInt/4 || uint64(len(data)) != 4*n {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d x %d elements", len(data), p.header.clusters, p.dim)
+	}
+	p.clusters = decodeFloats(data)
+	return nil
+}
+
+func writeSetSizes(m *Model) ([]byte, bool) {
+	sizes := make([]uint32, m.Clusters())
+	for t := range sizes {
+		sizes[t] = uint32(m.offsets[t+1] - m.offsets[t])
+	}
+	return encodeIDs(sizes), true
+}
+
+func (p *parts) readSetSizes(data []byte) error {
+	if n := len(data); uint64(n) != 4*p.header.clusters {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d clusters", n, p.header.clusters)
+	}
+	sizes := make([]int, p.header.clusters)
+	var total uint64
+	for t, size := range decodeIDs(data) {
+		if uint64(size) > p.labels {
+			return fmt.Errorf("set %d: found %d ids, expected at most the %d labels", t, size, p.labels)
+		}
+		sizes[t] = int(size)
+		total += uint64(size)
+	}
+	if total > math.MaxInt/4 {
+		return fmt.Errorf("found %d ids in all, expected at most %d", total, math.MaxInt/4)
+	}
+	p.model.setSizes(sizes)
+	return nil
+}
+
+func (p *parts) readSetIDs(data []byte) error {
+	m := p.model
+	if n, total := len(data), m.offsets[len(m.offsets)-1]; n != 4*total {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d ids in the sets", n, total)
+	}
+	m.ids = decodeIDs(data)
+	for t := range len(m.offsets) - 1 {
+		if err := checkIDs(m.Candidates(t), m.labels); err != nil {
+			return fmt.Errorf("set %d: %w", t, err)
+		}
+	}
+	return nil
+}
+
+func (p *parts) readAlways(data []byte) error {
+	if n := len(data); n%4 != 0 {
+		return fmt.Errorf("length: found %d bytes, expected a multiple of 4", n)
+	}
+	p.model.always = decodeIDs(data)
+	return checkIDs(p.model.always, p.model.labels)
+}
+
+func (p *parts) readRecord(data []byte) error {
+	p.model.record = json.RawMessage(bytes.Clone(data))
+	return checkRecord(p.model.record)
+}
+
+func (p *parts) readGroups(data []byte) error {
+	// A group has a cluster at least.
+	row := 4 * p.dim
+	if n := uint64(len(data)) / row; uint64(len(data))%row != 0 || n < 1 || n > p.header.clusters {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of 1 to %d x %d elements", len(data), p.header.clusters, p.dim)
+	}
+	p.groups = decodeFloats(data)
+	return nil
+}
+
+func writeGroupSizes(m *Model) ([]byte, bool) {
+	var sizes []uint32
+	for _, size := range m.GroupSizes() {
+		sizes = append(sizes, uint32(size))
+	}
+	return encodeIDs(sizes), len(sizes) > 0
+}
+
+func (p *parts) readGroupSizes(data []byte) error {
+	if n := len(p.groups) / int(p.dim); len(data) != 4*n {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d groups", len(data), n)
+	}
+	for _, size := range decodeIDs(data) {
+		// If int has 32 bits a size may be too large for it.
+		p.groupSizes = append(p.groupSizes, int(min(uint64(size), p.header.clusters+1)))
+	}
+	return nil
+}
+
+func writeMargins(m *Model) ([]byte, bool) {
+	var data []byte
+	for _, x := range []float64{m.margins.probe, m.margins.exact} {
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
+	}
+	return data, m.margins != (margins{})
+}
+
+func (p *parts) readMargins(data []byte) error {
+	if len(data) != 16 {
+		return fmt.Errorf("length: found %d bytes, expected 16", len(data))
+	}
+	m := margins{math.Float64frombits(binary.LittleEndian.Uint64(data)), math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))}
+	if m == (margins{}) {
+		return fmt.Errorf("found zeros, expected no section of this kind then")
+	}
+	p.model.margins = m
+	return m.check()
+}
+
+func writeTail(m *Model) ([]byte, bool) {
+	if m.tail == nil {
+		return nil, false
+	}
+	return append(encodeFloats(m.tail.Columns()), encodeFloats(m.tail.Rows())...), true
+}
+
+func (p *parts) readTail(data []byte) error {
+	// Neither the sum of two counts nor four times it reaches 2^64.
+	column, most := 4*(p.labels+p.dim), min(p.labels, p.dim)
+	rank := uint64(len(data)) / column
+	if uint64(len(data))%column != 0 || rank < 1 || rank > most {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d + %d elements, 1 to %d times", len(data), p.labels, p.dim, most)
+	}
+	split := 4 * rank * p.labels
+	t := &Tail{
+		columns: decodeFloats(data[:split]), rows: decodeFloats(data[split:]),
+		labels: int(p.labels), dim: int(p.dim), rank: int(rank),
+	}
+	p.model.tail = t
+	return t.check()
+}
+
+func encodeFloats(x []float32) []byte {
+	b := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func decodeFloats(b []byte) []float32 {
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return x
+}
+
+func encodeIDs(ids []uint32) []byte {
+	b := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		b = binary.LittleEndian.AppendUint32(b, id)
+	}
+	return b
+}
+
+func decodeIDs(b []byte) []uint32 {
+	ids := make([]uint32, len(b)/4)
+	for i := range ids {
+		ids[i] = binary.LittleEndian.Uint32(b[4*i:])
+	}
+	return ids
+}

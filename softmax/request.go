@@ -1,0 +1,200 @@
+package softmax
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/bitset"
+)
+
+// The errors of searchers that callers may want to tell apart, by errors.Is.
+var (
+	// ErrContext: h has another length than d, or an element that is NaN or
+	// infinite.
+	ErrContext = errors.New("softmax: not a context")
+	// ErrRequest: the request, or the room for its answer, does not fit the
+	// layer.
+	ErrRequest = errors.New("softmax: not a request for this layer")
+)
+
+// invalid returns an error with that text, which is of that kind.
+func invalid(kind error, text string) error { return &kindError{kind, text} }
+
+type kindError struct {
+	kind error
+	text string
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.kind }
+
+// Prediction is one label and its logit x_s = w_s.h + b_s, plus the label's bias
+// of the request where it has one.
+type Prediction struct {
+	ID    uint32
+	Logit float64
+}
+
+// before orders predictions by larger logit, ties by the lower id.
+func (p Prediction) before(o Prediction) bool {
+	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
+}
+
+// Request says what is asked of a searcher about a context. The edits, which are
+// Allowed, Banned and Biases, take part in the search: the answer is that of a
+// layer whose logits are edited so.
+type Request struct {
+	// K is the number of labels wanted: 1 to L, or 0 if LogSum is all that is
+	// wanted.
+	K int
+	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
+	LogSum bool
+	// Among are the labels to choose among. The zero value is all of them.
+	Among Labels
+	// Allowed, unless nil, holds the labels that may be answered, and Banned,
+	// unless nil, those that may not. Both have L labels. The others count as
+	// impossible: they are in no answer and add nothing to the sum.
+	Allowed, Banned *bitset.Set
+	// Biases are added to the logits of labels, ascending by ID. The labels are
+	// distinct.
+	Biases []Bias
+}
+
+// Bias is a number that is added to the logit of a label: finite, and at most
+// 2^100 in magnitude.
+type Bias struct {
+	ID  uint32
+	Add float32
+}
+
+const maxBias = 0x1p100
+
+// Labels is a set of labels to choose among: all of a layer, which is the zero
+// value, neighbours, or those of a list.
+type Labels struct {
+	kind       labelsKind
+	first, end int
+	ids        []uint32
+}
+
+type labelsKind uint8
+
+const (
+	allLabels labelsKind = iota
+	rangeOfLabels
+	listOfLabels
+)
+
+// Range is the set of the labels first, ..., end-1.
+func Range(first, end int) Labels { return Labels{kind: rangeOfLabels, first: first, end: end} }
+
+// Only is the set of the labels ids, in any order, which must be distinct and
+// below L: a search panics otherwise if an id is not below L, and may answer
+// with a label twice if it is there twice. An empty list is the empty set. The
+// ids are kept, not copied.
+func Only(ids []uint32) Labels { return Labels{kind: listOfLabels, ids: ids} }
+
+// Some reports whether the set was made by Range or Only. The zero value, all
+// labels, was not.
+func (l Labels) Some() bool { return l.kind != allLabels }
+
+// Edits reports whether the request bans, allows or biases labels.
+func (r *Request) Edits() bool {
+	return r.Allowed != nil || r.Banned != nil || len(r.Biases) > 0
+}
+
+// Permits reports whether a label, below L, may be answered: it is among those
+// that are allowed, and not among those that are banned.
+func (r *Request) Permits(id uint32) bool {
+	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
+}
+
+// Bias returns what is added to the logit of a label.
+func (r *Request) Bias(id uint32) float64 {
+	if i, ok := slices.BinarySearchFunc(r.Biases, id, compareBias); ok {
+		return float64(r.Biases[i].Add)
+	}
+	return 0
+}
+
+func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
+
+// Check returns an error, for which errors.Is holds with [ErrRequest], unless the
+// request can be asked of a layer with that number of labels. It does not look
+// at the ids of a list.
+func (r *Request) Check(labels int) error {
+	least := 1
+	if r.LogSum {
+		least = 0
+	}
+	if r.K < least || r.K > labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected %d to the %d labels", r.K, least, labels))
+	}
+	if a := r.Among; a.kind == rangeOfLabels && (a.first < 0 || a.first > a.end || a.end > labels) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: range: found labels %d to %d, expected a part of the %d labels", a.first, a.end, labels))
+	}
+	if s := r.Allowed; s != nil && s.Len() != labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels))
+	}
+	if s := r.Banned; s != nil && s.Len() != labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: banned: found a set over %d labels, expected %d", s.Len(), labels))
+	}
+	for i, b := range r.Biases {
+		switch {
+		case uint64(b.ID) >= uint64(labels):
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels))
+		case i > 0 && b.ID <= r.Biases[i-1].ID:
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID))
+		case !(math.Abs(float64(b.Add)) <= maxBias):
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias)))
+		}
+	}
+	return nil
+}
+
+// Answer is what a searcher found out about a context, beside the best labels.
+type Answer struct {
+	// Count is the number of labels written: K, or as many as there are if fewer
+	// may be answered.
+	Count int
+	// LogSum, if it was asked for, is the logarithm of the sum of e^x over the
+	// labels that the answer was chosen among: the logarithm of a label's
+	// probability among them is its logit minus that. The sum over no labels is
+	// -Inf.
+	//
+	// The sum is not that of the reference arithmetic, which would cost several
+	// times the search. Labels that may be among the K largest count with their
+	// logits, all others with the centre of the interval that the int8 codes give.
+	// If a share p of the sum belongs to the others, and no interval of theirs is
+	// wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)), about
+	// p*e: little if the K largest hold most of the probability. In practice
+	// roundings cancel and the error is far below that. It is the same bits on
+	// every CPU, but depends on K.
+	LogSum float64
+	// Source says which labels the answer was chosen among.
+	Source Source
+}
+
+// Source says which labels an answer was chosen among.
+type Source uint8
+
+const (
+	FromLayer   Source = iota // all labels of the request: the answer is exact
+	FromSet                   // the candidate set of one cluster of a screen
+	FromTwoSets               // the candidate sets of two clusters
+)
+
+// String returns "layer", "set" or "two sets".
+func (s Source) String() string {
+	switch s {
+	case FromLayer:
+		return "layer"
+	case FromSet:
+		return "set"
+	case FromTwoSets:
+		return "two sets"
+	}
+	return "unknown"
+}

@@ -1,0 +1,506 @@
+package softmax
+
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// A search goes this way, for one context and for many, over all labels and over
+// some: intervals of the logits from int8 codes; the edits of the request, on the
+// intervals; the survivors, which may be among the k largest; their logits by the
+// reference arithmetic, edited; the best of them.
+
+const (
+	// maxCoarse is the share of rows that may survive the pass over 4-bit
+	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
+	maxCoarse = 0.25
+	// coarseSkips is the number of searches that go without the pass over 4-bit
+	// codes after one in which it was in vain: on data without structure it
+	// always is. The answers are the same.
+	coarseSkips = 31
+	// maxSurvivors is the share of rows above which the dense reference scan
+	// is cheaper than scoring the survivors one by one.
+	maxSurvivors = 0.5
+	// minListed is the share of labels from which a set of allowed ones is
+	// searched in a scan of all instead of a gather.
+	minListed = 0.125
+)
+
+// place is where a request looks: n rows of a layer, those of a list, or from
+// first on.
+type place struct {
+	listed bool
+	ids    []uint32
+	first  int
+	n      int
+	k      int         // the number of labels to answer with: no more than may be answered
+	mask   *bitset.Set // the labels of a range that may be answered; nil for all
+	req    *Request
+}
+
+// label returns the label of a row of the place.
+func (p *place) label(row int) uint32 {
+	if p.listed {
+		return p.ids[row]
+	}
+	return uint32(p.first + row)
+}
+
+// resolve finds out where the request of p looks. Labels that may not be answered are
+// taken from a list, and masked in a range.
+func (s *Searcher) resolve(p *place) {
+	req := p.req // set by the caller, lest it move to the heap
+	p.n = s.layer.Labels()
+	switch req.Among.kind {
+	case rangeOfLabels:
+		p.first, p.n = req.Among.first, req.Among.end-req.Among.first
+	case listOfLabels:
+		p.listed, p.ids, p.n = true, req.Among.ids, len(req.Among.ids)
+	}
+	if req.Allowed != nil || req.Banned != nil {
+		s.restrict(p)
+	}
+	p.k = min(req.K, p.n)
+	if p.mask != nil {
+		p.k = min(p.k, p.mask.CountIn(p.first, p.first+p.n))
+	}
+}
+
+// restrict takes the labels away that may not be answered.
+func (s *Searcher) restrict(p *place) {
+	req := p.req
+	if p.listed {
+		s.list = s.list[:0]
+		for _, id := range p.ids {
+			if req.Permits(id) {
+				s.list = append(s.list, id)
+			}
+		}
+		p.ids, p.n = s.list, len(s.list)
+		return
+	}
+	if s.mask == nil {
+		s.mask = bitset.New(s.layer.Labels())
+	}
+	if p.mask = s.mask; req.Allowed != nil {
+		p.mask.Copy(req.Allowed)
+	} else {
+		p.mask.Fill()
+	}
+	if req.Banned != nil {
+		p.mask.Difference(req.Banned)
+	}
+	if left := p.mask.CountIn(p.first, p.first+p.n); float64(left) < minListed*float64(p.n) {
+		s.list = p.mask.AppendIDsIn(s.list[:0], p.first, p.first+p.n)
+		p.listed, p.ids, p.n, p.mask = true, s.list, left, nil
+	}
+}
+
+// search is Find for a request that was checked.
+func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *Request) {
+	p := place{req: req}
+	s.resolve(&p)
+	for i := range answers {
+		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
+	}
+	if p.n == 0 || p.k == 0 && !req.LogSum {
+		return
+	}
+	if len(qs) == 1 {
+		s.single(dst[:p.k], &answers[0], qs[0], &p)
+		return
+	}
+	certified := true
+	for _, q := range qs {
+		certified = certified && s.layer.certifies(q)
+	}
+	if tile := s.layer.tile(); certified && !req.LogSum && p.n > tile && p.k <= maxTiledK {
+		s.tiled(dst, qs, &p, tile)
+		return
+	}
+	share := 1 // of contexts that are searched together
+	if certified {
+		share = kernels.BatchContexts
+	}
+	for k := req.K; len(qs) > 0; {
+		if m := min(share, len(qs)); m > 1 {
+			s.group(dst[:m*k], answers[:m], qs[:m], &p)
+			dst, answers, qs = dst[m*k:], answers[m:], qs[m:]
+		} else {
+			s.single(dst[:p.k], &answers[0], qs[0], &p)
+			dst, answers, qs = dst[k:], answers[1:], qs[1:]
+		}
+	}
+}
+
+// certifies reports whether there are intervals for the query's logits.
+func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
+
+// single answers one query.
+func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
+	l := s.layer
+	if !l.certifies(q) {
+		s.scoreAll(dst, a, q, p)
+		return
+	}
+	all := !p.listed && p.n == l.Labels()
+	if all && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
+		// Labels that are left are permitted ones.
+		s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
+		return
+	}
+	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
+	switch {
+	case p.listed:
+		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
+	case all:
+		l.codes.Bounds(s.lower, s.upper, q.vec)
+	default:
+		part := l.codes.Part(p.first, p.first+p.n)
+		part.Bounds(s.lower, s.upper, q.vec)
+	}
+	if p.edits() {
+		p.edit(s.lower, s.upper, 0)
+	}
+	s.finish(dst, a, q, p, s.lower, s.upper)
+}
+
+// group answers as many queries as share the load of a row, all of which have
+// intervals.
+func (s *Searcher) group(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	n := p.n
+	s.lower, s.upper = grow.Slice(s.lower, len(qs)*n), grow.Slice(s.upper, len(qs)*n)
+	s.layer.bounds(s.lower, s.upper, qs, p, 0, n)
+	for c, q := range qs {
+		lower, upper := s.lower[c*n:(c+1)*n], s.upper[c*n:(c+1)*n]
+		if p.edits() {
+			p.edit(lower, upper, 0)
+		}
+		s.finish(dst[c*p.req.K:][:p.k], &answers[c], q, p, lower, upper)
+	}
+}
+
+// bounds computes the intervals of size rows of a place, from row at on, for as
+// many queries as share the load of a row.
+func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size int) {
+	var vecs [kernels.BatchContexts]*kernels.Int8Vector
+	for c, q := range qs {
+		vecs[c] = q.vec
+	}
+	if p.listed {
+		l.codes.GatherBoundsBatch(lower, upper, p.ids[at:at+size], vecs[:len(qs)])
+		return
+	}
+	part := l.codes.Part(p.first+at, p.first+at+size)
+	part.BoundsBatch(lower, upper, vecs[:len(qs)])
+}
+
+// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of
+// all rows, and reports whether they are few enough to go on with.
+func (s *Searcher) firstPass(q *Query, p *place) bool {
+	if s.skip > 0 {
+		s.skip--
+		return false
+	}
+	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
+	s.layer.coarse.Bounds(s.lower, s.upper, q.vec)
+	if p.edits() {
+		p.edit(s.lower, s.upper, 0)
+	}
+	ids := s.survivors(p.k, s.lower, s.upper)
+	if float64(len(ids)) > maxCoarse*float64(p.n) {
+		s.skip = coarseSkips
+		return false
+	}
+	s.list = append(s.list[:0], ids...)
+	return true
+}
+
+// edits reports whether there is something to edit in the intervals.
+func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
+
+// edit applies the edits of the request to the intervals of the rows of the place
+// from row at on: labels that may not be answered get the logit -Inf; the ends of
+// the interval of a label with a bias are moved by it and rounded outwards.
+func (p *place) edit(lower, upper []float32, at int) {
+	n := len(lower)
+	if p.mask != nil {
+		base := p.first + at
+		for id := range p.mask.Missing(base, base+n) {
+			j := int(id) - base
+			lower[j], upper[j] = float32(math.Inf(-1)), float32(math.Inf(-1))
+		}
+	}
+	if len(p.req.Biases) == 0 {
+		return
+	}
+	if !p.listed {
+		for _, b := range p.req.Biases {
+			if j := int(b.ID) - p.first - at; j >= 0 && j < n {
+				lower[j], upper[j] = shift(lower[j], upper[j], b.Add)
+			}
+		}
+		return
+	}
+	for j, id := range p.ids[at : at+n] {
+		if add := p.req.Bias(id); add != 0 {
+			lower[j], upper[j] = shift(lower[j], upper[j], float32(add))
+		}
+	}
+}
+
+// shift returns an interval that holds x + add, rounded to float64, for every x
+// of the interval given. -Inf stays.
+func shift(lower, upper, add float32) (lo, up float32) {
+	below, above := float64(lower)+float64(add), float64(upper)+float64(add)
+	lo, up = float32(below), float32(above)
+	if float64(lo) > below {
+		lo = math.Nextafter32(lo, float32(math.Inf(-1)))
+	}
+	if float64(up) < above {
+		up = math.Nextafter32(up, float32(math.Inf(1)))
+	}
+	return lo, up
+}
+
+// finish fills dst with the best labels of a place, and the sum if it is asked
+// for, from the edited intervals: the labels that the intervals cannot exclude
+// are scored by the reference arithmetic.
+func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower, upper []float32) {
+	var left []uint32
+	if len(dst) > 0 {
+		left = s.survivors(len(dst), lower, upper)
+	}
+	// A sum over all labels must take the same decision, listed or not.
+	if float64(len(left)) > maxSurvivors*float64(p.n) && (p.req.LogSum || !p.listed) {
+		s.scoreAll(dst, a, q, p)
+		return
+	}
+	if p.req.LogSum {
+		s.terms = grow.Slice(s.terms, p.n)
+		for i, low := range lower {
+			s.terms[i] = (float64(low) + float64(upper[i])) * 0.5
+		}
+		s.places = append(s.places[:0], left...)
+	}
+	if p.listed {
+		for j, row := range left {
+			left[j] = p.ids[row]
+		}
+	} else if p.first > 0 {
+		for j := range left {
+			left[j] += uint32(p.first)
+		}
+	}
+	s.score(dst, q, left, p.req)
+	if p.req.LogSum {
+		for j, row := range s.places {
+			s.terms[row] = s.logits[j]
+		}
+		a.LogSum = kernels.LogSumExp(s.terms)
+	}
+}
+
+// survivors returns the indices of the intervals that may belong to the k
+// largest logits, which are at least k. The result is scratch of s. At least k
+// intervals are finite.
+func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
+	n := len(lower)
+	// At least k rows have a lower end of threshold or more: it is the k-th
+	// largest, or a bound just below it.
+	s.ids = grow.Slice(s.ids, n)
+	threshold, ok := kernels.KthBound(lower, k)
+	if !ok || math.IsInf(float64(threshold), -1) {
+		s.scores = grow.Slice(s.scores, k)
+		kernels.TopK(s.ids[:k], s.scores[:k], lower)
+		threshold = s.scores[k-1]
+	}
+	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
+}
+
+// score fills dst with the best of the labels ids, whose edited logits it leaves
+// in s.logits.
+func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request) {
+	s.logits = grow.Slice(s.logits, len(ids))
+	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, ids, q.Vector())
+	if len(req.Biases) > 0 {
+		for j, id := range ids {
+			s.logits[j] += req.Bias(id)
+		}
+	}
+	selectTop(dst, s.logits, ids, 0)
+}
+
+// scoreAll fills dst with the best labels of a place, and the sum, by the
+// reference arithmetic for all of its rows.
+func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
+	s.logits = grow.Slice(s.logits, p.n)
+	s.layer.logits(s.logits, q, p)
+	if p.mask != nil {
+		for id := range p.mask.Missing(p.first, p.first+p.n) {
+			s.logits[int(id)-p.first] = math.Inf(-1)
+		}
+	}
+	for _, b := range p.req.Biases {
+		if j := int(b.ID) - p.first; !p.listed && j >= 0 && j < p.n {
+			s.logits[j] += float64(b.Add)
+		}
+	}
+	if p.listed && len(p.req.Biases) > 0 {
+		for j, id := range p.ids {
+			s.logits[j] += p.req.Bias(id)
+		}
+	}
+	selectTop(dst, s.logits, p.ids, p.first)
+	if p.req.LogSum {
+		a.LogSum = kernels.LogSumExp(s.logits)
+	}
+}
+
+// logits writes the logits of the rows of a place to dst.
+func (l *Layer) logits(dst []float64, q *Query, p *place) {
+	if p.listed {
+		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())
+		return
+	}
+	end := p.first + p.n
+	l.rows.Part(p.first, end).RefScan(dst, l.bias[p.first:end], q.Vector())
+}
+
+const (
+	// tileBytes is the size of the codes that stay in the second-level cache
+	// while the contexts of a batch pass.
+	tileBytes = 1 << 17
+	// minTile and maxTiledK are the sizes for which kernels.KthBound has an
+	// answer.
+	minTile   = 64
+	maxTiledK = 16
+)
+
+// tile returns the number of rows whose codes stay in the cache.
+func (l *Layer) tile() int { return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())) }
+
+// kept are the labels of a query that may be among the best of all, as far as
+// its search by tiles has come, and their intervals.
+type kept struct {
+	ids          []uint32
+	lower, upper []float32
+	threshold    float32
+}
+
+// tiled answers queries about more rows than a tile has. Of each tile it keeps
+// the rows that may be among the best k of all, by a threshold that k rows so far
+// reach, so that no more than a tile of intervals is ever held. The rows kept
+// hold the k largest lower ends, and so the same survivors as all.
+func (s *Searcher) tiled(dst []Prediction, qs []*Query, p *place, tile int) {
+	for len(s.kept) < len(qs) {
+		s.kept = append(s.kept, kept{})
+	}
+	all := s.kept[:len(qs)]
+	for c := range all {
+		x := &all[c]
+		x.ids, x.lower, x.upper, x.threshold = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1))
+	}
+	s.lower, s.upper = grow.Slice(s.lower, tile*kernels.BatchContexts), grow.Slice(s.upper, tile*kernels.BatchContexts)
+	s.ids = grow.Slice(s.ids, tile)
+	for at := 0; at < p.n; at += tile {
+		size := min(tile, p.n-at)
+		for first := 0; first < len(qs); first += kernels.BatchContexts {
+			part := qs[first:min(first+kernels.BatchContexts, len(qs))]
+			s.layer.bounds(s.lower[:len(part)*size], s.upper[:len(part)*size], part, p, at, size)
+			for c := range part {
+				x, lower, upper := &all[first+c], s.lower[c*size:(c+1)*size], s.upper[c*size:(c+1)*size]
+				if p.edits() {
+					p.edit(lower, upper, at)
+				}
+				if bound, ok := kernels.KthBound(lower, p.k); ok {
+					x.threshold = max(x.threshold, bound)
+				}
+				for _, j := range s.ids[:kernels.SelectAtLeast(s.ids, upper, x.threshold)] {
+					x.ids = append(x.ids, p.label(at+int(j)))
+					x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
+				}
+			}
+		}
+	}
+	var none Answer
+	for c, q := range qs {
+		x, best := &all[c], dst[c*p.req.K:][:p.k]
+		if !p.listed && float64(len(x.ids)) > maxSurvivors*float64(p.n) {
+			s.scoreAll(best, &none, q, p)
+			continue
+		}
+		s.finish(best, &none, q, &place{listed: true, ids: x.ids, n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+	}
+}
+
+// maxInserted is the largest k for which it is faster to keep the best in order
+// than in a heap.
+const maxInserted = 16
+
+// selectTop fills dst with the best of the labels ids, or first, first+1, ... if
+// there are no ids, whose logits are given. There are at least len(dst) of them.
+func selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
+	if len(dst) == 0 {
+		return
+	}
+	at := func(i int) Prediction {
+		if len(ids) > 0 {
+			return Prediction{ids[i], logits[i]}
+		}
+		return Prediction{uint32(first + i), logits[i]}
+	}
+	if len(dst) <= maxInserted {
+		n := 0
+		for i := range logits {
+			x, j := at(i), n
+			if n < len(dst) {
+				n++
+			} else if j--; !x.before(dst[j]) {
+				continue
+			}
+			for ; j > 0 && x.before(dst[j-1]); j-- {
+				dst[j] = dst[j-1]
+			}
+			dst[j] = x
+		}
+		return
+	}
+	// dst is a heap with the worst prediction at the root.
+	for i := range dst {
+		dst[i] = at(i)
+	}
+	for i := len(dst)/2 - 1; i >= 0; i-- {
+		siftDown(dst, i)
+	}
+	for i := len(dst); i < len(logits); i++ {
+		if x := at(i); x.before(dst[0]) {
+			dst[0] = x
+			siftDown(dst, 0)
+		}
+	}
+	for n := len(dst) - 1; n > 0; n-- {
+		dst[0], dst[n] = dst[n], dst[0]
+		siftDown(dst[:n], 0)
+	}
+}
+
+func siftDown(heap []Prediction, i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(heap) {
+			return
+		}
+		if c+1 < len(heap) && heap[c].before(heap[c+1]) {
+			c++
+		}
+		if heap[c].before(heap[i]) {
+			return
+		}
+		heap[i], heap[c] = heap[c], heap[i]
+		i = c
+	}
+}

@@ -1,0 +1,137 @@
+package softmax
+
+import (
+	"fmt"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// Searcher answers requests exactly, over all labels of a layer. It is for one
+// goroutine; any number of them share the layer. Its memory grows to that of the
+// largest search and stays; beyond such growth nothing is allocated.
+type Searcher struct {
+	layer   *Layer
+	queries []*Query // of the contexts of a batch
+	one     [1]Answer
+
+	skip         int // searches to go without a pass over 4-bit codes
+	lower, upper []float32
+	ids          []uint32 // survivors
+	places       []uint32 // of the survivors among the rows
+	list         []uint32 // labels to search among
+	scores       []float32
+	logits       []float64
+	terms        []float64 // of a log-sum-exp
+	mask         *bitset.Set
+	kept         []kept // of a search by tiles
+}
+
+// NewSearcher returns a searcher for the layer.
+func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
+
+// TopK writes the labels with the k = len(dst) largest logits to dst, in order,
+// and returns their number, k. Errors are those of Search.
+func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
+	a, err := s.Search(dst, h, Request{K: len(dst)})
+	return a.Count, err
+}
+
+// Search answers a request about the context h: the labels of the req.K largest
+// logits go to dst, in order, which has room for as many.
+//
+// It returns an error, and writes nothing, if h is not a context ([ErrContext])
+// or if the request or the length of dst does not fit the layer ([ErrRequest]).
+func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
+	if err := s.ask(dst, s.one[:], h, &req); err != nil {
+		return Answer{}, err
+	}
+	return s.one[0], nil
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x
+// d. dst has req.K elements a context, the answer to context i is
+// dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
+// those of Search, bit for bit; rows are read once for several contexts. Errors
+// are those of Search.
+func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
+	return s.ask(dst, answers, contexts, &req)
+}
+
+func (s *Searcher) ask(dst []Prediction, answers []Answer, contexts []float32, req *Request) error {
+	qs, err := s.set(answers, contexts)
+	if err != nil {
+		return err
+	}
+	return s.Find(dst, answers, qs, req)
+}
+
+// set makes the contexts those of the searcher's queries. A single one is
+// refused in the words of a query.
+func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
+	d, n := s.layer.Dim(), len(answers)
+	for len(s.queries) < max(n, 1) {
+		s.queries = append(s.queries, NewQuery(d))
+	}
+	if n == 1 {
+		return s.queries[:1], s.queries[0].Set(contexts)
+	}
+	if len(contexts) != n*d {
+		return nil, invalid(ErrContext, fmt.Sprintf("softmax: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n))
+	}
+	for i, q := range s.queries[:n] {
+		if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, fmt.Errorf("softmax: contexts: row %d: %w", i, err)
+		}
+	}
+	return s.queries[:n], nil
+}
+
+// Find is SearchBatch for contexts that are set: who searches several layers
+// with the same contexts quantises each of them once. The queries are distinct.
+// The request is not kept.
+func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
+	if err := req.Check(s.layer.Labels()); err != nil {
+		return err
+	}
+	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
+	}
+	for _, q := range qs {
+		if err := q.check(s.layer); err != nil {
+			return err
+		}
+	}
+	s.search(dst, answers, qs, req)
+	return nil
+}
+
+// Logits writes the logits of the labels to dst, one a label in the order of the
+// set, by the reference arithmetic. It returns an error if the query has no
+// context of the layer or if the lengths differ.
+func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
+	if err := q.check(s.layer); err != nil {
+		return err
+	}
+	req := Request{LogSum: true, Among: among}
+	if err := req.Check(s.layer.Labels()); err != nil {
+		return err
+	}
+	p := place{req: &req}
+	if s.resolve(&p); len(dst) != p.n {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n))
+	}
+	s.layer.logits(dst, q, &p)
+	return nil
+}
+
+// check returns an error unless the query has a context of the layer.
+func (q *Query) check(l *Layer) error {
+	if q.dim != l.Dim() {
+		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", q.dim, l.Dim()))
+	}
+	if q.fit == kernels.NotFinite {
+		return invalid(ErrContext, "softmax: context: found none that was set, expected one")
+	}
+	return nil
+}
