@@ -240,14 +240,9 @@ func maxAbsBits16Generic(x []uint16) (m uint32) {
 // dst must not overlap the inputs.
 func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	m.check(len(dst), m.n, bias, h)
-	if m.n == 0 {
-		return
-	}
 	m.refScan(dst, h)
-	if bias != nil {
-		for i, b := range bias {
-			dst[i] += float64(b)
-		}
+	for i, b := range bias {
+		dst[i] += float64(b)
 	}
 }
 
@@ -257,9 +252,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	checkIDs(ids, m.n)
-	if len(ids) == 0 {
-		return
-	}
 	m.refGatherDot(dst, ids, h)
 	if bias != nil {
 		for j, id := range ids {
