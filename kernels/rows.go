@@ -134,7 +134,17 @@ func (m Rows) widen(dst []float32, first int) {
 		raceWrites(dst[c.at:c.end])
 		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
 	}
-	widenGeneric(dst[whole:], x[whole:], m.element)
+	if whole == len(x) {
+		return
+	}
+	if whole > 0 { // the last 16, some of them again
+		dst, x = dst[len(x)-16:], x[len(x)-16:]
+		raceReads(x)
+		raceWrites(dst)
+		widenLeaf(dst, x, m.element)
+		return
+	}
+	widenGeneric(dst, x, m.element)
 }
 
 func widenGeneric(dst []float32, x []uint16, e Element) {
