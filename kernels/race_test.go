@@ -112,15 +112,22 @@ func TestRacesInAssemblyAreReported(t *testing.T) {
 	for _, c := range raceCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestRacesInAssemblyAreReported$")
-			cmd.Env = append(os.Environ(), inChild+"="+c.name)
-			out, err := cmd.CombinedOutput()
-			if errors.Is(err, syscall.ENOEXEC) {
-				t.Skip("an emulated program cannot start itself")
+			// The detector's own memory has no locks: two accesses at the very same
+			// moment can escape it, about once in a thousand runs.
+			var out []byte
+			var err error
+			for range 3 {
+				cmd := exec.Command(os.Args[0], "-test.run", "^TestRacesInAssemblyAreReported$")
+				cmd.Env = append(os.Environ(), inChild+"="+c.name)
+				out, err = cmd.CombinedOutput()
+				if errors.Is(err, syscall.ENOEXEC) {
+					t.Skip("an emulated program cannot start itself")
+				}
+				if err != nil && strings.Contains(string(out), "WARNING: DATA RACE") {
+					return
+				}
 			}
-			if err == nil || !strings.Contains(string(out), "WARNING: DATA RACE") {
-				t.Errorf("no race is reported: %v\n%s", err, out)
-			}
+			t.Errorf("no race is reported: %v\n%s", err, out)
 		})
 	}
 }
