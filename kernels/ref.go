@@ -32,19 +32,6 @@ func RefDot(x, y []float32) float64 {
 	return s[0]
 }
 
-// RefScan computes one logit a row: dst[i] = RefDot(rows[i], h) +
-// float64(bias[i]). Shapes are those of Scan.
-func RefScan(dst []float64, rows, bias, h []float32) {
-	Float32Rows(rows, len(h)).RefScan(dst, bias, h)
-}
-
-// RefGatherDot computes the logits of the candidate rows: dst[j] =
-// RefDot(rows[ids[j]], h) + float64(bias[ids[j]]). Shapes are those of
-// GatherDot.
-func RefGatherDot(dst []float64, rows, bias []float32, ids []uint32, h []float32) {
-	Float32Rows(rows, len(h)).RefGatherDot(dst, bias, ids, h)
-}
-
 func refDotGeneric(x, y []float32) float64 {
 	var lane [refLanes]float64
 	refAdd(&lane, x, y)
