@@ -32,12 +32,6 @@ func RefDot(x, y []float32) float64 {
 	return s[0]
 }
 
-func refDotGeneric(x, y []float32) float64 {
-	var lane [refLanes]float64
-	refAdd(&lane, x, y)
-	return refFold(&lane)
-}
-
 // refAdd adds the products of x with the first elements of y to the lanes. Lane
 // 0 is that of x[0].
 func refAdd(lane *[refLanes]float64, x, y []float32) {

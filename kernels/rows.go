@@ -339,10 +339,11 @@ const blockElements = 256
 
 // refDotGeneric is RefDot of row i, which is widened block by block.
 func (m Rows) refDotGeneric(i int, h []float32) float64 {
-	if m.element == Float32 {
-		return refDotGeneric(m.wide()[i*m.dim:(i+1)*m.dim], h)
-	}
 	var lane [refLanes]float64
+	if m.element == Float32 {
+		refAdd(&lane, m.wide()[i*m.dim:(i+1)*m.dim], h)
+		return refFold(&lane)
+	}
 	var block [blockElements]float32
 	for at := 0; at < m.dim; at += len(block) {
 		part := block[:min(len(block), m.dim-at)]
