@@ -124,7 +124,7 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 				}
 				logits, wide := make([]float64, labels), make([]float64, labels)
 				h.Rows().RefScan(logits, nil, context)
-				kernels.RefScan(wide, x[:labels*want.dim], nil, context)
+				kernels.Float32Rows(x[:labels*want.dim], want.dim).RefScan(wide, nil, context)
 				if !slices.Equal(logits, wide) {
 					t.Error("the logits differ from those of what ggml reads")
 				}
