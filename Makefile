@@ -162,7 +162,7 @@ predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, 
 	cd gen && $(GO) run ./predict
 
 .PHONY: instructions
-instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in three minutes.
+instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in some minutes.
 	$(EMULATE) --install
 	$(GO) run ./internal/instructions -least 5
 
