@@ -8,9 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const root = "../.."
@@ -74,7 +75,8 @@ func demoFolder(t *testing.T, dir string) {
 		t.Fatal(made, err)
 	}
 	in := func(name string) string { return filepath.Join(filepath.Dir(dir), name) }
-	l, err := layerfile.Open(in("W.npy"), in("b.npy"))
+	w, _, dim := rows(t, in("W.npy"))
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +84,14 @@ func demoFolder(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := screen.Load(in("m.l2s"))
+	// A screen for any layer: what it answers is for other tests.
+	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: l.Labels(), Clusters: make([]float32, dim), Sets: [][]uint32{{1, 2, 3, 4, 5}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	learnt, _, _ := rows(t, in("H.npy"))
 	heldOut, _, _ := rows(t, in("T.npy"))
-	if err := keepDemo(dir, &layer{l, "W.npy"}, learnt, heldOut, voc, m); err != nil {
+	if err := keepDemo(dir, &layer{Layer: l, name: "W.npy"}, learnt, heldOut, voc, m); err != nil {
 		t.Fatal(err)
 	}
 }
