@@ -237,7 +237,7 @@ func (s *Set) All() iter.Seq[uint32] {
 }
 
 // AppendIDs appends the labels of the set to dst in ascending order and
-// returns the extended slice. It allocates only where dst lacks the capacity
+// returns the extended slice. It allocates only if dst lacks the capacity
 // for [Set.Count] more.
 func (s *Set) AppendIDs(dst []uint32) []uint32 {
 	return s.AppendIDsIn(dst, 0, s.labels)
