@@ -43,7 +43,8 @@ type Set struct {
 	words  []uint64 // ceil(labels/64); the bits from labels on are zero
 }
 
-// New returns the empty set over the given number of labels.
+// New returns the empty set over the given number of labels. It takes a bit for each
+// of them.
 func New(labels int) *Set {
 	if labels < 0 || labels > MaxLabels {
 		panic(errUniverse)
