@@ -78,7 +78,7 @@ type Model struct {
 }
 
 // NewModel returns the model of c. It copies what it needs of it, and quantises the
-// vectors of the clusters: another byte and a half for each number of V. An error
+// vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
 	m, err := newModel(c)
