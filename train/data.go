@@ -11,7 +11,7 @@ import (
 // data is what a stage of a run sees of the contexts: which of them, their
 // labels once these are known, and how to work on them.
 type data struct {
-	contexts []float32 // n x dim, or more where only names the n that count
+	contexts []float32 // n x dim, or more rows, of which only names the n that count
 	only     []uint32  // ascending; nil for all
 	n, dim   int
 	universe int      // L
@@ -34,7 +34,7 @@ func newData(layer *softmax.Layer, contexts []float32, opt *Options) (*data, err
 	}, nil
 }
 
-// contextCount returns the number of rows of the contexts, or an error where
+// contextCount returns the number of rows of the contexts, or an error if
 // they are not whole rows of the layer's dimension or there are none.
 func contextCount(layer *softmax.Layer, contexts []float32) (int, error) {
 	dim := layer.Dim()
@@ -91,6 +91,6 @@ func (d *data) part(ids []uint32) *data {
 	return &p
 }
 
-// assignChunk is the number of contexts a goroutine takes at a time where each
+// assignChunk is the number of contexts a goroutine takes at a time if each
 // costs about a microsecond.
 const assignChunk = 256
