@@ -134,7 +134,17 @@ func (m Rows) widen(dst []float32, first int) {
 		raceWrites(dst[c.at:c.end])
 		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
 	}
-	widenGeneric(dst[whole:], x[whole:], m.element)
+	if whole == len(x) {
+		return
+	}
+	if whole > 0 { // the last 16, some of them again
+		dst, x = dst[len(x)-16:], x[len(x)-16:]
+		raceReads(x)
+		raceWrites(dst)
+		widenLeaf(dst, x, m.element)
+		return
+	}
+	widenGeneric(dst, x, m.element)
 }
 
 func widenGeneric(dst []float32, x []uint16, e Element) {
@@ -240,14 +250,9 @@ func maxAbsBits16Generic(x []uint16) (m uint32) {
 // dst must not overlap the inputs.
 func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	m.check(len(dst), m.n, bias, h)
-	if m.n == 0 {
-		return
-	}
 	m.refScan(dst, h)
-	if bias != nil {
-		for i, b := range bias {
-			dst[i] += float64(b)
-		}
+	for i, b := range bias {
+		dst[i] += float64(b)
 	}
 }
 
@@ -257,9 +262,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	checkIDs(ids, m.n)
-	if len(ids) == 0 {
-		return
-	}
 	m.refGatherDot(dst, ids, h)
 	if bias != nil {
 		for j, id := range ids {
@@ -337,10 +339,11 @@ const blockElements = 256
 
 // refDotGeneric is RefDot of row i, which is widened block by block.
 func (m Rows) refDotGeneric(i int, h []float32) float64 {
-	if m.element == Float32 {
-		return refDotGeneric(m.wide()[i*m.dim:(i+1)*m.dim], h)
-	}
 	var lane [refLanes]float64
+	if m.element == Float32 {
+		refAdd(&lane, m.wide()[i*m.dim:(i+1)*m.dim], h)
+		return refFold(&lane)
+	}
 	var block [blockElements]float32
 	for at := 0; at < m.dim; at += len(block) {
 		part := block[:min(len(block), m.dim-at)]
