@@ -14,7 +14,7 @@
 // method needs. Their sums are ordered as the machine likes, so results of
 // two levels differ by rounding: at most about n*2^-24 * sum |x_i y_i|.
 //
-// The reference kernels (RefDot, RefScan, RefGatherDot) define the logit:
+// The reference kernels (RefDot, Rows.RefScan, Rows.RefGatherDot) define the logit:
 // exact products summed in float64 in a fixed order. They give the same bits
 // on every level and every architecture. So do Axpy, Exp, Log, LogSumExp and
 // Softmax, which are float64 too.

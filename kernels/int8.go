@@ -351,43 +351,34 @@ const BatchContexts = 4
 // of lower and upper, which have Len elements a context. All vectors must be
 // Certified.
 func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
-	m.checkBatch(len(lower), len(upper), m.n, vs)
+	m.check(len(lower), len(upper), m.n, vs...)
 	m.batch(lower, upper, nil, m.n, vs)
 }
 
 // GatherBoundsBatch is GatherBounds for up to BatchContexts contexts and the
 // same rows ids: interval j of context c is at [c*len(ids)+j].
 func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []*Int8Vector) {
-	m.checkBatch(len(lower), len(upper), len(ids), vs)
+	m.check(len(lower), len(upper), len(ids), vs...)
 	checkIDs(ids, m.n)
 	m.batch(lower, upper, ids, len(ids), vs)
 }
 
-func (m *Int8Rows) checkBatch(lower, upper, n int, vs []*Int8Vector) {
+// check panics unless lower and upper have room for n rows and each of vs, which are
+// ready for rows like these.
+func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
 	if len(vs) > BatchContexts {
 		panic("kernels: more than BatchContexts contexts")
 	}
 	if lower != n*len(vs) || upper != n*len(vs) {
-		panic("kernels: length of lower or upper differs from the number of rows times the contexts")
+		panic("kernels: length of lower or upper differs from the number of rows, for each context")
 	}
 	for _, v := range vs {
-		v.check(m.dim)
-	}
-}
-
-func (m *codeRows) check(lower, upper, n int, v *Int8Vector) {
-	if lower != n || upper != n {
-		panic("kernels: length of lower or upper differs from the number of rows")
-	}
-	v.check(m.dim)
-}
-
-func (v *Int8Vector) check(dim int) {
-	if v.dim != dim {
-		panic("kernels: dimension of the vector differs from that of the rows")
-	}
-	if v.fit != Certified {
-		panic("kernels: vector is not Certified")
+		if v.dim != m.dim {
+			panic("kernels: dimension of the vector differs from that of the rows")
+		}
+		if v.fit != Certified {
+			panic("kernels: vector is not Certified")
+		}
 	}
 }
 

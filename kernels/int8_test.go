@@ -203,7 +203,7 @@ func TestBoundsHoldWhereTheScalesUnderflow(t *testing.T) {
 			}
 			lower, upper, want := make([]float32, n), make([]float32, n), make([]float64, n)
 			m.Bounds(lower, upper, v)
-			RefScan(want, rows, nil, h)
+			Float32Rows(rows, d).RefScan(want, nil, h)
 			for i, x := range want {
 				if !(float64(lower[i]) <= x && x <= float64(upper[i])) {
 					t.Fatalf("row %d: [%g, %g] does not hold %g", i, lower[i], upper[i], x)

@@ -152,7 +152,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -33,7 +33,7 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 			continue
 		}
 		for _, in := range inputs {
-			if in == "" || in == layerfile.NoBias {
+			if in == "" || in == head.NoBias {
 				continue
 			}
 			for _, file := range tensorfile.Files(in) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -23,7 +24,7 @@ func TestOpen(t *testing.T) {
 	bias := write("b.npy", []float32{7, 8, 9}, 3)
 
 	row, column := write("row.npy", []float32{7, 8, 9}, 1, 3), write("column.npy", []float32{7, 8, 9}, 3, 1)
-	for src, want := range map[string][]float32{bias: {7, 8, 9}, NoBias: {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
+	for src, want := range map[string][]float32{bias: {7, 8, 9}, head.NoBias: {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
 		l, err := Open(weights, src)
 		if err != nil {
 			t.Fatal(err)
@@ -38,14 +39,35 @@ func TestOpen(t *testing.T) {
 		"short bias":    {weights, write("short.npy", []float32{1}, 1), "one number for each row of " + weights},
 		"a matrix as b": {weights, write("b32.npy", make([]float32, 6), 3, 2), "b32.npy: shape: found [3 2], expected [3], one number for each row of " + weights},
 		"W transposed":  {write("wt.npy", make([]float32, 6), 2, 3), bias, "wt.npy: shape: found [2 3], expected [3 2], one number for each number of " + bias + ": save its transpose"},
-		"a vector as W": {bias, NoBias, "b.npy"},
-		"no rows":       {write("empty.npy", nil, 0, 2), NoBias, "at least one row"},
+		"a vector as W": {bias, head.NoBias, "b.npy"},
+		"no rows":       {write("empty.npy", nil, 0, 2), head.NoBias, "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Open(c.weights, c.bias); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
+	}
+}
+
+// Heads of models are layers, too: their rows as float32.
+func TestOpenAModel(t *testing.T) {
+	base := filepath.Join("..", "..", "head", "testdata", "gguf", "head-q4_k")
+	l, err := Open(base+".gguf", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := tensorfile.OpenMatrix(base + ".npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	want, err := x.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Labels() != 48 || l.Dim() != 512 || !slices.Equal(dense.Weights(l), want) {
+		t.Errorf("%d x %d, or other weights than ggml reads", l.Labels(), l.Dim())
 	}
 }
 
@@ -63,7 +85,7 @@ func TestOpenContexts(t *testing.T) {
 		return path
 	}
 	weights := write("w.npy", 30, 12)
-	l, err := Open(weights, NoBias)
+	l, err := Open(weights, head.NoBias)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,3 +99,15 @@ func readFile(f *os.File, size int) (*memory, error) {
 	}
 	return &memory{data: data}, nil
 }
+
+// Parse calls parse with the content of a regular file, of which it must keep no
+// part. The file is mapped where the system can; a page of it that is no longer
+// there is an error, of which the rest of parse is not run.
+func Parse(path string, parse func(data []byte) error) error {
+	mem, err := openFile(path)
+	if err != nil {
+		return err
+	}
+	defer mem.close()
+	return guard(path, func() error { return parse(mem.data) })
+}
