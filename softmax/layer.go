@@ -33,7 +33,28 @@ type Layer struct {
 // It returns an error if the lengths do not fit each other, if there is no row,
 // or if a weight or a bias is NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
-	labels, dim := weights.Len(), weights.Dim()
+	l, err := newLayer(weights, bias)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.encode(); err == nil {
+		return l, nil
+	} else if errors.Is(err, parallel.ErrGone) {
+		return nil, fmt.Errorf("softmax: weights: %w", err)
+	}
+	// Rows that cannot be certified are no error: the reference arithmetic
+	// answers for them. Those that are not finite are among them.
+	if i, j, found := weights.NotFinite(); found {
+		row := make([]float32, weights.Dim())
+		weights.Widen(row, i)
+		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
+	}
+	return l, nil
+}
+
+// newLayer returns the layer without codes, whose weights may be anything.
+func newLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
+	labels := weights.Len()
 	if labels < 1 {
 		return nil, errors.New("softmax: weights: found no rows, expected at least 1")
 	}
@@ -51,18 +72,6 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	}
 	l := &Layer{rows: weights, bias: bias}
 	l.fingerprint = sync.OnceValue(l.hash)
-	if err := l.encode(); err == nil {
-		return l, nil
-	} else if errors.Is(err, parallel.ErrGone) {
-		return nil, fmt.Errorf("softmax: weights: %w", err)
-	}
-	// Rows that cannot be certified are no error: the reference arithmetic
-	// answers for them. Those that are not finite are among them.
-	if i, j, found := weights.NotFinite(); found {
-		row := make([]float32, dim)
-		weights.Widen(row, i)
-		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
-	}
 	return l, nil
 }
 
