@@ -124,7 +124,7 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 				}
 				logits, wide := make([]float64, labels), make([]float64, labels)
 				h.Rows().RefScan(logits, nil, context)
-				kernels.RefScan(wide, x[:labels*want.dim], nil, context)
+				kernels.Float32Rows(x[:labels*want.dim], want.dim).RefScan(wide, nil, context)
 				if !slices.Equal(logits, wide) {
 					t.Error("the logits differ from those of what ggml reads")
 				}
@@ -188,7 +188,7 @@ func TestModelFolder(t *testing.T) {
 	logits := make([]float64, h.Labels())
 	for i := range n {
 		at := i * len(next) / n
-		kernels.RefScan(logits, x, nil, contexts[at*h.Dim():(at+1)*h.Dim()])
+		kernels.Float32Rows(x, h.Dim()).RefScan(logits, nil, contexts[at*h.Dim():(at+1)*h.Dim()])
 		sum += h.Logit(logits[next[at]]) - kernels.LogSumExp(logits)
 	}
 	if mean := sum / n; mean < -5 { // 1/65,536 would be -11

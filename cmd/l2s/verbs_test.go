@@ -816,7 +816,8 @@ func TestInspect(t *testing.T) {
 	})
 	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
-		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: math.MaxUint32, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, math.MaxUint32 - 1}}})
+		most := min(math.MaxInt, math.MaxUint32) // labels of an int
+		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, uint32(most - 1)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
