@@ -3,6 +3,7 @@ package head
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,11 @@ const (
 	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
+
+	tokenizerFile       = "tokenizer.json"
+	tokenizerConfigFile = "tokenizer_config.json"
+	addedTokensFile     = "added_tokens.json"
+	piecesFile          = "tokenizer.model" // of sentencepiece
 )
 
 // headNames are what architectures call the head, and embeddingNames the input
@@ -52,6 +58,25 @@ var (
 	// tiedBiases are the names of the bias of a head that is the input embedding.
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
+
+// Files returns the files that decide what Open(source) opens, and of which it reads:
+// those of package tensorfile's sources and, of a folder, all that a head is read from
+// or would be if they were there. Who writes none of them leaves the head as it is.
+func Files(source string) []string {
+	files := tensorfile.Files(source)
+	dir := files[len(files)-1]
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return files
+	}
+	names := []string{configFile, weightsFile, indexFile, tokenizerFile, tokenizerConfigFile, addedTokensFile, piecesFile}
+	if shards, err := tensorfile.ReadIndex(filepath.Join(dir, indexFile)); err == nil {
+		names = append(names, slices.Compact(slices.Sorted(maps.Values(shards)))...)
+	}
+	for _, name := range names {
+		files = append(files, filepath.Join(dir, name))
+	}
+	return files
+}
 
 // baichuan2 is the size of the vocabulary by which Baichuan 2 is known from its
 // elder; see the class NormHead of its modeling_baichuan.py.

@@ -34,20 +34,20 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 		return err == nil, err
 	}
 	custom := false
-	if _, err := read("tokenizer_config.json", func(data []byte) (n int, err error) {
+	if _, err := read(tokenizerConfigFile, func(data []byte) (n int, err error) {
 		n, custom, err = tokenizerConfig(data)
 		return n, err
 	}); err != nil {
 		return 0, err
 	}
-	if _, err := read("added_tokens.json", addedTokens); err != nil {
+	if _, err := read(addedTokensFile, addedTokens); err != nil {
 		return 0, err
 	}
-	known, err := read("tokenizer.json", tokenizerJSON)
+	known, err := read(tokenizerFile, tokenizerJSON)
 	if err == nil && !known && !custom {
 		// What is no model of sentencepiece says nothing: other tokenizers have files
 		// of this name, too.
-		_, err = read("tokenizer.model", func(data []byte) (int, error) {
+		_, err = read(piecesFile, func(data []byte) (int, error) {
 			pieces := countPieces(data)
 			known = pieces > 0
 			return pieces, nil

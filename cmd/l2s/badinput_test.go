@@ -506,10 +506,6 @@ func TestBadTranslationModels(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
-	without := func(args []string, flag string) []string {
-		at := slices.Index(args, flag)
-		return slices.Delete(slices.Clone(args), at, at+2)
-	}
 	cases := []badCase{
 		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},

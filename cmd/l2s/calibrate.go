@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ type calibrateResult struct {
 	Level    string  `json:"level"`
 }
 
-func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	start := time.Now()
 	o := calibrate.DefaultOptions()
 	f := newFlags("calibrate", description{
@@ -35,7 +36,7 @@ the screen was not trained on, such that P@k is at least the target with the
 confidence asked for: in at least that share of all draws of such contexts.
 Margins that the screen has already, such as that of l2s train --probe-share, are
 replaced.`,
-		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --out c.l2s [flags]",
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out c.l2s [flags]",
 		notes: sourceNote + `
 
 The promise holds where the contexts given here are independent draws from the
@@ -67,14 +68,14 @@ the rows that a screened query scans.`,
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
 	o.Seed, o.Threads = *seed, *threads
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, path, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	p := f.printer(*quiet)
 	defer p.Close()

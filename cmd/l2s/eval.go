@@ -37,12 +37,12 @@ type evalResult struct {
 	margin string // the other reason for exact answers, where there is one
 }
 
-func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("eval", description{
 		purpose: `Measure the precision of a screen on context vectors that it was not trained
 on. P@k is the share of the k best labels of the exact layer that are among
 the k answers of the screen, the mean over the contexts.`,
-		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
 	}, stdout, stderr)
@@ -59,7 +59,7 @@ the k answers of the screen, the mean over the contexts.`,
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	p := f.printer(*quiet)
 	defer p.Close()

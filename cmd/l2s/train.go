@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,7 +60,7 @@ type heldOut struct {
 	Precision      map[string]float64 `json:"precision"`
 }
 
-func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o := train.DefaultOptions()
 	f := newFlags("train", description{
 		purpose: `Learn a screen for a softmax layer from context vectors: r clusters of
@@ -76,7 +77,7 @@ cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
-		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
 More contexts give a better screen: some hundred thousand of the kind that the
@@ -164,23 +165,29 @@ discards it.`,
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
 	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels); err != nil {
+	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels})...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, nil, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, c := in.layer, in.contexts
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	for _, id := range *always {
-		if id >= l.Labels() {
+		row := id
+		if ids := l.ids(); ids != nil {
+			if row = slices.Index(ids, uint32(id)); row < 0 {
+				return fmt.Errorf("%s: found no label %d in the draft head, expected it for --always", l.name, id)
+			}
+		}
+		if row >= l.Labels() {
 			return fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), id)
 		}
-		o.Always = append(o.Always, uint32(id))
+		o.Always = append(o.Always, uint32(row))
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)

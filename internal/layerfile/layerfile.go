@@ -6,65 +6,25 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Open reads the layer whose weights, labels x dim, and bias, one number a label or
-// head.NoBias, are in files. An error names the file, what was found and what was
-// expected.
-func Open(weights, bias string) (*softmax.Layer, error) {
-	h, err := head.Open(weights, head.Options{Bias: bias, Copy: true})
+// Open opens the head source as a layer, whose weights are those of the head, without
+// a copy: the head is to be closed when the layer is done with. An error names the
+// file, what was found and what was expected.
+func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
+	h, err := head.Open(source, opt)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer h.Close() // whose rows are copies
-	l, err := softmax.NewLayer(h.Rows(), h.Bias())
+	var l *softmax.Layer
+	err = h.Read(func() (err error) {
+		l, err = softmax.NewLayer(h.Rows(), h.Bias())
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", weights, err)
+		h.Close()
+		return nil, nil, fmt.Errorf("%s: %w", source, err)
 	}
-	return l, nil
-}
-
-// OpenContexts opens contexts for a layer that Open read from weights: a matrix of at
-// least one row with as many columns, or one such row alone, as a vector.
-func OpenContexts(src string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
-	t, err := tensorfile.OpenTensor(src)
-	if err != nil {
-		return nil, err
-	}
-	return asContexts(t, src, l, weights)
-}
-
-// ReadContexts is OpenContexts for a .npy file in memory, which errors call by name.
-func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
-	t, err := tensorfile.ReadNPY(data, name)
-	if err != nil {
-		return nil, err
-	}
-	return asContexts(t, name, l, weights)
-}
-
-// asContexts checks the shape of contexts, and closes what has another.
-func asContexts(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
-	if t.ExpectShape(l.Dim()) == nil {
-		t.AsRow()
-	}
-	if err := t.ExpectShape(-1, l.Dim()); err != nil {
-		t.Close()
-		err = fmt.Errorf("%w, the columns of %s", err, weights)
-		switch {
-		case len(t.Shape) != 2:
-		case t.Cols() == l.Labels():
-			return nil, fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
-		case t.Rows() == l.Dim():
-			return nil, fmt.Errorf("%w: save its transpose", err)
-		}
-		return nil, err
-	}
-	if t.Rows() < 1 {
-		t.Close()
-		return nil, fmt.Errorf("%s: shape: found %v, expected at least one row", src, t.Shape)
-	}
-	return t, nil
+	return l, h, nil
 }

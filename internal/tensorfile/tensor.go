@@ -238,6 +238,9 @@ func (t *Tensor) Mapped() ([]float32, error) {
 	return rows, t.guard(func() error { return t.checkFinite(rows, 0) })
 }
 
+// InPlace reports whether Mapped returns the data without a copy.
+func (t *Tensor) InPlace() bool { return t.alias() != nil }
+
 // copyPlain copies mapped numbers that need no conversion, and checks the copy.
 // What is copied is handed back to the system, so that a file does not take
 // its memory twice.
