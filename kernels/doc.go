@@ -3,9 +3,10 @@
 // int8 scans with a certified error envelope.
 //
 // Every operation has a plain Go form that is always compiled, and assembly
-// for AVX2 and AVX-512 on amd64 (package kernels/asm, written by the programs
+// for AVX2 and AVX-512 on amd64 and for Advanced SIMD, with and without dot
+// products, on arm64 (package kernels/asm, written by the programs
 // in gen). Which one runs is decided once at start from cpuid; Level says
-// what it is, the environment variable L2S_SIMD (generic, avx2, avx512)
+// what it is, the environment variable L2S_SIMD (generic, avx2, avx512, neon, neondot)
 // forces it, and the build tag purego leaves the assembly out.
 //
 // # Three arithmetics

@@ -183,7 +183,7 @@ Verbs:
 	}
 	b.WriteString(`
 Environment:
-  L2S_SIMD   generic, avx2 or avx512: the level to run on; the best by default
+  L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on; the best by default
 
 Example:
   l2s demo

@@ -24,6 +24,7 @@ type versionResult struct {
 	CPUs     int    `json:"cpus"`
 	Level    string `json:"level"`
 	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, a bit beside the level
+	I8MM     bool   `json:"i8mm"` // matrix products of arm64, a bit beside the level
 	// Levels are those that this machine and build can run, lowest first.
 	Levels []string `json:"levels"`
 }
@@ -32,7 +33,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	f := newFlags("version", description{
 		purpose: "Show the version, the CPU, and the SIMD level that the kernels run on.",
 		usage:   "[flags]",
-		notes:   simd.EnvVar + " forces a level: generic, avx2 or avx512.",
+		notes:   simd.EnvVar + " forces a level: generic; on amd64 avx2 or avx512; on arm64 neon or neondot.",
 		example: "l2s version",
 	}, stdout, stderr)
 	asJSON := f.json()
@@ -41,7 +42,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	r := versionResult{
 		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI,
+		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
 	}
 	if r.CPU == "" {
 		r.CPU = "unknown"
