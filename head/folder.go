@@ -55,6 +55,16 @@ var (
 		"embed_tokens.weight",
 		"bert.embeddings.word_embeddings.weight", "roberta.embeddings.word_embeddings.weight",
 	}
+	// normNames are what architectures call their last normalisation.
+	normNames = []string{
+		"model.norm.weight", // most
+		"model.language_model.norm.weight", "language_model.model.norm.weight",
+		"transformer.ln_f.weight", "ln_f.weight", // GPT-2, GPT-J, Falcon, BLOOM
+		"gpt_neox.final_layer_norm.weight", "model.decoder.final_layer_norm.weight",
+		"model.final_layernorm.weight", "model.final_norm.weight",
+		"transformer.norm_f.weight", "backbone.norm_f.weight", "transformer.norm.weight",
+		"transformer.encoder.final_layernorm.weight", // ChatGLM
+	}
 	// tiedBiases are the names of the bias of a head that is the input embedding.
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
@@ -100,7 +110,7 @@ func openFolder(path, name string) (*model, error) {
 		return nil, err
 	}
 	f := &folder{path: path, open: map[string]*tensorfile.File{}}
-	m := &model{path: path, tensor: f.tensor, has: f.has, close: f.close, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true}
+	m := &model{path: path, tensor: f.tensor, has: f.has, close: f.close, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true, norms: normNames}
 	tied := c.tied == nil || *c.tied
 	err = f.find()
 	if err == nil && name == "" && c.modelType == "baichuan" && c.vocabulary == baichuan2 {

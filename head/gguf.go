@@ -52,6 +52,7 @@ func (m *model) gguf(f *tensorfile.File, named bool) error {
 		_, err = f.Tensor(m.weights)
 		return err
 	}
+	m.norms = []string{"output_norm.weight"}
 	if m.tokens, err = countTokens(f); err != nil {
 		return err
 	}

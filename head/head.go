@@ -44,6 +44,7 @@ type Head struct {
 	biasName    string
 	path        string
 	finish      finish
+	norm        Norm
 	mapped      bool         // rows are in a file
 	widened     bool         // rows are float32, and those of the file are not
 	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
@@ -78,6 +79,7 @@ type model struct {
 	close    func() error
 	weights  string   // the tensor's name
 	biases   []string // names a bias may have
+	norms    []string // names the last normalisation may have
 	tokens   int      // size of the tokenizer, 0 where it is not known
 	declared int      // size of the vocabulary that the model states, 0 for none
 	offsets  bool     // a tensor d2t holds differences, not ids
@@ -163,6 +165,8 @@ func (m *model) head(opt Options) (*Head, error) {
 	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
 		return nil, err
 	}
+
+	h.norm = m.norm(h.dim)
 
 	data, element, err := h.data(t, opt.Copy && opt.IDs == nil)
 	if err != nil {

@@ -531,3 +531,15 @@ func TestConcurrentUse(t *testing.T) {
 		<-done
 	}
 }
+
+// The last normalisation is found beside the head, in one element each column.
+func TestNorm(t *testing.T) {
+	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
+	if n := h.Norm(); len(n.Gain) != h.Dim() || n.Bias != nil {
+		t.Errorf("found %d elements, expected %d", len(n.Gain), h.Dim())
+	}
+	h = open(t, threeByTwo(t)+":a.weight", head.Options{})
+	if n := h.Norm(); n.Gain != nil {
+		t.Errorf("found %v in a file that has none", n.Gain)
+	}
+}

@@ -31,6 +31,7 @@ type flags struct {
 	about    description
 	set      *flag.FlagSet
 	required []string
+	sources  *[]string // of --contexts, where the verb has it
 	stdout   io.Writer
 	stderr   io.Writer
 }
@@ -227,7 +228,7 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 }
 
 // checkRequired returns an error unless all flags that must be given are: --head
-// stands in place of --weights and --bias.
+// stands in place of --weights and --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
 	names := f.required
 	if f.given("head") {
@@ -241,7 +242,10 @@ func (f *flags) checkRequired() error {
 			}
 		}
 	}
-	return f.require(names...)
+	if err := f.require(names...); err != nil {
+		return err
+	}
+	return f.expandContexts()
 }
 
 // require returns an error unless all of these flags are given and not empty.

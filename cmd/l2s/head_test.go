@@ -293,8 +293,8 @@ func TestBadHeads(t *testing.T) {
 			want: []string{"found label 300 at position 0, expected one below 300"}},
 		{name: "train: an id of --always that the draft lacks", files: inFile("ids.npy", append(npyHead("<i4", false, 2), 5, 0, 0, 0, 6, 0, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy", "--k", "2", "--always", "7"), code: 1,
 			want: []string{"found no label 7 in the draft head, expected it for --always"}},
-		{name: "train: contexts by a pattern that no file has", args: joined(goodTrain, "--contexts", "no-*.npy"), code: 2, want: []string{"no-*.npy: found no such file, expected at least one"}},
-		{name: "train: standard input and a file", args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "-"}), code: 2, want: []string{"expected standard input alone, or files"}},
+		{name: "train: contexts by a pattern that no file has", args: joined(goodTrain, "--contexts", "no-*.npy"), code: 1, want: []string{"no-*.npy: found no such file, expected at least one"}},
+		{name: "train: standard input and a file", args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "-"}), code: 2, want: []string{"--contexts - excludes other contexts: give standard input alone, or files"}},
 		{name: "train: one of several contexts of another dimension", files: matrixIn("I.npy", 10, 13), args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "I.npy"}), code: 1,
 			want: []string{"I.npy: shape: found [10 13], expected [any 12]"}},
 		{name: "train: over the second of the contexts", args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "T.npy"}, "--out", "T.npy"), code: 2, want: []string{"--out T.npy would replace the input T.npy"}},
@@ -303,4 +303,74 @@ func TestBadHeads(t *testing.T) {
 		cases = append(cases, badCase{name: "train: over a file of the model: " + file, files: model, args: joined(head(goodTrain, "model"), "--out", "model/"+file), code: 2, want: replaces("model/" + file)})
 	}
 	runCases(t, cases)
+}
+
+// Contexts from before the model's last normalisation, or scaled, are trained on with a
+// warning.
+func TestTrainWarnsOfContextsThatAreNotNormed(t *testing.T) {
+	dir := files(t)
+	h, n, dim := rows(t, filepath.Join(dir, "H.npy"))
+	for i := range h {
+		h[i] *= 100
+	}
+	if err := tensorfile.WriteNPY(filepath.Join(dir, "far.npy"), h, n, dim); err != nil {
+		t.Fatal(err)
+	}
+	for contexts, want := range map[string]string{
+		"H.npy":   "",
+		"far.npy": "l2s train: warning: far.npy: the contexts do not look like those that the layer is applied to: for most of them the best label has all of the probability\n",
+	} {
+		if r := l2s(t, dir, joined(goodTrain, "--contexts", contexts)...); r.code != 0 || r.stderr != want {
+			t.Errorf("%s: found exit status %d and on standard error %q, expected %q", contexts, r.code, r.stderr, want)
+		}
+	}
+}
+
+// A real model's folder: a screen is trained on its head and measured, with --head and
+// --contexts alone.
+func TestARealModel(t *testing.T) {
+	model, err := filepath.Abs("../../../shared/data/llm-65k")
+	if err == nil {
+		_, err = os.Stat(model)
+	}
+	if err != nil {
+		t.Skip("../shared/data/llm-65k is not there: ", err)
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	source, err := tensorfile.OpenTensor(filepath.Join(model, "contexts_test.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	h := make([]float32, 2400*384)
+	if _, err := source.ReadRows(h, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"H.npy", "T.npy"} {
+		if err := tensorfile.WriteNPY(filepath.Join(dir, name), h[i*1200*384:][:1200*384], 1200, 384); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := l2s(t, dir, "train", "--head", model, "--contexts", "H.npy", "--clusters", "8", "--budget", "100", "--iterations", "1", "--out", "m.l2s")
+	if want := "l2s train: " + model + ": model.embed_tokens.weight, 65536 x 384 bfloat16, mapped; no bias\n"; r.code != 0 || !strings.HasPrefix(r.stderr, want) || strings.Contains(r.stderr, "warning") {
+		t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
+	}
+	if p := number(t, object(t, dir, "eval", "m.l2s", "--head", model, "--contexts", "T.npy", "--json", "--quiet"), "precision", "1"); p < 0.7 {
+		t.Errorf("found P@1 %v on other contexts, expected at least 0.7", p)
+	}
+	if lines := strings.Count(succeed(t, dir, "topk", "m.l2s", "--head", model, "--contexts", "T.npy"), "\n"); lines != 1200 {
+		t.Errorf("found %d answers, expected 1200", lines)
+	}
+
+	for i := range h { // as before the normalisation: of many lengths
+		h[i] *= 1 + float32(i/384%7)
+	}
+	if err := tensorfile.WriteNPY(filepath.Join(dir, "U.npy"), h[:300*384], 300, 384); err != nil {
+		t.Fatal(err)
+	}
+	r = l2s(t, dir, "train", "--head", model, "--contexts", "U.npy", "--clusters", "2", "--budget", "100", "--kmeans-only", "--out", "u.l2s")
+	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: behind the model's last normalisation") {
+		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
+	}
 }

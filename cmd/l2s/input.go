@@ -65,16 +65,31 @@ func (lf layerFlags) files() []string {
 func (f *flags) contexts() *[]string {
 	f.required = append(f.required, "contexts")
 	var all []string
-	return custom(f, "contexts", nil, "", "context vectors H, one a row, a `SRC` (required)", func(s string) ([]string, error) {
-		more, err := layerfile.Expand(s)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, more...); len(all) > 1 && slices.Contains(all, stdinSource) {
-			return nil, errors.New("expected standard input alone, or files")
-		}
+	f.sources = custom(f, "contexts", nil, "", "context vectors H, one a row, a `SRC` (required)", func(s string) ([]string, error) {
+		all = append(all, s)
 		return all, nil
 	})
+	return f.sources
+}
+
+// expandContexts puts the names of files in place of the patterns in --contexts.
+func (f *flags) expandContexts() error {
+	if f.sources == nil {
+		return nil
+	}
+	var all []string
+	for _, src := range *f.sources {
+		more, err := layerfile.Expand(src)
+		if err != nil {
+			return err
+		}
+		all = append(all, more...)
+	}
+	if len(all) > 1 && slices.Contains(all, stdinSource) {
+		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
+	}
+	*f.sources = all
+	return nil
 }
 
 // layer is a softmax layer and the name of its weights.

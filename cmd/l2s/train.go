@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -72,13 +73,18 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
---lambda is 0.00003, where these are not given.
+cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
+0.00003.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
+
+The contexts must be the states that the layer is applied to. A warning says where
+they do not look so: where the model's last normalisation stands beside the head,
+by what it leaves of a state's length, and else by probabilities, of which the best
+label has all or no more than others.
 
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.
@@ -201,6 +207,9 @@ discards it.`,
 		}
 	}
 
+	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
+		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	if *labels != "" {
