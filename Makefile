@@ -154,6 +154,13 @@ OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openb
 peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./peers
 
+# The folder of ggml's libraries: see benchmarks/internal/ggml.
+GGML ?=
+
+.PHONY: heads
+heads: ## Measure heads of language models: opening them, and queries; GGML=FOLDER puts ggml beside them.
+	cd benchmarks && $(GO) run $(if $(GGML),-tags ggml) ./heads $(if $(GGML),-ggml $(abspath $(GGML)))
+
 .PHONY: labels-rate
 labels-rate: ## Print how fast contexts are labelled beside a plain matrix product, per level.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./labels

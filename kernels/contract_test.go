@@ -58,7 +58,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Softmax lengths", "lengths of dst and x differ", func() { Softmax(dst64, make([]float64, 3)) }},
 		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
-		{"NewInt8Rows alignment", "not 64-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
+		{"NewInt8Rows alignment", "not 16-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, Float32Rows(f(4), 3), nil) }},
 		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), Float32Rows(f(3), 3), f(2)) }},
 		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, Float32Rows(nil, 0), nil) }},

@@ -230,6 +230,24 @@ var sameOnEveryLevel = []struct {
 		fit := v.Set(o.h)
 		return []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
 	}, nil},
+	{"the codes", func(o *operands) (all []float64) {
+		data8, data4 := alignedBytes(o.n*Int8Stride(o.d)), alignedBytes(o.n*Int4Stride(o.d))
+		if _, _, err := NewInt8And4Rows(data8, data4, o.rows, o.bias); err != nil {
+			return nil
+		}
+		for _, b := range slices.Concat(data8, data4) {
+			all = append(all, float64(b))
+		}
+		return all
+	}, func(o *operands) (all []float64) {
+		if o.m == nil || o.m4 == nil {
+			return nil
+		}
+		for _, b := range slices.Concat(o.m.data, o.m4.data) {
+			all = append(all, float64(b))
+		}
+		return all
+	}},
 	{"the bounds", func(o *operands) []float64 {
 		v := NewInt8Vector(o.d)
 		if v.Set(o.h) != Certified || o.m == nil || o.m4 == nil {

@@ -155,6 +155,14 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
 	return s
 }
 
+func encodeLeaf(codes []int8, x []float32, inv, most float32) (s encodeSums) {
+	if !simd.HasNEON {
+		return encodeGeneric(codes, x, inv, most)
+	}
+	s.err2, s.norm2 = asm.EncodeNEON(&codes[0], &x[0], len(x), inv, most)
+	return s
+}
+
 // The leaves of codes take rows in blocks of codesBlock for one context, and of
 // batchBlock for as many as batchContexts says, which share the load of a row.
 

@@ -33,6 +33,9 @@ func maxAbsBitsLeaf(x []float32) uint32                            { return maxA
 func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 	return quantizeGeneric(codes, h, inv)
 }
+func encodeLeaf(codes []int8, x []float32, inv, most float32) encodeSums {
+	return encodeGeneric(codes, x, inv, most)
+}
 
 func codesBlock() int           { return 1 }
 func batchBlock() int           { return 1 }

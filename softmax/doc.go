@@ -21,4 +21,8 @@
 // among the k largest. The few rows left are scored by the reference arithmetic. In
 // a large layer a pass over 4-bit codes, half the bytes again, comes first and
 // leaves some hundred rows to the 8-bit ones.
+//
+// Codes are made when a layer is, in one pass over W. Those that [Layer.SaveCodes] has
+// kept in a file are mapped by [NewLayerWithCodes] instead, which need not read W; the
+// file is described in FORMAT.md.
 package softmax

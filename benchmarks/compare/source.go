@@ -180,7 +180,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 			s.close()
 		}
 	}()
-	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true})
+	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true}, layerfile.Codes{})
 	if err != nil {
 		return nil, err
 	}

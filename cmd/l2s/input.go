@@ -39,8 +39,9 @@ make float32, beyond a GiB in a temporary file, in the folder that TMPDIR names.
 
 // layerFlags are the flags that name a softmax layer.
 type layerFlags struct {
-	f                        *flags
-	head, weights, bias, ids *string
+	f                               *flags
+	head, weights, bias, ids, codes *string
+	verify                          *bool
 }
 
 func (f *flags) layer() layerFlags {
@@ -51,11 +52,15 @@ func (f *flags) layer() layerFlags {
 		bias:    f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
 		head:    f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
 		ids:     f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
+		codes:   f.text("codes", "codes of the layer in a `FILE` of l2s prepare: it is open at once"),
+		verify:  f.boolean("verify", "compare --codes with all weights, not with some and the time of their file"),
 	}
 }
 
 // files are the sources of the layer, of which some may be empty.
-func (lf layerFlags) files() []string { return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids} }
+func (lf layerFlags) files() []string {
+	return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids, *lf.codes}
+}
 
 func (f *flags) contexts() *[]string {
 	f.required = append(f.required, "contexts")
@@ -124,7 +129,13 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 			return nil, err
 		}
 	}
-	l, h, err := layerfile.Open(source, opt)
+	if *lf.verify && *lf.codes == "" {
+		return nil, lf.f.wrongUse("--verify is for --codes")
+	}
+	l, h, err := layerfile.Open(source, opt, layerfile.Codes{Path: *lf.codes, Verify: *lf.verify})
+	if errors.Is(err, softmax.ErrStale) {
+		return nil, fmt.Errorf("%w; l2s prepare makes them again", err)
+	}
 	if err != nil {
 		return nil, err
 	}

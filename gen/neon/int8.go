@@ -10,8 +10,9 @@ import (
 )
 
 // A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last
-// 16 are four float32: scale, bias, error and norm. The vector's codes are zero where
-// a record holds padding or floats, so whole records go through the products.
+// 16 are four float32: scale, bias, error and norm; where the codes fill the 64 the
+// floats stand behind them. The vector's codes are zero where a record holds padding or
+// floats, so whole chunks go through the products.
 const (
 	chunk = 64 // bytes of a record that one step takes
 	group = 8  // rows that go through the products side by side
@@ -26,7 +27,7 @@ const (
 func codes() *arm64.File {
 	file := &arm64.File{}
 	for _, l := range []arm64.Level{arm64.NEON, arm64.NEONDot} {
-		contract := fmt.Sprintf(" n is at least %d, stride a multiple of 64. b is a %s.", group, layout.Bound)
+		contract := fmt.Sprintf(" n is at least %d, stride a multiple of 64, or 16 more. b is a %s.", group, layout.Bound)
 		for _, s := range []struct {
 			name, signature, doc string
 			nibbles              bool
@@ -44,7 +45,7 @@ func codes() *arm64.File {
 		rows  int
 		write func(f *arm64.Func, gather bool)
 	}{{arm64.NEON, batchRows, batch}, {arm64.NEONDot, batchRows, batch}, {arm64.NEONI8MM, group, matrix}} {
-		contract := fmt.Sprintf(" Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to %d. n is at least %d, stride a multiple of 64. b is a %s.",
+		contract := fmt.Sprintf(" Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to %d. n is at least %d, stride a multiple of 64, or 16 more. b is a %s.",
 			layout.BatchContexts, l.rows, layout.BatchBound)
 		f := file.Func(l.Level, "Int8BoundsBatch", "func(lower, upper *float32, ld, contexts int, "+rowsSignature+"b *byte)",
 			"computes the intervals of n rows."+contract)
@@ -248,6 +249,12 @@ func bounds(f *arm64.Func, code product, gather bool) {
 	}
 	f.I("subs %x, %x, #1", left, left)
 	f.I("b.ne products")
+	f.Comment("On to the ends of records that have their floats behind the chunks.")
+	f.I("lsl %x, %x, #58", left, r.stride)
+	f.I("lsr %x, %x, #58", left, left)
+	for _, p := range p {
+		f.I("add %x, %x, %x", p, p, left)
+	}
 
 	meta := w
 	for g := 0; g < group; g += 4 {

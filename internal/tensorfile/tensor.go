@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
 
 // maxRank is the largest number of dimensions that is read.
@@ -250,7 +252,7 @@ func (t *Tensor) copyPlain(dst, src []float32) error {
 		if err := t.checkFinite(dst[at:end], at); err != nil {
 			return err
 		}
-		forget(t.data[4*at : 4*end])
+		mapfile.Forget(t.data[4*at : 4*end])
 	}
 	return nil
 }
@@ -304,7 +306,7 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 			end := min(at+block, len(data))
 			copy(data[at:end], t.data[at:end])
 			if t.InFile() {
-				forget(t.data[at:end])
+				mapfile.Forget(t.data[at:end])
 			}
 		}
 		return nil

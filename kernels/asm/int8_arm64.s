@@ -192,6 +192,18 @@ products:
 	SUBS $1, R15, R15
 	BNE products
 
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R15
+	LSR $58, R15, R15
+	ADD R15, R6, R6
+	ADD R15, R7, R7
+	ADD R15, R8, R8
+	ADD R15, R9, R9
+	ADD R15, R10, R10
+	ADD R15, R11, R11
+	ADD R15, R12, R12
+	ADD R15, R13, R13
+
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V7.S4, V6.S4, V6.S4
 	VADDP V9.S4, V8.S4, V8.S4
@@ -489,6 +501,18 @@ products:
 	WORD $0x4e60682d // sadalp v13.4s, v1.8h
 	SUBS $1, R17, R17
 	BNE products
+
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R17
+	LSR $58, R17, R17
+	ADD R17, R8, R8
+	ADD R17, R9, R9
+	ADD R17, R10, R10
+	ADD R17, R11, R11
+	ADD R17, R12, R12
+	ADD R17, R13, R13
+	ADD R17, R14, R14
+	ADD R17, R15, R15
 
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V7.S4, V6.S4, V6.S4
@@ -849,6 +873,18 @@ products:
 	SUBS $1, R16, R16
 	BNE products
 
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R16
+	LSR $58, R16, R16
+	ADD R16, R6, R6
+	ADD R16, R7, R7
+	ADD R16, R8, R8
+	ADD R16, R9, R9
+	ADD R16, R10, R10
+	ADD R16, R11, R11
+	ADD R16, R12, R12
+	ADD R16, R13, R13
+
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V8.S4, V7.S4, V7.S4
 	VADDP V10.S4, V9.S4, V9.S4
@@ -1045,6 +1081,18 @@ products:
 	WORD $0x4e9196ad // sdot v13.4s, v21.16b, v17.16b
 	SUBS $1, R15, R15
 	BNE products
+
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R15
+	LSR $58, R15, R15
+	ADD R15, R6, R6
+	ADD R15, R7, R7
+	ADD R15, R8, R8
+	ADD R15, R9, R9
+	ADD R15, R10, R10
+	ADD R15, R11, R11
+	ADD R15, R12, R12
+	ADD R15, R13, R13
 
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V7.S4, V6.S4, V6.S4
@@ -1279,6 +1327,18 @@ products:
 	WORD $0x4e9196ad // sdot v13.4s, v21.16b, v17.16b
 	SUBS $1, R17, R17
 	BNE products
+
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R17
+	LSR $58, R17, R17
+	ADD R17, R8, R8
+	ADD R17, R9, R9
+	ADD R17, R10, R10
+	ADD R17, R11, R11
+	ADD R17, R12, R12
+	ADD R17, R13, R13
+	ADD R17, R14, R14
+	ADD R17, R15, R15
 
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V7.S4, V6.S4, V6.S4
@@ -1542,6 +1602,18 @@ products:
 	WORD $0x4e96976e // sdot v14.4s, v27.16b, v22.16b
 	SUBS $1, R16, R16
 	BNE products
+
+	// On to the ends of records that have their floats behind the chunks.
+	LSL $58, R4, R16
+	LSR $58, R16, R16
+	ADD R16, R6, R6
+	ADD R16, R7, R7
+	ADD R16, R8, R8
+	ADD R16, R9, R9
+	ADD R16, R10, R10
+	ADD R16, R11, R11
+	ADD R16, R12, R12
+	ADD R16, R13, R13
 
 	// The sums of four rows to the lanes of one register, their floats to those of four.
 	VADDP V8.S4, V7.S4, V7.S4

@@ -18,3 +18,8 @@ func MaxAbsBits16NEON(x *uint16, n int) uint32
 //
 //go:noescape
 func QuantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
+
+// EncodeNEON rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
+//
+//go:noescape
+func EncodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)

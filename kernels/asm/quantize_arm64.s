@@ -148,15 +148,15 @@ loop:
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	VEXT $8, V1.B16, V1.B16, V20.B16
-	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
+	VEXT $8, V1.B16, V1.B16, V2.B16
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
 	WORD $0x7e30d821 // faddp s1, v1.2s
 	FMOVS F1, norm2+32(FP)
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	VEXT $8, V5.B16, V5.B16, V20.B16
-	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
+	VEXT $8, V5.B16, V5.B16, V6.B16
+	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	WORD $0x7e30d8a5 // faddp s5, v5.2s
 	FMOVS F5, err2+36(FP)
 	VADDV V9.S4, V20
@@ -165,4 +165,97 @@ loop:
 	VADDV V10.S4, V20
 	FMOVS F20, R3
 	MOVW R3, negative+44(FP)
+	RET
+
+// func EncodeNEON(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)
+// Requires: ASIMD
+TEXT ·EncodeNEON(SB), NOSPLIT, $0-40
+	MOVD codes+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R2
+	FMOVS inv+24(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVS most+28(FP), F1
+	VDUP V1.S[0], V1.S4
+	VMOVI $0, V2.B16
+	WORD $0x4ea1d442 // fsub v2.4s, v2.4s, v1.4s
+	VMOVI $0, V3.B16
+	VMOVI $0, V4.B16
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+
+loop:
+	VLD1.P 64(R1), [V11.S4, V12.S4, V13.S4, V14.S4]
+	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
+	WORD $0x4ea1c573 // fminnm v19.4s, v11.4s, v1.4s
+	WORD $0x4e22c673 // fmaxnm v19.4s, v19.4s, v2.4s
+	WORD $0x4e21aa6f // fcvtns v15.4s, v19.4s
+	WORD $0x4e21d9f3 // scvtf v19.4s, v15.4s
+	WORD $0x4eb3d56b // fsub v11.4s, v11.4s, v19.4s
+
+	// No fused multiply-add: the sums are the same on every level.
+	WORD $0x6e2bdd6b // fmul v11.4s, v11.4s, v11.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x6e33de73 // fmul v19.4s, v19.4s, v19.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	WORD $0x6e20dd8c // fmul v12.4s, v12.4s, v0.4s
+	WORD $0x4ea1c593 // fminnm v19.4s, v12.4s, v1.4s
+	WORD $0x4e22c673 // fmaxnm v19.4s, v19.4s, v2.4s
+	WORD $0x4e21aa70 // fcvtns v16.4s, v19.4s
+	WORD $0x4e21da13 // scvtf v19.4s, v16.4s
+	WORD $0x4eb3d58c // fsub v12.4s, v12.4s, v19.4s
+
+	// No fused multiply-add: the sums are the same on every level.
+	WORD $0x6e2cdd8c // fmul v12.4s, v12.4s, v12.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x6e33de73 // fmul v19.4s, v19.4s, v19.4s
+	WORD $0x4e33d508 // fadd v8.4s, v8.4s, v19.4s
+	WORD $0x6e20ddad // fmul v13.4s, v13.4s, v0.4s
+	WORD $0x4ea1c5b3 // fminnm v19.4s, v13.4s, v1.4s
+	WORD $0x4e22c673 // fmaxnm v19.4s, v19.4s, v2.4s
+	WORD $0x4e21aa71 // fcvtns v17.4s, v19.4s
+	WORD $0x4e21da33 // scvtf v19.4s, v17.4s
+	WORD $0x4eb3d5ad // fsub v13.4s, v13.4s, v19.4s
+
+	// No fused multiply-add: the sums are the same on every level.
+	WORD $0x6e2dddad // fmul v13.4s, v13.4s, v13.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x6e33de73 // fmul v19.4s, v19.4s, v19.4s
+	WORD $0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
+	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
+	WORD $0x4ea1c5d3 // fminnm v19.4s, v14.4s, v1.4s
+	WORD $0x4e22c673 // fmaxnm v19.4s, v19.4s, v2.4s
+	WORD $0x4e21aa72 // fcvtns v18.4s, v19.4s
+	WORD $0x4e21da53 // scvtf v19.4s, v18.4s
+	WORD $0x4eb3d5ce // fsub v14.4s, v14.4s, v19.4s
+
+	// No fused multiply-add: the sums are the same on every level.
+	WORD $0x6e2eddce // fmul v14.4s, v14.4s, v14.4s
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	WORD $0x6e33de73 // fmul v19.4s, v19.4s, v19.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	VUZP1 V16.H8, V15.H8, V15.H8
+	VUZP1 V18.H8, V17.H8, V17.H8
+	VUZP1 V17.B16, V15.B16, V15.B16
+	FMOVQ.P F15, 16(R0)
+	SUBS $16, R2, R2
+	BNE loop
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	VEXT $8, V3.B16, V3.B16, V4.B16
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x7e30d863 // faddp s3, v3.2s
+	FMOVS F3, err2+32(FP)
+	WORD $0x4e29d4e7 // fadd v7.4s, v7.4s, v9.4s
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	VEXT $8, V7.B16, V7.B16, V8.B16
+	WORD $0x4e28d4e7 // fadd v7.4s, v7.4s, v8.4s
+	WORD $0x7e30d8e7 // faddp s7, v7.2s
+	FMOVS F7, norm2+36(FP)
 	RET
