@@ -17,10 +17,13 @@ build: ## Build the command to bin/l2s.
 	$(GO) build -o bin/l2s ./cmd/l2s
 
 .PHONY: test
-test: lint check-generate ## Run all tests: natively, at each level, and without assembly.
+test: lint check-generate ## Run all tests, natively: some 3 minutes on two cores, less the second time.
 	$(GO) test ./...
 	cd gen && $(GO) test ./...
 	cd benchmarks && $(GO) test $(OPENBLAS) ./...
+
+.PHONY: test-purego
+test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -tags purego ./...
 	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./screen
 
@@ -34,7 +37,7 @@ PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
 TRAINED   := -run TestGoldenScreens ./train
 
 .PHONY: check
-check: test test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+check: test vet-all test-purego test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
 
@@ -81,10 +84,13 @@ test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with 
 	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -tags purego -exec "$(EMULATE) aarch64" ./internal/simd ./kernels
 
 .PHONY: lint
-lint: ## Check formatting, go.mod, and go vet in all modules and for other architectures.
+lint: ## Check formatting, go.mod, and go vet.
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
+
+.PHONY: vet-all
+vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 	GOOS=js GOARCH=wasm $(GO) vet ./kernels/... ./softmax ./screen ./train

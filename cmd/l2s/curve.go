@@ -126,7 +126,7 @@ func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 		purpose: fmt.Sprintf(`Compare screens of one layer on context vectors that they were not trained on:
 P@1 and P@k against the mean number of candidates, and against the time of a
 query, as a table and as a picture. Rows are the vectors that find the cluster
-and the candidates, or all labels where the exact layer answers. Screens by
+and the candidates, or all labels if the exact layer answers. Screens by
 k-means alone and learned ones stand side by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;

@@ -73,8 +73,8 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
---lambda is 0.00003, where these are not given.
+cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
+0.00003.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,

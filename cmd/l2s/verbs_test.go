@@ -50,31 +50,9 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "calibrate", "eval", "bench", "curve", "topk", "inspect", "version"} {
-			if !strings.Contains(text, "\n  "+name+" ") {
-				t.Errorf("found no verb %s in\n%s", name, text)
-			}
-		}
-	})
-	t.Run("every flag of the contract is listed", func(t *testing.T) {
-		for verb, flags := range map[string]string{
-			"demo":      "seed json",
-			"contexts":  "lm vocab text out limit generate seed nmt pairs from to own longest threads",
-			"labels":    "weights bias contexts out k shard quiet json",
-			"merge":     "out quiet json",
-			"train":     "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
-			"calibrate": "weights bias contexts out target confidence k exact-cost block seed threads quiet json",
-			"eval":      "weights bias contexts k json",
-			"bench":     "weights bias contexts k json",
-			"curve":     "weights bias contexts k svg png quiet json",
-			"topk":      "weights bias contexts k exact vocab json",
-			"inspect":   "json",
-		} {
-			text := succeed(t, dir, verb, "-h")
-			for _, flag := range strings.Fields(flags) {
-				if !strings.Contains(text, "\n  --"+flag+" ") {
-					t.Errorf("%s: found no flag --%s in\n%s", verb, flag, text)
-				}
+		for _, c := range flagsOfVerbs {
+			if !strings.Contains(text, "\n  "+c.verb+" ") {
+				t.Errorf("found no verb %s in\n%s", c.verb, text)
 			}
 		}
 	})
@@ -921,7 +899,6 @@ func TestDemoInSmall(t *testing.T) {
 	}
 }
 
-// The prompts are there to show words that the model knows.
 // What is in a folder is not replaced, and what cannot be written is found first.
 func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	dir := files(t)
@@ -941,6 +918,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	}
 }
 
+// The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	_, voc, err := demolm.Load()
 	if err != nil {

@@ -40,22 +40,14 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	info, _ := debug.ReadBuildInfo()
+	version, revision := buildVersion(info)
 	r := versionResult{
-		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
 	}
 	if r.CPU == "" {
 		r.CPU = "unknown"
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			r.Version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				r.Revision = s.Value
-			}
-		}
 	}
 	for _, l := range simd.Available() {
 		r.Levels = append(r.Levels, l.String())
@@ -72,4 +64,23 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	fmt.Fprintf(&b, "cpu      %s, %d CPUs\n", r.CPU, r.CPUs)
 	fmt.Fprintf(&b, "level    %s (of %s)\n", r.Level, strings.Join(r.Levels, ", "))
 	return write(stdout, b.String())
+}
+
+// buildVersion returns the version of the program and the revision of its source, as
+// far as the go command has written them into it. The version is the tag, if the
+// source is that of a tag.
+func buildVersion(info *debug.BuildInfo) (version, revision string) {
+	version = "unknown"
+	if info == nil {
+		return version, ""
+	}
+	if info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return version, revision
 }

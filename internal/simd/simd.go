@@ -129,7 +129,7 @@ func Set(l Level) (restore func()) {
 	return func() { apply(old) }
 }
 
-// SetVNNI switches the use of VNNI, where the current level has it, and
+// SetVNNI switches the use of VNNI, if the current level has it, and
 // returns a function that switches back. It is for tests, as Set is.
 func SetVNNI(use bool) (restore func()) {
 	old := HasVNNI
