@@ -77,6 +77,11 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
+	defer func() { // whatever ends it, what was answered is written
+		if failed := w.Flush(); failed != nil {
+			err = failed
+		}
+	}()
 	var line []byte
 	var from contextStream = &rowStream{ctx: ctx, contexts: c}
 	if text != nil {
@@ -90,8 +95,8 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			}
 		}
 		if next := from.next(h); next != nil {
-			if err := w.Flush(); err != nil || next == io.EOF {
-				return err
+			if next == io.EOF {
+				return nil
 			}
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
 				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
