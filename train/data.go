@@ -40,11 +40,11 @@ func contextCount(layer *softmax.Layer, contexts []float32) (int, error) {
 	dim := layer.Dim()
 	switch {
 	case len(contexts) == 0:
-		return 0, fmt.Errorf("contexts: found none, want at least 1 row of %d values", dim)
+		return 0, fmt.Errorf("contexts: found none, expected at least 1 row of %d values", dim)
 	case len(contexts)%dim != 0:
-		return 0, fmt.Errorf("contexts: found %d values, want rows of %d, the dimension of the layer", len(contexts), dim)
+		return 0, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
 	case uint64(len(contexts)/dim) > math.MaxUint32:
-		return 0, fmt.Errorf("contexts: found %d, want at most %d", len(contexts)/dim, uint32(math.MaxUint32))
+		return 0, fmt.Errorf("contexts: found %d, expected at most %d", len(contexts)/dim, uint32(math.MaxUint32))
 	}
 	return len(contexts) / dim, nil
 }
