@@ -22,10 +22,13 @@ type Option func(*Searcher)
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
 // OverTail makes the log-sum of an answer from a candidate set a sum over all
-// labels, those outside the set by the model's low-rank tail, as
-// [Searcher.LogProb] does and at its cost: a scan of rank x L numbers a context.
-// The labels are those without it. NewSearcher returns an error if the model has
-// no tail.
+// labels. Those outside the set count by the model's regression, for one product and
+// the logits of the set a context, or else by its low-rank tail, for a scan of
+// rank x L numbers, as for [Searcher.LogProb]. The labels of the answer are those
+// without the option. The exact layer gives the sum if the request asks for ExactSum;
+// over a regression also if the request has allowed labels, or more than 256 banned
+// ones, or a temperature that the regression does not know. NewSearcher returns an error
+// if the model has neither.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Searcher answers requests with a model and its layer. It is for one
@@ -56,7 +59,12 @@ type Searcher struct {
 
 	logits []float64 // of a candidate set
 	wide   []float64 // of all labels
-	stats  Stats
+	terms  []float64 // of a log-sum
+	// Labels beside those of a set: what they are, and the set with them.
+	asIDs, known, widened []uint32
+	asked                 [1]uint32
+	asking                [1]*softmax.Query
+	stats                 Stats
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -108,8 +116,8 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	for _, o := range opts {
 		o(s)
 	}
-	if s.overTail && m.tail == nil {
-		return nil, errors.New("screen: tail: found a model without one, expected a tail for OverTail")
+	if s.overTail && m.tail == nil && m.regression == nil {
+		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
 	}
 	return s, s.warm()
 }
@@ -270,7 +278,8 @@ const shared = 64
 // answer answers contexts that are looked up in the same labels.
 func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
 	r, k := routes[0], req.K
-	set := s.candidates(r)
+	all := s.candidates(r)
+	set := all
 	s.count(routes, len(set))
 	source := softmax.FromSet
 	if r.second != r.first {
@@ -279,7 +288,10 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	if req.Edits() {
 		set = s.edit(set, req) // none is left that may not be answered
 	}
-	ask := &softmax.Request{K: k, LogSum: req.LogSum, Among: softmax.Only(set), Biases: req.Biases}
+	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(set), Biases: req.Biases}
+	if s.overTail && k > 0 {
+		ask.LogSum = false // it is not the one that is wanted
+	}
 	if r.exact || len(set) < k && !s.short {
 		source, ask = softmax.FromLayer, req
 	}
@@ -294,7 +306,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	for _, r := range routes {
 		a := &answers[r.context]
 		if a.Source = source; s.overTail && req.LogSum && source != softmax.FromLayer {
-			sum, err := s.sumOverTail(s.queries[r.context], set, req)
+			sum, err := s.sumOverTail(s.queries[r.context], r, all, req)
 			if err != nil {
 				return err
 			}

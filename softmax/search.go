@@ -113,7 +113,7 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 		s.single(dst[:p.k], &answers[0], qs[0], &p)
 		return
 	}
-	certified := true
+	certified := !req.sumsExactly()
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
@@ -142,7 +142,7 @@ func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == ker
 // single answers one query.
 func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 	l := s.layer
-	if !l.certifies(q) {
+	if !l.certifies(q) || p.req.sumsExactly() {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
@@ -300,7 +300,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		for j, row := range s.places {
 			s.terms[row] = s.logits[j]
 		}
-		a.LogSum = kernels.LogSumExp(s.terms)
+		a.LogSum = p.req.logSum(s.terms)
 	}
 }
 
@@ -356,7 +356,7 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 	}
 	selectTop(dst, s.logits, p.ids, p.first)
 	if p.req.LogSum {
-		a.LogSum = kernels.LogSumExp(s.logits)
+		a.LogSum = p.req.logSum(s.logits)
 	}
 }
 

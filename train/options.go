@@ -21,6 +21,10 @@ type Options struct {
 	// ([LowRank], screen.Config.Tail). At most the dimension and the
 	// number of labels. 0: none.
 	TailRank int
+	// Tail, unless nil, asks for a regression of the weight of the labels outside the
+	// candidate sets, on the contexts of training ([FitRegression]), for
+	// log-probabilities over all labels at the cost of one product.
+	Tail *TailOptions
 	// Seed seeds all random choices.
 	Seed uint64
 
@@ -214,6 +218,11 @@ func (o *Options) check(n, labels, dim int, budgets []float64) error {
 		return fmt.Errorf("tail rank: found %d, want 0 to %d, the smaller of %d labels and dimension %d", o.TailRank, min(labels, dim), labels, dim)
 	case o.Threads < 0:
 		return fmt.Errorf("threads: found %d, want at least 0", o.Threads)
+	}
+	if o.Tail != nil {
+		if err := o.Tail.check(); err != nil {
+			return err
+		}
 	}
 	if err := o.KMeansOptions.check(n); err != nil {
 		return err

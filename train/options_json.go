@@ -26,6 +26,7 @@ func (o *Options) list() []option {
 		{"spread", &o.Spread, true},
 		{"probe_share", &o.ProbeShare, true},
 		{"tail_rank", &o.TailRank, true},
+		{"tail", &o.Tail, true},
 		{"gamma", &o.Gamma, false},
 		{"multiplier", &o.Multiplier, false},
 		{"iterations", &o.Iterations, false},
