@@ -33,10 +33,10 @@ type TailOptions struct {
 }
 
 // DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
-// 0.8, 0.9, 0.95 and 0.99, and for 2,000 contexts of a cluster, of which a fifth is
+// 0.8 to 0.995, and for 2,000 contexts of a cluster, of which a fifth is
 // held out.
 func DefaultTailOptions() TailOptions {
-	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.99}, PerCluster: 2000, HeldOut: 0.2}
+	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, PerCluster: 2000, HeldOut: 0.2}
 }
 
 func (o *TailOptions) check() error {
