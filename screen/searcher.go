@@ -129,8 +129,8 @@ func (e otherLayer) Unwrap() error { return ErrLayer }
 
 // warm lets all scratch grow to its final size, so that already the first query
 // allocates nothing. A context of zeros rules out no row of V, and an answer as
-// long as the largest set rules out none of its labels: no later search needs
-// more memory.
+// long as the largest set none of its labels; one of half of them needs the intervals
+// of all. No later search needs more memory.
 func (s *Searcher) warm() error {
 	m := s.model
 	qs, err := s.set(1, make([]float32, m.Dim()))
@@ -158,7 +158,12 @@ func (s *Searcher) warm() error {
 		set[i] = uint32(i)
 	}
 	all := make([]softmax.Prediction, size)
-	return s.layer.Find(all, s.one[:], qs, &softmax.Request{K: size, Among: softmax.Only(set)})
+	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
+		if err := s.layer.Find(all[:k], s.one[:], qs, &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reserve makes room for the routes of n contexts, k clusters each.
