@@ -12,11 +12,12 @@ import (
 )
 
 // LogProb returns the log-probability of the label id for the context h over all L
-// labels: its logit minus the log of the sum of e^x, of which the labels of the
-// candidate set are exact. The others are, by what the model has,
+// labels: its logit minus the log of the sum of e^x over the candidate set and over the
+// others. By what the model has, these are
 //
-//   - estimated together by its regression, and the logit of id is exact wherever it
-//     is. Then probabilities need not sum to 1: see [Searcher.LogSum];
+//   - estimated together by its regression. The logit of id is exact wherever it is, and
+//     the sum over the set is that of the int8 codes with its 8 largest logits exact
+//     (softmax.Answer). Probabilities need not sum to 1: see [Searcher.LogSum];
 //   - or w~_s.h + b_s with W~ of its tail, as the paper defines it to compute
 //     perplexity (its appendix);
 //   - or impossible: they get -Inf.
@@ -35,7 +36,7 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if r.exact {
+	if reg := s.model.regression; r.exact || reg != nil && !reg.covers(1) {
 		s.wide = grow.Slice(s.wide, s.model.labels)
 		if err := s.layer.Logits(s.wide, q, softmax.Labels{}); err != nil {
 			return 0, err
@@ -46,24 +47,19 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 	at, inside := slices.BinarySearch(set, id)
 	switch {
 	case s.model.regression != nil:
-		t, err := s.byRegression(q, r, set, 1, 0)
+		sum, tail, err := s.quickSum(q, r, set)
 		if err != nil {
 			return 0, err
 		}
-		logit, tail := 0.0, t.Log
-		if inside {
-			logit = s.logits[at]
-		} else {
-			s.asked[0] = id
-			var x [1]float64
-			if err := s.layer.Logits(x[:], q, softmax.Only(s.asked[:])); err != nil {
-				return 0, err
-			}
-			logit = x[0]
+		s.asked[0] = id
+		if err := s.layer.Logits(s.oneLogit[:], q, softmax.Only(s.asked[:])); err != nil {
+			return 0, err
+		}
+		logit := s.oneLogit[0]
+		if !inside {
 			tail = max(tail, logit) // it is one of the labels outside
 		}
-		s.logits = append(s.logits, tail)
-		return logit - kernels.LogSumExp(s.logits), nil
+		return min(logit-addLogs(sum, tail), 0), nil
 	case s.model.tail != nil:
 		sum, err := s.byLowRank(q, set, &softmax.Request{})
 		return s.wide[id] - sum, err
@@ -74,6 +70,59 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 		return 0, err
 	}
 	return s.logits[at] - kernels.LogSumExp(s.logits), nil
+}
+
+// quickBest is the number of labels whose logits are exact in the sums of quickSum.
+const quickBest = 8
+
+// quickSum returns the log of the sum of e^x over the set, by the intervals of the int8
+// codes but for the largest logits (softmax.Answer.LogSum), and that over all other
+// labels, by the regression.
+func (s *Searcher) quickSum(q *softmax.Query, r route, set []uint32) (sum, tail float64, err error) {
+	if r.second != r.first {
+		t, err := s.byRegression(q, r, set, 1, 0)
+		return kernels.LogSumExp(s.logits), t.Log, err
+	}
+	s.top, s.asking[0] = grow.Slice(s.top, quickBest), q
+	k := min(quickBest, len(set))
+	if err := s.layer.Find(s.top[:k], s.one[:], s.asking[:], &softmax.Request{K: k, LogSum: true, Among: softmax.Only(set)}); err != nil {
+		return 0, 0, err
+	}
+	return s.one[0].LogSum, s.tailOf(q, r, set, 1), nil
+}
+
+// tailOf is what the regression says of the labels outside the set of one cluster, at a
+// temperature that it covers.
+func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature float64) float64 {
+	if len(set) == s.model.labels {
+		return math.Inf(-1)
+	}
+	e, _, _ := s.model.regression.predict(q.Vector(), r.first, temperature, 0)
+	return e.log
+}
+
+// quick reports whether the log-sum over all labels is that of the set, which the search
+// gives, and the tail of one cluster.
+func (s *Searcher) quick(r route, req *softmax.Request) bool {
+	reg := s.model.regression
+	return reg != nil && r.second == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
+}
+
+// temperatureOf is the temperature of a request.
+func temperatureOf(req *softmax.Request) float64 {
+	if req.Temperature == 0 {
+		return 1
+	}
+	return req.Temperature
+}
+
+// addLogs returns log(e^a + e^b).
+func addLogs(a, b float64) float64 {
+	a, b = max(a, b), min(a, b)
+	if math.IsInf(a, -1) {
+		return a
+	}
+	return a + kernels.Log(1+kernels.Exp(b-a))
 }
 
 // Interval is a number that is known about.
@@ -255,10 +304,7 @@ func (s *Searcher) sumOverTail(q *softmax.Query, r route, set []uint32, req *sof
 			ids = s.widened
 		}
 	}
-	temperature := req.Temperature
-	if temperature == 0 {
-		temperature = 1
-	}
+	temperature := temperatureOf(req)
 	tail, err := s.byRegression(q, r, ids, temperature, 0)
 	if err != nil {
 		return 0, err

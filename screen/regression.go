@@ -111,6 +111,12 @@ func (r *Regression) Clusters() int { return r.c.Clusters }
 // Dim returns d, the dimension of a context.
 func (r *Regression) Dim() int { return r.dim }
 
+// covers reports whether there is a prediction at a temperature.
+func (r *Regression) covers(temperature float64) bool {
+	list := r.c.Temperatures
+	return list[0] <= temperature && temperature <= list[len(list)-1]
+}
+
 // estimate is what is known of the log of a tail.
 type estimate struct {
 	log   float64 // about
@@ -127,7 +133,7 @@ type estimate struct {
 func (r *Regression) predict(h []float32, t int, temperature, confidence float64) (upper estimate, lower float64, ok bool) {
 	list := r.c.Temperatures
 	last := len(list) - 1
-	if temperature < list[0] || temperature > list[last] {
+	if !r.covers(temperature) {
 		return estimate{}, 0, false
 	}
 	at := 0

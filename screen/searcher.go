@@ -63,6 +63,7 @@ type Searcher struct {
 	// Labels beside those of a set: what they are, and the set with them.
 	asIDs, known, widened []uint32
 	asked                 [1]uint32
+	oneLogit              [1]float64
 	asking                [1]*softmax.Query
 	stats                 Stats
 }
@@ -294,7 +295,8 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 		set = s.edit(set, req) // none is left that may not be answered
 	}
 	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(set), Biases: req.Biases}
-	if s.overTail && k > 0 {
+	quick := s.overTail && s.quick(r, req)
+	if s.overTail && k > 0 && !quick {
 		ask.LogSum = false // it is not the one that is wanted
 	}
 	if r.exact || len(set) < k && !s.short {
@@ -310,7 +312,9 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	}
 	for _, r := range routes {
 		a := &answers[r.context]
-		if a.Source = source; s.overTail && req.LogSum && source != softmax.FromLayer {
+		if a.Source = source; quick && req.LogSum && source != softmax.FromLayer {
+			a.LogSum = addLogs(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
+		} else if s.overTail && req.LogSum && source != softmax.FromLayer {
 			sum, err := s.sumOverTail(s.queries[r.context], r, all, req)
 			if err != nil {
 				return err

@@ -308,14 +308,15 @@ func (s *normal) clear() {
 	}
 }
 
-// add adds a context.
-func (s *normal) add(h []float32, y []float64) {
-	s.n++
-	kernels.Axpy(s.h, 1, h)
+// add adds a context that counts weight times.
+func (s *normal) add(h []float32, y []float64, weight float32) {
+	s.n += float64(weight)
+	kernels.Axpy(s.h, weight, h)
 	for i, x := range h {
-		kernels.Axpy(s.hh[i*s.dim:][:i+1], x, h[:i+1])
+		kernels.Axpy(s.hh[i*s.dim:][:i+1], weight*x, h[:i+1])
 	}
 	for k, v := range y {
+		v *= float64(weight)
 		s.y[k] += v
 		row := s.yh[k*s.dim:][:s.dim]
 		for i, x := range h {
@@ -469,7 +470,7 @@ func (f *tailFit) chooseRidge(ctx context.Context) (float64, error) {
 			for fold := range sums {
 				sums[fold] = newNormal(f.dim, f.temps)
 				for lo, hi := ends(fold); lo < hi; lo++ {
-					sums[fold].add(f.row(ids[lo]), f.targets(t, lo))
+					sums[fold].add(f.row(ids[lo]), f.targets(t, lo), 1)
 				}
 				all.plus(sums[fold], 1)
 			}
@@ -542,11 +543,7 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 		if f.logs[t] == nil {
 			return nil
 		}
-		s, x := newNormal(f.dim, m), newCoefficients(f.dim, m)
-		for j, i := range f.fit[t] {
-			s.add(f.row(i), f.targets(t, j))
-		}
-		x.solve(s, ridge)
+		x := f.coefficients(t, ridge)
 		held := f.held[t]
 		e := sums{make([]float64, m), make([]float64, m)}
 		for k := range m {
@@ -597,6 +594,77 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 		x.Temperature, x.Tail, x.LogZ = f.opt.Temperatures[k], math.Sqrt(x.Tail/n), math.Sqrt(x.LogZ/n)
 	}
 	return c, fit, err
+}
+
+// coefficients fits a cluster. After a first regression a second one, at each
+// temperature, weighs a context by the square of the share of the sum over all labels that
+// the first gives to its tail: to first order it is the error of log Z that counts then,
+// not that of tails that hardly matter. The intercept is then moved so that the mean of
+// the error of log Z is 0: log Z is convex in the log of the tail, so that errors of
+// either sign would raise it, and perplexities with it.
+func (f *tailFit) coefficients(t int, ridge float64) *coefficients {
+	ids, first, all := f.fit[t], newCoefficients(f.dim, f.temps), newCoefficients(f.dim, f.temps)
+	s := newNormal(f.dim, f.temps)
+	for j, i := range ids {
+		s.add(f.row(i), f.targets(t, j), 1)
+	}
+	first.solve(s, ridge)
+	one, c := newNormal(f.dim, 1), newCoefficients(f.dim, 1)
+	weights, slopes, heads := make([]float64, len(ids)), make([]float64, len(ids)), make([]float64, len(ids))
+	for k := range f.temps {
+		mean := 0.0
+		for j, i := range ids {
+			heads[j] = f.heads[t][j*f.temps+k]
+			share := tailShare(heads[j], first.predict(k, f.row(i)))
+			weights[j] = float64(share*share) + leastWeight
+			mean += weights[j] / float64(len(ids))
+		}
+		one.clear()
+		for j, i := range ids {
+			one.add(f.row(i), f.targets(t, j)[k:k+1], float32(weights[j]/mean))
+		}
+		c.solve(one, ridge)
+		copy(all.u[k*f.dim:][:f.dim], c.u)
+		a := c.a[0]
+		c.a[0] = 0
+		for j, i := range ids {
+			slopes[j] = c.predict(0, f.row(i))
+		}
+		all.a[k] = centre(a, slopes, heads, func(j int) float64 { return f.targets(t, j)[k] })
+	}
+	return all
+}
+
+// leastWeight is the weight of a context without a tail, where one that is all tail has 1.
+const leastWeight = 1e-4
+
+// tailShare is e^tail / (e^head + e^tail).
+func tailShare(head, tail float64) float64 {
+	return 1 / (1 + kernels.Exp(head-tail))
+}
+
+// centre returns the intercept near a at which the mean of log(e^head + e^(a + slope)) is
+// that of the true sums, whose tails are given, by Newton's method.
+func centre(a float64, slopes, heads []float64, tail func(j int) float64) float64 {
+	want := 0.0
+	for j, head := range heads {
+		want += kernels.LogSumExp([]float64{head, tail(j)})
+	}
+	for range 30 {
+		sum, slope := 0.0, 0.0
+		for j, head := range heads {
+			sum += kernels.LogSumExp([]float64{head, a + slopes[j]})
+			slope += tailShare(head, a+slopes[j])
+		}
+		step := (want - sum) / slope
+		if !(math.Abs(step) < 10) { // no tail to speak of: the intercept does not matter
+			return a
+		}
+		if a += step; math.Abs(step) < 1e-9 {
+			break
+		}
+	}
+	return a
 }
 
 // means are the means of the logs over all contexts fitted, at each temperature; 0

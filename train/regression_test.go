@@ -69,7 +69,7 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 				hs[i][j] = float32(r.NormFloat64())
 			}
 			ys[i] = 3 + r.NormFloat64()
-			s.add(hs[i], ys[i:i+1])
+			s.add(hs[i], ys[i:i+1], 1)
 		}
 		c.solve(s, ridge)
 		loss := func() (sum float64) {
@@ -100,12 +100,12 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 // Sums with and without a part are those of the rest.
 func TestNormalSumsOfFolds(t *testing.T) {
 	a, b := newNormal(2, 1), newNormal(2, 1)
-	a.add([]float32{1, 2}, []float64{3})
-	b.add([]float32{4, 5}, []float64{6})
+	a.add([]float32{1, 2}, []float64{3}, 1)
+	b.add([]float32{4, 5}, []float64{6}, 1)
 	a.plus(b, 1)
 	a.plus(b, -1)
 	want := newNormal(2, 1)
-	want.add([]float32{1, 2}, []float64{3})
+	want.add([]float32{1, 2}, []float64{3}, 1)
 	for i, list := range a.lists() {
 		if !slices.Equal(list, want.lists()[i]) || a.n != 1 {
 			t.Errorf("list %d: found %v, want %v", i, list, want.lists()[i])
