@@ -132,12 +132,20 @@ type RunOptions struct {
 const tailFitName = "tail_fit"
 
 // addRegression fits the tail of each screen, if that is asked for.
-func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []*screen.Model, opt *TailOptions) error {
-	if opt == nil {
+func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []*screen.Model, opt *Options) error {
+	if opt.Tail == nil {
 		return nil
 	}
+	if opt.TailContexts != nil {
+		report := d.report
+		var err error
+		if d, err = newData(layer, opt.TailContexts, opt); err != nil {
+			return fmt.Errorf("tail: %w", err)
+		}
+		d.report = report
+	}
 	for i, m := range models {
-		fitted, fit, err := fitRegression(ctx, d, m, layer, opt)
+		fitted, fit, err := fitRegression(ctx, d, m, layer, opt.Tail)
 		if err != nil {
 			return err
 		}

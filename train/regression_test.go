@@ -290,6 +290,24 @@ func TestRunFitsTheTail(t *testing.T) {
 			t.Errorf("screen %d: no regression, or no record of it: %s", i, m.Record())
 		}
 	}
+	// On other contexts.
+	opt.TailContexts = d.Contexts[:80*8]
+	other, _, err := Run(context.Background(), d.Layer, d.Contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := models[0].WithRegression(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := fitTail(t, d, bare, opt.TailContexts, tail, RunOptions{Seed: opt.Seed})
+	if got, want := other.Regression().Config(), want.Regression().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) {
+		t.Error("on other contexts: another regression than FitRegression gives on them")
+	}
+	opt.TailContexts = opt.TailContexts[1:]
+	if _, _, err := Run(context.Background(), d.Layer, d.Contexts, opt); err == nil || !strings.HasPrefix(err.Error(), "train: tail: contexts: found 639 values") {
+		t.Errorf("ragged contexts of the tail: error %v", err)
+	}
 }
 
 func TestFitRegressionRefuses(t *testing.T) {

@@ -96,7 +96,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
-		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-rank",
+		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -123,7 +123,8 @@ discards it.`,
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
-	tail := custom(f, "tail", false, "none", "`KIND` of estimate of the labels outside the sets, for probabilities: regression or none", parseTail)
+	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
+	tailContexts := f.text("tail-contexts", "contexts `SRC` for --tail, best of other text; default: --contexts")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
@@ -155,6 +156,9 @@ discards it.`,
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
+	if *tailContexts != "" && !*tail {
+		return f.wrongUse("--tail-contexts is for --tail regression")
+	}
 	if *tail {
 		options := train.DefaultTailOptions()
 		o.Tail = &options
@@ -173,7 +177,7 @@ discards it.`,
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
 	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels); err != nil {
+	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels, *tailContexts); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
@@ -193,6 +197,14 @@ discards it.`,
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	}
+	if *tailContexts != "" {
+		others, err := openMappedContexts(ctx, *tailContexts, l)
+		if err != nil {
+			return err
+		}
+		defer others.close()
+		o.TailContexts = others.rows
 	}
 	if err := checkWritable(outputs); err != nil {
 		return err
