@@ -11,12 +11,13 @@ const (
 	StageAssign = "assign"  // clusters of all contexts and the knapsack
 	StageSpread = "spread"  // the clusters near every context, for SetOptions.Spread
 	StageProbe  = "probe"   // the two best clusters of every context, for SetOptions.ProbeShare
+	StageTail   = "tail"    // the weight of the labels outside the sets, for Options.Tail
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign, StageSpread, StageProbe.
+	// StageAssign, StageSpread, StageProbe, StageTail.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

@@ -87,7 +87,11 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	return newModels(layer, d, sets, tail, record, budgets)
+	models, records, err := newModels(layer, d, sets, tail, record, budgets)
+	if err != nil {
+		return nil, nil, err
+	}
+	return models, records, addRegression(ctx, d, layer, models, opt)
 }
 
 // outward runs f, which reads the contexts, and makes its error one of the

@@ -32,11 +32,15 @@ type benchResult struct {
 	ScreenedMedian float64 `json:"screened_median_us"`
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"` // dense_f32_us / screened_us
-	Level          string  `json:"level"`
-	Allocs         float64 `json:"allocs_per_query"` // of the screen
-	K              int     `json:"k"`
-	Queries        int     `json:"queries"`  // different contexts that were queried
-	Clock          float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	// The log-probability of a label: dense is a float32 scan and a log-sum-exp over all
+	// labels, the other that of a screen with a tail, and 0 without one.
+	LogProb      float64 `json:"log_prob_us,omitempty"`
+	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
+	Level        string  `json:"level"`
+	Allocs       float64 `json:"allocs_per_query"` // of the screen
+	K            int     `json:"k"`
+	Queries      int     `json:"queries"`  // different contexts that were queried
+	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
 }
 
 // leastContexts is the number of different contexts without which a benchmark
@@ -134,7 +138,11 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	p.Start("bench", "rounds", rounds)
-	times, err := timing.Measure(ctx, len(rows), []func(int){denseQuery(l, rows, dst), exact, screened}, timing.Options{
+	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
+	if m.Tail() != nil || m.Regression() != nil {
+		queries = append(queries, denseLogProb(l, rows), logProb(s, m.Labels(), rows))
+	}
+	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
 		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
 	})
 	if err != nil {
@@ -147,6 +155,9 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
+	if len(times) > 3 {
+		r.DenseLogProb, r.LogProb = micros(times[3].Mean()), micros(times[4].Mean())
+	}
 	r.Speedup = round(r.DenseF32 / r.Screened)
 	return r, nil
 }
@@ -173,6 +184,32 @@ func screenedQuery(s *screen.Searcher, rows [][]float32, dst []softmax.Predictio
 		must(err)
 	}
 }
+
+// denseLogProb returns a function that computes the log-probability of a label for row
+// i by a scan of all labels in float32.
+func denseLogProb(l *layer, rows [][]float32) func(i int) {
+	weights, bias := dense.Weights(l.Layer), l.Bias()
+	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
+	return func(i int) {
+		kernels.Scan(narrow, weights, bias, rows[i])
+		for j, x := range narrow {
+			logits[j] = float64(x)
+		}
+		logProbSink = logits[i%len(logits)] - kernels.LogSumExp(logits)
+	}
+}
+
+// logProb returns a function that asks the screen for the log-probability of a label for
+// row i.
+func logProb(s *screen.Searcher, labels int, rows [][]float32) func(i int) {
+	return func(i int) {
+		p, err := s.LogProb(rows[i], uint32(i%labels))
+		must(err)
+		logProbSink = p
+	}
+}
+
+var logProbSink float64 // lest the work be left out
 
 // must is for queries whose arguments have been checked.
 func must(err error) {
@@ -202,6 +239,9 @@ func (r *benchResult) String() string {
 	line("dense float32", r.DenseF32, r.DenseF32Median, r.DenseF32P99)
 	line("exact layer", r.Exact, r.ExactMedian, r.ExactP99)
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
+	if r.LogProb > 0 {
+		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
+	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
 	return b.String()

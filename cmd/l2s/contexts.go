@@ -58,6 +58,7 @@ l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.
 l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}, stdout, stderr)
 	out := f.needs("out", ".npy `FILE` to write")
+	targets := f.text("targets", ".npy `FILE` to write too: the token after each of --text, -1 after the last")
 	lm := f.text("lm", "language model, a safetensors `FILE`")
 	vocabulary := f.text("vocab", "vocabulary `FILE` of the language model, line i (from 0) is word i")
 	text := f.text("text", "text `FILE` to read, UTF-8")
@@ -75,7 +76,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return err
 	}
 	for _, only := range []struct{ kind, flags string }{
-		{"nmt", "lm vocab text generate seed"},
+		{"nmt", "lm vocab text targets generate seed"},
 		{"lm", "pairs from to own both longest"},
 	} {
 		for _, name := range strings.Fields(only.flags) {
@@ -109,10 +110,16 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return f.wrongUse("--text and --generate exclude each other: give one of them")
 	case !generating && *text == "":
 		return f.wrongUse("missing --text (or --generate), as in: l2s contexts %s", f.about.usage)
+	case generating && *targets != "":
+		return f.wrongUse("--targets is for --text")
 	case generating && *limit > 0:
 		return f.wrongUse("--limit is for --text: give the number of tokens to --generate")
 	}
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lm, *vocabulary, *text); err != nil {
+	outputs := []output{{flag: "--out", path: *out}}
+	if *targets != "" {
+		outputs = append(outputs, output{flag: "--targets", path: *targets})
+	}
+	if err := checkOutputs(f, outputs, *lm, *vocabulary, *text); err != nil {
 		return err
 	}
 
@@ -135,7 +142,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 
 	p := f.printer(*quiet)
 	defer p.Close()
-	c := &contextWriter{w: w, voc: voc, model: model, p: p}
+	c := &contextWriter{w: w, voc: voc, model: model, p: p, follow: *targets != ""}
 	if *text != "" {
 		err = c.read(ctx, *text, *limit)
 	} else {
@@ -143,6 +150,11 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}
 	if err != nil {
 		return err
+	}
+	if c.follow && len(c.tokens) > 0 {
+		if err := tensorfile.WriteNPYInt32s(*targets, append(c.tokens[1:], -1)); err != nil {
+			return err
+		}
 	}
 	if err := w.Commit(); err != nil {
 		return err
@@ -163,6 +175,8 @@ type contextWriter struct {
 	model   *lstm.Model
 	p       *progress.Printer
 	unknown int // tokens that are <unk>
+	follow  bool
+	tokens  []int32 // all that were read, if follow
 }
 
 func (c *contextWriter) count(token uint32) {
@@ -188,6 +202,9 @@ func (c *contextWriter) read(ctx context.Context, path string, limit int) error 
 		for token, err := range take(c.voc.Tokens(file, path), limit) {
 			if err == nil {
 				c.count(token)
+				if c.follow {
+					c.tokens = append(c.tokens, int32(token))
+				}
 			}
 			if !yield(token, err) {
 				return

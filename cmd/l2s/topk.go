@@ -28,12 +28,18 @@ equal bytes on every CPU.`,
 
 With --contexts - each line of text is answered as soon as it is there.
 
-With --json each line is an object: ids, logits, cluster, and with --vocab words.`,
+With --logprobs the natural logarithms of the probabilities among all labels stand
+behind the logits, after a tab. The screen must have been trained with
+--tail regression or --tail-rank, or --exact be given: then they are exact.
+
+With --json each line is an object: ids, logits, with --logprobs logprobs,
+cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
 	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
+	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "vocabulary `FILE`, line i (from 0) is label i; adds a column of words")
 	asJSON := f.json()
 	var path string
@@ -69,7 +75,14 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			return err
 		}
 	}
-	s, err := screen.NewSearcher(m, l.Layer)
+	var opts []screen.Option
+	if *logProbs && !*exact {
+		if m.Tail() == nil && m.Regression() == nil {
+			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression, or --exact, for --logprobs", path)
+		}
+		opts = append(opts, screen.OverTail())
+	}
+	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return err
 	}
@@ -103,11 +116,12 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			}
 			return next
 		}
-		n := 0
+		var a softmax.Answer
+		req := softmax.Request{K: *k, LogSum: *logProbs, ExactSum: *exact}
 		if *exact {
-			n, err = full.TopK(dst, h)
+			a, err = full.Search(dst, h, req)
 		} else {
-			n, err = s.TopK(dst, h)
+			a, err = s.Search(dst, h, req)
 		}
 		if err != nil {
 			return err
@@ -115,16 +129,16 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 		if _, err := s.Nearest(nearest[:], h); err != nil {
 			return err
 		}
-		cluster := int(nearest[0].ID)
 		if ids := l.ids(); ids != nil {
-			for j := range dst[:n] {
+			for j := range dst[:a.Count] {
 				dst[j].ID = ids[dst[j].ID]
 			}
 		}
+		found := answered{dst[:a.Count], *logProbs, a.LogSum, int(nearest[0].ID)}
 		if *asJSON {
-			line = appendJSON(line[:0], dst[:n], cluster, voc)
+			line = found.appendJSON(line[:0], voc)
 		} else {
-			line = appendLine(line[:0], dst[:n], cluster, voc)
+			line = found.appendLine(line[:0], voc)
 		}
 		if _, err := w.Write(line); err != nil {
 			return err
@@ -201,22 +215,40 @@ func appendLogit(b []byte, p softmax.Prediction) []byte {
 	return strconv.AppendFloat(b, p.Logit, 'g', -1, 64)
 }
 
-func appendLine(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
-	b = append(appendList(b, p, ' ', appendID), '\t')
-	b = append(appendList(b, p, ' ', appendLogit), '\t')
-	b = strconv.AppendInt(b, int64(cluster), 10)
+// answered is what a line tells of a context.
+type answered struct {
+	best     []softmax.Prediction
+	logProbs bool    // are wanted
+	logSum   float64 // over all labels, if they are
+	cluster  int
+}
+
+func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
+	return strconv.AppendFloat(b, p.Logit-a.logSum, 'g', -1, 64)
+}
+
+func (a *answered) appendLine(b []byte, voc *vocab.Vocab) []byte {
+	b = append(appendList(b, a.best, ' ', appendID), '\t')
+	b = append(appendList(b, a.best, ' ', appendLogit), '\t')
+	if a.logProbs {
+		b = append(appendList(b, a.best, ' ', a.appendLogProb), '\t')
+	}
+	b = strconv.AppendInt(b, int64(a.cluster), 10)
 	if voc != nil {
-		b = appendList(append(b, '\t'), p, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
+		b = appendList(append(b, '\t'), a.best, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
 	}
 	return append(b, '\n')
 }
 
-func appendJSON(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
-	b = appendList(append(b, `{"ids":[`...), p, ',', appendID)
-	b = appendList(append(b, `],"logits":[`...), p, ',', appendLogit)
-	b = fmt.Appendf(b, `],"cluster":%d`, cluster)
+func (a *answered) appendJSON(b []byte, voc *vocab.Vocab) []byte {
+	b = appendList(append(b, `{"ids":[`...), a.best, ',', appendID)
+	b = appendList(append(b, `],"logits":[`...), a.best, ',', appendLogit)
+	if a.logProbs {
+		b = appendList(append(b, `],"logprobs":[`...), a.best, ',', a.appendLogProb)
+	}
+	b = fmt.Appendf(b, `],"cluster":%d`, a.cluster)
 	if voc != nil {
-		b = appendList(append(b, `,"words":[`...), p, ',', func(b []byte, p softmax.Prediction) []byte {
+		b = appendList(append(b, `,"words":[`...), a.best, ',', func(b []byte, p softmax.Prediction) []byte {
 			word, _ := json.Marshal(voc.Word(p.ID)) // a string always has a JSON form
 			return append(b, word...)
 		})

@@ -76,6 +76,10 @@ groups and those of the R clusters of the best group. Many small clusters then
 cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
 0.00003.
 
+With --tail regression it also learns, for each cluster, what the labels outside
+its set weigh together, for probabilities over all labels: see l2s topk
+--logprobs.
+
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
@@ -99,7 +103,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
-		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail-rank",
+		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -126,6 +130,8 @@ discards it.`,
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
+	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
+	tailContexts := f.text("tail-contexts", "contexts `SRC` for --tail, best of other text; default: --contexts")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
@@ -157,6 +163,13 @@ discards it.`,
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
+	if *tailContexts != "" && !*tail {
+		return f.wrongUse("--tail-contexts is for --tail regression")
+	}
+	if *tail {
+		options := train.DefaultTailOptions()
+		o.Tail = &options
+	}
 	for _, b := range []struct {
 		flag  string
 		value float64
@@ -171,7 +184,7 @@ discards it.`,
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
 	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels})...); err != nil {
+	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels, *tailContexts})...); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, nil, *src, o.K, openContexts)
@@ -197,6 +210,14 @@ discards it.`,
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	}
+	if *tailContexts != "" {
+		others, err := openContexts(ctx, []string{*tailContexts}, l)
+		if err != nil {
+			return err
+		}
+		defer others.close()
+		o.TailContexts = others.rows
 	}
 	if err := checkWritable(outputs); err != nil {
 		return err
@@ -293,6 +314,14 @@ func explainInterrupt(err error, checkpoint string) error {
 	return err
 }
 
+// parseTail reports whether a regression of the tail is wanted.
+func parseTail(s string) (bool, error) {
+	if s != "regression" && s != "none" {
+		return false, fmt.Errorf("expected regression or none")
+	}
+	return s == "regression", nil
+}
+
 func parseEstimator(s string) (e train.Estimator, err error) {
 	if e.UnmarshalText([]byte(s)) != nil {
 		return 0, fmt.Errorf("expected gumbel-st or expected")
@@ -385,7 +414,7 @@ func (t *trainProgress) endStage() {
 	}
 	t.since = now
 	switch t.stage {
-	case train.StageLabels, train.StageSpread, train.StageProbe:
+	case train.StageLabels, train.StageSpread, train.StageProbe, train.StageTail:
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))

@@ -315,6 +315,57 @@ func TestTrain(t *testing.T) {
 			t.Errorf("rank 1000: exit status %d and %q", r.code, r.stderr)
 		}
 	})
+	t.Run("--tail regression", func(t *testing.T) {
+		m, _ := train(t, "--tail", "regression", "--tail-contexts", "T.npy")
+		if m.Regression() == nil {
+			t.Fatal("found no regression")
+		}
+		if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, "tail            by regression, for probabilities at temperatures 0.7 1") {
+			t.Errorf("found no tail in\n%s", text)
+		}
+		// Log-probabilities of the screen are near those of the layer, and these sum to 1.
+		logProbs := func(more ...string) (best []float64, share float64) {
+			line, _, _ := strings.Cut(succeed(t, dir, joined("topk", "x.l2s", testArgs(), "--logprobs", "--json", more)...), "\n")
+			for _, x := range parseObject(t, line)["logprobs"].([]any) {
+				best = append(best, x.(float64))
+				share += math.Exp(x.(float64))
+			}
+			return best, share
+		}
+		all, share := logProbs("--exact", "--k", strconv.Itoa(tinyLabels))
+		if math.Abs(share-1) > 1e-9 {
+			t.Errorf("the probabilities of all labels sum to %v, expected 1", share)
+		}
+		if best, _ := logProbs("--k", "1"); math.Abs(best[0]-all[0]) > 0.5 {
+			t.Errorf("found a log-probability of %v by the screen, %v by the layer", best[0], all[0])
+		}
+		n := len(strings.Split(strings.TrimSpace(succeed(t, dir, joined("topk", "x.l2s", testArgs())...)), "\n"))
+		next := make([]int32, n)
+		for i := range next {
+			next[i] = int32(i % tinyLabels)
+		}
+		next[n-1] = -1
+		if err := tensorfile.WriteNPYInt32s(at("next.npy"), next); err != nil {
+			t.Fatal(err)
+		}
+		o := object(t, dir, joined("eval", "x.l2s", testArgs(), "--targets", "next.npy", "--json")...)
+		if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); !(p > 1 && exact > 1 && math.Abs(math.Log(p/exact)) < 0.2) {
+			t.Errorf("found perplexities %v and %v, expected near ones above 1", p, exact)
+		}
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{joined("topk", "m.l2s", testArgs(), "--logprobs"), "found a screen without a tail"},
+			{joined("eval", "m.l2s", testArgs(), "--targets", "next.npy"), "found a screen without a tail"},
+			{joined("train", trainArgs(), "--out", "y.l2s", "--tail", "low-rank"), "expected regression or none"},
+			{joined("train", trainArgs(), "--out", "y.l2s", "--tail-contexts", "T.npy"), "--tail-contexts is for --tail regression"},
+		} {
+			if r := l2s(t, dir, c.args...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
+				t.Errorf("%v: exit status %d and %q, expected %q", c.args, r.code, r.stderr, c.want)
+			}
+		}
+	})
 	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {
 		a, _ := train(t, "--kmeans-only")
 		b, _ := train(t, "--iterations", "0")

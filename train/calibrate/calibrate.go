@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/internal/member"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
@@ -148,7 +149,7 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := withCalibration(m.Record(), c)
+	record, err := member.Set(m.Record(), "calibration", c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w", err)
 	}

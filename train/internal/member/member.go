@@ -1,15 +1,15 @@
-package calibrate
+// Package member adds what is found out about a screen to its record.
+package member
 
 import (
 	"bytes"
 	"encoding/json"
 )
 
-// withCalibration returns the record, a JSON object, with the calibration in it,
-// last and once. All else stands as it stood.
-func withCalibration(record json.RawMessage, c *Calibration) (json.RawMessage, error) {
-	const name = "calibration"
-	value, err := json.Marshal(c)
+// Set returns the record, a JSON object, with a member of that name in it, last and
+// once. All else stands as it stood.
+func Set(record json.RawMessage, name string, content any) (json.RawMessage, error) {
+	value, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
