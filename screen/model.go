@@ -83,7 +83,8 @@ type Model struct {
 	extra       []section // optional sections of the file that this version does not know
 }
 
-// NewModel returns the model of c. It copies what it needs of it. An error
+// NewModel returns the model of c. It copies what it needs of it, and quantises the
+// vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
 	m, err := newModel(c)

@@ -100,7 +100,8 @@ type Stats struct {
 // neither the layer's nor all zero.
 //
 // The first call for a layer computes the layer's fingerprint, see
-// [softmax.Layer.Fingerprint].
+// [softmax.Layer.Fingerprint]. Further calls take little more than the memory of a
+// Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
 	if m.Dim() != l.Dim() {
 		return nil, otherLayer{fmt.Sprintf("dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}

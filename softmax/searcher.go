@@ -29,7 +29,8 @@ type Searcher struct {
 	kept         []kept // of a search by tiles
 }
 
-// NewSearcher returns a searcher for the layer.
+// NewSearcher returns a searcher for the layer. It takes no memory before the first
+// search.
 func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,

@@ -40,7 +40,7 @@ func (m *kMeans) plant(ctx context.Context) error {
 		v := m.v[t*m.dim : (t+1)*m.dim]
 		copy(v, rows[chosen*m.dim:(chosen+1)*m.dim])
 		err := parallel.Each(ctx, m.threads, len(ids), chunk, nil, func(_, lo, hi int) error {
-			kernels.RefScan(cosine[lo:hi], rows[lo*m.dim:hi*m.dim], nil, v)
+			kernels.Float32Rows(rows[lo*m.dim:hi*m.dim], m.dim).RefScan(cosine[lo:hi], nil, v)
 			for j := lo; j < hi; j++ {
 				distance[j] = min(distance[j], max(0, 1-cosine[j]))
 			}

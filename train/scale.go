@@ -37,7 +37,7 @@ func scaleWith(ctx context.Context, d *data, r int, rows func(i uint32) []float3
 	const chunk = 64
 	err := parallel.Each(ctx, d.threads, len(sample), chunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			kernels.RefScan(logits[i*r:(i+1)*r], rows(sample[i]), nil, d.row(sample[i]))
+			kernels.Float32Rows(rows(sample[i]), d.dim).RefScan(logits[i*r:(i+1)*r], nil, d.row(sample[i]))
 		}
 		return nil
 	})

@@ -50,17 +50,17 @@ const leastContexts = 1000
 // mostContexts bounds the different contexts that are looked for.
 const mostContexts = 1 << 17
 
-func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("bench", description{
 		purpose: fmt.Sprintf(`Measure the time of one query on one thread: the dense float32 scan of all
 labels with top-k, the exact layer, and the screen.
 
 The three take turns in short blocks over the contexts, of which %d must be
-different, each after a warm-up. A time is the mean of a block, so that the
-queries which ask two clusters or the exact layer count by their share, and of
-all blocks the median. Medians and 99th percentiles of single queries stand
-beside. All contain one reading of the clock. Run it on an idle machine.`, leastContexts),
-		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+different, each after a warm-up. A time is the median over the blocks of the mean
+of a block, so that the queries which ask two clusters or the exact layer count by
+their share. Medians and 99th percentiles of single queries are shown too. All
+contain one reading of the clock. Run it on an idle machine.`, leastContexts),
+		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
 	}, stdout, stderr)
@@ -76,7 +76,7 @@ beside. All contain one reading of the clock. Run it on an idle machine.`, least
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	rows, err := enoughDifferent(c)
 	if err != nil {

@@ -28,7 +28,7 @@ type contextsResult struct {
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", description{
-		purpose: `Compute the context vectors of a text with an LSTM language model, or those of
+		purpose: `Compute the context vectors of a text with an LSTM language model, or of
 translations with an LSTM translation model, and write them to a .npy file of
 float32 rows.
 
@@ -37,16 +37,16 @@ space, <eos> at the end of each line, <unk> for a word that the vocabulary
 lacks. Row i is the context after token i. With --generate the model writes the
 text itself.
 
-With --nmt the contexts are those of the decoder while it reads <s> and the
-words of each translation in DIR/NAME.en, beside its source in DIR/NAME.de: one
-more than the translation has words, pair after pair. With --own they are those
-it meets while it translates DIR/NAME.de itself, taking the best word of the
-exact layer at each step, with --both the former and behind them the latter: the
-best to learn a screen from. Pairs with an empty line are left out.`,
+With --nmt the decoder reads <s> and the words of each translation in DIR/NAME.en,
+beside its source in DIR/NAME.de, and its contexts are written: one more than the
+translation has words, pair after pair. With --own the decoder translates
+DIR/NAME.de itself: it takes the best word of the exact layer at each step. With
+--both the contexts of both ways are written, one way behind the other: they are
+the best to learn a screen from. Pairs with an empty line are left out.`,
 		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
 		notes: `The language model has the tensor names of PyTorch's word_language_model
 example: encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
-rnn.bias_hh_l0, ..., decoder.weight (none where it is tied), decoder.bias.
+rnn.bias_hh_l0, ..., decoder.weight (not in a tied model), decoder.bias.
 Its decoder is the softmax layer that the contexts are for.
 
 The folder of a translation model, with Luong's general attention, holds
@@ -63,10 +63,10 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	vocabulary := f.text("vocab", "vocabulary `FILE` of the language model, line i (from 0) is word i")
 	text := f.text("text", "text `FILE` to read, UTF-8")
 	limit := f.whole("limit", 0, 0, "read at most `N` tokens of the text, or N pairs, 0 for all")
-	generate := f.whole("generate", 0, 1, "let the language model write `N` tokens, in place of --text")
+	generate := f.whole("generate", 0, 1, "let the language model write `N` tokens, instead of --text")
 	seed := f.seed(1)
 	pairs := f.pairs()
-	own := f.boolean("own", "translate the sources, in place of reading the translations")
+	own := f.boolean("own", "translate the sources, instead of reading the translations")
 	both := f.boolean("both", "read the translations, and translate the sources too")
 	longest := f.whole("longest", 60, 1, "cut the translations of --own and --both after `N` words")
 	threads := f.threads("run --generate and --nmt")

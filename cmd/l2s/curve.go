@@ -121,17 +121,17 @@ func (p *curvePoint) readRecord(m *screen.Model) {
 	}
 }
 
-func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("curve", description{
 		purpose: fmt.Sprintf(`Compare screens of one layer on context vectors that they were not trained on:
 P@1 and P@k against the mean number of candidates, and against the time of a
 query, as a table and as a picture. Rows are the vectors that find the cluster
-and the candidates, or all labels where the exact layer answers. Screens by
+and the candidates, or all labels if the exact layer answers. Screens by
 k-means alone and learned ones stand side by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine.`, leastContexts),
-		usage: "m.l2s... --weights SRC --bias SRC --contexts H.npy [flags]",
+		usage: "m.l2s... (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
 		example: `l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out m.l2s
 l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out k.l2s --kmeans-only
@@ -148,7 +148,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err := f.parseList(args, "screen files", &paths); err != nil {
 		return err
 	}
-	inputs := append([]string{*lf.weights, *lf.bias, *src}, paths...)
+	inputs := slices.Concat(lf.files(), *src, paths)
 	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, models, c := in.layer, in.screens, in.contexts
 	rows, err := enoughDifferent(c)
 	if err != nil {

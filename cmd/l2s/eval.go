@@ -42,7 +42,7 @@ type evalResult struct {
 	margin string // the other reason for exact answers, where there is one
 }
 
-func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("eval", description{
 		purpose: `Measure the precision of a screen on context vectors that it was not trained
 on. P@k is the share of the k best labels of the exact layer that are among
@@ -51,7 +51,7 @@ the k answers of the screen, the mean over the contexts.
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p of these labels, p the probability by the
 screen, trained with --tail regression or --tail-rank, and by the layer.`,
-		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
 	}, stdout, stderr)
@@ -69,7 +69,7 @@ screen, trained with --tail regression or --tail-rank, and by the layer.`,
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	var next []int64
 	if *targets != "" {
@@ -83,6 +83,9 @@ screen, trained with --tail regression or --tail-rank, and by the layer.`,
 		defer tensor.Close()
 		if next, err = tensor.Int64s(); err != nil {
 			return err
+		}
+		if l.ids() != nil {
+			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
 		}
 	}
 	p := f.printer(*quiet)

@@ -5,9 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // output is a file that a verb writes.
@@ -25,18 +24,18 @@ func (o output) String() string {
 }
 
 // checkOutputs returns an error where one of the outputs would replace an input
-// or another output. Inputs are names of files, or sources as OpenTensor of
-// package tensorfile takes them; an empty one is none.
+// or another output. Inputs are names of files, or sources as Open of
+// package head takes them; an empty one is none.
 func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 	for i, o := range outputs {
 		if o.path == "" {
 			continue
 		}
 		for _, in := range inputs {
-			if in == "" || in == layerfile.NoBias {
+			if in == "" || in == head.NoBias {
 				continue
 			}
-			for _, file := range tensorfile.Files(in) {
+			for _, file := range head.Files(in) {
 				if sameFile(o.path, file) {
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
 				}

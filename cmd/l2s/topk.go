@@ -15,14 +15,15 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("topk", description{
 		purpose: `Answer: for each context a line with the ids of the k best labels, their
 logits, and the cluster of the context. The three are separated by tabs, ids
 and logits among themselves by spaces. A logit is the shortest decimal number
-that reads back as the same float64. Equal screens, layers and contexts give
+that reads back as the same float64: w.h + b, before the scale and the cap that
+some models have, which leave the order as it is. Equal screens, layers and contexts give
 equal bytes on every CPU.`,
-		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --k 5 [flags]",
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
 With --contexts - each line of text is answered as soon as it is there.
@@ -49,28 +50,28 @@ cluster, and with --vocab words.`,
 		return err
 	}
 	var text *textContexts // where it is on standard input
-	open := func(ctx context.Context, src string, l *layer) (c *contexts, err error) {
-		if src != stdinSource {
-			return openContexts(ctx, src, l)
+	open := func(ctx context.Context, sources []string, l *layer) (c *contexts, err error) {
+		if sources[0] != stdinSource {
+			return openContextBlocks(ctx, sources, l)
 		}
 		if c, text, err = openStdin(ctx, l); err != nil || text != nil {
 			return &contexts{dim: l.Dim()}, err
 		}
-		c.rows, err = c.tensor.Float32s()
+		c.rows, err = c.files.All(ctx)
 		return c, err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, open)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
 		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
 			return err
 		}
-		if err := voc.CheckLen(l.Labels()); err != nil {
+		if err := voc.CheckLen(l.vocabulary()); err != nil {
 			return err
 		}
 	}
@@ -89,6 +90,11 @@ cluster, and with --vocab words.`,
 	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
+	defer func() { // whatever ends it, what was answered is written
+		if failed := w.Flush(); failed != nil {
+			err = failed
+		}
+	}()
 	var line []byte
 	var from contextStream = &rowStream{ctx: ctx, contexts: c}
 	if text != nil {
@@ -102,8 +108,8 @@ cluster, and with --vocab words.`,
 			}
 		}
 		if next := from.next(h); next != nil {
-			if err := w.Flush(); err != nil || next == io.EOF {
-				return err
+			if next == io.EOF {
+				return nil
 			}
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
 				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
@@ -122,6 +128,11 @@ cluster, and with --vocab words.`,
 		}
 		if _, err := s.Nearest(nearest[:], h); err != nil {
 			return err
+		}
+		if ids := l.ids(); ids != nil {
+			for j := range dst[:a.Count] {
+				dst[j].ID = ids[dst[j].ID]
+			}
 		}
 		found := answered{dst[:a.Count], *logProbs, a.LogSum, int(nearest[0].ID)}
 		if *asJSON {
@@ -145,12 +156,17 @@ type contextStream interface {
 	of() string
 }
 
-// rowStream are contexts that have been read.
+// rowStream are contexts in files, which are read in blocks, or in memory.
 type rowStream struct {
 	*contexts
-	ctx context.Context
-	at  int
+	ctx    context.Context
+	at     int
+	buffer []float32
+	block  []float32 // the part of it that holds those from at on
 }
+
+// rowBlock is the number of contexts of a block.
+const rowBlock = 256
 
 func (r *rowStream) waits() bool { return false }
 
@@ -158,11 +174,22 @@ func (r *rowStream) next(h []float32) error {
 	if r.at == r.n {
 		return io.EOF
 	}
-	if r.at%256 == 0 && r.ctx.Err() != nil {
-		return r.ctx.Err()
+	if len(r.block) == 0 {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if r.buffer == nil {
+			r.buffer = make([]float32, min(rowBlock, r.n)*r.dim)
+		}
+		r.block = r.buffer[:min(rowBlock, r.n-r.at)*r.dim]
+		if err := r.read(r.block, r.at); err != nil {
+			return err
+		}
 	}
+	copy(h, r.block[:r.dim])
+	r.block = r.block[r.dim:]
 	r.at++
-	return r.read(h, r.at-1)
+	return nil
 }
 
 func (r *rowStream) of() string { return " of " + progress.Count(r.n) }

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -59,7 +61,7 @@ type heldOut struct {
 	Precision      map[string]float64 `json:"precision"`
 }
 
-func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o := train.DefaultOptions()
 	f := newFlags("train", description{
 		purpose: `Learn a screen for a softmax layer from context vectors: r clusters of
@@ -71,8 +73,8 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
---lambda is 0.00003, where these are not given.
+cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
+0.00003.
 
 With --tail regression it also learns, for each cluster, what the labels outside
 its set weigh together, for probabilities over all labels: see l2s topk
@@ -80,8 +82,13 @@ its set weigh together, for probabilities over all labels: see l2s topk
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
-		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
+
+The contexts must be the states that the layer is applied to. A warning says where
+they do not look so: where the model's last normalisation stands beside the head,
+by what it leaves of a state's length, and else by probabilities, of which the best
+label has all or no more than others.
 
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.
@@ -177,29 +184,35 @@ discards it.`,
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
 	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels, *tailContexts); err != nil {
+	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels, *tailContexts})...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, nil, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, c := in.layer, in.contexts
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	for _, id := range *always {
-		if id >= l.Labels() {
+		row := id
+		if ids := l.ids(); ids != nil {
+			if row = slices.Index(ids, uint32(id)); row < 0 {
+				return fmt.Errorf("%s: found no label %d in the draft head, expected it for --always", l.name, id)
+			}
+		}
+		if row >= l.Labels() {
 			return fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), id)
 		}
-		o.Always = append(o.Always, uint32(id))
+		o.Always = append(o.Always, uint32(row))
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
 	}
 	if *tailContexts != "" {
-		others, err := openMappedContexts(ctx, *tailContexts, l)
+		others, err := openContexts(ctx, []string{*tailContexts}, l)
 		if err != nil {
 			return err
 		}
@@ -215,6 +228,9 @@ discards it.`,
 		}
 	}
 
+	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
+		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	if *labels != "" {

@@ -50,31 +50,9 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "calibrate", "eval", "bench", "curve", "topk", "inspect", "version"} {
-			if !strings.Contains(text, "\n  "+name+" ") {
-				t.Errorf("found no verb %s in\n%s", name, text)
-			}
-		}
-	})
-	t.Run("every flag of the contract is listed", func(t *testing.T) {
-		for verb, flags := range map[string]string{
-			"demo":      "seed json",
-			"contexts":  "lm vocab text out limit generate seed nmt pairs from to own longest threads",
-			"labels":    "weights bias contexts out k shard quiet json",
-			"merge":     "out quiet json",
-			"train":     "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
-			"calibrate": "weights bias contexts out target confidence k exact-cost block seed threads quiet json",
-			"eval":      "weights bias contexts k targets json",
-			"bench":     "weights bias contexts k json",
-			"curve":     "weights bias contexts k svg png quiet json",
-			"topk":      "weights bias contexts k exact logprobs vocab json",
-			"inspect":   "json",
-		} {
-			text := succeed(t, dir, verb, "-h")
-			for _, flag := range strings.Fields(flags) {
-				if !strings.Contains(text, "\n  --"+flag+" ") {
-					t.Errorf("%s: found no flag --%s in\n%s", verb, flag, text)
-				}
+		for _, c := range flagsOfVerbs {
+			if !strings.Contains(text, "\n  "+c.verb+" ") {
+				t.Errorf("found no verb %s in\n%s", c.verb, text)
 			}
 		}
 	})
@@ -867,7 +845,8 @@ func TestInspect(t *testing.T) {
 	})
 	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
-		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: math.MaxUint32, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, math.MaxUint32 - 1}}})
+		most := min(math.MaxInt, math.MaxUint32) // labels of an int
+		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, uint32(most - 1)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -971,7 +950,6 @@ func TestDemoInSmall(t *testing.T) {
 	}
 }
 
-// The prompts are there to show words that the model knows.
 // What is in a folder is not replaced, and what cannot be written is found first.
 func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	dir := files(t)
@@ -991,6 +969,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	}
 }
 
+// The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	_, voc, err := demolm.Load()
 	if err != nil {

@@ -106,7 +106,7 @@ type Figures struct {
 // The contexts, N x layer.Dim(), row-major, must not be those of training. The
 // promise is about the draw of the contexts: in at least Confidence of all draws
 // the P@K expected of the contexts of use, answered by a Searcher without the
-// options Float32 and Short, is at least Target. It assumes that the contexts of
+// option Short, is at least Target. It assumes that the contexts of
 // calibration are independent draws from the distribution of use, or with Block
 // that their blocks are. A second run on the same contexts with another seed,
 // target or block, because the first has failed, voids it.
