@@ -14,10 +14,10 @@ import (
 type config struct {
 	path       string
 	modelType  string
-	tied       *bool               // nil where it says nothing
+	tied       *bool               // nil if it says nothing
 	vocabulary int                 // 0 for none
 	tokens     int                 // one more than the largest id of a special token
-	numbers    map[string]*float64 // nil where the file has null
+	numbers    map[string]*float64 // nil if the file has null
 	inverse    bool                // logit_scale is "inv_sqrt_d_model"
 }
 
@@ -144,7 +144,7 @@ func (c *config) field(s *jsonscan.Scanner, name string) error {
 		c.inverse = true
 		return err
 	case (name == "hidden_size" || name == "d_model") && kind != 0:
-		return s.Skip() // of another kind of model, where nothing is scaled by it
+		return s.Skip() // of another kind of model, if nothing is scaled by it
 	}
 	x, found, err := s.Float()
 	if c.numbers[name] = nil; found {
@@ -173,7 +173,7 @@ func (c *config) add(text *config) {
 	c.inverse = c.inverse || text.inverse
 }
 
-// number returns a number that must be positive, or otherwise where the file does
+// number returns a number that must be positive, or otherwise if the file does
 // not have it; null is as good as 1 of a scale and none of a cap.
 func (c *config) number(name string, otherwise float64) (float64, error) {
 	x, ok := c.numbers[name]

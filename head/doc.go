@@ -13,7 +13,7 @@
 //	FILE.safetensors:name    one tensor
 //	FILE.npy, FILE.npz:name  an array of numpy
 //
-// FILE may have any name: where its end says nothing, its first bytes do.
+// FILE may have any name: if its end says nothing, its first bytes do.
 //
 // # Rows in place
 //
@@ -23,7 +23,7 @@
 // and takes back when memory is short. The value of a quantised weight is what
 // ggml's dequantisation gives in float32, to the bit.
 //
-// Where that cannot be the rows are copied: rows at an odd address and systems
+// If that is not possible, the rows are copied: rows at an odd address and systems
 // without a mapping, as they are; the Fortran order, the other byte order and
 // float64, as float32. [Head.String] says which it was. [Options.Copy] asks for a
 // copy.
@@ -46,7 +46,7 @@
 // # Which tensor is the head
 //
 // In a folder it is lm_head.weight, or what some architectures call it; the input
-// embedding where config.json ties the two, or says nothing and there is no other.
+// embedding if config.json ties the two, or says nothing and there is no other.
 // In a GGUF file, output.weight, else token_embd.weight. The bias is looked for
 // beside it. The names are those that gguf-py/gguf/tensor_mapping.py of
 // https://github.com/ggml-org/llama.cpp lists for each architecture, and
@@ -58,9 +58,9 @@
 // Models pad W with rows that no token has, for the speed of other hardware. Rows
 // from the size of the tokenizer on are left out, so that they are never answered:
 // see [Head.Padding]. The size is, in a folder, one more than the largest id in
-// tokenizer.json, or the number of pieces of a sentencepiece tokenizer.model where
+// tokenizer.json, or the number of pieces of a sentencepiece tokenizer.model if
 // no code of the model's own adds to them (auto_map), and not below any id that
 // tokenizer_config.json, added_tokens.json and config.json name; in a GGUF file the
 // length of tokenizer.ggml.tokens without the [PADn] at its end, by which
-// llama.cpp's converter fills up. Where none of them is there, all rows are labels.
+// llama.cpp's converter fills up. If none of them is there, all rows are labels.
 package head

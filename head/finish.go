@@ -6,14 +6,14 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// finish is what a model does with a logit: it multiplies it by scale, then, where
+// finish is what a model does with a logit: it multiplies it by scale, then, if
 // there is a cap, maps it to cap*tanh(x/cap).
 type finish struct {
 	scale float64 // 0 stands for 1
 	cap   float64 // 0 for none
 }
 
-// LogitScale returns what the model multiplies a logit by, 1 where it does not:
+// LogitScale returns what the model multiplies a logit by, 1 if it does not:
 //
 //	logit_scale           Cohere, in a folder and in GGUF; MPT, which may call 1/sqrt(d_model) "inv_sqrt_d_model"
 //	1/logits_scaling      Granite in a folder; in GGUF its logit_scale is the divisor, too
@@ -28,7 +28,7 @@ type finish struct {
 // models/falcon_h1/modeling_falcon_h1.py and models/t5/modeling_t5.py; the models'
 // own modeling_hyperclovax.py, modeling_phi3_small.py, modeling_minicpm.py and
 // MPT's modeling_mpt.py; llama.cpp, src/models/command-r.cpp, cohere2.cpp,
-// grok.cpp (which has 1/sqrt(3) where the file states none) and granite.cpp, whose
+// grok.cpp (which has 1/sqrt(3) if the file states none) and granite.cpp, whose
 // graph minicpm.cpp shares, and the class FalconH1Model of its converter.
 func (h *Head) LogitScale() float64 {
 	if h.finish.scale == 0 {
@@ -37,7 +37,7 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// SoftCap returns c where the model maps a scaled logit x to c tanh(x/c), 0 where
+// SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if
 // it does not: final_logit_softcapping of Gemma and others, logits_soft_cap of
 // RecurrentGemma. The cap comes after the scale, as in llama.cpp's
 // src/models/grok.cpp; no model of transformers has both.

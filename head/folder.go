@@ -95,7 +95,7 @@ const baichuan2 = 125696
 // folder is an open model folder.
 type folder struct {
 	path  string
-	files map[string]string // of each tensor, where there is an index
+	files map[string]string // of each tensor, if there is an index
 	open  map[string]*tensorfile.File
 }
 

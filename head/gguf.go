@@ -65,7 +65,7 @@ func (m *model) gguf(f *tensorfile.File, named bool) error {
 }
 
 // countTokens returns the number of tokens before the [PADn] that the converter
-// writes for rows that no token has, 0 where the file has no tokens.
+// writes for rows that no token has, 0 if the file has no tokens.
 func countTokens(f *tensorfile.File) (n int, err error) {
 	_, err = f.Strings(ggufTokens, func(i int, s []byte) {
 		if number, ok := bytes.CutPrefix(s, []byte("[PAD")); ok && string(number) == strconv.Itoa(i)+"]" {

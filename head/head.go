@@ -20,11 +20,11 @@ const NoBias = "none"
 // Options say how Open opens a head. The zero value is for a model as it is.
 type Options struct {
 	// Bias is the source of the bias, one number a row: a file as in the package's
-	// documentation, or NoBias. Where it is empty, the bias is looked for beside the
+	// documentation, or NoBias. If it is empty, the bias is looked for beside the
 	// weights; there may be none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
-	// a draft head, see [ReadIDs]. All, where it is nil. The rows are copied.
+	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
 	IDs []uint32
 	// Copy copies the rows into the program's memory and checks that they are
 	// finite, so that nothing that happens to the file later matters.
@@ -80,7 +80,7 @@ type model struct {
 	weights  string   // the tensor's name
 	biases   []string // names a bias may have
 	norms    []string // names the last normalisation may have
-	tokens   int      // size of the tokenizer, 0 where it is not known
+	tokens   int      // size of the tokenizer, 0 if it is not known
 	declared int      // size of the vocabulary that the model states, 0 for none
 	offsets  bool     // a tensor d2t holds differences, not ids
 	finish   finish
@@ -132,7 +132,7 @@ var elements = map[tensorfile.DType]kernels.Element{
 	tensorfile.Q4_K: kernels.Q4_K, tensorfile.Q5_K: kernels.Q5_K, tensorfile.Q6_K: kernels.Q6_K,
 }
 
-// head makes the head of the model, which is closed where no row is in it.
+// head makes the head of the model, which is closed if no row is in it.
 func (m *model) head(opt Options) (*Head, error) {
 	t, err := m.tensor(m.weights)
 	if err != nil {
@@ -328,7 +328,7 @@ func (h *Head) Labels() int { return h.labels }
 func (h *Head) Dim() int { return h.dim }
 
 // Rows returns W, Labels x Dim. They are valid until Close, and are best read within
-// [Head.Read] where [Head.Mapped] is true.
+// [Head.Read] if [Head.Mapped] is true.
 func (h *Head) Rows() kernels.Rows { return h.rows }
 
 // Bias returns b, one number a row, or nil for none. It must not be changed, and
@@ -336,7 +336,7 @@ func (h *Head) Rows() kernels.Rows { return h.rows }
 func (h *Head) Bias() []float32 { return h.bias }
 
 // IDs returns the label of the full vocabulary that each row of a draft head
-// stands for, or nil where row i stands for label i. It must not be changed.
+// stands for, or nil if row i stands for label i. It must not be changed.
 func (h *Head) IDs() []uint32 { return h.ids }
 
 // Vocabulary returns the number of labels that the ids of answers are below: that
@@ -350,7 +350,7 @@ func (h *Head) Padding() int { return h.padding }
 // Weights returns the name of the tensor that W is; a .npy file has none.
 func (h *Head) Weights() string { return h.weights }
 
-// BiasName returns the name of the tensor that b is, or its source where Options
+// BiasName returns the name of the tensor that b is, or its source if Options
 // named one; "" for none.
 func (h *Head) BiasName() string { return h.biasName }
 

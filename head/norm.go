@@ -5,14 +5,14 @@ package head
 // of 1, but for the model's epsilon, whether it is RMSNorm or LayerNorm. Some
 // models add 1 to Gain (Gemma's RMSNorm in a folder, Nemotron's LayerNorm1P).
 type Norm struct {
-	// Gain has Dim elements, as the file has them; nil where the normalisation is
+	// Gain has Dim elements, as the file has them; nil if the normalisation is
 	// not known.
 	Gain []float32
 	// Bias has Dim elements, nil for none.
 	Bias []float32
 }
 
-// Norm returns the last normalisation of the model, where one is beside its head. It
+// Norm returns the last normalisation of the model, if one is beside its head. It
 // tells whether contexts were taken behind it. It must not be changed.
 func (h *Head) Norm() Norm { return h.norm }
 

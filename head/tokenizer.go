@@ -14,7 +14,7 @@ import (
 )
 
 // tokenizerSize returns one more than the largest id that the files of a folder
-// give a token, 0 where they do not say what all tokens are. The forms are those of
+// give a token, 0 if they do not say what all tokens are. The forms are those of
 // the tokenizers library, https://huggingface.co/docs/tokenizers, of transformers,
 // and of sentencepiece's sentencepiece_model.proto.
 func tokenizerSize(folder string, c *config) (n int, err error) {

@@ -105,7 +105,7 @@ func newEncoder(dim int) *encoder {
 //
 // and with e the first term and n a bound of ||w^||, ||w - w^|| is at most e + 4u(n
 // + e). The sums are of 16 lanes of dim/16 squares, combined by halves: they are
-// within (dim/16+5)u, relatively, which grow covers, and within dim 2^-149 where
+// within (dim/16+5)u, relatively, which grow covers, and within dim 2^-149 if
 // squares underflow. As a code is at most, one of magnitude 7 or more, n is at least
 // 6 scale, and the rest of the 8u(n + e) covers every underflow.
 func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32) {

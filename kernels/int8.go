@@ -50,7 +50,7 @@ type codeRows struct {
 	slack  float32 // absolute part of the envelope, from the largest |bias|
 }
 
-// stride returns the size of a record that holds n bytes of codes. Where the codes
+// stride returns the size of a record that holds n bytes of codes. If the codes
 // fill cache lines, the floats stand behind them and no padding is made, which is
 // a twelfth of the bytes of 640 codes.
 func stride(n int) int {
@@ -69,7 +69,7 @@ func Int8Stride(dim int) int { return stride(dim) }
 // (best 64), kept and not to be changed. It may be memory outside the Go heap, released
 // once the Int8Rows is unreachable. The rows and the bias are not kept.
 //
-// It returns an error where the float32 arithmetic of the envelope could not
+// It returns an error if the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
 // a number or above 2^40 in magnitude. What data holds then is undefined.
 func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
@@ -382,7 +382,7 @@ func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
 	}
 }
 
-// one computes the intervals of n rows, ids or all where ids is nil.
+// one computes the intervals of n rows, ids or all if ids is nil.
 func (m *Int8Rows) one(lower, upper []float32, ids []uint32, n int, v *Int8Vector) {
 	if n > 0 {
 		var b bound
@@ -427,7 +427,7 @@ func (b *batchBound) set() {
 	}
 }
 
-// intervals computes the intervals of n rows, ids or all where ids is nil: that of
+// intervals computes the intervals of n rows, ids or all if ids is nil: that of
 // row i and context c at [c*n+i] of lower and upper.
 func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
 	contexts, block := 1, codesBlock()

@@ -46,7 +46,7 @@ func (e Element) Size() int {
 // goroutines as long as nobody changes the elements. The zero value has no rows
 // and no dimension.
 type Rows struct {
-	data    unsafe.Pointer // of the first element; nil where there is none
+	data    unsafe.Pointer // of the first element; nil if there is none
 	n, dim  int
 	element Element
 }
@@ -92,7 +92,7 @@ func (m Rows) Part(first, end int) Rows {
 	return m
 }
 
-// AsFloat32 returns the elements where they are float32, row-major, and whether
+// AsFloat32 returns the elements if they are float32, row-major, and whether
 // they are. They must not be changed.
 func (m Rows) AsFloat32() (elements []float32, ok bool) {
 	if m.element != Float32 {
@@ -270,7 +270,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 	}
 }
 
-// check panics unless dst has n elements, h has Dim, and bias Len where there is
+// check panics unless dst has n elements, h has Dim, and bias Len if there is
 // one.
 func (m Rows) check(dst, n int, bias, h []float32) {
 	if m.dim == 0 {

@@ -14,7 +14,7 @@ func Scan(dst, rows, bias, h []float32) {
 	}
 }
 
-// A scan may read its rows as one stream where they are short and many: from
+// A scan may read its rows as one stream if they are short and many: from
 // beyond the second-level cache that is faster than rows side by side (see
 // PERFORMANCE.md).
 const (

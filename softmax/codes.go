@@ -118,7 +118,7 @@ func (c codesShape) size() uint64 { return c.start() + c.data() }
 // is that of the files that W is from, or zero. The file appears under its name
 // when it is complete. Equal layers and origins give equal files.
 //
-// It returns an error where the layer has no codes, since its dimension or a weight
+// It returns an error if the layer has no codes, since its dimension or a weight
 // is too large for them.
 func (l *Layer) SaveCodes(path string, origin Origin) error {
 	if err := l.saveCodes(path, origin); err != nil {
@@ -193,7 +193,7 @@ func (l *Layer) writeCodes(f *atomicfile.File, origin Origin) error {
 }
 
 // NewLayerWithCodes is [NewLayer] with the codes of a file that
-// [Layer.SaveCodes] wrote, which is mapped into memory, where the system can, as
+// [Layer.SaveCodes] wrote, which is mapped into memory, if the system can, as
 // long as the layer is reachable. W is not read, but for some rows.
 //
 // Every byte of the file is checked: damage is an error that names the file, the

@@ -99,7 +99,7 @@ func (l *Layer) encode() error {
 const minCoarse = 2000
 
 // own returns rows, whose table is released when they are unreachable; or,
-// where there is an error, releases the table and returns nil.
+// if there is an error, releases the table and returns nil.
 func own[T any](rows *T, err error, release func()) *T {
 	if err != nil {
 		if release != nil {

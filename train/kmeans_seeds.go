@@ -15,7 +15,7 @@ func seedSample(n, clusters int) int { return min(n, max(20000, 50*clusters)) }
 
 // plant chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
 // sample: each next one is a context drawn with probability proportional to
-// its squared distance, 2 - 2 cosine, to the nearest chosen so far. Where all
+// its squared distance, 2 - 2 cosine, to the nearest chosen so far. If all
 // contexts of the sample are as good as chosen it repeats one of them.
 func (m *kMeans) plant(ctx context.Context) error {
 	random := rng.New(m.seed, rng.Seeding, 0)

@@ -40,7 +40,7 @@ type curveResult struct {
 // curvePoint are the figures of one screen.
 type curvePoint struct {
 	File string `json:"file"`
-	// Method is how the clusters came about: k-means, l2s, or unknown where the
+	// Method is how the clusters came about: k-means, l2s, or unknown if the
 	// screen has no record of it.
 	Method         string  `json:"method"`
 	Clusters       int     `json:"clusters"`
@@ -51,7 +51,7 @@ type curvePoint struct {
 	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
 	MeanCandidates float64 `json:"mean_candidates"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
-	// vectors that find the cluster, and the candidates, or all labels where the
+	// vectors that find the cluster, and the candidates, or all labels if the
 	// exact layer answers.
 	RowsScanned float64            `json:"rows_scanned"`
 	ProbeShare  float64            `json:"probe_share"` // of contexts with the candidates of two clusters
@@ -62,7 +62,7 @@ type curvePoint struct {
 	P99         float64            `json:"screened_p99_us"`
 	Speedup     float64            `json:"speedup"` // dense_f32_us / screened_us
 
-	family float64 // the budget that its clusters were learned for, where screens of others share them
+	family float64 // the budget that its clusters were learned for, if screens of others share them
 }
 
 // order is that of screens in the table and the legend. Screens that differ in

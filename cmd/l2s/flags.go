@@ -31,7 +31,7 @@ type flags struct {
 	about    description
 	set      *flag.FlagSet
 	required []string
-	sources  *[]string // of --contexts, where the verb has it
+	sources  *[]string // of --contexts, if the verb has it
 	stdout   io.Writer
 	stderr   io.Writer
 }
@@ -228,7 +228,7 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 }
 
 // checkRequired returns an error unless all flags that must be given are: --head
-// stands in place of --weights and --bias. It expands patterns in --contexts.
+// stands instead of --weights and --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
 	names := f.required
 	if f.given("head") {
@@ -360,7 +360,7 @@ func (f *flags) help() string {
 	return b.String()
 }
 
-// printer returns the printer of the verb's progress, nil where there is to
+// printer returns the printer of the verb's progress, nil if there is to
 // be none.
 func (f *flags) printer(quiet bool) *progress.Printer {
 	if quiet {

@@ -50,7 +50,7 @@ func (f *flags) layer() layerFlags {
 		f:       f,
 		weights: f.text("weights", "softmax weights W, labels x dim, a `SRC` (required without --head)"),
 		bias:    f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
-		head:    f.text("head", "head of a language model, a `MODEL`, in place of --weights and --bias"),
+		head:    f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
 		ids:     f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
 		codes:   f.text("codes", "codes of the layer in a `FILE` of l2s prepare: it is open at once"),
 		verify:  f.boolean("verify", "compare --codes with all weights, not with some and the time of their file"),
@@ -72,7 +72,7 @@ func (f *flags) contexts() *[]string {
 	return f.sources
 }
 
-// expandContexts puts the names of files in place of the patterns in --contexts.
+// expandContexts puts the names of files instead of the patterns in --contexts.
 func (f *flags) expandContexts() error {
 	if f.sources == nil {
 		return nil
@@ -96,11 +96,11 @@ func (f *flags) expandContexts() error {
 type layer struct {
 	*softmax.Layer
 	name string
-	head *head.Head // where it was read from, nil for a layer that was made
+	head *head.Head // where it was read from; nil for a layer that was made
 }
 
 // ids returns the labels of the full vocabulary that the layer's own stand for, nil
-// where they are the same.
+// if they are the same.
 func (l *layer) ids() []uint32 {
 	if l.head == nil {
 		return nil
@@ -148,7 +148,7 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 // contexts are context vectors, in files that are open or in memory.
 type contexts struct {
 	name   string
-	rows   []float32 // n x dim; nil where they are read in blocks
+	rows   []float32 // n x dim; nil if they are read in blocks
 	n, dim int
 	files  *layerfile.Contexts // nil for text, whose rows are in memory
 }
@@ -256,7 +256,7 @@ func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k i
 	return in, nil
 }
 
-// close is deferred by a verb with its error: it closes the files. Where a mapped one
+// close is deferred by a verb with its error: it closes the files. If a mapped one
 // was cut off meanwhile, it makes that the error, whether it is one already, since
 // another goroutine met it, or a panic of the verb's own.
 func (in *inputs) close(err *error) { in.closed(recover(), err) }

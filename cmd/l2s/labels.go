@@ -62,7 +62,7 @@ func parseShard(s string) (shard, error) {
 }
 
 // of returns the contexts of the shard, of n. Shards differ by one context at
-// most, and none is empty where there are as many contexts as shards.
+// most, and none is empty if there are as many contexts as shards.
 func (s shard) of(n int) (first, end int) {
 	at := func(i int) int { return i*(n/s.Count) + i*(n%s.Count)/s.Count }
 	return at(s.Index), at(s.Index + 1)

@@ -191,7 +191,7 @@ Example:
 	return write(w, b.String())
 }
 
-// checkStdout returns an error where standard output is closed. It is for verbs whose
+// checkStdout returns an error if standard output is closed. It is for verbs whose
 // answers go there, before the work.
 func checkStdout(w io.Writer) error {
 	if isClosed(w) {

@@ -197,7 +197,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 // done.
 const partialSuffix = ".partial"
 
-// openSearcher opens the screen of a path for the model's layer, or the layer where
+// openSearcher opens the screen of a path for the model's layer, or the layer if
 // there is none.
 func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Searcher, error) {
 	if path == "" {

@@ -148,41 +148,42 @@ func TestContexts(t *testing.T) {
 		t.Fatalf("found shape [%d %d], expected [300 %d]", n, dim, lmDim)
 	}
 
-	t.Run("a word that the vocabulary lacks is <unk>", func(t *testing.T) {
-		text := string(readFile(t, at("text.txt")))
-		writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
-		succeed(t, dir, joined(lm, "--text", "unk.txt", "--out", "unk.npy")...)
-		if !bytes.Equal(readFile(t, at("unk.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
-	t.Run("the layout of the lines alone decides about <eos>", func(t *testing.T) {
-		text := string(readFile(t, at("text.txt")))
-		writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
-		succeed(t, dir, joined(lm, "--text", "spaces.txt", "--out", "spaces.npy")...)
-		if !bytes.Equal(readFile(t, at("spaces.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
-	t.Run("--limit takes the beginning", func(t *testing.T) {
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "123", "--out", "some.npy")...)
-		some, n, _ := rows(t, at("some.npy"))
-		if n != 123 || !slices.Equal(some, all[:123*lmDim]) {
-			t.Errorf("found %d rows, expected the first 123 of all", n)
-		}
-	})
-	t.Run("--limit beyond the text takes all", func(t *testing.T) {
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "100000", "--out", "some.npy")...)
-		if !bytes.Equal(readFile(t, at("some.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected all")
-		}
-	})
-	t.Run("a tied model has the same contexts", func(t *testing.T) {
-		succeed(t, dir, "contexts", "--lm", "tied.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "tied.npy")
-		if !bytes.Equal(readFile(t, at("tied.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
+	text := string(readFile(t, at("text.txt")))
+	writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
+	writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
+	writeFile(t, at("old.npy"), []byte("something else"))
+	for _, c := range []struct {
+		name string
+		args []string
+		rows int // the first ones of all
+	}{
+		{"a word that the vocabulary lacks is <unk>", []string{"--text", "unk.txt"}, 300},
+		{"the layout of the lines alone decides about <eos>", []string{"--text", "spaces.txt"}, 300},
+		{"--limit takes the beginning", []string{"--text", "text.txt", "--limit", "123"}, 123},
+		{"--limit beyond the text takes all", []string{"--text", "text.txt", "--limit", "100000"}, 300},
+		{"a tied model has the same contexts", []string{"--text", "text.txt", "--lm", "tied.safetensors"}, 300},
+		{"an existing file is replaced", []string{"--text", "text.txt", "--out", "old.npy"}, 300},
+		{"a pipe for a text", []string{"--text", "/dev/stdin"}, 300},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := os.Stat("/dev/stdin"); err != nil && slices.Contains(c.args, "/dev/stdin") {
+				t.Skip("this system has no /dev/stdin")
+			}
+			args := joined(lm, "--out", "some.npy", c.args)
+			cmd := command(t, dir, args...)
+			cmd.Stdin = strings.NewReader(text) // no file: it comes through a pipe
+			if r := finish(t, cmd); r.code != 0 {
+				t.Fatalf("found exit status %d: %s", r.code, r.stderr)
+			}
+			out := "some.npy"
+			if i := slices.Index(c.args, "--out"); i >= 0 {
+				out = c.args[i+1]
+			}
+			if found, n, _ := rows(t, at(out)); n != c.rows || !slices.Equal(found, all[:c.rows*lmDim]) {
+				t.Errorf("found %d rows, expected the first %d of all", n, c.rows)
+			}
+		})
+	}
 	t.Run("--generate gives the same for the same seed", func(t *testing.T) {
 		generate := func(out string, more ...string) []byte {
 			succeed(t, dir, joined(lm, "--generate", "700", "--out", out, more)...)
@@ -199,32 +200,12 @@ func TestContexts(t *testing.T) {
 			t.Errorf("found shape [%d %d], expected [700 %d]", n, dim, lmDim)
 		}
 	})
-	t.Run("a pipe for a text", func(t *testing.T) {
-		if _, err := os.Stat("/dev/stdin"); err != nil {
-			t.Skip("this system has no /dev/stdin")
-		}
-		cmd := command(t, dir, joined(lm, "--text", "/dev/stdin", "--out", "pipe.npy")...)
-		cmd.Stdin = bytes.NewReader(readFile(t, at("text.txt"))) // no file: it comes through a pipe
-		if r := finish(t, cmd); r.code != 0 {
-			t.Fatalf("found exit status %d: %s", r.code, r.stderr)
-		}
-		if !bytes.Equal(readFile(t, at("pipe.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
 	t.Run("--json", func(t *testing.T) {
 		o := object(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy", "--json")...)
 		for name, want := range map[string]float64{"contexts": 300, "dim": lmDim, "unknown": 60} {
 			if got := number(t, o, name); got != want {
 				t.Errorf("%s: found %v, expected %v", name, got, want)
 			}
-		}
-	})
-	t.Run("an existing file is replaced", func(t *testing.T) {
-		writeFile(t, at("old.npy"), []byte("something else"))
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--out", "old.npy")...)
-		if !bytes.Equal(readFile(t, at("old.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
 		}
 	})
 }
@@ -271,16 +252,20 @@ func TestTrain(t *testing.T) {
 		return m, readFile(t, at("x.l2s"))
 	}
 	base := readFile(t, at("m.l2s"))
-	t.Run("the number of threads leaves no trace", func(t *testing.T) {
-		if _, data := train(t, "--threads", "1"); !bytes.Equal(data, base) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
-	t.Run("the form of the input files leaves no trace", func(t *testing.T) {
-		if _, data := train(t, "--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"); !bytes.Equal(data, base) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"the number of threads", []string{"--threads", "1"}},
+		{"the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}},
+		{"--quiet", []string{"--quiet=false"}},
+	} {
+		t.Run(c.name+" leaves no trace", func(t *testing.T) {
+			if _, data := train(t, c.args...); !bytes.Equal(data, base) {
+				t.Error("found different bytes, expected the same")
+			}
+		})
+	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -539,18 +524,25 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures on contexts held out are of single sets without spread: a screen with
+// Figures on held-out contexts are of single sets without spread: a screen with
 // either is another.
 func TestFiguresHeldOutAreOfTheScreenWritten(t *testing.T) {
 	dir := files(t)
 	for _, c := range []struct {
+		name string
 		more []string
 		want bool
-	}{{nil, true}, {[]string{"--spread", "0.3"}, false}, {[]string{"--probe-share", "0.2"}, false}} {
-		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
-		if _, found := o["held_out"]; found != c.want {
-			t.Errorf("%v: found figures on contexts held out: %v, expected %v", c.more, found, c.want)
-		}
+	}{
+		{"neither", nil, true},
+		{"spread", []string{"--spread", "0.3"}, false},
+		{"a second probe", []string{"--probe-share", "0.2"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
+			if _, found := o["held_out"]; found != c.want {
+				t.Errorf("found figures on held-out contexts: %v, expected %v", found, c.want)
+			}
+		})
 	}
 }
 
@@ -582,12 +574,19 @@ func TestBench(t *testing.T) {
 // However many threads are asked for, no more are started than help.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
-	for given, want := range map[string]int{"0": 0, "1": 1, strconv.Itoa(most): most, strconv.Itoa(most + 1): most, "100000": most, "9223372036854775807": most} {
-		f := newFlags("train", description{}, io.Discard, io.Discard)
-		threads := f.threads("run")
-		if err := f.parse([]string{"--threads", given}, nil); err != nil || *threads != want {
-			t.Errorf("--threads %s: found %d, %v, expected %d", given, *threads, err, want)
-		}
+	for _, c := range []struct {
+		given string
+		want  int
+	}{
+		{"0", 0}, {"1", 1}, {strconv.Itoa(most), most}, {strconv.Itoa(most + 1), most}, {"100000", most}, {"9223372036854775807", most},
+	} {
+		t.Run("--threads "+c.given, func(t *testing.T) {
+			f := newFlags("train", description{}, io.Discard, io.Discard)
+			threads := f.threads("run")
+			if err := f.parse([]string{"--threads", c.given}, nil); err != nil || *threads != c.want {
+				t.Errorf("found %d, %v, expected %d", *threads, err, c.want)
+			}
+		})
 	}
 	dir := files(t)
 	o := object(t, dir, joined(goodTrain, "--threads", "100000", "--json")...)

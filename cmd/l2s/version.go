@@ -17,7 +17,7 @@ import (
 // versionResult is the JSON of l2s version.
 type versionResult struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the source, where the build knows it
+	Revision string `json:"revision,omitempty"` // of the source, if the build knows it
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	CPU      string `json:"cpu"`

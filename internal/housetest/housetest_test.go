@@ -192,6 +192,13 @@ func TestFaultsOfAPlan(t *testing.T) {
 	}
 }
 
+// The README is for a first reading.
+func TestTheREADMEIsShort(t *testing.T) {
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 150 {
+		t.Errorf("found %d lines, expected at most 150: details belong to docs", lines)
+	}
+}
+
 // documents are the texts about the repository.
 func documents(t *testing.T) (names []string) {
 	t.Helper()

@@ -196,7 +196,7 @@ func (c *Contexts) Close() {
 }
 
 // Expand returns the sources that a source with *, ? or [ in the name of its file
-// stands for, in the order of their names, or the source itself where it has none of
+// stands for, in the order of their names, or the source itself if it has none of
 // them or is the name of a file as it stands.
 func Expand(src string) ([]string, error) {
 	path, name, named := tensorfile.SplitSource(src)

@@ -20,7 +20,7 @@ const (
 // that the head is applied to, "" if they do. Most often such contexts were taken before
 // the model's last normalisation, or scaled to length 1.
 //
-// Where the normalisation stands beside the head, its results are known: (h - Bias)/Gain
+// If the normalisation stands beside the head, its results are known: (h - Bias)/Gain
 // has a mean square of 1. That must hold within a twentieth for half of a sample. Else
 // the probabilities tell: for half of a sample the best label must neither have all of the
 // probability but a millionth nor as little as three labels have of an even distribution.

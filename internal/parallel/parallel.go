@@ -23,7 +23,7 @@ func Threads(threads, n int) int {
 
 // ErrGone is the error of [Each] for work that read mapped memory which is no
 // longer there.
-var ErrGone = errors.New("found memory that cannot be read any more, want a mapped file to stay as it was")
+var ErrGone = errors.New("found memory that cannot be read any more, expected a mapped file to stay as it was")
 
 // Guard runs f, in which a read of mapped memory that is no longer there is
 // [ErrGone]. In goroutines that f starts it is not.

@@ -59,7 +59,7 @@ const (
 )
 
 // dtypes gives each type its name here, in safetensors and in npy (without
-// the byte order; "" where npy has none or it is not read), the size of an
+// the byte order; "" if npy has none or it is not read), the size of an
 // element or, of types that store a number of elements together, that of a
 // block and the number.
 var dtypes = [...]struct {

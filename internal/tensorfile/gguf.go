@@ -11,7 +11,7 @@ import (
 
 const (
 	ggufMagic = "GGUF"
-	// ggufAlignment is the alignment of the data where the file states none.
+	// ggufAlignment is the alignment of the data if the file states none.
 	ggufAlignment = 32
 	// maxGGUFRank is GGML_MAX_DIMS.
 	maxGGUFRank = 4
@@ -156,7 +156,7 @@ type ggufEntry struct {
 }
 
 // checkExtents refuses tensors that overlap, leave gaps of more than the padding
-// or leave the data. Where the size of a type is not known here, what follows the
+// or leave the data. If the size of a type is not known here, what follows the
 // tensor may be its own.
 func checkExtents(entries []ggufEntry, path string, size int, alignment uint64) error {
 	order := make([]int, len(entries))
@@ -188,7 +188,7 @@ func checkExtents(entries []ggufEntry, path string, size int, alignment uint64) 
 	return nil
 }
 
-// ggufReader reads a file from at on. Where it ends too early, short is set and
+// ggufReader reads a file from at on. If it ends too early, short is set and
 // what is read is zero.
 type ggufReader struct {
 	file  []byte
@@ -341,7 +341,7 @@ func (f *File) Number(key string) (x float64, ok bool, err error) {
 	return v.number, ok, nil
 }
 
-// Text is Number for a string, and "" where there is none.
+// Text is Number for a string, and "" if there is none.
 func (f *File) Text(key string) (string, error) {
 	v, ok := f.metadata[key]
 	if ok && v.kind != ggufString {

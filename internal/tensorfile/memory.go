@@ -30,7 +30,7 @@ func (m *memory) close() error {
 	return m.unmap(data)
 }
 
-// openFile maps a regular file, or reads it where it cannot be mapped.
+// openFile maps a regular file, or reads it if it cannot be mapped.
 func openFile(path string) (*memory, error) {
 	data, unmap, err := mapfile.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *Tensor) guard(f func() error) error {
 }
 
 // Parse calls parse with the content of a regular file, of which it must keep no
-// part. The file is mapped where the system can; a page of it that is no longer
+// part. The file is mapped if the system can; a page of it that is no longer
 // there is an error, of which the rest of parse is not run.
 func Parse(path string, parse func(data []byte) error) error {
 	mem, err := openFile(path)

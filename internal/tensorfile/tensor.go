@@ -112,7 +112,7 @@ func (t *Tensor) Rows() int {
 }
 
 // Cols returns the elements of a row: the product of all dimensions but the
-// first, 1 where there are none.
+// first, 1 if there are none.
 func (t *Tensor) Cols() int {
 	n := 1
 	for _, s := range t.Shape[min(1, len(t.Shape)):] {
@@ -200,7 +200,7 @@ const floatNames = "float16, bfloat16, float32 or float64"
 // is NaN, infinite or, of type float64, too large for float32; the error names
 // the first one.
 //
-// The slice is the caller's own where the file was opened by name: what
+// The slice is the caller's own if the file was opened by name: what
 // happens to the file later does not touch it. Of bytes that were given to
 // ReadSafetensors it may be a part, and must then not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
@@ -222,7 +222,7 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return out, nil
 }
 
-// Mapped is Float32s without a copy, where the file allows it: for float32 in C
+// Mapped is Float32s without a copy, if the file allows it: for float32 in C
 // order and in the byte order of the machine, aligned in the file, as numpy,
 // PyTorch and this package write it. The slice is then the mapped file, which
 // may be larger than memory. It must not be written to, is valid until Close,
@@ -277,7 +277,7 @@ func (t *Tensor) plain() bool {
 
 // View returns the data without a copy, and whether they are elements in C order
 // and in the byte order of the machine, aligned to their size, or blocks of
-// quantised elements. They are then a part of the mapped file where the system
+// quantised elements. They are then a part of the mapped file if the system
 // maps files, see [Tensor.InFile]; must not be written to; are valid until the
 // file is closed; and are to be read under [fault.Guard]. Nothing is said of their
 // values.
@@ -292,7 +292,7 @@ func (t *Tensor) View() (data []byte, ok bool) {
 func (t *Tensor) InFile() bool { return t.mem.unmap != nil }
 
 // Copy returns what View does as the caller's own memory, aligned to 8 bytes,
-// and also where the file has another alignment. ok is false, and nothing
+// and also if the file has another alignment. ok is false, and nothing
 // copied, for another order of elements or bytes.
 func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	if !t.plain() {

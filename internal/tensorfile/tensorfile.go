@@ -1,7 +1,7 @@
 // Package tensorfile reads arrays of numbers from .npy, .npz, safetensors and
 // GGUF files, and writes .npy and safetensors.
 //
-// Files are mapped into memory where the system allows it, and read by
+// Files are mapped into memory if the system allows it, and read by
 // strict parsers: a file that is truncated, has bytes left over, or whose
 // header contradicts its size is refused, and opening one takes no more memory
 // than a small multiple of its size. A compressed array of an .npz file takes
@@ -42,8 +42,8 @@ import (
 //	file.gguf:name
 //
 // where name is as in Python, without the ".npy" of a member of an .npz file.
-// The end of the file's name says which format it is; where it says nothing,
-// the first bytes do. Where src as a whole is the name of a file, colons and
+// The end of the file's name says which format it is; if it says nothing,
+// the first bytes do. If src as a whole is the name of a file, colons and
 // all, it is that file. Close releases the file.
 //
 // For a name that is missing, or not there, the error lists those there are.
@@ -89,7 +89,7 @@ func ReadNPY(data []byte, name string) (*Tensor, error) {
 // Files returns the files that decide what OpenTensor(src) opens: the last one
 // is the file that it reads, and the others are longer names, none of which is
 // there, that it would read instead if they were. Who writes none of them leaves
-// what src means, and what it holds, as it is. Where none of the names is a file,
+// what src means, and what it holds, as it is. If none of the names is a file,
 // all of them are returned.
 func Files(src string) []string {
 	names := []string{src}
@@ -107,7 +107,7 @@ func Files(src string) []string {
 }
 
 // SplitSource takes src apart at the colon that leaves the longest name of a
-// file that exists. Where none does, it is the name that src most likely
+// file that exists. If none does, it is the name that src most likely
 // meant. The file may be a folder.
 func SplitSource(src string) (path, name string, named bool) {
 	files := Files(src)
@@ -186,7 +186,7 @@ func openError(path string, err error) error {
 	return fmt.Errorf("tensorfile: %s: %w", path, err)
 }
 
-// Label makes a name from a file fit for a message: short, and quoted where it has
+// Label makes a name from a file fit for a message: short, and quoted if it has
 // anything odd.
 func Label(name string) string { return label(name) }
 
