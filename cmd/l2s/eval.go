@@ -84,6 +84,9 @@ screen, trained with --tail regression or --tail-rank, and by the layer.`,
 		if next, err = tensor.Int64s(); err != nil {
 			return err
 		}
+		if l.ids() != nil {
+			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
+		}
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
