@@ -17,27 +17,33 @@ build: ## Build the command to bin/l2s.
 	$(GO) build -o bin/l2s ./cmd/l2s
 
 .PHONY: test
-test: lint check-generate ## Run all tests: natively, at each level, and without assembly.
+test: lint check-generate ## Run all tests, natively: some 3 minutes on two cores, less the second time.
 	$(GO) test ./...
+	cd gen && $(GO) test ./...
 	cd benchmarks && $(GO) test $(OPENBLAS) ./...
+
+.PHONY: test-purego
+test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -tags purego ./...
 	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./screen
 
-# Under qemu the test of memory limits is left out: qemu reads what a masked
-# load must not. L2S_SIMD makes each leg fail where it is not on its level.
-EMULATED  := $(GO) test -count=1 -short -skip TestNothingIsTouchedOutsideTheSlices
+# Under qemu the test of memory limits is left out on amd64: qemu reads what a
+# masked load must not, and arm64 has none. L2S_SIMD makes each leg fail where it is
+# not on its level.
+EMULATED  := $(GO) test -count=1 -short
+UNMASKED  := -skip TestNothingIsTouchedOutsideTheSlices
 EMULATE   := $(CURDIR)/scripts/qemu
 PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
 TRAINED   := -run TestGoldenScreens ./train
 
 .PHONY: check
-check: test test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+check: test vet-all test-purego test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
 
 .PHONY: test-native
 test-native: build ## Run the kernels' tests on each level that this machine has.
-	@set -e; for level in generic avx2 avx512; do \
+	@set -e; for level in generic avx2 avx512 neon neondot; do \
 		if L2S_SIMD=$$level bin/l2s version >/dev/null 2>&1; then \
 			echo "level $$level"; L2S_SIMD=$$level $(GO) test -count=1 -short $(PORTABLE); \
 		else echo "level $$level: this machine does not have it"; fi; \
@@ -63,20 +69,28 @@ kills: ## Kill L2S_KILLS (200) trainings and as many saves.
 	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen
 
 .PHONY: test-levels
-test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64.
+test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64 with and without dot products.
 	$(EMULATE) --install
-	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(PORTABLE)
-	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(TRAINED)
-	L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(PORTABLE)
-	L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(TRAINED)
-	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) aarch64" $(PORTABLE)
-	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -exec "$(EMULATE) aarch64" $(TRAINED)
+	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(PORTABLE)
+	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(TRAINED)
+	L2S_BEST=generic $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(PORTABLE)
+	L2S_BEST=generic $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(TRAINED)
+	cd gen && $(GO) test -count=1 ./...
+	GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(EMULATED) -exec "$(EMULATE) aarch64 -cpu cortex-a72" $(PORTABLE)
+	GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(EMULATED) -exec "$(EMULATE) aarch64 -cpu cortex-a72" $(TRAINED)
+	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(EMULATED) -exec "$(EMULATE) aarch64 -cpu neoverse-n1" $(PORTABLE)
+	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(EMULATED) -exec "$(EMULATE) aarch64 -cpu neoverse-n1" $(TRAINED)
+	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot+i8mm $(EMULATED) -exec "$(EMULATE) aarch64 -cpu max" ./internal/simd ./kernels ./softmax
+	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -tags purego -exec "$(EMULATE) aarch64" ./internal/simd ./kernels
 
 .PHONY: lint
-lint: ## Check formatting, go.mod, and go vet in all modules and for other architectures.
+lint: ## Check formatting, go.mod, and go vet.
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
+
+.PHONY: vet-all
+vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 	GOOS=js GOARCH=wasm $(GO) vet ./kernels/... ./softmax ./screen ./train
@@ -92,13 +106,14 @@ generate: ## Rewrite the assembly in kernels/asm from the programs in gen.
 		$(GO) build -o ../bin/gen-$$op ./$$op; \
 		../bin/gen-$$op -out $(ASM)/$${op}_amd64.s -stubs $(ASM)/$${op}_amd64.go -pkg asm; \
 		sed -i "1s|.*|// Code generated by gen/$$op. DO NOT EDIT.|" $(ASM)/$${op}_amd64.s $(ASM)/$${op}_amd64.go; \
-	done
+	done; \
+	$(GO) build -o ../bin/gen-neon ./neon; ../bin/gen-neon -out $(ASM)
 
 .PHONY: check-generate
 check-generate: ## Fail if kernels/asm is not what gen writes.
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(MAKE) -s generate ASM="$$tmp"; \
-	(cd kernels/asm && ls *_amd64.*) >"$$tmp/have"; (cd "$$tmp" && ls *_amd64.*) >"$$tmp/want"; \
+	(cd kernels/asm && ls *_amd64.* *_arm64.*) >"$$tmp/have"; (cd "$$tmp" && ls *_amd64.* *_arm64.*) >"$$tmp/want"; \
 	cmp "$$tmp/have" "$$tmp/want"; \
 	while read -r f; do cmp "kernels/asm/$$f" "$$tmp/$$f" || { echo "kernels/asm/$$f is not what gen writes: run make generate"; exit 1; }; done <"$$tmp/want"
 
@@ -139,6 +154,13 @@ OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openb
 peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./peers
 
+# The folder of ggml's libraries: see benchmarks/internal/ggml.
+GGML ?=
+
+.PHONY: heads
+heads: ## Measure heads of language models: opening them, and queries; GGML=FOLDER puts ggml beside them.
+	cd benchmarks && $(GO) run $(if $(GGML),-tags ggml) ./heads $(if $(GGML),-ggml $(abspath $(GGML)))
+
 .PHONY: labels-rate
 labels-rate: ## Print how fast contexts are labelled beside a plain matrix product, per level.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
@@ -147,6 +169,15 @@ labels-rate: ## Print how fast contexts are labelled beside a plain matrix produ
 .PHONY: roofline
 roofline: ## Print each kernel's bytes per second beside those of a plain read.
 	cd benchmarks && $(GO) run ./roofline
+
+.PHONY: predictions
+predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, beside AVX2. Needs LLVM 17.
+	cd gen && $(GO) run ./predict
+
+.PHONY: instructions
+instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in some minutes.
+	$(EMULATE) --install
+	$(GO) run ./internal/instructions -least 5
 
 .PHONY: train-ptb
 train-ptb: ## Print the figures of train/RESULTS.md, from ../shared/data/ptb-small.

@@ -74,8 +74,8 @@ type Hypothesis struct {
 	LogProb float64
 	// Score is LogProb, normalised for the length.
 	Score float64
-	// Ended is false where the hypothesis was cut: at MaxLen, or because the
-	// Searcher had no label to continue with. Such a one is the result only where
+	// Ended is false if the hypothesis was cut: at MaxLen, or because the
+	// Searcher had no label to continue with. Such a one is the result only if
 	// no hypothesis of the sentence ended.
 	Ended bool
 }
@@ -243,7 +243,7 @@ func (s *Search) cut(h hypothesis, n int) {
 	s.sentences[h.sentence].offer(result{logp: h.logp, score: s.score(h.logp, n), node: h.node, found: true})
 }
 
-// offer makes r the result where it is better: ended before cut, then by score.
+// offer makes r the result if it is better: ended before cut, then by score.
 func (sen *sentence) offer(r result) {
 	b := sen.best
 	if !b.found || r.end && !b.end || r.end == b.end && r.score > b.score {

@@ -43,7 +43,8 @@ type Set struct {
 	words  []uint64 // ceil(labels/64); the bits from labels on are zero
 }
 
-// New returns the empty set over the given number of labels.
+// New returns the empty set over the given number of labels. It takes a bit for each
+// of them.
 func New(labels int) *Set {
 	if labels < 0 || labels > MaxLabels {
 		panic(errUniverse)
@@ -237,7 +238,7 @@ func (s *Set) All() iter.Seq[uint32] {
 }
 
 // AppendIDs appends the labels of the set to dst in ascending order and
-// returns the extended slice. It allocates only where dst lacks the capacity
+// returns the extended slice. It allocates only if dst lacks the capacity
 // for [Set.Count] more.
 func (s *Set) AppendIDs(dst []uint32) []uint32 {
 	return s.AppendIDsIn(dst, 0, s.labels)

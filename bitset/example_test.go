@@ -27,3 +27,29 @@ func Example() {
 	// 4 of 10000 labels; 64 among them: true
 	// 0 2 64 9999
 }
+
+// The labels that two rules allow both, made anew at each step of a decoder in the
+// same memory: they are for softmax.Request.Allowed.
+func ExampleSet_Intersect() {
+	const labels = 8
+	grammar, err := bitset.FromIDs(labels, []uint32{1, 2, 3, 5}) // of this step
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	always := bitset.New(labels) // of the whole text
+	always.Fill()
+	always.Remove(3)
+
+	allowed := bitset.New(labels)
+	for range 2 { // steps
+		allowed.Clear()
+		allowed.Union(grammar)
+		allowed.Intersect(always)
+		fmt.Println(allowed.AppendIDs(nil))
+		always.Remove(5)
+	}
+	// Output:
+	// [1 2 5]
+	// [1 2]
+}

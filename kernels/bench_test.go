@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"testing"
 )
 
@@ -51,6 +52,25 @@ func newMatrix(b *testing.B, rows, dim int) *matrix {
 	return m
 }
 
+// typed returns the weights as rows of a type: bfloat16 are the upper halves, and
+// float16 have their signs and fractions.
+func (m *matrix) typed(e Element) Rows {
+	if e == Float32 {
+		return Float32Rows(m.weights, m.dim)
+	}
+	narrow := make([]uint16, len(m.weights))
+	for i, x := range m.weights {
+		bits := math.Float32bits(x)
+		if narrow[i] = uint16(bits >> 16); e == Float16 {
+			narrow[i] = uint16(bits>>16&0x8000 | 15<<10 | bits>>13&1023) // with an exponent of 0
+		}
+	}
+	if e == Float16 {
+		return Float16Rows(narrow, m.dim)
+	}
+	return BFloat16Rows(narrow, m.dim)
+}
+
 // turn returns a number that differs from iteration to iteration.
 func (m *matrix) turn() int {
 	m.next = (m.next + 1) % len(m.contexts)
@@ -87,7 +107,14 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	const mean = 300 // ids in a set
 	run("Scan", n*row, func() { Scan(dst[:n], m.weights, m.bias, m.contexts[m.turn()]) })
 	run("ArgmaxDot", n*row, func() { ArgmaxDot(m.weights, m.contexts[m.turn()]) })
-	run("RefScan", n*row, func() { RefScan(ref[:n], m.weights, m.bias, m.contexts[m.turn()]) })
+	for _, e := range elements {
+		rows := m.typed(e)
+		run("RefScan/"+e.String(), n*m.dim*e.Size(), func() { rows.RefScan(ref[:n], m.bias, m.contexts[m.turn()]) })
+		run("RefGatherDot/"+e.String(), 10*m.dim*e.Size(), func() {
+			rows.RefGatherDot(ref[:10], m.bias, m.sets[m.turn()][:10], m.contexts[m.turn()])
+		})
+		run("NotFinite/"+e.String(), n*m.dim*e.Size(), func() { rows.NotFinite() })
+	}
 	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
 	run("Int8BoundsBatch4", n*record, func() {
 		i := m.turn() * 4 % len(m.contexts)
@@ -96,9 +123,6 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	run("GatherDot", mean*row, func() {
 		ids := m.sets[m.turn()]
 		GatherDot(dst[:len(ids)], m.weights, m.bias, ids, m.contexts[m.turn()])
-	})
-	run("RefGatherDot", 10*row, func() {
-		RefGatherDot(ref[:10], m.weights, m.bias, m.sets[m.turn()][:10], m.contexts[m.turn()])
 	})
 	run("Int8GatherBounds", mean*record, func() {
 		ids := m.sets[m.turn()]

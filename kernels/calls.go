@@ -50,10 +50,10 @@ type calls struct {
 // callsOf returns the first call for n items.
 func callsOf(n, step int) calls { return calls{0, min(n, step), n, step} }
 
-// next returns the call after c. There is none where at is n.
+// next returns the call after c. There is none if at is n.
 func (c calls) next() calls { return c.nextOf(1) }
 
-// nextOf is next for leaves that take n >= least items: where less is left, the
+// nextOf is next for leaves that take n >= least items: if less is left, the
 // last call overlaps the one before. They write for each item what depends on
 // nothing else.
 func (c calls) nextOf(least int) calls {

@@ -1,7 +1,9 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -9,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// Work that takes more than one call of assembly has the same result.
+// Work that takes more than one call of assembly has the result of the plain form.
 func TestManyCallsAreOne(t *testing.T) {
 	const n = 3<<16 + 21 // scores
 	r := newRand(5)
@@ -24,53 +26,75 @@ func TestManyCallsAreOne(t *testing.T) {
 	}
 	const long = maxCallDim + 35 // elements of one row
 	row, h := fill(r, make([]float32, long)), fill(r, make([]float32, long))
-	var want struct {
-		soft, axpy []float64
-		lse, ref   float64
-		maxID      uint32
-		bits       uint32
-		selected   []uint32
+
+	for _, c := range []struct {
+		name string
+		call func() any // bits of floats, so that equal results are equal bits
+	}{
+		{"RefDot", func() any { return math.Float64bits(RefDot(row, h)) }},
+		{"Axpy", func() any {
+			dst := make([]float64, n)
+			Axpy(dst, 0.3, scores)
+			return bitsOf(dst)
+		}},
+		{"Softmax", func() any {
+			dst := make([]float64, n)
+			return bitsOf(append(dst, Softmax(dst, x)))
+		}},
+		{"LogSumExp", func() any { return math.Float64bits(LogSumExp(x)) }},
+		{"maxID", func() any { return maxID(ids) }},
+		{"maxAbsBits", func() any { return maxAbsBits(scores[:n&^15]) }},
+		{"SelectAtLeast", func() any {
+			dst := make([]uint32, n)
+			return dst[:SelectAtLeast(dst, scores, 0.5)]
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			restore := simd.Set(simd.Generic)
+			want := c.call()
+			restore()
+			simdtest.EachLevel(t, func(t *testing.T) {
+				if got := c.call(); !reflect.DeepEqual(got, want) {
+					t.Errorf("found another result than that of the plain form")
+				}
+			})
+		})
 	}
-	compute := func(soft, axpy []float64) (lse, ref float64, id, bits uint32, selected []uint32) {
-		selected = make([]uint32, n)
-		selected = selected[:SelectAtLeast(selected, scores, 0.5)]
-		Axpy(axpy, 0.3, scores)
-		return Softmax(soft, x), RefDot(row, h), maxID(ids), maxAbsBits(scores[:n&^15]), selected
-	}
-	func() {
-		defer simd.Set(simd.Generic)()
-		want.soft, want.axpy = make([]float64, n), make([]float64, n)
-		want.lse, want.ref, want.maxID, want.bits, want.selected = compute(want.soft, want.axpy)
-	}()
-	simdtest.EachLevel(t, func(t *testing.T) {
-		soft, axpy := make([]float64, n), make([]float64, n)
-		lse, ref, id, bits, selected := compute(soft, axpy)
-		if !sameBits64(soft, want.soft) || !sameBits64(axpy, want.axpy) || lse != want.lse || ref != want.ref {
-			t.Error("other numbers than the plain form's")
-		}
-		if id != want.maxID || bits != want.bits || !slices.Equal(selected, want.selected) {
-			t.Error("another selection than the plain form's")
-		}
-		top, vals := make([]uint32, 20), make([]float32, 20)
-		for _, k := range []int{1, 5, 16, 20} {
-			TopK(top[:k], vals[:k], scores)
-			if !slices.Equal(top[:k], sortedIndices(scores)[:k]) {
-				t.Errorf("k %d: got %v", k, top[:k])
+
+	// These have a result that is known without the plain form.
+	t.Run("add", func(t *testing.T) {
+		simdtest.EachLevel(t, func(t *testing.T) {
+			sum := make([]float32, n)
+			if add(sum, scores); !slices.Equal(sum, scores) {
+				t.Error("0 + x is not x")
 			}
-			if bound, ok := KthBound(scores, k); ok != (k <= 16) || ok && bound > vals[k-1] {
-				t.Errorf("k %d: bound %v, %v; the k-th largest is %v", k, bound, ok, vals[k-1])
-			}
-		}
-		sum := make([]float32, n)
-		add(sum, scores)
-		if !slices.Equal(sum, scores) {
-			t.Error("0 + x is not x")
-		}
-		checkFloat32(t, Dot(row, h), row, h, 0)
+		})
 	})
-	if math.IsNaN(want.ref) {
-		t.Error("no number to compare with")
+	t.Run("Dot", func(t *testing.T) {
+		simdtest.EachLevel(t, func(t *testing.T) { checkFloat32(t, Dot(row, h), row, h, 0) })
+	})
+	best := sortedIndices(scores)
+	for _, k := range []int{1, 5, 16, 20} {
+		t.Run(fmt.Sprintf("TopK and KthBound, k %d", k), func(t *testing.T) {
+			simdtest.EachLevel(t, func(t *testing.T) {
+				top, vals := make([]uint32, k), make([]float32, k)
+				if TopK(top, vals, scores); !slices.Equal(top, best[:k]) {
+					t.Errorf("found %v, expected %v", top, best[:k])
+				}
+				if bound, ok := KthBound(scores, k); ok != (k <= 512) || ok && bound > vals[k-1] {
+					t.Errorf("found the bound %v, %v, expected at most the k-th largest, %v", bound, ok, vals[k-1])
+				}
+			})
+		})
 	}
+}
+
+func bitsOf(x []float64) []uint64 {
+	bits := make([]uint64, len(x))
+	for i, v := range x {
+		bits[i] = math.Float64bits(v)
+	}
+	return bits
 }
 
 // A goroutine inside assembly stops neither for the scheduler nor for the
@@ -125,8 +149,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"GatherDot", 4 * n * d, func() { GatherDot(dst[:n], rows, nil, ids, h) }},
 		{"maxID", 4 * len(long), func() { maxID(manyIDs) }},
 		{"ArgmaxDot", 4 * n * d, func() { ArgmaxDot(rows, h) }},
-		{"RefScan", 4 * n * d, func() { RefScan(wide[:n], rows, nil, h) }},
-		{"RefGatherDot", 4 * n * d, func() { RefGatherDot(wide[:n], rows, nil, ids, h) }},
+		{"Rows.RefScan", 4 * n * d, func() { Float32Rows(rows, d).RefScan(wide[:n], nil, h) }},
+		{"Rows.RefGatherDot", 4 * n * d, func() { Float32Rows(rows, d).RefGatherDot(wide[:n], nil, ids, h) }},
 		{"Rows.RefScan, float16", 2 * n * d, func() { Float16Rows(narrow, d).RefScan(wide[:n], nil, h) }},
 		{"Rows.RefScan, bfloat16", 2 * n * d, func() { BFloat16Rows(narrow, d).RefScan(wide[:n], nil, h) }},
 		{"Rows.RefGatherDot, float16", 2 * n * d, func() { Float16Rows(narrow, d).RefGatherDot(wide[:n], nil, ids, h) }},

@@ -3,9 +3,10 @@
 // int8 scans with a certified error envelope.
 //
 // Every operation has a plain Go form that is always compiled, and assembly
-// for AVX2 and AVX-512 on amd64 (package kernels/asm, written by the programs
+// for AVX2 and AVX-512 on amd64 and for Advanced SIMD, with and without dot
+// products, on arm64 (package kernels/asm, written by the programs
 // in gen). Which one runs is decided once at start from cpuid; Level says
-// what it is, the environment variable L2S_SIMD (generic, avx2, avx512)
+// what it is, the environment variable L2S_SIMD (generic, avx2, avx512, neon, neondot)
 // forces it, and the build tag purego leaves the assembly out.
 //
 // # Three arithmetics
@@ -14,7 +15,7 @@
 // method needs. Their sums are ordered as the machine likes, so results of
 // two levels differ by rounding: at most about n*2^-24 * sum |x_i y_i|.
 //
-// The reference kernels (RefDot, RefScan, RefGatherDot) define the logit:
+// The reference kernels (RefDot, Rows.RefScan, Rows.RefGatherDot) define the logit:
 // exact products summed in float64 in a fixed order. They give the same bits
 // on every level and every architecture. So do Axpy, Exp, Log, LogSumExp and
 // Softmax, which are float64 too.

@@ -8,10 +8,9 @@ package kernels
 // their number. dst has len(ids) elements. bias has one element a row of
 // rows, or is nil for none. dst must not overlap the inputs.
 func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
-	checkGather(len(dst), len(rows), bias, ids, len(h))
-	if len(ids) == 0 {
-		return
-	}
+	m := Float32Rows(rows, len(h))
+	m.check(len(dst), len(ids), bias, h)
+	checkIDs(ids, m.n)
 	gatherDot(dst, rows, ids, h)
 	if bias != nil {
 		for j, id := range ids {
@@ -35,31 +34,9 @@ func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
 	}
 }
 
-// checkGather panics unless the arguments of a gather fit each other and
-// every id names a row.
-func checkGather(dst, size int, bias []float32, ids []uint32, d int) {
-	if dst != len(ids) {
-		panic("kernels: length of dst differs from the number of ids")
-	}
-	if d == 0 {
-		panic("kernels: dimension is zero")
-	}
-	if size%d != 0 {
-		panic("kernels: length of rows is not a multiple of the dimension")
-	}
-	n := size / d
-	if bias != nil && len(bias) != n {
-		panic("kernels: length of bias differs from the number of rows")
-	}
-	checkIDs(ids, n)
-}
-
 // checkIDs panics unless every id is less than n.
 func checkIDs(ids []uint32, n int) {
-	if len(ids) == 0 {
-		return
-	}
-	if uint64(maxID(ids)) >= uint64(n) {
+	if len(ids) > 0 && uint64(maxID(ids)) >= uint64(n) {
 		panic("kernels: id out of range")
 	}
 }

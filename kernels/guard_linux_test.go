@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -34,108 +35,204 @@ func guarded(t *testing.T, n int, atStart bool) []byte {
 	return mem[page+size-n : page+size : page+size]
 }
 
-// arena hands out guarded slices, cut from one mapping each, whose lengths
-// shrink: every slice sits at the same edge.
-type arena struct {
-	mem     []byte
+// edges hands out guarded slices: each one of a round at an edge of its own, with the
+// lengths of the rounds at the same edge.
+type edges struct {
+	t       *testing.T
 	atStart bool
+	mem     [][]byte
+	taken   int
 }
 
-func newArena(t *testing.T, n int, atStart bool) *arena {
-	return &arena{guarded(t, n, atStart), atStart}
+// mostBytes is what one slice of a round may have.
+const mostBytes = 20 * 400 * 8
+
+func (e *edges) next() []byte {
+	if e.taken == len(e.mem) {
+		e.mem = append(e.mem, guarded(e.t, mostBytes, e.atStart))
+	}
+	e.taken++
+	return e.mem[e.taken-1]
 }
 
-func cut[T any](a *arena, n int) []T {
+// take returns a slice of n zeros. What the round before had there is gone.
+func take[T any](e *edges, n int) []T {
 	var zero T
+	mem := e.next()
 	size := n * int(unsafe.Sizeof(zero))
 	if n == 0 {
 		return nil
 	}
-	b := a.mem[:size]
-	if !a.atStart {
-		b = a.mem[len(a.mem)-size:]
+	b := mem[:size]
+	if !e.atStart {
+		b = mem[len(mem)-size:]
 	}
+	clear(b)
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// TestNothingIsTouchedOutsideTheSlices runs every kernel with every slice at
-// the edge of a page that faults: a read or a write outside ends the test.
+// atEdges is what the kernels are given in one round: n rows of d elements, and m ids.
+type atEdges struct {
+	*edges
+	r       *rand.Rand
+	n, d, m int
+}
+
+func (a *atEdges) floats(n int) []float32 { return fill(a.r, take[float32](a.edges, n)) }
+
+func (a *atEdges) doubles(n int) []float64 {
+	x := take[float64](a.edges, n)
+	for i := range x {
+		x[i] = a.r.NormFloat64()
+	}
+	return x
+}
+
+func (a *atEdges) ids() []uint32 {
+	ids := take[uint32](a.edges, a.m)
+	copy(ids, randomIDs(a.r, a.m, a.n))
+	return ids
+}
+
+// rows returns rows of a type: of 16 bits, zeros.
+func (a *atEdges) rows(e Element) Rows {
+	switch e {
+	case Float16:
+		return Float16Rows(take[uint16](a.edges, a.n*a.d), a.d)
+	case BFloat16:
+		return BFloat16Rows(take[uint16](a.edges, a.n*a.d), a.d)
+	}
+	return Float32Rows(a.floats(a.n*a.d), a.d)
+}
+
+func (a *atEdges) int8Rows() *Int8Rows {
+	q, err := NewInt8Rows(take[byte](a.edges, a.n*Int8Stride(a.d)), a.rows(Float32), a.floats(a.n))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return q
+}
+
+func (a *atEdges) int4Rows() *Int4Rows {
+	q, err := NewInt4Rows(take[byte](a.edges, a.n*Int4Stride(a.d)), a.rows(Float32), a.floats(a.n))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return q
+}
+
+func (a *atEdges) vector() *Int8Vector {
+	v := NewInt8Vector(a.d)
+	v.h, v.codes = take[float32](a.edges, Int8Stride(a.d)), take[int8](a.edges, Int8Stride(a.d))
+	if v.Set(fill(a.r, make([]float32, a.d))) != Certified {
+		a.t.Fatal("not certified")
+	}
+	return v
+}
+
+func (a *atEdges) halved() *Int8Vector {
+	v := a.vector()
+	v.halves = [2][]int8{take[int8](a.edges, Int4Stride(a.d)), take[int8](a.edges, Int4Stride(a.d))}
+	return v
+}
+
+// bounds returns room for n intervals.
+func (a *atEdges) bounds(n int) (lower, upper []float32) {
+	return take[float32](a.edges, n), take[float32](a.edges, n)
+}
+
+// kernelsAtEdges are all kernels, each with every slice at an edge.
+var kernelsAtEdges = []struct {
+	name string
+	call func(a *atEdges)
+}{
+	{"Dot", func(a *atEdges) { Dot(a.floats(a.d), a.floats(a.d)) }},
+	{"Scan", func(a *atEdges) { Scan(take[float32](a.edges, a.n), a.floats(a.n*a.d), a.floats(a.n), a.floats(a.d)) }},
+	{"GatherDot", func(a *atEdges) {
+		GatherDot(take[float32](a.edges, a.m), a.floats(a.n*a.d), a.floats(a.n), a.ids(), a.floats(a.d))
+	}},
+	{"ArgmaxDot", func(a *atEdges) { ArgmaxDot(a.floats(a.n*a.d), a.floats(a.d)) }},
+	{"RefDot", func(a *atEdges) { RefDot(a.floats(a.d), a.floats(a.d)) }},
+	{"Rows.RefScan", func(a *atEdges) {
+		for _, e := range elements {
+			a.rows(e).RefScan(take[float64](a.edges, a.n), a.floats(a.n), a.floats(a.d))
+		}
+	}},
+	{"Rows.RefGatherDot", func(a *atEdges) {
+		for _, e := range elements {
+			a.rows(e).RefGatherDot(take[float64](a.edges, a.m), a.floats(a.n), a.ids(), a.floats(a.d))
+		}
+	}},
+	{"Rows.Widen", func(a *atEdges) { // the row that is at the edge
+		for _, e := range elements {
+			i := a.n - 1
+			if a.atStart {
+				i = 0
+			}
+			a.rows(e).Widen(take[float32](a.edges, a.d), i)
+		}
+	}},
+	{"Rows.NotFinite", func(a *atEdges) {
+		for _, e := range elements {
+			if _, _, found := a.rows(e).NotFinite(); found {
+				a.t.Fatal("found an element that is not finite")
+			}
+		}
+	}},
+	{"Axpy", func(a *atEdges) { Axpy(take[float64](a.edges, a.d), 2, a.floats(a.d)) }},
+	{"Int8Vector.Set", func(a *atEdges) { a.vector() }},
+	{"Int8Rows.Bounds", func(a *atEdges) {
+		q, v := a.int8Rows(), a.vector()
+		lower, upper := a.bounds(a.n)
+		q.Bounds(lower, upper, v)
+	}},
+	{"Int8Rows.GatherBounds", func(a *atEdges) {
+		q, v := a.int8Rows(), a.vector()
+		lower, upper := a.bounds(a.m)
+		q.GatherBounds(lower, upper, a.ids(), v)
+	}},
+	{"Int8Rows.BoundsBatch", func(a *atEdges) {
+		q, v := a.int8Rows(), a.vector()
+		lower, upper := a.bounds(4 * a.n)
+		q.BoundsBatch(lower, upper, []*Int8Vector{v, a.vector(), v, v})
+	}},
+	{"Int8Rows.GatherBoundsBatch", func(a *atEdges) {
+		q, v := a.int8Rows(), a.vector()
+		lower, upper := a.bounds(4 * a.m)
+		q.GatherBoundsBatch(lower, upper, a.ids(), []*Int8Vector{v, a.vector(), v, v})
+	}},
+	{"Int4Rows.Bounds", func(a *atEdges) {
+		q, v := a.int4Rows(), a.halved()
+		lower, upper := a.bounds(a.n)
+		q.Bounds(lower, upper, v)
+	}},
+	{"TopK", func(a *atEdges) {
+		k := 1 + a.r.IntN(a.d)
+		TopK(take[uint32](a.edges, k), take[float32](a.edges, k), a.floats(a.d))
+	}},
+	{"KthBound", func(a *atEdges) { KthBound(a.floats(a.d), 1+a.r.IntN(min(a.d, 16))) }},
+	{"SelectAtLeast", func(a *atEdges) { SelectAtLeast(take[uint32](a.edges, a.d), a.floats(a.d), 0) }},
+	{"LogSumExp", func(a *atEdges) { LogSumExp(a.doubles(a.d)) }},
+	{"Softmax", func(a *atEdges) { Softmax(take[float64](a.edges, a.d), a.doubles(a.d)) }},
+}
+
+// A read or a write outside the slices that a kernel is given ends the test. An edge
+// of memory that faults lies behind their ends, then before their starts.
 func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
-	const most = 20 * 400 * 8
-	for _, atStart := range []bool{false, true} {
-		name := map[bool]string{false: "at the end", true: "at the start"}[atStart]
-		t.Run(name, func(t *testing.T) {
-			a, b, c, e, f := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
-			codes, recs, g := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
-			recs4, low, high, f4 := newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart), newArena(t, most, atStart)
-			simdtest.EachLevel(t, func(t *testing.T) {
-				r := newRand(8)
-				for d := 1; d <= 300; d++ {
-					n := 1 + r.IntN(19)
-					rows, h := fill(r, cut[float32](a, n*d)), fill(r, cut[float32](b, d))
-					bias := fill(r, cut[float32](c, n))
-					Dot(rows[len(rows)-d:], h)
-					Scan(cut[float32](e, n), rows, bias, h)
-					ArgmaxDot(rows, h)
-					RefDot(rows[:d], h)
-					RefScan(cut[float64](e, n), rows, bias, h)
-					Axpy(cut[float64](e, d), 2, h)
-					m := 1 + r.IntN(40)
-					ids := cut[uint32](f, m)
-					copy(ids, randomIDs(r, m, n))
-					GatherDot(cut[float32](e, m), rows, bias, ids, h)
-					RefGatherDot(cut[float64](e, m), rows, bias, ids, h)
-					for _, narrow := range []Rows{Float16Rows(cut[uint16](g, n*d), d), BFloat16Rows(cut[uint16](g, n*d), d)} {
-						narrow.RefScan(cut[float64](e, n), bias, h)
-						narrow.RefGatherDot(cut[float64](e, m), bias, ids, h)
-						narrow.Widen(cut[float32](e, d), n-1)
-						if atStart {
-							narrow.Widen(cut[float32](e, d), 0)
+	for _, k := range kernelsAtEdges {
+		t.Run(k.name, func(t *testing.T) {
+			for _, atStart := range []bool{false, true} {
+				t.Run(map[bool]string{false: "at the end", true: "at the start"}[atStart], func(t *testing.T) {
+					e := &edges{t: t, atStart: atStart}
+					simdtest.EachLevel(t, func(t *testing.T) {
+						r := newRand(8)
+						for d := 1; d <= 300; d++ {
+							e.taken = 0
+							k.call(&atEdges{edges: e, r: r, n: 1 + r.IntN(19), d: d, m: 1 + r.IntN(40)})
 						}
-						if _, _, found := narrow.NotFinite(); found {
-							t.Fatal("zeros are not finite")
-						}
-					}
-
-					stride := Int8Stride(d)
-					q, err := NewInt8Rows(cut[byte](recs, n*stride), Float32Rows(rows, d), bias)
-					if err != nil {
-						t.Fatal(err)
-					}
-					v := NewInt8Vector(d)
-					v.h, v.codes = cut[float32](b, stride), cut[int8](codes, stride)
-					clear(v.h)
-					clear(v.codes)
-					if v.Set(fill(r, make([]float32, d))) != Certified {
-						t.Fatal("not certified")
-					}
-					q.Bounds(cut[float32](e, n), cut[float32](c, n), v)
-					q.GatherBounds(cut[float32](e, m), cut[float32](c, m), ids, v)
-
-					q4, err := NewInt4Rows(cut[byte](recs4, n*Int4Stride(d)), Float32Rows(rows, d), bias)
-					if err != nil {
-						t.Fatal(err)
-					}
-					v.halves = [2][]int8{cut[int8](low, Int4Stride(d)), cut[int8](high, Int4Stride(d))}
-					clear(v.halves[0])
-					clear(v.halves[1])
-					q4.Bounds(cut[float32](e, n), cut[float32](f4, n), v)
-					vs := []*Int8Vector{v, v, v, v}
-					q.BoundsBatch(cut[float32](e, 4*n), cut[float32](c, 4*n), vs)
-					q.GatherBoundsBatch(cut[float32](e, 4*m), cut[float32](c, 4*m), ids, vs)
-
-					scores := fill(r, cut[float32](a, d))
-					k := 1 + r.IntN(d)
-					TopK(cut[uint32](b, k), cut[float32](c, k), scores)
-					SelectAtLeast(cut[uint32](b, d), scores, 0)
-					x := cut[float64](a, d)
-					for i := range x {
-						x[i] = r.NormFloat64()
-					}
-					LogSumExp(x)
-					Softmax(cut[float64](b, d), x)
-				}
-			})
+					})
+				})
+			}
 		})
 	}
 }

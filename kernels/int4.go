@@ -8,44 +8,27 @@ const (
 	code4Bias = 8
 )
 
-// shares4 are the scales that NewInt4Rows tries for a row, as shares of its
-// largest magnitude: with few codes it pays to clip.
-var shares4 = []float64{1, 0.88, 0.76, 0.64}
-
 // Int4Rows holds the rows of a matrix as 4-bit codes: half the bytes of
 // Int8Rows, and an envelope that is some sixteen times as wide. It is the
 // first pass of a search over very many rows, which leaves a few hundred to
 // Int8Rows.
 //
-// A record is that of Int8Rows with q_ij in [-7, 7] and, in place of the
+// A record is that of Int8Rows with q_ij in [-7, 7] and, instead of the
 // codes' bytes, half = ceil(d/2) bytes: byte j holds code j plus 8 in its low
 // half, and code half+j plus 8 in its high half.
 //
 // An Int4Rows is immutable and safe for use by many goroutines.
 type Int4Rows struct{ codeRows }
 
-// Int4Stride returns the size in bytes of one row of dimension dim: a
-// multiple of 64.
+// Int4Stride returns the size in bytes of one row of dimension dim: a multiple
+// of 64, or 16 more.
 func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
 
 // NewInt4Rows quantises the rows as NewInt8Rows does, with Int4Stride(Dim)
 // bytes a row.
 func NewInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
-	m := &Int4Rows{newCodeRows(data, rows, Int4Stride)}
-	err := m.encode(rows, bias, maxCode4, shares4, func(rec []byte, codes []int8) {
-		half := (len(codes) + 1) / 2
-		for j := range rec {
-			low, high := byte(code4Bias), byte(code4Bias)
-			if j < half {
-				low += byte(codes[j])
-			}
-			if j < half && half+j < len(codes) {
-				high += byte(codes[half+j])
-			}
-			rec[j] = low | high<<4
-		}
-	})
-	if err != nil {
+	m := &Int4Rows{newCodeRows(data, rows.dim, rows.n, Int4Stride)}
+	if err := encode(rows, bias, encoding{&m.codeRows, scales4, (*encoder).pack4}); err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"unsafe"
 )
 
@@ -33,10 +32,9 @@ const (
 // with what is needed to bound the error of a product made from them.
 //
 // Row i is w_i ~ w^_i = scale_i * q_i, q_ij in [-127, 127], and it is stored
-// as one record of Int8Stride bytes, 64-byte aligned: the codes, each plus
-// 128, in one byte each; padding of code 0; and in the last 16 bytes four
-// little-endian float32: scale_i, bias_i, ||w_i - w^_i|| and ||w^_i||, the two
-// norms rounded up.
+// as one record of Int8Stride bytes: the codes, each plus 128, in one byte each;
+// padding of code 0; and in the last 16 bytes four little-endian float32: scale_i,
+// bias_i, and upper bounds of ||w_i - w^_i|| and ||w^_i||.
 //
 // An Int8Rows is immutable and safe for use by many goroutines.
 type Int8Rows struct {
@@ -52,57 +50,66 @@ type codeRows struct {
 	slack  float32 // absolute part of the envelope, from the largest |bias|
 }
 
-// stride returns the size of a record that holds n bytes of codes.
-func stride(n int) int { return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1) }
+// stride returns the size of a record that holds n bytes of codes. If the codes
+// fill cache lines, the floats stand behind them and no padding is made, which is
+// a twelfth of the bytes of 640 codes.
+func stride(n int) int {
+	if n%rowAlign == 0 {
+		return n + metaBytes
+	}
+	return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
+}
 
-// Int8Stride returns the size in bytes of one row of dimension dim: a
-// multiple of 64.
+// Int8Stride returns the size in bytes of one row of dimension dim: a multiple
+// of 64, or 16 more.
 func Int8Stride(dim int) int { return stride(dim) }
 
 // NewInt8Rows quantises the rows and their bias (nil for none), on all cores.
-// data is where the codes are put: Int8Stride(Dim) bytes a row, 64-byte aligned,
-// kept and not to be changed. It may be memory outside the Go heap, released
+// data is where the codes are put: Int8Stride(Dim) bytes a row, 16-byte aligned
+// (best 64), kept and not to be changed. It may be memory outside the Go heap, released
 // once the Int8Rows is unreachable. The rows and the bias are not kept.
 //
-// It returns an error where the float32 arithmetic of the envelope could not
-// certify anything: a dimension above MaxInt8Dim, or a weight or bias above
-// 2^40 in magnitude. What data holds then is undefined.
+// It returns an error if the float32 arithmetic of the envelope could not
+// certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
+// a number or above 2^40 in magnitude. What data holds then is undefined.
 func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
-	m := &Int8Rows{codeRows: newCodeRows(data, rows, Int8Stride)}
-	err := m.encode(rows, bias, maxCode, []float64{1}, func(rec []byte, codes []int8) {
-		for j, q := range codes {
-			rec[j] = byte(int(q) + codeBias)
-		}
-		for j := len(codes); j < len(rec); j++ {
-			rec[j] = codeBias
-		}
-	})
-	if err != nil {
+	m := &Int8Rows{codeRows: newCodeRows(data, rows.dim, rows.n, Int8Stride)}
+	if err := encode(rows, bias, encoding{&m.codeRows, scales8, (*encoder).pack8}); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// newCodeRows returns code rows for rows, whose codes are not made yet.
-func newCodeRows(data []byte, rows Rows, stride func(dim int) int) codeRows {
-	if rows.dim == 0 {
-		panic("kernels: dimension is zero")
+// NewInt8And4Rows is NewInt8Rows and NewInt4Rows in one pass over the rows.
+func NewInt8And4Rows(data8, data4 []byte, rows Rows, bias []float32) (*Int8Rows, *Int4Rows, error) {
+	m8 := &Int8Rows{codeRows: newCodeRows(data8, rows.dim, rows.n, Int8Stride)}
+	m4 := &Int4Rows{newCodeRows(data4, rows.dim, rows.n, Int4Stride)}
+	err := encode(rows, bias, encoding{&m8.codeRows, scales8, (*encoder).pack8}, encoding{&m4.codeRows, scales4, (*encoder).pack4})
+	if err != nil {
+		return nil, nil, err
 	}
-	return codeRows{data: data, n: rows.n, dim: rows.dim, stride: stride(rows.dim)}
+	return m8, m4, nil
 }
 
-// encode quantises the rows to codes within most and packs those of each row
-// into its record's bytes before the four floats. The scale of a row is the
-// one of the shares of its largest magnitude that leaves the least error.
-func (m *codeRows) encode(rows Rows, bias []float32, most float64, shares []float64, pack func(rec []byte, codes []int8)) error {
-	if bias != nil && len(bias) != m.n {
-		panic("kernels: length of bias differs from the number of rows")
+// newCodeRows returns n code rows in data, whose codes may be made later.
+func newCodeRows(data []byte, dim, n int, stride func(dim int) int) codeRows {
+	if dim == 0 {
+		panic("kernels: dimension is zero")
 	}
-	if len(m.data) != m.n*m.stride {
+	m := codeRows{data: data, n: n, dim: dim, stride: stride(dim)}
+	if len(data) != n*m.stride {
 		panic("kernels: length of data is not the number of rows times the stride")
 	}
-	if m.n > 0 && uintptr(unsafe.Pointer(&m.data[0]))%rowAlign != 0 {
-		panic("kernels: data is not 64-byte aligned")
+	if n > 0 && uintptr(unsafe.Pointer(&data[0]))%metaBytes != 0 {
+		panic("kernels: data is not 16-byte aligned")
+	}
+	return m
+}
+
+// setSlack checks the dimension and the bias, and sets the slack.
+func (m *codeRows) setSlack(bias []float32) error {
+	if bias != nil && len(bias) != m.n {
+		panic("kernels: length of bias differs from the number of rows")
 	}
 	if m.dim > MaxInt8Dim {
 		return fmt.Errorf("kernels: dimension: found %d, expected at most %d", m.dim, MaxInt8Dim)
@@ -117,79 +124,7 @@ func (m *codeRows) encode(rows Rows, bias []float32, most float64, shares []floa
 	}
 	// See the proof at Bounds.
 	m.slack = roundUp(3*0x1p-24*maxBias) + 0x1p-100
-
-	workers := min(runtime.GOMAXPROCS(0), m.n)
-	failures := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			row := make([]float32, m.dim)
-			e := encoder{most: most, codes: make([]int8, m.dim), best: make([]int8, m.dim)}
-			for i := w * m.n / workers; i < (w+1)*m.n/workers; i++ {
-				rows.Widen(row, i)
-				largest := math.Float32frombits(maxAbsBits(row))
-				if !(largest <= maxCertified) {
-					failures[w] = fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
-					return
-				}
-				e.row(row, largest, shares)
-				var b float32
-				if bias != nil {
-					b = bias[i]
-				}
-				rec := m.data[i*m.stride : (i+1)*m.stride]
-				meta := rec[m.stride-metaBytes:]
-				pack(rec[:m.stride-metaBytes], e.best)
-				for k, f := range []float32{e.scale, b, roundUp(math.Sqrt(e.err2)), roundUp(float64(e.scale) * math.Sqrt(e.norm2))} {
-					binary.LittleEndian.PutUint32(meta[4*k:], math.Float32bits(f))
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range failures { // of the lowest row
-		if err != nil {
-			return err
-		}
-	}
 	return nil
-}
-
-// encoder quantises rows in float64.
-type encoder struct {
-	most        float64
-	codes, best []int8
-	scale       float32
-	err2, norm2 float64 // ||w - scale*best||^2, ||best||^2
-}
-
-// row finds the codes and the scale of w, whose largest magnitude is given.
-func (e *encoder) row(w []float32, largest float32, shares []float64) {
-	if largest < minCertified {
-		// All codes are zero and the row is all error.
-		shares = []float64{0}
-	}
-	e.err2 = math.Inf(1)
-	for _, share := range shares {
-		scale := float32(float64(largest) * share / e.most)
-		var err2, norm2 float64
-		for j, v := range w {
-			var q float64
-			if scale != 0 {
-				q = math.RoundToEven(float64(v) / float64(scale))
-				q = max(-e.most, min(e.most, q))
-			}
-			e.codes[j] = int8(q)
-			// scale*q is exact in float64: 24 and 7 bits.
-			d := float64(v) - float64(float64(scale)*q)
-			err2 += float64(d * d)
-			norm2 += float64(q * q)
-		}
-		if err2 < e.err2 {
-			e.scale, e.err2, e.norm2 = scale, err2, norm2
-			e.best, e.codes = e.codes, e.best
-		}
-	}
 }
 
 // roundUp returns a float32 above x >= 0, with room for the rounding of a
@@ -416,47 +351,38 @@ const BatchContexts = 4
 // of lower and upper, which have Len elements a context. All vectors must be
 // Certified.
 func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
-	m.checkBatch(len(lower), len(upper), m.n, vs)
+	m.check(len(lower), len(upper), m.n, vs...)
 	m.batch(lower, upper, nil, m.n, vs)
 }
 
 // GatherBoundsBatch is GatherBounds for up to BatchContexts contexts and the
 // same rows ids: interval j of context c is at [c*len(ids)+j].
 func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []*Int8Vector) {
-	m.checkBatch(len(lower), len(upper), len(ids), vs)
+	m.check(len(lower), len(upper), len(ids), vs...)
 	checkIDs(ids, m.n)
 	m.batch(lower, upper, ids, len(ids), vs)
 }
 
-func (m *Int8Rows) checkBatch(lower, upper, n int, vs []*Int8Vector) {
+// check panics unless lower and upper have room for n rows and each of vs, which are
+// ready for rows like these.
+func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
 	if len(vs) > BatchContexts {
 		panic("kernels: more than BatchContexts contexts")
 	}
 	if lower != n*len(vs) || upper != n*len(vs) {
-		panic("kernels: length of lower or upper differs from the number of rows times the contexts")
+		panic("kernels: length of lower or upper differs from the number of rows, for each context")
 	}
 	for _, v := range vs {
-		v.check(m.dim)
+		if v.dim != m.dim {
+			panic("kernels: dimension of the vector differs from that of the rows")
+		}
+		if v.fit != Certified {
+			panic("kernels: vector is not Certified")
+		}
 	}
 }
 
-func (m *codeRows) check(lower, upper, n int, v *Int8Vector) {
-	if lower != n || upper != n {
-		panic("kernels: length of lower or upper differs from the number of rows")
-	}
-	v.check(m.dim)
-}
-
-func (v *Int8Vector) check(dim int) {
-	if v.dim != dim {
-		panic("kernels: dimension of the vector differs from that of the rows")
-	}
-	if v.fit != Certified {
-		panic("kernels: vector is not Certified")
-	}
-}
-
-// one computes the intervals of n rows, ids or all where ids is nil.
+// one computes the intervals of n rows, ids or all if ids is nil.
 func (m *Int8Rows) one(lower, upper []float32, ids []uint32, n int, v *Int8Vector) {
 	if n > 0 {
 		var b bound
@@ -501,7 +427,7 @@ func (b *batchBound) set() {
 	}
 }
 
-// intervals computes the intervals of n rows, ids or all where ids is nil: that of
+// intervals computes the intervals of n rows, ids or all if ids is nil: that of
 // row i and context c at [c*n+i] of lower and upper.
 func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
 	contexts, block := 1, codesBlock()

@@ -203,7 +203,7 @@ func TestBoundsHoldWhereTheScalesUnderflow(t *testing.T) {
 			}
 			lower, upper, want := make([]float32, n), make([]float32, n), make([]float64, n)
 			m.Bounds(lower, upper, v)
-			RefScan(want, rows, nil, h)
+			Float32Rows(rows, d).RefScan(want, nil, h)
 			for i, x := range want {
 				if !(float64(lower[i]) <= x && x <= float64(upper[i])) {
 					t.Fatalf("row %d: [%g, %g] does not hold %g", i, lower[i], upper[i], x)
@@ -347,7 +347,7 @@ func TestBoundsHoldWhereCauchyAndSchwarzAreTight(t *testing.T) {
 // TestGoldenIntervals holds intervals to the bits that they had on amd64: the
 // same on every architecture and level.
 func TestGoldenIntervals(t *testing.T) {
-	const d, n, want = 77, 50, uint64(0x789523bbc15b1816)
+	const d, n, want = 77, 50, uint64(0x9faecfb79ab1b788)
 	r := rand.New(rand.NewPCG(9, 9))
 	uniform := func(n int) []float32 {
 		x := make([]float32, n)

@@ -40,12 +40,16 @@ func randomIDs(r *rand.Rand, n, rows int) []uint32 {
 }
 
 // elements are the types that rows can have.
-var elements = []Element{Float32, Float16, BFloat16}
+var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K}
 
 // randomRows fills the elements with finite numbers of a type, from offset
 // elements behind a word's start on, and returns them widened too. Magnitudes
-// are 2^exponent and, from element to element, far from it.
+// are 2^exponent and, from element to element, far from it; those of quantised
+// elements, of which d is a multiple of a block, are anything.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
+	if e.quantised() {
+		return randomBlockRows(r, n, d, offset, e)
+	}
 	wide, narrow := make([]float32, offset+n*d)[offset:], make([]uint16, offset+n*d)[offset:]
 	for i := range wide {
 		x := float32(math.Ldexp(r.NormFloat64(), exponent+r.IntN(40)-20))
@@ -87,8 +91,11 @@ type operands struct {
 	m4        *Int4Rows
 }
 
-// newOperands returns n rows of d elements, offset elements behind a word's start.
+// newOperands returns n rows of d elements, or of the next whole blocks, offset
+// elements behind a word's start.
 func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands {
+	block, _ := e.Block()
+	d = (d + block - 1) / block * block
 	o := &operands{n: n, d: d, k: 1 + r.IntN(min(n, 16)), ids: randomIDs(r, r.IntN(2*n), n), x: make([]float64, n)}
 	o.rows, o.wide = randomRows(r, n, d, offset, exponent, e)
 	_, o.bias = randomRows(r, n, 1, offset, exponent, Float32)
@@ -223,6 +230,24 @@ var sameOnEveryLevel = []struct {
 		fit := v.Set(o.h)
 		return []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
 	}, nil},
+	{"the codes", func(o *operands) (all []float64) {
+		data8, data4 := alignedBytes(o.n*Int8Stride(o.d)), alignedBytes(o.n*Int4Stride(o.d))
+		if _, _, err := NewInt8And4Rows(data8, data4, o.rows, o.bias); err != nil {
+			return nil
+		}
+		for _, b := range slices.Concat(data8, data4) {
+			all = append(all, float64(b))
+		}
+		return all
+	}, func(o *operands) (all []float64) {
+		if o.m == nil || o.m4 == nil {
+			return nil
+		}
+		for _, b := range slices.Concat(o.m.data, o.m4.data) {
+			all = append(all, float64(b))
+		}
+		return all
+	}},
 	{"the bounds", func(o *operands) []float64 {
 		v := NewInt8Vector(o.d)
 		if v.Set(o.h) != Certified || o.m == nil || o.m4 == nil {

@@ -217,6 +217,18 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
 	return s
 }
 
+func encodeLeaf(codes []int8, x []float32, inv, most float32) (s encodeSums) {
+	switch {
+	case simd.HasAVX512:
+		s.err2, s.norm2 = asm.EncodeAVX512(&codes[0], &x[0], len(x), inv, most)
+	case simd.HasAVX2:
+		s.err2, s.norm2 = asm.EncodeAVX2(&codes[0], &x[0], len(x), inv, most)
+	default:
+		return encodeGeneric(codes, x, inv, most)
+	}
+	return s
+}
+
 // The leaves of codes take rows in blocks of codesBlock for one context, and of
 // batchBlock for as many as batchContexts says, which share the load of a row.
 // AVX-512 without VNNI runs the forms of AVX2.

@@ -1,4 +1,4 @@
-//go:build !amd64 || purego
+//go:build !(amd64 || arm64) || purego
 
 package kernels
 
@@ -32,6 +32,9 @@ func maxFloat64Leaf(x []float64) float64                           { return maxF
 func maxAbsBitsLeaf(x []float32) uint32                            { return maxAbsBitsGeneric(x) }
 func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 	return quantizeGeneric(codes, h, inv)
+}
+func encodeLeaf(codes []int8, x []float32, inv, most float32) encodeSums {
+	return encodeGeneric(codes, x, inv, most)
 }
 
 func codesBlock() int           { return 1 }

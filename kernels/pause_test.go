@@ -92,7 +92,7 @@ func TestTheCollectorComesBetween(t *testing.T) {
 		{"Scan", true, func() { Scan(lower, rows, scores, h) }},
 		{"GatherDot", true, func() { GatherDot(lower, rows, nil, all, h) }},
 		{"ArgmaxDot", true, func() { ArgmaxDot(rows, h) }},
-		{"RefScan", true, func() { RefScan(dst64, rows, nil, h) }},
+		{"RefScan", true, func() { Float32Rows(rows, d).RefScan(dst64, nil, h) }},
 		{"RefScan of bfloat16", true, func() { BFloat16Rows(narrow, d).RefScan(dst64, nil, h) }},
 		{"NotFinite", false, func() { Float32Rows(rows, d).NotFinite() }},
 		{"Int8 Bounds", false, func() { m.Bounds(lower, upper, v) }},

@@ -9,7 +9,7 @@ import (
 
 // The race detector sees the accesses of Go code, not those of assembly. Under
 // the race tag these functions tell it of them, just before the call of a leaf; in
-// other builds they are empty. Where the leaf is plain Go they say again what the
+// other builds they are empty. If the leaf is plain Go they say again what the
 // detector sees.
 
 // raceReads announces that a leaf reads x.

@@ -34,7 +34,7 @@ func raceCases() []raceCase {
 	fresh := NewInt8Vector(d)
 	vs := []*Int8Vector{v, v, v, v}
 	narrow, wide := make([]uint16, n*d), make([]float32, d)
-	half, brain := Float16Rows(narrow, d), BFloat16Rows(narrow, d)
+	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -47,19 +47,19 @@ func raceCases() []raceCase {
 		{"GatherDot reads ids", func() { GatherDot(dst, rows, nil, ids, h) }, func() { ids[3] = 3 }},
 		{"ArgmaxDot reads rows", func() { ArgmaxDot(rows, h) }, touch(&rows[95*d])},
 		{"Dot reads y", func() { Dot(rows[:d], h) }, touch(&h[3])},
-		{"RefScan writes dst", func() { RefScan(dst64, rows, nil, h) }, func() { dst64[9] = 1 }},
-		{"RefScan reads rows", func() { RefScan(dst64, rows, nil, h) }, touch(&rows[95*d+1])},
-		{"RefGatherDot writes dst", func() { RefGatherDot(dst64, rows, nil, ids, h) }, func() { dst64[9] = 1 }},
-		{"RefGatherDot reads rows", func() { RefGatherDot(dst64, rows, nil, ids, h) }, touch(&rows[9*d+2])},
+		{"Rows.RefScan writes dst", func() { full.RefScan(dst64, nil, h) }, func() { dst64[9] = 1 }},
+		{"Rows.RefScan reads float32", func() { full.RefScan(dst64, nil, h) }, touch(&rows[95*d+1])},
+		{"Rows.RefGatherDot writes dst", func() { full.RefGatherDot(dst64, nil, ids, h) }, func() { dst64[9] = 1 }},
+		{"Rows.RefGatherDot reads float32", func() { full.RefGatherDot(dst64, nil, ids, h) }, touch(&rows[9*d+2])},
 		{"Rows.RefScan reads float16", func() { half.RefScan(dst64, nil, h) }, func() { narrow[95*d+1] = 1 }},
 		{"Rows.RefScan reads bfloat16", func() { brain.RefScan(dst64, nil, h) }, func() { narrow[95*d+1] = 1 }},
-		{"Rows.RefScan reads h", func() { half.RefScan(dst64, nil, h) }, touch(&h[17])},
-		{"Rows.RefScan writes dst", func() { half.RefScan(dst64, nil, h) }, func() { dst64[9] = 1 }},
+		{"Rows.RefScan reads h of float16 rows", func() { half.RefScan(dst64, nil, h) }, touch(&h[17])},
+		{"Rows.RefScan of float16 writes dst", func() { half.RefScan(dst64, nil, h) }, func() { dst64[9] = 1 }},
 		{"Rows.RefGatherDot reads float16", func() { half.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
 		{"Rows.RefGatherDot reads bfloat16", func() { brain.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
 		{"Rows.Widen reads a row", func() { half.Widen(wide, 9) }, func() { narrow[9*d+30] = 1 }},
 		{"Rows.Widen writes dst", func() { brain.Widen(wide, 9) }, look(&wide[30])},
-		{"Rows.NotFinite reads float32", func() { Float32Rows(rows, d).NotFinite() }, touch(&rows[50*d])},
+		{"Rows.NotFinite reads float32", func() { full.NotFinite() }, touch(&rows[50*d])},
 		{"Rows.NotFinite reads float16", func() { half.NotFinite() }, func() { narrow[50*d] = 1 }},
 		{"Axpy writes dst", func() { Axpy(grad, 2, h) }, func() { grad[30] = 1 }},
 		{"Axpy reads x", func() { Axpy(grad, 2, h) }, touch(&h[30])},
@@ -112,15 +112,22 @@ func TestRacesInAssemblyAreReported(t *testing.T) {
 	for _, c := range raceCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestRacesInAssemblyAreReported$")
-			cmd.Env = append(os.Environ(), inChild+"="+c.name)
-			out, err := cmd.CombinedOutput()
-			if errors.Is(err, syscall.ENOEXEC) {
-				t.Skip("an emulated program cannot start itself")
+			// The detector's own memory has no locks: two accesses at the very same
+			// moment can escape it, about once in a thousand runs.
+			var out []byte
+			var err error
+			for range 3 {
+				cmd := exec.Command(os.Args[0], "-test.run", "^TestRacesInAssemblyAreReported$")
+				cmd.Env = append(os.Environ(), inChild+"="+c.name)
+				out, err = cmd.CombinedOutput()
+				if errors.Is(err, syscall.ENOEXEC) {
+					t.Skip("an emulated program cannot start itself")
+				}
+				if err != nil && strings.Contains(string(out), "WARNING: DATA RACE") {
+					return
+				}
 			}
-			if err == nil || !strings.Contains(string(out), "WARNING: DATA RACE") {
-				t.Errorf("no race is reported: %v\n%s", err, out)
-			}
+			t.Errorf("no race is reported: %v\n%s", err, out)
 		})
 	}
 }

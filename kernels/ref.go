@@ -32,46 +32,6 @@ func RefDot(x, y []float32) float64 {
 	return s[0]
 }
 
-// RefScan computes one logit a row: dst[i] = RefDot(rows[i], h) +
-// float64(bias[i]). Shapes are those of Scan.
-func RefScan(dst []float64, rows, bias, h []float32) {
-	checkRows(len(rows), len(dst), len(h))
-	if bias != nil && len(bias) != len(dst) {
-		panic("kernels: length of bias differs from the number of rows")
-	}
-	if len(dst) == 0 {
-		return
-	}
-	Float32Rows(rows, len(h)).refScan(dst, h)
-	if bias != nil {
-		for i, b := range bias {
-			dst[i] += float64(b)
-		}
-	}
-}
-
-// RefGatherDot computes the logits of the candidate rows: dst[j] =
-// RefDot(rows[ids[j]], h) + float64(bias[ids[j]]). Shapes are those of
-// GatherDot.
-func RefGatherDot(dst []float64, rows, bias []float32, ids []uint32, h []float32) {
-	checkGather(len(dst), len(rows), bias, ids, len(h))
-	if len(ids) == 0 {
-		return
-	}
-	Float32Rows(rows, len(h)).refGatherDot(dst, ids, h)
-	if bias != nil {
-		for j, id := range ids {
-			dst[j] += float64(bias[id])
-		}
-	}
-}
-
-func refDotGeneric(x, y []float32) float64 {
-	var lane [refLanes]float64
-	refAdd(&lane, x, y)
-	return refFold(&lane)
-}
-
 // refAdd adds the products of x with the first elements of y to the lanes. Lane
 // 0 is that of x[0].
 func refAdd(lane *[refLanes]float64, x, y []float32) {

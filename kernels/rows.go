@@ -14,7 +14,7 @@ const (
 	BFloat16                // the upper half of a binary32
 )
 
-// String returns "float32", "float16" or "bfloat16".
+// String returns the type's name in lower case: "float32", "bfloat16", "q4_k".
 func (e Element) String() string {
 	switch e {
 	case Float32:
@@ -24,10 +24,11 @@ func (e Element) String() string {
 	case BFloat16:
 		return "bfloat16"
 	}
-	return "unknown"
+	return e.named()
 }
 
-// Size returns the size of an element in bytes.
+// Size returns the size of an element in bytes; see Block for those that are
+// quantised.
 func (e Element) Size() int {
 	if e == Float32 {
 		return 4
@@ -36,15 +37,16 @@ func (e Element) Size() int {
 }
 
 // Rows is a row-major matrix in memory of its caller, whose elements are
-// float32, float16 or bfloat16. The value of an element is that of its float32,
-// which each of them widens to exactly, so that the reference arithmetic over
-// Rows gives the same bits as over the widened matrix. No widened copy is made.
+// float32, float16, bfloat16 or quantised. The value of an element is that of
+// its float32, which the first widen to exactly and the others by definition, so
+// that the reference arithmetic over Rows gives the same bits as over the
+// widened matrix. No widened copy is made.
 //
 // A Rows is a view: copying it copies no element. It is safe for use by many
 // goroutines as long as nobody changes the elements. The zero value has no rows
 // and no dimension.
 type Rows struct {
-	data    unsafe.Pointer // of the first element; nil where there is none
+	data    unsafe.Pointer // of the first element; nil if there is none
 	n, dim  int
 	element Element
 }
@@ -84,13 +86,13 @@ func (m Rows) Part(first, end int) Rows {
 		panic("kernels: part is not within the rows")
 	}
 	if first < end {
-		m.data = unsafe.Add(m.data, first*m.dim*m.element.Size())
+		m.data = unsafe.Add(m.data, first*m.rowBytes())
 	}
 	m.n = end - first
 	return m
 }
 
-// AsFloat32 returns the elements where they are float32, row-major, and whether
+// AsFloat32 returns the elements if they are float32, row-major, and whether
 // they are. They must not be changed.
 func (m Rows) AsFloat32() (elements []float32, ok bool) {
 	if m.element != Float32 {
@@ -122,13 +124,27 @@ func (m Rows) widen(dst []float32, first int) {
 		copy(dst, m.wide()[first:])
 		return
 	}
+	if m.element.quantised() {
+		m.widenBlocks(dst, first)
+		return
+	}
 	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
 	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
 		raceReads(x[c.at:c.end])
 		raceWrites(dst[c.at:c.end])
 		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
 	}
-	widenGeneric(dst[whole:], x[whole:], m.element)
+	if whole == len(x) {
+		return
+	}
+	if whole > 0 { // the last 16, some of them again
+		dst, x = dst[len(x)-16:], x[len(x)-16:]
+		raceReads(x)
+		raceWrites(dst)
+		widenLeaf(dst, x, m.element)
+		return
+	}
+	widenGeneric(dst, x, m.element)
 }
 
 func widenGeneric(dst []float32, x []uint16, e Element) {
@@ -161,6 +177,9 @@ func widenFloat16(x uint16) float32 {
 // NotFinite returns the place of the first NaN or infinity, and whether there
 // is one.
 func (m Rows) NotFinite() (row, column int, found bool) {
+	if m.element.quantised() {
+		return m.notFiniteBlocks()
+	}
 	for c := callsOf(m.n*m.dim, maxCallBytes/m.element.Size()); c.at < c.n; c = c.next() {
 		if m.finite(c.at, c.end) {
 			continue
@@ -231,14 +250,9 @@ func maxAbsBits16Generic(x []uint16) (m uint32) {
 // dst must not overlap the inputs.
 func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	m.check(len(dst), m.n, bias, h)
-	if m.n == 0 {
-		return
-	}
 	m.refScan(dst, h)
-	if bias != nil {
-		for i, b := range bias {
-			dst[i] += float64(b)
-		}
+	for i, b := range bias {
+		dst[i] += float64(b)
 	}
 }
 
@@ -248,9 +262,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	checkIDs(ids, m.n)
-	if len(ids) == 0 {
-		return
-	}
 	m.refGatherDot(dst, ids, h)
 	if bias != nil {
 		for j, id := range ids {
@@ -259,7 +270,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 	}
 }
 
-// check panics unless dst has n elements, h has Dim, and bias Len where there is
+// check panics unless dst has n elements, h has Dim, and bias Len if there is
 // one.
 func (m Rows) check(dst, n int, bias, h []float32) {
 	if m.dim == 0 {
@@ -278,11 +289,11 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 
 // bytes returns the elements as bytes.
 func (m Rows) bytes() []byte {
-	return unsafe.Slice((*byte)(m.data), m.n*m.dim*m.element.Size())
+	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())
 }
 
 func (m Rows) refScan(dst []float64, h []float32) {
-	if m.dim > maxCallDim {
+	if m.dim > maxCallDim || m.element.quantised() {
 		m.refScanGeneric(dst, h)
 		return
 	}
@@ -296,7 +307,7 @@ func (m Rows) refScan(dst []float64, h []float32) {
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	if m.dim > maxCallDim {
+	if m.dim > maxCallDim || m.element.quantised() {
 		m.refGatherDotGeneric(dst, ids, h)
 		return
 	}
@@ -328,10 +339,11 @@ const blockElements = 256
 
 // refDotGeneric is RefDot of row i, which is widened block by block.
 func (m Rows) refDotGeneric(i int, h []float32) float64 {
-	if m.element == Float32 {
-		return refDotGeneric(m.wide()[i*m.dim:(i+1)*m.dim], h)
-	}
 	var lane [refLanes]float64
+	if m.element == Float32 {
+		refAdd(&lane, m.wide()[i*m.dim:(i+1)*m.dim], h)
+		return refFold(&lane)
+	}
 	var block [blockElements]float32
 	for at := 0; at < m.dim; at += len(block) {
 		part := block[:min(len(block), m.dim-at)]

@@ -66,7 +66,7 @@ func checkRowsAreWidened(t *rapid.T) {
 	offset, element := rapid.IntRange(0, 15).Draw(t, "offset"), rapid.SampledFrom(elements).Draw(t, "element")
 	o := newOperands(r, n, d, offset, 0, element)
 	widened := *o
-	widened.rows = Float32Rows(o.wide, d)
+	widened.rows = Float32Rows(o.wide, o.d)
 	for _, level := range simd.Available() {
 		restore := simd.Set(level)
 		for _, k := range sameOnEveryLevel {

@@ -6,20 +6,15 @@ package kernels
 // rows is row-major with len(dst) rows of len(h) elements. bias has len(dst)
 // elements, or is nil for none. dst must not overlap the inputs.
 func Scan(dst, rows, bias, h []float32) {
-	checkRows(len(rows), len(dst), len(h))
-	if bias != nil && len(bias) != len(dst) {
-		panic("kernels: length of bias differs from the number of rows")
-	}
-	if len(dst) == 0 {
-		return
-	}
+	m := Float32Rows(rows, len(h))
+	m.check(len(dst), m.n, bias, h)
 	scan(dst, rows, h)
 	if bias != nil {
 		add(dst, bias)
 	}
 }
 
-// A scan may read its rows as one stream where they are short and many: from
+// A scan may read its rows as one stream if they are short and many: from
 // beyond the second-level cache that is faster than rows side by side (see
 // PERFORMANCE.md).
 const (
@@ -51,16 +46,6 @@ func add(dst, x []float32) {
 		addLeaf(dst[c.at:c.end], x[c.at:c.end])
 	}
 	addGeneric(dst[whole:], x[whole:])
-}
-
-// checkRows panics unless size elements are n rows of d elements.
-func checkRows(size, n, d int) {
-	if d == 0 {
-		panic("kernels: dimension is zero")
-	}
-	if size%d != 0 || size/d != n {
-		panic("kernels: length of rows is not the number of rows times the dimension")
-	}
 }
 
 func addGeneric(dst, x []float32) {

@@ -75,7 +75,7 @@ func Log(x float64) float64 {
 // expLanes is the number of partial sums of LogSumExp and Softmax.
 const expLanes = 8
 
-// LogSumExp returns log(sum_i e^x_i), without overflow, or -Inf where x is
+// LogSumExp returns log(sum_i e^x_i), without overflow, or -Inf if x is
 // empty or all -Inf. x must hold no NaN and no +Inf. The sum has a fixed
 // order, so the result has the same bits on every level and architecture.
 func LogSumExp(x []float64) float64 {
@@ -88,7 +88,7 @@ func LogSumExp(x []float64) float64 {
 
 // Softmax computes dst[i] = e^x_i / sum_j e^x_j and returns the log-sum-exp
 // of x. dst has the length of x and may be x itself, but not overlap it
-// otherwise. x must be as for LogSumExp; where it is all -Inf, dst is zero.
+// otherwise. x must be as for LogSumExp; if it is all -Inf, dst is zero.
 func Softmax(dst, x []float64) (logSumExp float64) {
 	if len(dst) != len(x) {
 		panic("kernels: Softmax: lengths of dst and x differ")

@@ -76,19 +76,100 @@ func TopK(ids []uint32, vals, scores []float32) {
 // laneCount is the number of interleaved parts that KthBound looks at.
 const laneCount = 16
 
+// The parts that KthBound looks at for a k above 16: 16 interleaved ones of each of
+// several blocks, at least twice as many as k.
+const (
+	maxBlocks  = 64
+	blockShare = laneCount / 2 // of k, for a block
+	leastBlock = 2 * laneCount // scores
+)
+
 // KthBound returns a number that at least k of the scores reach, and usually
-// few more: the k-th largest of the largest scores of 16 interleaved parts. It
-// takes a fraction of the time of TopK. Whether it has an answer depends on
-// its arguments' sizes alone: it has none (false) for k > 16 and for fewer
-// than 64 scores. k must be at least 1, and no score a NaN.
+// few more: the k-th largest of the largest scores of 16 interleaved parts, and for
+// k > 16 of those of several blocks of the scores. It takes a fraction of the time of
+// TopK. Whether it has an answer depends on its arguments' sizes alone: it has none
+// (false) for fewer than 64 scores, for k > 512, and for k > 16 unless there are some
+// four times as many scores. k must be at least 1, and no score a NaN.
 func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	if k < 1 {
 		panic("kernels: KthBound: k is less than 1")
 	}
-	if k > laneCount || len(scores) < 4*laneCount {
+	if k <= laneCount {
+		if len(scores) < 4*laneCount {
+			return 0, false
+		}
+		return kthOfLanes(scores[:len(scores)&^(laneCount-1)], k), true
+	}
+	blocks := (k + blockShare - 1) / blockShare
+	if blocks > maxBlocks || len(scores)/blocks < leastBlock {
 		return 0, false
 	}
-	return kthOfLanes(scores[:len(scores)&^(laneCount-1)], k), true
+	var largest [maxBlocks * laneCount]float32
+	size := len(scores) / blocks &^ (laneCount - 1)
+	for i := range blocks {
+		var lane [laneCount]float32
+		lanesOf(&lane, scores[i*size:(i+1)*size])
+		copy(largest[i*laneCount:], lane[:])
+	}
+	return KthLargest(largest[:blocks*laneCount], k), true
+}
+
+// lanesOf writes the largest scores of the interleaved parts of a positive multiple of
+// 16 scores.
+func lanesOf(lane *[laneCount]float32, scores []float32) {
+	for c := callsOf(len(scores), maxCallBytes/4); c.at < c.n; c = c.next() {
+		raceReads(scores[c.at:c.end])
+		if c.at == 0 {
+			kthOfLanesLeaf(lane, scores[:c.end], 1)
+			continue
+		}
+		var part [laneCount]float32
+		kthOfLanesLeaf(&part, scores[c.at:c.end], 1)
+		for j, s := range part {
+			lane[j] = max(lane[j], s)
+		}
+	}
+}
+
+// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and
+// leaves them in another order (Hoare's selection). No score may be a NaN.
+func KthLargest(scores []float32, k int) float32 {
+	if k < 1 || k > len(scores) {
+		panic("kernels: KthLargest: k is not within 1 and the number of scores")
+	}
+	lo, hi, at := 0, len(scores)-1, k-1
+	for lo < hi {
+		// The median of three, and parts of equals on both sides, so that neither order
+		// nor equal scores make it slow.
+		pivot := medianOf(scores[lo], scores[lo+(hi-lo)/2], scores[hi])
+		i, j := lo, hi
+		for i <= j {
+			for scores[i] > pivot {
+				i++
+			}
+			for scores[j] < pivot {
+				j--
+			}
+			if i <= j {
+				scores[i], scores[j] = scores[j], scores[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case at <= j:
+			hi = j
+		case at >= i:
+			lo = i
+		default:
+			return scores[at]
+		}
+	}
+	return scores[at]
+}
+
+func medianOf(a, b, c float32) float32 {
+	return max(min(a, b), min(max(a, b), c))
 }
 
 // kthOfLanes returns the k-th largest of the largest scores of the parts. It

@@ -59,16 +59,25 @@ func checkTopK(t *rapid.T) {
 	{
 		k := rapid.IntRange(1, n).Draw(t, "k of the bound")
 		bound, ok := KthBound(scores, k)
-		if wantOK := k <= 16 && n >= 64; ok != wantOK {
+		if wantOK := k <= 16 && n >= 64 || k > 16 && n/((k+7)/8) >= 32; ok != wantOK {
 			t.Fatalf("KthBound of %d scores, k %d: ok %v, want %v", n, k, ok, wantOK)
 		}
-		if ok {
+		if ok && k <= 16 {
 			if want := kthOfLanesGeneric(new([laneCount]float32), scores[:n&^15], k); bound != want {
 				t.Fatalf("KthBound, k %d: got %v, want %v", k, bound, want)
 			}
 		}
 		if ok && bound > scores[want[k-1]] {
 			t.Fatalf("KthBound, k %d: got %v, above the k-th largest %v", k, bound, scores[want[k-1]])
+		}
+		reordered := slices.Clone(scores)
+		if got := KthLargest(reordered, k); got != scores[want[k-1]] {
+			t.Fatalf("KthLargest, k %d: got %v, want %v", k, got, scores[want[k-1]])
+		}
+		sorted := slices.Clone(scores)
+		slices.Sort(sorted)
+		if slices.Sort(reordered); !slices.Equal(reordered, sorted) {
+			t.Fatal("KthLargest: other scores than before")
 		}
 	}
 	threshold := scores[r.IntN(n)]
@@ -126,6 +135,36 @@ func TestTopKOfNaNsSelectsIndicesOfScores(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// The bound for a larger k: reached by at least k scores and, on scores in no order, by
+// few more.
+func TestKthBoundOfLargeK(t *testing.T) {
+	r := newRand(17)
+	scores := make([]float32, 10000)
+	for i := range scores {
+		scores[i] = float32(r.NormFloat64())
+	}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, c := range []struct{ k, most int }{{17, 60}, {50, 160}, {100, 320}, {512, 1700}, {513, 0}} {
+			bound, ok := KthBound(scores, c.k)
+			if ok != (c.most > 0) {
+				t.Fatalf("k %d: ok %v", c.k, ok)
+			}
+			n := 0
+			for _, s := range scores {
+				if s >= bound {
+					n++
+				}
+			}
+			if ok && (n < c.k || n > c.most) {
+				t.Errorf("k %d: %d scores reach the bound, want %d to %d", c.k, n, c.k, c.most)
+			}
+		}
+		if n := simdtest.AllocsPerRun(10, func() { KthBound(scores, 100) }); n != 0 {
+			t.Errorf("%v allocations, want none", n)
 		}
 	})
 }

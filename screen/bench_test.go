@@ -2,10 +2,12 @@ package screen_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -63,8 +65,50 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		next = (next + batch) % (contexts - batch)
 		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], softmax.Request{K: k})
 	})
+	// The same values in each type that holds them: the upper bits of a float32.
+	wide, _ := layer.Weights().AsFloat32()
+	values, half, brain := make([]float32, len(wide)), make([]uint16, len(wide)), make([]uint16, len(wide))
+	for i, x := range wide {
+		brain[i] = uint16(math.Float32bits(x) >> 16)
+		values[i] = math.Float32frombits(uint32(brain[i]) << 16)
+		half[i] = halfBits(values[i])
+	}
+	for _, rows := range []kernels.Rows{kernels.Float32Rows(values, dim), kernels.Float16Rows(half, dim), kernels.BFloat16Rows(brain, dim)} {
+		l, err := softmax.NewLayer(rows, layer.Bias())
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := screen.NewSearcher(unbound(b, model), l)
+		if err != nil {
+			b.Fatal(err)
+		}
+		run("screened-of-"+rows.Element().String(), 1, func() error { _, err := s.TopK(top, turn()); return err })
+	}
 	exact := softmax.NewSearcher(layer)
 	run("exact", 1, func() error { _, err := exact.TopK(top, turn()); return err })
 	plain := dense.New(layer)
 	run("dense-float32", 1, func() error { plain.TopK(top, turn()); return nil })
+}
+
+// unbound is the model for any layer of its shape.
+func unbound(b *testing.B, m *screen.Model) *screen.Model {
+	c := screen.Config{Dim: m.Dim(), Labels: m.Labels(), Clusters: m.ClusterWeights()}
+	for t := range m.Clusters() {
+		c.Sets = append(c.Sets, m.Candidates(t))
+	}
+	free, err := screen.NewModel(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return free
+}
+
+// halfBits returns a binary16 near x, 0 for what is smaller than a normal one.
+func halfBits(x float32) uint16 {
+	bits := math.Float32bits(x)
+	sign, e := uint16(bits>>31)<<15, int(bits>>23&255)-127+15
+	if e < 1 || e > 30 {
+		return sign
+	}
+	return sign | uint16(e)<<10 | uint16(bits>>13&1023)
 }

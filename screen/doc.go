@@ -4,9 +4,10 @@
 // Large Vocabulary Neural Networks", Section 3.
 //
 // A [Model] is what training leaves: r cluster vectors v_t and a candidate
-// set of labels for each. A [Searcher] finds the cluster z(h) = argmax_t
-// v_t.h (Eq. 2) and then the best labels within the candidate set of z(h).
-// It computes r + |c_z| inner products instead of L.
+// set of labels for each. A [Searcher] answers the requests of package softmax:
+// it finds the cluster z(h) = argmax_t v_t.h (Eq. 2) and then the best labels
+// within the candidate set of z(h). It computes r + |c_z| inner products instead
+// of L.
 //
 // A screen may have two levels: the clusters are in groups with vectors u_a of
 // their own, and z(h) is sought in the group of the largest u_a.h alone. With g
@@ -21,11 +22,15 @@
 // Within the set the answer is exact: logits are those of the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer
-// and context give the same ids and the same logits on every CPU. Where the
+// and context give the same ids and the same logits on every CPU. If the
 // k best labels of the whole layer are all in the set, the answer equals that
-// of softmax.Layer.TopK, ids and logits. A label that is not in the set is
+// of softmax.Searcher, ids and logits. A label that is not in the set is
 // missed: the quality of a screen is the share of true labels in the sets,
 // which [Evaluate] measures.
+//
+// A request may ban, allow and bias labels, and ask for the log of the sum; see
+// softmax.Request. The answer says what it was chosen among: the set of one
+// cluster, of two, or all labels.
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any
 // label, for perplexity: a model may carry a low-rank stand-in for W, its tail,

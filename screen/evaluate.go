@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -18,6 +19,9 @@ type EvaluateOptions struct {
 	// Threads is the number of goroutines, 0 for GOMAXPROCS. It does not
 	// change the result.
 	Threads int
+	// Targets, unless nil, holds the label that followed each context, below 0 for
+	// none: what Perplexity is of.
+	Targets []int64
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
 	// Progress, unless nil, is called with the number of contexts done and
@@ -43,6 +47,10 @@ type Evaluation struct {
 	// mean number of rows scanned in all where the exact layer answers none;
 	// for any k it is MeanRouting + Precision.MeanScored.
 	MeanRouting float64
+	// Perplexity is e to the mean of -log p over the contexts with a target, p the
+	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
+	// the same with that of the layer. Both are 0 where there are no targets.
+	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k asked for, in that order.
 	AtK []Precision
 }
@@ -92,7 +100,17 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		}
 	}
 	n := len(contexts) / d
-	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
+	if opt.Targets != nil && len(opt.Targets) != n {
+		return nil, fmt.Errorf("screen: targets: found %d, expected one for each of %d contexts", len(opt.Targets), n)
+	}
+	for i, id := range opt.Targets {
+		if id >= int64(m.Labels()) {
+			return nil, fmt.Errorf("screen: targets: found label %d at %d, expected one below the %d labels", id, i, m.Labels())
+		}
+	}
+	chunks := (n + chunk - 1) / chunk
+	logs := make([]targetLogs, chunks) // added up in order, whoever takes a chunk
+	threads := parallel.Threads(opt.Threads, chunks)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
 	workers := make([]*evaluation, threads)
@@ -112,6 +130,12 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			if err := workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
+			if opt.Targets == nil || opt.Targets[i] < 0 {
+				continue
+			}
+			if err := workers[worker].target(contexts[i*d:(i+1)*d], uint32(opt.Targets[i]), &logs[i/chunk]); err != nil {
+				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
+			}
 		}
 		return nil
 	})
@@ -125,7 +149,32 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	for _, w := range workers {
 		total.add(w.tally)
 	}
-	return total.result(n, ks), nil
+	r := total.result(n, ks)
+	var sum targetLogs
+	for _, l := range logs {
+		sum.n, sum.screened, sum.exact = sum.n+l.n, sum.screened+l.screened, sum.exact+l.exact
+	}
+	if sum.n > 0 {
+		r.Perplexity, r.ExactPerplexity = math.Exp(-sum.screened/float64(sum.n)), math.Exp(-sum.exact/float64(sum.n))
+	}
+	return r, nil
+}
+
+// targetLogs are sums of log-probabilities of targets.
+type targetLogs struct {
+	n               int
+	screened, exact float64
+}
+
+// target adds the log-probabilities of the label id in the context h.
+func (w *evaluation) target(h []float32, id uint32, to *targetLogs) error {
+	screened, err := w.screened.LogProb(h, id)
+	if err != nil {
+		return err
+	}
+	exact, err := w.full.LogProb(h, id)
+	to.n, to.screened, to.exact = to.n+1, to.screened+screened, to.exact+exact
+	return err
 }
 
 // tally holds counts. Sums of integers do not depend on their order, so that

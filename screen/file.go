@@ -132,7 +132,9 @@ func (m *Model) encode() []byte {
 	return file
 }
 
-// Load reads a model from a file. The file is read whole and not kept open.
+// Load reads a model from a file. The file is read whole and not kept open. Time and
+// memory are in proportion to its size: all of it is checked, and the vectors of the
+// clusters are quantised.
 // An error names the file, the field, what was found and what was expected.
 func Load(path string) (*Model, error) {
 	f, err := os.Open(path)

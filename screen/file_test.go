@@ -170,65 +170,56 @@ func seal(file []byte) []byte {
 	return file
 }
 
+// The bytes of files of each kind, made from FORMAT.md by the functions above.
 func TestTheFileIsWhatTheFormatSays(t *testing.T) {
-	if got, want := encode(t, smallModel(t)), smallFile(); !bytes.Equal(got, want) {
-		t.Fatalf("got\n% x\nwant\n% x", got, want)
-	}
-	// A model of one cluster, one label, one dimension and nothing else.
-	m, err := screen.NewModel(screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := write(1, 1, 1, [32]byte{}, []sectionBytes{{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}})
-	if got := encode(t, m); !bytes.Equal(got, want) {
-		t.Fatalf("got\n% x\nwant\n% x", got, want)
-	}
-	// A model on two levels has two sections more.
-	m, err = screen.NewModel(screen.Config{
-		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25},
-		Groups: []float32{1, 0, 0, 0, 1, 0.5}, GroupSizes: []int{1, 1},
-		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
-		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = write(10, 3, 2, smallFingerprint, pairSections())
-	if got := encode(t, m); !bytes.Equal(got, want) {
-		t.Fatalf("got\n% x\nwant\n% x", got, want)
-	}
-	// Margins have one section more.
-	m, err = screen.NewModel(screen.Config{
-		Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want = write(1, 1, 1, [32]byte{}, []sectionBytes{
-		{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}, {8, 0, doubles(1.5, 0.25)},
-	})
-	if got := encode(t, m); !bytes.Equal(got, want) {
-		t.Fatalf("got\n% x\nwant\n% x", got, want)
-	}
-	// So has a tail.
 	tail, err := screen.NewTail([]float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5}, []float32{0, -1, 2}, 10, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err = screen.NewModel(screen.Config{
-		Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, Tail: tail,
-		Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
-		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+	// What the files of ten labels have in common, see smallSections.
+	small := func(edit func(c *screen.Config)) screen.Config {
+		c := screen.Config{
+			Dim: 3, Labels: 10, Clusters: []float32{1, -2, 0.5, 4, 5, -0.25},
+			Sets: [][]uint32{{1, 5}, {0, 3, 8, 9}}, Always: []uint32{3},
+			Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
+		}
+		edit(&c)
+		return c
+	}
+	least := []sectionBytes{{1, 0, floats(0)}, {2, 0, le32(0)}, {3, 0, nil}, {4, 0, nil}, {5, 0, []byte("{}")}}
+	for _, c := range []struct {
+		name  string
+		model screen.Config
+		want  []byte
+	}{
+		{"a flat screen", small(func(*screen.Config) {}), smallFile()},
+		{"one cluster, one label, one dimension, and nothing else",
+			screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}},
+			write(1, 1, 1, [32]byte{}, least)},
+		{"two levels: two sections more", small(func(c *screen.Config) {
+			c.Groups, c.GroupSizes = []float32{1, 0, 0, 0, 1, 0.5}, []int{1, 1}
+		}), write(10, 3, 2, smallFingerprint, pairSections())},
+		{"margins: one section more",
+			screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25},
+			write(1, 1, 1, [32]byte{}, append(slices.Clone(least), sectionBytes{8, 0, doubles(1.5, 0.25)}))},
+		{"a tail: one section more", small(func(c *screen.Config) { c.Tail = tail }),
+			write(10, 3, 2, smallFingerprint, tailSections())},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := screen.NewModel(c.model)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := encode(t, m); !bytes.Equal(got, c.want) {
+				t.Errorf("found\n% x\nexpected\n% x", got, c.want)
+			}
+		})
+	}
+	t.Run("the checksum of FORMAT.md's example", func(t *testing.T) {
+		if c := crc([]byte("123456789")); c != 0xE3069283 {
+			t.Errorf("found %#x, expected 0xe3069283", c)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := encode(t, m), write(10, 3, 2, smallFingerprint, tailSections()); !bytes.Equal(got, want) {
-		t.Fatalf("got\n% x\nwant\n% x", got, want)
-	}
-	if c := crc([]byte("123456789")); c != 0xE3069283 {
-		t.Fatalf("checksum of FORMAT.md's example: %#x", c)
-	}
 }
 
 func TestFileRoundTrip(t *testing.T) {
@@ -660,47 +651,48 @@ func TestUnknownOptionalSectionsAreKept(t *testing.T) {
 	}
 }
 
+// An error of Load names the file. What is no screen is refused by its first bytes and
+// its size, however large it is.
 func TestLoadReportsTheFile(t *testing.T) {
-	dir := t.TempDir()
-	missing := filepath.Join(dir, "missing.l2s")
-	if _, err := screen.Load(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
-		t.Errorf("a missing file: %v", err)
+	const large = 1 << 40
+	for _, c := range []struct {
+		name  string
+		start []byte // of a file of size bytes; without one there is no file
+		size  int64
+		want  string // behind the name of the file; or kind
+		kind  error
+	}{
+		{name: "a missing file", kind: fs.ErrNotExist},
+		{name: "a file of another kind", start: []byte("\x93NUMPY"), size: large, want: "magic: found 93 4e"},
+		{name: "bytes behind the end", start: smallFile(), size: large,
+			want: "file size: found 1099511627776 bytes, expected the 640 that the header states"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "m.l2s")
+			if c.start != nil {
+				if err := os.WriteFile(path, c.start, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Truncate(path, c.size); err != nil {
+					t.Skipf("the file system makes no sparse file of %d bytes: %v", c.size, err)
+				}
+			}
+			_, err := screen.Load(path)
+			if c.kind != nil {
+				if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), path) {
+					t.Errorf("found %v, expected %v, and the name of the file", err, c.kind)
+				}
+			} else if want := "screen: " + path + ": " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("found %v, expected %s", err, want)
+			}
+		})
 	}
-	if _, err := screen.Load(dir); !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a folder: %v", err)
-	}
-	// A file of another kind is refused by its first bytes, whatever its size.
-	large := filepath.Join(dir, "contexts.npy")
-	f, err := os.Create(large)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("\x93NUMPY"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(1 << 40); err != nil {
-		t.Skipf("the file system makes no sparse file of 1 TiB: %v", err)
-	}
-	f.Close()
-	if _, err := screen.Load(large); err == nil || !strings.Contains(err.Error(), large+": magic: found 93 4e") {
-		t.Errorf("another file: %v", err)
-	}
-	// So is a screen file that something was appended to.
-	f, err = os.Create(large)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write(smallFile()); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(1 << 40); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	want := "screen: " + large + ": file size: found 1099511627776 bytes, expected the 640 that the header states"
-	if _, err := screen.Load(large); err == nil || err.Error() != want {
-		t.Errorf("bytes behind the end: %v, want %s", err, want)
-	}
+	t.Run("a folder", func(t *testing.T) {
+		dir := t.TempDir()
+		if _, err := screen.Load(dir); !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("found %v, expected EISDIR, and the name of the folder", err)
+		}
+	})
 }
 
 func TestSaveReplacesTheFile(t *testing.T) {
@@ -733,18 +725,20 @@ func TestSaveThatFailsLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := list(t, dir)
-	for name, path := range map[string]string{
-		"a folder that is missing":      filepath.Join(dir, "missing", "model.l2s"),
-		"a file in place of the folder": filepath.Join(plain, "model.l2s"),
-		"a folder in place of the file": occupied,
-		"a name that is too long":       filepath.Join(dir, strings.Repeat("m", 5000)),
+	for _, c := range []struct{ name, path string }{
+		{"a folder that is missing", filepath.Join(dir, "missing", "model.l2s")},
+		{"a file instead of the folder", filepath.Join(plain, "model.l2s")},
+		{"a folder instead of the file", occupied},
+		{"a name that is too long", filepath.Join(dir, strings.Repeat("m", 5000))},
 	} {
-		if err := smallModel(t).Save(path); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: error %v, want one that names the file", name, err)
-		}
-		if after := list(t, dir); !slices.Equal(after, before) {
-			t.Errorf("%s: the folder holds %v, before %v", name, after, before)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if err := smallModel(t).Save(c.path); err == nil || !strings.Contains(err.Error(), c.path) {
+				t.Errorf("found error %v, expected one that names the file", err)
+			}
+			if after := list(t, dir); !slices.Equal(after, before) {
+				t.Errorf("found %v in the folder, expected %v as before", after, before)
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,66 +11,358 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LogProb returns the log-probability of the label id for the context h, as the
-// paper defines it to compute perplexity (its appendix): logits are exact within
-// the candidate set and w~_s.h + b_s outside, with W~ of the model's tail, and
-// the softmax is that over all L labels.
+// LogProb returns the log-probability of the label id for the context h over all L
+// labels: its logit minus the log of the sum of e^x over the candidate set and over the
+// others. By what the model has, these are
 //
-// If the model has no tail the labels outside are impossible: they get -Inf,
-// and the softmax is that over the set. All logits are exact if the lead of the
-// best cluster is below the exact margin. The result has the same bits on every
-// CPU.
+//   - estimated together by its regression. The logit of id is exact wherever it is, and
+//     the sum over the set is that of the int8 codes with its 8 largest logits exact
+//     (softmax.Answer). Probabilities need not sum to 1: see [Searcher.LogSum];
+//   - or w~_s.h + b_s with W~ of its tail, as the paper defines it to compute
+//     perplexity (its appendix);
+//   - or impossible: they get -Inf.
+//
+// All logits are exact if the lead of the best cluster is below the exact margin.
+// The result has the same bits on every CPU.
 //
 // It returns an error if id is not below L, or if h is not a context, as TopK
-// does. It takes memory for L logits with the first query, then none.
+// does. Without a regression it takes memory for L logits with the first query,
+// then none.
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
 	}
-	qs, err := s.set(1, h)
+	q, r, err := s.routeOne(h)
 	if err != nil {
 		return 0, err
 	}
-	routes, err := s.route(qs, s.model.margins)
-	if err != nil {
-		return 0, err
-	}
-	q, set := qs[0], s.candidates(routes[0])
-	switch {
-	case routes[0].exact:
+	if reg := s.model.regression; r.exact || reg != nil && !reg.covers(1) {
 		s.wide = grow.Slice(s.wide, s.model.labels)
 		if err := s.layer.Logits(s.wide, q, softmax.Labels{}); err != nil {
 			return 0, err
 		}
 		return s.wide[id] - kernels.LogSumExp(s.wide), nil
-	case s.model.tail != nil:
-		sum, err := s.sumOverTail(q, set, &softmax.Request{})
-		return s.wide[id] - sum, err
 	}
-	at, ok := slices.BinarySearch(set, id)
-	if !ok {
+	set := s.candidates(r)
+	at, inside := slices.BinarySearch(set, id)
+	switch {
+	case s.model.regression != nil:
+		sum, tail, err := s.quickSum(q, r, set)
+		if err != nil {
+			return 0, err
+		}
+		s.asked[0] = id
+		if err := s.layer.Logits(s.oneLogit[:], q, softmax.Only(s.asked[:])); err != nil {
+			return 0, err
+		}
+		logit := s.oneLogit[0]
+		if !inside {
+			tail = max(tail, logit) // it is one of the labels outside
+		}
+		return min(logit-addLogs(sum, tail), 0), nil
+	case s.model.tail != nil:
+		sum, err := s.byLowRank(q, set, &softmax.Request{})
+		return s.wide[id] - sum, err
+	case !inside:
 		return math.Inf(-1), nil
 	}
-	s.logits = grow.Slice(s.logits, len(set))
-	if err := s.layer.Logits(s.logits, q, softmax.Only(set)); err != nil {
+	if err := s.setLogits(q, set); err != nil {
 		return 0, err
 	}
 	return s.logits[at] - kernels.LogSumExp(s.logits), nil
 }
 
+// quickBest is the number of labels whose logits are exact in the sums of quickSum.
+const quickBest = 8
+
+// quickSum returns the log of the sum of e^x over the set, by the intervals of the int8
+// codes but for the largest logits (softmax.Answer.LogSum), and that over all other
+// labels, by the regression.
+func (s *Searcher) quickSum(q *softmax.Query, r route, set []uint32) (sum, tail float64, err error) {
+	if r.second != r.first {
+		t, err := s.byRegression(q, r, set, 1, 0)
+		return kernels.LogSumExp(s.logits), t.Log, err
+	}
+	s.top, s.asking[0] = grow.Slice(s.top, quickBest), q
+	k := min(quickBest, len(set))
+	if err := s.layer.Find(s.top[:k], s.one[:], s.asking[:], &softmax.Request{K: k, LogSum: true, Among: softmax.Only(set)}); err != nil {
+		return 0, 0, err
+	}
+	return s.one[0].LogSum, s.tailOf(q, r, set, 1), nil
+}
+
+// tailOf is what the regression says of the labels outside the set of one cluster, at a
+// temperature that it covers.
+func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature float64) float64 {
+	if len(set) == s.model.labels {
+		return math.Inf(-1)
+	}
+	e, _, _ := s.model.regression.predict(q.Vector(), r.first, temperature, 0)
+	return e.log
+}
+
+// quick reports whether the log-sum over all labels is that of the set, which the search
+// gives, and the tail of one cluster.
+func (s *Searcher) quick(r route, req *softmax.Request) bool {
+	reg := s.model.regression
+	return reg != nil && r.second == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
+}
+
+// temperatureOf is the temperature of a request.
+func temperatureOf(req *softmax.Request) float64 {
+	if req.Temperature == 0 {
+		return 1
+	}
+	return req.Temperature
+}
+
+// addLogs returns log(e^a + e^b).
+func addLogs(a, b float64) float64 {
+	a, b = max(a, b), min(a, b)
+	if math.IsInf(a, -1) {
+		return a
+	}
+	return a + kernels.Log(1+kernels.Exp(b-a))
+}
+
+// Interval is a number that is known about.
+type Interval struct {
+	// Log is the estimate, Low and High are the ends of the interval: -Inf and +Inf
+	// where nothing is known.
+	Log, Low, High float64
+}
+
+// LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
+// temperature T, and an interval that holds it with the confidence asked for, at
+// least 0 and below 1, if the model has a regression with half-widths at that
+// confidence or above. The promise is about the draw of a context from those that the
+// half-widths were found on ([Regression]). The ends are the same if the exact layer
+// answers, because the lead of the best cluster is below the exact margin, or because
+// the regression has no coefficients for that temperature.
+//
+// It returns an error if the model has no regression, if temperature or confidence
+// are out of range, or if h is not a context.
+func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
+	head, err := s.Head(h, nil, temperature, confidence)
+	if err != nil {
+		return Interval{}, err
+	}
+	if math.IsNaN(head.Tail.Log) {
+		var a [1]softmax.Answer
+		err := s.layer.Find(nil, a[:], s.queries[:1], &softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
+		return Interval{a[0].LogSum, a[0].LogSum, a[0].LogSum}, err
+	}
+	s.terms = grow.Slice(s.terms, len(head.Logits)+1)
+	for i, x := range head.Logits {
+		s.terms[i] = x / temperature
+	}
+	with := func(tail float64) float64 {
+		if math.IsInf(tail, 1) {
+			return tail
+		}
+		s.terms[len(s.terms)-1] = tail
+		return kernels.LogSumExp(s.terms)
+	}
+	return Interval{with(head.Tail.Log), with(head.Tail.Low), with(head.Tail.High)}, nil
+}
+
+// Head is what a screen knows of all labels of a context: some of them exactly, and
+// of the others together about how much they weigh.
+type Head struct {
+	// IDs are the labels that are known, ascending, and Logits their logits by the
+	// reference arithmetic. Both are scratch of the searcher, until its next call.
+	IDs    []uint32
+	Logits []float64
+	// Tail is the log of the sum of e^(x/T) over the labels that are not in IDs, and
+	// an interval that holds it with the confidence asked for. Tail.Log is NaN if
+	// nothing is known of it: the exact layer is to be asked.
+	Tail Interval
+}
+
+// Head returns the labels of the candidate set of h's cluster, and the labels extra,
+// which are ascending and distinct, with their logits, and about how much all others
+// weigh at a temperature, by the model's regression. See [Searcher.LogSum] for the
+// confidence and for errors; where that asks the exact layer, Tail.Log is NaN.
+func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
+	switch {
+	case s.model.regression == nil:
+		return Head{}, errors.New("screen: regression: found a model without one, expected one")
+	case !(temperature > 0) || math.IsInf(temperature, 1):
+		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number above 0", temperature)}
+	case !(confidence >= 0 && confidence < 1):
+		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
+	}
+	if err := checkIDs(extra, s.model.labels); err != nil {
+		return Head{}, invalid{softmax.ErrRequest, "screen: extra: " + err.Error()}
+	}
+	q, r, err := s.routeOne(h)
+	if err != nil {
+		return Head{}, err
+	}
+	if r.exact {
+		return Head{Tail: Interval{math.NaN(), math.Inf(-1), math.Inf(1)}}, nil
+	}
+	ids := s.candidates(r)
+	if len(extra) > 0 {
+		s.known = appendUnion(s.known[:0], ids, extra)
+		ids = s.known
+	}
+	tail, err := s.byRegression(q, r, ids, temperature, confidence)
+	return Head{ids, s.logits, tail}, err
+}
+
+// routeOne finds the clusters of one context.
+func (s *Searcher) routeOne(h []float32) (*softmax.Query, route, error) {
+	qs, err := s.set(1, h)
+	if err != nil {
+		return nil, route{}, err
+	}
+	routes, err := s.route(qs, s.model.margins)
+	if err != nil {
+		return nil, route{}, err
+	}
+	return qs[0], routes[0], nil
+}
+
+// setLogits leaves the logits of the labels ids in s.logits, by the reference
+// arithmetic.
+func (s *Searcher) setLogits(q *softmax.Query, ids []uint32) error {
+	s.logits = grow.Slice(s.logits, len(ids)+1)[:len(ids)]
+	return s.layer.Logits(s.logits, q, softmax.Only(ids))
+}
+
+// byRegression leaves the logits of the labels ids in s.logits, and returns the log
+// of the sum of e^(x/T) over all others. The ids hold the candidate set of the best
+// cluster of the route, which the regression is about: what others weigh is known, and
+// taken off. Its Log is NaN where the regression says nothing about the temperature.
+func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, temperature, confidence float64) (Interval, error) {
+	if err := s.setLogits(q, ids); err != nil {
+		return Interval{}, err
+	}
+	none := math.Inf(-1)
+	if len(ids) == s.model.labels {
+		return Interval{none, none, none}, nil
+	}
+	e, low, ok := s.model.regression.predict(q.Vector(), r.first, temperature, confidence)
+	if !ok {
+		return Interval{math.NaN(), none, math.Inf(1)}, nil
+	}
+	tail := Interval{e.log, low, e.log + e.width}
+	set := s.model.Candidates(r.first)
+	if len(ids) == len(set) {
+		return tail, nil
+	}
+	s.terms = grow.Slice(s.terms, len(ids))[:0]
+	for i, id := range ids {
+		if len(set) > 0 && set[0] == id {
+			set = set[1:]
+			continue
+		}
+		s.terms = append(s.terms, s.logits[i]/temperature)
+	}
+	known := kernels.LogSumExp(s.terms)
+	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
+}
+
+// without returns log(e^a - e^b), -Inf where nothing is left.
+func without(a, b float64) float64 {
+	if a <= b {
+		return math.Inf(-1)
+	}
+	if math.IsInf(a, 1) {
+		return a
+	}
+	return a + kernels.Log(1-kernels.Exp(b-a))
+}
+
+// maxBanned bounds the labels whose share of the tail is computed to take it off.
+const maxBanned = 256
+
 // sumOverTail returns the log of the sum of e^x over all labels that the request
+// permits, edited as the request says. set are the candidates without the edits.
+func (s *Searcher) sumOverTail(q *softmax.Query, r route, set []uint32, req *softmax.Request) (float64, error) {
+	reg := s.model.regression
+	switch {
+	case req.ExactSum:
+		return s.sumOfLayer(q, req)
+	case reg == nil:
+		return s.byLowRank(q, set, req)
+	case req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
+		return s.sumOfLayer(q, req)
+	}
+	ids := set
+	if req.Edits() {
+		s.asIDs = s.asIDs[:0]
+		for _, b := range req.Biases {
+			s.asIDs = append(s.asIDs, b.ID)
+		}
+		s.known = appendUnion(s.known[:0], ids, s.asIDs)
+		ids = s.known
+		if req.Banned != nil {
+			s.asIDs = req.Banned.AppendIDs(s.asIDs[:0])
+			s.widened = appendUnion(s.widened[:0], ids, s.asIDs)
+			ids = s.widened
+		}
+	}
+	temperature := temperatureOf(req)
+	tail, err := s.byRegression(q, r, ids, temperature, 0)
+	if err != nil {
+		return 0, err
+	}
+	if math.IsNaN(tail.Log) {
+		return s.sumOfLayer(q, req)
+	}
+	biases := req.Biases
+	for i, id := range ids {
+		for len(biases) > 0 && biases[0].ID < id {
+			biases = biases[1:]
+		}
+		if len(biases) > 0 && biases[0].ID == id {
+			s.logits[i] += float64(biases[0].Add)
+		}
+		if !req.Permits(id) {
+			s.logits[i] = math.Inf(-1)
+		}
+		s.logits[i] /= temperature
+	}
+	s.logits = append(s.logits, tail.Log)
+	return kernels.LogSumExp(s.logits), nil
+}
+
+// sumOfLayer is the log-sum of the exact layer.
+func (s *Searcher) sumOfLayer(q *softmax.Query, req *softmax.Request) (float64, error) {
+	var (
+		a   [1]softmax.Answer
+		ask = *req
+	)
+	ask.K = 0
+	s.asking[0] = q
+	err := s.layer.Find(nil, a[:], s.asking[:], &ask)
+	return a[0].LogSum, err
+}
+
+// byLowRank returns the log of the sum of e^x over all labels that the request
 // permits, with the logits of the set, edited as the request says, and those of
-// the tail for all other labels. It leaves them in s.wide.
-func (s *Searcher) sumOverTail(q *softmax.Query, set []uint32, req *softmax.Request) (float64, error) {
-	s.wide, s.logits = grow.Slice(s.wide, s.model.labels), grow.Slice(s.logits, len(set))
-	if err := s.layer.Logits(s.logits, q, softmax.Only(set)); err != nil {
+// the tail for all other labels, at the request's temperature. Without one it leaves
+// the logits in s.wide.
+func (s *Searcher) byLowRank(q *softmax.Query, set []uint32, req *softmax.Request) (float64, error) {
+	s.wide = grow.Slice(s.wide, s.model.labels)
+	if err := s.setLogits(q, set); err != nil {
 		return 0, err
 	}
 	s.model.tail.Logits(s.wide, s.bias, q.Vector())
 	for j, id := range set {
 		s.wide[id] = s.logits[j]
 	}
-	for _, b := range req.Biases { // their labels are in the set
+	for _, b := range req.Biases {
+		if _, ok := slices.BinarySearch(set, b.ID); !ok {
+			var x [1]float64
+			s.asked[0] = b.ID
+			if err := s.layer.Logits(x[:], q, softmax.Only(s.asked[:])); err != nil {
+				return 0, err
+			}
+			s.wide[b.ID] = x[0]
+		}
 		s.wide[b.ID] += float64(b.Add)
 	}
 	if req.Allowed != nil {
@@ -80,6 +373,11 @@ func (s *Searcher) sumOverTail(q *softmax.Query, set []uint32, req *softmax.Requ
 	if req.Banned != nil {
 		for id := range req.Banned.All() {
 			s.wide[id] = math.Inf(-1)
+		}
+	}
+	if t := req.Temperature; t != 0 && t != 1 {
+		for i := range s.wide {
+			s.wide[i] /= t
 		}
 	}
 	return kernels.LogSumExp(s.wide), nil

@@ -46,6 +46,11 @@ type Config struct {
 	// ([Searcher.LogProb]). It has the shape of the layer, and is kept, not
 	// copied.
 	Tail *Tail
+	// Regression, unless nil, estimates the sum over the labels outside the
+	// candidate set, for log-probabilities over all labels at the cost of one
+	// product. It has the shape of Clusters, and is kept, not copied. Where a model
+	// has both, the regression serves.
+	Regression *Regression
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
@@ -67,8 +72,9 @@ type Model struct {
 	labels      int
 	router      *router.Router // V, and U with groups
 	margins     margins
-	tail        *Tail // nil for none
-	offsets     []int // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	tail        *Tail       // nil for none
+	regression  *Regression // nil for none
+	offsets     []int       // r + 1; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -77,7 +83,8 @@ type Model struct {
 	extra       []section // optional sections of the file that this version does not know
 }
 
-// NewModel returns the model of c. It copies what it needs of it. An error
+// NewModel returns the model of c. It copies what it needs of it, and quantises the
+// vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
 	m, err := newModel(c)
@@ -126,11 +133,11 @@ func newModel(c Config) (*Model, error) {
 		record = json.RawMessage("{}")
 	}
 	m := &Model{
-		labels: c.Labels, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, ids: ids, always: always,
+		labels: c.Labels, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
 		fingerprint: c.Fingerprint, record: bytes.Clone(record),
 	}
 	m.setSizes(sizes)
-	if err := m.check(c.Dim); err != nil {
+	if err := m.check(c.Dim, r); err != nil {
 		return nil, err
 	}
 	var err error
@@ -149,11 +156,14 @@ func (m *Model) setSizes(sizes []int) {
 
 // check returns an error unless the parts are valid that are checked neither by
 // checkIDs nor by the router.
-func (m *Model) check(dim int) error {
+func (m *Model) check(dim, clusters int) error {
 	if err := checkRecord(m.record); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	if err := checkTail(m.tail, m.labels, dim); err != nil {
+		return err
+	}
+	if err := checkRegression(m.regression, clusters, dim); err != nil {
 		return err
 	}
 	return m.margins.check()

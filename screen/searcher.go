@@ -22,10 +22,13 @@ type Option func(*Searcher)
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
 // OverTail makes the log-sum of an answer from a candidate set a sum over all
-// labels, those outside the set by the model's low-rank tail, as
-// [Searcher.LogProb] does and at its cost: a scan of rank x L numbers a context.
-// The labels are those without it. NewSearcher returns an error if the model has
-// no tail.
+// labels. Those outside the set count by the model's regression, for one product and
+// the logits of the set a context, or else by its low-rank tail, for a scan of
+// rank x L numbers, as for [Searcher.LogProb]. The labels of the answer are those
+// without the option. The exact layer gives the sum if the request asks for ExactSum;
+// over a regression also if the request has allowed labels, or more than 256 banned
+// ones, or a temperature that the regression does not know. NewSearcher returns an error
+// if the model has neither.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Searcher answers requests with a model and its layer. It is for one
@@ -56,7 +59,13 @@ type Searcher struct {
 
 	logits []float64 // of a candidate set
 	wide   []float64 // of all labels
-	stats  Stats
+	terms  []float64 // of a log-sum
+	// Labels beside those of a set: what they are, and the set with them.
+	asIDs, known, widened []uint32
+	asked                 [1]uint32
+	oneLogit              [1]float64
+	asking                [1]*softmax.Query
+	stats                 Stats
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -91,7 +100,8 @@ type Stats struct {
 // neither the layer's nor all zero.
 //
 // The first call for a layer computes the layer's fingerprint, see
-// [softmax.Layer.Fingerprint].
+// [softmax.Layer.Fingerprint]. Further calls take little more than the memory of a
+// Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
 	if m.Dim() != l.Dim() {
 		return nil, otherLayer{fmt.Sprintf("dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
@@ -108,8 +118,8 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	for _, o := range opts {
 		o(s)
 	}
-	if s.overTail && m.tail == nil {
-		return nil, errors.New("screen: tail: found a model without one, expected a tail for OverTail")
+	if s.overTail && m.tail == nil && m.regression == nil {
+		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
 	}
 	return s, s.warm()
 }
@@ -121,8 +131,8 @@ func (e otherLayer) Unwrap() error { return ErrLayer }
 
 // warm lets all scratch grow to its final size, so that already the first query
 // allocates nothing. A context of zeros rules out no row of V, and an answer as
-// long as the largest set rules out none of its labels: no later search needs
-// more memory.
+// long as the largest set none of its labels; one of half of them needs the intervals
+// of all. No later search needs more memory.
 func (s *Searcher) warm() error {
 	m := s.model
 	qs, err := s.set(1, make([]float32, m.Dim()))
@@ -150,7 +160,12 @@ func (s *Searcher) warm() error {
 		set[i] = uint32(i)
 	}
 	all := make([]softmax.Prediction, size)
-	return s.layer.Find(all, s.one[:], qs, &softmax.Request{K: size, Among: softmax.Only(set)})
+	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
+		if err := s.layer.Find(all[:k], s.one[:], qs, &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reserve makes room for the routes of n contexts, k clusters each.
@@ -270,7 +285,8 @@ const shared = 64
 // answer answers contexts that are looked up in the same labels.
 func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
 	r, k := routes[0], req.K
-	set := s.candidates(r)
+	all := s.candidates(r)
+	set := all
 	s.count(routes, len(set))
 	source := softmax.FromSet
 	if r.second != r.first {
@@ -279,7 +295,11 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	if req.Edits() {
 		set = s.edit(set, req) // none is left that may not be answered
 	}
-	ask := &softmax.Request{K: k, LogSum: req.LogSum, Among: softmax.Only(set), Biases: req.Biases}
+	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(set), Biases: req.Biases}
+	quick := s.overTail && s.quick(r, req)
+	if s.overTail && k > 0 && !quick {
+		ask.LogSum = false // it is not the one that is wanted
+	}
 	if r.exact || len(set) < k && !s.short {
 		source, ask = softmax.FromLayer, req
 	}
@@ -293,8 +313,10 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	}
 	for _, r := range routes {
 		a := &answers[r.context]
-		if a.Source = source; s.overTail && req.LogSum && source != softmax.FromLayer {
-			sum, err := s.sumOverTail(s.queries[r.context], set, req)
+		if a.Source = source; quick && req.LogSum && source != softmax.FromLayer {
+			a.LogSum = addLogs(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
+		} else if s.overTail && req.LogSum && source != softmax.FromLayer {
+			sum, err := s.sumOverTail(s.queries[r.context], r, all, req)
 			if err != nil {
 				return err
 			}

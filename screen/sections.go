@@ -27,6 +27,8 @@ const (
 	kindMargins = lastKind + 3
 	// If there is a tail. TopK does not need it: it is optional.
 	kindTail = lastKind + 4
+	// If there is a regression of the tail. Optional too.
+	kindRegression = lastKind + 5
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -53,6 +55,7 @@ var kinds = [...]sectionKind{
 	kindGroupSizes: {"group sizes", 0, writeGroupSizes, (*parts).readGroupSizes},
 	kindMargins:    {"margins", 0, writeMargins, (*parts).readMargins},
 	kindTail:       {"tail", flagOptional, writeTail, (*parts).readTail},
+	kindRegression: {"regression", flagOptional, writeRegression, (*parts).readRegression},
 }
 
 // parts is a model that is being read.
@@ -75,7 +78,7 @@ func (p *parts) finish() (m *Model, err error) {
 			}
 		}
 	}
-	if err := m.check(int(p.dim)); err != nil {
+	if err := m.check(int(p.dim), int(p.header.clusters)); err != nil {
 		return nil, err
 	}
 	m.router, err = router.New(p.clusters, p.groups, p.groupSizes, int(p.dim))
@@ -217,6 +220,51 @@ func (p *parts) readTail(data []byte) error {
 	}
 	p.model.tail = t
 	return t.check()
+}
+
+func writeRegression(m *Model) ([]byte, bool) {
+	if m.regression == nil {
+		return nil, false
+	}
+	c := m.regression.Config()
+	data := encodeIDs([]uint32{uint32(len(c.Temperatures)), uint32(len(c.Levels))})
+	for _, list := range [][]float64{c.Temperatures, c.Levels} {
+		for _, x := range list {
+			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
+		}
+	}
+	for _, list := range [][]float32{c.Intercepts, c.Slopes, c.Widths} {
+		data = append(data, encodeFloats(list)...)
+	}
+	return data, true
+}
+
+func (p *parts) readRegression(data []byte) error {
+	if len(data) < 8 {
+		return fmt.Errorf("length: found %d bytes, expected at least 8", len(data))
+	}
+	counts := decodeIDs(data[:8])
+	m, q := uint64(counts[0]), uint64(counts[1])
+	if m < 1 || m > maxFits || q > maxFits {
+		return fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, maxFits)
+	}
+	// Clusters and dim are below 2^32, and their vectors were read: no overflow.
+	rows, list := m*p.header.clusters, m+q
+	if want := 8 + 8*list + 4*rows*(1+p.dim+q); uint64(len(data)) != want {
+		return fmt.Errorf("length: found %d bytes, expected %d for %d temperatures and %d levels of %d clusters of dim %d", len(data), want, m, q, p.header.clusters, p.dim)
+	}
+	numbers := make([]float64, list)
+	for i := range numbers {
+		numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8+8*i:]))
+	}
+	x := decodeFloats(data[8+8*list:])
+	slopes := rows + rows*p.dim
+	r, err := newRegression(RegressionConfig{
+		Clusters: int(p.header.clusters), Temperatures: numbers[:m], Levels: numbers[m:],
+		Intercepts: x[:rows], Slopes: x[rows:slopes], Widths: x[slopes:],
+	})
+	p.model.regression = r
+	return err
 }
 
 func encodeFloats(x []float32) []byte {

@@ -8,10 +8,9 @@ import (
 )
 
 // Tail is a low-rank stand-in W~ = A B for the weights of a layer, with A
-// labels x rank and B rank x dim: what the logits w~_s.h + b_s of the labels
-// outside a candidate set are made of where a probability over all labels is
-// wanted (the paper's appendix, "Perplexity Results"). The bias is the layer's,
-// exact. A Tail is immutable and safe for use by many goroutines.
+// labels x rank and B rank x dim. A probability over all labels takes the logits
+// w~_s.h + b_s for the labels outside a candidate set (the paper's appendix,
+// "Perplexity Results"). The bias is the layer's, exact. A Tail is immutable and safe for use by many goroutines.
 type Tail struct {
 	columns []float32 // A by columns: rank x labels
 	rows    []float32 // B: rank x dim
@@ -28,8 +27,8 @@ const tailBlock = 1024
 // rank x labels, and rows is B, rank x dim, both row-major. The rank is what
 // the lengths say. The slices are kept, not copied, and must not be changed.
 //
-// It returns an error where the lengths do not fit each other, where the rank is
-// not within 1 and the smaller of labels and dim, or where an element is NaN or
+// It returns an error if the lengths do not fit each other, if the rank is
+// not within 1 and the smaller of labels and dim, or if an element is NaN or
 // infinite.
 func NewTail(columns, rows []float32, labels, dim int) (*Tail, error) {
 	if labels < 1 || dim < 1 {
@@ -131,7 +130,7 @@ func (t *Tail) Logits(dst []float64, bias, h []float32) {
 // outside the candidate set, or nil if the model has none.
 func (m *Model) Tail() *Tail { return m.tail }
 
-// WithTail returns the model with that tail in place of its own, nil for none:
+// WithTail returns the model with that tail instead of its own, nil for none:
 // a screen that was trained without one needs no other training for it. The two
 // share all else. It returns an error if the tail is for another shape of layer.
 func (m *Model) WithTail(t *Tail) (*Model, error) {

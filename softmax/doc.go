@@ -1,19 +1,28 @@
-// Package softmax is the exact layer: logits x_s = w_s.h + b_s (Eq. 1 of the
-// paper), their k largest, and log-probabilities, over all labels or over a
-// subset.
+// Package softmax is the exact layer: logits x_s = w_s.h + b_s (Eq. 1 of "Learning
+// to Screen for Fast Softmax Inference on Large Vocabulary Neural Networks"), their
+// k largest, and the log of their sum.
+//
+// A [Layer] holds W, whose elements are float32, float16 or bfloat16 in memory of
+// the caller, and b. It is immutable and shared. A [Searcher] answers a [Request]
+// about a context h: so many labels, among all or some, with some banned, allowed
+// or biased. Each goroutine has its own searcher, and a search allocates nothing.
+// Package screen answers the same requests from the few labels of a candidate set.
 //
 // A logit is defined by the reference arithmetic of package kernels: exact
 // products summed in float64 in a fixed order, plus the bias. Order is by
 // larger logit, ties go to the lower id. So the same layer and the same
-// context give the same ids and the same logits on every CPU.
+// context give the same ids and the same logits on every CPU, whatever type W is
+// stored in.
 //
 // The search is exact and still fast. Each row of W is also kept as int8
 // codes with a proven bound on what they lose. A scan of the codes gives an
-// interval for every logit; a row whose upper end is below the k-th largest
-// lower end cannot be among the k largest. The few rows left are scored by
-// the reference arithmetic. In a large layer a pass over 4-bit codes, half the
-// bytes again, comes first and leaves some hundred rows to the 8-bit ones.
+// interval for every logit; the edits of the request move these intervals, rounded
+// outwards; a row whose upper end is below the k-th largest lower end cannot be
+// among the k largest. The few rows left are scored by the reference arithmetic. In
+// a large layer a pass over 4-bit codes, half the bytes again, comes first and
+// leaves some hundred rows to the 8-bit ones.
 //
-// A Layer is immutable and shared. A Query holds one prepared context and
-// scratch; each goroutine has its own, and using it allocates nothing.
+// Codes are made when a layer is, in one pass over W. Those that [Layer.SaveCodes] has
+// kept in a file are mapped by [NewLayerWithCodes] instead, which need not read W; the
+// file is described in FORMAT.md.
 package softmax

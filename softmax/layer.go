@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -30,10 +31,30 @@ type Layer struct {
 // and a half for the codes of the search.
 //
 // It returns an error if the lengths do not fit each other, if there is no row,
-// or if a weight or a bias is NaN or infinite. It reads W several times, on all
-// cores.
+// or if a weight or a bias is NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
-	labels, dim := weights.Len(), weights.Dim()
+	l, err := newLayer(weights, bias)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.encode(); err == nil {
+		return l, nil
+	} else if errors.Is(err, parallel.ErrGone) {
+		return nil, fmt.Errorf("softmax: weights: %w", err)
+	}
+	// Rows that cannot be certified are no error: the reference arithmetic
+	// answers for them. Those that are not finite are among them.
+	if i, j, found := weights.NotFinite(); found {
+		row := make([]float32, weights.Dim())
+		weights.Widen(row, i)
+		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
+	}
+	return l, nil
+}
+
+// newLayer returns the layer without codes, whose weights may be anything.
+func newLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
+	labels := weights.Len()
 	if labels < 1 {
 		return nil, errors.New("softmax: weights: found no rows, expected at least 1")
 	}
@@ -46,30 +67,31 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	if len(bias) != labels {
 		return nil, fmt.Errorf("softmax: bias: found %d elements, expected one for each of %d rows of weights", len(bias), labels)
 	}
-	if i, j, found := weights.NotFinite(); found {
-		row := make([]float32, dim)
-		weights.Widen(row, i)
-		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
-	}
 	if i, j, found := kernels.Float32Rows(bias, 1).NotFinite(); found {
 		return nil, fmt.Errorf("softmax: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
 	}
 	l := &Layer{rows: weights, bias: bias}
 	l.fingerprint = sync.OnceValue(l.hash)
-	// Rows that cannot be certified are no error: the reference arithmetic
-	// answers for them.
+	return l, nil
+}
+
+// encode makes the codes of the layer in one pass over its rows. Without an error
+// all rows are finite.
+func (l *Layer) encode() error {
+	labels, dim := l.Labels(), l.Dim()
 	if dim > kernels.MaxInt8Dim || labels > math.MaxInt/kernels.Int8Stride(dim) {
-		return l, nil
+		return errors.New("softmax: the dimension is too large for codes")
 	}
 	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
-	codes, err := kernels.NewInt8Rows(table, weights, bias)
-	if l.codes = own(codes, err, release); l.codes == nil || labels < minCoarse {
-		return l, nil
+	if labels < minCoarse {
+		codes, err := kernels.NewInt8Rows(table, l.rows, l.bias)
+		l.codes = own(codes, err, release)
+		return err
 	}
-	table, release = bigmem.Alloc(labels * kernels.Int4Stride(dim))
-	coarse, err := kernels.NewInt4Rows(table, weights, bias)
-	l.coarse = own(coarse, err, release)
-	return l, nil
+	table4, release4 := bigmem.Alloc(labels * kernels.Int4Stride(dim))
+	codes, coarse, err := kernels.NewInt8And4Rows(table, table4, l.rows, l.bias)
+	l.codes, l.coarse = own(codes, err, release), own(coarse, err, release4)
+	return err
 }
 
 // minCoarse is the number of labels from which a first pass over 4-bit codes
@@ -77,7 +99,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 const minCoarse = 2000
 
 // own returns rows, whose table is released when they are unreachable; or,
-// where there is an error, releases the table and returns nil.
+// if there is an error, releases the table and returns nil.
 func own[T any](rows *T, err error, release func()) *T {
 	if err != nil {
 		if release != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // The errors of searchers that callers may want to tell apart, by errors.Is.
@@ -51,6 +52,13 @@ type Request struct {
 	K int
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
 	LogSum bool
+	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass
+	// over the weights of all labels that the answer is chosen among, which takes
+	// several times as long as the search.
+	ExactSum bool
+	// Temperature, unless 0, is the T of a log-sum of e^(x/T): above 0 and finite.
+	// It changes neither the labels nor their logits.
+	Temperature float64
 	// Among are the labels to choose among. The zero value is all of them.
 	Among Labels
 	// Allowed, unless nil, holds the labels that may be answered, and Banned,
@@ -119,6 +127,20 @@ func (r *Request) Bias(id uint32) float64 {
 	return 0
 }
 
+// sumsExactly reports whether the log-sum is that of the reference arithmetic.
+func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }
+
+// logSum returns the log-sum of logits at the temperature of the request, and
+// overwrites them.
+func (r *Request) logSum(logits []float64) float64 {
+	if r.Temperature != 0 && r.Temperature != 1 {
+		for i := range logits {
+			logits[i] /= r.Temperature
+		}
+	}
+	return kernels.LogSumExp(logits)
+}
+
 func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
 // Check returns an error, for which errors.Is holds with [ErrRequest], unless the
@@ -141,6 +163,9 @@ func (r *Request) Check(labels int) error {
 	if s := r.Banned; s != nil && s.Len() != labels {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: banned: found a set over %d labels, expected %d", s.Len(), labels))
 	}
+	if t := r.Temperature; !(t >= 0) || math.IsInf(t, 1) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number above 0, or 0 for 1", t))
+	}
 	for i, b := range r.Biases {
 		switch {
 		case uint64(b.ID) >= uint64(labels):
@@ -159,13 +184,13 @@ type Answer struct {
 	// Count is the number of labels written: K, or as many as there are if fewer
 	// may be answered.
 	Count int
-	// LogSum, if it was asked for, is the logarithm of the sum of e^x over the
-	// labels that the answer was chosen among: the logarithm of a label's
+	// LogSum, if it was asked for, is the logarithm of the sum of e^x, or of e^(x/T)
+	// at the temperature of the request, over the labels that the answer was chosen among: the logarithm of a label's
 	// probability among them is its logit minus that. The sum over no labels is
 	// -Inf.
 	//
-	// The sum is not that of the reference arithmetic, which would cost several
-	// times the search. Labels that may be among the K largest count with their
+	// Unless the request asks for ExactSum, the sum is not that of the reference
+	// arithmetic, which would cost several times the search. Labels that may be among the K largest count with their
 	// logits, all others with the centre of the interval that the int8 codes give.
 	// If a share p of the sum belongs to the others, and no interval of theirs is
 	// wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)), about

@@ -2,6 +2,7 @@ package softmax
 
 import (
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -113,7 +114,7 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 		s.single(dst[:p.k], &answers[0], qs[0], &p)
 		return
 	}
-	certified := true
+	certified := !req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
@@ -136,13 +137,17 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	}
 }
 
+// wantsMost reports whether so many labels are wanted that as many as make the dense
+// reference scan the cheaper way survive whatever the intervals.
+func (p *place) wantsMost() bool { return float64(p.k) > maxSurvivors*float64(p.n) }
+
 // certifies reports whether there are intervals for the query's logits.
 func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
 
 // single answers one query.
 func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 	l := s.layer
-	if !l.certifies(q) {
+	if !l.certifies(q) || p.req.sumsExactly() || p.wantsMost() {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
@@ -300,7 +305,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		for j, row := range s.places {
 			s.terms[row] = s.logits[j]
 		}
-		a.LogSum = kernels.LogSumExp(s.terms)
+		a.LogSum = p.req.logSum(s.terms)
 	}
 }
 
@@ -314,9 +319,8 @@ func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
 	s.ids = grow.Slice(s.ids, n)
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok || math.IsInf(float64(threshold), -1) {
-		s.scores = grow.Slice(s.scores, k)
-		kernels.TopK(s.ids[:k], s.scores[:k], lower)
-		threshold = s.scores[k-1]
+		s.scores = append(s.scores[:0], lower...)
+		threshold = kernels.KthLargest(s.scores, k)
 	}
 	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 }
@@ -331,7 +335,7 @@ func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request)
 			s.logits[j] += req.Bias(id)
 		}
 	}
-	selectTop(dst, s.logits, ids, 0)
+	s.selectTop(dst, s.logits, ids, 0)
 }
 
 // scoreAll fills dst with the best labels of a place, and the sum, by the
@@ -354,9 +358,9 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 			s.logits[j] += p.req.Bias(id)
 		}
 	}
-	selectTop(dst, s.logits, p.ids, p.first)
+	s.selectTop(dst, s.logits, p.ids, p.first)
 	if p.req.LogSum {
-		a.LogSum = kernels.LogSumExp(s.logits)
+		a.LogSum = p.req.logSum(s.logits)
 	}
 }
 
@@ -437,13 +441,18 @@ func (s *Searcher) tiled(dst []Prediction, qs []*Query, p *place, tile int) {
 	}
 }
 
-// maxInserted is the largest k for which it is faster to keep the best in order
-// than in a heap.
-const maxInserted = 16
+const (
+	// maxInserted is the largest k for which it is faster to keep the best in order
+	// than in a heap.
+	maxInserted = 16
+	// maxHeaped is the share of the labels above which it is faster to put all in
+	// order.
+	maxHeaped = 0.125
+)
 
 // selectTop fills dst with the best of the labels ids, or first, first+1, ... if
 // there are no ids, whose logits are given. There are at least len(dst) of them.
-func selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
+func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
 	if len(dst) == 0 {
 		return
 	}
@@ -469,6 +478,15 @@ func selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
 		}
 		return
 	}
+	if float64(len(dst)) > maxHeaped*float64(len(logits)) {
+		s.order = grow.Slice(s.order, len(logits))
+		for i := range s.order {
+			s.order[i] = at(i)
+		}
+		slices.SortFunc(s.order, comparePredictions)
+		copy(dst, s.order)
+		return
+	}
 	// dst is a heap with the worst prediction at the root.
 	for i := range dst {
 		dst[i] = at(i)
@@ -486,6 +504,17 @@ func selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
 		dst[0], dst[n] = dst[n], dst[0]
 		siftDown(dst[:n], 0)
 	}
+}
+
+// comparePredictions puts the better one first.
+func comparePredictions(a, b Prediction) int {
+	switch {
+	case a.before(b):
+		return -1
+	case b.before(a):
+		return 1
+	}
+	return 0
 }
 
 func siftDown(heap []Prediction, i int) {

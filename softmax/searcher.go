@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -21,13 +22,15 @@ type Searcher struct {
 	places       []uint32 // of the survivors among the rows
 	list         []uint32 // labels to search among
 	scores       []float32
+	order        []Prediction // all labels of a place, to be put in order
 	logits       []float64
 	terms        []float64 // of a log-sum-exp
 	mask         *bitset.Set
 	kept         []kept // of a search by tiles
 }
 
-// NewSearcher returns a searcher for the layer.
+// NewSearcher returns a searcher for the layer. It takes no memory before the first
+// search.
 func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,
@@ -123,6 +126,27 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	}
 	s.layer.logits(dst, q, &p)
 	return nil
+}
+
+// LogProb returns the log-probability of the label id in the context h: its logit
+// minus the log of the sum of e^x over all labels, both by the reference
+// arithmetic, so that it has the same bits on every CPU. It reads all weights.
+//
+// It returns an error if id is not below L ([ErrRequest]) or if h is not a context
+// ([ErrContext]).
+func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
+	if int64(id) >= int64(s.layer.Labels()) {
+		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels()))
+	}
+	qs, err := s.set(s.one[:], h)
+	if err != nil {
+		return 0, err
+	}
+	s.logits = grow.Slice(s.logits, s.layer.Labels())
+	if err := s.Logits(s.logits, qs[0], Labels{}); err != nil {
+		return 0, err
+	}
+	return s.logits[id] - kernels.LogSumExp(s.logits), nil
 }
 
 // check returns an error unless the query has a context of the layer.

@@ -830,3 +830,64 @@ func residentBytes() (int, bool) {
 	}
 	return resident * os.Getpagesize(), true
 }
+
+// The exact sum is that of the reference arithmetic, of one context as of many, at any
+// temperature, and the usual one is near it; the labels are the same. LogProb is a
+// logit minus that sum.
+func TestExactSumsAndTemperatures(t *testing.T) {
+	const n, d, k, m = 700, 32, 4, 6
+	w, b, hs := make([]float32, n*d), make([]float32, n), make([]float32, m*d)
+	r := rand.New(rand.NewPCG(8, 9))
+	for _, x := range [][]float32{w, b, hs} {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, d), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := softmax.NewSearcher(l)
+	for _, temperature := range []float64{0, 0.5, 1, 3} {
+		exact, usual := make([]softmax.Answer, m), make([]softmax.Answer, m)
+		top, other := make([]softmax.Prediction, m*k), make([]softmax.Prediction, m*k)
+		if err := s.SearchBatch(top, exact, hs, softmax.Request{K: k, LogSum: true, ExactSum: true, Temperature: temperature}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SearchBatch(other, usual, hs, softmax.Request{K: k, LogSum: true, Temperature: temperature}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(top, other) {
+			t.Fatalf("temperature %v: other labels with another sum", temperature)
+		}
+		for i := range m {
+			h, terms := hs[i*d:(i+1)*d], make([]float64, n)
+			kernels.Float32Rows(w, d).RefScan(terms, b, h)
+			logit := terms[5]
+			p, err := s.LogProb(h, 5)
+			if want := logit - kernels.LogSumExp(terms); err != nil || p != want {
+				t.Errorf("context %d: log-probability %v, %v, want %v", i, p, err, want)
+			}
+			if temperature != 0 {
+				for j := range terms {
+					terms[j] /= temperature
+				}
+			}
+			want := kernels.LogSumExp(terms)
+			if exact[i].LogSum != want || math.Abs(usual[i].LogSum-want) > 0.01 {
+				t.Errorf("temperature %v, context %d: sums %v and %v, want %v", temperature, i, exact[i].LogSum, usual[i].LogSum, want)
+			}
+		}
+	}
+	for _, bad := range []float64{-1, math.NaN(), math.Inf(1)} {
+		if _, err := s.Search(nil, hs[:d], softmax.Request{LogSum: true, Temperature: bad}); !errors.Is(err, softmax.ErrRequest) {
+			t.Errorf("temperature %v: error %v", bad, err)
+		}
+	}
+	if _, err := s.LogProb(hs[:d], n); !errors.Is(err, softmax.ErrRequest) {
+		t.Errorf("a label that is none: error %v", err)
+	}
+	if _, err := s.LogProb(hs[1:d], 0); !errors.Is(err, softmax.ErrContext) {
+		t.Errorf("a context that is none: error %v", err)
+	}
+}

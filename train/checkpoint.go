@@ -62,7 +62,7 @@ type identity struct {
 type checkpoint struct {
 	path string
 	identity
-	left *state // by a run that was interrupted, nil where there is none
+	left *state // by a run that was interrupted, nil if there is none
 }
 
 // state is what an interrupted run left, or nil.
@@ -105,8 +105,8 @@ func (s *state) arrays() (arrays []*[]float64, lengths []int) {
 	return arrays, lengths
 }
 
-// openCheckpoint returns the checkpoint of the run, nil where none is asked for,
-// with the state that a run before left in it. It is an error where what is
+// openCheckpoint returns the checkpoint of the run, nil if none is asked for,
+// with the state that a run before left in it. It is an error if what is
 // there belongs to another run.
 func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
 	if opt.Checkpoint == "" {

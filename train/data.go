@@ -11,7 +11,7 @@ import (
 // data is what a stage of a run sees of the contexts: which of them, their
 // labels once these are known, and how to work on them.
 type data struct {
-	contexts []float32 // n x dim, or more where only names the n that count
+	contexts []float32 // n x dim, or more rows, of which only names the n that count
 	only     []uint32  // ascending; nil for all
 	n, dim   int
 	universe int      // L
@@ -34,17 +34,17 @@ func newData(layer *softmax.Layer, contexts []float32, opt *Options) (*data, err
 	}, nil
 }
 
-// contextCount returns the number of rows of the contexts, or an error where
+// contextCount returns the number of rows of the contexts, or an error if
 // they are not whole rows of the layer's dimension or there are none.
 func contextCount(layer *softmax.Layer, contexts []float32) (int, error) {
 	dim := layer.Dim()
 	switch {
 	case len(contexts) == 0:
-		return 0, fmt.Errorf("contexts: found none, want at least 1 row of %d values", dim)
+		return 0, fmt.Errorf("contexts: found none, expected at least 1 row of %d values", dim)
 	case len(contexts)%dim != 0:
-		return 0, fmt.Errorf("contexts: found %d values, want rows of %d, the dimension of the layer", len(contexts), dim)
+		return 0, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
 	case uint64(len(contexts)/dim) > math.MaxUint32:
-		return 0, fmt.Errorf("contexts: found %d, want at most %d", len(contexts)/dim, uint32(math.MaxUint32))
+		return 0, fmt.Errorf("contexts: found %d, expected at most %d", len(contexts)/dim, uint32(math.MaxUint32))
 	}
 	return len(contexts) / dim, nil
 }
@@ -91,6 +91,6 @@ func (d *data) part(ids []uint32) *data {
 	return &p
 }
 
-// assignChunk is the number of contexts a goroutine takes at a time where each
+// assignChunk is the number of contexts a goroutine takes at a time if each
 // costs about a microsecond.
 const assignChunk = 256

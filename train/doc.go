@@ -9,7 +9,7 @@
 //  1. Labels: the exact top-k of the full layer for every context ([Labels]).
 //  2. Spherical k-means over the contexts, seeded by k-means++, gives the first
 //     V. Clusters that run empty are given a context of their own.
-//     [KMeansOptions].KMeansBatch takes mini-batches in place of all contexts.
+//     [KMeansOptions].KMeansBatch takes mini-batches instead of all contexts.
 //  3. A greedy knapsack fills the candidate sets under the budget B, the mean
 //     number of candidates per context.
 //  4. T alternations: stochastic gradient descent on V with the sets fixed,

@@ -93,12 +93,12 @@ func enumText(kind string, v uint8, names []string) ([]byte, error) {
 	if int(v) < len(names) {
 		return []byte(names[v]), nil
 	}
-	return nil, fmt.Errorf("train: %s %d: want one of %q", kind, v, names)
+	return nil, fmt.Errorf("train: %s %d: expected one of %q", kind, v, names)
 }
 
 func enumValue(kind, text string, names []string) (uint8, error) {
 	if i := slices.Index(names, text); i >= 0 {
 		return uint8(i), nil
 	}
-	return 0, fmt.Errorf("train: %s %q: want one of %q", kind, text, names)
+	return 0, fmt.Errorf("train: %s %q: expected one of %q", kind, text, names)
 }

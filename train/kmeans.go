@@ -36,7 +36,7 @@ func unitRows(ctx context.Context, d *data) ([]float32, error) {
 // the mean of v_t.u_i, never falls.
 //
 // In the form by mini-batches (Sculley 2010) an iteration takes a sample of the
-// contexts in place of all, and v_t is the renormalised mean of the directions
+// contexts instead of all, and v_t is the renormalised mean of the directions
 // of all samples so far that were of cluster t, each by the v of its time.
 type kMeans struct {
 	*data
@@ -102,7 +102,7 @@ func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err err
 	return c.route(ctx, m.data, done)
 }
 
-// iterate is one iteration over all contexts of the view. Where none has
+// iterate is one iteration over all contexts of the view. If none has
 // moved after the first, v is what it was.
 func (m *kMeans) iterate(ctx context.Context, iteration int) (now KMeansIteration, err error) {
 	if now.Moved, err = m.assign(ctx, m.report.stage(StageKMeans, iteration, m.n)); err != nil {

@@ -15,7 +15,7 @@ func seedSample(n, clusters int) int { return min(n, max(20000, 50*clusters)) }
 
 // plant chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
 // sample: each next one is a context drawn with probability proportional to
-// its squared distance, 2 - 2 cosine, to the nearest chosen so far. Where all
+// its squared distance, 2 - 2 cosine, to the nearest chosen so far. If all
 // contexts of the sample are as good as chosen it repeats one of them.
 func (m *kMeans) plant(ctx context.Context) error {
 	random := rng.New(m.seed, rng.Seeding, 0)
@@ -40,7 +40,7 @@ func (m *kMeans) plant(ctx context.Context) error {
 		v := m.v[t*m.dim : (t+1)*m.dim]
 		copy(v, rows[chosen*m.dim:(chosen+1)*m.dim])
 		err := parallel.Each(ctx, m.threads, len(ids), chunk, nil, func(_, lo, hi int) error {
-			kernels.RefScan(cosine[lo:hi], rows[lo*m.dim:hi*m.dim], nil, v)
+			kernels.Float32Rows(rows[lo*m.dim:hi*m.dim], m.dim).RefScan(cosine[lo:hi], nil, v)
 			for j := lo; j < hi; j++ {
 				distance[j] = min(distance[j], max(0, 1-cosine[j]))
 			}

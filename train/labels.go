@@ -37,9 +37,9 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 		case err != nil:
 			return err
 		case k < 1 || k > layer.Labels():
-			return fmt.Errorf("k: found %d, want 1 to %d, the number of labels", k, layer.Labels())
+			return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", k, layer.Labels())
 		case opt.Threads < 0:
-			return fmt.Errorf("threads: found %d, want at least 0", opt.Threads)
+			return fmt.Errorf("threads: found %d, expected at least 0", opt.Threads)
 		}
 		labels, err = topLabels(ctx, d, layer)
 		return err
@@ -67,11 +67,11 @@ func findLabels(ctx context.Context, d *data, layer *softmax.Layer, given []uint
 // have checked on its way.
 func checkLabels(ctx context.Context, d *data, labels []uint32) error {
 	if len(labels) != d.n*d.k {
-		return fmt.Errorf("labels: found %d, want k = %d for each of %d contexts", len(labels), d.k, d.n)
+		return fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(labels), d.k, d.n)
 	}
 	for i, s := range labels {
 		if int64(s) >= int64(d.universe) {
-			return fmt.Errorf("labels: found id %d for context %d, want below %d, the number of labels", s, i/d.k, d.universe)
+			return fmt.Errorf("labels: found id %d for context %d, expected below %d, the number of labels", s, i/d.k, d.universe)
 		}
 	}
 	if i, s, found := labelfile.Repeated(labels, d.k); found {

@@ -1,6 +1,6 @@
 package train
 
-// levels is the shape of the clusters: on one level where groups is 0, else in
+// levels is the shape of the clusters: on one level if groups is 0, else in
 // that many groups of equally many clusters. The weights of two levels are one
 // array: the vectors U of the groups and behind them V, of the clusters. The
 // clusters of a group are neighbours.

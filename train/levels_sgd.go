@@ -25,7 +25,7 @@ const negligible = 1e-4
 // which is nil otherwise.
 func (l *learner) probabilities(p, within []float64, h []float32) {
 	if l.groups == 0 {
-		kernels.RefScan(p, l.v, nil, h)
+		kernels.Float32Rows(l.v, l.dim).RefScan(p, nil, h)
 		kernels.Softmax(p, p)
 		return
 	}
@@ -34,7 +34,7 @@ func (l *learner) probabilities(p, within []float64, h []float32) {
 	// The groups' probabilities lie at the end of p, where those of the clusters
 	// of group a do not reach before that of group a has been read.
 	groups := p[len(p)-l.groups:]
-	kernels.RefScan(groups, u, nil, h)
+	kernels.Float32Rows(u, l.dim).RefScan(groups, nil, h)
 	kernels.Softmax(groups, groups)
 	largest, sum := 0.0, 0.0
 	for _, x := range groups {
@@ -55,7 +55,7 @@ func (l *learner) probabilities(p, within []float64, h []float32) {
 			clear(out)
 			continue
 		}
-		kernels.RefScan(q, v[a*per*l.dim:(a+1)*per*l.dim], nil, h)
+		kernels.Float32Rows(v[a*per*l.dim:(a+1)*per*l.dim], l.dim).RefScan(q, nil, h)
 		kernels.Softmax(q, q)
 		for j, x := range q {
 			out[j] = float64(share * x)

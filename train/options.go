@@ -21,6 +21,16 @@ type Options struct {
 	// ([LowRank], screen.Config.Tail). At most the dimension and the
 	// number of labels. 0: none.
 	TailRank int
+	// Tail, unless nil, asks for a regression of the weight of the labels outside the
+	// candidate sets, on the contexts of training ([FitRegression]), for
+	// log-probabilities over all labels at the cost of one product.
+	Tail *TailOptions
+	// TailContexts, unless nil, are the contexts for Tail, in place of those of
+	// training: N rows of the layer's dimension, which are only read. Contexts that had
+	// no part in training keep the promise of the intervals, and give a log Z without
+	// the bias of sets that know theirs: on the Penn Treebank perplexity was 1.0% above
+	// the exact one by 200,000 contexts of training, and 0.2% by 73,760 of validation text.
+	TailContexts []float32
 	// Measure asks for Record.Unseen, the figures of the screen on the held-out
 	// slice. K-means then leaves the slice out, and the sets are chosen twice:
 	// without the slice, to be measured on it, and then on all contexts.
@@ -229,6 +239,11 @@ func (o *Options) check(n, labels, dim int, budgets []float64) error {
 		return fmt.Errorf("tail rank: found %d, want 0 to %d, the smaller of %d labels and dimension %d", o.TailRank, min(labels, dim), labels, dim)
 	case o.Threads < 0:
 		return fmt.Errorf("threads: found %d, want at least 0", o.Threads)
+	}
+	if o.Tail != nil {
+		if err := o.Tail.check(); err != nil {
+			return err
+		}
 	}
 	if err := o.KMeansOptions.check(n); err != nil {
 		return err

@@ -27,6 +27,7 @@ func (o *Options) list() []option {
 		{"geometry", &o.Geometry, true},
 		{"probe_share", &o.ProbeShare, true},
 		{"tail_rank", &o.TailRank, true},
+		{"tail", &o.Tail, true},
 		{"measure", &o.Measure, true},
 		{"gamma", &o.Gamma, false},
 		{"multiplier", &o.Multiplier, false},
@@ -49,7 +50,7 @@ func (o *Options) list() []option {
 }
 
 // MarshalJSON returns the options as a record has them: one object, without
-// Labels, Checkpoint, Threads and Progress.
+// TailContexts, Labels, Checkpoint, Threads and Progress.
 func (o Options) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for _, x := range o.list() {
@@ -90,6 +91,6 @@ func (o *Options) UnmarshalJSON(b []byte) error {
 func (o *Options) recorded() Options {
 	r := *o
 	r.Always = o.always()
-	r.Labels, r.Checkpoint, r.Threads, r.Progress = nil, "", 0, nil
+	r.TailContexts, r.Labels, r.Checkpoint, r.Threads, r.Progress = nil, nil, "", 0, nil
 	return r
 }

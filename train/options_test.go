@@ -14,7 +14,7 @@ func fill(v reflect.Value, draw func(n int) int) {
 	for i := range v.NumField() {
 		f := v.Field(i)
 		switch name := v.Type().Field(i).Name; {
-		case name == "Labels" || name == "Checkpoint" || name == "Threads" || name == "Progress":
+		case name == "TailContexts" || name == "Labels" || name == "Checkpoint" || name == "Threads" || name == "Progress":
 		case f.Kind() == reflect.Struct:
 			fill(f, draw)
 		case name == "Estimator" || name == "Optimizer":
@@ -27,6 +27,11 @@ func fill(v reflect.Value, draw func(n int) int) {
 			f.SetFloat(float64(1+draw(1000)) / 7)
 		case f.Kind() == reflect.Bool:
 			f.SetBool(true)
+		case f.Kind() == reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+			fill(f.Elem(), draw)
+		case f.Type() == reflect.TypeFor[[]float64]():
+			f.Set(reflect.ValueOf([]float64{float64(1+draw(10)) / 7}))
 		case f.Kind() == reflect.Slice:
 			f.Set(reflect.ValueOf([]uint32{uint32(draw(10)), uint32(10 + draw(10))}))
 		default:
@@ -60,7 +65,7 @@ func TestOptionsAsJSON(t *testing.T) {
 		KMeansOptions:   KMeansOptions{1, 2, 3, 4},
 		LearningOptions: LearningOptions{5, true, Expected, 6, 7, 0.8, 9, 10, 11, 12, Momentum, 0.13, 0.14},
 		SetOptions:      SetOptions{15, 16, 17, 0.18, 0.25, 0.19, []uint32{20, 21}},
-		K:               22, TailRank: 23, Measure: true, Seed: 24,
+		K:               22, TailRank: 23, Tail: &TailOptions{[]float64{0.5}, []float64{0.6}, 7, 0.8}, Measure: true, Seed: 24,
 		Labels: []uint32{1}, Checkpoint: "c", Threads: 25, Progress: func(Progress) {},
 	}
 	for _, c := range []struct {
@@ -68,7 +73,8 @@ func TestOptionsAsJSON(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{"all", all, `{"clusters":1,"groups":2,"budget":15,"k":22,"lambda":16,"smoothing":17,"spread":0.18,"geometry":0.25,"probe_share":0.19,"tail_rank":23,"measure":true,` +
+		{"all", all, `{"clusters":1,"groups":2,"budget":15,"k":22,"lambda":16,"smoothing":17,"spread":0.18,"geometry":0.25,"probe_share":0.19,"tail_rank":23,` +
+			`"tail":{"temperatures":[0.5],"levels":[0.6],"per_cluster":7,"held_out":0.8},"measure":true,` +
 			`"gamma":6,"multiplier":7,"iterations":5,"kmeans_only":true,"estimator":"expected","seed":24,"always":[20,21],` +
 			`"kmeans_iterations":3,"kmeans_batch":4,"held_out":0.8,"patience":9,"epoch_fraction":10,"batch_size":11,` +
 			`"learning_rate":12,"optimizer":"momentum","momentum":0.13,"confidence":0.14}`},

@@ -1,13 +1,13 @@
 package train
 
 // partition is a set of contexts grouped by cluster: order holds the contexts
-// of cluster t at order[start[t]:start[t+1]], ascending where the contexts
+// of cluster t at order[start[t]:start[t+1]], ascending if the contexts
 // were given ascending.
 type partition struct {
 	start []int
 	order []uint32
 
-	// Where contexts count in several clusters, see neighbours.partition:
+	// If contexts count in several clusters (see neighbours.partition),
 	// unit is what each counts for in all, and parts what order[j] counts for
 	// in its cluster. Else unit is 1 and parts is nil.
 	unit  uint32

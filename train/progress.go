@@ -13,12 +13,14 @@ const (
 	StageSpread   = "spread"   // the clusters near every context, for SetOptions.Spread
 	StageGeometry = "geometry" // shares of labels in the clusters, which it counts, for SetOptions.Geometry
 	StageProbe    = "probe"    // the two best clusters of every context, for SetOptions.ProbeShare
+	StageTail     = "tail"     // the weight of the labels outside the sets, for Options.Tail
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe.
+	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe,
+	// StageTail.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

@@ -33,6 +33,12 @@ func (c *clusters) eachRoute(ctx context.Context, d *data, k int, done func(int)
 	if err != nil {
 		return err
 	}
+	return d.eachRoute(ctx, r, k, done, f)
+}
+
+// eachRoute finds the k best clusters of every context by a router, as
+// clusters.eachRoute does.
+func (d *data) eachRoute(ctx context.Context, r *router.Router, k int, done func(int), f func(worker, i int, best []softmax.Prediction)) error {
 	type scratch struct {
 		*router.Searcher
 		queries []*softmax.Query

@@ -17,13 +17,13 @@ const (
 
 // scaleFor returns the factor on V at which the mean over a sample of contexts
 // of max_t P(t|h) is the given confidence. The mean grows with the factor, so
-// bisection finds it. Where no factor does (one cluster; contexts between two
+// bisection finds it. If no factor does (one cluster; contexts between two
 // equal vectors) it is 1.
 func scaleFor(ctx context.Context, d *data, v []float32, confidence float64) (float64, error) {
 	return scaleWith(ctx, d, len(v)/d.dim, func(uint32) []float32 { return v }, confidence)
 }
 
-// scaleWith is scaleFor where rows(i) are the r vectors that context i is
+// scaleWith is scaleFor if rows(i) are the r vectors that context i is
 // compared with.
 func scaleWith(ctx context.Context, d *data, r int, rows func(i uint32) []float32, confidence float64) (float64, error) {
 	random := rng.New(d.seed, rng.Scale, 0)
@@ -37,7 +37,7 @@ func scaleWith(ctx context.Context, d *data, r int, rows func(i uint32) []float3
 	const chunk = 64
 	err := parallel.Each(ctx, d.threads, len(sample), chunk, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			kernels.RefScan(logits[i*r:(i+1)*r], rows(sample[i]), nil, d.row(sample[i]))
+			kernels.Float32Rows(rows(sample[i]), d.dim).RefScan(logits[i*r:(i+1)*r], nil, d.row(sample[i]))
 		}
 		return nil
 	})

@@ -26,7 +26,7 @@ const (
 // neighbours are the clusters near each context.
 type neighbours struct {
 	ids  []uint32  // n x near, the context's own cluster first
-	gaps []float32 // n x near: by how much the score lags behind the best; +Inf where there is no such cluster
+	gaps []float32 // n x near: by how much the score lags behind the best; +Inf if there is no such cluster
 }
 
 // shares writes the softmax over the neighbours of context i at the given

@@ -69,11 +69,6 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		return nil, nil, err
 	}
 	record := newRecord(opt, d.n)
-	if opt.Measure {
-		if record.Affinity, err = findAffinity(ctx, d, layer); err != nil {
-			return nil, nil, err
-		}
-	}
 	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +93,11 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	return newModels(layer, d, sets, u, tail, record, budgets)
+	models, records, err := newModels(layer, d, sets, u, tail, record, budgets)
+	if err != nil {
+		return nil, nil, err
+	}
+	return models, records, addRegression(ctx, d, layer, models, opt)
 }
 
 // outward runs f, which reads the contexts, and makes its error one of the

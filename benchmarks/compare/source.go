@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/lstm"
@@ -179,7 +180,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 			s.close()
 		}
 	}()
-	layer, err := layerfile.Open(weights, bias)
+	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true}, layerfile.Codes{})
 	if err != nil {
 		return nil, err
 	}

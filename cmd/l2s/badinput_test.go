@@ -63,6 +63,7 @@ type badCase struct {
 	env   string
 	code  int
 	want  []string // parts of the one line on standard error
+	warns bool     // there is a warning before it
 }
 
 // check runs a case: the exit status, one line on standard error that has all
@@ -79,6 +80,12 @@ func (c badCase) check(t *testing.T) {
 		cmd.Env = append(cmd.Env, c.env)
 	}
 	r := finish(t, cmd)
+	if c.warns {
+		warning, rest, _ := strings.Cut(r.stderr, "\n")
+		if r.stderr = rest; !strings.Contains(warning, ": warning: ") {
+			t.Errorf("found %q, expected a warning", warning)
+		}
+	}
 	if r.code != c.code {
 		t.Errorf("found exit status %d, expected %d; standard error:\n%s", r.code, c.code, r.stderr)
 	}
@@ -426,7 +433,7 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
 		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},
 	)
-	cases = append(cases, badCase{name: "train: weights too large for a tail", files: func(t *testing.T, dir string) {
+	cases = append(cases, badCase{name: "train: weights too large for a tail", warns: true, files: func(t *testing.T, dir string) {
 		w := make([]float32, tinyLabels*tinyDim)
 		for i := range w {
 			w[i] = 3e38
@@ -506,12 +513,8 @@ func TestBadTranslationModels(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
-	without := func(args []string, flag string) []string {
-		at := slices.Index(args, flag)
-		return slices.Delete(slices.Clone(args), at, at+2)
-	}
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},

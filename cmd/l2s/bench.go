@@ -34,11 +34,15 @@ type benchResult struct {
 	ScreenedMedian float64 `json:"screened_median_us"`
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"` // dense_f32_us / screened_us
-	Level          string  `json:"level"`
-	Allocs         float64 `json:"allocs_per_query"` // of the screen
-	K              int     `json:"k"`
-	Queries        int     `json:"queries"`  // different contexts that were queried
-	Clock          float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	// The log-probability of a label: dense is a float32 scan and a log-sum-exp over all
+	// labels, the other that of a screen with a tail, and 0 without one.
+	LogProb      float64 `json:"log_prob_us,omitempty"`
+	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
+	Level        string  `json:"level"`
+	Allocs       float64 `json:"allocs_per_query"` // of the screen
+	K            int     `json:"k"`
+	Queries      int     `json:"queries"`  // different contexts that were queried
+	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
 }
 
 // measuredBench is the JSON of l2s bench: the times, and what they buy.
@@ -61,18 +65,18 @@ const precisionContexts = 5000
 // mostContexts bounds the different contexts that are looked for.
 const mostContexts = 1 << 17
 
-func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("bench", description{
 		purpose: fmt.Sprintf(`Measure the time of one query on one thread: the dense float32 scan of all
 labels with top-k, the exact layer, and the screen.
 
 The three take turns in short blocks over the contexts, of which %d must be
-different, each after a warm-up. A time is the mean of a block, so that the
-queries which ask two clusters or the exact layer count by their share, and of
-all blocks the median. Medians and 99th percentiles of single queries stand
-beside. All contain one reading of the clock. The precision of the screen on the
-same contexts stands below them. Run it on an idle machine.`, leastContexts),
-		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+different, each after a warm-up. A time is the median over the blocks of the mean
+of a block, so that the queries which ask two clusters or the exact layer count by
+their share. Medians and 99th percentiles of single queries are shown too. All
+contain one reading of the clock. The precision of the screen on the same contexts
+is shown too. Run it on an idle machine.`, leastContexts),
+		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
 	}, stdout, stderr)
@@ -88,7 +92,7 @@ same contexts stands below them. Run it on an idle machine.`, leastContexts),
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	rows, err := enoughDifferent(c)
 	if err != nil {
@@ -153,7 +157,11 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	p.Start("bench", "rounds", rounds)
-	times, err := timing.Measure(ctx, len(rows), []func(int){denseQuery(l, rows, dst), exact, screened}, timing.Options{
+	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
+	if m.Tail() != nil || m.Regression() != nil {
+		queries = append(queries, denseLogProb(l, rows), logProb(s, m.Labels(), rows))
+	}
+	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
 		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
 	})
 	if err != nil {
@@ -166,6 +174,9 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
+	if len(times) > 3 {
+		r.DenseLogProb, r.LogProb = micros(times[3].Mean()), micros(times[4].Mean())
+	}
 	r.Speedup = round(r.DenseF32 / r.Screened)
 	return r, nil
 }
@@ -207,6 +218,32 @@ func screenedQuery(s *screen.Searcher, rows [][]float32, dst []softmax.Predictio
 	}
 }
 
+// denseLogProb returns a function that computes the log-probability of a label for row
+// i by a scan of all labels in float32.
+func denseLogProb(l *layer, rows [][]float32) func(i int) {
+	weights, bias := dense.Weights(l.Layer), l.Bias()
+	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
+	return func(i int) {
+		kernels.Scan(narrow, weights, bias, rows[i])
+		for j, x := range narrow {
+			logits[j] = float64(x)
+		}
+		logProbSink = logits[i%len(logits)] - kernels.LogSumExp(logits)
+	}
+}
+
+// logProb returns a function that asks the screen for the log-probability of a label for
+// row i.
+func logProb(s *screen.Searcher, labels int, rows [][]float32) func(i int) {
+	return func(i int) {
+		p, err := s.LogProb(rows[i], uint32(i%labels))
+		must(err)
+		logProbSink = p
+	}
+}
+
+var logProbSink float64 // lest the work be left out
+
 // must is for queries whose arguments have been checked.
 func must(err error) {
 	if err != nil {
@@ -235,6 +272,9 @@ func (r *benchResult) String() string {
 	line("dense float32", r.DenseF32, r.DenseF32Median, r.DenseF32P99)
 	line("exact layer", r.Exact, r.ExactMedian, r.ExactP99)
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
+	if r.LogProb > 0 {
+		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
+	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
 	return b.String()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,26 +24,25 @@ type calibrateResult struct {
 	Level    string  `json:"level"`
 }
 
-func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	start := time.Now()
 	o := calibrate.DefaultOptions()
 	f := newFlags("calibrate", description{
 		purpose: `Set the margins of a screen such that it reaches a precision, at the least cost.
 
-Where the best cluster of a context leads the second best by little, a query looks
-at the sets of both, or asks the exact layer. How little is chosen on contexts that
-the screen was not trained on, such that P@k is at least the target with the
-confidence asked for: in at least that share of all draws of such contexts.
-Margins that the screen has already, such as that of l2s train --probe-share, are
-replaced.`,
-		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --out c.l2s [flags]",
+If the best cluster of a context leads the second best by little, a query looks at
+the sets of both, or asks the exact layer. How little is chosen on contexts that
+the screen was not trained on, such that P@k is at least the target with the given
+confidence: in at least that share of all draws of such contexts. Margins that the
+screen has already, such as the margin of l2s train --probe-share, are replaced.`,
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out c.l2s [flags]",
 		notes: sourceNote + `
 
-The promise holds where the contexts given here are independent draws from the
-distribution of use, and is void where the screen was trained on them, or where
-seeds, targets or blocks are tried on the same contexts until one passes. Contexts
-of a running text depend on their neighbours: --block makes so many consecutive
-ones one observation.
+The promise holds if the contexts given here are independent draws from the
+distribution of use. It is void if the screen was trained on them, or if you try
+seeds, targets or blocks on the same contexts until one passes. Contexts of a
+running text depend on their neighbours: --block N makes N consecutive contexts one
+observation.
 
 No screen is written that would ask the exact layer for more than the share
 --exact-limit of the contexts: the target is then too high for the screen, or the
@@ -72,14 +72,14 @@ the rows that a screened query scans.`,
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
 	o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, path, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	p := f.printer(*quiet)
 	defer p.Close()

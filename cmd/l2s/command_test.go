@@ -323,16 +323,28 @@ func trainArgs() []string {
 		"--clusters", strconv.Itoa(tinyClusters), "--budget", "40", "--iterations", "2", "--quiet")
 }
 
+// without returns the arguments without a flag and its values.
+func without(args []string, flag string) []string {
+	args = slices.Clone(args)
+	for at := slices.Index(args, flag); at >= 0; at = slices.Index(args, flag) {
+		args = slices.Delete(args, at, at+2)
+	}
+	return args
+}
+
 // joined joins arguments.
 func joined(parts ...any) []string {
 	var all []string
 	for _, p := range parts {
-		switch p := p.(type) {
-		case string:
-			all = append(all, p)
-		case []string:
-			all = append(all, p...)
+		list, ok := p.([]string)
+		if !ok {
+			list = []string{p.(string)}
 		}
+		// All values of --contexts count, where of other flags the last one does.
+		if slices.Contains(list, "--contexts") {
+			all = without(all, "--contexts")
+		}
+		all = append(all, list...)
 	}
 	return all
 }

@@ -28,7 +28,7 @@ type contextsResult struct {
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", description{
-		purpose: `Compute the context vectors of a text with an LSTM language model, or those of
+		purpose: `Compute the context vectors of a text with an LSTM language model, or of
 translations with an LSTM translation model, and write them to a .npy file of
 float32 rows.
 
@@ -37,16 +37,16 @@ space, <eos> at the end of each line, <unk> for a word that the vocabulary
 lacks. Row i is the context after token i. With --generate the model writes the
 text itself.
 
-With --nmt the contexts are those of the decoder while it reads <s> and the
-words of each translation in DIR/NAME.en, beside its source in DIR/NAME.de: one
-more than the translation has words, pair after pair. With --own they are those
-it meets while it translates DIR/NAME.de itself, taking the best word of the
-exact layer at each step, with --both the former and behind them the latter: the
-best to learn a screen from. Pairs with an empty line are left out.`,
+With --nmt the decoder reads <s> and the words of each translation in DIR/NAME.en,
+beside its source in DIR/NAME.de, and its contexts are written: one more than the
+translation has words, pair after pair. With --own the decoder translates
+DIR/NAME.de itself: it takes the best word of the exact layer at each step. With
+--both the contexts of both ways are written, one way behind the other: they are
+the best to learn a screen from. Pairs with an empty line are left out.`,
 		usage: "--lm model.safetensors --vocab vocab.txt --text text.txt --out H.npy",
 		notes: `The language model has the tensor names of PyTorch's word_language_model
 example: encoder.weight, rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0,
-rnn.bias_hh_l0, ..., decoder.weight (none where it is tied), decoder.bias.
+rnn.bias_hh_l0, ..., decoder.weight (not in a tied model), decoder.bias.
 Its decoder is the softmax layer that the contexts are for.
 
 The folder of a translation model, with Luong's general attention, holds
@@ -58,14 +58,15 @@ l2s contexts --lm model.safetensors --vocab vocab.txt --generate 100000 --out H.
 l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}, stdout, stderr)
 	out := f.needs("out", ".npy `FILE` to write")
+	targets := f.text("targets", ".npy `FILE` to write too: the token after each of --text, -1 after the last")
 	lm := f.text("lm", "language model, a safetensors `FILE`")
 	vocabulary := f.text("vocab", "vocabulary `FILE` of the language model, line i (from 0) is word i")
 	text := f.text("text", "text `FILE` to read, UTF-8")
 	limit := f.whole("limit", 0, 0, "read at most `N` tokens of the text, or N pairs, 0 for all")
-	generate := f.whole("generate", 0, 1, "let the language model write `N` tokens, in place of --text")
+	generate := f.whole("generate", 0, 1, "let the language model write `N` tokens, instead of --text")
 	seed := f.seed(1)
 	pairs := f.pairs()
-	own := f.boolean("own", "translate the sources, in place of reading the translations")
+	own := f.boolean("own", "translate the sources, instead of reading the translations")
 	both := f.boolean("both", "read the translations, and translate the sources too")
 	longest := f.whole("longest", 60, 1, "cut the translations of --own and --both after `N` words")
 	threads := f.threads("run --generate and --nmt")
@@ -75,7 +76,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return err
 	}
 	for _, only := range []struct{ kind, flags string }{
-		{"nmt", "lm vocab text generate seed"},
+		{"nmt", "lm vocab text targets generate seed"},
 		{"lm", "pairs from to own both longest"},
 	} {
 		for _, name := range strings.Fields(only.flags) {
@@ -109,10 +110,16 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 		return f.wrongUse("--text and --generate exclude each other: give one of them")
 	case !generating && *text == "":
 		return f.wrongUse("missing --text (or --generate), as in: l2s contexts %s", f.about.usage)
+	case generating && *targets != "":
+		return f.wrongUse("--targets is for --text")
 	case generating && *limit > 0:
 		return f.wrongUse("--limit is for --text: give the number of tokens to --generate")
 	}
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lm, *vocabulary, *text); err != nil {
+	outputs := []output{{flag: "--out", path: *out}}
+	if *targets != "" {
+		outputs = append(outputs, output{flag: "--targets", path: *targets})
+	}
+	if err := checkOutputs(f, outputs, *lm, *vocabulary, *text); err != nil {
 		return err
 	}
 
@@ -135,7 +142,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 
 	p := f.printer(*quiet)
 	defer p.Close()
-	c := &contextWriter{w: w, voc: voc, model: model, p: p}
+	c := &contextWriter{w: w, voc: voc, model: model, p: p, follow: *targets != ""}
 	if *text != "" {
 		err = c.read(ctx, *text, *limit)
 	} else {
@@ -143,6 +150,11 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}
 	if err != nil {
 		return err
+	}
+	if c.follow && len(c.tokens) > 0 {
+		if err := tensorfile.WriteNPYInt32s(*targets, append(c.tokens[1:], -1)); err != nil {
+			return err
+		}
 	}
 	if err := w.Commit(); err != nil {
 		return err
@@ -163,6 +175,8 @@ type contextWriter struct {
 	model   *lstm.Model
 	p       *progress.Printer
 	unknown int // tokens that are <unk>
+	follow  bool
+	tokens  []int32 // all that were read, if follow
 }
 
 func (c *contextWriter) count(token uint32) {
@@ -188,6 +202,9 @@ func (c *contextWriter) read(ctx context.Context, path string, limit int) error 
 		for token, err := range take(c.voc.Tokens(file, path), limit) {
 			if err == nil {
 				c.count(token)
+				if c.follow {
+					c.tokens = append(c.tokens, int32(token))
+				}
 			}
 			if !yield(token, err) {
 				return

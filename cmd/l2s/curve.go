@@ -40,7 +40,7 @@ type curveResult struct {
 // curvePoint are the figures of one screen.
 type curvePoint struct {
 	File string `json:"file"`
-	// Method is how the clusters came about: k-means, l2s, or unknown where the
+	// Method is how the clusters came about: k-means, l2s, or unknown if the
 	// screen has no record of it.
 	Method         string  `json:"method"`
 	Clusters       int     `json:"clusters"`
@@ -51,7 +51,7 @@ type curvePoint struct {
 	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
 	MeanCandidates float64 `json:"mean_candidates"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
-	// vectors that find the cluster, and the candidates, or all labels where the
+	// vectors that find the cluster, and the candidates, or all labels if the
 	// exact layer answers.
 	RowsScanned float64            `json:"rows_scanned"`
 	ProbeShare  float64            `json:"probe_share"` // of contexts with the candidates of two clusters
@@ -62,7 +62,7 @@ type curvePoint struct {
 	P99         float64            `json:"screened_p99_us"`
 	Speedup     float64            `json:"speedup"` // dense_f32_us / screened_us
 
-	family float64 // the budget that its clusters were learned for, where screens of others share them
+	family float64 // the budget that its clusters were learned for, if screens of others share them
 }
 
 // order is that of screens in the table and the legend. Screens that differ in
@@ -121,17 +121,17 @@ func (p *curvePoint) readRecord(m *screen.Model) {
 	}
 }
 
-func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("curve", description{
 		purpose: fmt.Sprintf(`Compare screens of one layer on context vectors that they were not trained on:
 P@1 and P@k against the mean number of candidates, and against the time of a
 query, as a table and as a picture. Rows are the vectors that find the cluster
-and the candidates, or all labels where the exact layer answers. Screens by
+and the candidates, or all labels if the exact layer answers. Screens by
 k-means alone and learned ones stand side by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine.`, leastContexts),
-		usage: "m.l2s... --weights SRC --bias SRC --contexts H.npy [flags]",
+		usage: "m.l2s... (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
 		example: `l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out m.l2s
 l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out k.l2s --kmeans-only
@@ -148,7 +148,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err := f.parseList(args, "screen files", &paths); err != nil {
 		return err
 	}
-	inputs := append([]string{*lf.weights, *lf.bias, *src}, paths...)
+	inputs := slices.Concat(lf.files(), *src, paths)
 	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, models, c := in.layer, in.screens, in.contexts
 	rows, err := enoughDifferent(c)
 	if err != nil {

@@ -146,7 +146,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 			return nil, err
 		}
 	}
-	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, p)
+	e, err := evaluate(ctx, m, l, heldOut, nil, []int{1, 5}, 0, p)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, word
 		return f, err
 	}
 	p.Set(1)
-	e, err := evaluate(ctx, m, l, heldOut, []int{1, 5}, 0, nil)
+	e, err := evaluate(ctx, m, l, heldOut, nil, []int{1, 5}, 0, nil)
 	if err != nil {
 		return f, err
 	}

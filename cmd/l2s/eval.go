@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -30,6 +31,10 @@ type evalResult struct {
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
+	// Perplexity is that of the targets by the probabilities of the screen, and
+	// ExactPerplexity by those of the layer.
+	Perplexity      float64 `json:"perplexity,omitempty"`
+	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	// Probes is how many contexts were given the candidates of two clusters.
 	Probes int    `json:"probes"`
 	Level  string `json:"level"`
@@ -37,17 +42,22 @@ type evalResult struct {
 	margin string // the other reason for exact answers, where there is one
 }
 
-func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("eval", description{
 		purpose: `Measure the precision of a screen on context vectors that it was not trained
 on. P@k is the share of the k best labels of the exact layer that are among
-the k answers of the screen, the mean over the contexts.`,
-		usage:   "m.l2s --weights SRC --bias SRC --contexts H.npy [flags]",
+the k answers of the screen, the mean over the contexts.
+
+With --targets, the label that followed each context, also measure the
+perplexity: e to the mean of -log p of these labels, p the probability by the
+screen, trained with --tail regression or --tail-rank, and by the layer.`,
+		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
+	targets := f.text("targets", ".npy `FILE` of integers, the label that followed each context, below 0 for none")
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
@@ -59,11 +69,25 @@ the k answers of the screen, the mean over the contexts.`,
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	var next []int64
+	if *targets != "" {
+		if m.Tail() == nil && m.Regression() == nil {
+			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
+		}
+		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
+		if err != nil {
+			return err
+		}
+		defer tensor.Close()
+		if next, err = tensor.Int64s(); err != nil {
+			return err
+		}
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := evaluate(ctx, m, l, c.rows, *ks, *threads, p)
+	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)
 	if err != nil {
 		return err
 	}
@@ -74,10 +98,10 @@ the k answers of the screen, the mean over the contexts.`,
 }
 
 // evaluate measures the precision of a screen with progress on p.
-func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks []int, threads int, p *progress.Printer) (*evalResult, error) {
+func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
-		K: ks, Threads: threads, Progress: func(done, _ int) { p.Set(done) },
+		K: ks, Threads: threads, Targets: targets, Progress: func(done, _ int) { p.Set(done) },
 	})
 	if err != nil {
 		return nil, err
@@ -86,7 +110,8 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ks
 	r := &evalResult{
 		Precision: map[string]float64{}, MeanCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
-		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes, Level: kernels.Level(),
+		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes,
+		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(),
 	}
 	if m.ExactMargin() > 0 {
 		r.margin = ", or a small lead"
@@ -118,6 +143,9 @@ func (r *evalResult) text(ks []int) string {
 			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates%s)", progress.Count(n), k, r.margin)
 		}
 		b.WriteByte('\n')
+	}
+	if r.Perplexity > 0 {
+		fmt.Fprintf(&b, "perplexity        %.2f, that of the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
 	}
 	fmt.Fprintf(&b, "level             %s\n", r.Level)
 	return b.String()

@@ -31,6 +31,7 @@ type flags struct {
 	about    description
 	set      *flag.FlagSet
 	required []string
+	sources  *[]string // of --contexts, if the verb has it
 	stdout   io.Writer
 	stderr   io.Writer
 }
@@ -226,13 +227,32 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 	}
 }
 
-func (f *flags) checkRequired() error { return f.require(f.required...) }
+// checkRequired returns an error unless all flags that must be given are: --head
+// stands instead of --weights and --bias. It expands patterns in --contexts.
+func (f *flags) checkRequired() error {
+	names := f.required
+	if f.given("head") {
+		if f.given("weights") {
+			return f.wrongUse("--head and --weights exclude each other: give one of them")
+		}
+		names = []string{"head"}
+		for _, name := range f.required {
+			if name != "weights" && name != "bias" {
+				names = append(names, name)
+			}
+		}
+	}
+	if err := f.require(names...); err != nil {
+		return err
+	}
+	return f.expandContexts()
+}
 
-// require returns an error unless all of these text flags are given.
+// require returns an error unless all of these flags are given and not empty.
 func (f *flags) require(names ...string) error {
 	var missing []string
 	for _, name := range names {
-		if f.set.Lookup(name).Value.(*value[string]).empty() {
+		if f.set.Lookup(name).Value.(interface{ empty() bool }).empty() {
 			missing = append(missing, "--"+name)
 		}
 	}
@@ -243,8 +263,13 @@ func (f *flags) require(names ...string) error {
 }
 
 func (v *value[T]) empty() bool {
-	s, ok := any(*v.to).(string)
-	return ok && s == ""
+	switch x := any(*v.to).(type) {
+	case string:
+		return x == ""
+	case []string:
+		return len(x) == 0 || slices.Contains(x, "")
+	}
+	return false
 }
 
 // given says whether a flag was on the command line.
@@ -335,7 +360,7 @@ func (f *flags) help() string {
 	return b.String()
 }
 
-// printer returns the printer of the verb's progress, nil where there is to
+// printer returns the printer of the verb's progress, nil if there is to
 // be none.
 func (f *flags) printer(quiet bool) *progress.Printer {
 	if quiet {

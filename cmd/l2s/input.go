@@ -2,55 +2,160 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
 
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// sourceNote explains SRC in the help of the verbs that take it.
+// sourceNote explains SRC and MODEL in the help of the verbs that take them.
 const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
 or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
 A bias may have one row or one column, and a context may stand alone, as a vector.
---contexts - reads standard input: a .npy file, or text with a context a line, its
-numbers separated by spaces, tabs or commas.
-All is held in memory, at 4 bytes a number, but for contexts in l2s labels, train
-and calibrate: float32 in C order stays on the disk there, and may be larger than
-memory.`
+
+MODEL is the folder of a language model as Hugging Face lays it out, FOLDER:tensor,
+a GGUF file, or a SRC. It stands in place of --weights and --bias: the bias is looked
+for beside the weights, rows that no token has are left out, and standard error says
+what was taken. Weights stay in the file, 2 bytes for each of float16 and bfloat16,
+or quantised: leave it alone meanwhile. --weights copies them.
+
+--contexts may be given several times, with * and ? in the names of files, as in
+'states/*.safetensors:hidden_states': all are read, one behind the other, by name.
+They must be the states that the layer is applied to, after the model's last
+normalisation. --contexts - reads standard input: a .npy file, or text with a
+context a line, its numbers separated by spaces, tabs or commas.
+Contexts may be larger than memory. One file of float32 in C order is read where it
+lies; of others, l2s labels and topk read a block at a time, and the other verbs
+make float32, beyond a GiB in a temporary file, in the folder that TMPDIR names.`
 
 // layerFlags are the flags that name a softmax layer.
-type layerFlags struct{ weights, bias *string }
+type layerFlags struct {
+	f                               *flags
+	head, weights, bias, ids, codes *string
+	verify                          *bool
+}
 
 func (f *flags) layer() layerFlags {
+	f.required = append(f.required, "weights", "bias")
 	return layerFlags{
-		weights: f.needs("weights", "softmax weights W, labels x dim, a `SRC`"),
-		bias:    f.needs("bias", "softmax bias b, one number a label, a `SRC`"),
+		f:       f,
+		weights: f.text("weights", "softmax weights W, labels x dim, a `SRC` (required without --head)"),
+		bias:    f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
+		head:    f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
+		ids:     f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
+		codes:   f.text("codes", "codes of the layer in a `FILE` of l2s prepare: it is open at once"),
+		verify:  f.boolean("verify", "compare --codes with all weights, not with some and the time of their file"),
 	}
 }
 
-func (f *flags) contexts() *string {
-	return f.needs("contexts", "context vectors H, one a row, a `SRC`")
+// files are the sources of the layer, of which some may be empty.
+func (lf layerFlags) files() []string {
+	return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids, *lf.codes}
+}
+
+func (f *flags) contexts() *[]string {
+	f.required = append(f.required, "contexts")
+	var all []string
+	f.sources = custom(f, "contexts", nil, "", "context vectors H, one a row, a `SRC` (required)", func(s string) ([]string, error) {
+		all = append(all, s)
+		return all, nil
+	})
+	return f.sources
+}
+
+// expandContexts puts the names of files instead of the patterns in --contexts.
+func (f *flags) expandContexts() error {
+	if f.sources == nil {
+		return nil
+	}
+	var all []string
+	for _, src := range *f.sources {
+		more, err := layerfile.Expand(src)
+		if err != nil {
+			return err
+		}
+		all = append(all, more...)
+	}
+	if len(all) > 1 && slices.Contains(all, stdinSource) {
+		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
+	}
+	*f.sources = all
+	return nil
 }
 
 // layer is a softmax layer and the name of its weights.
 type layer struct {
 	*softmax.Layer
 	name string
+	head *head.Head // where it was read from; nil for a layer that was made
 }
 
-// contexts are context vectors in a file that is open.
+// ids returns the labels of the full vocabulary that the layer's own stand for, nil
+// if they are the same.
+func (l *layer) ids() []uint32 {
+	if l.head == nil {
+		return nil
+	}
+	return l.head.IDs()
+}
+
+// vocabulary is the number of labels that answers are among.
+func (l *layer) vocabulary() int {
+	if l.head == nil {
+		return l.Labels()
+	}
+	return l.head.Vocabulary()
+}
+
+// open opens the layer. A model is used where it lies, and the verb says what was
+// taken.
+func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
+	source, opt := *lf.weights, head.Options{Bias: *lf.bias, Copy: true}
+	if *lf.head != "" {
+		source, opt.Copy = *lf.head, false
+	}
+	if *lf.ids != "" {
+		var err error
+		if opt.IDs, err = head.ReadIDs(*lf.ids); err != nil {
+			return nil, err
+		}
+	}
+	if *lf.verify && *lf.codes == "" {
+		return nil, lf.f.wrongUse("--verify is for --codes")
+	}
+	l, h, err := layerfile.Open(source, opt, layerfile.Codes{Path: *lf.codes, Verify: *lf.verify})
+	if errors.Is(err, softmax.ErrStale) {
+		return nil, fmt.Errorf("%w; l2s prepare makes them again", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if quiet := lf.f.set.Lookup("quiet"); *lf.head != "" && (quiet == nil || quiet.Value.String() == "false") {
+		say(stderr, "l2s "+lf.f.verb, source+": "+h.String())
+	}
+	return &layer{l, source, h}, nil
+}
+
+// contexts are context vectors, in files that are open or in memory.
 type contexts struct {
 	name   string
-	rows   []float32 // n x dim; nil where they are read in blocks
+	rows   []float32 // n x dim; nil if they are read in blocks
 	n, dim int
-	tensor *tensorfile.Tensor // nil for text, whose rows are read
+	files  *layerfile.Contexts // nil for text, whose rows are in memory
 }
 
 func (c *contexts) close() {
-	if c.tensor != nil {
-		c.tensor.Close()
+	if c.files != nil {
+		c.files.Close()
 	}
 }
 
@@ -60,48 +165,37 @@ func (c *contexts) read(dst []float32, first int) error {
 		copy(dst, c.rows[first*c.dim:])
 		return nil
 	}
-	_, err := c.tensor.ReadRows(dst, first)
-	return err
+	return c.files.Read(dst, first)
 }
 
-// openContexts reads the contexts src, which are for the layer l.
-func openContexts(ctx context.Context, src string, l *layer) (*contexts, error) {
-	c, err := openContextBlocks(ctx, src, l)
+// openContexts opens the contexts in sources, which are for the layer l, as rows.
+func openContexts(ctx context.Context, sources []string, l *layer) (*contexts, error) {
+	c, err := openContextBlocks(ctx, sources, l)
 	if err != nil || c.rows != nil {
 		return c, err
 	}
-	if c.rows, err = c.tensor.Float32s(); err != nil {
+	if c.rows, err = c.files.All(ctx); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// openMappedContexts opens the contexts src, as many as the disk holds, for
-// package train, which answers a fault of mapped memory with an error.
-func openMappedContexts(ctx context.Context, src string, l *layer) (*contexts, error) {
-	c, err := openContextBlocks(ctx, src, l)
-	if err != nil || c.rows != nil {
-		return c, err
-	}
-	if c.rows, err = c.tensor.Mapped(); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// openContextBlocks opens the contexts src to be read in blocks. Text on standard
-// input is read at once.
-func openContextBlocks(ctx context.Context, src string, l *layer) (*contexts, error) {
-	if src == stdinSource {
+// openContextBlocks opens the contexts in sources to be read in blocks. Text on
+// standard input is read at once.
+func openContextBlocks(ctx context.Context, sources []string, l *layer) (*contexts, error) {
+	if sources[0] == stdinSource {
 		return readStdin(ctx, l)
 	}
-	t, err := layerfile.OpenContexts(src, l.Layer, l.name)
+	files, err := layerfile.OpenContexts(sources, l.Layer, l.name)
 	if err != nil {
 		return nil, err
 	}
-	return &contexts{src, nil, t.Rows(), t.Cols(), t}, nil
+	name := sources[0]
+	if more := len(sources) - 1; more > 0 {
+		name += fmt.Sprintf(" and %s more", progress.Count(more))
+	}
+	return &contexts{name: name, n: files.Len(), dim: l.Dim(), files: files}, nil
 }
 
 // loadScreenFor reads a screen that is for the layer l.
@@ -124,25 +218,30 @@ func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, e
 }
 
 // inputs are what a verb works on: a layer, screens of it, and contexts for it in
-// a file that is open.
+// files that are open.
 type inputs struct {
 	layer    *layer
 	screens  []*screen.Model
 	contexts *contexts
+	faults   bool // what debug.SetPanicOnFault was
 }
 
-// openInputs opens the layer, the screens in paths and the contexts src, which
-// open opens; answers are to have k labels.
-func openInputs(ctx context.Context, lf layerFlags, paths []string, src string, k int, open func(context.Context, string, *layer) (*contexts, error)) (*inputs, error) {
-	opened, err := layerfile.Open(*lf.weights, *lf.bias)
-	if err != nil {
+// openInputs opens the layer, the screens in paths and the contexts in sources, which
+// open opens; answers are to have k labels. Who opens them defers the call of close.
+func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k int, open func(context.Context, []string, *layer) (*contexts, error)) (_ *inputs, err error) {
+	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
+	defer func() {
+		if !whole {
+			in.closed(recover(), &err)
+		}
+	}()
+	if in.layer, err = lf.open(lf.f.stderr); err != nil {
 		return nil, err
 	}
-	l := &layer{opened, *lf.weights}
+	l := in.layer
 	if k > l.Labels() {
 		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
-	in := &inputs{layer: l}
 	for _, path := range paths {
 		m, err := loadScreenFor(ctx, path, l)
 		if err != nil {
@@ -150,12 +249,38 @@ func openInputs(ctx context.Context, lf layerFlags, paths []string, src string, 
 		}
 		in.screens = append(in.screens, m)
 	}
-	if in.contexts, err = open(ctx, src, l); err != nil {
+	if in.contexts, err = open(ctx, sources, l); err != nil {
 		return nil, err
 	}
+	whole = true
 	return in, nil
 }
 
-func (in *inputs) close() { in.contexts.close() }
+// close is deferred by a verb with its error: it closes the files. If a mapped one
+// was cut off meanwhile, it makes that the error, whether it is one already, since
+// another goroutine met it, or a panic of the verb's own.
+func (in *inputs) close(err *error) { in.closed(recover(), err) }
+
+func (in *inputs) closed(recovered any, err *error) {
+	debug.SetPanicOnFault(in.faults)
+	if recovered != nil && !fault.Is(recovered) {
+		panic(recovered)
+	}
+	if recovered != nil {
+		*err = fmt.Errorf("contexts: %w", parallel.ErrGone)
+	}
+	if in.layer == nil {
+		return
+	}
+	if errors.Is(*err, parallel.ErrGone) {
+		if gone := in.layer.head.Check(); gone != nil {
+			*err = gone
+		}
+	}
+	if in.contexts != nil {
+		in.contexts.close()
+	}
+	in.layer.head.Close()
+}
 
 func first(b [32]byte, n int) []byte { return b[:n] }

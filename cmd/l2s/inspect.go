@@ -18,19 +18,21 @@ import (
 
 // inspectResult is the JSON of l2s inspect.
 type inspectResult struct {
-	File        string          `json:"file"`
-	Bytes       int64           `json:"bytes"`
-	Clusters    int             `json:"clusters"`
-	Groups      int             `json:"groups"` // 0 on one level
-	Dim         int             `json:"dim"`
-	Labels      int             `json:"labels"`
-	Fingerprint string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
-	Always      []uint32        `json:"always"`
-	Sets        setSizes        `json:"sets"`
-	TailRank    int             `json:"tail_rank,omitempty"`
-	ProbeMargin float64         `json:"probe_margin"` // 0: one cluster always
-	ExactMargin float64         `json:"exact_margin"` // 0: no exact answers for a small lead
-	Record      json.RawMessage `json:"record"`
+	File        string   `json:"file"`
+	Bytes       int64    `json:"bytes"`
+	Clusters    int      `json:"clusters"`
+	Groups      int      `json:"groups"` // 0 on one level
+	Dim         int      `json:"dim"`
+	Labels      int      `json:"labels"`
+	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
+	Always      []uint32 `json:"always"`
+	Sets        setSizes `json:"sets"`
+	TailRank    int      `json:"tail_rank,omitempty"`
+	// TailTemperatures are those of the regression of the tail.
+	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
+	ProbeMargin      float64         `json:"probe_margin"` // 0: one cluster always
+	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
+	Record           json.RawMessage `json:"record"`
 }
 
 // setSizes are the sizes of the candidate sets, each cluster counted once.
@@ -69,6 +71,9 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	if t := m.Tail(); t != nil {
 		r.TailRank = t.Rank()
+	}
+	if t := m.Regression(); t != nil {
+		r.TailTemperatures = t.Config().Temperatures
 	}
 	if fp := m.Fingerprint(); fp != [32]byte{} {
 		r.Fingerprint = hex.EncodeToString(fp[:])
@@ -128,6 +133,9 @@ func (r inspectResult) String() string {
 	}
 	if r.TailRank > 0 {
 		line("tail", "of rank %d, for log-probabilities of labels outside the sets", r.TailRank)
+	}
+	if len(r.TailTemperatures) > 0 {
+		line("tail", "by regression, for probabilities at temperatures %s", strings.Trim(fmt.Sprint(r.TailTemperatures), "[]"))
 	}
 	if r.ProbeMargin > 0 || r.ExactMargin > 0 {
 		line("margins", "two clusters %s, the exact layer %s", marginText(r.ProbeMargin), marginText(r.ExactMargin))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func parseShard(s string) (shard, error) {
 }
 
 // of returns the contexts of the shard, of n. Shards differ by one context at
-// most, and none is empty where there are as many contexts as shards.
+// most, and none is empty if there are as many contexts as shards.
 func (s shard) of(n int) (first, end int) {
 	at := func(i int) int { return i*(n/s.Count) + i*(n%s.Count)/s.Count }
 	return at(s.Index), at(s.Index + 1)
@@ -71,7 +72,7 @@ func (s shard) of(n int) (first, end int) {
 // it bounds the memory.
 const labelBlock = 1 << 15
 
-func runLabels(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runLabels(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	start := time.Now()
 	f := newFlags("labels", description{
 		purpose: `Find the best k labels of every context by the exact layer, and write them to
@@ -80,7 +81,7 @@ a file for l2s train --labels.
 With --shard i/n only part i of n equal parts of the contexts is done, i from 0
 to n-1, so that many machines can share the work. l2s merge joins the parts to
 the file that one run without --shard writes, byte for byte.`,
-		usage: "--weights SRC --bias SRC --contexts H.npy --out FILE [flags]",
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out FILE [flags]",
 		notes: sourceNote,
 		example: `l2s labels --weights W.npy --bias b.npy --contexts H.npy --shard 0/2 --out part-0
 l2s labels --weights W.npy --bias b.npy --contexts H.npy --shard 1/2 --out part-1
@@ -96,14 +97,14 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, *lf.weights, *lf.bias, *src); err != nil {
+	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat(lf.files(), *src)...); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, nil, *src, *k, openContextBlocks)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, c := in.layer, in.contexts
 	if c.n < part.Count {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d shards", c.name, c.n, part.Count)

@@ -4,6 +4,7 @@
 //
 //	l2s demo       show the whole on a small language model that is built in
 //	l2s contexts   compute the context vectors of a text or of translations
+//	l2s prepare    make the codes of a layer beforehand, so that it opens at once
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
@@ -48,6 +49,7 @@ func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
 		{"contexts", "compute the context vectors of a text or of translations", runContexts},
+		{"prepare", "make the codes of a layer beforehand, so that it opens at once", runPrepare},
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
@@ -152,7 +154,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
@@ -181,7 +183,7 @@ Verbs:
 	}
 	b.WriteString(`
 Environment:
-  L2S_SIMD   generic, avx2 or avx512: the level to run on; the best by default
+  L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on; the best by default
 
 Example:
   l2s demo
@@ -189,7 +191,7 @@ Example:
 	return write(w, b.String())
 }
 
-// checkStdout returns an error where standard output is closed. It is for verbs whose
+// checkStdout returns an error if standard output is closed. It is for verbs whose
 // answers go there, before the work.
 func checkStdout(w io.Writer) error {
 	if isClosed(w) {

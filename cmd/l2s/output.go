@@ -5,16 +5,15 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // output is a file that a verb writes.
 type output struct {
 	flag string // the flag whose value names it, or gives its name the beginning
 	path string // empty for none
-	what string // what it holds, where the flag does not name it
+	what string // what it holds, if the flag does not name it
 }
 
 func (o output) String() string {
@@ -24,19 +23,19 @@ func (o output) String() string {
 	return fmt.Sprintf("%s %s", o.flag, o.path)
 }
 
-// checkOutputs returns an error where one of the outputs would replace an input
-// or another output. Inputs are names of files, or sources as OpenTensor of
-// package tensorfile takes them; an empty one is none.
+// checkOutputs returns an error if one of the outputs would replace an input
+// or another output. Inputs are names of files, or sources as Open of
+// package head takes them; an empty one is none.
 func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 	for i, o := range outputs {
 		if o.path == "" {
 			continue
 		}
 		for _, in := range inputs {
-			if in == "" || in == layerfile.NoBias {
+			if in == "" || in == head.NoBias {
 				continue
 			}
-			for _, file := range tensorfile.Files(in) {
+			for _, file := range head.Files(in) {
 				if sameFile(o.path, file) {
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
 				}
@@ -54,7 +53,7 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 	return nil
 }
 
-// checkWritable returns an error where an output cannot be written, which is to be
+// checkWritable returns an error if an output cannot be written, which is to be
 // known before long work. Nothing is kept of the attempt, so that nothing is left
 // even if the program is killed meanwhile.
 func checkWritable(outputs []output) error {

@@ -45,11 +45,11 @@ func openStdin(ctx context.Context, l *layer) (*contexts, *textContexts, error) 
 	if err != nil {
 		return nil, nil, stdinError(err)
 	}
-	t, err := layerfile.ReadContexts(data, stdinName, l.Layer, l.name)
+	files, err := layerfile.ReadContexts(data, stdinName, l.Layer, l.name)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &contexts{name: stdinName, n: t.Rows(), dim: t.Cols(), tensor: t}, nil, nil
+	return &contexts{name: stdinName, n: files.Len(), dim: l.Dim(), files: files}, nil, nil
 }
 
 // readStdin reads standard input to its end.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,37 +58,53 @@ func TestVersionFlags(t *testing.T) {
 	object(t, dir, "--version", "--json")
 }
 
-// Flags that most do without stand in a group of their own. Each is a flag of its
-// verb, and no flag that must be given is among them.
-func TestGroupsOfFlags(t *testing.T) {
+// flagsOfVerbs is the contract of the command's flags: what each verb has, and which
+// of these most can do without.
+var flagsOfVerbs = []struct{ verb, common, advanced string }{
+	{"demo", "json keep quiet seed", ""},
+	{"contexts", "generate json lm nmt out pairs quiet targets text vocab", "both from limit longest own seed threads to"},
+	{"prepare", "bias ids json out quiet", ""},
+	{"labels", "codes head ids verify bias contexts json k out quiet shard threads weights", ""},
+	{"merge", "json out quiet", ""},
+	{"train", "codes head ids verify bias budget clusters contexts json kmeans-only labels out quiet restart seed threads weights",
+		"always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail-rank"},
+	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
+	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},
+	{"bench", "codes head ids verify bias contexts json k quiet weights", ""},
+	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
+	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
+	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
+	{"inspect", "json", ""},
+	{"version", "json", ""},
+}
+
+// Each flag of the contract is in the help of its verb, in its group, and no flag that
+// must be given is among the advanced ones.
+func TestFlagsOfVerbs(t *testing.T) {
 	dir := t.TempDir()
-	for verb, want := range map[string]struct{ common, advanced []string }{
-		"train":     {[]string{"weights", "out", "budget", "clusters", "seed", "quiet"}, []string{"gamma", "multiplier", "kmeans-batch", "spread"}},
-		"contexts":  {[]string{"out", "lm", "text", "generate"}, []string{"longest", "from"}},
-		"translate": {[]string{"model", "screen", "beam"}, []string{"alpha", "batch"}},
-		"calibrate": {[]string{"target", "k"}, []string{"exact-cost"}},
-	} {
-		text := succeed(t, dir, verb, "-h")
-		common, advanced, found := strings.Cut(text, "\nAdvanced flags:\n")
-		if !found {
-			t.Errorf("%s: found no advanced flags in\n%s", verb, text)
-			continue
-		}
-		for _, name := range want.common {
-			if !strings.Contains(common, "\n  --"+name+" ") {
-				t.Errorf("%s: found no --%s among the common flags", verb, name)
+	var listed []string
+	for _, c := range flagsOfVerbs {
+		listed = append(listed, c.verb)
+		t.Run(c.verb, func(t *testing.T) {
+			common, advanced, found := strings.Cut(succeed(t, dir, c.verb, "-h"), "\nAdvanced flags:\n")
+			if found != (c.advanced != "") {
+				t.Errorf("found advanced flags: %v, expected %q", found, c.advanced)
 			}
-		}
-		for _, name := range want.advanced {
-			if !strings.Contains("\n"+advanced, "\n  --"+name+" ") {
-				t.Errorf("%s: found no --%s among the advanced flags", verb, name)
+			for _, group := range []struct{ title, help, names string }{{"common", common, c.common}, {"advanced", "\n" + advanced, c.advanced}} {
+				for _, name := range strings.Fields(group.names) {
+					if !strings.Contains(group.help, "\n  --"+name+" ") {
+						t.Errorf("found no --%s among the %s flags", name, group.title)
+					}
+				}
 			}
-		}
-		if strings.Contains(advanced, "(required)") {
-			t.Errorf("%s: found a required flag among the advanced ones", verb)
-		}
+			if strings.Contains(advanced, "(required)") {
+				t.Error("found a required flag among the advanced ones")
+			}
+		})
 	}
-	if text := succeed(t, dir, "merge", "-h"); strings.Contains(text, "Advanced") {
-		t.Errorf("found advanced flags of merge, expected none, in\n%s", text)
+	for _, v := range verbs() {
+		if !slices.Contains(listed, v.name) {
+			t.Errorf("found no flags of %s in the contract, expected some", v.name)
+		}
 	}
 }

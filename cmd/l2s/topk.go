@@ -15,24 +15,31 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("topk", description{
 		purpose: `Answer: for each context a line with the ids of the k best labels, their
 logits, and the cluster of the context. The three are separated by tabs, ids
 and logits among themselves by spaces. A logit is the shortest decimal number
-that reads back as the same float64. Equal screens, layers and contexts give
+that reads back as the same float64: w.h + b, before the scale and the cap that
+some models have, which leave the order as it is. Equal screens, layers and contexts give
 equal bytes on every CPU.`,
-		usage: "m.l2s --weights SRC --bias SRC --contexts H.npy --k 5 [flags]",
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
 With --contexts - each line of text is answered as soon as it is there.
 
-With --json each line is an object: ids, logits, cluster, and with --vocab words.`,
+With --logprobs the natural logarithms of the probabilities among all labels stand
+behind the logits, after a tab. The screen must have been trained with
+--tail regression or --tail-rank, or --exact be given: then they are exact.
+
+With --json each line is an object: ids, logits, with --logprobs logprobs,
+cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
 	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
+	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "vocabulary `FILE`, line i (from 0) is label i; adds a column of words")
 	asJSON := f.json()
 	var path string
@@ -43,32 +50,39 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 		return err
 	}
 	var text *textContexts // where it is on standard input
-	open := func(ctx context.Context, src string, l *layer) (c *contexts, err error) {
-		if src != stdinSource {
-			return openContexts(ctx, src, l)
+	open := func(ctx context.Context, sources []string, l *layer) (c *contexts, err error) {
+		if sources[0] != stdinSource {
+			return openContextBlocks(ctx, sources, l)
 		}
 		if c, text, err = openStdin(ctx, l); err != nil || text != nil {
 			return &contexts{dim: l.Dim()}, err
 		}
-		c.rows, err = c.tensor.Float32s()
+		c.rows, err = c.files.All(ctx)
 		return c, err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, open)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
 		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
 			return err
 		}
-		if err := voc.CheckLen(l.Labels()); err != nil {
+		if err := voc.CheckLen(l.vocabulary()); err != nil {
 			return err
 		}
 	}
-	s, err := screen.NewSearcher(m, l.Layer)
+	var opts []screen.Option
+	if *logProbs && !*exact {
+		if m.Tail() == nil && m.Regression() == nil {
+			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression, or --exact, for --logprobs", path)
+		}
+		opts = append(opts, screen.OverTail())
+	}
+	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return err
 	}
@@ -76,6 +90,11 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
+	defer func() { // whatever ends it, what was answered is written
+		if failed := w.Flush(); failed != nil {
+			err = failed
+		}
+	}()
 	var line []byte
 	var from contextStream = &rowStream{ctx: ctx, contexts: c}
 	if text != nil {
@@ -89,19 +108,20 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 			}
 		}
 		if next := from.next(h); next != nil {
-			if err := w.Flush(); err != nil || next == io.EOF {
-				return err
+			if next == io.EOF {
+				return nil
 			}
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
 				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
 			}
 			return next
 		}
-		n := 0
+		var a softmax.Answer
+		req := softmax.Request{K: *k, LogSum: *logProbs, ExactSum: *exact}
 		if *exact {
-			n, err = full.TopK(dst, h)
+			a, err = full.Search(dst, h, req)
 		} else {
-			n, err = s.TopK(dst, h)
+			a, err = s.Search(dst, h, req)
 		}
 		if err != nil {
 			return err
@@ -109,11 +129,16 @@ With --json each line is an object: ids, logits, cluster, and with --vocab words
 		if _, err := s.Nearest(nearest[:], h); err != nil {
 			return err
 		}
-		cluster := int(nearest[0].ID)
+		if ids := l.ids(); ids != nil {
+			for j := range dst[:a.Count] {
+				dst[j].ID = ids[dst[j].ID]
+			}
+		}
+		found := answered{dst[:a.Count], *logProbs, a.LogSum, int(nearest[0].ID)}
 		if *asJSON {
-			line = appendJSON(line[:0], dst[:n], cluster, voc)
+			line = found.appendJSON(line[:0], voc)
 		} else {
-			line = appendLine(line[:0], dst[:n], cluster, voc)
+			line = found.appendLine(line[:0], voc)
 		}
 		if _, err := w.Write(line); err != nil {
 			return err
@@ -131,12 +156,17 @@ type contextStream interface {
 	of() string
 }
 
-// rowStream are contexts that have been read.
+// rowStream are contexts in files, which are read in blocks, or in memory.
 type rowStream struct {
 	*contexts
-	ctx context.Context
-	at  int
+	ctx    context.Context
+	at     int
+	buffer []float32
+	block  []float32 // the part of it that holds those from at on
 }
+
+// rowBlock is the number of contexts of a block.
+const rowBlock = 256
 
 func (r *rowStream) waits() bool { return false }
 
@@ -144,11 +174,22 @@ func (r *rowStream) next(h []float32) error {
 	if r.at == r.n {
 		return io.EOF
 	}
-	if r.at%256 == 0 && r.ctx.Err() != nil {
-		return r.ctx.Err()
+	if len(r.block) == 0 {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if r.buffer == nil {
+			r.buffer = make([]float32, min(rowBlock, r.n)*r.dim)
+		}
+		r.block = r.buffer[:min(rowBlock, r.n-r.at)*r.dim]
+		if err := r.read(r.block, r.at); err != nil {
+			return err
+		}
 	}
+	copy(h, r.block[:r.dim])
+	r.block = r.block[r.dim:]
 	r.at++
-	return r.read(h, r.at-1)
+	return nil
 }
 
 func (r *rowStream) of() string { return " of " + progress.Count(r.n) }
@@ -174,22 +215,40 @@ func appendLogit(b []byte, p softmax.Prediction) []byte {
 	return strconv.AppendFloat(b, p.Logit, 'g', -1, 64)
 }
 
-func appendLine(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
-	b = append(appendList(b, p, ' ', appendID), '\t')
-	b = append(appendList(b, p, ' ', appendLogit), '\t')
-	b = strconv.AppendInt(b, int64(cluster), 10)
+// answered is what a line tells of a context.
+type answered struct {
+	best     []softmax.Prediction
+	logProbs bool    // are wanted
+	logSum   float64 // over all labels, if they are
+	cluster  int
+}
+
+func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
+	return strconv.AppendFloat(b, p.Logit-a.logSum, 'g', -1, 64)
+}
+
+func (a *answered) appendLine(b []byte, voc *vocab.Vocab) []byte {
+	b = append(appendList(b, a.best, ' ', appendID), '\t')
+	b = append(appendList(b, a.best, ' ', appendLogit), '\t')
+	if a.logProbs {
+		b = append(appendList(b, a.best, ' ', a.appendLogProb), '\t')
+	}
+	b = strconv.AppendInt(b, int64(a.cluster), 10)
 	if voc != nil {
-		b = appendList(append(b, '\t'), p, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
+		b = appendList(append(b, '\t'), a.best, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
 	}
 	return append(b, '\n')
 }
 
-func appendJSON(b []byte, p []softmax.Prediction, cluster int, voc *vocab.Vocab) []byte {
-	b = appendList(append(b, `{"ids":[`...), p, ',', appendID)
-	b = appendList(append(b, `],"logits":[`...), p, ',', appendLogit)
-	b = fmt.Appendf(b, `],"cluster":%d`, cluster)
+func (a *answered) appendJSON(b []byte, voc *vocab.Vocab) []byte {
+	b = appendList(append(b, `{"ids":[`...), a.best, ',', appendID)
+	b = appendList(append(b, `],"logits":[`...), a.best, ',', appendLogit)
+	if a.logProbs {
+		b = appendList(append(b, `],"logprobs":[`...), a.best, ',', a.appendLogProb)
+	}
+	b = fmt.Appendf(b, `],"cluster":%d`, a.cluster)
 	if voc != nil {
-		b = appendList(append(b, `,"words":[`...), p, ',', func(b []byte, p softmax.Prediction) []byte {
+		b = appendList(append(b, `,"words":[`...), a.best, ',', func(b []byte, p softmax.Prediction) []byte {
 			word, _ := json.Marshal(voc.Word(p.ID)) // a string always has a JSON form
 			return append(b, word...)
 		})

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -61,7 +63,7 @@ type heldOut struct {
 	Deviation float64 `json:"deviation"`
 }
 
-func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o := train.DefaultOptions()
 	f := newFlags("train", description{
 		purpose: `Learn a screen for a softmax layer from context vectors: r clusters of
@@ -73,8 +75,12 @@ two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
 groups and those of the R clusters of the best group. Many small clusters then
-cost little. Their sets are counted with --smoothing 20 and --spread 0.3, and
---lambda is 0.00003, where these are not given.
+cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
+0.00003.
+
+With --tail regression it also learns, for each cluster, what the labels outside
+its set weigh together, for probabilities over all labels: see l2s topk
+--logprobs.
 
 Where the contexts of a cluster lie, and how far they spread, gives every label a
 chance to be among the best of one of them, whether the cluster has met it or not.
@@ -87,8 +93,13 @@ else, should make one think twice, a warning says so and what to do.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
-		usage: "--weights SRC --bias SRC --contexts H.npy --out m.l2s [flags]",
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
+
+The contexts must be the states that the layer is applied to. A warning says where
+they do not look so: where the model's last normalisation stands beside the head,
+by what it leaves of a state's length, and else by probabilities, of which the best
+label has all or no more than others.
 
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.
@@ -103,7 +114,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
-		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail-rank",
+		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -131,6 +142,8 @@ discards it.`,
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
+	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
+	tailContexts := f.text("tail-contexts", "contexts `SRC` for --tail, best of other text; default: --contexts")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
@@ -163,6 +176,13 @@ discards it.`,
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
+	if *tailContexts != "" && !*tail {
+		return f.wrongUse("--tail-contexts is for --tail regression")
+	}
+	if *tail {
+		options := train.DefaultTailOptions()
+		o.Tail = &options
+	}
 	for _, b := range []struct {
 		flag  string
 		value float64
@@ -177,26 +197,40 @@ discards it.`,
 	outs := budgetFiles(*out, *budgets)
 	o.Checkpoint = *out + partialSuffix
 	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, *lf.weights, *lf.bias, *src, *labels); err != nil {
+	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels, *tailContexts})...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, nil, *src, o.K, openMappedContexts)
+	in, err := openInputs(ctx, lf, nil, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
-	defer in.close()
+	defer in.close(&err)
 	l, c := in.layer, in.contexts
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	for _, id := range *always {
-		if id >= l.Labels() {
+		row := id
+		if ids := l.ids(); ids != nil {
+			if row = slices.Index(ids, uint32(id)); row < 0 {
+				return fmt.Errorf("%s: found no label %d in the draft head, expected it for --always", l.name, id)
+			}
+		}
+		if row >= l.Labels() {
 			return fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), id)
 		}
-		o.Always = append(o.Always, uint32(id))
+		o.Always = append(o.Always, uint32(row))
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	}
+	if *tailContexts != "" {
+		others, err := openContexts(ctx, []string{*tailContexts}, l)
+		if err != nil {
+			return err
+		}
+		defer others.close()
+		o.TailContexts = others.rows
 	}
 	if err := checkWritable(outputs); err != nil {
 		return err
@@ -207,6 +241,9 @@ discards it.`,
 		}
 	}
 
+	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
+		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	if *labels != "" {
@@ -288,6 +325,14 @@ func explainInterrupt(err error, checkpoint string) error {
 		}
 	}
 	return err
+}
+
+// parseTail reports whether a regression of the tail is wanted.
+func parseTail(s string) (bool, error) {
+	if s != "regression" && s != "none" {
+		return false, fmt.Errorf("expected regression or none")
+	}
+	return s == "regression", nil
 }
 
 func parseEstimator(s string) (e train.Estimator, err error) {
@@ -386,7 +431,7 @@ func (t *trainProgress) endStage() {
 	}
 	t.since = now
 	switch t.stage {
-	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe:
+	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))

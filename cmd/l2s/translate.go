@@ -55,15 +55,15 @@ func runTranslate(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f := newFlags("translate", description{
 		purpose: `Translate a text with an LSTM translation model, a sentence a line, by beam
 search over the exact softmax layer or over a screen. Log-probabilities are
-normalised over the labels that are looked at. The best hypothesis is that of
-the largest log-probability divided by its length to the power of --alpha.`,
+normalised over the labels that a query looks at. The best hypothesis has the
+largest log-probability, divided by its length to the power of --alpha.`,
 		usage: "--model DIR --text test.de [--screen m.l2s] [--beam 5] [--out hyp.en]",
-		notes: `The text is UTF-8, its words separated by white space. A word that the
+		notes: `The text is UTF-8; white space separates its words. A word that the
 vocabulary lacks is <unk>. An empty line stays empty. There is no limit to the
 length of a sentence; a translation is cut after --longest words.
 
-An interrupt keeps the lines that are translated, in FILE.partial. The folder of the model is that
-of l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
+An interrupt keeps the lines that are translated, in FILE.partial. The folder of
+the model is as for l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
 		advanced: "alpha batch from longest tail to",
 		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
 l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
@@ -197,7 +197,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 // done.
 const partialSuffix = ".partial"
 
-// openSearcher opens the screen of a path for the model's layer, or the layer where
+// openSearcher opens the screen of a path for the model's layer, or the layer if
 // there is none.
 func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Searcher, error) {
 	if path == "" {

@@ -50,31 +50,9 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, name := range []string{"demo", "contexts", "labels", "merge", "train", "calibrate", "eval", "bench", "curve", "topk", "inspect", "version"} {
-			if !strings.Contains(text, "\n  "+name+" ") {
-				t.Errorf("found no verb %s in\n%s", name, text)
-			}
-		}
-	})
-	t.Run("every flag of the contract is listed", func(t *testing.T) {
-		for verb, flags := range map[string]string{
-			"demo":      "seed json",
-			"contexts":  "lm vocab text out limit generate seed nmt pairs from to own longest threads",
-			"labels":    "weights bias contexts out k shard quiet json",
-			"merge":     "out quiet json",
-			"train":     "weights bias contexts labels out clusters budget learn-for k lambda gamma iterations kmeans-only kmeans-iterations kmeans-batch patience restart seed quiet json",
-			"calibrate": "weights bias contexts out target confidence k exact-cost block seed threads quiet json",
-			"eval":      "weights bias contexts k json",
-			"bench":     "weights bias contexts k json",
-			"curve":     "weights bias contexts k svg png quiet json",
-			"topk":      "weights bias contexts k exact vocab json",
-			"inspect":   "json",
-		} {
-			text := succeed(t, dir, verb, "-h")
-			for _, flag := range strings.Fields(flags) {
-				if !strings.Contains(text, "\n  --"+flag+" ") {
-					t.Errorf("%s: found no flag --%s in\n%s", verb, flag, text)
-				}
+		for _, c := range flagsOfVerbs {
+			if !strings.Contains(text, "\n  "+c.verb+" ") {
+				t.Errorf("found no verb %s in\n%s", c.verb, text)
 			}
 		}
 	})
@@ -170,41 +148,42 @@ func TestContexts(t *testing.T) {
 		t.Fatalf("found shape [%d %d], expected [300 %d]", n, dim, lmDim)
 	}
 
-	t.Run("a word that the vocabulary lacks is <unk>", func(t *testing.T) {
-		text := string(readFile(t, at("text.txt")))
-		writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
-		succeed(t, dir, joined(lm, "--text", "unk.txt", "--out", "unk.npy")...)
-		if !bytes.Equal(readFile(t, at("unk.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
-	t.Run("the layout of the lines alone decides about <eos>", func(t *testing.T) {
-		text := string(readFile(t, at("text.txt")))
-		writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
-		succeed(t, dir, joined(lm, "--text", "spaces.txt", "--out", "spaces.npy")...)
-		if !bytes.Equal(readFile(t, at("spaces.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
-	t.Run("--limit takes the beginning", func(t *testing.T) {
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "123", "--out", "some.npy")...)
-		some, n, _ := rows(t, at("some.npy"))
-		if n != 123 || !slices.Equal(some, all[:123*lmDim]) {
-			t.Errorf("found %d rows, expected the first 123 of all", n)
-		}
-	})
-	t.Run("--limit beyond the text takes all", func(t *testing.T) {
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--limit", "100000", "--out", "some.npy")...)
-		if !bytes.Equal(readFile(t, at("some.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected all")
-		}
-	})
-	t.Run("a tied model has the same contexts", func(t *testing.T) {
-		succeed(t, dir, "contexts", "--lm", "tied.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "tied.npy")
-		if !bytes.Equal(readFile(t, at("tied.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
+	text := string(readFile(t, at("text.txt")))
+	writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
+	writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
+	writeFile(t, at("old.npy"), []byte("something else"))
+	for _, c := range []struct {
+		name string
+		args []string
+		rows int // the first ones of all
+	}{
+		{"a word that the vocabulary lacks is <unk>", []string{"--text", "unk.txt"}, 300},
+		{"the layout of the lines alone decides about <eos>", []string{"--text", "spaces.txt"}, 300},
+		{"--limit takes the beginning", []string{"--text", "text.txt", "--limit", "123"}, 123},
+		{"--limit beyond the text takes all", []string{"--text", "text.txt", "--limit", "100000"}, 300},
+		{"a tied model has the same contexts", []string{"--text", "text.txt", "--lm", "tied.safetensors"}, 300},
+		{"an existing file is replaced", []string{"--text", "text.txt", "--out", "old.npy"}, 300},
+		{"a pipe for a text", []string{"--text", "/dev/stdin"}, 300},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := os.Stat("/dev/stdin"); err != nil && slices.Contains(c.args, "/dev/stdin") {
+				t.Skip("this system has no /dev/stdin")
+			}
+			args := joined(lm, "--out", "some.npy", c.args)
+			cmd := command(t, dir, args...)
+			cmd.Stdin = strings.NewReader(text) // no file: it comes through a pipe
+			if r := finish(t, cmd); r.code != 0 {
+				t.Fatalf("found exit status %d: %s", r.code, r.stderr)
+			}
+			out := "some.npy"
+			if i := slices.Index(c.args, "--out"); i >= 0 {
+				out = c.args[i+1]
+			}
+			if found, n, _ := rows(t, at(out)); n != c.rows || !slices.Equal(found, all[:c.rows*lmDim]) {
+				t.Errorf("found %d rows, expected the first %d of all", n, c.rows)
+			}
+		})
+	}
 	t.Run("--generate gives the same for the same seed", func(t *testing.T) {
 		generate := func(out string, more ...string) []byte {
 			succeed(t, dir, joined(lm, "--generate", "700", "--out", out, more)...)
@@ -221,32 +200,12 @@ func TestContexts(t *testing.T) {
 			t.Errorf("found shape [%d %d], expected [700 %d]", n, dim, lmDim)
 		}
 	})
-	t.Run("a pipe for a text", func(t *testing.T) {
-		if _, err := os.Stat("/dev/stdin"); err != nil {
-			t.Skip("this system has no /dev/stdin")
-		}
-		cmd := command(t, dir, joined(lm, "--text", "/dev/stdin", "--out", "pipe.npy")...)
-		cmd.Stdin = bytes.NewReader(readFile(t, at("text.txt"))) // no file: it comes through a pipe
-		if r := finish(t, cmd); r.code != 0 {
-			t.Fatalf("found exit status %d: %s", r.code, r.stderr)
-		}
-		if !bytes.Equal(readFile(t, at("pipe.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
-		}
-	})
 	t.Run("--json", func(t *testing.T) {
 		o := object(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy", "--json")...)
 		for name, want := range map[string]float64{"contexts": 300, "dim": lmDim, "unknown": 60} {
 			if got := number(t, o, name); got != want {
 				t.Errorf("%s: found %v, expected %v", name, got, want)
 			}
-		}
-	})
-	t.Run("an existing file is replaced", func(t *testing.T) {
-		writeFile(t, at("old.npy"), []byte("something else"))
-		succeed(t, dir, joined(lm, "--text", "text.txt", "--out", "old.npy")...)
-		if !bytes.Equal(readFile(t, at("old.npy")), readFile(t, at("all.npy"))) {
-			t.Error("found other contexts, expected the same")
 		}
 	})
 }
@@ -293,16 +252,20 @@ func TestTrain(t *testing.T) {
 		return m, readFile(t, at("x.l2s"))
 	}
 	base := readFile(t, at("m.l2s"))
-	t.Run("the number of threads leaves no trace", func(t *testing.T) {
-		if _, data := train(t, "--threads", "1"); !bytes.Equal(data, base) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
-	t.Run("the form of the input files leaves no trace", func(t *testing.T) {
-		if _, data := train(t, "--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"); !bytes.Equal(data, base) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"the number of threads", []string{"--threads", "1"}},
+		{"the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}},
+		{"--quiet", []string{"--quiet=false"}},
+	} {
+		t.Run(c.name+" leaves no trace", func(t *testing.T) {
+			if _, data := train(t, c.args...); !bytes.Equal(data, base) {
+				t.Error("found different bytes, expected the same")
+			}
+		})
+	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -350,6 +313,57 @@ func TestTrain(t *testing.T) {
 		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--tail-rank", "1000")...)
 		if r.code == 0 || !strings.Contains(r.stderr, "expected --tail-rank of at most") {
 			t.Errorf("rank 1000: exit status %d and %q", r.code, r.stderr)
+		}
+	})
+	t.Run("--tail regression", func(t *testing.T) {
+		m, _ := train(t, "--tail", "regression", "--tail-contexts", "T.npy")
+		if m.Regression() == nil {
+			t.Fatal("found no regression")
+		}
+		if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, "tail            by regression, for probabilities at temperatures 0.7 1") {
+			t.Errorf("found no tail in\n%s", text)
+		}
+		// Log-probabilities of the screen are near those of the layer, and these sum to 1.
+		logProbs := func(more ...string) (best []float64, share float64) {
+			line, _, _ := strings.Cut(succeed(t, dir, joined("topk", "x.l2s", testArgs(), "--logprobs", "--json", more)...), "\n")
+			for _, x := range parseObject(t, line)["logprobs"].([]any) {
+				best = append(best, x.(float64))
+				share += math.Exp(x.(float64))
+			}
+			return best, share
+		}
+		all, share := logProbs("--exact", "--k", strconv.Itoa(tinyLabels))
+		if math.Abs(share-1) > 1e-9 {
+			t.Errorf("the probabilities of all labels sum to %v, expected 1", share)
+		}
+		if best, _ := logProbs("--k", "1"); math.Abs(best[0]-all[0]) > 0.5 {
+			t.Errorf("found a log-probability of %v by the screen, %v by the layer", best[0], all[0])
+		}
+		n := len(strings.Split(strings.TrimSpace(succeed(t, dir, joined("topk", "x.l2s", testArgs())...)), "\n"))
+		next := make([]int32, n)
+		for i := range next {
+			next[i] = int32(i % tinyLabels)
+		}
+		next[n-1] = -1
+		if err := tensorfile.WriteNPYInt32s(at("next.npy"), next); err != nil {
+			t.Fatal(err)
+		}
+		o := object(t, dir, joined("eval", "x.l2s", testArgs(), "--targets", "next.npy", "--json")...)
+		if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); !(p > 1 && exact > 1 && math.Abs(math.Log(p/exact)) < 0.2) {
+			t.Errorf("found perplexities %v and %v, expected near ones above 1", p, exact)
+		}
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{joined("topk", "m.l2s", testArgs(), "--logprobs"), "found a screen without a tail"},
+			{joined("eval", "m.l2s", testArgs(), "--targets", "next.npy"), "found a screen without a tail"},
+			{joined("train", trainArgs(), "--out", "y.l2s", "--tail", "low-rank"), "expected regression or none"},
+			{joined("train", trainArgs(), "--out", "y.l2s", "--tail-contexts", "T.npy"), "--tail-contexts is for --tail regression"},
+		} {
+			if r := l2s(t, dir, c.args...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
+				t.Errorf("%v: exit status %d and %q, expected %q", c.args, r.code, r.stderr, c.want)
+			}
 		}
 	})
 	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {
@@ -571,12 +585,19 @@ func TestBench(t *testing.T) {
 // However many threads are asked for, no more are started than help.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
-	for given, want := range map[string]int{"0": 0, "1": 1, strconv.Itoa(most): most, strconv.Itoa(most + 1): most, "100000": most, "9223372036854775807": most} {
-		f := newFlags("train", description{}, io.Discard, io.Discard)
-		threads := f.threads("run")
-		if err := f.parse([]string{"--threads", given}, nil); err != nil || *threads != want {
-			t.Errorf("--threads %s: found %d, %v, expected %d", given, *threads, err, want)
-		}
+	for _, c := range []struct {
+		given string
+		want  int
+	}{
+		{"0", 0}, {"1", 1}, {strconv.Itoa(most), most}, {strconv.Itoa(most + 1), most}, {"100000", most}, {"9223372036854775807", most},
+	} {
+		t.Run("--threads "+c.given, func(t *testing.T) {
+			f := newFlags("train", description{}, io.Discard, io.Discard)
+			threads := f.threads("run")
+			if err := f.parse([]string{"--threads", c.given}, nil); err != nil || *threads != c.want {
+				t.Errorf("found %d, %v, expected %d", *threads, err, c.want)
+			}
+		})
 	}
 	dir := files(t)
 	o := object(t, dir, joined(goodTrain, "--threads", "100000", "--json")...)
@@ -834,7 +855,8 @@ func TestInspect(t *testing.T) {
 	})
 	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
-		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: math.MaxUint32, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, math.MaxUint32 - 1}}})
+		most := min(math.MaxInt, math.MaxUint32) // labels of an int
+		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Sets: [][]uint32{{0, 7}, {7, uint32(most - 1)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -938,7 +960,6 @@ func TestDemoInSmall(t *testing.T) {
 	}
 }
 
-// The prompts are there to show words that the model knows.
 // What is in a folder is not replaced, and what cannot be written is found first.
 func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	dir := files(t)
@@ -958,6 +979,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	}
 }
 
+// The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	_, voc, err := demolm.Load()
 	if err != nil {

@@ -17,13 +17,14 @@ import (
 // versionResult is the JSON of l2s version.
 type versionResult struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // of the source, where the build knows it
+	Revision string `json:"revision,omitempty"` // of the source, if the build knows it
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	CPU      string `json:"cpu"`
 	CPUs     int    `json:"cpus"`
 	Level    string `json:"level"`
 	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, a bit beside the level
+	I8MM     bool   `json:"i8mm"` // matrix products of arm64, a bit beside the level
 	// Levels are those that this machine and build can run, lowest first.
 	Levels []string `json:"levels"`
 }
@@ -32,29 +33,21 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	f := newFlags("version", description{
 		purpose: "Show the version, the CPU, and the SIMD level that the kernels run on.",
 		usage:   "[flags]",
-		notes:   simd.EnvVar + " forces a level: generic, avx2 or avx512.",
+		notes:   simd.EnvVar + " forces a level: generic; on amd64 avx2 or avx512; on arm64 neon or neondot.",
 		example: "l2s version",
 	}, stdout, stderr)
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	info, _ := debug.ReadBuildInfo()
+	version, revision := buildVersion(info)
 	r := versionResult{
-		Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI,
+		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
 	}
 	if r.CPU == "" {
 		r.CPU = "unknown"
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			r.Version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				r.Revision = s.Value
-			}
-		}
 	}
 	for _, l := range simd.Available() {
 		r.Levels = append(r.Levels, l.String())
@@ -71,4 +64,23 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	fmt.Fprintf(&b, "cpu      %s, %d CPUs\n", r.CPU, r.CPUs)
 	fmt.Fprintf(&b, "level    %s (of %s)\n", r.Level, strings.Join(r.Levels, ", "))
 	return write(stdout, b.String())
+}
+
+// buildVersion returns the version of the program and the revision of its source, as
+// far as the go command has written them into it. The version is the tag, if the
+// source is that of a tag.
+func buildVersion(info *debug.BuildInfo) (version, revision string) {
+	version = "unknown"
+	if info == nil {
+		return version, ""
+	}
+	if info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return version, revision
 }

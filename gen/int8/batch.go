@@ -19,7 +19,7 @@ const batchRows = 4
 // 128-bit lanes: each record is loaded once for all of them.
 func batch(l emit.Level, gather bool) {
 	contexts := l.Bytes / 16
-	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a %s.", contexts, layout.BatchBound)
+	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a %s.", contexts, layout.BatchBound)
 	if gather {
 		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -67,14 +67,15 @@ func batch(l emit.Level, gather bool) {
 		}
 	}
 	ADDQ(I32(chunk), off)
-	JNZ(LabelRef("products"))
+	CMPQ(off, I32(-metaBytes))
+	JLT(LabelRef("products"))
 
 	d := transposeSum(l, acc)
 	meta := l.Vecs(4)
 	for k := range p {
 		// The floats of one row in every lane; transposed, those of the
 		// four rows in every lane.
-		m := Mem{Base: p[k], Disp: -16}
+		m := Mem{Base: p[k], Disp: -metaBytes}
 		if l.Bytes == 64 {
 			VBROADCASTF32X4(m, meta[k])
 		} else {

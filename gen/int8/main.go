@@ -1,9 +1,9 @@
 // Command int8 generates the int8 scans with their error envelope.
 //
 // A row's record is its codes plus 128, padded to a multiple of 64 bytes
-// whose last 16 are four float32: scale, bias, error and norm. The vector's
-// codes are zero where a record holds padding or floats, so whole records go
-// through the products.
+// whose last 16 are four float32: scale, bias, error and norm; where the codes fill
+// the 64 the floats stand behind them. The vector's codes are zero where a record
+// holds padding or floats, so whole chunks of 64 go through the products.
 package main
 
 import (
@@ -28,8 +28,12 @@ func groupRows(l emit.Level, gather bool) int {
 	return 8
 }
 
-// chunk is the number of bytes that all levels step by.
-const chunk = 64
+// chunk is the number of bytes that all levels step by, metaBytes is how much of
+// a record, at its end, may be left when a chunk is no longer.
+const (
+	chunk     = 64
+	metaBytes = 16
+)
 
 func main() {
 	emit.Begin()
@@ -44,7 +48,7 @@ func main() {
 }
 
 func bounds(l emit.Level, gather bool) {
-	contract := fmt.Sprintf("n is at least the lanes of a vector, stride a multiple of 64. b is a %s.", layout.Bound)
+	contract := fmt.Sprintf("n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a %s.", layout.Bound)
 	if gather {
 		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
@@ -198,7 +202,8 @@ func products(l emit.Level, code multiplier, g int, p []reg.GPVirtual, acc []reg
 		}
 	}
 	ADDQ(I32(chunk), off)
-	JNZ(LabelRef(label))
+	CMPQ(off, I32(-metaBytes))
+	JLT(LabelRef(label))
 }
 
 // behind returns the address in a field of b, plus the stride.
@@ -285,7 +290,7 @@ func (p product) add(m Mem, acc ...reg.VecVirtual) {
 // block, in the 128-bit lane r/4 of meta[r%4]. The first write is to the whole
 // register, so that it needs none before.
 func loadMeta(l emit.Level, r int, p reg.GPVirtual, meta []reg.VecVirtual) {
-	m, v := Mem{Base: p, Disp: -16}, meta[r%4]
+	m, v := Mem{Base: p, Disp: -metaBytes}, meta[r%4]
 	switch {
 	case r < 4 && l.Bytes == 32:
 		VBROADCASTF128(m, v)

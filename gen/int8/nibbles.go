@@ -16,7 +16,7 @@ import (
 // half, each plus 8; the vector's codes come in the same two halves.
 func nibbleBounds(l emit.Level) {
 	l.Function("Int4Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
-		fmt.Sprintf("computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64. b is a %s.", layout.Bound))
+		fmt.Sprintf("computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a %s.", layout.Bound))
 	scanBlocks(l, false, newNibbles(l))
 }
 

@@ -1,5 +1,5 @@
-// Command quantize generates the two passes that turn a context vector into
-// int8 codes.
+// Command quantize generates the passes that turn vectors into codes: a context
+// vector, and rows.
 package main
 
 import (
@@ -16,6 +16,7 @@ func main() {
 		maxAbs(l, 4)
 		maxAbs(l, 2)
 		quantize(l)
+		encode(l)
 	}
 	Generate()
 }
@@ -106,17 +107,7 @@ func quantize(l emit.Level) {
 		VMULPS(e, e, e)
 		VADDPS(e, err2[k], err2[k])
 	}
-	if l.Bytes == 64 {
-		VPMOVSDB(q[0], Mem{Base: codes})
-	} else {
-		x, y := XMM(), XMM()
-		VEXTRACTI128(U8(1), q[0], x)
-		VPACKSSDW(x, q[0].AsX(), x)
-		VEXTRACTI128(U8(1), q[1], y)
-		VPACKSSDW(y, q[1].AsX(), y)
-		VPACKSSWB(y, x, x)
-		VMOVDQU(x, Mem{Base: codes})
-	}
+	storeCodes(l, q, Mem{Base: codes})
 	ADDQ(I32(64), h)
 	ADDQ(I32(16), codes)
 	SUBQ(I32(16), n)
@@ -125,5 +116,59 @@ func quantize(l emit.Level) {
 	Store(l.FoldFloats(err2, VADDPS, VADDSS), ReturnIndex(1))
 	Store(l.FoldInts(sum, VPADDD), ReturnIndex(2))
 	Store(l.FoldInts(negative, VPADDD), ReturnIndex(3))
+	emit.End()
+}
+
+// storeCodes stores sixteen int32 as bytes.
+func storeCodes(l emit.Level, q []reg.VecVirtual, m Mem) {
+	if l.Bytes == 64 {
+		VPMOVSDB(q[0], m)
+		return
+	}
+	x, y := XMM(), XMM()
+	VEXTRACTI128(U8(1), q[0], x)
+	VPACKSSDW(x, q[0].AsX(), x)
+	VEXTRACTI128(U8(1), q[1], y)
+	VPACKSSDW(y, q[1].AsX(), y)
+	VPACKSSWB(y, x, x)
+	VMOVDQU(x, m)
+}
+
+func encode(l emit.Level) {
+	l.Function("Encode", "func(codes *int8, x *float32, n int, inv, most float32) (err2, norm2 float32)",
+		"rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.")
+	codes := Load(Param("codes"), GP64())
+	x := Load(Param("x"), GP64())
+	n := Load(Param("n"), GP64())
+	inv, most := l.BroadcastParam("inv"), l.BroadcastParam("most")
+	vecs := 64 / l.Bytes
+	err2, norm2, least := l.Vecs(vecs), l.Vecs(vecs), l.Vec()
+	emit.Zero(least)
+	VSUBPS(most, least, least)
+	emit.Zero(err2...)
+	emit.Zero(norm2...)
+	Label("loop")
+	q := l.Vecs(vecs)
+	for k := range vecs {
+		u, c := l.Vec(), l.Vec()
+		VMULPS(Mem{Base: x, Disp: k * l.Bytes}, inv, u)
+		VMINPS(most, u, c)
+		VMAXPS(least, c, c)
+		VCVTPS2DQ(c, q[k])
+		VCVTDQ2PS(q[k], c)
+		VSUBPS(c, u, u)
+		Comment("No fused multiply-add: the sums are the same on every level.")
+		VMULPS(u, u, u)
+		VADDPS(u, err2[k], err2[k])
+		VMULPS(c, c, c)
+		VADDPS(c, norm2[k], norm2[k])
+	}
+	storeCodes(l, q, Mem{Base: codes})
+	ADDQ(I32(64), x)
+	ADDQ(I32(16), codes)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("loop"))
+	Store(l.FoldFloats(err2, VADDPS, VADDSS), ReturnIndex(0))
+	Store(l.FoldFloats(norm2, VADDPS, VADDSS), ReturnIndex(1))
 	emit.End()
 }

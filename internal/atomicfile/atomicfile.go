@@ -18,19 +18,19 @@ import (
 // File is a file being written. It must end with Commit or Abort.
 type File struct {
 	tmp  *os.File // nil after the end
-	held *os.File // the lock of tmp; nil where there are no locks
+	held *os.File // the lock of tmp; nil if there are no locks
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
 }
 
-// Create starts the file that will be at path. It fails at once where the
-// folder does not exist or cannot be written to, or where path is a folder or
+// Create starts the file that will be at path. It fails at once if the
+// folder does not exist or cannot be written to, or if path is a folder or
 // anything else that is not a regular file, so that long work need not be
 // done in vain. A symbolic link stays, and the file it leads to is replaced, or
 // made.
 // Temporary files of the same destination that a killed process has left are
-// removed, where the system has locks by which a living one is known.
+// removed, if the system has locks by which a living one is known.
 // The file gets the permissions of the one it replaces, or else those of any
 // new file.
 func Create(path string) (*File, error) {
@@ -82,7 +82,7 @@ func Destination(path string) string {
 	return path
 }
 
-// named returns err with the destination's name in place of a temporary one.
+// named returns err with the destination's name instead of a temporary one.
 func named(path string, err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
@@ -129,8 +129,8 @@ func (f *File) keep(err error) error {
 }
 
 // Commit makes the file durable and puts it at its destination, replacing
-// what was there. Where it fails, as it does after a failed write, the
-// destination is as it was and the temporary file is gone; but where the folder
+// what was there. If it fails, as it does after a failed write, the
+// destination is as it was and the temporary file is gone; but if the folder
 // alone cannot be synced the new file is there, and the error says so.
 func (f *File) Commit() error {
 	if f.tmp == nil {
@@ -178,7 +178,7 @@ func (f *File) Abort() {
 	}
 }
 
-// syncDir makes a rename durable, where the system can sync a folder; where
+// syncDir makes a rename durable, if the system can sync a folder; if
 // it cannot there is nothing to do in its place.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -40,7 +40,7 @@ func hasNumber(name, prefix string) bool {
 }
 
 // createTemp creates a hidden file beside dest, and holds its lock, which is nil
-// where there are no locks. Unlike [os.CreateTemp] it leaves the permissions to the
+// if there are no locks. Unlike [os.CreateTemp] it leaves the permissions to the
 // system, as for any new file.
 func createTemp(dest string) (tmp, held *os.File, err error) {
 	for range 1000 {

@@ -9,7 +9,7 @@ import (
 
 // lock takes the lock of an open file, and reports whether nobody else has it. The
 // system gives it up when the last process that has it ends or closes the file.
-// Where a file system has no locks it returns an error.
+// If a file system has no locks it returns an error.
 func lock(f *os.File) (taken bool, err error) {
 	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
 	case nil:

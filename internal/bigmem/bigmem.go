@@ -2,7 +2,7 @@
 //
 // A query touches a few hundred rows scattered over a table of megabytes. On
 // 4 KiB pages each costs a miss of the translation buffer beside that of the
-// cache; so, where the system can, a large table is put on large pages, which
+// cache; so, if the system can, a large table is put on large pages, which
 // the Go heap does not do.
 package bigmem
 
@@ -15,7 +15,7 @@ const align = 64
 const minMapped = 8 << 20
 
 // Alloc returns n zero bytes that start at a multiple of 64, and a function
-// that releases them, nil where the garbage collector does. After the release
+// that releases them, nil if the garbage collector does. After the release
 // the bytes must not be touched.
 func Alloc(n int) (table []byte, release func()) {
 	if n >= minMapped {

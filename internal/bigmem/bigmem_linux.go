@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// hugePage is the size of a large page on amd64. Where large pages have another
-// size the advice is taken where it fits.
+// hugePage is the size of a large page on amd64. If large pages have another
+// size the advice is taken if it fits.
 const hugePage = 2 << 20
 
 // mapLarge maps n bytes that start at a large page's boundary and asks for
@@ -18,7 +18,7 @@ func mapLarge(n int) (table []byte, release func(), ok bool) {
 	}
 	start := int(-uintptr(unsafe.Pointer(&mem[0])) % hugePage)
 	table = mem[start : start+n : start+n]
-	// Where the advice is refused the table lies on small pages.
+	// If the advice is refused the table lies on small pages.
 	const madvHugepage = 14
 	_ = syscall.Madvise(table[:n&^(hugePage-1)], madvHugepage)
 	return table, func() { _ = syscall.Munmap(mem) }, true

@@ -42,7 +42,7 @@ func gram(words []string) (key [most]string) {
 }
 
 // Score is BLEU, from 0 to 100: the geometric mean of the n-gram precisions for
-// n = 1 ... 4, times the brevity penalty. It is not smoothed: 0 where no n-gram
+// n = 1 ... 4, times the brevity penalty. It is not smoothed: 0 if no n-gram
 // of some length matches, as in an empty corpus.
 func (c *Corpus) Score() float64 {
 	logs := 0.0
@@ -55,7 +55,7 @@ func (c *Corpus) Score() float64 {
 	return 100 * c.BrevityPenalty() * math.Exp(logs)
 }
 
-// BrevityPenalty is 1 where the translations have as many words as the
+// BrevityPenalty is 1 if the translations have as many words as the
 // references or more, and exp(1 - r/c) with c and r words otherwise; 0 for no
 // words at all.
 func (c *Corpus) BrevityPenalty() float64 {
@@ -68,7 +68,7 @@ func (c *Corpus) BrevityPenalty() float64 {
 	return math.Exp(1 - float64(c.references)/float64(c.candidate))
 }
 
-// Precision is the share of n-grams that match, n from 1 to 4, or 0 where there
+// Precision is the share of n-grams that match, n from 1 to 4, or 0 if there
 // are none.
 func (c *Corpus) Precision(n int) float64 {
 	if c.total[n-1] == 0 {

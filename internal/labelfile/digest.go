@@ -33,8 +33,8 @@ const digestChunk = 512
 // first of which is context number first. It runs on the given number of
 // goroutines; the result does not depend on it.
 //
-// It returns an error where an element is NaN or infinite, which names the
-// first such context, or where ctx ends. Where rows are mapped memory that is
+// It returns an error if an element is NaN or infinite, which names the
+// first such context, or if ctx ends. If rows are mapped memory that is
 // no longer there the error is [parallel.ErrGone].
 func DigestOf(ctx context.Context, rows []float32, dim, first, threads int) (Digest, error) {
 	n := len(rows) / dim

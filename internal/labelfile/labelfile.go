@@ -92,7 +92,7 @@ func (h *Header) check() error {
 	return nil
 }
 
-// checkRepeated returns an error where a context, the first of which is number
+// checkRepeated returns an error if a context, the first of which is number
 // first, has the same label twice.
 func (h *Header) checkRepeated(labels []uint32, first int) error {
 	if i, id, found := Repeated(labels, h.K); found {
@@ -189,7 +189,7 @@ type Writer struct {
 	bytes  []byte
 }
 
-// Create starts a file. It fails at once where path cannot be written to;
+// Create starts a file. It fails at once if path cannot be written to;
 // nothing is at path before Commit. The digest of h is not used: Write adds
 // it up.
 func Create(path string, h Header) (*Writer, error) {
@@ -236,7 +236,7 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	return nil
 }
 
-// Commit completes the file and puts it at its path. Where it fails the path
+// Commit completes the file and puts it at its path. If it fails the path
 // is as it was before.
 func (w *Writer) Commit() error {
 	defer w.Abort()
@@ -317,7 +317,7 @@ const rowsAtOnce = 1 << 14
 // Each reads the labels in order and calls yield with those of some contexts
 // at a time, in a slice that is used again. Whether the file is damaged is
 // known at the end: what was yielded counts only if Each returns nil. It
-// returns the error of yield or of ctx where there is one.
+// returns the error of yield or of ctx if there is one.
 func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) error {
 	if _, err := f.file.Seek(headerSize, io.SeekStart); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 // the same k and a corpus of the same length, and hold each of its contexts
 // once. progress, unless nil, is told the number of contexts copied so far.
 //
-// The memory that it takes does not depend on the size of the files. Where it
+// The memory that it takes does not depend on the size of the files. If it
 // fails, out is as it was before.
 func Merge(ctx context.Context, out string, parts []string, progress func(done int)) (Header, error) {
 	if len(parts) == 0 {

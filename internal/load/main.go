@@ -2,7 +2,7 @@
 // for the top k of a file's contexts in turn, each with a searcher of its own.
 // Every answer is compared, id by id and bit by bit, with one computed before by
 // plain Go code that follows the definitions: argmax over the cluster vectors,
-// then a sort of the cluster's candidates by their logits, or of all labels where
+// then a sort of the cluster's candidates by their logits, or of all labels if
 // there are fewer than k of them.
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
@@ -300,7 +300,7 @@ func (r *report) check() error {
 
 // memory reads the resident memory of the process without allocating any.
 type memory struct {
-	file *os.File // nil where the system has no such file
+	file *os.File // nil if the system has no such file
 	buf  [256]byte
 }
 
@@ -318,7 +318,7 @@ func (m *memory) close() {
 	}
 }
 
-// resident returns the resident memory in bytes, 0 where it is not known.
+// resident returns the resident memory in bytes, 0 if it is not known.
 func (m *memory) resident() int {
 	if m.file == nil {
 		return 0

@@ -26,7 +26,7 @@ type chunk struct {
 //
 // Contexts returns the first error of the token stream or of f, or that of
 // ctx once it is done; f may then not have seen all tokens that were read. It
-// panics where a token is not below Vocab.
+// panics if a token is not below Vocab.
 func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f func(h []float32) error) error {
 	in := make(chan *chunk, 1)
 	out := in

@@ -18,8 +18,8 @@ import (
 //	decoder.weight                        V x d    not in a tied model, where encoder.weight takes its place
 //	decoder.bias                          V
 //
-// It returns an error that names the file and the tensor where one is
-// missing, has another shape, or holds NaN or an infinity, and where the file
+// It returns an error that names the file and the tensor if one is
+// missing, has another shape, or holds NaN or an infinity, and if the file
 // holds any other tensor: a model with more parts, run without them, would
 // give wrong answers in silence.
 func Load(path string) (*Model, error) {

@@ -55,7 +55,7 @@ func (e *Embedding) Vocab() int { return e.vocab }
 func (e *Embedding) Dim() int { return e.dim }
 
 // Rows copies the vectors of the tokens to dst (len(tokens) x e). It panics
-// where a token is not below Vocab, before anything is written.
+// if a token is not below Vocab, before anything is written.
 func (e *Embedding) Rows(dst []float32, tokens []uint32) {
 	for _, token := range tokens {
 		if uint64(token) >= uint64(e.vocab) {

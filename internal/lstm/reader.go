@@ -64,7 +64,7 @@ func layerOf(prefix, tensor string) (l int, ok bool) {
 	return 0, false
 }
 
-// Only returns an error, which is also the reader's, where the file holds
+// Only returns an error, which is also the reader's, if the file holds
 // other tensors than those of the layers of each prefix and the ones that are
 // named. A model with more parts, run without them, would give wrong answers
 // in silence.

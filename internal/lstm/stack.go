@@ -179,7 +179,7 @@ func (st *Streams) Restore(i int, src []float32) {
 }
 
 // Reorder makes the state of stream i that of stream parents[i] before the
-// call, for all i below len(parents). It makes room for them where there is
+// call, for all i below len(parents). It makes room for them if there is
 // too little.
 func (st *Streams) Reorder(parents []int) {
 	st.Grow(len(parents))

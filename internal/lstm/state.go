@@ -15,9 +15,9 @@ func (m *Model) NewState() *State {
 }
 
 // Step reads one token and returns the context vector after it: the output
-// of the top layer, Dim elements, all within [-1, 1], or NaN where the weights
+// of the top layer, Dim elements, all within [-1, 1], or NaN if the weights
 // are so large that the products overflow. The slice is valid until the next
-// call. From the second call on, Step allocates nothing. It panics where token
+// call. From the second call on, Step allocates nothing. It panics if token
 // is not below Vocab.
 func (st *State) Step(token uint32) []float32 {
 	st.token[0] = token

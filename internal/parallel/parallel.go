@@ -12,7 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/fault"
 )
 
-// Threads returns the number of goroutines to use for n pieces of work where
+// Threads returns the number of goroutines to use for n pieces of work if
 // the caller asks for threads, 0 for GOMAXPROCS: at least 1.
 func Threads(threads, n int) int {
 	if threads == 0 {
@@ -23,7 +23,7 @@ func Threads(threads, n int) int {
 
 // ErrGone is the error of [Each] for work that read mapped memory which is no
 // longer there.
-var ErrGone = errors.New("found memory that cannot be read any more, want a mapped file to stay as it was")
+var ErrGone = errors.New("found memory that cannot be read any more, expected a mapped file to stay as it was")
 
 // Guard runs f, in which a read of mapped memory that is no longer there is
 // [ErrGone]. In goroutines that f starts it is not.
@@ -41,7 +41,7 @@ func Guard(f func() error) error {
 // Chunks are begun in ascending order and none that is begun is left, so that
 // the error returned is that of the lowest chunk that has one, for any number
 // of threads. A fault of mapped memory is [ErrGone]. Once ctx is done no chunk
-// is begun, and where that leaves any, the error says so and wraps ctx.Err().
+// is begun, and if that leaves any, the error says so and wraps ctx.Err().
 // No goroutine is left when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
 	chunks := (n + chunk - 1) / chunk

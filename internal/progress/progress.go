@@ -48,7 +48,7 @@ const (
 	barWidth     = 24
 )
 
-// New returns a Printer to w. It draws bars where w is a terminal that can
+// New returns a Printer to w. It draws bars if w is a terminal that can
 // redraw a line.
 func New(w io.Writer) *Printer {
 	return &Printer{w: w, terminal: isTerminal(w), now: time.Now}
@@ -63,7 +63,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
-// Start begins a stage of total units of work, 0 where nobody knows how many.
+// Start begins a stage of total units of work, 0 if nobody knows how many.
 // A stage that has not ended is dropped without a word.
 func (p *Printer) Start(stage, unit string, total int) {
 	if p == nil {
@@ -107,7 +107,7 @@ func (p *Printer) Set(done int) {
 // End ends the stage with a line that says how much was done in which time.
 func (p *Printer) End() { p.end("") }
 
-// EndWith is End with a summary of the caller's in place of the number of
+// EndWith is End with a summary of the caller's instead of the number of
 // units and their rate.
 func (p *Printer) EndWith(summary string) { p.end(summary) }
 

@@ -35,7 +35,7 @@ func (m *Model) NewDecoder() *Decoder {
 
 // Start begins anew, with one hypothesis for each source, in order. No word is
 // read yet: the first [Decoder.Step] should be given <s> for each. The sources
-// may be of several sentences, or the same one many times. Start panics where
+// may be of several sentences, or the same one many times. Start panics if
 // one is of another model.
 func (d *Decoder) Start(sources []*Source) {
 	for _, s := range sources {
@@ -54,9 +54,9 @@ func (d *Decoder) Start(sources []*Source) {
 func (d *Decoder) Len() int { return len(d.sources) }
 
 // Step lets each hypothesis read one word and returns the context vector of
-// each, a row of Dim elements in their order: all within [-1, 1], or NaN where
+// each, a row of Dim elements in their order: all within [-1, 1], or NaN if
 // the weights are so large that products overflow. The slice is valid until
-// the next call. Step panics where there is not one word a hypothesis, or a
+// the next call. Step panics if there is not one word a hypothesis, or a
 // word is not in the target vocabulary.
 func (d *Decoder) Step(tokens []uint32) []float32 {
 	n, dim := len(d.sources), d.m.Dim()
@@ -84,7 +84,7 @@ func (d *Decoder) Step(tokens []uint32) []float32 {
 }
 
 // attend computes c, the mean of the outputs of s weighted by the softmax of
-// their products with key. It is NaN where the products overflow.
+// their products with key. It is NaN if the products overflow.
 func (d *Decoder) attend(c []float32, s *Source, key []float32) {
 	dim := len(key)
 	n := len(s.outputs) / dim
@@ -111,7 +111,7 @@ func (d *Decoder) attend(c []float32, s *Source, key []float32) {
 
 // Reorder makes hypothesis i continue what was hypothesis parents[i], for all
 // i below len(parents), which becomes the number of hypotheses. It panics
-// where there is no such parent.
+// if there is no such parent.
 func (d *Decoder) Reorder(parents []int) {
 	for _, p := range parents {
 		if p < 0 || p >= len(d.sources) {

@@ -24,7 +24,7 @@ const encodeRows = 1024
 // Encode reads sentences, each the words of the source vocabulary without the
 // </s> that Encode adds. A sentence of no words is </s> alone. There is no
 // limit to the length; the memory of a Source grows with it. Encode panics
-// where a word is not in the vocabulary.
+// if a word is not in the vocabulary.
 //
 // Sentences that are read together share the loads of the weights.
 func (m *Model) Encode(sentences [][]uint32) []*Source {

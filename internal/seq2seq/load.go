@@ -43,9 +43,9 @@ func Files(dir, from, to string) []string {
 //
 // Both vocabularies hold <unk>, <s> and </s>, at any place.
 //
-// It returns an error that names the file and the tensor where one is missing,
-// has another shape, or holds NaN or an infinity; where there is a tensor of
-// another kind of model, such as one that reads in both directions; and where
+// It returns an error that names the file and the tensor if one is missing,
+// has another shape, or holds NaN or an infinity; if there is a tensor of
+// another kind of model, such as one that reads in both directions; and if
 // a vocabulary has not as many words as there are embeddings.
 func Load(dir, from, to string) (*Model, error) {
 	files := Files(dir, from, to)

@@ -1,9 +1,10 @@
-//go:build amd64 && !purego
+//go:build (amd64 || arm64) && !purego
 
 package simd
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,8 @@ func TestTheLevelIsThatOfTheCPU(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	_, flags, found := strings.Cut(string(info), "\nflags")
+	// "flags" on amd64, "Features" on arm64.
+	_, flags, found := strings.Cut(string(info), map[string]string{"amd64": "\nflags", "arm64": "\nFeatures"}[runtime.GOARCH])
 	if !found {
 		t.Skip("/proc/cpuinfo has no flags")
 	}
@@ -27,14 +29,20 @@ func TestTheLevelIsThatOfTheCPU(t *testing.T) {
 	has := func(names ...string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(strings.Fields(flags), name) })
 	}
-	want, vnni := Generic, false
+	want, vnni, i8mm := Generic, false, false
 	if has("avx2", "fma", "f16c", "bmi1", "bmi2") {
 		want = AVX2
 		if has("avx512f", "avx512bw", "avx512dq", "avx512vl") {
 			want, vnni = AVX512, has("avx512_vnni")
 		}
 	}
-	if best != want || bestVNNI != vnni {
-		t.Errorf("level %s, vnni %v; the flags of /proc/cpuinfo say %s, %v", best, bestVNNI, want, vnni)
+	if runtime.GOARCH == "arm64" {
+		want = NEON
+		if has("asimddp") {
+			want, i8mm = NEONDot, has("i8mm")
+		}
+	}
+	if best() != want || bestVNNI != vnni || bestI8MM != i8mm {
+		t.Errorf("level %s, vnni %v, i8mm %v; the flags of /proc/cpuinfo say %s, %v, %v", best(), bestVNNI, bestI8MM, want, vnni, i8mm)
 	}
 }

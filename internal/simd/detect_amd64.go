@@ -4,12 +4,13 @@ package simd
 
 import "github.com/klauspost/cpuid/v2"
 
-func detect() (level Level, vnni bool) {
+// detect returns the levels of this machine above generic.
+func detect() (levels []Level, vnni, i8mm bool) {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.BMI1, cpuid.BMI2) {
-		return Generic, false
+		return nil, false, false
 	}
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL) {
-		return AVX2, false
+		return []Level{AVX2}, false, false
 	}
-	return AVX512, cpuid.CPU.Supports(cpuid.AVX512VNNI)
+	return []Level{AVX2, AVX512}, cpuid.CPU.Supports(cpuid.AVX512VNNI), false
 }

@@ -1,5 +1,5 @@
-//go:build !amd64 || purego
+//go:build !(amd64 || arm64) || purego
 
 package simd
 
-func detect() (level Level, vnni bool) { return Generic, false }
+func detect() (levels []Level, vnni, i8mm bool) { return nil, false, false }

@@ -1,9 +1,11 @@
 // Package simd decides once, when the program starts, which instruction set
 // extensions the kernels may use.
 //
-// A level names a set of extensions, not a CPU: generic is plain Go, avx2 is
-// AVX2, FMA3, F16C, BMI1 and BMI2, avx512 is that and AVX-512 F, BW, DQ and VL.
-// VNNI is a bit beside avx512.
+// A level names a set of extensions, not a CPU: generic is plain Go; on amd64 avx2
+// is AVX2, FMA3, F16C, BMI1 and BMI2, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI
+// is a bit beside avx512; on arm64 neon is Advanced SIMD, which every such CPU has,
+// neondot is that and the dot products of bytes, and I8MM, products of matrices of
+// bytes, is a bit beside neondot.
 //
 // The environment variable L2S_SIMD forces a level. One that is unknown, or
 // that this machine or build does not have, is a panic at start: a benchmark
@@ -14,6 +16,7 @@ package simd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/simd/refuse"
@@ -22,42 +25,46 @@ import (
 // EnvVar is the environment variable that forces a level.
 const EnvVar = "L2S_SIMD"
 
-// Level is a set of instruction set extensions; a higher level includes the
-// lower ones.
+// Level is a set of instruction set extensions; of one architecture, a higher level
+// includes the lower ones.
 type Level uint8
 
-// The levels, lowest first.
+// The levels, lowest first within an architecture.
 const (
 	Generic Level = iota
-	AVX2
+	AVX2          // amd64
 	AVX512
+	NEON // arm64
+	NEONDot
 )
 
-var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512"}
+var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512", NEON: "neon", NEONDot: "neondot"}
 
 // String returns the name that L2S_SIMD takes.
 func (l Level) String() string { return names[l] }
 
-// HasAVX2, HasAVX512 and HasVNNI are what the leaves of the kernels
-// branch on. They change only through Set.
+// HasAVX2, HasAVX512, HasVNNI, HasNEON, HasNEONDot and HasI8MM are what the leaves
+// of the kernels branch on. They change only through Set.
 var (
-	HasAVX2   bool
-	HasAVX512 bool
-	HasVNNI   bool
+	HasAVX2    bool
+	HasAVX512  bool
+	HasVNNI    bool
+	HasNEON    bool
+	HasNEONDot bool
+	HasI8MM    bool
 )
 
 var (
 	current   Level
-	best      Level
+	available []Level // lowest first
 	bestVNNI  bool
-	available []Level
+	bestI8MM  bool
 )
 
 func init() {
-	best, bestVNNI = detect()
-	for l := Generic; l <= best; l++ {
-		available = append(available, l)
-	}
+	var levels []Level
+	levels, bestVNNI, bestI8MM = detect()
+	available = append([]Level{Generic}, levels...)
 	level, err := choose(os.Getenv(EnvVar))
 	if err != nil {
 		refuse.Level(err)
@@ -69,11 +76,11 @@ func init() {
 // string asks for the highest.
 func choose(value string) (Level, error) {
 	if value == "" {
-		return best, nil
+		return best(), nil
 	}
 	for l, name := range names {
 		if name == value {
-			if Level(l) > best {
+			if !slices.Contains(available, Level(l)) {
 				return 0, fmt.Errorf("%s=%s: not available here; available: %s", EnvVar, value, list(available))
 			}
 			return Level(l), nil
@@ -81,6 +88,9 @@ func choose(value string) (Level, error) {
 	}
 	return 0, fmt.Errorf("%s=%q: unknown level; available: %s", EnvVar, value, list(available))
 }
+
+// best returns the highest level of this machine and build.
+func best() Level { return available[len(available)-1] }
 
 func list(levels []Level) string {
 	var s []string
@@ -92,9 +102,12 @@ func list(levels []Level) string {
 
 func apply(l Level) {
 	current = l
-	HasAVX2 = l >= AVX2
-	HasAVX512 = l >= AVX512
-	HasVNNI = l >= AVX512 && bestVNNI
+	HasAVX2 = l == AVX2 || l == AVX512
+	HasAVX512 = l == AVX512
+	HasVNNI = HasAVX512 && bestVNNI
+	HasNEON = l == NEON || l == NEONDot
+	HasNEONDot = l == NEONDot
+	HasI8MM = HasNEONDot && bestI8MM
 }
 
 // Current returns the level that the kernels run on.
@@ -108,7 +121,7 @@ func Available() []Level { return available }
 // a function that switches back. It is for tests: nothing may run a kernel
 // meanwhile on another goroutine.
 func Set(l Level) (restore func()) {
-	if l > best {
+	if !slices.Contains(available, l) {
 		panic("simd: level " + l.String() + " is not available here")
 	}
 	old := current
@@ -116,10 +129,17 @@ func Set(l Level) (restore func()) {
 	return func() { apply(old) }
 }
 
-// SetVNNI switches the use of VNNI, where the current level has it, and
+// SetVNNI switches the use of VNNI, if the current level has it, and
 // returns a function that switches back. It is for tests, as Set is.
 func SetVNNI(use bool) (restore func()) {
 	old := HasVNNI
-	HasVNNI = use && bestVNNI && current >= AVX512
+	HasVNNI = use && bestVNNI && HasAVX512
 	return func() { HasVNNI = old }
+}
+
+// SetI8MM is SetVNNI for I8MM.
+func SetI8MM(use bool) (restore func()) {
+	old := HasI8MM
+	HasI8MM = use && bestI8MM && HasNEONDot
+	return func() { HasI8MM = old }
 }

@@ -13,21 +13,25 @@ import (
 // set, the tests run on that level; where L2S_BEST is set, that is the highest
 // level that was found.
 func TestForcedLevelIsTheLevel(t *testing.T) {
-	if want := os.Getenv("L2S_BEST"); want != "" && best.String() != want {
-		t.Errorf("highest level %s, want %s", best, want)
+	found := best().String()
+	if bestI8MM {
+		found += "+i8mm"
+	}
+	if want := os.Getenv("L2S_BEST"); want != "" && found != want {
+		t.Errorf("highest level %s, want %s", found, want)
 	}
 	want := os.Getenv(EnvVar)
 	if want == "" {
-		want = best.String()
+		want = best().String()
 	}
 	if got := Current().String(); got != want {
 		t.Errorf("level %s, want %s", got, want)
 	}
-	t.Logf("level %s, vnni %v", Current(), HasVNNI)
+	t.Logf("level %s, vnni %v, i8mm %v", Current(), HasVNNI, HasI8MM)
 }
 
 func TestChoose(t *testing.T) {
-	if l, err := choose(""); err != nil || l != best {
+	if l, err := choose(""); err != nil || l != best() {
 		t.Errorf("empty value: %v, %v", l, err)
 	}
 	if l, err := choose("generic"); err != nil || l != Generic {
@@ -38,21 +42,54 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: error %v, want unknown level", bad, err)
 		}
 	}
-	old := best
-	defer func() { best = old }()
-	best = Generic
-	if _, err := choose("avx512"); err == nil || !strings.Contains(err.Error(), "not available") {
-		t.Errorf("avx512 on a generic machine: error %v, want not available", err)
+	old := available
+	defer func() { available = old }()
+	for _, c := range []struct {
+		levels    []Level
+		no, there []string
+	}{
+		{[]Level{Generic}, []string{"avx2", "avx512", "neon", "neondot"}, []string{"generic"}},
+		{[]Level{Generic, AVX2}, []string{"avx512", "neon", "neondot"}, []string{"generic", "avx2"}},
+		{[]Level{Generic, NEON}, []string{"avx2", "avx512", "neondot"}, []string{"generic", "neon"}},
+		{[]Level{Generic, NEON, NEONDot}, []string{"avx2", "avx512"}, []string{"generic", "neon", "neondot"}},
+	} {
+		available = c.levels
+		for _, name := range c.no {
+			if _, err := choose(name); err == nil || !strings.Contains(err.Error(), "not available") {
+				t.Errorf("%s where %s are available: error %v, want not available", name, list(available), err)
+			}
+		}
+		for _, name := range c.there {
+			if l, err := choose(name); err != nil || l.String() != name {
+				t.Errorf("%s where %s are available: %v, %v", name, list(available), l, err)
+			}
+		}
+		if l, err := choose(""); err != nil || l != c.levels[len(c.levels)-1] {
+			t.Errorf("no value where %s are available: %v, %v, want the highest", list(available), l, err)
+		}
 	}
 }
 
 func TestSetSwitchesTheDispatchBits(t *testing.T) {
 	for _, l := range Available() {
 		restore := Set(l)
-		if Current() != l || HasAVX2 != (l >= AVX2) || HasAVX512 != (l >= AVX512) {
-			t.Errorf("Set(%s): current %s, avx2 %v, avx512 %v", l, Current(), HasAVX2, HasAVX512)
+		if Current() != l {
+			t.Errorf("Set(%s): current %s", l, Current())
 		}
 		restore()
+	}
+	defer apply(current)
+	for l, want := range [][6]bool{
+		Generic: {},
+		AVX2:    {true, false, false, false, false, false},
+		AVX512:  {true, true, bestVNNI, false, false, false},
+		NEON:    {false, false, false, true, false, false},
+		NEONDot: {false, false, false, true, true, bestI8MM},
+	} {
+		apply(Level(l))
+		if got := [6]bool{HasAVX2, HasAVX512, HasVNNI, HasNEON, HasNEONDot, HasI8MM}; got != want {
+			t.Errorf("%s: bits %v, want %v", Level(l), got, want)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // EachLevel runs f as a subtest once for each available level, lowest first,
-// and where the highest has VNNI once more without it.
+// and if the highest has VNNI, or I8MM, once more without it.
 // f must not run in parallel with anything that uses the kernels.
 func EachLevel(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
@@ -21,6 +21,12 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 	if simd.HasVNNI {
 		t.Run("avx512 without vnni", func(t *testing.T) {
 			defer simd.SetVNNI(false)()
+			f(t)
+		})
+	}
+	if simd.HasI8MM {
+		t.Run("neondot without i8mm", func(t *testing.T) {
+			defer simd.SetI8MM(false)()
 			f(t)
 		})
 	}

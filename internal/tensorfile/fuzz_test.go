@@ -5,16 +5,22 @@ import (
 	"bytes"
 	"compress/flate"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"math"
+	"path/filepath"
 	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
 	"unicode"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 // A file of any bytes is refused with an error, or what is read from it is
@@ -33,13 +39,13 @@ func arrayFile(major byte, header string, data []byte) []byte {
 }
 
 var arraySeeds = [][]byte{
-	append(npyHeader([]int{2, 3}), make([]byte, 24)...),
-	append(npyHeader([]int{}), 0, 0, 0x80, 0x3f),
-	append(npyHeader([]int{0, 5}), []byte{}...),
-	append(npyHeader([]int{3}), make([]byte, 11)...),
-	append(npyHeader([]int{1}), 0, 0, 0xc0, 0x7f),
-	append(npyHeader([]int{math.MaxInt, math.MaxInt}), make([]byte, 64)...),
-	npyHeader([]int{math.MaxInt, 0}),
+	append(npyHeader("f4", []int{2, 3}), make([]byte, 24)...),
+	append(npyHeader("f4", []int{}), 0, 0, 0x80, 0x3f),
+	append(npyHeader("f4", []int{0, 5}), []byte{}...),
+	append(npyHeader("f4", []int{3}), make([]byte, 11)...),
+	append(npyHeader("f4", []int{1}), 0, 0, 0xc0, 0x7f),
+	append(npyHeader("f4", []int{math.MaxInt, math.MaxInt}), make([]byte, 64)...),
+	npyHeader("f4", []int{math.MaxInt, 0}),
 	arrayFile(1, "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 1, 2), }\n", make([]byte, 32)),
 	arrayFile(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e}),
 	arrayFile(2, "{'shape': (3, 2), 'fortran_order': True, 'descr': '<f2'}  \n", []byte("\x00\x3c\x01\x00\xff\x7b\x00\x80\x00\x00\x66\x2e")),
@@ -99,11 +105,11 @@ func FuzzNPZ(f *testing.F) {
 		f.Add(archive(zip.Store, b))
 		f.Add(archive(zip.Deflate, b))
 	}
-	zeros := append(npyHeader([]int{1 << 10, 1 << 8}), make([]byte, 1<<20)...)
+	zeros := append(npyHeader("f4", []int{1 << 10, 1 << 8}), make([]byte, 1<<20)...)
 	bomb := archive(zip.Deflate, zeros)
 	f.Add(bomb)
 	// The size in the directory and in the array's header are both too large.
-	f.Add(archive(zip.Deflate, npyHeader([]int{1 << 30})))
+	f.Add(archive(zip.Deflate, npyHeader("f4", []int{1 << 30})))
 	f.Add(bomb[:len(bomb)/2])
 	// A checksum of 0 that is wrong: archive/zip alone takes it for none.
 	var unchecked, packed bytes.Buffer
@@ -219,6 +225,124 @@ func FuzzSafetensors(f *testing.F) {
 		}
 		if rest != 0 {
 			t.Errorf("%d bytes belong to no tensor", rest)
+		}
+	})
+}
+
+func FuzzGGUF(f *testing.F) {
+	kv := gguftest.KV
+	for _, file := range []gguftest.File{
+		{},
+		{Version: 2, Metadata: []gguftest.Value{kv("general.architecture", "x"), kv("x.logit_scale", float32(2)), kv("t", []string{"a", "bc"})}},
+		{Metadata: []gguftest.Value{kv("general.alignment", uint32(64))}, Alignment: 64, Tensors: []gguftest.Tensor{
+			{Name: "output.weight", Type: gguftest.F32, Dims: []uint64{2, 2}, Data: gguftest.Floats(1, 2, 3, 4)},
+			{Name: "b", Type: gguftest.F16, Dims: []uint64{2}, Data: []byte{0, 0x3c, 0, 0x40}},
+		}},
+		{Tensors: []gguftest.Tensor{
+			{Name: "q", Type: gguftest.Q80, Dims: []uint64{32, 2}, Data: make([]byte, 68)},
+			{Name: "none", Type: 99, Dims: []uint64{4}, Data: make([]byte, 7)},
+			{Name: "i", Type: 27, Dims: []uint64{1, 1, 1, 2}, Data: make([]byte, 16)},
+			{Name: "scalar", Data: gguftest.Floats(1)},
+		}},
+		{Tensors: []gguftest.Tensor{{Name: "w", Dims: []uint64{math.MaxUint64, 2}}}},
+		{Tensors: []gguftest.Tensor{{Name: "w", Dims: []uint64{4}, Offset: 1 << 62}}},
+		{Metadata: []gguftest.Value{kv("a", uint64(7)), kv("b", true), kv("c", gguftest.Raw("\x09\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))}},
+		{Metadata: []gguftest.Value{kv("c", gguftest.Raw("\x09\x00\x00\x00\x08\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"))}},
+	} {
+		f.Add(file.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var g *File
+		var err error
+		bounded(t, len(file), 1, func() { g, err = parseGGUF(file, "x", &memory{data: file}, func([]byte) bool { return true }) })
+		if err != nil {
+			refused(t, err)
+			return
+		}
+		// Each tensor is a part of the file, none overlaps another, and what is
+		// not theirs is the header and padding.
+		type extent struct{ from, to int }
+		var extents []extent
+		for _, name := range g.Names() {
+			x, err := g.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(x.data) > 0 {
+				from := int(uintptr(unsafe.Pointer(unsafe.SliceData(x.data))) - uintptr(unsafe.Pointer(unsafe.SliceData(file))))
+				if from < 24 || from+len(x.data) > len(file) {
+					t.Fatalf("%q: %d bytes from %d on of %d", name, len(x.data), from, len(file))
+				}
+				extents = append(extents, extent{from, from + len(x.data)})
+			}
+			if x.DType.Block() > 1 {
+				n := x.DType.Size()
+				for _, s := range x.Shape {
+					n *= s
+				}
+				if n != len(x.data)*x.DType.Block() {
+					t.Fatalf("%q: %d bytes for %v of %s", name, len(x.data), x.Shape, x.DType)
+				}
+			} else if x.DType != 0 {
+				consistent(t, x, x.data)
+			}
+		}
+		slices.SortFunc(extents, func(a, b extent) int { return a.from - b.from })
+		for i := range extents {
+			if i > 0 && extents[i].from < extents[i-1].to {
+				t.Fatalf("tensors overlap: %v", extents)
+			}
+		}
+		for key, v := range g.metadata {
+			switch v.kind {
+			case ggufString:
+				if _, err := g.Text(key); err != nil {
+					t.Fatal(err)
+				}
+			case ggufArray:
+				n := 0
+				if _, err := g.Strings(key, func(int, []byte) { n++ }); v.array.kind == ggufString && (err != nil || n != v.array.count) {
+					t.Fatalf("%q: %d strings of %d, %v", key, n, v.array.count, err)
+				}
+			}
+		}
+	})
+}
+
+// An index is read as encoding/json reads it, or refused.
+func FuzzIndex(f *testing.F) {
+	for _, text := range []string{
+		`{"metadata":{"total_size":1},"weight_map":{"a":"x.safetensors","b":"y.safetensors"}}`,
+		`{"weight_map":{}}`, `{"weight_map":{"a":"../x"}}`, `{"weight_map":{"a":"x","a":"y"}}`, `{"weight_map":[]}`,
+		`{"weight_map":{"\u0061":"\u0078"}}`, `{"weight_map":{"a":null}}`, `{}`, `[`, ``,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var files map[string]string
+		var err error
+		bounded(t, len(data), 1, func() { files, err = parseIndex(data, "x") })
+		if err != nil {
+			refused(t, err)
+			return
+		}
+		var want struct {
+			Map map[string]string `json:"weight_map"`
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(data, &fields); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(fields["weight_map"], &want.Map); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(files, want.Map) {
+			t.Fatalf("found %q, want %q", files, want.Map)
+		}
+		for _, name := range files {
+			if filepath.Join("folder", name) != "folder"+string(filepath.Separator)+name || strings.ContainsAny(name, `/\`) {
+				t.Errorf("%q leads out of its folder", name)
+			}
 		}
 	})
 }

@@ -82,7 +82,7 @@ func findMember(members []zipMember, path, name string) (*zipMember, error) {
 const plausible = 8
 
 // inflate decompresses a member into memory of the size that both the archive and
-// the array state. Where that is implausible the member is read once in advance,
+// the array state. If that is implausible the member is read once in advance,
 // so that a file takes no more memory than it unpacks to.
 func (m *zipMember) inflate(source, name string) (*Tensor, error) {
 	r := m.open()

@@ -18,31 +18,58 @@ const maxSafetensorsHeader = 100_000_000
 
 const metadataKey = "__metadata__"
 
-// File is an open safetensors file. Its methods may be called from many
-// goroutines at once.
+// File is an open file of named tensors, safetensors or GGUF. Its methods may be
+// called from many goroutines at once.
 type File struct {
-	path    string
-	tensors []*Tensor
-	byName  map[string]*Tensor
-	mem     *memory
+	path     string
+	tensors  []*Tensor
+	byName   map[string]*Tensor
+	mem      *memory
+	metadata map[string]metadata // of a GGUF file
 }
 
 // OpenSafetensors opens a file with all its tensors.
 func OpenSafetensors(path string) (*File, error) {
+	return open(path, func(mem *memory) (*File, error) { return parseSafetensors(mem.data, path, mem) })
+}
+
+// OpenFile opens a safetensors or a GGUF file, of which it keeps the metadata
+// whose keys are wanted. It returns no file and no error for a file of another
+// format that OpenTensor reads.
+func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
+	return open(path, func(mem *memory) (*File, error) {
+		format, err := formatOf(mem.data, path)
+		if err != nil || format == ".npy" || format == ".npz" {
+			return nil, err
+		}
+		return parseFile(format, mem, path, wanted)
+	})
+}
+
+// open opens a file by parse, which may find that it is not its own.
+func open(path string, parse func(mem *memory) (*File, error)) (*File, error) {
 	mem, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	var f *File
 	err = guard(path, func() (err error) {
-		f, err = parseSafetensors(mem.data, path, mem)
+		f, err = parse(mem)
 		return err
 	})
-	if err != nil {
+	if err != nil || f == nil {
 		mem.close()
 		return nil, err
 	}
 	return f, nil
+}
+
+// parseFile reads a file of one of the two formats with named tensors.
+func parseFile(format string, mem *memory, path string, wanted func(key []byte) bool) (*File, error) {
+	if format == ".gguf" {
+		return parseGGUF(mem.data, path, mem, wanted)
+	}
+	return parseSafetensors(mem.data, path, mem)
 }
 
 // ReadSafetensors is OpenSafetensors for a file in memory, which is kept and
@@ -69,8 +96,15 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	}
 	c := *t // the caller's own, since some fields can be set
 	c.Shape = slices.Clone(t.Shape)
+	c.source = f.path + ":" + label(name)
 	return &c, nil
 }
+
+// IsGGUF reports whether the file is a GGUF file.
+func (f *File) IsGGUF() bool { return f.metadata != nil }
+
+// Has reports whether there is a tensor of this name.
+func (f *File) Has(name string) bool { return f.byName[name] != nil }
 
 // Close releases the file, after the reads that are under way. Later reads of
 // its tensors return an error.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
 
 // maxRank is the largest number of dimensions that is read.
@@ -75,7 +77,17 @@ func (l layout) bytes() (int, error) {
 		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.shape), maxRank)
 	}
 	size, empty := l.dtype.Size(), false
-	for _, n := range l.shape {
+	block, last := l.dtype.Block(), 1
+	if len(l.shape) > 0 {
+		last = l.shape[len(l.shape)-1]
+	}
+	if last%block != 0 {
+		return 0, fmt.Errorf("found %v of %s, expected rows of a multiple of %d elements", l.shape, l.dtype, block)
+	}
+	for i, n := range l.shape {
+		if i == len(l.shape)-1 {
+			n /= block
+		}
 		if n == 0 {
 			empty = true
 			continue
@@ -100,7 +112,7 @@ func (t *Tensor) Rows() int {
 }
 
 // Cols returns the elements of a row: the product of all dimensions but the
-// first, 1 where there are none.
+// first, 1 if there are none.
 func (t *Tensor) Cols() int {
 	n := 1
 	for _, s := range t.Shape[min(1, len(t.Shape)):] {
@@ -109,6 +121,7 @@ func (t *Tensor) Cols() int {
 	return n
 }
 
+// count returns the number of elements of a type that is not quantised.
 func (t *Tensor) count() int { return len(t.data) / t.DType.Size() }
 
 // ExpectShape returns an error if the tensor has another shape than this one.
@@ -128,6 +141,18 @@ func (t *Tensor) ExpectShape(want ...int) error {
 		}
 	}
 	return fail(t.source, "shape", "found %v, expected [%s]", t.Shape, strings.Join(sizes, " "))
+}
+
+// ExpectMatrix returns an error unless the tensor has two dimensions and at least a
+// row and a column.
+func (t *Tensor) ExpectMatrix() error {
+	if err := t.ExpectShape(-1, -1); err != nil {
+		return err
+	}
+	if t.Rows() < 1 || t.Cols() < 1 {
+		return fail(t.source, "shape", "found %v, expected at least one row and one column", t.Shape)
+	}
+	return nil
 }
 
 // AsRow makes a tensor of rank 1 the matrix of one row.
@@ -175,7 +200,7 @@ const floatNames = "float16, bfloat16, float32 or float64"
 // is NaN, infinite or, of type float64, too large for float32; the error names
 // the first one.
 //
-// The slice is the caller's own where the file was opened by name: what
+// The slice is the caller's own if the file was opened by name: what
 // happens to the file later does not touch it. Of bytes that were given to
 // ReadSafetensors it may be a part, and must then not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
@@ -197,7 +222,7 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return out, nil
 }
 
-// Mapped is Float32s without a copy, where the file allows it: for float32 in C
+// Mapped is Float32s without a copy, if the file allows it: for float32 in C
 // order and in the byte order of the machine, aligned in the file, as numpy,
 // PyTorch and this package write it. The slice is then the mapped file, which
 // may be larger than memory. It must not be written to, is valid until Close,
@@ -213,6 +238,9 @@ func (t *Tensor) Mapped() ([]float32, error) {
 	return rows, t.guard(func() error { return t.checkFinite(rows, 0) })
 }
 
+// InPlace reports whether Mapped returns the data without a copy.
+func (t *Tensor) InPlace() bool { return t.alias() != nil }
+
 // copyPlain copies mapped numbers that need no conversion, and checks the copy.
 // What is copied is handed back to the system, so that a file does not take
 // its memory twice.
@@ -224,7 +252,7 @@ func (t *Tensor) copyPlain(dst, src []float32) error {
 		if err := t.checkFinite(dst[at:end], at); err != nil {
 			return err
 		}
-		forget(t.data[4*at : 4*end])
+		mapfile.Forget(t.data[4*at : 4*end])
 	}
 	return nil
 }
@@ -232,14 +260,58 @@ func (t *Tensor) copyPlain(dst, src []float32) error {
 // alias returns the data as they are, nil if that is not what the caller of
 // Float32s expects.
 func (t *Tensor) alias() []float32 {
-	if t.DType != Float32 || t.fortran || t.bigEndian != hostBigEndian || len(t.data) == 0 {
+	data, ok := t.View()
+	if t.DType != Float32 || !ok || len(data) == 0 {
 		return nil
 	}
-	p := unsafe.Pointer(unsafe.SliceData(t.data))
-	if uintptr(p)%unsafe.Alignof(float32(0)) != 0 {
-		return nil
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), t.count())
+}
+
+// plain reports whether the data are what the machine would hold in memory: in C
+// order and its byte order. Blocks of quantised elements are little-endian on
+// every machine.
+func (t *Tensor) plain() bool {
+	order := t.bigEndian == hostBigEndian || t.DType.Size() == 1 || t.DType.Block() > 1
+	return order && !t.fortran
+}
+
+// View returns the data without a copy, and whether they are elements in C order
+// and in the byte order of the machine, aligned to their size, or blocks of
+// quantised elements. They are then a part of the mapped file if the system
+// maps files, see [Tensor.InFile]; must not be written to; are valid until the
+// file is closed; and are to be read under [fault.Guard]. Nothing is said of their
+// values.
+func (t *Tensor) View() (data []byte, ok bool) {
+	if !t.plain() || t.DType.Block() == 1 && uintptr(unsafe.Pointer(unsafe.SliceData(t.data)))%uintptr(t.DType.Size()) != 0 {
+		return nil, false
 	}
-	return unsafe.Slice((*float32)(p), t.count())
+	return t.data, true
+}
+
+// InFile reports whether View is memory that changes with the file.
+func (t *Tensor) InFile() bool { return t.mem.unmap != nil }
+
+// Copy returns what View does as the caller's own memory, aligned to 8 bytes,
+// and also if the file has another alignment. ok is false, and nothing
+// copied, for another order of elements or bytes.
+func (t *Tensor) Copy() (data []byte, ok bool, err error) {
+	if !t.plain() {
+		return nil, false, nil
+	}
+	words := make([]uint64, (len(t.data)+7)/8)
+	data = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(t.data))
+	err = t.guard(func() error {
+		const block = 1 << 22
+		for at := 0; at < len(data); at += block {
+			end := min(at+block, len(data))
+			copy(data[at:end], t.data[at:end])
+			if t.InFile() {
+				mapfile.Forget(t.data[at:end])
+			}
+		}
+		return nil
+	})
+	return data, err == nil, err
 }
 
 // ReadRows converts the rows from first on, as many as dst holds, and returns

@@ -1,7 +1,7 @@
-// Package tensorfile reads arrays of numbers from .npy, .npz and safetensors
-// files, and writes .npy and safetensors.
+// Package tensorfile reads arrays of numbers from .npy, .npz, safetensors and
+// GGUF files, and writes .npy and safetensors.
 //
-// Files are mapped into memory where the system allows it, and read by
+// Files are mapped into memory if the system allows it, and read by
 // strict parsers: a file that is truncated, has bytes left over, or whose
 // header contradicts its size is refused, and opening one takes no more memory
 // than a small multiple of its size. A compressed array of an .npz file takes
@@ -9,12 +9,14 @@
 // tensor with a NaN or an infinite element cannot be read.
 //
 // Formats: numpy.lib.format, versions 1.0, 2.0 and 3.0; zip archives as
-// numpy.savez and numpy.savez_compressed write them; and safetensors,
-// https://huggingface.co/docs/safetensors.
+// numpy.savez and numpy.savez_compressed write them; safetensors,
+// https://huggingface.co/docs/safetensors, and the index of those that are cut
+// into several files; and GGUF, versions 2 and 3,
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 //
 // All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
-// Mapped memory leaves the package only by [Tensor.Mapped], and is read where a
-// fault becomes an error: a file that another program shortens while it is open here costs an
+// Mapped memory leaves the package only by [Tensor.Mapped] and [Tensor.View], and
+// is read where a fault becomes an error: a file that another program shortens while it is open here costs an
 // error. One that is changed in place may be read half old and half new; to
 // replace it, as the writers of this package do, is safe.
 package tensorfile
@@ -37,15 +39,16 @@ import (
 //	file.npy
 //	file.npz:name
 //	file.safetensors:name
+//	file.gguf:name
 //
 // where name is as in Python, without the ".npy" of a member of an .npz file.
-// The end of the file's name says which format it is; where it says nothing,
-// the first bytes do. Where src as a whole is the name of a file, colons and
+// The end of the file's name says which format it is; if it says nothing,
+// the first bytes do. If src as a whole is the name of a file, colons and
 // all, it is that file. Close releases the file.
 //
 // For a name that is missing, or not there, the error lists those there are.
 func OpenTensor(src string) (*Tensor, error) {
-	path, name, named := splitSource(src)
+	path, name, named := SplitSource(src)
 	mem, err := openFile(path)
 	if err != nil {
 		return nil, err
@@ -63,6 +66,20 @@ func OpenTensor(src string) (*Tensor, error) {
 	return t, nil
 }
 
+// OpenMatrix is OpenTensor for a tensor of two dimensions with at least a row and a
+// column.
+func OpenMatrix(src string) (*Tensor, error) {
+	t, err := OpenTensor(src)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.ExpectMatrix(); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
 // ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors
 // name the file by name.
 func ReadNPY(data []byte, name string) (*Tensor, error) {
@@ -72,7 +89,7 @@ func ReadNPY(data []byte, name string) (*Tensor, error) {
 // Files returns the files that decide what OpenTensor(src) opens: the last one
 // is the file that it reads, and the others are longer names, none of which is
 // there, that it would read instead if they were. Who writes none of them leaves
-// what src means, and what it holds, as it is. Where none of the names is a file,
+// what src means, and what it holds, as it is. If none of the names is a file,
 // all of them are returned.
 func Files(src string) []string {
 	names := []string{src}
@@ -89,15 +106,15 @@ func Files(src string) []string {
 	return names
 }
 
-// splitSource takes src apart at the colon that leaves the longest name of a
-// file that exists. Where none does, it is the name that src most likely
-// meant.
-func splitSource(src string) (path, name string, named bool) {
+// SplitSource takes src apart at the colon that leaves the longest name of a
+// file that exists. If none does, it is the name that src most likely
+// meant. The file may be a folder.
+func SplitSource(src string) (path, name string, named bool) {
 	files := Files(src)
 	path = files[len(files)-1]
 	if _, err := os.Stat(path); err != nil {
 		path = src
-		for _, ext := range []string{".npz:", ".safetensors:", ".npy:"} {
+		for _, ext := range []string{".npz:", ".safetensors:", ".npy:", ".gguf:"} {
 			if i := strings.Index(src, ext); i >= 0 {
 				path = src[:i+len(ext)-1]
 				break
@@ -111,25 +128,10 @@ func splitSource(src string) (path, name string, named bool) {
 // openIn opens a tensor of an open file.
 func openIn(mem *memory, path, name string, named bool) (*Tensor, error) {
 	data := mem.data
-	if len(data) == 0 {
-		return nil, fail(path, "size", "found an empty file, expected .npy, .npz or safetensors")
-	}
-	format := strings.ToLower(filepath.Ext(path))
-	switch format {
-	case ".npy", ".npz", ".safetensors":
-	default:
-		switch {
-		case bytes.HasPrefix(data, []byte(npyMagic)):
-			format = ".npy"
-		case bytes.HasPrefix(data, []byte("PK\x03\x04")):
-			format = ".npz"
-		case len(data) > 8 && data[8] == '{':
-			format = ".safetensors"
-		default:
-			return nil, fail(path, "format", "found the first bytes %q, expected those of a .npy, .npz or safetensors file", data[:min(len(data), 8)])
-		}
-	}
+	format, err := formatOf(data, path)
 	switch {
+	case err != nil:
+		return nil, err
 	case format == ".npy" && named:
 		return nil, fail(path, "name", "found %s, expected none, since a .npy file holds one array", label(name))
 	case format == ".npy":
@@ -137,11 +139,34 @@ func openIn(mem *memory, path, name string, named bool) (*Tensor, error) {
 	case format == ".npz":
 		return openNPZ(mem, path, name)
 	}
-	f, err := parseSafetensors(data, path, mem)
+	f, err := parseFile(format, mem, path, nil)
 	if err != nil {
 		return nil, err
 	}
 	return f.Tensor(name)
+}
+
+// formatOf returns the format of a file: ".npy", ".npz", ".safetensors" or
+// ".gguf".
+func formatOf(data []byte, path string) (string, error) {
+	if len(data) == 0 {
+		return "", fail(path, "size", "found an empty file, expected .npy, .npz, safetensors or GGUF")
+	}
+	switch format := strings.ToLower(filepath.Ext(path)); format {
+	case ".npy", ".npz", ".safetensors", ".gguf":
+		return format, nil
+	}
+	switch {
+	case bytes.HasPrefix(data, []byte(npyMagic)):
+		return ".npy", nil
+	case bytes.HasPrefix(data, []byte("PK\x03\x04")):
+		return ".npz", nil
+	case bytes.HasPrefix(data, []byte(ggufMagic)):
+		return ".gguf", nil
+	case len(data) > 8 && data[8] == '{':
+		return ".safetensors", nil
+	}
+	return "", fail(path, "format", "found the first bytes %q, expected those of a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
 }
 
 // fail makes the errors of this package.
@@ -161,7 +186,10 @@ func openError(path string, err error) error {
 	return fmt.Errorf("tensorfile: %s: %w", path, err)
 }
 
-// label makes a name from a file fit for an error message.
+// Label makes a name from a file fit for a message: short, and quoted if it has
+// anything odd.
+func Label(name string) string { return label(name) }
+
 func label(name string) string {
 	const room = 100
 	cut := ""

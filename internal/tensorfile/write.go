@@ -25,10 +25,30 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 		return err
 	}
 	return write(path, func(w io.Writer) error {
-		if _, err := w.Write(npyHeader(shape)); err != nil {
+		if _, err := w.Write(npyHeader("f4", shape)); err != nil {
 			return err
 		}
 		return writeFloats(w, data)
+	})
+}
+
+// WriteNPYInt32s is WriteNPY for a list of int32.
+func WriteNPYInt32s(path string, data []int32) error {
+	return write(path, func(w io.Writer) error {
+		if _, err := w.Write(npyHeader("i4", []int{len(data)})); err != nil {
+			return err
+		}
+		var buf []byte
+		for part := range slices.Chunk(data, 1<<13) {
+			buf = buf[:0]
+			for _, x := range part {
+				buf = binary.LittleEndian.AppendUint32(buf, uint32(x))
+			}
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -69,10 +89,10 @@ func checkData(source string, data []float32, shape []int) error {
 	return nil
 }
 
-// npyHeader returns what precedes the data of a float32 array. Its length does
+// npyHeader returns what precedes the data of an array of that type. Its length does
 // not depend on shape[0]: numpy leaves room for 21 digits of it, so that an
 // array can grow.
-func npyHeader(shape []int) []byte {
+func npyHeader(descr string, shape []int) []byte {
 	const align, growth = 64, 21
 	sizes := make([]string, len(shape))
 	for i, n := range shape {
@@ -82,7 +102,7 @@ func npyHeader(shape []int) []byte {
 	if len(sizes) == 1 {
 		tuple += ","
 	}
-	dict := "{'descr': '<f4', 'fortran_order': False, 'shape': (" + tuple + "), }"
+	dict := "{'descr': '<" + descr + "', 'fortran_order': False, 'shape': (" + tuple + "), }"
 	if len(sizes) > 0 {
 		dict += strings.Repeat(" ", growth-len(sizes[0]))
 	}
@@ -134,7 +154,7 @@ func CreateNPY(path string, cols int) (*NPYWriter, error) {
 		return nil, fmt.Errorf("tensorfile: %w", err)
 	}
 	w := &NPYWriter{file: file, buf: bufio.NewWriterSize(file, 1<<18), path: path, cols: cols}
-	if _, err := w.buf.Write(npyHeader([]int{0, cols})); err != nil {
+	if _, err := w.buf.Write(npyHeader("f4", []int{0, cols})); err != nil {
 		file.Abort()
 		return nil, fmt.Errorf("tensorfile: %w", err)
 	}
@@ -170,7 +190,7 @@ func (w *NPYWriter) Commit() error {
 	defer w.Abort()
 	err := w.buf.Flush()
 	if err == nil {
-		_, err = w.file.WriteAt(npyHeader([]int{w.rows, w.cols}), 0)
+		_, err = w.file.WriteAt(npyHeader("f4", []int{w.rows, w.cols}), 0)
 	}
 	if err == nil {
 		err = w.file.Commit()

@@ -42,7 +42,7 @@ type zipMember struct {
 //
 // The file must be local headers with their data, the directory and the end
 // record, one behind the other from the first byte to the last: an archive is
-// refused that has gaps or overlaps, or where two of its records say different
+// refused that has gaps or overlaps, or if two of its records say different
 // things. archive/zip, which reads what it can of any file, does not see that.
 func parseZip(file []byte, path string) ([]zipMember, error) {
 	directory, at, count, err := findDirectory(file)
@@ -182,7 +182,7 @@ func parseDirectory(directory []byte, count uint64) ([]zipMember, error) {
 	return members, nil
 }
 
-// wideField is a field of 32 bits whose value, where that is too small, is in the
+// wideField is a field of 32 bits whose value, if that is too small, is in the
 // zip64 extra field.
 type wideField struct {
 	value  *uint64
@@ -256,7 +256,7 @@ func (m *zipMember) readLocal(file []byte, next uint64) (end uint64, err error) 
 	for _, field := range []struct {
 		name             string
 		local, directory uint64
-		behind           bool // where there is a data descriptor it has this field, and the header may have 0
+		behind           bool // if there is a data descriptor it has this field, and the header may have 0
 	}{
 		{"flags", uint64(local.flags), uint64(m.flags), false},
 		{"compression method", uint64(local.method), uint64(m.method), false},

@@ -123,10 +123,10 @@ func (v *Vocab) ID(word string) (id uint32, ok bool) {
 // Word returns the word of an id below Len.
 func (v *Vocab) Word(id uint32) string { return v.words[id] }
 
-// Unknown returns the id of <unk>, or an error where the vocabulary has none.
+// Unknown returns the id of <unk>, or an error if the vocabulary has none.
 func (v *Vocab) Unknown() (uint32, error) { return v.special(UnknownWord) }
 
-// EOS returns the id of <eos>, or an error where the vocabulary has none.
+// EOS returns the id of <eos>, or an error if the vocabulary has none.
 func (v *Vocab) EOS() (uint32, error) { return v.special(EOSWord) }
 
 func (v *Vocab) special(word string) (uint32, error) {
@@ -144,7 +144,7 @@ func (v *Vocab) special(word string) (uint32, error) {
 //
 // The stream ends with the text or after the first error, which names the
 // text and the line, counted from 1: a failed read, an empty text, bytes that
-// are no UTF-8 text, or the lack of <unk> or <eos> where the text needs it.
+// are no UTF-8 text, or the lack of <unk> or <eos> if the text needs it.
 // It reads ahead of the token it is at, and can be ranged over once.
 func (v *Vocab) Tokens(r io.Reader, name string) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {

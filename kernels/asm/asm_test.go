@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,24 +25,32 @@ var vnni = map[string]bool{
 	"Int4BoundsAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
 }
 
-// TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.
-func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
-	files, err := filepath.Glob("*_amd64.s")
+// sources returns the files of an architecture, by their names.
+func sources(t *testing.T, arch string) map[string]string {
+	files, err := filepath.Glob("*_" + arch + ".s")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no assembly found: %v", err)
 	}
-	function := regexp.MustCompile(`(?m)^// func (\w+)\(.*\n// Requires: (.*)\nTEXT ·(\w+)\(SB\), NOSPLIT, (.*)$`)
-	high := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`)
-	text := regexp.MustCompile(`(?m)^TEXT `)
+	text := map[string]string{}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := string(b)
-		if !strings.Contains(s, "\n//go:build amd64 && !purego\n") {
+		text[file] = string(b)
+		if !strings.Contains(text[file], "\n//go:build "+arch+" && !purego\n") {
 			t.Errorf("%s: no build constraint", file)
 		}
+	}
+	return text
+}
+
+// TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.
+func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
+	function := regexp.MustCompile(`(?m)^// func (\w+)\(.*\n// Requires: (.*)\nTEXT ·(\w+)\(SB\), NOSPLIT, (.*)$`)
+	high := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`)
+	text := regexp.MustCompile(`(?m)^TEXT `)
+	for file, s := range sources(t, "amd64") {
 		found := function.FindAllStringSubmatch(s, -1)
 		if n := len(text.FindAllString(s, -1)); len(found) != n {
 			t.Errorf("%s: %d functions, %d with their extensions stated", file, n, len(found))
@@ -76,6 +85,70 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 		// instruction after the call.
 		if rets, zeros := strings.Count(s, "\tRET\n"), strings.Count(s, "\tVZEROUPPER\n\tRET\n"); rets != zeros {
 			t.Errorf("%s: %d of %d returns without VZEROUPPER before them", file, rets-zeros, rets)
+		}
+	}
+}
+
+// advancedSIMD lists the instructions of every arm64 CPU that the kernels use, as
+// Go's assembler names them, and those that are written as numbers, as ARM does.
+const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMPS FCVTSD FLDPQ FMADDD FMOVD FMOVQ FMOVS " +
+	"JMP LSL LSR MADD MOVD MOVK MOVW MOVWU MOVZ PRFM RBIT RET SUB SUBS TBZ " +
+	"VADD VADDP VADDV VAND VBSL VDUP VEOR VEXT VFMLA VLD1 VLD1R VMOV VMOVI VSHL VST1 VSUB VUMAX VUSHR VUZP1 VUZP2 VZIP1 VZIP2 " +
+	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmul frintn fsub ldr " +
+	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull umaxv"
+
+// dotProducts and matrixProducts are those of the extensions for them.
+const (
+	dotProducts    = "sdot"
+	matrixProducts = "usmmla"
+)
+
+// TestARMFunctionsUseOnlyTheirLevel reads every instruction. That the numbers are the
+// instructions that their comments say, the tests of gen/neon check.
+func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
+	function := regexp.MustCompile(`(?s)\n// func (\w+)\([^\n]*\n// Requires: ([^\n]*)\nTEXT ·(\w+)\(SB\), NOSPLIT, \$0-\d+\n(.*?)\n\tRET\n(?:\n//|$)`)
+	instruction := regexp.MustCompile(`(?m)^\t(?:WORD \$0x[0-9a-f]{8} // ([a-z0-9]+)|([A-Z0-9]+)(?:\.P)?\b)`)
+	// The platform's register, the assembler's, the closure's, the goroutine's, the
+	// frame pointer and the link register.
+	reserved := regexp.MustCompile(`\b(R|x|w)(18|2[6-9]|30)\b`)
+	used := map[string]bool{}
+	for file, s := range sources(t, "arm64") {
+		texts := strings.Count(s, "\nTEXT ")
+		for rest := s; ; texts-- {
+			at := function.FindStringSubmatchIndex(rest)
+			if at == nil {
+				break
+			}
+			name, requires, body := rest[at[2]:at[3]], rest[at[4]:at[5]], rest[at[8]:at[9]]
+			rest = rest[at[9]:]
+			ok, want := advancedSIMD, "ASIMD"
+			if strings.HasSuffix(name, "NEONDOT") {
+				ok, want = advancedSIMD+" "+dotProducts, "ASIMD, ASIMDDP"
+			} else if strings.HasSuffix(name, "NEONI8MM") {
+				ok, want = advancedSIMD+" "+dotProducts+" "+matrixProducts, "ASIMD, ASIMDDP, I8MM"
+			} else if !strings.HasSuffix(name, "NEON") {
+				t.Errorf("%s: %s names no level", file, name)
+			}
+			if requires != want {
+				t.Errorf("%s: %s requires %s, want %s", file, name, requires, want)
+			}
+			for _, m := range instruction.FindAllStringSubmatch(body, -1) {
+				used[m[1]+m[2]] = true
+				if !slices.Contains(strings.Fields(ok), m[1]+m[2]) {
+					t.Errorf("%s: %s uses %s, which is not in %s", file, name, m[1]+m[2], want)
+				}
+			}
+			if reg := reserved.FindString(body); reg != "" {
+				t.Errorf("%s: %s uses %s", file, name, reg)
+			}
+		}
+		if texts != 0 {
+			t.Errorf("%s: %d functions that could not be read", file, texts)
+		}
+	}
+	for _, name := range strings.Fields(advancedSIMD + " " + dotProducts + " " + matrixProducts) {
+		if !used[name] && name != "RET" { // which ends what is read
+			t.Errorf("%s is listed, but not used", name)
 		}
 	}
 }

@@ -4,52 +4,52 @@
 
 package asm
 
-// Int8BoundsAVX2 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int8BoundsAVX2 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsAVX2 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int8GatherBoundsAVX2 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX2 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8BoundsBatchAVX2 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsAVX2 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int4BoundsAVX2 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8BoundsAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int8BoundsAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsAVX512 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int8GatherBoundsAVX512 computes the intervals of the rows ids. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX512 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8BoundsBatchAVX512 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int4BoundsAVX512 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+// Int4BoundsAVX512 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)

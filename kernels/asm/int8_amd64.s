@@ -154,7 +154,8 @@ products0:
 	VPMADDWD       Y4, Y1, Y1
 	VPADDD         Y1, Y12, Y12
 	ADDQ           $+64, R12
-	JNZ            products0
+	CMPQ           R12, $-16
+	JLT            products0
 	VBROADCASTF128 -16(BX), Y0
 	VBROADCASTF128 -16(SI), Y1
 	VBROADCASTF128 -16(DI), Y2
@@ -441,7 +442,8 @@ products0:
 	VPMADDWD       Y4, Y1, Y1
 	VPADDD         Y1, Y12, Y12
 	ADDQ           $+64, CX
-	JNZ            products0
+	CMPQ           CX, $-16
+	JLT            products0
 	VBROADCASTF128 -16(SI), Y0
 	VBROADCASTF128 -16(DI), Y1
 	VBROADCASTF128 -16(R8), Y2
@@ -669,7 +671,8 @@ products:
 	VPMADDWD   Y14, Y10, Y10
 	VPADDD     Y10, Y7, Y7
 	ADDQ       $+64, R8
-	JNZ        products
+	CMPQ       R8, $-16
+	JLT        products
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
 	VPUNPCKLDQ     Y1, Y0, Y8
@@ -939,7 +942,8 @@ products:
 	VPMADDWD   Y14, Y10, Y10
 	VPADDD     Y10, Y7, Y7
 	ADDQ       $+64, CX
-	JNZ        products
+	CMPQ       CX, $-16
+	JLT        products
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
 	VPUNPCKLDQ     Y1, Y0, Y8
@@ -1248,7 +1252,8 @@ products0:
 	VPMADDWD       Y5, Y2, Y2
 	VPADDD         Y2, Y13, Y13
 	ADDQ           $+64, R12
-	JNZ            products0
+	CMPQ           R12, $-16
+	JLT            products0
 	VBROADCASTF128 -16(BX), Y0
 	VBROADCASTF128 -16(SI), Y1
 	VBROADCASTF128 -16(DI), Y2
@@ -1364,7 +1369,8 @@ products0:
 	VMOVDQU64       (DX)(R8*1), Z1
 	VPDPBUSD        Z0, Z1, Z5
 	ADDQ            $+64, R8
-	JNZ             products0
+	CMPQ            R8, $-16
+	JLT             products0
 	VBROADCASTF32X4 -16(BX), Z18
 	VBROADCASTF32X4 -16(SI), Z19
 	VBROADCASTF32X4 -16(DI), Z20
@@ -1399,7 +1405,8 @@ products4:
 	VMOVDQU64    (DX)(R8*1), Z1
 	VPDPBUSD     Z0, Z1, Z9
 	ADDQ         $+64, R8
-	JNZ          products4
+	CMPQ         R8, $-16
+	JLT          products4
 	VINSERTF32X4 $0x01, -16(BX), Z18, Z18
 	VINSERTF32X4 $0x01, -16(SI), Z19, Z19
 	VINSERTF32X4 $0x01, -16(DI), Z20, Z20
@@ -1434,7 +1441,8 @@ products8:
 	VMOVDQU64    (DX)(R8*1), Z1
 	VPDPBUSD     Z0, Z1, Z13
 	ADDQ         $+64, R8
-	JNZ          products8
+	CMPQ         R8, $-16
+	JLT          products8
 	VINSERTF32X4 $0x02, -16(BX), Z18, Z18
 	VINSERTF32X4 $0x02, -16(SI), Z19, Z19
 	VINSERTF32X4 $0x02, -16(DI), Z20, Z20
@@ -1469,7 +1477,8 @@ products12:
 	VMOVDQU64    (DX)(R8*1), Z1
 	VPDPBUSD     Z0, Z1, Z17
 	ADDQ         $+64, R8
-	JNZ          products12
+	CMPQ         R8, $-16
+	JLT          products12
 	VINSERTF32X4 $0x03, -16(BX), Z18, Z18
 	VINSERTF32X4 $0x03, -16(SI), Z19, Z19
 	VINSERTF32X4 $0x03, -16(DI), Z20, Z20
@@ -1683,7 +1692,8 @@ products0:
 	VMOVDQU64       (BX)(DX*1), Z1
 	VPDPBUSD        Z0, Z1, Z9
 	ADDQ            $+64, DX
-	JNZ             products0
+	CMPQ            DX, $-16
+	JLT             products0
 	VBROADCASTF32X4 -16(DI), Z18
 	VBROADCASTF32X4 -16(R8), Z19
 	VBROADCASTF32X4 -16(R9), Z20
@@ -1796,7 +1806,8 @@ products8:
 	VMOVDQU64    (DX)(CX*1), Z1
 	VPDPBUSD     Z0, Z1, Z17
 	ADDQ         $+64, CX
-	JNZ          products8
+	CMPQ         CX, $-16
+	JLT          products8
 	VINSERTF32X4 $0x02, -16(SI), Z18, Z18
 	VINSERTF32X4 $0x02, -16(DI), Z19, Z19
 	VINSERTF32X4 $0x02, -16(R8), Z20, Z20
@@ -1966,7 +1977,8 @@ products:
 	VPDPBUSD  Z18, Z20, Z11
 	VPDPBUSD  Z19, Z20, Z15
 	ADDQ      $+64, R8
-	JNZ       products
+	CMPQ      R8, $-16
+	JLT       products
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
 	VPUNPCKLDQ      Z1, Z0, Z16
@@ -2194,7 +2206,8 @@ products:
 	VPDPBUSD  Z18, Z20, Z11
 	VPDPBUSD  Z19, Z20, Z15
 	ADDQ      $+64, CX
-	JNZ       products
+	CMPQ      CX, $-16
+	JLT       products
 
 	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
 	VPUNPCKLDQ      Z1, Z0, Z16
@@ -2374,7 +2387,8 @@ products0:
 	VPANDD          Z4, Z2, Z2
 	VPDPBUSD        Z1, Z2, Z8
 	ADDQ            $+64, R8
-	JNZ             products0
+	CMPQ            R8, $-16
+	JLT             products0
 	VBROADCASTF32X4 -16(BX), Z21
 	VBROADCASTF32X4 -16(SI), Z22
 	VBROADCASTF32X4 -16(DI), Z23
@@ -2428,7 +2442,8 @@ products4:
 	VPANDD       Z4, Z2, Z2
 	VPDPBUSD     Z1, Z2, Z12
 	ADDQ         $+64, R8
-	JNZ          products4
+	CMPQ         R8, $-16
+	JLT          products4
 	VINSERTF32X4 $0x01, -16(BX), Z21, Z21
 	VINSERTF32X4 $0x01, -16(SI), Z22, Z22
 	VINSERTF32X4 $0x01, -16(DI), Z23, Z23
@@ -2482,7 +2497,8 @@ products8:
 	VPANDD       Z4, Z2, Z2
 	VPDPBUSD     Z1, Z2, Z16
 	ADDQ         $+64, R8
-	JNZ          products8
+	CMPQ         R8, $-16
+	JLT          products8
 	VINSERTF32X4 $0x02, -16(BX), Z21, Z21
 	VINSERTF32X4 $0x02, -16(SI), Z22, Z22
 	VINSERTF32X4 $0x02, -16(DI), Z23, Z23
@@ -2536,7 +2552,8 @@ products12:
 	VPANDD       Z4, Z2, Z2
 	VPDPBUSD     Z1, Z2, Z20
 	ADDQ         $+64, R8
-	JNZ          products12
+	CMPQ         R8, $-16
+	JLT          products12
 	VINSERTF32X4 $0x03, -16(BX), Z21, Z21
 	VINSERTF32X4 $0x03, -16(SI), Z22, Z22
 	VINSERTF32X4 $0x03, -16(DI), Z23, Z23

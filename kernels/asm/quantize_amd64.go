@@ -19,6 +19,11 @@ func MaxAbsBits16AVX2(x *uint16, n int) uint32
 //go:noescape
 func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
 
+// EncodeAVX2 rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
+//
+//go:noescape
+func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+
 // MaxAbsBitsAVX512 returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.
 //
 //go:noescape
@@ -33,3 +38,8 @@ func MaxAbsBits16AVX512(x *uint16, n int) uint32
 //
 //go:noescape
 func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
+
+// EncodeAVX512 rounds u = x[i]*inv, brought within most, to codes for n elements, a positive multiple of 16, and returns the sums of (u-code)^2 and of code^2 in 16 lanes combined by halves.
+//
+//go:noescape
+func EncodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)

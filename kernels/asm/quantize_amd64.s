@@ -170,6 +170,75 @@ loop:
 	VZEROUPPER
 	RET
 
+// func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+// Requires: AVX, AVX2, SSE
+TEXT ·EncodeAVX2(SB), NOSPLIT, $0-40
+	MOVQ         codes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS inv+24(FP), Y0
+	VBROADCASTSS most+28(FP), Y1
+	VXORPS       Y6, Y6, Y6
+	VSUBPS       Y1, Y6, Y6
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+
+loop:
+	VMULPS    (CX), Y0, Y8
+	VMINPS    Y1, Y8, Y9
+	VMAXPS    Y6, Y9, Y9
+	VCVTPS2DQ Y9, Y7
+	VCVTDQ2PS Y7, Y9
+	VSUBPS    Y9, Y8, Y8
+
+	// No fused multiply-add: the sums are the same on every level.
+	VMULPS    Y8, Y8, Y8
+	VADDPS    Y8, Y2, Y2
+	VMULPS    Y9, Y9, Y9
+	VADDPS    Y9, Y4, Y4
+	VMULPS    32(CX), Y0, Y9
+	VMINPS    Y1, Y9, Y10
+	VMAXPS    Y6, Y10, Y10
+	VCVTPS2DQ Y10, Y8
+	VCVTDQ2PS Y8, Y10
+	VSUBPS    Y10, Y9, Y9
+
+	// No fused multiply-add: the sums are the same on every level.
+	VMULPS       Y9, Y9, Y9
+	VADDPS       Y9, Y3, Y3
+	VMULPS       Y10, Y10, Y10
+	VADDPS       Y10, Y5, Y5
+	VEXTRACTI128 $0x01, Y7, X9
+	VPACKSSDW    X9, X7, X9
+	VEXTRACTI128 $0x01, Y8, X7
+	VPACKSSDW    X7, X8, X7
+	VPACKSSWB    X7, X9, X9
+	VMOVDQU      X9, (AX)
+	ADDQ         $+64, CX
+	ADDQ         $+16, AX
+	SUBQ         $+16, DX
+	JNZ          loop
+	VADDPS       Y2, Y3, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x0e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x01, X1, X0
+	VADDSS       X0, X1, X1
+	MOVSS        X1, err2+32(FP)
+	VADDPS       Y4, Y5, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x0e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0x01, X1, X0
+	VADDSS       X0, X1, X1
+	MOVSS        X1, norm2+36(FP)
+	VZEROUPPER
+	RET
+
 // func MaxAbsBitsAVX512(x *float32, n int) uint32
 // Requires: AVX, AVX2, AVX512DQ, AVX512F
 TEXT ·MaxAbsBitsAVX512(SB), NOSPLIT, $0-20
@@ -308,5 +377,57 @@ loop:
 	VPADDD        X0, X1, X1
 	VMOVD         X1, AX
 	MOVL          AX, negative+44(FP)
+	VZEROUPPER
+	RET
+
+// func EncodeAVX512(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·EncodeAVX512(SB), NOSPLIT, $0-40
+	MOVQ         codes+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS inv+24(FP), Z0
+	VBROADCASTSS most+28(FP), Z1
+	VXORPS       Z4, Z4, Z4
+	VSUBPS       Z1, Z4, Z4
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+
+loop:
+	VMULPS    (CX), Z0, Z6
+	VMINPS    Z1, Z6, Z7
+	VMAXPS    Z4, Z7, Z7
+	VCVTPS2DQ Z7, Z5
+	VCVTDQ2PS Z5, Z7
+	VSUBPS    Z7, Z6, Z6
+
+	// No fused multiply-add: the sums are the same on every level.
+	VMULPS        Z6, Z6, Z6
+	VADDPS        Z6, Z2, Z2
+	VMULPS        Z7, Z7, Z7
+	VADDPS        Z7, Z3, Z3
+	VPMOVSDB      Z5, (AX)
+	ADDQ          $+64, CX
+	ADDQ          $+16, AX
+	SUBQ          $+16, DX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x0e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDSS        X0, X1, X1
+	MOVSS         X1, err2+32(FP)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x0e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDSS        X0, X1, X1
+	MOVSS         X1, norm2+36(FP)
 	VZEROUPPER
 	RET

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/internal/member"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
@@ -109,7 +110,7 @@ type Figures struct {
 // The contexts, N x layer.Dim(), row-major, must not be those of training. The
 // promise is about the draw of the contexts: in at least Confidence of all draws
 // the P@K expected of the contexts of use, answered by a Searcher without the
-// options Float32 and Short, is at least Target. It assumes that the contexts of
+// option Short, is at least Target. It assumes that the contexts of
 // calibration are independent draws from the distribution of use, or with Block
 // that their blocks are. A second run on the same contexts with another seed,
 // target or block, because the first has failed, voids it.
@@ -153,7 +154,7 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := withCalibration(m.Record(), c)
+	record, err := member.Set(m.Record(), "calibration", c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w", err)
 	}

@@ -601,60 +601,65 @@ func TestCalibrationRecord(t *testing.T) {
 func TestCalibrateErrors(t *testing.T) {
 	s, m, contexts := newCalibrated(t, false)
 	nan := math.NaN()
-	for _, c := range []struct {
-		name   string
-		change func(*Options)
-		want   string
-	}{
-		{"target 0", func(o *Options) { o.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
-		{"target 1", func(o *Options) { o.Target = 1 }, "target: found 1"},
-		{"target NaN", func(o *Options) { o.Target = nan }, "target: found NaN"},
-		{"confidence 1", func(o *Options) { o.Confidence = 1 }, "confidence: found 1"},
-		{"confidence below 0", func(o *Options) { o.Confidence = -0.5 }, "confidence: found -0.5"},
-		{"k 0", func(o *Options) { o.K = 0 }, "k: found 0, want 1 to 120"},
-		{"k above L", func(o *Options) { o.K = 121 }, "k: found 121, want 1 to 120"},
-		{"exact cost NaN", func(o *Options) { o.ExactCost = nan }, "exact cost: found NaN"},
-		{"exact cost below 0", func(o *Options) { o.ExactCost = -1 }, "exact cost: found -1"},
-		{"exact cost infinite", func(o *Options) { o.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
-		{"exact limit below 0", func(o *Options) { o.ExactLimit = -0.1 }, "exact limit: found -0.1, want 0 to 1"},
-		{"exact limit above 1", func(o *Options) { o.ExactLimit = 1.1 }, "exact limit: found 1.1"},
-		{"exact limit NaN", func(o *Options) { o.ExactLimit = nan }, "exact limit: found NaN"},
-		{"block 0", func(o *Options) { o.Block = 0 }, "block: found 0"},
-		{"threads below 0", func(o *Options) { o.Threads = -1 }, "threads: found -1"},
-		{"too few contexts", func(o *Options) { o.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
-		{"too few blocks", func(o *Options) { o.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
-	} {
-		opt := DefaultOptions()
-		c.change(&opt)
-		if _, _, err := Run(t.Context(), m, s.layer, contexts, opt); err == nil || !strings.Contains(err.Error(), "calibrate: "+c.want) {
-			t.Errorf("%s: found error %v, expected %q", c.name, err, c.want)
-		}
-	}
-	opt := DefaultOptions()
-	bad := slices.Clone(contexts)
-	bad[100*s.dim+3] = float32(nan)
-	if _, _, err := Run(t.Context(), m, s.layer, bad, opt); err == nil || !strings.Contains(err.Error(), "context 100") {
-		t.Errorf("NaN: found error %v, expected it to name context 100", err)
-	}
-	if _, _, err := Run(t.Context(), m, s.layer, contexts[1:], opt); err == nil {
-		t.Error("a row that is not whole: found no error")
-	}
 	other, err := softmax.NewLayer(kernels.Float32Rows(dense.Weights(s.layer)[:100*s.dim], s.dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Run(t.Context(), m, other, contexts, opt); err == nil || !strings.Contains(err.Error(), "labels: found") {
-		t.Errorf("another layer: found error %v, expected one of the labels", err)
+	bad := slices.Clone(contexts)
+	bad[100*s.dim+3] = float32(nan)
+	// What a call is given.
+	type call struct {
+		Options
+		layer    *softmax.Layer
+		contexts []float32
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	opt.Progress = func(p train.Progress) {
-		if p.Stage == "route" {
-			cancel()
+	for _, c := range []struct {
+		name   string
+		change func(*call)
+		want   string
+	}{
+		{"target 0", func(c *call) { c.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
+		{"target 1", func(c *call) { c.Target = 1 }, "target: found 1"},
+		{"target NaN", func(c *call) { c.Target = nan }, "target: found NaN"},
+		{"confidence 1", func(c *call) { c.Confidence = 1 }, "confidence: found 1"},
+		{"confidence below 0", func(c *call) { c.Confidence = -0.5 }, "confidence: found -0.5"},
+		{"k 0", func(c *call) { c.K = 0 }, "k: found 0, want 1 to 120"},
+		{"k above L", func(c *call) { c.K = 121 }, "k: found 121, want 1 to 120"},
+		{"exact cost NaN", func(c *call) { c.ExactCost = nan }, "exact cost: found NaN"},
+		{"exact cost below 0", func(c *call) { c.ExactCost = -1 }, "exact cost: found -1"},
+		{"exact cost infinite", func(c *call) { c.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
+		{"exact limit below 0", func(c *call) { c.ExactLimit = -0.1 }, "exact limit: found -0.1, want 0 to 1"},
+		{"exact limit above 1", func(c *call) { c.ExactLimit = 1.1 }, "exact limit: found 1.1"},
+		{"exact limit NaN", func(c *call) { c.ExactLimit = nan }, "exact limit: found NaN"},
+		{"block 0", func(c *call) { c.Block = 0 }, "block: found 0"},
+		{"threads below 0", func(c *call) { c.Threads = -1 }, "threads: found -1"},
+		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
+		{"too few blocks", func(c *call) { c.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
+		{"a context with a NaN", func(c *call) { c.contexts = bad }, "context 100"},
+		{"a row that is not whole", func(c *call) { c.contexts = contexts[1:] }, "contexts: found"},
+		{"another layer", func(c *call) { c.layer = other }, "labels: found"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			given := call{DefaultOptions(), s.layer, contexts}
+			c.change(&given)
+			_, _, err := Run(t.Context(), m, given.layer, given.contexts, given.Options)
+			if err == nil || !strings.HasPrefix(err.Error(), "calibrate: ") || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("found error %v, expected %q", err, c.want)
+			}
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		opt := DefaultOptions()
+		opt.Progress = func(p train.Progress) {
+			if p.Stage == "route" {
+				cancel()
+			}
 		}
-	}
-	if _, _, err := Run(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: found error %v, expected context.Canceled", err)
-	}
+		if _, _, err := Run(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
+			t.Errorf("found error %v, expected context.Canceled", err)
+		}
+	})
 }
 
 // The least number of contexts asked for passes where nothing is missed, and one

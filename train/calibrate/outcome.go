@@ -19,7 +19,7 @@ type outcome struct {
 	lead float64
 	// The answers from the set of the best cluster and from the sets of the two
 	// best: how many of the k labels they miss, and among how many labels they
-	// are sought; exactAnswer where the exact layer answers, and misses none.
+	// are sought; exactAnswer if the exact layer answers, and misses none.
 	missed [2]uint32
 	rows   [2]uint32
 }

@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/learning-to-screen/l2s/internal/layerfile"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // HashFile adds the content of a file, and its length, to a hash.
@@ -23,7 +23,7 @@ func HashFile(w io.Writer, path string) error {
 // ReadRows reads a matrix of dim columns. The rows may be the file's memory,
 // until release is called.
 func ReadRows(src string, dim int) (rows []float32, release func(), err error) {
-	t, err := layerfile.OpenMatrix(src)
+	t, err := tensorfile.OpenMatrix(src)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -23,6 +23,7 @@ const (
 	Spread                        // contexts that set the temperature of the spread
 	Split                         // the contexts that choose the path of a calibration
 	MiniBatches                   // of k-means
+	Tail                          // contexts that the tail is fitted on
 )
 
 // New returns the generator of one use of the seed: stream, then the position

@@ -1,7 +1,7 @@
 // Package timing measures how long queries take, on one thread, by methods
 // that are to be compared.
 //
-// What a query costs is the mean: where a share of the queries takes a way of
+// What a query costs is the mean: if a share of the queries takes a way of
 // its own, such as the exact layer's, the median tells of one way alone. The
 // time of a method is the mean over a block, and of the blocks the median, which
 // is not moved by what slows the machine down for a while. Quantiles of single

@@ -1,0 +1,396 @@
+// Command heads measures the exact and the screened search on heads of language
+// models, whose weights are bfloat16: what it takes to open a head, from its weights
+// and from prepared codes, and how queries compare with the dense float32 scan of the
+// same values and with ggml's matrix-vector product in Q8_0 (built with -tags ggml,
+// and with -ggml, the folder of its libraries: see package ggml).
+//
+// Queries take turns (package measure) on one thread. Times of opening, on all
+// cores, are the least of a few: what the machine does beside them only adds. The
+// same is said of a query's turns, for machines that others use too.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/ggml"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	k        = 5
+	contexts = 500
+	// A screen on two levels, of groups x groups clusters.
+	groups, candidates = 32, 500
+	// evicted is the number of bytes that are read between two queries that are to
+	// find the caches cold.
+	evicted = 64 << 20
+)
+
+// shape is a head to measure.
+type shape struct {
+	name     string
+	rows     kernels.Rows
+	bias     []float32
+	contexts []float32
+	flat     *screen.Model // of clusters with their candidates, or nil
+}
+
+func main() {
+	rounds := flag.Int("rounds", 61, "`number` of rounds")
+	block := flag.Duration("block", 20*time.Millisecond, "`time` that a turn takes, about")
+	opens := flag.Int("opens", 9, "`number` of times that a head is opened")
+	folder := flag.String("ggml", "", "`folder` of ggml's libraries")
+	model := flag.String("model", "../../shared/data/llm-65k", "`folder` of a model with contexts_test.npy; left out where it is absent")
+	only := flag.String("only", "", "measure the shapes whose name holds this `text`")
+	flag.Parse()
+	if err := run(*rounds, *block, *opens, *folder, *model, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "heads:", err)
+		os.Exit(1)
+	}
+}
+
+func run(rounds int, block time.Duration, opens int, folder, model, only string) error {
+	if ggml.Open == nil || folder == "" {
+		note("ggml is left out: build with -tags ggml and name the folder of its libraries by -ggml")
+	}
+	shapes := []struct {
+		name string
+		make func(name string) (*shape, error)
+	}{
+		{"262,144 x 640", func(name string) (*shape, error) { return structured(name, 262144, 640, true) }},
+		{"128,256 x 2,048", func(name string) (*shape, error) { return structured(name, 128256, 2048, false) }},
+		{"65,536 x 384, " + filepath.Base(model), func(name string) (*shape, error) { return ofModel(name, model) }},
+	}
+	fmt.Printf("level %s, %d cores, %d rounds\n", kernels.Level(), runtime.GOMAXPROCS(0), rounds)
+	for _, s := range shapes {
+		if !strings.Contains(s.name, only) {
+			continue
+		}
+		note("making %s", s.name)
+		made, err := s.make(s.name)
+		if errors.Is(err, os.ErrNotExist) {
+			note("%s is left out: %v", s.name, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\n**%s, bfloat16**\n\n", made.name)
+		debug.FreeOSMemory()
+		l, mapped, err := opened(made, opens)
+		if err != nil {
+			return err
+		}
+		if err := queries(made, l, mapped, rounds, block, folder); err != nil {
+			return err
+		}
+		runtime.GC()
+	}
+	return nil
+}
+
+func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// structured makes a structured head, without a bias as language models have it.
+func structured(name string, labels, dim int, screened bool) (*shape, error) {
+	data := synthetic.Structured(labels, dim, groups*groups, contexts, 1)
+	wide, _ := data.Layer.Weights().AsFloat32()
+	narrow := make([]uint16, len(wide))
+	for i, w := range wide {
+		bits := math.Float32bits(w)
+		narrow[i] = uint16((bits + 0x7fff + bits>>16&1) >> 16) // to the nearest, ties to even
+	}
+	s := &shape{name: name + ", structured", rows: kernels.BFloat16Rows(narrow, dim), contexts: data.Contexts}
+	if screened {
+		var err error
+		if s.flat, err = data.Screen(candidates); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// ofModel opens the head of a model, and contexts beside it.
+func ofModel(name, folder string) (*shape, error) {
+	if _, err := os.Stat(folder); err != nil {
+		return nil, err
+	}
+	h, err := head.Open(folder, head.Options{})
+	if err != nil {
+		return nil, err
+	}
+	t, err := tensorfile.OpenMatrix(filepath.Join(folder, "contexts_test.npy"))
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	all, err := t.Float32s()
+	if err != nil {
+		return nil, err
+	}
+	return &shape{name: name, rows: h.Rows(), bias: h.Bias(), contexts: all[:contexts*h.Dim()]}, nil
+}
+
+// anonymous returns the bytes of memory of this process that are in no file.
+func anonymous() (n int64, ok bool) {
+	debug.FreeOSMemory()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, false
+	}
+	for _, line := range strings.Split(string(status), "\n") {
+		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 10, 64)
+			return n << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// least returns the least time of some calls.
+func least(n int, f func() error) (time.Duration, error) {
+	best := time.Duration(math.MaxInt64)
+	for range n {
+		runtime.GC()
+		start := time.Now()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		best = min(best, time.Since(start))
+	}
+	return best, nil
+}
+
+// opened measures what it takes to open the head. It returns the layer with codes of
+// its own and the one with codes in a file.
+func opened(s *shape, opens int) (l, mapped *softmax.Layer, err error) {
+	before, counted := anonymous()
+	make1, err := least(opens, func() (err error) {
+		l, err = softmax.NewLayer(s.rows, s.bias)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	sr, dst := softmax.NewSearcher(l), make([]softmax.Prediction, k)
+	for i := range 50 {
+		if _, err := sr.TopK(dst, s.context(i)); err != nil {
+			return nil, nil, err
+		}
+	}
+	if after, _ := anonymous(); counted {
+		fmt.Printf("- beside the weights, a layer and a searcher hold %.3f bytes a weight\n",
+			float64(after-before)/float64(s.rows.Len()*s.rows.Dim()))
+	}
+	runtime.KeepAlive(sr)
+	fmt.Printf("- NewLayer: %.0f ms\n", millis(make1))
+	dir, err := os.MkdirTemp("", "heads")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(dir)
+	path, origin := filepath.Join(dir, "head.codes"), softmax.Origin{Size: 1, Modified: time.Unix(1, 0)}
+	if err := l.SaveCodes(path, origin); err != nil {
+		return nil, nil, err
+	}
+	for _, c := range []struct {
+		name   string
+		origin softmax.Origin
+	}{{"NewLayerWithCodes, all of W hashed", softmax.Origin{}}, {"NewLayerWithCodes, the origin known", origin}} {
+		took, err := least(opens, func() (err error) {
+			mapped, err = softmax.NewLayerWithCodes(s.rows, s.bias, path, c.origin)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		fmt.Printf("- %s: %.1f ms\n", c.name, millis(took))
+	}
+	return l, mapped, nil
+}
+
+func millis(t time.Duration) float64 { return float64(t.Microseconds()) / 1e3 }
+
+func (s *shape) context(i int) []float32 {
+	d := s.rows.Dim()
+	return s.contexts[i*d : (i+1)*d]
+}
+
+// method is a way to answer a context.
+type method struct {
+	name  string
+	query func(h []float32)
+}
+
+func queries(s *shape, l, mapped *softmax.Layer, rounds int, block time.Duration, folder string) error {
+	must := func(_ int, err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	dst := make([]softmax.Prediction, k)
+	plain, exact, second := dense.New(l), softmax.NewSearcher(l), softmax.NewSearcher(mapped)
+	list := []method{
+		{"dense float32 scan", func(h []float32) { plain.TopK(dst, h) }},
+		{"exact", func(h []float32) { must(exact.TopK(dst, h)) }},
+		{"exact, codes in a file", func(h []float32) { must(second.TopK(dst, h)) }},
+	}
+	if ggml.Open != nil && folder != "" {
+		p, err := ggml.Open(folder, s.rows)
+		if err != nil {
+			return fmt.Errorf("ggml: %w", err)
+		}
+		scores := make([]float32, l.Labels())
+		if err := close32(p, l, scores, s); err != nil {
+			return err
+		}
+		list = append(list, method{"ggml, Q8_0, " + p.Library() + ", no selection", func(h []float32) { p.Mul(scores, h) }})
+	}
+	var screened *screen.Searcher
+	if s.flat != nil {
+		var err error
+		if screened, err = screen.NewSearcher(twoLevels(s.flat), l); err != nil {
+			return err
+		}
+		list = append(list, method{"screened", func(h []float32) { must(screened.TopK(dst, h)) }})
+	}
+	turns := make([]*measure.Turn, len(list))
+	for i, m := range list {
+		turns[i] = &measure.Turn{Query: func(i int) int { m.query(s.context(i)); return 1 }}
+	}
+	measure.InTurns(context.Background(), turns[0], turns[1:], contexts, rounds, block, 1, func(int) {})
+	fmt.Printf("\n| | us, median | least | speedup, median | quartiles | of the least |\n|---|---:|---:|---:|---:|---:|\n")
+	for i, m := range list {
+		t, best := turns[i].Timing(), slices.Min(turns[i].Micros)
+		fmt.Printf("| %s | %.1f | %.1f | %.2f | %.2f - %.2f | %.2f |\n", m.name, t.Micros, best,
+			t.Speedup, t.SpeedupQ1, t.SpeedupQ3, slices.Min(turns[0].Micros)/best)
+	}
+	if i := slices.IndexFunc(list, func(m method) bool { return strings.HasPrefix(m.name, "ggml") }); i > 0 {
+		ratios := make([]float64, len(turns[i].Micros))
+		for r := range ratios {
+			ratios[r] = turns[i].Micros[r] / turns[1].Micros[r]
+		}
+		fmt.Printf("\nggml's time to that of exact, within a round: %.2f (%.2f - %.2f); of the least: %.2f\n",
+			measure.Quantile(ratios, 0.5), measure.Quantile(ratios, 0.25), measure.Quantile(ratios, 0.75),
+			slices.Min(turns[i].Micros)/slices.Min(turns[1].Micros))
+	}
+	if screened != nil {
+		warm, cold := coldAndWarm(s, func(h []float32) { must(screened.TopK(dst, h)) })
+		fmt.Printf("\nscreened, %d x %d clusters, %d candidates, one query at a time: %.1f us warm, %.1f us cold (medians); %s\n",
+			groups, groups, candidates, warm, cold, quality(s, screened, exact))
+	}
+	return nil
+}
+
+// close32 checks that ggml computes the logits, but for its rounding.
+func close32(p ggml.Product, l *softmax.Layer, scores []float32, s *shape) error {
+	h := s.context(0)
+	p.Mul(scores, h)
+	best := make([]softmax.Prediction, 1)
+	if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
+		return err
+	}
+	id := best[0].ID
+	want := best[0].Logit - float64(l.Bias()[id])
+	if got := float64(scores[id]); math.Abs(got-want) > 0.05*math.Abs(want) {
+		return fmt.Errorf("ggml: found %g for the best logit, expected %g within a twentieth", got, want)
+	}
+	return nil
+}
+
+// twoLevels puts the clusters of a model in groups of neighbours, each of which has
+// the mean of its clusters.
+func twoLevels(flat *screen.Model) *screen.Model {
+	v, d := flat.ClusterWeights(), flat.Dim()
+	u, sizes := make([]float32, groups*d), make([]int, groups)
+	sets := make([][]uint32, flat.Clusters())
+	for t := range sets {
+		sets[t] = flat.Candidates(t)
+		g := t * groups / len(sets)
+		sizes[g]++
+		for j, x := range v[t*d : (t+1)*d] {
+			u[g*d+j] += x
+		}
+	}
+	m, err := screen.NewModel(screen.Config{Dim: d, Labels: flat.Labels(), Clusters: v, Groups: u, GroupSizes: sizes, Sets: sets})
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// coldAndWarm returns the median times of single queries in microseconds: one
+// behind the other, and with a read of more than the caches hold before each.
+func coldAndWarm(s *shape, query func(h []float32)) (warm, cold float64) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	other := make([]uint64, evicted/8)
+	var sink uint64
+	for _, c := range []struct {
+		evict bool
+		to    *float64
+	}{{false, &warm}, {true, &cold}} {
+		for i := range contexts {
+			query(s.context(i))
+		}
+		var times []float64
+		for i := range contexts {
+			if c.evict {
+				for j := 0; j < len(other); j += 8 {
+					sink += other[j]
+				}
+				other[i] = sink + 1
+			}
+			start := time.Now()
+			query(s.context(i))
+			times = append(times, float64(time.Since(start).Nanoseconds())/1e3)
+		}
+		*c.to = measure.Quantile(times, 0.5)
+	}
+	return warm, cold
+}
+
+// quality returns the shares of the exact best labels that the screen finds.
+func quality(s *shape, screened *screen.Searcher, exact *softmax.Searcher) string {
+	a, b := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+	first, all := 0, 0
+	for i := range contexts {
+		h := s.context(i)
+		n, err := screened.TopK(a, h)
+		if err != nil {
+			panic(err)
+		}
+		if _, err := exact.TopK(b, h); err != nil {
+			panic(err)
+		}
+		for j, p := range b {
+			if slices.ContainsFunc(a[:n], func(q softmax.Prediction) bool { return q.ID == p.ID }) {
+				all++
+			}
+			if j == 0 && n > 0 && a[0].ID == p.ID {
+				first++
+			}
+		}
+	}
+	return fmt.Sprintf("P@1 %.3f, P@%d %.3f", float64(first)/contexts, k, float64(all)/(k*contexts))
+}

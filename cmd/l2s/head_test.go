@@ -1,0 +1,376 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+)
+
+// scattered writes n contexts to a .npy file.
+func scattered(t *testing.T, path string, n, dim int) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(5, 6))
+	h := make([]float32, n*dim)
+	for i := range h {
+		h[i] = float32(r.NormFloat64())
+	}
+	if err := tensorfile.WriteNPY(path, h, n, dim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each head in a GGUF file is trained on, measured and asked with --head and nothing
+// else on the layer. Its values are those that ggml reads from it: the screen is for
+// the layer of these in a .npy file, too, and the answers are equal, byte for byte.
+func TestHeadsInGGUFFiles(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("..", "..", "head", "testdata", "gguf", "*.gguf"))
+	if err != nil || len(paths) < 9 {
+		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
+	}
+	said := map[string]string{
+		"head-bf16": "token_embd.weight, 44 x 512 bfloat16, mapped; no bias; 4 rows of padding left out",
+		"head-f16":  "output.weight, 48 x 512 float16, mapped; no bias",
+		"head-f32":  "output.weight, 48 x 512 float32, mapped; no bias",
+		"head-q8_0": "token_embd.weight, 44 x 608 q8_0, mapped; no bias; 4 rows of padding left out",
+		"head-q4_k": "output.weight, 48 x 512 q4_k, mapped; no bias; scale",
+		"head-q6_k": "output.weight, 48 x 512 q6_k, mapped; no bias; soft cap",
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".gguf")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			gguf := name + ".gguf"
+			writeFile(t, filepath.Join(dir, gguf), readFile(t, path))
+			w, n, dim := rows(t, strings.TrimSuffix(path, ".gguf")+".npy")
+			scattered(t, filepath.Join(dir, "H.npy"), 1200, dim)
+			on := []string{"--head", gguf, "--contexts", "H.npy"}
+			r := l2s(t, dir, joined("train", on, "--clusters", "3", "--budget", "20", "--iterations", "1", "--out", "m.l2s")...)
+			if r.code != 0 || !strings.HasPrefix(r.stderr, "l2s train: "+gguf+": "+said[name]) {
+				t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
+			}
+			labels := int(number(t, object(t, dir, joined("eval", "m.l2s", on, "--json", "--quiet")...), "labels"))
+			if padded := said[name] != "" && strings.Contains(said[name], "4 rows"); labels != n && !(padded && labels == n-4) {
+				t.Errorf("found %d labels of %d rows", labels, n)
+			}
+			if err := tensorfile.WriteNPY(filepath.Join(dir, "W.npy"), w[:labels*dim], labels, dim); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"--k", "5"}, {"--k", "40", "--exact", "--json"}} {
+				ask := joined("topk", "m.l2s", "--contexts", "H.npy", args)
+				want := succeed(t, dir, joined(ask, "--weights", "W.npy", "--bias", "none")...)
+				if got := succeed(t, dir, joined(ask, "--head", gguf)...); got != want {
+					t.Errorf("%v: found other answers than with the values that ggml reads", args)
+				}
+			}
+			if name == "head-q4_k" {
+				expectFields(t, object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...), "screened_us", "dense_f32_us")
+			}
+		})
+	}
+}
+
+// modelFolder writes a model's folder with the shared layer as its head, in two
+// shards, and 20 rows of padding.
+func modelFolder(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	in := func(file string) string { return filepath.Join(dir, name, file) }
+	w, labels, dim := rows(t, filepath.Join(dir, "W.npy"))
+	bias, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bias.Close()
+	b, err := bias.Float32s()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const padding = 20
+	for file, array := range map[string]tensorfile.Array{
+		"one.safetensors": {Name: "lm_head.weight", Shape: []int{labels + padding, dim}, Data: append(slices.Clone(w), make([]float32, padding*dim)...)},
+		"two.safetensors": {Name: "lm_head.bias", Shape: []int{labels + padding}, Data: append(slices.Clone(b), make([]float32, padding)...)},
+	} {
+		if err := tensorfile.WriteSafetensors(in(file), array); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var vocabulary strings.Builder
+	for i := range labels {
+		fmt.Fprintf(&vocabulary, `,"w%d":%d`, i, i)
+	}
+	for file, text := range map[string]string{
+		"config.json":                  `{"model_type":"cohere","tie_word_embeddings":false,"logit_scale":0.5}`,
+		"model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"one.safetensors","lm_head.bias":"two.safetensors"}}`,
+		"tokenizer.json":               `{"model":{"vocab":{` + vocabulary.String()[1:] + `}}}`,
+	} {
+		writeFile(t, in(file), []byte(text))
+	}
+}
+
+// A model's folder is the layer that its head is: screens and answers are those of
+// the same numbers in files of their own, and so is every verb's result.
+func TestTheHeadOfAFolder(t *testing.T) {
+	dir := files(t)
+	modelFolder(t, dir, "model")
+	in := func(name string) []byte { return readFile(t, filepath.Join(dir, name)) }
+	const took = "model: lm_head.weight, 300 x 12 float32, mapped; bias lm_head.bias; 20 rows of padding left out; scale 0.5\n"
+	head := []string{"--head", "model"}
+	for _, verb := range [][]string{
+		joined("train", "--contexts", "H.npy", "--clusters", "6", "--budget", "40", "--iterations", "2", "--quiet", "--out"),
+		joined("labels", "--contexts", "H.npy", "--quiet", "--out"),
+		joined("calibrate", "m.l2s", "--contexts", "T.npy", "--target", "0.9", "--quiet", "--out"),
+	} {
+		succeed(t, dir, joined(verb, "want", layerArgs())...)
+		succeed(t, dir, joined(verb, "model/got", head)...) // a new file in the folder harms nothing
+		if !bytes.Equal(in("want"), in("model/got")) {
+			t.Errorf("%s: found another file than of the same layer in files of its own", verb[0])
+		}
+	}
+	for _, verb := range [][]string{
+		joined("eval", "m.l2s", "--contexts", "T.npy", "--json"),
+		joined("topk", "m.l2s", "--contexts", "T.npy", "--vocab", "words.txt"),
+	} {
+		want := succeed(t, dir, joined(verb, layerArgs())...)
+		r := l2s(t, dir, joined(verb, head)...)
+		if r.code != 0 || r.stdout != want || !strings.HasPrefix(r.stderr, "l2s "+verb[0]+": "+took) {
+			t.Errorf("%s: found exit status %d, another result than of the same layer in files of its own, or this on standard error:\n%s", verb[0], r.code, r.stderr)
+		}
+	}
+	if r := l2s(t, dir, joined("eval", "m.l2s", "--contexts", "T.npy", "--quiet", head)...); r.code != 0 || r.stderr != "" {
+		t.Errorf("found exit status %d and on standard error, with --quiet, %q", r.code, r.stderr)
+	}
+}
+
+// A draft head answers with labels of the full vocabulary: those of the list that the
+// full layer gives, in its order.
+func TestADraftHead(t *testing.T) {
+	dir := files(t)
+	var ids []int32
+	for id := int32(299); id > 0; id -= 7 {
+		ids = append(ids, id)
+	}
+	data := npyHead("<i4", false, len(ids))
+	for _, id := range ids {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	writeFile(t, filepath.Join(dir, "ids.npy"), data)
+	draft := joined(layerArgs(), "--ids", "ids.npy")
+	succeed(t, dir, joined("train", draft, "--contexts", "H.npy", "--clusters", "3", "--budget", "20", "--iterations", "1", "--always", "299,5", "--out", "draft.l2s", "--quiet")...)
+	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--exact", "--k", "4", "--vocab", "words.txt")...), "\n")
+	full := strings.Split(succeed(t, dir, joined("topk", "m.l2s", layerArgs(), "--contexts", "T.npy", "--exact", "--k", "300", "--vocab", "words.txt")...), "\n")
+	if len(got) != tinyTest+1 || len(full) != len(got) {
+		t.Fatalf("found %d and %d lines, expected %d", len(got), len(full), tinyTest+1)
+	}
+	for i := range tinyTest {
+		var want [3][]string
+		columns := strings.Split(full[i], "\t")
+		labels, logits, words := strings.Fields(columns[0]), strings.Fields(columns[1]), strings.Fields(columns[3])
+		for j, label := range labels {
+			if len(want[0]) < 4 && slices.ContainsFunc(ids, func(id int32) bool { return fmt.Sprint(id) == label }) {
+				want[0], want[1], want[2] = append(want[0], label), append(want[1], logits[j]), append(want[2], words[j])
+			}
+		}
+		columns = strings.Split(got[i], "\t")
+		for c, column := range []int{0, 1, 3} {
+			if columns[column] != strings.Join(want[c], " ") {
+				t.Fatalf("context %d: found %q, expected %q", i, columns[column], strings.Join(want[c], " "))
+			}
+		}
+	}
+}
+
+// Contexts that are cut into several files are those of one.
+func TestContextsInSeveralFiles(t *testing.T) {
+	dir := files(t)
+	for _, name := range []string{"H", "T"} {
+		h, n, dim := rows(t, filepath.Join(dir, name+".npy"))
+		for i, at := range []int{0, 1, 400} {
+			end := []int{1, 400, n}[i]
+			if err := tensorfile.WriteNPY(filepath.Join(dir, fmt.Sprintf("part%s-%d.npy", name, i)), h[at*dim:end*dim], end-at, dim); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	globs := func(name string) []string { return []string{"--contexts", "part" + name + "-?.npy"} }
+	each := func(name string) []string {
+		return []string{"--contexts", "part" + name + "-0.npy", "--contexts", "part" + name + "-[1-2].npy"}
+	}
+	for _, c := range []struct {
+		name, out string
+		args      []string
+	}{
+		{"H", "out.l2s", joined("train", trainArgs(), "--out", "out.l2s")},
+		{"H", "out", joined("labels", layerArgs(), "--contexts", "H.npy", "--out", "out", "--quiet")},
+		{"T", "out.l2s", goodCalibrate},
+		{"T", "", joined(goodEval, "--json", "--quiet")},
+		{"T", "", goodTopK},
+	} {
+		result := func(args []string) string {
+			stdout := succeed(t, dir, args...)
+			if c.out == "" {
+				return stdout
+			}
+			return string(readFile(t, filepath.Join(dir, c.out)))
+		}
+		want := result(c.args)
+		for _, contexts := range [][]string{globs(c.name), each(c.name)} {
+			if got := result(append(without(c.args, "--contexts"), contexts...)); got != want {
+				t.Errorf("%s %v: found another result than of one file", c.args[0], contexts)
+			}
+		}
+	}
+}
+
+// A head is read where it lies. That its file is cut off while queries are answered is
+// an error that names it, not a crash, and what was answered before stands.
+func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
+	dir := files(t)
+	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	one := asText(h[:tinyDim], tinyDim, " ", "\n")
+	cmd := command(t, dir, "topk", "m.l2s", "--head", "layer.safetensors:weight", "--contexts", "-", "--exact", "--k", "300")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(stdout)
+	io.WriteString(stdin, one)
+	if _, err := answers.ReadString('\n'); err != nil {
+		t.Fatalf("found no answer (%v); standard error:\n%s", err, stderr.String())
+	}
+	if err := os.Truncate(filepath.Join(dir, "layer.safetensors"), 1); err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(stdin, one)
+	stdin.Close()
+	rest, _ := io.ReadAll(answers)
+	err = cmd.Wait()
+	const want = "layer.safetensors:weight: data: found bytes that cannot be read any more, expected a file that stays as it was opened"
+	if text := stderr.String(); cmd.ProcessState.ExitCode() != 1 || len(rest) > 0 || !strings.Contains(text, want) || strings.Contains(text, "goroutine") {
+		t.Errorf("found %v, %q, standard error:\n%s", err, rest, text)
+	}
+}
+
+func TestBadHeads(t *testing.T) {
+	model := func(t *testing.T, dir string) { modelFolder(t, dir, "model") }
+	head := func(args []string, source string) []string {
+		return append(without(without(args, "--weights"), "--bias"), "--head", source)
+	}
+	replaces := func(output string) []string {
+		return []string{"--out " + output + " would replace the input model: give another --out"}
+	}
+	cases := []badCase{
+		{name: "train: --head and --weights", args: joined(goodTrain, "--head", "model"), code: 2, want: []string{"--head and --weights exclude each other: give one of them"}},
+		{name: "train: --head without a name", args: head(goodTrain, ""), code: 2, want: []string{"missing --head"}},
+		{name: "topk: no such head", args: head(goodTopK, "model"), code: 1, want: []string{"model", "no such file"}},
+		{name: "topk: a folder that is no model", files: func(t *testing.T, dir string) { os.Mkdir(filepath.Join(dir, "model"), 0o777) }, args: head(goodTopK, "model"),
+			code: 1, want: []string{"model: files: found a folder, expected a file, or a folder with config.json"}},
+		{name: "eval: a tensor that the model lacks", files: model, args: head(goodEval, "model:embed"), code: 1, want: []string{"found no embed, expected one of the 2 tensors there"}},
+		{name: "eval: a screen of another head", files: model, args: joined(head(goodEval, "model"), "--bias", "none", "--quiet"), code: 1, want: []string{"m.l2s: fingerprint", "that of model and its bias"}},
+		{name: "train: ids that are no list", files: model, args: joined(head(goodTrain, "model"), "--ids", "W.npy"), code: 1, want: []string{"W.npy", "shape: found [300 12], expected [any]"}},
+		{name: "train: an id beyond the head", files: inFile("ids.npy", append(npyHead("<i4", false, 1), 44, 1, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy"), code: 1,
+			want: []string{"found label 300 at position 0, expected one below 300"}},
+		{name: "train: an id of --always that the draft lacks", files: inFile("ids.npy", append(npyHead("<i4", false, 2), 5, 0, 0, 0, 6, 0, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy", "--k", "2", "--always", "7"), code: 1,
+			want: []string{"found no label 7 in the draft head, expected it for --always"}},
+		{name: "train: contexts by a pattern that no file has", args: joined(goodTrain, "--contexts", "no-*.npy"), code: 1, want: []string{"no-*.npy: found no such file, expected at least one"}},
+		{name: "train: standard input and a file", args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "-"}), code: 2, want: []string{"--contexts - excludes other contexts: give standard input alone, or files"}},
+		{name: "train: one of several contexts of another dimension", files: matrixIn("I.npy", 10, 13), args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "I.npy"}), code: 1,
+			want: []string{"I.npy: shape: found [10 13], expected [any 12]"}},
+		{name: "train: over the second of the contexts", args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "T.npy"}, "--out", "T.npy"), code: 2, want: []string{"--out T.npy would replace the input T.npy"}},
+	}
+	for _, file := range []string{"config.json", "model.safetensors.index.json", "one.safetensors", "two.safetensors", "tokenizer.json", "tokenizer_config.json", "model.safetensors"} {
+		cases = append(cases, badCase{name: "train: over a file of the model: " + file, files: model, args: joined(head(goodTrain, "model"), "--out", "model/"+file), code: 2, want: replaces("model/" + file)})
+	}
+	runCases(t, cases)
+}
+
+// Contexts from before the model's last normalisation, or scaled, are trained on with a
+// warning.
+func TestTrainWarnsOfContextsThatAreNotNormed(t *testing.T) {
+	dir := files(t)
+	h, n, dim := rows(t, filepath.Join(dir, "H.npy"))
+	for i := range h {
+		h[i] *= 100
+	}
+	if err := tensorfile.WriteNPY(filepath.Join(dir, "far.npy"), h, n, dim); err != nil {
+		t.Fatal(err)
+	}
+	for contexts, want := range map[string]string{
+		"H.npy":   "",
+		"far.npy": "l2s train: warning: far.npy: the contexts do not look like those that the layer is applied to: for most of them the best label has all of the probability\n",
+	} {
+		if r := l2s(t, dir, joined(goodTrain, "--contexts", contexts)...); r.code != 0 || r.stderr != want {
+			t.Errorf("%s: found exit status %d and on standard error %q, expected %q", contexts, r.code, r.stderr, want)
+		}
+	}
+}
+
+// A real model's folder: a screen is trained on its head and measured, with --head and
+// --contexts alone.
+func TestARealModel(t *testing.T) {
+	model, err := filepath.Abs("../../../shared/data/llm-65k")
+	if err == nil {
+		_, err = os.Stat(model)
+	}
+	if err != nil {
+		t.Skip("../shared/data/llm-65k is not there: ", err)
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	source, err := tensorfile.OpenTensor(filepath.Join(model, "contexts_test.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	h := make([]float32, 2400*384)
+	if _, err := source.ReadRows(h, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"H.npy", "T.npy"} {
+		if err := tensorfile.WriteNPY(filepath.Join(dir, name), h[i*1200*384:][:1200*384], 1200, 384); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := l2s(t, dir, "train", "--head", model, "--contexts", "H.npy", "--clusters", "8", "--budget", "100", "--iterations", "1", "--out", "m.l2s")
+	if want := "l2s train: " + model + ": model.embed_tokens.weight, 65536 x 384 bfloat16, mapped; no bias\n"; r.code != 0 || !strings.HasPrefix(r.stderr, want) || strings.Contains(r.stderr, "warning") {
+		t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
+	}
+	if p := number(t, object(t, dir, "eval", "m.l2s", "--head", model, "--contexts", "T.npy", "--json", "--quiet"), "precision", "1"); p < 0.7 {
+		t.Errorf("found P@1 %v on other contexts, expected at least 0.7", p)
+	}
+	if lines := strings.Count(succeed(t, dir, "topk", "m.l2s", "--head", model, "--contexts", "T.npy"), "\n"); lines != 1200 {
+		t.Errorf("found %d answers, expected 1200", lines)
+	}
+
+	for i := range h { // as before the normalisation: of many lengths
+		h[i] *= 1 + float32(i/384%7)
+	}
+	if err := tensorfile.WriteNPY(filepath.Join(dir, "U.npy"), h[:300*384], 300, 384); err != nil {
+		t.Fatal(err)
+	}
+	r = l2s(t, dir, "train", "--head", model, "--contexts", "U.npy", "--clusters", "2", "--budget", "100", "--kmeans-only", "--out", "u.l2s")
+	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: behind the model's last normalisation") {
+		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
+	}
+}

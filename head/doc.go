@@ -1,0 +1,66 @@
+// Package head opens the head of a language model: the matrix W, one row a label,
+// the bias b, and what a model does with a logit w_s.h + b_s before it is a
+// probability.
+//
+//	h, err := head.Open("models/gemma-3-270m", head.Options{})
+//
+// A source is one of
+//
+//	FOLDER                   a model as Hugging Face lays it out: config.json and safetensors
+//	FOLDER:tensor.name       another tensor of it
+//	FILE.gguf                a model of llama.cpp: output.weight, else token_embd.weight
+//	FILE.gguf:tensor.name    another tensor of it
+//	FILE.safetensors:name    one tensor
+//	FILE.npy, FILE.npz:name  an array of numpy
+//
+// FILE may have any name: if its end says nothing, its first bytes do.
+//
+// # Rows in place
+//
+// Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q5_0, Q8_0,
+// Q4_K, Q5_K and Q6_K stay as they are in the file, which is mapped into memory: a
+// weight of bfloat16 takes 2 bytes, which the system reads when they are needed
+// and takes back when memory is short. The value of a quantised weight is what
+// ggml's dequantisation gives in float32, to the bit.
+//
+// If that is not possible, the rows are copied: rows at an odd address and systems
+// without a mapping, as they are; the Fortran order, the other byte order and
+// float64, as float32. [Head.String] says which it was. [Options.Copy] asks for a
+// copy.
+//
+// # What a mapped file promises
+//
+// Mapped rows are for files that nobody changes while they are open: local files
+// of the program's own user. The system answers a read of a page that is no
+// longer there, since another program has shortened the file or the disk has
+// failed, with a fault, which ends the program. Within [Head.Read] a fault of the
+// same goroutine is an error instead, in Go code and in the assembly of package
+// kernels: whoever serves from files that others can touch asks there, or copies.
+// A file that is changed in place gives answers from the old and the new bytes,
+// NaN among them. To replace a file by renaming, as everything in this module that
+// writes does, is safe.
+//
+// Neither can make a read leave the rows: what Open reads of a file's form, its
+// names, shapes and lists, it checks and copies.
+//
+// # Which tensor is the head
+//
+// In a folder it is lm_head.weight, or what some architectures call it; the input
+// embedding if config.json ties the two, or says nothing and there is no other.
+// In a GGUF file, output.weight, else token_embd.weight. The bias is looked for
+// beside it. The names are those that gguf-py/gguf/tensor_mapping.py of
+// https://github.com/ggml-org/llama.cpp lists for each architecture, and
+// transformers' _tied_weights_keys. [Head.Weights] and [Head.BiasName] say what was
+// taken.
+//
+// # Padding
+//
+// Models pad W with rows that no token has, for the speed of other hardware. Rows
+// from the size of the tokenizer on are left out, so that they are never answered:
+// see [Head.Padding]. The size is, in a folder, one more than the largest id in
+// tokenizer.json, or the number of pieces of a sentencepiece tokenizer.model if
+// no code of the model's own adds to them (auto_map), and not below any id that
+// tokenizer_config.json, added_tokens.json and config.json name; in a GGUF file the
+// length of tokenizer.ggml.tokens without the [PADn] at its end, by which
+// llama.cpp's converter fills up. If none of them is there, all rows are labels.
+package head

@@ -1,0 +1,448 @@
+package head
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// NoBias is the Bias of a head without one, whatever is beside its weights.
+const NoBias = "none"
+
+// Options say how Open opens a head. The zero value is for a model as it is.
+type Options struct {
+	// Bias is the source of the bias, one number a row: a file as in the package's
+	// documentation, or NoBias. If it is empty, the bias is looked for beside the
+	// weights; there may be none.
+	Bias string
+	// IDs are the labels whose rows make the head, in this order, each at most once:
+	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
+	IDs []uint32
+	// Copy copies the rows into the program's memory and checks that they are
+	// finite, so that nothing that happens to the file later matters.
+	Copy bool
+}
+
+// Head is the head of a model. Its methods may be called by many goroutines at
+// once.
+type Head struct {
+	labels, dim int
+	bias        []float32
+	ids         []uint32
+	vocabulary  int
+	padding     int
+	element     kernels.Element
+	weights     string
+	biasName    string
+	path        string
+	finish      finish
+	norm        Norm
+	mapped      bool         // rows are in a file
+	widened     bool         // rows are float32, and those of the file are not
+	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
+	rows        kernels.Rows
+	closed      bool
+	release     func() error
+}
+
+// Open opens the head source, see the package's documentation.
+//
+// An error names the file, what was found and what was expected. Mapped rows are
+// not read: whether they are finite is for [Head.Check] to say, or for the layer
+// that is made of them.
+func Open(source string, opt Options) (*Head, error) {
+	m, err := openModel(source)
+	if err != nil {
+		return nil, err
+	}
+	h, err := m.head(opt)
+	if err != nil {
+		m.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// model is an open file or folder, and which of its tensors is the head.
+type model struct {
+	path     string
+	tensor   func(name string) (*tensorfile.Tensor, error)
+	has      func(name string) bool
+	close    func() error
+	weights  string   // the tensor's name
+	biases   []string // names a bias may have
+	norms    []string // names the last normalisation may have
+	tokens   int      // size of the tokenizer, 0 if it is not known
+	declared int      // size of the vocabulary that the model states, 0 for none
+	offsets  bool     // a tensor d2t holds differences, not ids
+	finish   finish
+}
+
+// openModel opens a source.
+func openModel(source string) (*model, error) {
+	path, name, named := tensorfile.SplitSource(source)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return openFolder(path, name)
+	}
+	f, err := tensorfile.OpenFile(path, wantedMetadata)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil { // an array of numpy
+		t, err := tensorfile.OpenTensor(source)
+		if err != nil {
+			return nil, err
+		}
+		return &model{
+			path: path, weights: t.Name, close: t.Close,
+			tensor: func(string) (*tensorfile.Tensor, error) { return t, nil },
+			has:    func(string) bool { return false },
+		}, nil
+	}
+	m := &model{path: path, tensor: f.Tensor, has: f.Has, close: f.Close, weights: name, biases: []string{biasOf(name)}}
+	if f.IsGGUF() {
+		if err := m.gguf(f, named); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// biasOf returns the name of the bias that goes with a tensor, "" for none.
+func biasOf(weights string) string {
+	if stem, ok := strings.CutSuffix(weights, "weight"); ok {
+		return stem + "bias"
+	}
+	return ""
+}
+
+// elements are the types whose rows stay as they are.
+var elements = map[tensorfile.DType]kernels.Element{
+	tensorfile.Float32: kernels.Float32, tensorfile.Float16: kernels.Float16, tensorfile.BFloat16: kernels.BFloat16,
+	tensorfile.Q4_0: kernels.Q4_0, tensorfile.Q5_0: kernels.Q5_0, tensorfile.Q8_0: kernels.Q8_0,
+	tensorfile.Q4_K: kernels.Q4_K, tensorfile.Q5_K: kernels.Q5_K, tensorfile.Q6_K: kernels.Q6_K,
+}
+
+// head makes the head of the model, which is closed if no row is in it.
+func (m *model) head(opt Options) (*Head, error) {
+	t, err := m.tensor(m.weights)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.ExpectMatrix(); err != nil {
+		return nil, err
+	}
+	h := &Head{dim: t.Cols(), weights: m.weights, path: m.path, finish: m.finish, release: m.close}
+	labels := t.Rows()
+	if uint64(labels) > math.MaxUint32 {
+		return nil, m.fail("shape", "found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
+	}
+	h.vocabulary = labels
+	if m.tokens > 0 {
+		h.vocabulary = min(labels, m.tokens)
+	}
+	if opt.IDs != nil {
+		h.ids = slices.Clone(opt.IDs)
+		err = m.checkChosen(h.ids, labels, h.vocabulary)
+	} else if h.ids, err = m.ownIDs(labels); h.ids != nil {
+		h.vocabulary = max(m.declared, int(slices.Max(h.ids))+1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if h.ids == nil {
+		h.padding = labels - h.vocabulary
+	}
+	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
+		return nil, err
+	}
+
+	h.norm = m.norm(h.dim)
+
+	data, element, err := h.data(t, opt.Copy && opt.IDs == nil)
+	if err != nil {
+		return nil, err
+	}
+	h.element = element
+	if opt.IDs != nil {
+		err := h.inFile(func() error {
+			data = h.pick(data, labels, opt.IDs)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		h.mapped = false
+	}
+	h.rows = rowsOf(data, element, h.dim)
+	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
+	if h.labels = h.rows.Len(); h.bias != nil {
+		h.bias = h.bias[:h.labels]
+	}
+	if !h.mapped {
+		h.release = func() error { return nil }
+		if err := m.close(); err != nil {
+			return nil, err
+		}
+	}
+	if opt.Copy {
+		return h, h.Check()
+	}
+	return h, nil
+}
+
+// data returns the rows of a tensor, all of them, in the file where they can
+// stay there.
+func (h *Head) data(t *tensorfile.Tensor, own bool) (data []byte, e kernels.Element, err error) {
+	e, known := elements[t.DType]
+	if known && !own {
+		if data, ok := t.View(); ok {
+			h.mapped = t.InFile()
+			return data, e, nil
+		}
+	}
+	if known {
+		data, ok, err := t.Copy()
+		if ok || err != nil {
+			return data, e, err
+		}
+	}
+	if strings.HasPrefix(t.DType.String(), "float8") {
+		return nil, 0, h.fail("dtype", "found %s, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16", t.DType)
+	}
+	if t.DType.Block() > 1 || t.DType == 0 {
+		return nil, 0, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", t.DType)
+	}
+	wide, err := t.Float32s()
+	if err != nil {
+		return nil, 0, err
+	}
+	h.widened = e != kernels.Float32 || t.DType == tensorfile.Float64
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), kernels.Float32, nil
+}
+
+// pick returns a copy of the rows and the bias of the labels ids.
+func (h *Head) pick(data []byte, rows int, ids []uint32) []byte {
+	size := len(data) / rows
+	words := make([]uint64, (len(ids)*size+7)/8)
+	out := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(ids)*size)
+	for i, id := range ids {
+		copy(out[i*size:(i+1)*size], data[int(id)*size:])
+	}
+	if all := h.bias; all != nil {
+		h.bias = make([]float32, len(ids))
+		for i, id := range ids {
+			h.bias[i] = all[id]
+		}
+	}
+	return out
+}
+
+// rowsOf returns the rows of dim elements that data holds.
+func rowsOf(data []byte, e kernels.Element, dim int) kernels.Rows {
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	switch e {
+	case kernels.Float32:
+		return kernels.Float32Rows(unsafe.Slice((*float32)(p), len(data)/4), dim)
+	case kernels.Float16:
+		return kernels.Float16Rows(unsafe.Slice((*uint16)(p), len(data)/2), dim)
+	case kernels.BFloat16:
+		return kernels.BFloat16Rows(unsafe.Slice((*uint16)(p), len(data)/2), dim)
+	}
+	return kernels.QuantisedRows(data, e, dim)
+}
+
+// bias reads the bias of the weights from source, or from beside them. It is one
+// number a row: a vector, or a matrix of one row or one column.
+func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32, name string, err error) {
+	var t *tensorfile.Tensor
+	rows := weights.Rows()
+	switch {
+	case source == NoBias:
+		return nil, "", nil
+	case source != "":
+		if t, err = tensorfile.OpenTensor(source); err != nil {
+			return nil, "", err
+		}
+		defer t.Close()
+		name = source
+	default:
+		i := slices.IndexFunc(m.biases, func(name string) bool { return name != "" && m.has(name) })
+		if i < 0 {
+			return nil, "", nil
+		}
+		name = m.biases[i]
+		if t, err = m.tensor(name); err != nil {
+			return nil, "", err
+		}
+	}
+	// BART has it as 1 x labels.
+	if t.ExpectShape(1, rows) != nil && t.ExpectShape(rows, 1) != nil {
+		if err := t.ExpectShape(rows); err != nil {
+			if source != "" && len(t.Shape) == 1 && t.Rows() == weights.Cols() {
+				return nil, "", fmt.Errorf("%w, one number for each number of %s: save its transpose", weights.ExpectShape(weights.Cols(), rows), source)
+			}
+			return nil, "", fmt.Errorf("%w, one number for each row of %s", err, m.name())
+		}
+	}
+	bias, err = t.Float32s()
+	return bias, name, err
+}
+
+// name is the file and the tensor as errors name them.
+func (m *model) name() string { return sourceName(m.path, m.weights) }
+
+func (m *model) fail(field, format string, args ...any) error {
+	return fail(m.name(), field, format, args...)
+}
+
+func (h *Head) fail(field, format string, args ...any) error {
+	return fail(sourceName(h.path, h.weights), field, format, args...)
+}
+
+func sourceName(path, tensor string) string {
+	if tensor == "" {
+		return path
+	}
+	return path + ":" + tensorfile.Label(tensor)
+}
+
+// fail makes the errors of this package.
+func fail(source, field, format string, args ...any) error {
+	return fmt.Errorf("head: %s: %s: %w", source, field, fmt.Errorf(format, args...))
+}
+
+// Labels returns the number of rows that can be answered, without padding.
+func (h *Head) Labels() int { return h.labels }
+
+// Dim returns the number of elements of a row and of a context vector.
+func (h *Head) Dim() int { return h.dim }
+
+// Rows returns W, Labels x Dim. They are valid until Close, and are best read within
+// [Head.Read] if [Head.Mapped] is true.
+func (h *Head) Rows() kernels.Rows { return h.rows }
+
+// Bias returns b, one number a row, or nil for none. It must not be changed, and
+// stays after Close.
+func (h *Head) Bias() []float32 { return h.bias }
+
+// IDs returns the label of the full vocabulary that each row of a draft head
+// stands for, or nil if row i stands for label i. It must not be changed.
+func (h *Head) IDs() []uint32 { return h.ids }
+
+// Vocabulary returns the number of labels that the ids of answers are below: that
+// of the full vocabulary for a draft head, else Labels.
+func (h *Head) Vocabulary() int { return h.vocabulary }
+
+// Padding returns the number of rows at the end of W that stand for no token and
+// are left out.
+func (h *Head) Padding() int { return h.padding }
+
+// Weights returns the name of the tensor that W is; a .npy file has none.
+func (h *Head) Weights() string { return h.weights }
+
+// BiasName returns the name of the tensor that b is, or its source if Options
+// named one; "" for none.
+func (h *Head) BiasName() string { return h.biasName }
+
+// Mapped reports whether the rows are in a mapped file, see the package's
+// documentation for what that means.
+func (h *Head) Mapped() bool { return h.mapped }
+
+// String says in one line what was opened and how:
+//
+//	lm_head.weight, 32000 x 2048 bfloat16, mapped; no bias; 64 rows of padding left out; scale 0.0625
+func (h *Head) String() string {
+	var b strings.Builder
+	if h.weights != "" {
+		fmt.Fprintf(&b, "%s, ", tensorfile.Label(h.weights))
+	}
+	held := "copied"
+	switch {
+	case h.mapped:
+		held = "mapped"
+	case h.widened:
+		held = "copied as float32"
+	}
+	fmt.Fprintf(&b, "%d x %d %s, %s; ", h.labels, h.dim, h.element, held)
+	if h.bias == nil {
+		b.WriteString("no bias")
+	} else {
+		fmt.Fprintf(&b, "bias %s", tensorfile.Label(h.biasName))
+	}
+	if h.padding > 0 {
+		fmt.Fprintf(&b, "; %d rows of padding left out", h.padding)
+	}
+	if h.ids != nil {
+		fmt.Fprintf(&b, "; a draft of %d labels", h.vocabulary)
+	}
+	if s := h.LogitScale(); s != 1 {
+		fmt.Fprintf(&b, "; scale %g", s)
+	}
+	if c := h.SoftCap(); c != 0 {
+		fmt.Fprintf(&b, "; soft cap %g", c)
+	}
+	return b.String()
+}
+
+// Read runs f, which reads Rows: Close waits for it. A closed head is an error; so
+// is a fault of a mapped file in the goroutine of f, the rest of which is not run.
+// Goroutines that f starts need a Read of their own. One Read may hold many
+// queries; f must not call Close or Read.
+func (h *Head) Read(f func() error) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return h.fail("data", "found a closed head, expected an open one")
+	}
+	return h.inFile(f)
+}
+
+// inFile runs f, which reads rows that may be in a mapped file.
+func (h *Head) inFile(f func() error) error {
+	if !h.mapped {
+		return f()
+	}
+	return fault.Guard(f, func() error {
+		return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
+	})
+}
+
+// Check reads all rows and returns an error that names the first element that is
+// NaN or infinite.
+func (h *Head) Check() error {
+	return h.Read(func() error {
+		row, column, found := h.rows.NotFinite()
+		if !found {
+			return nil
+		}
+		values := make([]float32, h.dim)
+		h.rows.Widen(values, row)
+		if h.ids != nil {
+			return h.fail("values", "found %v at column %d of the row of label %d, expected finite numbers", values[column], column, h.ids[row])
+		}
+		return h.fail("values", "found %v at row %d, column %d, expected finite numbers", values[column], row, column)
+	})
+}
+
+// Close releases the file, after the reads that are under way within Read. Rows
+// that were taken before must not be read any more. A mapped head that is not closed
+// stays mapped, reachable or not.
+func (h *Head) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.closed = true
+	return h.release()
+}

@@ -1,0 +1,299 @@
+package housetest
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/learning-to-screen/l2s"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// imports are the packages of the module that each package of the repository
+// imports, test files apart, whatever their build tags. Packages are known by
+// their folders.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if base := entry.Name(); entry.IsDir() && name != root && (base == "testdata" || base == "bin" || base[0] == '.') {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(name))
+		if err != nil {
+			return err
+		}
+		folder = filepath.ToSlash(folder)
+		if _, ok := found[folder]; !ok {
+			found[folder] = nil // even without imports
+		}
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if of, ok := strings.CutPrefix(imported, module+"/"); ok && !slices.Contains(found[folder], of) {
+				found[folder] = append(found[folder], of)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// plan is the table of floors: packages by name. A name that ends in /... stands for
+// all packages below a folder.
+type plan map[string]int
+
+var row = regexp.MustCompile(`^\| (\d+) \| ([^|]*) \|`)
+
+func parsePlan(text string) (plan, error) {
+	p := plan{}
+	for line := range strings.Lines(text) {
+		m := row.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		floor, err := strconv.Atoi(m[1])
+		if err != nil {
+			return nil, err
+		}
+		for name := range strings.SplitSeq(m[2], ", ") {
+			name = strings.Trim(name, "`")
+			if _, twice := p[name]; twice {
+				return nil, fmt.Errorf("%s: found two floors, expected one", name)
+			}
+			p[name] = floor
+		}
+	}
+	return p, nil
+}
+
+// name returns the entry of the plan for a package, "" without one.
+func (p plan) name(pkg string) string {
+	if _, ok := p[pkg]; ok {
+		return pkg
+	}
+	for dir := pkg; dir != "."; dir = path.Dir(dir) {
+		if _, ok := p[dir+"/..."]; ok {
+			return dir + "/..."
+		}
+	}
+	return ""
+}
+
+// faults says where the packages do not stand as planned.
+func (p plan) faults(imports map[string][]string) (faults []string) {
+	used := map[string]bool{}
+	for pkg, list := range imports {
+		from := p.name(pkg)
+		if used[from] = true; from == "" {
+			faults = append(faults, pkg+": found no floor, expected one")
+			continue
+		}
+		for _, to := range list {
+			// Packages of one entry have no order among them.
+			if below := p.name(to); below != "" && below != from && p[below] >= p[from] {
+				faults = append(faults, fmt.Sprintf("%s on floor %d: found an import of %s on floor %d, expected a lower one", pkg, p[from], to, p[below]))
+			}
+		}
+	}
+	for name := range p {
+		if !used[name] {
+			faults = append(faults, name+": found no such package, expected one on its floor")
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+func TestImportsGoDownwards(t *testing.T) {
+	p, err := parsePlan(read(t, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := imports(t)
+	for pkg := range all {
+		if strings.HasPrefix(pkg, "gen/") { // it imports nothing of the module
+			if list := slices.DeleteFunc(all[pkg], func(to string) bool { return strings.HasPrefix(to, "gen/") }); len(list) > 0 {
+				t.Errorf("%s: found imports of %v, expected none", pkg, list)
+			}
+			delete(all, pkg)
+		}
+	}
+	for _, fault := range p.faults(all) {
+		t.Error("ARCHITECTURE.md: " + fault)
+	}
+}
+
+// The test above finds what it is for.
+func TestFaultsOfAPlan(t *testing.T) {
+	const table = "| 2 | `top`, `tools/...` | x |\n| 1 | `middle` | y |\n| 0 | `low`, `other` | z |\n"
+	for _, c := range []struct {
+		name    string
+		imports map[string][]string
+		want    []string
+	}{
+		{"as planned", map[string][]string{"top": {"middle", "low"}, "tools/a": {"tools/b", "low"}, "tools/b": nil, "middle": {"low"}, "low": nil, "other": nil}, nil},
+		{"upwards", map[string][]string{"top": nil, "tools/a": nil, "middle": {"top"}, "low": nil, "other": nil},
+			[]string{"middle on floor 1: found an import of top on floor 2, expected a lower one"}},
+		{"sideways", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": {"other"}, "other": nil},
+			[]string{"low on floor 0: found an import of other on floor 0, expected a lower one"}},
+		{"no floor", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": nil, "other": nil, "new": nil},
+			[]string{"new: found no floor, expected one"}},
+		{"gone", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": nil},
+			[]string{"other: found no such package, expected one on its floor"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := parsePlan(table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := p.faults(c.imports); !slices.Equal(found, c.want) {
+				t.Errorf("found %q, expected %q", found, c.want)
+			}
+		})
+	}
+	if _, err := parsePlan("| 1 | `a` | x |\n| 0 | `a` | y |\n"); err == nil {
+		t.Error("a package on two floors: found no error, expected one")
+	}
+}
+
+// The README is for a first reading.
+func TestTheREADMEIsShort(t *testing.T) {
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 150 {
+		t.Errorf("found %d lines, expected at most 150: details belong to docs", lines)
+	}
+}
+
+// documents are the texts about the repository.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if base := entry.Name(); entry.IsDir() && name != root && (base == "testdata" || base == "bin" || base[0] == '.') {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(name, ".md") {
+			rel, err := filepath.Rel(root, name)
+			if err != nil {
+				return err
+			}
+			names = append(names, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notWord = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchor is the name of a heading in a link, as GitHub makes it.
+func anchor(heading string) string {
+	return strings.ReplaceAll(notWord.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
+}
+
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
+	links := 0
+	for _, name := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			to, part, _ := strings.Cut(m[1], "#")
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			}
+			links++
+			target := path.Join(path.Dir(name), to)
+			if to == "" {
+				target = name
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: found a link to %s, which does not exist", name, m[1])
+				continue
+			}
+			if part == "" {
+				continue
+			}
+			anchors := heading.FindAllStringSubmatch(read(t, target), -1)
+			if !slices.ContainsFunc(anchors, func(h []string) bool { return anchor(h[1]) == part }) {
+				t.Errorf("%s: found a link to %s, which has no such heading", name, m[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("found no links in the documents")
+	}
+}
+
+var (
+	fenced = regexp.MustCompile("(?s)```.*?```")
+	quoted = regexp.MustCompile("`([^`\n]+)`")
+	// A path of a source, of a document or of a folder of the repository.
+	source = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*\.(go|md|s|yml|yaml)$|^(internal|cmd|kernels|train|gen|benchmarks|fuzz|screen|softmax|docs|scripts)(/[A-Za-z0-9_.-]+)+$`)
+)
+
+// What a document calls by its path exists: from the root, or beside the document.
+func TestFilesThatDocumentsNameExist(t *testing.T) {
+	named := 0
+	for _, name := range documents(t) {
+		if name == "CHANGELOG.md" { // which tells of what was
+			continue
+		}
+		for _, m := range quoted.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, name), ""), -1) {
+			if !source.MatchString(m[1]) {
+				continue
+			}
+			named++
+			file := strings.TrimSuffix(m[1], "/...")
+			_, fromRoot := os.Stat(filepath.Join(root, file))
+			_, beside := os.Stat(filepath.Join(root, path.Dir(name), file))
+			if fromRoot != nil && beside != nil {
+				t.Errorf("%s: found `%s`, which does not exist", name, m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("found %d names of files in the documents, expected those of ARCHITECTURE.md at least", named)
+	}
+}

@@ -1,0 +1,228 @@
+package layerfile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Contexts are context vectors in a file, or in several, one behind the other.
+type Contexts struct {
+	dim   int
+	parts []*tensorfile.Tensor
+	ends  []int // the number of contexts in a part and those before it
+	all   []float32
+}
+
+// OpenContexts opens contexts for a layer whose weights errors call by that name:
+// each source is a matrix of at least one row with as many columns as they, one such
+// row alone, as a vector, or such rows with a dimension of 1 between, as vLLM writes
+// them.
+func OpenContexts(sources []string, l *softmax.Layer, weights string) (*Contexts, error) {
+	c := &Contexts{dim: l.Dim()}
+	for _, src := range sources {
+		t, err := tensorfile.OpenTensor(src)
+		if err == nil {
+			err = c.add(t, src, l, weights)
+		}
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// ReadContexts is OpenContexts for a .npy file in memory, which errors call by name.
+func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*Contexts, error) {
+	t, err := tensorfile.ReadNPY(data, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &Contexts{dim: l.Dim()}
+	return c, c.add(t, name, l, weights)
+}
+
+// add adds a part, and closes one of another shape.
+func (c *Contexts) add(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) error {
+	if err := checkContexts(t, src, l, weights); err != nil {
+		t.Close()
+		return err
+	}
+	c.parts = append(c.parts, t)
+	c.ends = append(c.ends, c.Len()+t.Rows())
+	return nil
+}
+
+func checkContexts(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) error {
+	if t.ExpectShape(l.Dim()) == nil {
+		t.AsRow()
+	}
+	if err := t.ExpectShape(-1, l.Dim()); err != nil && t.ExpectShape(-1, 1, l.Dim()) != nil {
+		err = fmt.Errorf("%w, the columns of %s", err, weights)
+		switch {
+		case len(t.Shape) != 2:
+		case t.Cols() == l.Labels():
+			return fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
+		case t.Rows() == l.Dim():
+			return fmt.Errorf("%w: save its transpose", err)
+		}
+		return err
+	}
+	if t.Rows() < 1 {
+		return fmt.Errorf("%s: shape: found %v, expected at least one row", src, t.Shape)
+	}
+	return nil
+}
+
+// Len returns the number of contexts.
+func (c *Contexts) Len() int {
+	if len(c.ends) == 0 {
+		return 0
+	}
+	return c.ends[len(c.ends)-1]
+}
+
+// Read copies the contexts from number first on, as many as dst holds, as float32.
+// It returns an error for a number that is NaN, infinite or not within float32.
+func (c *Contexts) Read(dst []float32, first int) error {
+	i := sort.SearchInts(c.ends, first+1)
+	for len(dst) > 0 {
+		begin := 0
+		if i > 0 {
+			begin = c.ends[i-1]
+		}
+		n, err := c.parts[i].ReadRows(dst, first-begin)
+		if err != nil {
+			return err
+		}
+		dst, first, i = dst[n*c.dim:], first+n, i+1
+	}
+	return nil
+}
+
+// inMemory is the size in bytes up to which contexts that cannot be used where they
+// lie are copied into memory, and beyond which into a temporary file.
+const inMemory = 1 << 30
+
+// All returns all contexts, row by row, until Close. One file of float32 in C order is
+// mapped. Others are converted: in memory, or, beyond a GiB, in a temporary file, which
+// is mapped and has no name any more once All returns. So contexts may be larger than
+// memory. Mapped contexts are to be read under a guard of package fault.
+func (c *Contexts) All(ctx context.Context) ([]float32, error) {
+	return c.allWithin(ctx, inMemory)
+}
+
+func (c *Contexts) allWithin(ctx context.Context, limit int) (rows []float32, err error) {
+	switch {
+	case c.all != nil:
+		return c.all, nil
+	case len(c.parts) == 1 && c.parts[0].InPlace():
+		c.all, err = c.parts[0].Mapped()
+	case c.Len() <= limit/4/c.dim:
+		rows = make([]float32, c.Len()*c.dim)
+		err = c.blocks(ctx, func(first, n int) error { return c.Read(rows[first*c.dim:(first+n)*c.dim], first) })
+		c.all = rows
+	default:
+		c.all, err = c.spool(ctx)
+	}
+	if err != nil {
+		c.all = nil
+	}
+	return c.all, err
+}
+
+// blocks calls f for blocks of contexts, in order.
+func (c *Contexts) blocks(ctx context.Context, f func(first, n int) error) error {
+	size := max(1, 1<<20/c.dim)
+	for first := 0; first < c.Len(); first += size {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f(first, min(size, c.Len()-first)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spool maps a temporary file of all contexts, in the folder for such files.
+func (c *Contexts) spool(ctx context.Context) ([]float32, error) {
+	dir, err := os.MkdirTemp("", "l2s-contexts-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "contexts.npy")
+	w, err := tensorfile.CreateNPY(path, c.dim)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	var block []float32
+	err = c.blocks(ctx, func(first, n int) error {
+		if block == nil {
+			block = make([]float32, n*c.dim)
+		}
+		if err := c.Read(block[:n*c.dim], first); err != nil {
+			return err
+		}
+		return w.WriteRows(block[:n*c.dim])
+	})
+	if err == nil {
+		err = w.Commit()
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := tensorfile.OpenTensor(path)
+	if err != nil {
+		return nil, err
+	}
+	c.parts = append(c.parts, t) // so that Close closes it; Len and Read do not know it
+	return t.Mapped()
+}
+
+// Close closes the files.
+func (c *Contexts) Close() {
+	for _, t := range c.parts {
+		t.Close()
+	}
+}
+
+// Expand returns the sources that a source with *, ? or [ in the name of its file
+// stands for, in the order of their names, or the source itself if it has none of
+// them or is the name of a file as it stands.
+func Expand(src string) ([]string, error) {
+	path, name, named := tensorfile.SplitSource(src)
+	if _, err := os.Stat(path); err == nil || !hasMeta(path) {
+		return []string{src}, nil
+	}
+	files, err := filepath.Glob(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: found a pattern with an error, expected *, ? and pairs of brackets", path)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: found no such file, expected at least one", path)
+	}
+	if named {
+		for i := range files {
+			files[i] += ":" + name
+		}
+	}
+	return files, nil
+}
+
+func hasMeta(path string) bool {
+	for _, c := range path {
+		if c == '*' || c == '?' || c == '[' {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+// Package mapfile maps files into memory.
+//
+// The system answers a read of a page that is no longer there, since another
+// program has shortened the file or the disk has failed, with a fault: see package
+// fault.
+package mapfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Open maps a regular file, or reads it where it cannot be mapped. Others are
+// refused: of a pipe or a device the size is not known. unmap is to be called with
+// data when it is no longer read; it is nil for memory of the Go heap. An error
+// does not name the file.
+func Open(path string) (data []byte, unmap func([]byte) error, err error) {
+	// Looked at before it is opened, since that would wait for the other end
+	// of a pipe.
+	info, err := os.Stat(path)
+	if err == nil {
+		err = regular(info)
+	}
+	if err != nil {
+		return nil, nil, cause(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, cause(err)
+	}
+	defer f.Close()
+	info, err = f.Stat()
+	if err == nil {
+		err = regular(info)
+	}
+	if err != nil {
+		return nil, nil, cause(err)
+	}
+	size := info.Size()
+	if int64(int(size)) != size {
+		return nil, nil, fmt.Errorf("size: found %d bytes, expected at most what this machine can address", size)
+	}
+	if size == 0 {
+		return nil, nil, nil
+	}
+	data, unmap, err = mapFile(f, int(size))
+	return data, unmap, cause(err)
+}
+
+// cause returns the error of the system, without a name of the file.
+func cause(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+func regular(info os.FileInfo) error {
+	switch {
+	case info.IsDir():
+		return fmt.Errorf("found a folder, expected a file")
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("found a device or pipe, expected a regular file")
+	}
+	return nil
+}
+
+func readFile(f *os.File, size int) ([]byte, func([]byte) error, error) {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(f, data); err != nil {
+		return nil, nil, err
+	}
+	return data, nil, nil
+}

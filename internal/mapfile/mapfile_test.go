@@ -1,0 +1,46 @@
+package mapfile
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestOpenGivesTheBytesOfTheFile(t *testing.T) {
+	for _, n := range []int{0, 1, 4095, 4096, 3*4096 + 5} {
+		want := make([]byte, n)
+		for i := range want {
+			want[i] = byte(i%251 + 1)
+		}
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, want, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		data, unmap, err := Open(path)
+		if err != nil || !bytes.Equal(data, want) {
+			t.Fatalf("%d bytes: found %d others, %v", n, len(data), err)
+		}
+		WillNeed(data)
+		if Forget(data); !bytes.Equal(data, want) {
+			t.Errorf("%d bytes: found others after Forget", n)
+		}
+		if unmap != nil {
+			if err := unmap(data); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string]string{
+		dir:                          "found a folder, expected a file",
+		filepath.Join(dir, "nobody"): "no such file or directory",
+	} {
+		if _, _, err := Open(name); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", name, err, want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package kernels
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+)
+
+// scales say which scales encode tries for a row, and what codes are within. The
+// one that leaves the least error is taken.
+type scales struct {
+	most   float32   // the largest code
+	shares []float64 // of the row's largest magnitude, to be at the largest code
+}
+
+// With few codes it pays to clip.
+var (
+	scales8 = scales{maxCode, []float64{1}}
+	scales4 = scales{maxCode4, []float64{1, 0.88, 0.76, 0.64}}
+)
+
+// encoding is a table of records that encode makes.
+type encoding struct {
+	*codeRows
+	scales
+	// pack writes the best codes in front of the four floats of a record.
+	pack func(e *encoder, rec []byte)
+}
+
+// encodeChunk is the number of rows that a goroutine encodes at a time.
+const encodeChunk = 128
+
+// encode makes the records of all tables in one pass over the rows, on all cores.
+// An error is that of the lowest row.
+func encode(rows Rows, bias []float32, tables ...encoding) error {
+	for _, t := range tables {
+		if err := t.setSlack(bias); err != nil {
+			return err
+		}
+	}
+	encoders := make([]*encoder, parallel.Threads(0, (rows.n+encodeChunk-1)/encodeChunk))
+	return parallel.Each(context.Background(), 0, rows.n, encodeChunk, nil, func(worker, lo, hi int) error {
+		e := encoders[worker]
+		if e == nil {
+			e = newEncoder(rows.dim)
+			encoders[worker] = e
+		}
+		for i := lo; i < hi; i++ {
+			rows.Widen(e.row[:rows.dim], i)
+			largest := math.Float32frombits(maxAbsBits(e.row))
+			if !(largest <= maxCertified) {
+				return fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
+			}
+			var b float32
+			if bias != nil {
+				b = bias[i]
+			}
+			for _, t := range tables {
+				scale, err, norm := e.quantize(largest, t.scales)
+				rec := t.data[i*t.stride : (i+1)*t.stride]
+				meta := rec[t.stride-metaBytes:]
+				t.pack(e, rec[:t.stride-metaBytes])
+				for k, f := range [...]float32{scale, b, err, norm} {
+					binary.LittleEndian.PutUint32(meta[4*k:], math.Float32bits(f))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// encoder is the scratch of one goroutine.
+type encoder struct {
+	dim         int
+	row         []float32 // w, padded with zeros to a multiple of 16
+	codes, best []int8    // padded with zeros to Int8Stride(dim)
+	low, high   []byte    // the two halves of best, padded so
+}
+
+func newEncoder(dim int) *encoder {
+	n := Int8Stride(dim)
+	return &encoder{
+		dim:   dim,
+		row:   make([]float32, (dim+15)&^15),
+		codes: make([]int8, n), best: make([]int8, n),
+		low: make([]byte, n), high: make([]byte, n),
+	}
+}
+
+// quantize finds the codes, e.best, and the scale of the row, whose largest
+// magnitude is given, and bounds of ||w - w^|| and of ||w^||.
+//
+// Proof. With u = 2^-24, and m = share largest, scale = fl(m/most) and inv =
+// fl(most/m) are within 1.01u, relatively, of what they stand for, so that u_i =
+// fl(w_i inv) is within 3.1u of w_i/scale (or within 2^-149). u_i - q_i is exact:
+// above 1 both are multiples of u_i's last place and the difference is no larger than
+// u_i; between 1/2 and 1 it is by Sterbenz's lemma, below q_i is 0. So
+//
+//	||w - w^|| <= scale sqrt(sum (u_i - q_i)^2) + 3.1u ||w||
+//	||w||      <= ||w^|| + ||w - w^||
+//
+// and with e the first term and n a bound of ||w^||, ||w - w^|| is at most e + 4u(n
+// + e). The sums are of 16 lanes of dim/16 squares, combined by halves: they are
+// within (dim/16+5)u, relatively, which grow covers, and within dim 2^-149 if
+// squares underflow. As a code is at most, one of magnitude 7 or more, n is at least
+// 6 scale, and the rest of the 8u(n + e) covers every underflow.
+func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32) {
+	if largest < minCertified {
+		// All codes are zero and the row is all error.
+		clear(e.best)
+		var sum float64
+		for _, w := range e.row {
+			sum += float64(float64(w) * float64(w))
+		}
+		return 0, roundUp(math.Sqrt(sum)), 0
+	}
+	var best encodeSums
+	least := math.Inf(1)
+	for _, share := range s.shares {
+		top := float64(largest) * share
+		by := float32(top / float64(s.most))
+		codes := e.codes[:len(e.row)]
+		raceReads(e.row)
+		raceWrites(codes)
+		sums := encodeLeaf(codes, e.row, float32(float64(s.most)/top), s.most)
+		if err2 := float64(by) * float64(by) * float64(sums.err2); err2 < least {
+			scale, best, least = by, sums, err2
+			e.best, e.codes = e.codes, e.best
+		}
+	}
+	grow := 1 + float64(len(e.row)/16+32)*0x1p-24
+	n := float64(scale) * math.Sqrt(float64(best.norm2)) * grow
+	x := float64(scale) * math.Sqrt(float64(best.err2)) * grow
+	return scale, roundUp(x + float64(0x1p-21*(n+x))), roundUp(n)
+}
+
+// encodeSums is what encodeLeaf sums up, in 16 lanes combined by halves, without
+// fused multiply-adds.
+type encodeSums struct {
+	err2  float32 // sum (u - q)^2
+	norm2 float32 // sum q^2
+}
+
+// encodeGeneric computes u = x*inv and q, which is u rounded and brought within
+// most, and the sums. len(x) is a positive multiple of 16.
+func encodeGeneric(codes []int8, x []float32, inv, most float32) encodeSums {
+	var err2, norm2 [16]float32
+	for i, w := range x {
+		u := float32(w * inv)
+		q := float32(math.RoundToEven(float64(max(-most, min(most, u)))))
+		d := u - q
+		codes[i] = int8(q)
+		err2[i%16] += float32(d * d)
+		norm2[i%16] += float32(q * q)
+	}
+	for n := 8; n > 0; n /= 2 {
+		for j := range n {
+			err2[j] += err2[j+n]
+			norm2[j] += norm2[j+n]
+		}
+	}
+	return encodeSums{err2[0], norm2[0]}
+}
+
+// pack8 writes the codes, each plus 128.
+func (e *encoder) pack8(rec []byte) {
+	const flip = 0x8080808080808080
+	codes := asBytes(e.best)[:len(rec)]
+	for ; len(rec) >= 8; rec, codes = rec[8:], codes[8:] {
+		binary.LittleEndian.PutUint64(rec, binary.LittleEndian.Uint64(codes)^flip)
+	}
+}
+
+// pack4 writes the codes, each plus 8: those of the first half to the low halves of
+// the bytes, the others to the high halves.
+func (e *encoder) pack4(rec []byte) {
+	const mask, flip = 0x0f0f0f0f0f0f0f0f, 0x0808080808080808
+	dim, codes := e.dim, asBytes(e.best)
+	half := (dim + 1) / 2
+	copy(e.low, codes[:half])
+	copy(e.high, codes[half:dim])
+	low, high := e.low[:len(rec)], e.high[:len(rec)]
+	for ; len(rec) >= 8; rec, low, high = rec[8:], low[8:], high[8:] {
+		x, y := binary.LittleEndian.Uint64(low), binary.LittleEndian.Uint64(high)
+		binary.LittleEndian.PutUint64(rec, (x&mask^flip)|(y&mask^flip)<<4)
+	}
+}
+
+func asBytes(codes []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
+}

@@ -1,0 +1,147 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Step is a processor in the order of a sampler.
+type Step uint8
+
+const (
+	// Mask makes labels impossible that are not allowed or that are banned.
+	Mask Step = iota
+	// Bias adds numbers to logits.
+	Bias
+	// Penalties change the logits of labels that have occurred n > 0 times: a positive
+	// one is divided by Options.Repetition and another multiplied by it (Keskar et al.
+	// 2019), and n times Options.Frequency and Options.Presence are taken off.
+	Penalties
+	// Temperature divides logits by Options.Temperature.
+	Temperature
+	// TopK keeps the first Options.TopK labels.
+	TopK
+	// TopP keeps the first labels that hold the share Options.TopP.
+	TopP
+	// MinP keeps labels of at least Options.MinP times the probability of the first.
+	MinP
+)
+
+var stepNames = [...]string{"mask", "bias", "penalties", "temperature", "top-k", "top-p", "min-p"}
+
+// String returns the name of the step.
+func (s Step) String() string {
+	if int(s) < len(stepNames) {
+		return stepNames[s]
+	}
+	return fmt.Sprintf("Step(%d)", uint8(s))
+}
+
+// LlamaCPP is the order of llama.cpp: its logit biases, then the default of
+// common_params_sampling.samplers (common/common.h) without the samplers that are not
+// here, with the temperature last, so that truncations do not depend on it.
+func LlamaCPP() []Step { return []Step{Mask, Bias, Penalties, TopK, TopP, MinP, Temperature} }
+
+// VLLM is the order of vLLM's sampler (vllm/v1/sample/sampler.py): allowed tokens, logit
+// biases, penalties, temperature, min-p, and top-k before top-p.
+func VLLM() []Step { return []Step{Mask, Bias, Penalties, Temperature, MinP, TopK, TopP} }
+
+// HuggingFace is the order of Hugging Face transformers (generation/utils.py,
+// _get_logits_processor): biases and penalties, then the mask, then the warpers.
+func HuggingFace() []Step { return []Step{Bias, Penalties, Mask, Temperature, TopK, TopP, MinP} }
+
+// Options say how a [Sampler] draws. They are used as they stand: start from
+// [DefaultOptions].
+type Options struct {
+	// Order holds the steps, each once at most: those of the edits (Mask, Bias,
+	// Penalties) first. A step that is not there is not done, whatever its option says.
+	Order []Step
+	// Temperature is T: at least 0 and finite. 0: the label with the largest logit.
+	Temperature float64
+	// TopK is k, 0 for all labels.
+	TopK int
+	// TopP is p, above 0 and at most 1, which keeps all labels.
+	TopP float64
+	// MinP is p, at least 0, which keeps all labels, and at most 1.
+	MinP float64
+	// Repetition is above 0 and finite; 1 changes nothing.
+	Repetition float64
+	// Presence and Frequency are finite.
+	Presence, Frequency float64
+	// Confidence is that of the interval of the tail that draws over a screen rest on,
+	// at least 0 and below 1.
+	Confidence float64
+	// Seed seeds the random numbers.
+	Seed uint64
+}
+
+// DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
+// the order of llama.cpp, with a confidence of 0.95 over a screen.
+func DefaultOptions() Options {
+	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95}
+}
+
+func (o *Options) check() error {
+	for i, s := range o.Order {
+		switch {
+		case int(s) >= len(stepNames):
+			return fmt.Errorf("sample: order: found %v at %d, expected a step", s, i)
+		case slices.Contains(o.Order[:i], s):
+			return fmt.Errorf("sample: order: found %v twice, expected each step once at most", s)
+		case i > 0 && s <= Penalties && o.Order[i-1] > Penalties:
+			return fmt.Errorf("sample: order: found %v after %v, expected mask, bias and penalties first", s, o.Order[i-1])
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value float64
+		ok    bool
+		want  string
+	}{
+		{"temperature", o.Temperature, o.Temperature >= 0, "at least 0"},
+		{"top-k", float64(o.TopK), o.TopK >= 0, "at least 0"},
+		{"top-p", o.TopP, o.TopP > 0 && o.TopP <= 1, "above 0 and at most 1"},
+		{"min-p", o.MinP, o.MinP >= 0 && o.MinP <= 1, "0 to 1"},
+		{"repetition", o.Repetition, o.Repetition > 0, "above 0"},
+		{"presence", o.Presence, !math.IsNaN(o.Presence), "a finite number"},
+		{"frequency", o.Frequency, !math.IsNaN(o.Frequency), "a finite number"},
+		{"confidence", o.Confidence, o.Confidence >= 0 && o.Confidence < 1, "at least 0 and below 1"},
+	} {
+		if !f.ok || math.IsInf(f.value, 0) {
+			return fmt.Errorf("sample: %s: found %v, expected %s", f.name, f.value, f.want)
+		}
+	}
+	return nil
+}
+
+// has reports whether the order has a step.
+func (o *Options) has(s Step) bool { return slices.Contains(o.Order, s) }
+
+// cuts reports whether a step of the order is a truncation that may leave labels out.
+func (o *Options) cuts(s Step) bool {
+	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0
+}
+
+// firstCut returns the first truncation, if there is one, and the temperature that
+// logits have there; without one, that of the draw.
+func (o *Options) firstCut() (step Step, temperature float64, some bool) {
+	temperature = 1
+	for _, s := range o.Order {
+		if s == Temperature {
+			temperature = o.Temperature
+		}
+		if o.cuts(s) {
+			return s, temperature, true
+		}
+	}
+	return 0, temperature, false
+}
+
+// temperature is that of the draw.
+func (o *Options) temperature() float64 {
+	if o.has(Temperature) {
+		return o.Temperature
+	}
+	return 1
+}

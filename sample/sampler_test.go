@@ -1,0 +1,547 @@
+package sample_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+var long = flag.Bool("long", false, "draw a million times where tests count draws")
+
+func draws() int {
+	if *long {
+		return 1_000_000
+	}
+	return 20_000
+}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736d70)) }
+
+func normals(r *rand.Rand, n int, scale float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(scale * r.NormFloat64())
+	}
+	return x
+}
+
+func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *softmax.Layer {
+	r := newRand(seed)
+	l, err := softmax.NewLayer(kernels.Float32Rows(normals(r, labels*dim, 1), dim), normals(r, labels, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// definition is the distribution that a sampler draws from, by plain loops over all
+// labels.
+func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits) []float64 {
+	n := l.Labels()
+	x := make([]float64, n)
+	l.Weights().RefScan(x, l.Bias(), h)
+	temperature := 1.0
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	probabilities := func() []float64 {
+		sum, p := 0.0, make([]float64, n)
+		largest := math.Inf(-1)
+		for _, id := range order {
+			largest = max(largest, x[id])
+		}
+		for _, id := range order {
+			p[id] = math.Exp((x[id] - largest) / temperature)
+			sum += p[id]
+		}
+		for id := range p {
+			p[id] /= sum
+		}
+		return p
+	}
+	byLogit := func() {
+		sort.SliceStable(order, func(i, j int) bool { return x[order[i]] > x[order[j]] })
+	}
+	for _, step := range o.Order {
+		switch step {
+		case sample.Mask:
+			for id := range x {
+				if e.Allowed != nil && !e.Allowed.Has(uint32(id)) || e.Banned != nil && e.Banned.Has(uint32(id)) {
+					x[id] = math.Inf(-1)
+				}
+			}
+		case sample.Bias:
+			for _, b := range e.Biases {
+				x[b.ID] += float64(b.Add)
+			}
+		case sample.Penalties:
+			for id := range x {
+				count := 0
+				for _, past := range e.History {
+					if int(past) == id {
+						count++
+					}
+				}
+				if count == 0 {
+					continue
+				}
+				if x[id] > 0 {
+					x[id] /= o.Repetition
+				} else {
+					x[id] *= o.Repetition
+				}
+				x[id] -= float64(count)*o.Frequency + o.Presence
+			}
+		case sample.Temperature:
+			if temperature = o.Temperature; temperature == 0 {
+				temperature = 1
+			}
+		case sample.TopK:
+			if o.TopK > 0 {
+				byLogit()
+				order = order[:min(o.TopK, len(order))]
+			}
+		case sample.TopP:
+			if o.TopP < 1 {
+				byLogit()
+				p, sum := probabilities(), 0.0
+				for i, id := range order {
+					if sum += p[id]; sum >= o.TopP {
+						order = order[:i+1]
+						break
+					}
+				}
+			}
+		case sample.MinP:
+			if o.MinP > 0 {
+				byLogit()
+				p := probabilities()
+				kept := order[:0]
+				for _, id := range order {
+					if p[id] >= o.MinP*p[order[0]] {
+						kept = append(kept, id)
+					}
+				}
+				order = kept
+			}
+		}
+	}
+	if slices.Contains(o.Order, sample.Temperature) && o.Temperature == 0 {
+		byLogit()
+		order = order[:1]
+	}
+	p := probabilities()
+	for id := range p {
+		if math.IsInf(x[id], -1) {
+			p[id] = 0
+		}
+	}
+	return p
+}
+
+func setOf(labels int, ids ...uint32) *bitset.Set {
+	s := bitset.New(labels)
+	for _, id := range ids {
+		s.Add(id)
+	}
+	return s
+}
+
+// configuration is a setting of the processors, and edits for 40 labels.
+type configuration struct {
+	name   string
+	change func(o *sample.Options)
+	edits  sample.Edits
+}
+
+func configurations(labels int) []configuration {
+	all := sample.Edits{
+		Banned: setOf(labels, 1, 7, 30), Biases: []softmax.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}},
+		History: []uint32{4, 2, 4, 11, 4, 39},
+	}
+	return []configuration{
+		{"nothing", func(*sample.Options) {}, sample.Edits{}},
+		{"temperature", func(o *sample.Options) { o.Temperature = 0.7 }, sample.Edits{}},
+		{"a high temperature", func(o *sample.Options) { o.Temperature = 2.5 }, sample.Edits{}},
+		{"biases", func(*sample.Options) {}, sample.Edits{Biases: all.Biases}},
+		{"banned", func(*sample.Options) {}, sample.Edits{Banned: all.Banned}},
+		{"allowed", func(*sample.Options) {}, sample.Edits{Allowed: setOf(labels, 0, 3, 8, 21, 33)}},
+		{"repetition", func(o *sample.Options) { o.Repetition = 1.8 }, sample.Edits{History: all.History}},
+		{"presence", func(o *sample.Options) { o.Presence = 1 }, sample.Edits{History: all.History}},
+		{"frequency", func(o *sample.Options) { o.Frequency = -0.5 }, sample.Edits{History: all.History}},
+		{"top-k", func(o *sample.Options) { o.TopK = 6 }, sample.Edits{}},
+		{"top-p", func(o *sample.Options) { o.TopP = 0.8 }, sample.Edits{}},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.1 }, sample.Edits{}},
+		{"top-p at a temperature", func(o *sample.Options) { o.TopP, o.Temperature = 0.8, 1.6 }, sample.Edits{}},
+		{"min-p at a temperature", func(o *sample.Options) { o.MinP, o.Temperature = 0.1, 0.6 }, sample.Edits{}},
+		{"everything", func(o *sample.Options) {
+			o.TopK, o.TopP, o.MinP, o.Temperature, o.Repetition, o.Presence, o.Frequency = 12, 0.9, 0.02, 1.3, 1.3, 0.2, 0.1
+		}, all},
+	}
+}
+
+var orders = []struct {
+	name  string
+	steps []sample.Step
+}{{"llama.cpp", sample.LlamaCPP()}, {"vLLM", sample.VLLM()}, {"Hugging Face", sample.HuggingFace()}}
+
+// chiSquare returns by how many standard deviations Pearson's statistic is above its
+// mean; labels that are expected fewer than 10 times count together.
+func chiSquare(t *testing.T, counts []int, p []float64) float64 {
+	t.Helper()
+	n := 0
+	for id, c := range counts {
+		n += c
+		if c > 0 && p[id] == 0 {
+			t.Fatalf("label %d was drawn %d times, its probability is 0", id, c)
+		}
+	}
+	x, bins, restCount, rest := 0.0, 0, 0, 0.0
+	for id, c := range counts {
+		if want := p[id] * float64(n); want >= 10 {
+			x += (float64(c) - want) * (float64(c) - want) / want
+			bins++
+		} else {
+			restCount, rest = restCount+c, rest+want
+		}
+	}
+	if rest >= 1 {
+		x += (float64(restCount) - rest) * (float64(restCount) - rest) / rest
+		bins++
+	}
+	if bins < 2 {
+		return 0
+	}
+	df := float64(bins - 1)
+	return (x - df) / math.Sqrt(2*df)
+}
+
+func count(t *testing.T, s *sample.Sampler, h []float32, e sample.Edits, labels int) []int {
+	t.Helper()
+	counts := make([]int, labels)
+	for range draws() {
+		token, err := s.Draw(h, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[token.ID]++
+	}
+	return counts
+}
+
+// Every processor, in every order, gives the distribution of its definition.
+func TestDrawsHaveTheDistribution(t *testing.T) {
+	const labels, dim = 40, 8
+	l := newLayer(t, 1, labels, dim)
+	h := normals(newRand(2), dim, 0.7)
+	for _, order := range orders {
+		for _, c := range configurations(labels) {
+			t.Run(order.name+"/"+c.name, func(t *testing.T) {
+				o := sample.DefaultOptions()
+				o.Order, o.Seed = order.steps, 3
+				c.change(&o)
+				s, err := sample.New(l, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// 5 standard deviations of a sum of squares: about 1 in 10,000 at worst, and
+				// the seed is fixed.
+				if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
+					t.Errorf("chi-square %.1f standard deviations above its mean", x)
+				}
+			})
+		}
+	}
+}
+
+// screened returns a screen for the layer, of which every set lacks labels, with a
+// regression that contexts near h have fitted.
+func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
+	t.Helper()
+	r, d := newRand(5), l.Dim()
+	const clusters = 2
+	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Sets: make([][]uint32, clusters)}
+	for i := range c.Sets {
+		for id := range uint32(l.Labels()) {
+			if r.Float64() < share {
+				c.Sets[i] = append(c.Sets[i], id)
+			}
+		}
+	}
+	m, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := train.DefaultTailOptions()
+	opt.Temperatures = temperatures
+	fitted, _, err := train.FitRegression(context.Background(), m, l, normals(r, 3000*d, 0.7), opt, train.RunOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fitted
+}
+
+// Over a screen a draw without truncation has the distribution of the layer: the sets
+// lack a third of the labels, and the exact layer makes up for it.
+func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
+	const labels, dim = 40, 8
+	l := newLayer(t, 1, labels, dim)
+	m := screened(t, l, 0.66, 0.6, 1, 2)
+	for i := range 4 {
+		h := normals(newRand(uint64(20+i)), dim, 0.7)
+		for _, c := range configurations(labels)[:9] {
+			for _, temperature := range []float64{0.7, 1} {
+				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
+					o := sample.DefaultOptions()
+					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
+					c.change(&o)
+					s, err := sample.NewScreened(m, l, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
+						t.Errorf("chi-square %.1f standard deviations above its mean", x)
+					}
+					st := s.Stats()
+					if st.Draws != uint64(draws()) || st.Layer == 0 {
+						t.Errorf("stats %+v, want draws of which the layer answered some", st)
+					}
+					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && (st.Layer == st.Draws || st.Bounded != st.Draws) {
+						t.Errorf("stats %+v, want draws of which the screen answered some, all within the bound", st)
+					}
+				})
+			}
+		}
+	}
+}
+
+// drawOptions draws options and edits for a layer of that many labels.
+func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
+	o := sample.DefaultOptions()
+	o.Order = rapid.SampledFrom(orders).Draw(t, "order").steps
+	o.Seed = rapid.Uint64().Draw(t, "seed")
+	o.Temperature = rapid.SampledFrom([]float64{0, 0.3, 0.7, 1, 1.7}).Draw(t, "temperature")
+	o.TopK = rapid.SampledFrom([]int{0, 0, 1, 3, 20, 1000}).Draw(t, "top-k")
+	o.TopP = rapid.SampledFrom([]float64{1, 1, 0.2, 0.77, 0.99}).Draw(t, "top-p")
+	o.MinP = rapid.SampledFrom([]float64{0, 0, 0.013, 0.3, 1}).Draw(t, "min-p")
+	o.Repetition = rapid.SampledFrom([]float64{1, 0.5, 1.4}).Draw(t, "repetition")
+	o.Presence = rapid.SampledFrom([]float64{0, 0.7, -0.6}).Draw(t, "presence")
+	o.Frequency = rapid.SampledFrom([]float64{0, 0.3, -0.2}).Draw(t, "frequency")
+	ids := func(name string, most int) []uint32 {
+		return rapid.SliceOfN(rapid.Uint32Range(0, uint32(labels-1)), 0, most).Draw(t, name)
+	}
+	var e sample.Edits
+	e.History = ids("history", 12)
+	if rapid.Bool().Draw(t, "banned") {
+		e.Banned = setOf(labels, ids("banned labels", labels)...)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "allowed") == 0 {
+		e.Allowed = setOf(labels, ids("allowed labels", labels)...)
+	}
+	for id := range setOf(labels, ids("biased", 5)...).All() {
+		e.Biases = append(e.Biases, softmax.Bias{ID: id, Add: float32(rapid.IntRange(-3, 3).Draw(t, "bias"))})
+	}
+	return o, e
+}
+
+// A token's probability is that of the definition, and an error says that no label is
+// left.
+func checkTokens(t *rapid.T) {
+	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
+	l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
+	h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
+	o, e := drawOptions(t, labels)
+	s, err := sample.New(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := definition(l, h, o, e)
+	none := true
+	for _, x := range p {
+		none = none && !(x > 0)
+	}
+	for range 5 {
+		token, err := s.Draw(h, e)
+		if (err != nil) != none {
+			t.Fatalf("error %v, want one: %v", err, none)
+		}
+		if err != nil {
+			return
+		}
+		if want := math.Log(p[token.ID]); token.Grade != sample.Exact || !(math.Abs(token.LogProb-want) < 1e-9) {
+			t.Fatalf("found %+v, want a log-probability of %v", token, want)
+		}
+	}
+}
+
+func TestTokensHaveTheirProbability(t *testing.T) { rapid.Check(t, checkTokens) }
+
+// The same draws on every level, over a layer and over a screen, and no memory for any.
+func TestTheSameTokensOnEveryLevel(t *testing.T) {
+	const labels, dim = 300, 16
+	l := newLayer(t, 9, labels, dim)
+	m := screened(t, l, 0.6, 0.7, 1)
+	hs := normals(newRand(10), 50*dim, 0.7)
+	for _, c := range configurations(labels) {
+		o := sample.DefaultOptions()
+		o.Order, o.Seed = sample.VLLM(), 11
+		c.change(&o)
+		var want []sample.Token
+		simdtest.EachLevel(t, func(t *testing.T) {
+			var got []sample.Token
+			for _, over := range []func() (*sample.Sampler, error){
+				func() (*sample.Sampler, error) { return sample.New(l, o) },
+				func() (*sample.Sampler, error) { return sample.NewScreened(m, l, o) },
+			} {
+				s, err := over()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range 50 {
+					token, err := s.Draw(hs[i*dim:(i+1)*dim], c.edits)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, token)
+				}
+				i := 0
+				if n := simdtest.AllocsPerRun(50, func() { _, _ = s.Draw(hs[i%50*dim:][:dim], c.edits); i++ }); n != 0 {
+					t.Errorf("%s: %v allocations a draw, want none", c.name, n)
+				}
+			}
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: other tokens", c.name)
+			}
+		})
+	}
+}
+
+// Over a screen a truncation within the set is approximate unless the bound of the tail
+// proves it, and one that leaves the set is answered by the exact layer.
+func TestGradesOverAScreen(t *testing.T) {
+	const labels, dim = 200, 8
+	l := newLayer(t, 13, labels, dim)
+	most := screened(t, l, 0.97, 0.7, 1)
+	hs := normals(newRand(14), 400*dim, 0.7)
+	for _, c := range []struct {
+		name   string
+		change func(o *sample.Options)
+		layer  bool // the exact layer answers all
+	}{
+		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, false},
+		{"top-k", func(o *sample.Options) { o.TopK = 3 }, false},
+		{"top-p", func(o *sample.Options) { o.TopP = 0.5 }, false},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.5 }, false},
+		{"more than the set", func(o *sample.Options) { o.TopK = 200 }, true},
+		{"a nucleus of nearly all", func(o *sample.Options) { o.TopP = 0.999999 }, true},
+		{"a min-p of nearly nothing", func(o *sample.Options) { o.MinP = 1e-12 }, true},
+	} {
+		o := sample.DefaultOptions()
+		c.change(&o)
+		s, err := sample.NewScreened(most, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := 0
+		for i := range 400 {
+			h := hs[i*dim : (i+1)*dim]
+			token, err := s.Draw(h, sample.Edits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := definition(l, h, o, sample.Edits{})
+			if token.Grade == sample.Exact && math.Abs(token.LogProb-math.Log(p[token.ID])) > 1e-9 {
+				t.Errorf("%s: an exact token %+v, want a log-probability of %v", c.name, token, math.Log(p[token.ID]))
+			}
+			if token.Grade == sample.Bounded && math.Abs(token.LogProb-math.Log(p[token.ID])) > 1e-9 {
+				wrong++
+			}
+		}
+		// A twentieth, and three standard deviations.
+		if wrong > 33 {
+			t.Errorf("%s: %d tokens within the bound of 400 contexts are not exact, want a twentieth at most", c.name, wrong)
+		}
+		st := s.Stats()
+		if c.layer != (st.Layer > 390) || st.Draws != 400 || st.Bounded+st.Approximate+st.Layer != 400 {
+			t.Errorf("%s: stats %+v", c.name, st)
+		}
+		if !c.layer && (st.Bounded == 0 || st.Approximate == 0) {
+			t.Errorf("%s: stats %+v, want tokens within the bound and others", c.name, st)
+		}
+	}
+}
+
+func TestSamplersRefuse(t *testing.T) {
+	l := newLayer(t, 1, 10, 3)
+	for _, c := range []struct {
+		name   string
+		change func(o *sample.Options)
+		want   string
+	}{
+		{"temperature", func(o *sample.Options) { o.Temperature = -1 }, "sample: temperature: found -1"},
+		{"NaN", func(o *sample.Options) { o.Temperature = math.NaN() }, "sample: temperature: found NaN"},
+		{"top-k", func(o *sample.Options) { o.TopK = -1 }, "sample: top-k: found -1"},
+		{"top-p", func(o *sample.Options) { o.TopP = 0 }, "sample: top-p: found 0, expected above 0 and at most 1"},
+		{"min-p", func(o *sample.Options) { o.MinP = 1.5 }, "sample: min-p: found 1.5"},
+		{"repetition", func(o *sample.Options) { o.Repetition = 0 }, "sample: repetition: found 0"},
+		{"presence", func(o *sample.Options) { o.Presence = math.Inf(1) }, "sample: presence: found +Inf"},
+		{"confidence", func(o *sample.Options) { o.Confidence = 1 }, "sample: confidence: found 1"},
+		{"twice", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.TopK} }, "sample: order: found top-k twice"},
+		{"an edit after a truncation", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.Bias} }, "sample: order: found bias after top-k"},
+		{"no step", func(o *sample.Options) { o.Order = []sample.Step{99} }, "sample: order: found Step(99) at 0"},
+	} {
+		o := sample.DefaultOptions()
+		c.change(&o)
+		if _, err := sample.New(l, o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+	s, err := sample.New(l, sample.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := make([]float32, 3)
+	for _, c := range []struct {
+		name string
+		h    []float32
+		e    sample.Edits
+		kind error
+	}{
+		{"context", h[1:], sample.Edits{}, softmax.ErrContext},
+		{"history", h, sample.Edits{History: []uint32{10}}, softmax.ErrRequest},
+		{"biases", h, sample.Edits{Biases: []softmax.Bias{{ID: 11}}}, softmax.ErrRequest},
+		{"banned", h, sample.Edits{Banned: bitset.New(9)}, softmax.ErrRequest},
+	} {
+		if _, err := s.Draw(c.h, c.e); !errors.Is(err, c.kind) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
+		}
+	}
+	m, err := screen.NewModel(screen.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Sets: make([][]uint32, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sample.NewScreened(m, l, sample.DefaultOptions()); err == nil || !strings.Contains(err.Error(), "without a regression") {
+		t.Errorf("a screen without a regression: error %v", err)
+	}
+}
