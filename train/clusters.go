@@ -19,10 +19,10 @@ func (c *clustered) record(r *Record) { r.KMeans, r.GroupCosine = c.history, c.g
 // findClusters clusters the contexts, or takes the vectors that an interrupted
 // run left: those of k-means, to which the contexts are then assigned, or those
 // of the last alternation.
-func findClusters(ctx context.Context, d *data, opt *KMeansOptions, c *checkpoint) (*clustered, error) {
+func findClusters(ctx context.Context, d *data, opt *Options, c *checkpoint) (*clustered, error) {
 	left := c.state()
 	if left == nil {
-		found, err := clusterContexts(ctx, d, opt)
+		found, err := clusterPool(ctx, d, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -42,6 +42,23 @@ func findClusters(ctx context.Context, d *data, opt *KMeansOptions, c *checkpoin
 		return found, nil
 	}
 	_, err := found.route(ctx, d, d.report.stage(StageAssign, 0, d.n))
+	return found, err
+}
+
+// clusterPool clusters the contexts, without those that the screen is measured on,
+// which it assigns afterwards. Where that leaves fewer contexts than clusters it
+// takes all.
+func clusterPool(ctx context.Context, d *data, opt *Options) (*clustered, error) {
+	pool, held := holdOut(d.n, opt.HeldOut)
+	if !opt.Measure || len(held) == 0 || len(pool) < opt.Clusters {
+		return clusterContexts(ctx, d, &opt.KMeansOptions)
+	}
+	found, err := clusterContexts(ctx, d.part(pool), &opt.KMeansOptions)
+	if err != nil {
+		return nil, err
+	}
+	found.cluster = make([]uint32, d.n)
+	_, err = found.route(ctx, d, d.report.stage(StageAssign, 0, d.n))
 	return found, err
 }
 

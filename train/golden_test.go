@@ -52,6 +52,7 @@ func TestGoldenScreens(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
 				o := testOptions()
+				o.Geometry, o.Measure = 0, false
 				c.change(&o)
 				m, _, err := Run(t.Context(), layer, contexts, o)
 				if err != nil {

@@ -28,23 +28,22 @@ type counts struct {
 	weights []uint32
 }
 
-// countLabels counts the labels (rows of k, see [Labels]) of the contexts of
-// each cluster.
-func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe, threads int) (*counts, error) {
-	c := &counts{labels: universe, total: len(p.order), unit: p.unit, weights: make([]uint32, p.clusters())}
+// countLabels counts the labels of the contexts of each cluster.
+func countLabels(ctx context.Context, d *data, p *partition) (*counts, error) {
+	c := &counts{labels: d.universe, total: len(p.order), unit: p.unit, weights: make([]uint32, p.clusters())}
 	c.sizes = c.weights
 	perCluster := make([][]item, p.clusters())
-	tables := make([][]uint32, threads) // one dense row of counts a worker, zero between clusters
-	err := parallel.Each(ctx, threads, p.clusters(), 1, nil, func(worker, t, _ int) error {
+	tables := make([][]uint32, d.threads) // one dense row of counts a worker, zero between clusters
+	err := parallel.Each(ctx, d.threads, p.clusters(), 1, nil, func(worker, t, _ int) error {
 		if tables[worker] == nil {
-			tables[worker] = make([]uint32, universe)
+			tables[worker] = make([]uint32, d.universe)
 		}
 		table := tables[worker]
 		var seen []uint32
 		for j, i := range p.members(t) {
 			parts := p.partsOf(t, j)
 			c.weights[t] += parts
-			for _, s := range labels[int(i)*k : (int(i)+1)*k] {
+			for _, s := range d.labelsOf(i) {
 				if table[s] == 0 {
 					seen = append(seen, s)
 				}
@@ -64,6 +63,18 @@ func countLabels(ctx context.Context, p *partition, labels []uint32, k, universe
 	}
 	c.items = slices.Concat(perCluster...)
 	return c, nil
+}
+
+// starts are the places of the items of each cluster, and the end of the last.
+func (c *counts) starts() []int {
+	starts := make([]int, len(c.sizes)+1)
+	for _, it := range c.items {
+		starts[it.cluster+1]++
+	}
+	for t := range c.sizes {
+		starts[t+1] += starts[t]
+	}
+	return starts
 }
 
 // ranking is the order in which the greedy knapsack takes its items. It does

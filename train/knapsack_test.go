@@ -38,7 +38,8 @@ func drawAssigned(t *rapid.T) (cluster, labels []uint32, clusters, universe, k i
 }
 
 func countAll(t rapid.TB, cluster, labels []uint32, clusters, universe, k int) *counts {
-	c, err := countLabels(context.Background(), newPartition(ascending(len(cluster)), cluster, clusters), labels, k, universe, 2)
+	d := &data{n: len(cluster), universe: universe, labels: labels, k: k, threads: 2}
+	c, err := countLabels(context.Background(), d, newPartition(ascending(len(cluster)), cluster, clusters))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,11 @@ func learn(ctx context.Context, d *data, start *clustered, opt *LearningOptions,
 		if iteration < opt.Iterations && stop {
 			d.report.message(fmt.Sprintf("stopped: alternation %d is still the best", so.best))
 		}
-		if iteration == opt.Iterations || stop {
+		repeated := repeating(so.alternations)
+		if iteration < opt.Iterations && repeated && !stop {
+			d.report.message(fmt.Sprintf("stopped: the last %d alternations have the same figures", repeats))
+		}
+		if iteration == opt.Iterations || stop || repeated {
 			break
 		}
 		// The sets fixed: V.

@@ -9,8 +9,8 @@ import (
 )
 
 // newModels makes the screen for each budget, with its record: what is recorded
-// of the run, and the figures of the sets.
-func newModels(layer *softmax.Layer, d *data, s *finalSets, tail *screen.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
+// of the run, and the figures of the sets, on the held-out slice too unless unseen is nil.
+func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail *screen.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
 	u, v := s.clusters.split(s.clusters.weights, d.dim)
 	for _, budget := range budgets {
 		r := *run
@@ -21,6 +21,10 @@ func newModels(layer *softmax.Layer, d *data, s *finalSets, tail *screen.Tail, r
 		sets, margin, f := s.take(d, budget)
 		r.MeanCandidates, r.Precision1, r.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
 		d.report.message("training contexts: " + f.text(d.k))
+		if unseen != nil {
+			r.Unseen = unseen.figures(budget)
+			d.report.message(r.Unseen.text(d.k))
+		}
 		encoded, err := json.Marshal(r)
 		if err != nil {
 			return nil, nil, fmt.Errorf("record: %w", err)

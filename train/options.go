@@ -31,6 +31,10 @@ type Options struct {
 	// the bias of sets that know theirs: on the Penn Treebank perplexity was 1.0% above
 	// the exact one by 200,000 contexts of training, and 0.2% by 73,760 of validation text.
 	TailContexts []float32
+	// Measure asks for Record.Unseen, the figures of the screen on the held-out
+	// slice. K-means then leaves the slice out, and the sets are chosen twice:
+	// without the slice, to be measured on it, and then on all contexts.
+	Measure bool
 	// Seed seeds all random choices.
 	Seed uint64
 
@@ -94,8 +98,9 @@ type LearningOptions struct {
 	// negative.
 	Multiplier float64
 	// HeldOut is the share of the contexts kept out of learning to choose the
-	// best alternation: at least 0, below 1. Where it comes to less than one
-	// context the contexts of training choose.
+	// best alternation, and to measure the screen where [Options].Measure asks for
+	// it: at least 0, below 1. Where it comes to less than one context the contexts
+	// of training choose, and nothing is measured.
 	HeldOut float64
 	// Patience, unless 0, ends learning when the figures of the held-out slice
 	// have had no new best for that many alternations. The learning rate still
@@ -149,6 +154,14 @@ type SetOptions struct {
 	// context counts in its own cluster alone. At least 0, at most 0.5; 0.3
 	// serves well on two levels, and a flat screen hardly gains.
 	Spread float64
+	// Geometry is the number of contexts that the geometric share of a label counts
+	// for beside those of a cluster, when the candidates of the final sets are
+	// chosen: the probability that the label is among the k best, by where the
+	// contexts of the cluster lie and how far they spread. Labels that no context
+	// of the cluster has, or that none of training has, can so become candidates.
+	// Smoothing and Lambda play no part in these sets then: the budget alone bounds
+	// them. 0: none. Not negative; 20 serves well, and what it is hardly matters.
+	Geometry float64
 	// ProbeShare is the share of the contexts of training, those in which the
 	// lead of the best cluster over the second best is smallest, that get the
 	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
@@ -183,18 +196,20 @@ func DefaultOptions() Options {
 			Confidence:    0.8,
 		},
 		SetOptions: SetOptions{
-			Budget: 150,
-			Lambda: 0.0003,
+			Budget:   150,
+			Lambda:   0.0003,
+			Geometry: 20,
 		},
-		K:    5,
-		Seed: 1,
+		K:       5,
+		Measure: true,
+		Seed:    1,
 	}
 }
 
 // SetLevels asks for a screen on two levels, with the given number of groups
 // and of clusters in each, and sets the options that serve it best: Smoothing
 // 20, Spread 0.3, and Lambda 0.00003, as the candidates that these two find are
-// rarer than those that the paper's lambda lets in.
+// rarer than those that the paper's lambda lets in. Geometry stays as it is.
 func (o *Options) SetLevels(groups, clusters int) {
 	o.Groups, o.Clusters = groups, groups*clusters
 	o.Smoothing, o.Spread, o.Lambda = 20, 0.3, 0.00003
@@ -294,6 +309,8 @@ func (o *SetOptions) check(k, labels int, budgets []float64) error {
 		return fmt.Errorf("lambda: found %v, want a finite number that is not negative", o.Lambda)
 	case !finite(o.Smoothing) || o.Smoothing < 0:
 		return fmt.Errorf("smoothing: found %v, want a finite number that is not negative", o.Smoothing)
+	case !finite(o.Geometry) || o.Geometry < 0:
+		return fmt.Errorf("geometry: found %v, want a finite number that is not negative", o.Geometry)
 	case !(o.Spread >= 0 && o.Spread <= 0.5):
 		return fmt.Errorf("spread: found %v, want 0 to 0.5", o.Spread)
 	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):

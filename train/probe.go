@@ -27,11 +27,26 @@ func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*prob
 	if err != nil {
 		return nil, err
 	}
-	p := &probes{second: second}
 	sorted := slices.Clone(leads)
 	slices.Sort(sorted)
-	p.margin = min(sorted[int(float64(share*float64(d.n)))], math.MaxFloat64)
-	keys := make([]uint64, d.n)
+	margin := min(sorted[int(float64(share*float64(d.n)))], math.MaxFloat64)
+	return newProbes(c, second, leads, margin), nil
+}
+
+// findProbesWithin lets the contexts whose lead is below the margin have two
+// clusters.
+func findProbesWithin(ctx context.Context, d *data, c *clusters, margin float64) (*probes, error) {
+	second, leads, err := c.runnersUp(ctx, d, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newProbes(c, second, leads, margin), nil
+}
+
+// newProbes takes second over.
+func newProbes(c *clusters, second []uint32, leads []float64, margin float64) *probes {
+	p := &probes{second: second, margin: margin}
+	keys := make([]uint64, len(leads))
 	for i, lead := range leads {
 		if lead >= p.margin {
 			p.second[i] = c.cluster[i]
@@ -47,7 +62,7 @@ func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*prob
 		p.pairs = append(p.pairs, pair{uint32(keys[start] >> 32), uint32(keys[start]), uint32(end - start)})
 		start = end
 	}
-	return p, nil
+	return p
 }
 
 // takeSteps is the number of halvings of the budget that take tries.
@@ -83,12 +98,4 @@ func (p *probes) mean(c *candidateSets) float64 {
 		contexts += uint64(x.contexts)
 	}
 	return float64(sum) / float64(contexts)
-}
-
-// measure gives the figures of the sets on all contexts, with the second sets.
-func (p *probes) measure(d *data, c *candidateSets, cluster []uint32) figures {
-	m := newMembership(c.sets, d.universe)
-	return newFigures(d, d.all(), p.mean(c), func(i, label uint32) bool {
-		return m.has(int(cluster[i]), label) || m.has(int(p.second[i]), label)
-	})
 }

@@ -4,25 +4,27 @@ import "github.com/learning-to-screen/l2s/internal/parallel"
 
 // The stages of a run, in their order.
 const (
-	StageLabels = "labels"  // exact top-k of the full layer for every context
-	StageKMeans = "k-means" // spherical k-means
-	StageGroups = "groups"  // spherical k-means within each group, on two levels
-	StageLearn  = "learn"   // gradient descent on V
-	StageAssign = "assign"  // clusters of all contexts and the knapsack
-	StageSpread = "spread"  // the clusters near every context, for SetOptions.Spread
-	StageProbe  = "probe"   // the two best clusters of every context, for SetOptions.ProbeShare
-	StageTail   = "tail"    // the weight of the labels outside the sets, for Options.Tail
+	StageLabels   = "labels"   // exact top-k of the full layer for every context
+	StageKMeans   = "k-means"  // spherical k-means
+	StageGroups   = "groups"   // spherical k-means within each group, on two levels
+	StageLearn    = "learn"    // gradient descent on V
+	StageAssign   = "assign"   // clusters of all contexts and the knapsack
+	StageMeasure  = "measure"  // sets without the held-out slice, for Options.Measure
+	StageSpread   = "spread"   // the clusters near every context, for SetOptions.Spread
+	StageGeometry = "geometry" // shares of labels in the clusters, which it counts, for SetOptions.Geometry
+	StageProbe    = "probe"    // the two best clusters of every context, for SetOptions.ProbeShare
+	StageTail     = "tail"     // the weight of the labels outside the sets, for Options.Tail
 )
 
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign, StageSpread, StageProbe, StageTail.
+	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe, StageTail.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.
 	Iteration int
-	// Done of Total contexts are finished in this stage and iteration.
+	// Done of Total contexts, or clusters, are finished in this stage and iteration.
 	Done, Total int
 	// Message, where not empty, is a line of figures about what has just been
 	// finished.

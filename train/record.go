@@ -39,6 +39,27 @@ type Record struct {
 	// labels, that are in the set of their cluster.
 	Precision1 float64 `json:"precision_1"`
 	PrecisionK float64 `json:"precision_k"`
+	// Unseen are the figures on the held-out slice of a screen that is made as this
+	// one is, but without the slice. Nil where Options.Measure did not ask for them,
+	// or nothing was held out. Learning chose the alternation that does best on the
+	// same slice, which flatters them a little.
+	Unseen *Unseen `json:"unseen,omitempty"`
+	// Affinity says how far the best logit of a context stands out of all of its
+	// logits, in units of what the largest of L normal numbers does: near 1 for
+	// vectors without any relation to the layer. 0 where Options.Measure did not
+	// ask for it.
+	Affinity float64 `json:"affinity,omitempty"`
+}
+
+// Unseen are figures on contexts that a screen was not trained on.
+type Unseen struct {
+	Contexts       int     `json:"contexts"`
+	MeanCandidates float64 `json:"mean_candidates"`
+	Precision1     float64 `json:"precision_1"`
+	PrecisionK     float64 `json:"precision_k"`
+	// Deviation is the standard error of PrecisionK, over runs of neighbouring
+	// contexts, which are not independent.
+	Deviation float64 `json:"deviation"`
 }
 
 // newRecord begins the record of a run over n contexts.

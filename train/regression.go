@@ -293,23 +293,23 @@ func (f *tailFit) measure(ctx context.Context) error {
 	})
 }
 
-// normal are the sums of the normal equations over some contexts of a cluster: of
+// equations are the sums of the normal equations over some contexts of a cluster: of
 // 1, of h, of y, of h h^T in its lower half, and of y h, with y at each temperature.
-type normal struct {
+type equations struct {
 	dim, temps int
 	n          float64
 	h, hh      []float64
 	y, yh      []float64
 }
 
-func newNormal(dim, temps int) *normal {
-	return &normal{dim: dim, temps: temps, h: make([]float64, dim), hh: make([]float64, dim*dim), y: make([]float64, temps), yh: make([]float64, temps*dim)}
+func newEquations(dim, temps int) *equations {
+	return &equations{dim: dim, temps: temps, h: make([]float64, dim), hh: make([]float64, dim*dim), y: make([]float64, temps), yh: make([]float64, temps*dim)}
 }
 
 // lists are the sums, to be treated alike.
-func (s *normal) lists() [][]float64 { return [][]float64{s.h, s.hh, s.y, s.yh} }
+func (s *equations) lists() [][]float64 { return [][]float64{s.h, s.hh, s.y, s.yh} }
 
-func (s *normal) clear() {
+func (s *equations) clear() {
 	s.n = 0
 	for _, list := range s.lists() {
 		clear(list)
@@ -317,7 +317,7 @@ func (s *normal) clear() {
 }
 
 // add adds a context that counts weight times.
-func (s *normal) add(h []float32, y []float64, weight float32) {
+func (s *equations) add(h []float32, y []float64, weight float32) {
 	s.n += float64(weight)
 	kernels.Axpy(s.h, weight, h)
 	for i, x := range h {
@@ -334,7 +334,7 @@ func (s *normal) add(h []float32, y []float64, weight float32) {
 }
 
 // plus adds o, or takes it off with sign -1.
-func (s *normal) plus(o *normal, sign float64) {
+func (s *equations) plus(o *equations, sign float64) {
 	s.n += sign * o.n
 	from := o.lists()
 	for k, list := range s.lists() {
@@ -357,7 +357,7 @@ func newCoefficients(dim, temps int) *coefficients {
 
 // solve finds the coefficients that minimise the squares of the errors plus ridge
 // times that of u, of at least one context.
-func (c *coefficients) solve(s *normal, ridge float64) {
+func (c *coefficients) solve(s *equations, ridge float64) {
 	d := s.dim
 	for i := range d {
 		for j := range i + 1 {
@@ -470,13 +470,13 @@ func (f *tailFit) chooseRidge(ctx context.Context) (float64, error) {
 		return parallel.Each(ctx, f.threads, len(chosen), 1, nil, func(_, at, _ int) error {
 			t := chosen[at]
 			ids := f.fit[t]
-			sums := make([]*normal, ridgeFolds)
-			all := newNormal(f.dim, f.temps)
+			sums := make([]*equations, ridgeFolds)
+			all := newEquations(f.dim, f.temps)
 			ends := func(fold int) (lo, hi int) {
 				return fold * len(ids) / ridgeFolds, (fold + 1) * len(ids) / ridgeFolds
 			}
 			for fold := range sums {
-				sums[fold] = newNormal(f.dim, f.temps)
+				sums[fold] = newEquations(f.dim, f.temps)
 				for lo, hi := ends(fold); lo < hi; lo++ {
 					sums[fold].add(f.row(ids[lo]), f.targets(t, lo), 1)
 				}
@@ -612,12 +612,12 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 // either sign would raise it, and perplexities with it.
 func (f *tailFit) coefficients(t int, ridge float64) *coefficients {
 	ids, first, all := f.fit[t], newCoefficients(f.dim, f.temps), newCoefficients(f.dim, f.temps)
-	s := newNormal(f.dim, f.temps)
+	s := newEquations(f.dim, f.temps)
 	for j, i := range ids {
 		s.add(f.row(i), f.targets(t, j), 1)
 	}
 	first.solve(s, ridge)
-	one, c := newNormal(f.dim, 1), newCoefficients(f.dim, 1)
+	one, c := newEquations(f.dim, 1), newCoefficients(f.dim, 1)
 	weights, slopes, heads := make([]float64, len(ids)), make([]float64, len(ids)), make([]float64, len(ids))
 	for k := range f.temps {
 		mean := 0.0

@@ -61,7 +61,7 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 		dim, n := rapid.IntRange(1, 9).Draw(t, "dim"), rapid.IntRange(1, 30).Draw(t, "contexts")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		ridge := rapid.SampledFrom([]float64{0.01, 1, 50}).Draw(t, "ridge")
-		s, c := newNormal(dim, 1), newCoefficients(dim, 1)
+		s, c := newEquations(dim, 1), newCoefficients(dim, 1)
 		hs, ys := make([][]float32, n), make([]float64, n)
 		for i := range hs {
 			hs[i] = make([]float32, dim)
@@ -99,12 +99,12 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 
 // Sums with and without a part are those of the rest.
 func TestNormalSumsOfFolds(t *testing.T) {
-	a, b := newNormal(2, 1), newNormal(2, 1)
+	a, b := newEquations(2, 1), newEquations(2, 1)
 	a.add([]float32{1, 2}, []float64{3}, 1)
 	b.add([]float32{4, 5}, []float64{6}, 1)
 	a.plus(b, 1)
 	a.plus(b, -1)
-	want := newNormal(2, 1)
+	want := newEquations(2, 1)
 	want.add([]float32{1, 2}, []float64{3}, 1)
 	for i, list := range a.lists() {
 		if !slices.Equal(list, want.lists()[i]) || a.n != 1 {

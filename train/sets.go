@@ -1,17 +1,22 @@
 package train
 
-import "context"
+import (
+	"context"
 
-// finalSets are the candidate sets that all contexts have chosen, for every
-// budget.
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/ids"
+)
+
+// finalSets are the candidate sets that all contexts of a view have chosen, for
+// every budget.
 type finalSets struct {
 	clusters *clusters
 	ranked   *ranking
 	probes   *probes // nil without a second probe
 }
 
-// chooseSets counts the final sets on all contexts.
-func chooseSets(ctx context.Context, d *data, c *clusters, opt *SetOptions) (*finalSets, error) {
+// chooseSets chooses the final sets on all contexts of the view.
+func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, opt *SetOptions) (*finalSets, error) {
 	var (
 		nb  *neighbours
 		s   = &finalSets{clusters: c}
@@ -22,7 +27,12 @@ func chooseSets(ctx context.Context, d *data, c *clusters, opt *SetOptions) (*fi
 			return nil, err
 		}
 	}
-	if s.ranked, err = rankLabels(ctx, d, d.all(), c, nb, opt); err != nil {
+	if opt.Geometry > 0 {
+		s.ranked, err = rankGeometric(ctx, d, layer, c, nb, opt)
+	} else {
+		s.ranked, err = rankLabels(ctx, d, d.all(), c, nb, opt)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if opt.ProbeShare > 0 {
@@ -33,32 +43,73 @@ func chooseSets(ctx context.Context, d *data, c *clusters, opt *SetOptions) (*fi
 	return s, nil
 }
 
-// rankLabels counts the labels of the given contexts in each cluster and orders
-// the items of the knapsack. nb, unless nil, says where else contexts count.
+// rankLabels orders the items of the knapsack by the counts alone, which is what
+// learning has.
 func rankLabels(ctx context.Context, d *data, contexts []uint32, c *clusters, nb *neighbours, opt *SetOptions) (*ranking, error) {
-	own := newPartition(contexts, c.cluster, c.clusters)
-	p := own
-	if nb != nil {
-		p = nb.partition(contexts, nb.temperature(d, opt.Spread), c.clusters)
-	}
-	n, err := countLabels(ctx, p, d.labels, d.k, d.universe, d.threads)
+	n, _, err := countClusters(ctx, d, contexts, c, nb, opt)
 	if err != nil {
 		return nil, err
 	}
-	n.total, n.sizes = len(contexts), own.sizes()
 	if opt.Smoothing > 0 || nb != nil {
 		return rankSmoothed(ctx, n, c.groups, opt.Smoothing, opt.Lambda, opt.always(), d.threads)
 	}
 	return rank(n, opt.Lambda, opt.always()), nil
 }
 
+// countClusters counts the labels of the given contexts in each cluster. nb,
+// unless nil, says where else contexts count than in their own, which own has.
+func countClusters(ctx context.Context, d *data, contexts []uint32, c *clusters, nb *neighbours, opt *SetOptions) (n *counts, own *partition, err error) {
+	own = newPartition(contexts, c.cluster, c.clusters)
+	p := own
+	if nb != nil {
+		p = nb.partition(contexts, nb.temperature(d, opt.Spread), c.clusters)
+	}
+	if n, err = countLabels(ctx, d, p); err != nil {
+		return nil, nil, err
+	}
+	n.total, n.sizes = len(contexts), own.sizes()
+	return n, own, nil
+}
+
 // take returns the sets for a budget, the margin of the second probe, and the
 // figures of both on all contexts.
 func (s *finalSets) take(d *data, budget float64) (sets *candidateSets, margin float64, f figures) {
 	if s.probes != nil {
-		sets = s.probes.take(s.ranked, budget)
-		return sets, s.probes.margin, s.probes.measure(d, sets, s.clusters.cluster)
+		sets, margin = s.probes.take(s.ranked, budget), s.probes.margin
+	} else {
+		sets = s.ranked.take(budget)
 	}
-	sets = s.ranked.take(budget)
-	return sets, 0, newMembership(sets.sets, d.universe).measure(d, d.all(), s.clusters.cluster)
+	m := measured{d, s.clusters.cluster, sets, s.probes, newMembership(sets.sets, d.universe)}
+	return sets, margin, m.figures(d.all())
+}
+
+// measured are contexts of a view, the clusters they are in, and sets.
+type measured struct {
+	*data
+	cluster []uint32
+	sets    *candidateSets
+	probes  *probes // nil without a second probe
+	*membership
+}
+
+// figures are those of the sets on some of the contexts.
+func (m *measured) figures(contexts []uint32) figures {
+	size := 0
+	for _, i := range contexts {
+		size += m.candidates(i)
+	}
+	return newFigures(m.data, contexts, float64(size)/float64(len(contexts)), m.holds)
+}
+
+// candidates is the number of labels that context i is given.
+func (m *measured) candidates(i uint32) int {
+	if m.probes == nil || m.probes.second[i] == m.cluster[i] {
+		return m.sizes[m.cluster[i]]
+	}
+	return ids.UnionSize(m.sets.sets[m.cluster[i]], m.sets.sets[m.probes.second[i]])
+}
+
+// holds reports whether the label is among those that context i is given.
+func (m *measured) holds(i, label uint32) bool {
+	return m.has(int(m.cluster[i]), label) || m.probes != nil && m.has(int(m.probes.second[i]), label)
 }

@@ -28,13 +28,7 @@ func smooth(count, size uint32, alpha, parent float64) float64 {
 // without contexts gets none: nothing is known of it.
 func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda float64, always []uint32, threads int) (*ranking, error) {
 	clusters := len(c.sizes)
-	starts := make([]int, clusters+1) // of the items of each cluster
-	for _, it := range c.items {
-		starts[it.cluster+1]++
-	}
-	for t := range clusters {
-		starts[t+1] += starts[t]
-	}
+	starts := c.starts()
 	inAll := make([]uint32, c.labels)
 	for _, it := range c.items {
 		inAll[it.label] += it.count
@@ -48,14 +42,10 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 		skip[s] = true
 	}
 
-	type share struct {
-		item
-		p float64
-	}
 	alpha *= float64(c.unit)
 	parts := max(1, groups)
 	per := clusters / parts
-	perPart := make([][]share, parts)
+	perPart := make([][]labelShare, parts)
 	err := parallel.Each(ctx, threads, parts, 1, nil, func(_, a, _ int) error {
 		parent := all
 		count := make([]uint32, c.labels)
@@ -87,7 +77,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 					continue
 				}
 				if p := smooth(n, size, alpha, parent[s]); shareValue(p, lambda) > 0 {
-					perPart[a] = append(perPart[a], share{item{uint32(t), uint32(s), n}, p})
+					perPart[a] = append(perPart[a], labelShare{item{uint32(t), uint32(s), n}, p})
 				}
 			}
 			for _, it := range own {
@@ -99,15 +89,20 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 	if err != nil {
 		return nil, err
 	}
-	sorted := slices.Concat(perPart...)
-	slices.SortFunc(sorted, func(a, b share) int {
+	return rankShares(c, lambda, always, perPart), nil
+}
+
+// rankShares is the ranking of items by their shares, given in parts.
+func rankShares(c *counts, lambda float64, always []uint32, parts [][]labelShare) *ranking {
+	sorted := slices.Concat(parts...)
+	slices.SortFunc(sorted, func(a, b labelShare) int {
 		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.label, b.label))
 	})
 	r := &ranking{counts: c, lambda: lambda, always: always, items: make([]item, len(sorted)), shares: make([]float64, len(sorted))}
 	for i, x := range sorted {
 		r.items[i], r.shares[i] = x.item, x.p
 	}
-	return r, nil
+	return r
 }
 
 // shareValue is the value of an item for each context of its cluster, when the

@@ -69,7 +69,12 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		return nil, nil, err
 	}
 	record := newRecord(opt, d.n)
-	start, err := findClusters(ctx, d, &opt.KMeansOptions, c)
+	if opt.Measure {
+		if record.Affinity, err = findAffinity(ctx, d, layer); err != nil {
+			return nil, nil, err
+		}
+	}
+	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,11 +88,17 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		found.record(record)
 		v = &found.clusters
 	}
-	sets, err := chooseSets(ctx, d, v, &opt.SetOptions)
+	var u *unseen
+	if opt.Measure {
+		if u, err = measureUnseen(ctx, d, layer, v, opt); err != nil {
+			return nil, nil, err
+		}
+	}
+	sets, err := chooseSets(ctx, d, layer, v, &opt.SetOptions)
 	if err != nil {
 		return nil, nil, err
 	}
-	models, records, err := newModels(layer, d, sets, tail, record, budgets)
+	models, records, err := newModels(layer, d, sets, u, tail, record, budgets)
 	if err != nil {
 		return nil, nil, err
 	}

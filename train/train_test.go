@@ -573,7 +573,7 @@ func TestRunReportsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []key{{StageLabels, 0}, {StageGroups, 0}, {StageAssign, 0}}
+	want := []key{{StageLabels, 0}, {StageGroups, 0}, {StageAssign, 0}, {StageMeasure, 0}, {StageGeometry, 0}}
 	for i := range record.KMeans {
 		want = append(want, key{StageKMeans, i + 1})
 	}

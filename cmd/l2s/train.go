@@ -40,14 +40,14 @@ type trainResult struct {
 	// contexts that it was trained on.
 	MeanCandidates    float64            `json:"mean_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
-	// HeldOut are figures on contexts that the kept alternation did not learn
-	// from. There are none without learning, nor for a screen that is not
-	// the one they were measured with: whose clusters were learned for another
-	// budget, or whose sets are spread or probed.
-	HeldOut *heldOut           `json:"held_out,omitempty"`
-	Seconds map[string]float64 `json:"seconds"` // of each stage, and in all
-	Threads int                `json:"threads"`
-	Level   string             `json:"level"`
+	// HeldOut are figures on contexts that a screen made as this one is was not
+	// trained on, see train.Record.Unseen.
+	HeldOut *heldOut `json:"held_out,omitempty"`
+	// Warnings say what should make one think twice.
+	Warnings []string           `json:"warnings,omitempty"`
+	Seconds  map[string]float64 `json:"seconds"` // of each stage, and in all
+	Threads  int                `json:"threads"`
+	Level    string             `json:"level"`
 }
 
 // trainResults is the JSON of l2s train with several budgets.
@@ -59,6 +59,8 @@ type heldOut struct {
 	Contexts       int                `json:"contexts"`
 	MeanCandidates float64            `json:"mean_candidates"`
 	Precision      map[string]float64 `json:"precision"`
+	// Deviation is the standard error of P@k.
+	Deviation float64 `json:"deviation"`
 }
 
 func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -79,6 +81,15 @@ cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
 With --tail regression it also learns, for each cluster, what the labels outside
 its set weigh together, for probabilities over all labels: see l2s topk
 --logprobs.
+
+Where the contexts of a cluster lie, and how far they spread, gives every label a
+chance to be among the best of one of them, whether the cluster has met it or not.
+The counts are smoothed towards that: with few contexts, or many clusters, counts
+alone starve. --geometry 0 leaves it out.
+
+A fiftieth of the contexts is kept as held-out contexts: the figures of the screen on them
+stand beside those on the contexts of training, and where the two, or anything
+else, should make one think twice, a warning says so and what to do.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
@@ -103,7 +114,7 @@ screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it.`,
-		advanced: "always estimator gamma iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -115,6 +126,7 @@ discards it.`,
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
+	geometry := f.real("geometry", o.Geometry, 0, "weight `X` of a cluster's geometry, in contexts; 0: counts only")
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
 	probeShare := f.number("probe-share", o.ProbeShare, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
@@ -154,6 +166,7 @@ discards it.`,
 		o.Spread = *spread
 	}
 	o.ProbeShare = *probeShare
+	o.Geometry = *geometry
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
@@ -374,7 +387,7 @@ func (t *trainProgress) report(r train.Progress) {
 			return // k-means has its one line at its end
 		}
 		switch t.stage {
-		case train.StageKMeans, train.StageGroups, train.StageSpread, train.StageProbe: // that is now, when its result has been measured
+		case train.StageKMeans, train.StageGroups, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe: // that is now, when its result has been measured
 			t.endStage()
 			t.stage = ""
 		}
@@ -399,7 +412,11 @@ func (t *trainProgress) report(r train.Progress) {
 		}
 	default:
 		if t.iteration != r.Iteration {
-			t.p.Start(r.Stage, "contexts", r.Total)
+			of := "contexts"
+			if r.Stage == train.StageGeometry {
+				of = "clusters"
+			}
+			t.p.Start(r.Stage, of, r.Total)
 		}
 	}
 	t.iteration = r.Iteration
@@ -414,7 +431,7 @@ func (t *trainProgress) endStage() {
 	}
 	t.since = now
 	switch t.stage {
-	case train.StageLabels, train.StageSpread, train.StageProbe, train.StageTail:
+	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))
@@ -463,11 +480,11 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	}
 	if len(record.Alternations) > 0 {
 		r.Estimator = o.Estimator.String()
-		if record.HeldOut > 0 && record.LearnedFor == 0 && o.Spread == 0 && o.ProbeShare == 0 {
-			best := record.Alternations[record.Best]
-			r.HeldOut = &heldOut{record.HeldOut, best.MeanCandidates, precisions(o.K, best.Precision1, best.PrecisionK)}
-		}
 	}
+	if u := record.Unseen; u != nil {
+		r.HeldOut = &heldOut{u.Contexts, u.MeanCandidates, precisions(o.K, u.Precision1, u.PrecisionK), u.Deviation}
+	}
+	r.Warnings = record.Advice()
 	return r
 }
 
@@ -494,6 +511,9 @@ func (r trainResult) figures() string {
 	line("training contexts", r.Contexts, r.TrainingPrecision)
 	if v := r.HeldOut; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "  warning: %s\n", w)
 	}
 	return b.String()
 }

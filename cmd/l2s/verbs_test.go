@@ -524,25 +524,30 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures on held-out contexts are of single sets without spread: a screen with
-// either is another.
-func TestFiguresHeldOutAreOfTheScreenWritten(t *testing.T) {
+// Figures on held-out contexts stand beside those of training in every mode, and
+// warnings say what is wrong.
+func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 	dir := files(t)
 	for _, c := range []struct {
 		name string
 		more []string
-		want bool
 	}{
-		{"neither", nil, true},
-		{"spread", []string{"--spread", "0.3"}, false},
-		{"a second probe", []string{"--probe-share", "0.2"}, false},
+		{"learned", nil},
+		{"k-means alone", []string{"--kmeans-only"}},
+		{"spread", []string{"--spread", "0.3"}},
+		{"a second probe", []string{"--probe-share", "0.2"}},
+		{"counts alone", []string{"--geometry", "0"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
-			if _, found := o["held_out"]; found != c.want {
-				t.Errorf("found figures on held-out contexts: %v, expected %v", found, c.want)
-			}
-		})
+		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
+		if n, p := number(t, o, "held_out", "contexts"), number(t, o, "held_out", "precision", "5"); n < 1 || p <= 0 || p > 1 {
+			t.Errorf("%s: found P@5 %v on %v held-out contexts, expected figures", c.name, p, n)
+		}
+	}
+	text := succeed(t, dir, joined(goodTrain, "--out", "v.l2s", "--kmeans-only", "--budget", "6")...)
+	for _, want := range []string{"held-out contexts", "warning: ", "held-out contexts are few", "a larger budget than 6"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %q in\n%s", want, text)
+		}
 	}
 }
 

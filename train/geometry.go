@@ -1,0 +1,341 @@
+package train
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Counts know only the labels that a cluster has met. Its contexts say more: they
+// lie around their mean mu, and how far a label s is from the k best of one of
+// them, x_s = w_s.h + b_s - tau with tau the k-th largest logit of h, can be
+// computed for every label. With SetOptions.Geometry the share of s in a cluster
+// is that of a distribution of x_s, with
+//
+//	mean      w_s.mu + b_s - m_tau
+//	variance  that over a sample of the cluster's contexts, shrunk towards that of
+//	          all clusters, scaled to the cluster's own spread, and (1 + 1/N_t) of
+//	          it, since mu is itself estimated
+//
+// as the probability of x_s >= 0, and the counts are smoothed towards it. That
+// the variance of x_s is taken, and not those of w_s.h and tau, accounts for the
+// covariance of the two. A normal distribution would lose the skew that x_s has:
+// it is a mixture of normal ones, one about each x_s of the sample, that has the
+// mean and the variance above, and a little of a wider one.
+//
+// RESULTS.md has what each of these is worth.
+const (
+	// geometrySample is the number of contexts of a cluster whose x_s are looked
+	// at, at most.
+	geometrySample = 64
+	// geometryPooled is the number of contexts of all clusters that the variance
+	// is shrunk towards.
+	geometryPooled = 512
+	// geometryShrink is the number of contexts that the variance over all clusters
+	// counts for beside those of the cluster's sample.
+	geometryShrink = 64
+	// geometryKernel is the part of the variance that is within the normal
+	// distributions of the mixture: 1 would be a normal distribution.
+	geometryKernel = 0.5
+	// geometryWide is the part of the probability that a normal distribution of
+	// geometryWidth times the standard deviation has beside the mixture: contexts
+	// of use lie further out than those of training now and then, and without it
+	// the sets end where a mixture has no more labels to give.
+	geometryWide  = 0.05
+	geometryWidth = 2
+	// geometryPlausible bounds the labels of a cluster that are looked at: those
+	// whose logits at mu are largest.
+	geometryPlausible = 2048
+	// geometryLeast is the share below which a label that no context of the
+	// cluster has is no candidate, whatever the budget.
+	geometryLeast = 1e-9
+	// geometryBatch is the number of clusters that are searched together.
+	geometryBatch = 16
+)
+
+// labelShare is an item of the knapsack with its share p_ts.
+type labelShare struct {
+	item
+	p float64
+}
+
+// geometry is what the shares of the clusters are computed from.
+type geometry struct {
+	*data
+	layer *softmax.Layer
+	own   *partition // of the contexts
+	tau   []float64  // of each context of the view: its k-th largest logit
+
+	means    []float32   // mu, clusters x dim
+	meanTau  []float64   // m_tau
+	labels   [][]uint32  // of each cluster: the plausible ones, by the logit at mu
+	logits   [][]float64 // w_s.mu + b_s of each of them
+	variance []float64   // of x_s, over all clusters, for each label that is plausible anywhere
+	size     float64     // mean of |h - mu|^2 over all clusters
+}
+
+// rankGeometric is rank by counts that are smoothed towards the shares of the
+// geometry: the share of an item is (n_ts + alpha g_ts) / (N_t + alpha). Lambda
+// plays no part: the budget alone bounds the sets.
+func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, nb *neighbours, opt *SetOptions) (*ranking, error) {
+	contexts := d.all()
+	n, own, err := countClusters(ctx, d, contexts, c, nb, opt)
+	if err != nil {
+		return nil, err
+	}
+	g := &geometry{data: d, layer: layer, own: own}
+	done := d.report.stage(StageGeometry, 0, own.clusters())
+	if err := g.findMeans(ctx); err != nil {
+		return nil, err
+	}
+	if err := g.findPlausible(ctx); err != nil {
+		return nil, err
+	}
+	if err := g.findVariance(ctx, contexts, c.cluster); err != nil {
+		return nil, err
+	}
+	always := opt.always()
+	shares, err := g.smooth(ctx, n, opt.Geometry, always, done)
+	if err != nil {
+		return nil, err
+	}
+	return rankShares(n, 0, always, shares), nil
+}
+
+// findMeans finds tau of the contexts, mu and m_tau.
+func (g *geometry) findMeans(ctx context.Context) error {
+	w, bias := g.layer.Weights(), g.layer.Bias()
+	g.tau = make([]float64, g.n)
+	err := parallel.Each(ctx, g.threads, g.n, assignChunk, nil, func(_, lo, hi int) error {
+		for i := uint32(lo); i < uint32(hi); i++ {
+			w.RefGatherDot(g.tau[i:i+1], bias, g.labelsOf(i)[g.k-1:], g.row(i))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	clusters := g.own.clusters()
+	g.means, g.meanTau = make([]float32, clusters*g.dim), make([]float64, clusters)
+	return parallel.Each(ctx, g.threads, clusters, 1, nil, func(_, t, _ int) error {
+		members := g.own.members(t)
+		sum, tau := make([]float64, g.dim), 0.0
+		for _, i := range members {
+			kernels.Axpy(sum, 1, g.row(i))
+			tau += g.tau[i]
+		}
+		n := max(1, float64(len(members)))
+		for j, x := range sum {
+			g.mean(t)[j] = float32(x / n)
+		}
+		g.meanTau[t] = tau / n
+		return nil
+	})
+}
+
+func (g *geometry) mean(t int) []float32 { return g.means[t*g.dim : (t+1)*g.dim] }
+
+// findPlausible finds the labels of the largest logits at the mean of each
+// cluster. That is as much work as labelling one context a cluster.
+func (g *geometry) findPlausible(ctx context.Context) error {
+	clusters, k := g.own.clusters(), min(geometryPlausible, g.universe)
+	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
+	type scratch struct {
+		*softmax.Searcher
+		queries []*softmax.Query
+		top     []softmax.Prediction
+		answers []softmax.Answer
+	}
+	workers := make([]scratch, g.threads)
+	for i := range workers {
+		workers[i] = scratch{softmax.NewSearcher(g.layer), newQueries(geometryBatch, g.dim), make([]softmax.Prediction, geometryBatch*k), make([]softmax.Answer, geometryBatch)}
+	}
+	return parallel.Each(ctx, g.threads, clusters, geometryBatch, nil, func(worker, lo, hi int) error {
+		w, n := &workers[worker], hi-lo
+		for t := lo; t < hi; t++ {
+			if err := w.queries[t-lo].Set(g.mean(t)); err != nil {
+				return err
+			}
+		}
+		if err := w.Find(w.top[:n*k], w.answers[:n], w.queries[:n], &softmax.Request{K: k}); err != nil {
+			return err
+		}
+		for t := lo; t < hi; t++ {
+			g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
+			for j, p := range w.top[(t-lo)*k:][:k] {
+				g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
+			}
+		}
+		return nil
+	})
+}
+
+// sampled is a sample of contexts around the means of their clusters.
+type sampled struct {
+	around []float32 // n x dim: h - mu
+	tau    []float64 // tau - m_tau
+	square float64   // mean of |h - mu|^2
+	x      []float64 // scratch for n values
+}
+
+// sample takes n of the contexts, evenly spaced, of the cluster that clusterOf
+// says.
+func (g *geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i uint32) int) {
+	s.around, s.tau = slices.Grow(s.around[:0], n*g.dim)[:n*g.dim], slices.Grow(s.tau[:0], n)[:n]
+	s.x = slices.Grow(s.x[:0], n)[:n]
+	s.square = 0
+	for j := range n {
+		i := contexts[j*len(contexts)/n]
+		t := clusterOf(i)
+		e, mu := s.around[j*g.dim:(j+1)*g.dim], g.mean(t)
+		for a, x := range g.row(i) {
+			e[a] = x - mu[a]
+		}
+		s.tau[j] = g.tau[i] - g.meanTau[t]
+		s.square += kernels.RefDot(e, e)
+	}
+	s.square /= float64(n)
+}
+
+// distances sets x to the x_s of the sample less their mean, for the label with
+// these weights, and returns the sum of their squares.
+func (s *sampled) distances(w []float32) (squares float64) {
+	kernels.Float32Rows(s.around, len(w)).RefScan(s.x, nil, w)
+	for j, tau := range s.tau {
+		s.x[j] -= tau
+		squares += float64(s.x[j] * s.x[j])
+	}
+	return squares
+}
+
+// findVariance finds the variance of x_s about the means of the clusters, on a
+// sample of the contexts, for the labels that are plausible in any of them.
+func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32) error {
+	var all sampled
+	g.sample(&all, contexts, min(geometryPooled, len(contexts)), func(i uint32) int { return int(cluster[i]) })
+	// The mean of a cluster is that of its contexts, which takes a degree of
+	// freedom from each.
+	clusters := 0
+	for t := range g.own.clusters() {
+		if g.own.size(t) > 0 {
+			clusters++
+		}
+	}
+	n := float64(len(all.tau))
+	if len(contexts) > clusters {
+		n *= 1 - float64(clusters)/float64(len(contexts))
+	}
+	g.size = float64(all.square*float64(len(all.tau))) / n
+	g.variance = make([]float64, g.universe)
+	plausible := make([]bool, g.universe)
+	for _, labels := range g.labels {
+		for _, s := range labels {
+			plausible[s] = true
+		}
+	}
+	type scratch struct {
+		sampled
+		row []float32
+	}
+	workers := make([]scratch, g.threads)
+	for i := range workers {
+		workers[i] = scratch{sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.dim)}
+	}
+	return parallel.Each(ctx, g.threads, g.universe, assignChunk, nil, func(worker, lo, hi int) error {
+		w := &workers[worker]
+		for s := lo; s < hi; s++ {
+			if plausible[s] {
+				g.layer.Weights().Widen(w.row, s)
+				g.variance[s] = w.distances(w.row) / n
+			}
+		}
+		return nil
+	})
+}
+
+// smooth returns the shares of the items of each cluster.
+func (g *geometry) smooth(ctx context.Context, c *counts, alpha float64, always []uint32, done func(int)) ([][]labelShare, error) {
+	starts := c.starts()
+	skip := make([]bool, g.universe)
+	for _, s := range always {
+		skip[s] = true
+	}
+	alpha *= float64(c.unit)
+	type scratch struct {
+		sampled
+		row    []float32
+		counts []uint32 // of every label, zero between clusters
+	}
+	workers := make([]scratch, g.threads)
+	for i := range workers {
+		workers[i] = scratch{sampled{}, make([]float32, g.dim), make([]uint32, g.universe)}
+	}
+	table := normalTable()
+	shares := make([][]labelShare, g.own.clusters())
+	err := parallel.Each(ctx, g.threads, len(shares), 1, done, func(worker, t, _ int) error {
+		size := g.own.size(t)
+		if size == 0 {
+			return nil
+		}
+		w := &workers[worker]
+		n := min(geometrySample, size)
+		g.sample(&w.sampled, g.own.members(t), n, func(uint32) int { return t })
+		freedom := float64(n)
+		if n == size {
+			freedom--
+		}
+		// The spread of the cluster against that of all.
+		spread := 1.0
+		if g.size > 0 {
+			spread = (float64(w.square*float64(n)) + float64(geometryShrink*g.size)) / ((freedom + geometryShrink) * g.size)
+		}
+		met := c.items[starts[t]:starts[t+1]]
+		for _, it := range met {
+			w.counts[it.label] = it.count
+		}
+		whole := float64(c.weights[t]) + alpha
+		add := func(s uint32, p, least float64) {
+			if p > least && !skip[s] {
+				shares[t] = append(shares[t], labelShare{item{uint32(t), s, w.counts[s]}, p})
+			}
+			w.counts[s] = 0
+		}
+		for j, s := range g.labels[t] {
+			g.layer.Weights().Widen(w.row, int(s))
+			squares := w.distances(w.row)
+			pooled := float64(spread * g.variance[s])
+			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
+			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
+			p := w.share(table, g.logits[t][j]-g.meanTau[t], variance, squares/float64(n))
+			add(s, (float64(w.counts[s])+float64(alpha*p))/whole, geometryLeast)
+		}
+		for _, it := range met {
+			add(it.label, float64(w.counts[it.label])/whole, 0)
+		}
+		return nil
+	})
+	return shares, err
+}
+
+// share is the probability of x_s >= 0 for the mixture with this mean and
+// variance around x, whose own variance is given. x is drawn together as far as it
+// takes that the normal distributions keep their part of the variance. A wider one
+// stands beside them.
+func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
+	drawn := 1 - geometryKernel
+	if own > variance {
+		drawn = float64(drawn*variance) / own
+	}
+	kernel := math.Sqrt(variance - float64(drawn*own))
+	factor := math.Sqrt(drawn)
+	sum := 0.0
+	for _, x := range s.x {
+		sum += normalCDF(table, (mean+float64(factor*x))/kernel)
+	}
+	wide := normalCDF(table, mean/(geometryWidth*math.Sqrt(variance)))
+	return float64((1-geometryWide)*(sum/float64(len(s.x)))) + float64(geometryWide*wide)
+}

@@ -1,0 +1,45 @@
+package train
+
+import (
+	"math"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+const (
+	normalEnd  = 8  // beyond it in either direction Phi is taken for 0 and 1
+	normalStep = 64 // places of the table a unit
+)
+
+// normalTable has Phi, the distribution function of the standard normal
+// distribution, at every place from -normalEnd on: the sum of Simpson's rule over
+// each step. It gives the same bits on every architecture, which math.Erfc does
+// not.
+var normalTable = sync.OnceValue(func() []float64 {
+	density := func(x float64) float64 {
+		return kernels.Exp(-float64(x*x)/2) / math.Sqrt(2*math.Pi)
+	}
+	at := func(place float64) float64 { return place/normalStep - normalEnd }
+	table := make([]float64, 2*normalEnd*normalStep+1)
+	for i := 1; i < len(table); i++ {
+		place := float64(i - 1)
+		sum := density(at(place)) + float64(4*density(at(place+0.5))) + density(at(place+1))
+		table[i] = table[i-1] + sum/(6*normalStep)
+	}
+	return table
+})
+
+// normalCDF returns Phi(x) within 2e-5, and within .3% of it above 1e-12, by
+// interpolation in the table. It is 0 for a NaN.
+func normalCDF(table []float64, x float64) float64 {
+	switch {
+	case !(x > -normalEnd):
+		return 0
+	case x >= normalEnd:
+		return 1
+	}
+	place := float64((x + normalEnd) * normalStep)
+	i := min(int(place), len(table)-2)
+	return table[i] + float64((place-float64(i))*(table[i+1]-table[i]))
+}
