@@ -138,7 +138,7 @@ func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 
 func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Calibration, error) {
 	if len(contexts)%layer.Dim() != 0 {
-		return nil, nil, fmt.Errorf("contexts: found %d values, want rows of %d, the dimension of the layer", len(contexts), layer.Dim())
+		return nil, nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), layer.Dim())
 	}
 	if err := opt.check(layer.Labels(), len(contexts)/layer.Dim()); err != nil {
 		return nil, nil, err
@@ -168,20 +168,20 @@ func (o *Options) check(labels, n int) error {
 		value float64
 	}{{"target", o.Target}, {"confidence", o.Confidence}} {
 		if !(f.value > 0 && f.value < 1) {
-			return fmt.Errorf("%s: found %v, want more than 0 and less than 1", f.name, f.value)
+			return fmt.Errorf("%s: found %v, expected more than 0 and less than 1", f.name, f.value)
 		}
 	}
 	switch {
 	case o.K < 1 || o.K > labels:
-		return fmt.Errorf("k: found %d, want 1 to %d, the number of labels", o.K, labels)
+		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
 	case !(o.ExactLimit >= 0 && o.ExactLimit <= 1):
-		return fmt.Errorf("exact limit: found %v, want 0 to 1", o.ExactLimit)
+		return fmt.Errorf("exact limit: found %v, expected 0 to 1", o.ExactLimit)
 	case !(o.ExactCost >= 0) || math.IsInf(o.ExactCost, 0):
-		return fmt.Errorf("exact cost: found %v, want a finite number, at least 0", o.ExactCost)
+		return fmt.Errorf("exact cost: found %v, expected a finite number, at least 0", o.ExactCost)
 	case o.Block < 1:
-		return fmt.Errorf("block: found %d, want at least 1", o.Block)
+		return fmt.Errorf("block: found %d, expected at least 1", o.Block)
 	case o.Threads < 0:
-		return fmt.Errorf("threads: found %d, want at least 0", o.Threads)
+		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
 	}
 	// What takes all work is not begun in vain.
 	blocks, tests := n/o.Block, o.leastTests()
@@ -190,7 +190,7 @@ func (o *Options) check(labels, n int) error {
 		least++
 	}
 	if blocks < least {
-		return fmt.Errorf("contexts: found %d, %d blocks of %d, want at least %d blocks to show a target of %v at confidence %v",
+		return fmt.Errorf("contexts: found %d, %d blocks of %d, expected at least %d blocks to show a target of %v at confidence %v",
 			n, blocks, o.Block, least, o.Target, o.Confidence)
 	}
 	return nil
