@@ -304,6 +304,36 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	}
 }
 
+// After a learning rate that leads astray the same checkpoint serves a lower one.
+func TestLearningThatWentAstrayLeavesTheLabels(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	for _, given := range []bool{false, true} {
+		o := checkpointed(t)
+		o.Estimator = GumbelST
+		if given {
+			o.SetLevels(2, 3)
+			o.Labels = newTestData(t, s, o.K).labels
+		}
+		good := o.LearningRate
+		o.LearningRate = 1e308
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning went astray, give a lower learning rate") {
+			t.Fatalf("labels given: %v: found error %v, expected one that asks for a lower rate", given, err)
+		}
+		o.LearningRate = good
+		o.Progress = func(p Progress) {
+			if p.Stage == StageLabels {
+				t.Errorf("labels given: %v: found %+v, expected the labels that were kept", given, p)
+			}
+		}
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+			t.Errorf("labels given: %v: the good rate after the bad: %v", given, err)
+		}
+		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Files that no run has left are neither used nor replaced nor removed.
 func TestFilesThatAreNoCheckpoint(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
