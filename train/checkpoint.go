@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -28,10 +29,15 @@ const labelsSuffix = "-labels"
 func CheckpointFiles(path string) []string { return []string{path, path + labelsSuffix} }
 
 // RemoveCheckpoint removes the files of a checkpoint; that there are none is
-// no error. It is for the time when the screen has been saved.
+// no error. It is for the time when the screen has been saved. Files of another
+// kind with these names, and labels without a state beside them, which no run
+// leaves, are an error, and nothing is removed then.
 func RemoveCheckpoint(path string) error {
+	if _, err := checkpointThere(path); err != nil {
+		return err
+	}
 	var errs []error
-	for _, file := range CheckpointFiles(path) {
+	for _, file := range []string{path + labelsSuffix, path} { // the state, by which the labels are known, is the last
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -39,9 +45,49 @@ func RemoveCheckpoint(path string) error {
 	return errors.Join(errs...)
 }
 
+// checkpointThere reports whether there is a checkpoint, damaged or not. It is an
+// error if the files with its names are not those of a run.
+func checkpointThere(path string) (bool, error) {
+	there, err := isKind(path, checkpointMagic, "the state of an interrupted run")
+	if err != nil {
+		return false, err
+	}
+	labels, err := isKind(path+labelsSuffix, labelfile.Magic, "the labels of an interrupted run")
+	if err == nil && labels && !there {
+		err = fmt.Errorf("%s: found labels without the state of a run in %s, expected both or none: move the labels away", path+labelsSuffix, path)
+	}
+	return there, err
+}
+
+// isKind reports whether there is a file at path, which must begin with magic.
+func isKind(path, magic, what string) (bool, error) {
+	info, err := os.Stat(path) // before it is opened, since that would wait for the other end of a pipe
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	start := make([]byte, len(magic))
+	if info.Mode().IsRegular() {
+		file, err := os.Open(path)
+		if err != nil {
+			return false, err
+		}
+		defer file.Close()
+		if _, err := io.ReadFull(file, start); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return false, err
+		}
+	}
+	if string(start) != magic {
+		return false, fmt.Errorf("%s: found another kind of file, expected %s: move it away", path, what)
+	}
+	return true, nil
+}
+
 // ErrCheckpoint is what errors.Is finds in the error of a run that cannot
 // continue from the checkpoint that is there: it is of another run, or
-// damaged.
+// damaged. [RemoveCheckpoint] removes it.
 var ErrCheckpoint = errors.New("checkpoint")
 
 // badCheckpoint makes an error of [Run] about what is wrong with a checkpoint.
@@ -73,6 +119,10 @@ func (c *checkpoint) state() *state {
 	return c.left
 }
 
+// beforeKMeans is the Iteration of a state without any array: the labels are all
+// that there is of the run.
+const beforeKMeans = -1
+
 // state is the part of a checkpoint that changes. The zero Iteration is the
 // state after k-means, whose unit vectors are then in v; after that v holds
 // the parameters of the optimiser.
@@ -93,6 +143,9 @@ type state struct {
 
 // arrays returns the arrays in the order of the file with their lengths.
 func (s *state) arrays() (arrays []*[]float64, lengths []int) {
+	if s.Iteration == beforeKMeans {
+		return nil, nil
+	}
 	size := s.Options.levels().rows() * s.Dim
 	arrays, lengths = []*[]float64{&s.v}, []int{size}
 	if s.Iteration > 0 {
@@ -107,7 +160,7 @@ func (s *state) arrays() (arrays []*[]float64, lengths []int) {
 
 // openCheckpoint returns the checkpoint of the run, nil if none is asked for,
 // with the state that a run before left in it. It is an error if what is
-// there belongs to another run.
+// there belongs to another run. Labels do not depend on the other options.
 func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
 	if opt.Checkpoint == "" {
 		return nil, nil
@@ -117,15 +170,19 @@ func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Opt
 		return nil, err
 	}
 	c := &checkpoint{path: opt.Checkpoint, identity: identity{opt.recorded(), d.dim, d.universe, d.n, layer.Fingerprint(), digest}}
-	file, err := os.ReadFile(c.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
+	there, err := checkpointThere(c.path)
+	if err != nil || !there {
+		return c, err
 	}
+	file, err := os.ReadFile(c.path)
 	if err == nil {
 		c.left, err = c.decode(file)
 	}
 	if err != nil {
 		return nil, badCheckpoint(err)
+	}
+	if c.left.Iteration == beforeKMeans {
+		c.left = nil
 	}
 	return c, nil
 }
@@ -194,7 +251,7 @@ func (c *checkpoint) decode(data []byte) (*state, error) {
 	if err := json.Unmarshal(rest[:size], s); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.path, err)
 	}
-	if err := c.check(&s.identity); err != nil {
+	if err := c.check(s); err != nil {
 		return nil, fmt.Errorf("%s: %w: it was left by another run", c.path, err)
 	}
 	rest = rest[size:]
@@ -216,13 +273,13 @@ func (c *checkpoint) decode(data []byte) (*state, error) {
 	return s, nil
 }
 
-// check returns an error that names what in the identity found differs from
-// that of this run.
-func (c *checkpoint) check(found *identity) error {
+// check returns an error that names what in the identity of the state found
+// differs from that of this run.
+func (c *checkpoint) check(found *state) error {
 	for _, field := range []struct {
 		name        string
 		found, want int
-	}{{"dim", found.Dim, c.Dim}, {"labels", found.Labels, c.Labels}, {"contexts", found.Contexts, c.Contexts}} {
+	}{{"dim", found.Dim, c.Dim}, {"labels", found.Labels, c.Labels}, {"contexts", found.Contexts, c.Contexts}, {"k", found.Options.K, c.Options.K}} {
 		if field.found != field.want {
 			return fmt.Errorf("%s: found %d, expected %d", field.name, field.found, field.want)
 		}
@@ -232,6 +289,9 @@ func (c *checkpoint) check(found *identity) error {
 	}
 	if found.Digest != c.Digest {
 		return fmt.Errorf("digest of the contexts: found %x..., expected %x...", found.Digest[:8], c.Digest[:8])
+	}
+	if found.Iteration == beforeKMeans {
+		return nil
 	}
 	return compareOptions(found.Options, c.Options)
 }
@@ -280,9 +340,16 @@ func (c *checkpoint) labelsHeader() labelfile.Header {
 	}
 }
 
+// saveLabels keeps the labels. The state that is kept before them says that they are
+// those of a run.
 func (c *checkpoint) saveLabels(labels []uint32) error {
 	if c == nil {
 		return nil
+	}
+	if c.left == nil {
+		if err := c.forget(); err != nil {
+			return err
+		}
 	}
 	w, err := labelfile.Create(c.path+labelsSuffix, c.labelsHeader())
 	if err == nil {
@@ -292,6 +359,9 @@ func (c *checkpoint) saveLabels(labels []uint32) error {
 		}
 	}
 	if err != nil {
+		if c.left == nil {
+			os.Remove(c.path) // there is nothing that it is the state of
+		}
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
@@ -305,6 +375,9 @@ func (c *checkpoint) recordOf(done ...interface{ record(*Record) }) Record {
 	}
 	return *r
 }
+
+// forget keeps nothing of the run but its labels.
+func (c *checkpoint) forget() error { return c.save(&state{Iteration: beforeKMeans}) }
 
 // saveKMeans keeps the clusters of k-means.
 func (c *checkpoint) saveKMeans(start *clustered) error {

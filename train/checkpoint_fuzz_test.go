@@ -16,7 +16,7 @@ import (
 func FuzzCheckpoint(f *testing.F) {
 	c := &checkpoint{path: filepath.Join(f.TempDir(), "m.partial"), identity: identity{Dim: 3, Labels: 5, Contexts: 7}}
 	c.Options.Clusters = 2
-	for _, iteration := range []int{0, 3} {
+	for _, iteration := range []int{beforeKMeans, 0, 3} {
 		s := &state{Iteration: iteration}
 		s.identity = c.identity
 		arrays, lengths := s.arrays()

@@ -76,7 +76,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		}
 		stops := []stop{
 			{"labels", within(StageLabels, 0), nil},
-			{"k-means", within(StageKMeans, 2), []string{labels}},
+			{"k-means", within(StageKMeans, 2), []string{state, labels}},
 			{"k-means finished", message("alternation 0"), []string{state, labels}},
 		}
 		for i := 1; i <= o.Iterations; i++ {
@@ -208,6 +208,14 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 		files[path] = data
 	}
 	state, labels := o.Checkpoint, o.Checkpoint+labelsSuffix
+	if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	interrupt(t, s, o, func(p Progress) bool { return p.Stage == StageKMeans })
+	begun, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
 	damaged := func(path string, at int) map[string][]byte {
 		data := slices.Clone(files[path])
 		data[at] ^= 1
@@ -234,9 +242,9 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 		{"another layer", func(s *synthetic, _ *Options) { s.layer = layer }, nil, []string{state, "fingerprint"}},
 		{"other contexts", func(s *synthetic, _ *Options) { s.contexts = other.contexts }, nil, []string{state, "digest of the contexts"}},
 		{"fewer contexts", func(s *synthetic, _ *Options) { s.contexts = s.contexts[:100*s.dim] }, nil, []string{"contexts: found 900, expected 100"}},
-		{"labels of another k", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: nil}, []string{labels, "another k"}},
-		{"another file", func(*synthetic, *Options) {}, map[string][]byte{state: []byte("something else")}, []string{state, "another kind of file"}},
-		{"an empty file", func(*synthetic, *Options) {}, map[string][]byte{state: {}}, []string{state, "another kind of file"}},
+		{"another k", func(_ *synthetic, o *Options) { o.K = 4 }, nil, []string{state, "k: found 5, expected 4"}},
+		{"another k than that of the labels alone", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: begun}, []string{state, "k: found 5, expected 4"}},
+		{"another layer than that of the labels alone", func(s *synthetic, _ *Options) { s.layer = layer }, map[string][]byte{state: begun}, []string{state, "fingerprint"}},
 		{"a damaged file", func(*synthetic, *Options) {}, damaged(state, 2000), []string{state, "checksum", "damaged"}},
 		{"a truncated file", func(*synthetic, *Options) {}, map[string][]byte{state: files[state][:2000]}, []string{state, "checksum"}},
 		{"damaged labels", func(*synthetic, *Options) {}, damaged(labels, 2000), []string{labels, "damaged"}},
@@ -265,6 +273,115 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("found %q, expected %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+// Labels do not depend on the options, but for k: a run with others goes on from them.
+func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	o := checkpointed(t)
+	interrupt(t, s, o, func(p Progress) bool { return p.Stage == StageKMeans })
+	o.Budget, o.Seed, o.LearningRate = 13, 7, 0.03
+	o.Progress = func(p Progress) {
+		if p.Stage == StageLabels {
+			t.Errorf("found %+v, expected the labels that were left", p)
+		}
+	}
+	got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Checkpoint, o.Progress = "", nil
+	want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(encode(t, got), encode(t, want)) {
+		t.Error("found other bytes than those of a run without a checkpoint, expected the same")
+	}
+}
+
+// After a learning rate that leads astray the same checkpoint serves a lower one.
+func TestLearningThatWentAstrayLeavesTheLabels(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	for _, given := range []bool{false, true} {
+		o := checkpointed(t)
+		o.Estimator = GumbelST
+		if given {
+			o.SetLevels(2, 3)
+			o.Labels = newTestData(t, s, o.K).labels
+		}
+		good := o.LearningRate
+		o.LearningRate = 1e308
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning went astray, give a lower learning rate") {
+			t.Fatalf("labels given: %v: found error %v, expected one that asks for a lower rate", given, err)
+		}
+		o.LearningRate = good
+		o.Progress = func(p Progress) {
+			if p.Stage == StageLabels {
+				t.Errorf("labels given: %v: found %+v, expected the labels that were kept", given, p)
+			}
+		}
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+			t.Errorf("labels given: %v: the good rate after the bad: %v", given, err)
+		}
+		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Files that no run has left are neither used nor replaced nor removed.
+func TestFilesThatAreNoCheckpoint(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	o := checkpointed(t)
+	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
+	path, labelsPath := o.Checkpoint, o.Checkpoint+labelsSuffix
+	state, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, err := os.ReadFile(labelsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	precious := []byte("precious")
+	for _, c := range []struct {
+		name          string
+		state, labels []byte // nil for none
+		want          string
+	}{
+		{"labels of the same contexts", nil, labels, labelsPath + ": found labels without the state of a run in " + path},
+		{"another file for the state", precious, nil, path + ": found another kind of file, expected the state"},
+		{"another file for the state, beside labels", precious, labels, path + ": found another kind of file"},
+		{"an empty file for the state", []byte{}, labels, path + ": found another kind of file"},
+		{"another file for the labels", nil, precious, labelsPath + ": found another kind of file, expected the labels"},
+		{"another file for the labels, beside a state", state, precious, labelsPath + ": found another kind of file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for file, data := range map[string][]byte{path: c.state, labelsPath: c.labels} {
+				os.Remove(file)
+				if data != nil {
+					if err := os.WriteFile(file, data, 0o666); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			given := o
+			given.Labels = newTestData(t, s, o.K).labels
+			_, _, run := Run(t.Context(), s.layer, s.contexts, o)
+			_, _, runGiven := Run(t.Context(), s.layer, s.contexts, given)
+			for name, err := range map[string]error{"Run": run, "Run with labels": runGiven, "RemoveCheckpoint": RemoveCheckpoint(path)} {
+				if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrCheckpoint) {
+					t.Errorf("%s: found error %v, expected %q, and not one about a checkpoint to be removed", name, err, c.want)
+				}
+			}
+			for file, data := range map[string][]byte{path: c.state, labelsPath: c.labels} {
+				if got, err := os.ReadFile(file); (err == nil) != (data != nil) || !bytes.Equal(got, data) {
+					t.Errorf("%s: found %d bytes (%v), expected the %d from before", file, len(got), err, len(data))
 				}
 			}
 		})

@@ -46,7 +46,8 @@ type Options struct {
 	// after the labels, after k-means and after each alternation, always
 	// whole. A run that finds a checkpoint of the same options, layer and
 	// contexts continues from it and gives the same screen as one that was
-	// never interrupted; one that finds another refuses to start.
+	// never interrupted; one that finds another, or a file of another kind,
+	// refuses to start. Labels alone serve other options too, if K is the same.
 	// [RemoveCheckpoint] removes it when it has served.
 	Checkpoint string
 	// Threads is the number of goroutines that compute; 0 means

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -10,13 +11,16 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
+// errAstray says that learning has led to weights that are no clusters.
+var errAstray = errors.New("learning went astray")
+
 // newRouter returns the router of the screen with these weights, so that training
 // and queries agree on the clusters of contexts.
 func (c *clusters) newRouter(dim int) (*router.Router, error) {
 	u, v := c.split(c.weights, dim)
 	r, err := router.New(v, u, c.groupSizes(), dim)
 	if err != nil {
-		return nil, fmt.Errorf("learning went astray, a lower learning rate may help: %w", err)
+		return nil, fmt.Errorf("%w, give a lower learning rate: %w", errAstray, err)
 	}
 	return r, nil
 }

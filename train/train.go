@@ -17,7 +17,8 @@ import (
 //
 // Errors: options out of their range (see [Options]), contexts that are not
 // whole rows, a NaN or Inf (the context is named), a learning rate so high
-// that V overflows. When ctx is cancelled it returns within a fraction of a
+// that V overflows: of the checkpoint the labels are kept then, for a run with a
+// lower rate. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
 	models, records, err := RunBudgets(ctx, layer, contexts, opt, []float64{opt.Budget})
@@ -77,6 +78,12 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	v := &start.clusters
 	if opt.learns() {
 		found, err := learn(ctx, d, start, &opt.LearningOptions, &opt.SetOptions, c)
+		if errors.Is(err, errAstray) {
+			// The state leads astray again; the labels serve another rate.
+			if failed := c.forget(); failed != nil {
+				err = fmt.Errorf("%w; %w", err, failed)
+			}
+		}
 		if err != nil {
 			return nil, nil, err
 		}

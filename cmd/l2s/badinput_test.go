@@ -425,7 +425,12 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "calibrate: over the screen", args: joined(goodCalibrate, "--out", "m.l2s"), code: 2, want: []string{"--out m.l2s would replace the input m.l2s"}},
 		badCase{name: "calibrate: an old file stays when the target is not shown", files: inFile("out.l2s", []byte("precious")), args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy"}},
 		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
-		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file", "--restart"}},
+		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file, expected the state of an interrupted run: move it away"}},
+		badCase{name: "train: --restart, and another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial: found another kind of file"}},
+		badCase{name: "train: --restart, and another file where the labels are kept", files: inFile("out.l2s.partial-labels", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial-labels: found another kind of file"}},
+		badCase{name: "train: labels of l2s labels where those of the state are kept", files: func(t *testing.T, dir string) {
+			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
+		}, args: goodTrain, code: 1, want: []string{"out.l2s.partial-labels: found labels without the state of a run in out.l2s.partial"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
 		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},

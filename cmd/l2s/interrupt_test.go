@@ -190,6 +190,12 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 		t.Errorf("another seed: found exit status %d and\n%s", r.code, r.stderr)
 	}
 	before := contentOf(t, dir)
+	for _, wrong := range [][]string{{"--labels", "W.npy"}, {"--tail", "regression", "--tail-contexts", "b.npy"}, {"--contexts", "b.npy"}} {
+		r = l2s(t, dir, joined(long, wrong, "--restart")...)
+		if after := contentOf(t, dir); r.code != 1 || !maps.Equal(before, after) {
+			t.Errorf("%v with --restart: found exit status %d and the files %v, expected 1 and the state as it was", wrong, r.code, listFolder(t, dir))
+		}
+	}
 	r = l2s(t, dir, long...)
 	if r.code != 0 || !strings.Contains(r.stderr, "continuing after alternation") {
 		t.Fatalf("found exit status %d and\n%s", r.code, r.stderr)

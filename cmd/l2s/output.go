@@ -25,7 +25,8 @@ func (o output) String() string {
 
 // checkOutputs returns an error if one of the outputs would replace an input
 // or another output. Inputs are names of files, or sources as Open of
-// package head takes them; an empty one is none.
+// package head takes them; an empty one is none. That a file comes by standard
+// input does not protect it.
 func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 	for i, o := range outputs {
 		if o.path == "" {
@@ -34,6 +35,9 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 		for _, in := range inputs {
 			if in == "" || in == head.NoBias {
 				continue
+			}
+			if in == stdinSource && isStdin(o.path) {
+				return f.wrongUse("%v would replace the file that %s is read from: give another %s", o, stdinName, o.flag)
 			}
 			for _, file := range head.Files(in) {
 				if sameFile(o.path, file) {
@@ -76,6 +80,17 @@ func sameFile(a, b string) bool {
 		return os.SameFile(x, y)
 	}
 	return destination(a) == destination(b)
+}
+
+// isStdin reports whether path leads to the regular file that standard input is
+// redirected from.
+func isStdin(path string) bool {
+	stdin, err := os.Stdin.Stat()
+	if err != nil || !stdin.Mode().IsRegular() {
+		return false
+	}
+	file, err := os.Stat(path)
+	return err == nil && os.SameFile(stdin, file)
 }
 
 // destination is the absolute path, without symbolic links, of the file that is or

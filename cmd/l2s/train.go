@@ -113,7 +113,8 @@ FILE.partial-labels, after the labels, k-means and each alternation, until the
 screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
-discards it.`,
+discards it. Files of another kind with these names are never removed. The labels
+alone, if k-means or learning did not end, serve a run with other flags too.`,
 		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
@@ -235,11 +236,6 @@ discards it.`,
 	if err := checkWritable(outputs); err != nil {
 		return err
 	}
-	if *restart {
-		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
-			return err
-		}
-	}
 
 	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
 		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
@@ -248,6 +244,11 @@ discards it.`,
 	defer p.Close()
 	if *labels != "" {
 		if o.Labels, err = readLabels(ctx, *labels, l, c, o.K, o.Threads, p); err != nil {
+			return err
+		}
+	}
+	if *restart { // after all else that can be wrong has been found out
+		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 			return err
 		}
 	}

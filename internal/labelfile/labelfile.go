@@ -40,8 +40,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
+// Magic is what a file begins with.
+const Magic = "l2slabel"
+
 const (
-	magic      = "l2slabel"
 	version    = 1
 	headerSize = 128
 
@@ -133,7 +135,7 @@ func (h *Header) Whole() bool { return h.Count == h.Total }
 func (h *Header) encode(dataCRC uint32) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, headerSize)
-	copy(b, magic)
+	copy(b, Magic)
 	le.PutUint32(b[atVersion:], version)
 	le.PutUint32(b[atK:], uint32(h.K))
 	for at, n := range map[int]int{atFirst: h.First, atCount: h.Count, atTotal: h.Total, atLabels: h.Labels, atDim: h.Dim} {
@@ -148,8 +150,8 @@ func (h *Header) encode(dataCRC uint32) []byte {
 
 func decode(b []byte) (h Header, dataCRC uint32, err error) {
 	le := binary.LittleEndian
-	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
-		return h, 0, fmt.Errorf("magic: found %q, expected %q: not a file of labels", b[:min(len(b), len(magic))], magic)
+	if len(b) < len(Magic) || string(b[:len(Magic)]) != Magic {
+		return h, 0, fmt.Errorf("magic: found %q, expected %q: not a file of labels", b[:min(len(b), len(Magic))], Magic)
 	}
 	if len(b) < headerSize {
 		return h, 0, fmt.Errorf("file size: found %d, expected at least the %d of the header", len(b), headerSize)

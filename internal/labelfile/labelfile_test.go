@@ -360,7 +360,7 @@ func FuzzOpen(f *testing.F) {
 	good := read(f, path)
 	f.Add(good)
 	f.Add(good[:headerSize])
-	f.Add([]byte(magic))
+	f.Add([]byte(Magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "labels")
 		if err := os.WriteFile(path, data, 0o666); err != nil {

@@ -40,13 +40,34 @@ type Vocab struct {
 // Words must be unique, not empty, and hold no white space: a line that ends
 // in CR LF, or that carries a count beside its word, is refused rather than
 // read as another word than the one meant. The last line may lack its
-// newline. The errors name the file and the line, counted from 1.
+// newline. The errors name the file and the line, counted from 1. The file may be
+// a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
-	data, err := os.ReadFile(path)
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeDevice != 0 {
+		return nil, fmt.Errorf("%s: found a device, expected a file with one word a line", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := readAll(file, path, maxSize)
 	if err != nil {
 		return nil, err
 	}
 	return parse(path, data)
+}
+
+// maxSize bounds the memory for a file that is no vocabulary: what is one has
+// seldom more than some megabytes.
+const maxSize = 256 << 20
+
+func readAll(r io.Reader, name string, most int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("%s: file size: found more than %d bytes, expected a vocabulary, of at most that", name, most)
+	}
+	return data, err
 }
 
 // Read is [Load] for the bytes of a vocabulary file.

@@ -321,6 +321,21 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
+// What never ends is not read to its end.
+func TestLoadIsBounded(t *testing.T) {
+	if _, err := os.Stat("/dev/zero"); err == nil {
+		if _, err := Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: found a device, expected a file with one word a line" {
+			t.Errorf("found error %v, expected one about a device", err)
+		}
+	}
+	for n, want := range map[int]string{8: "", 9: "words: file size: found more than 8 bytes, expected a vocabulary, of at most that"} {
+		r := strings.NewReader(strings.Repeat("x", n))
+		if data, err := readAll(r, "words", 8); (err == nil) != (want == "") || err != nil && err.Error() != want || err == nil && len(data) != n {
+			t.Errorf("%d bytes: found %d and error %v, expected %q", n, len(data), err, want)
+		}
+	}
+}
+
 func TestPennTreebank(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {

@@ -29,7 +29,7 @@ type Options struct {
 	Confidence float64
 	// ExactCost is the cost of an answer of the exact layer, in rows of a
 	// candidate set; 0 means L. Int8 codes make a row of the exact scan cheaper:
-	// the ratio of the measured times serves better.
+	// the ratio of the measured times serves better. At most 2^53.
 	ExactCost float64
 	// ExactLimit is the largest share of the contexts that the exact layer may
 	// answer: a screen that asks it more often is no screen, and [Run] returns an
@@ -176,30 +176,40 @@ func (o *Options) check(labels, n int) error {
 		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
 	case !(o.ExactLimit >= 0 && o.ExactLimit <= 1):
 		return fmt.Errorf("exact limit: found %v, expected 0 to 1", o.ExactLimit)
-	case !(o.ExactCost >= 0) || math.IsInf(o.ExactCost, 0):
-		return fmt.Errorf("exact cost: found %v, expected a finite number, at least 0", o.ExactCost)
+	case !(o.ExactCost >= 0 && o.ExactCost <= maxExactCost):
+		return fmt.Errorf("exact cost: found %v, expected a finite number, 0 to 2^53", o.ExactCost)
 	case o.Block < 1:
 		return fmt.Errorf("block: found %d, expected at least 1", o.Block)
 	case o.Threads < 0:
 		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
 	}
 	// What takes all work is not begun in vain.
-	blocks, tests := n/o.Block, o.leastTests()
-	least := tests
-	for least-choosingOf(least)-o.seams() < tests {
-		least++
+	blocks, least := n/o.Block, o.leastBlocks()
+	if math.IsInf(least, 1) {
+		return fmt.Errorf("target: found %v, expected one so far below 1 that some number of contexts shows it", o.Target)
 	}
-	if blocks < least {
-		return fmt.Errorf("contexts: found %d, %d blocks of %d, expected at least %d blocks to show a target of %v at confidence %v",
+	if float64(blocks) < least {
+		return fmt.Errorf("contexts: found %d, %d blocks of %d, expected at least %.0f blocks to show a target of %v at confidence %v",
 			n, blocks, o.Block, least, o.Target, o.Confidence)
 	}
 	return nil
 }
 
-// leastTests is the number of blocks without any loss that pass a test.
-func (o *Options) leastTests() int {
+// maxExactCost keeps sums of costs finite.
+const maxExactCost = 1 << 53
+
+// leastBlocks is the least n with leastTests blocks beside choosingOf(n) and the
+// seams: n - floor(n/4) = ceil(3n/4) is to be m, which it is from n > 4(m-1)/3 on.
+func (o *Options) leastBlocks() float64 {
+	m := o.leastTests() + float64(o.seams())
+	return math.Floor(4*(m-1)/3) + 1
+}
+
+// leastTests is the number of blocks without any loss that pass a test, at least 1;
+// +Inf if the gain of a block is lost in rounding.
+func (o *Options) leastTests() float64 {
 	alpha := 1 - o.Target
-	return int(math.Ceil(o.threshold() / kernels.Log(1+float64(largestBet(alpha)*alpha))))
+	return max(1, math.Ceil(o.threshold()/kernels.Log(1+float64(largestBet(alpha)*alpha))))
 }
 
 // threshold is the logarithm of the capital at which a test is passed.

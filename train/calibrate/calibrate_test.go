@@ -631,6 +631,11 @@ func TestCalibrateErrors(t *testing.T) {
 		{"exact limit below 0", func(c *call) { c.ExactLimit = -0.1 }, "exact limit: found -0.1, expected 0 to 1"},
 		{"exact limit above 1", func(c *call) { c.ExactLimit = 1.1 }, "exact limit: found 1.1"},
 		{"exact limit NaN", func(c *call) { c.ExactLimit = nan }, "exact limit: found NaN"},
+		{"exact cost whose sums overflow", func(c *call) { c.ExactCost = 1e308 }, "exact cost: found 1e+308, expected a finite number, 0 to 2^53"},
+		{"target very near 1", func(c *call) { c.Target = 0.999999999999 }, "contexts: found 4000, 4000 blocks of 1, expected at least 4438384324661 blocks"},
+		{"target next to 1", func(c *call) { c.Target = math.Nextafter(1, 0) }, "target: found 0.9999999999999999, expected one so far below 1"},
+		{"confidence next to 1", func(c *call) { c.Confidence, c.Target = math.Nextafter(1, 0), 0.999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
+		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<40 }, "contexts: found 4000, 0 blocks of 1099511627776, expected at least 3"},
 		{"block 0", func(c *call) { c.Block = 0 }, "block: found 0"},
 		{"threads below 0", func(c *call) { c.Threads = -1 }, "threads: found -1"},
 		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
@@ -662,6 +667,21 @@ func TestCalibrateErrors(t *testing.T) {
 	})
 }
 
+// The least number of blocks leaves as many for the tests as they need, and one less
+// does not.
+func TestLeastBlocks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opt := DefaultOptions()
+		opt.Target = rapid.Float64Range(0.1, 0.99999).Draw(t, "target")
+		opt.Confidence = rapid.Float64Range(1e-9, 0.999999).Draw(t, "confidence")
+		opt.Block = rapid.IntRange(1, 2).Draw(t, "block")
+		enough := func(n int) bool { return float64(n-choosingOf(n)-opt.seams()) >= opt.leastTests() }
+		if n := int(opt.leastBlocks()); !enough(n) || enough(n-1) {
+			t.Fatalf("found %d blocks, enough: %v, one less: %v", n, enough(n), enough(n-1))
+		}
+	})
+}
+
 // The least number of contexts asked for passes where nothing is missed, and one
 // test less does not.
 func TestCalibrateLeastContexts(t *testing.T) {
@@ -678,7 +698,7 @@ func TestCalibrateLeastContexts(t *testing.T) {
 		if _, err := choose(clean, &opt); err != nil {
 			t.Fatalf("%d contexts: found %v, expected none", n, err)
 		}
-		tests := opt.leastTests() - 1
+		tests := int(opt.leastTests()) - 1
 		l := losses{blocks: []int{tests}, labels: 5}
 		alpha := 1 - opt.Target
 		if x := l.capital(alpha, largestBet(alpha)); x >= -kernels.Log(1-opt.Confidence) {
