@@ -130,7 +130,8 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 
 // LogProb returns the log-probability of the label id in the context h: its logit
 // minus the log of the sum of e^x over all labels, both by the reference
-// arithmetic, so that it has the same bits on every CPU. It reads all weights.
+// arithmetic, so that it has the same bits on every CPU. It reads all weights. Logits
+// are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
 //
 // It returns an error if id is not below L ([ErrRequest]) or if h is not a context
 // ([ErrContext]).
