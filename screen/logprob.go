@@ -25,6 +25,10 @@ import (
 // All logits are exact if the lead of the best cluster is below the exact margin.
 // The result has the same bits on every CPU.
 //
+// Logits are w_s.h + b_s. For a model with a logit scale ask Search, with OverTail, for
+// the log-sum at the temperature 1/scale; for one with a soft cap only the exact layer
+// has the probabilities, see [softmax.Answer].
+//
 // It returns an error if id is not below L, or if h is not a context, as TopK
 // does. Without a regression it takes memory for L logits with the first query,
 // then none.

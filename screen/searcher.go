@@ -189,9 +189,9 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // among which labels to choose. Answer.Source says what the labels were chosen
 // among.
 //
-// It returns an error, and writes nothing, if h is not a context
-// (softmax.ErrContext) or if the request or the length of dst does not fit the
-// layer (softmax.ErrRequest).
+// The length of dst is req.K exactly. It returns an error, and writes nothing, if h
+// is not a context (softmax.ErrContext) or if the request or the length of dst does
+// not fit the layer (softmax.ErrRequest).
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	if err := s.search(dst, s.one[:], h, &req); err != nil {
 		return softmax.Answer{}, err
@@ -200,7 +200,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x
-// d. dst has req.K elements a context, the answer to context i is
+// d. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
 // those of Search, bit for bit. Errors are those of Search.
 //
@@ -218,6 +218,9 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 		return err
 	}
 	if len(dst) != req.K*n {
+		if n == 1 {
+			return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+		}
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
 	qs, err := s.set(n, contexts)

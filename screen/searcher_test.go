@@ -494,6 +494,7 @@ func TestBatchesAreRefused(t *testing.T) {
 		{"k negative", 0, -1, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found -1, expected 1 to the 4 labels"},
 		{"k above L", 5, 5, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
 		{"ragged contexts", 2, 1, 2, []float32{1, 2, 3}, softmax.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"short dst, one context", 1, 2, 1, []float32{1, 2}, softmax.ErrRequest, "screen: dst: found room for 1 labels, expected k = 2"},
 		{"short dst", 3, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 3 labels, expected k = 2 for each of 2 contexts"},
 		{"long dst", 6, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 6 labels, expected k = 2 for each of 2 contexts"},
 		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, softmax.ErrContext, "screen: contexts: row 1: softmax: context: found NaN at element 1, expected finite numbers"},

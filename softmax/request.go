@@ -189,6 +189,11 @@ type Answer struct {
 	// probability among them is its logit minus that. The sum over no labels is
 	// -Inf.
 	//
+	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the
+	// probabilities of the temperature 1/scale. For one that has a soft cap too, map
+	// all logits ([Searcher.Logits]) by the method Logit of package head's Head, and
+	// take the sum over those.
+	//
 	// Unless the request asks for ExactSum, the sum is not that of the reference
 	// arithmetic, which would cost several times the search. Labels that may be among the K largest count with their
 	// logits, all others with the centre of the interval that the int8 codes give.

@@ -41,7 +41,7 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 }
 
 // Search answers a request about the context h: the labels of the req.K largest
-// logits go to dst, in order, which has room for as many.
+// logits go to dst, in order. The length of dst is req.K exactly.
 //
 // It returns an error, and writes nothing, if h is not a context ([ErrContext])
 // or if the request or the length of dst does not fit the layer ([ErrRequest]).
@@ -53,7 +53,7 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x
-// d. dst has req.K elements a context, the answer to context i is
+// d. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
 // those of Search, bit for bit; rows are read once for several contexts. Errors
 // are those of Search.
@@ -98,6 +98,9 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 		return err
 	}
 	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
+		if len(qs) == 1 && len(answers) == 1 {
+			return invalid(ErrRequest, fmt.Sprintf("softmax: dst: found room for %d labels, expected k = %d", len(dst), req.K))
+		}
 		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
 	}
 	for _, q := range qs {
@@ -130,7 +133,8 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 
 // LogProb returns the log-probability of the label id in the context h: its logit
 // minus the log of the sum of e^x over all labels, both by the reference
-// arithmetic, so that it has the same bits on every CPU. It reads all weights.
+// arithmetic, so that it has the same bits on every CPU. It reads all weights. Logits
+// are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
 //
 // It returns an error if id is not below L ([ErrRequest]) or if h is not a context
 // ([ErrContext]).

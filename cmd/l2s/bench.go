@@ -75,7 +75,10 @@ different, each after a warm-up. A time is the median over the blocks of the mea
 of a block, so that the queries which ask two clusters or the exact layer count by
 their share. Medians and 99th percentiles of single queries are shown too. All
 contain one reading of the clock. The precision of the screen on the same contexts
-is shown too. Run it on an idle machine.`, leastContexts),
+is shown too. Run it on an idle machine.
+
+With a screen that has a tail, the time of a log-probability is measured too, unless
+the head has a logit scale or a soft cap.`, leastContexts),
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
@@ -158,7 +161,8 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
-	if m.Tail() != nil || m.Regression() != nil {
+	scale, softCap := l.scale()
+	if (m.Tail() != nil || m.Regression() != nil) && scale == 1 && softCap == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, m.Labels(), rows))
 	}
 	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{

@@ -50,7 +50,8 @@ the k answers of the screen, the mean over the contexts.
 
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p of these labels, p the probability by the
-screen, trained with --tail regression or --tail-rank, and by the layer.`,
+screen, trained with --tail regression or --tail-rank, and by the layer. A head
+with a logit scale or a soft cap is refused then.`,
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
@@ -75,6 +76,9 @@ screen, trained with --tail regression or --tail-rank, and by the layer.`,
 	if *targets != "" {
 		if m.Tail() == nil && m.Regression() == nil {
 			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
+		}
+		if scale, softCap := l.scale(); scale != 1 || softCap != 0 {
+			return fmt.Errorf("%s: found logit scale %v and soft cap %v, expected 1 and 0 for --targets: perplexities are those of w.h + b", l.name, scale, softCap)
 		}
 		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
 		if err != nil {

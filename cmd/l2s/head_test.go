@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,7 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // scattered writes n contexts to a .npy file.
@@ -75,6 +79,70 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			}
 			if name == "head-q4_k" {
 				expectFields(t, object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...), "screened_us", "dense_f32_us")
+			}
+		})
+	}
+}
+
+// Log-probabilities are those of the model, whose softmax is of the logits behind its
+// scale and its cap. Where a verb cannot give these it says so.
+func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
+	for name, refused := range map[string]string{
+		"head-q4_k": "", // a scale
+		"head-q6_k": "expected --exact for --logprobs",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, gguf := t.TempDir(), name+".gguf"
+			in := filepath.Join(dir, gguf)
+			writeFile(t, in, readFile(t, filepath.Join("..", "..", "head", "testdata", "gguf", gguf)))
+			model, err := head.Open(in, head.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer model.Close()
+			if model.LogitScale() == 1 && model.SoftCap() == 0 {
+				t.Fatal("found neither scale nor cap: not the case to be tested")
+			}
+			scattered(t, filepath.Join(dir, "H.npy"), 1200, model.Dim())
+			on := []string{"--head", gguf, "--contexts", "H.npy"}
+			succeed(t, dir, joined("train", on, "--clusters", "3", "--budget", "20", "--iterations", "1", "--tail", "regression", "--out", "m.l2s", "--quiet")...)
+			ask := joined("topk", "m.l2s", on, "--logprobs", "--json")
+			h, _, _ := rows(t, filepath.Join(dir, "H.npy"))
+			check := func(lines string, room float64) {
+				t.Helper()
+				logits := make([]float64, model.Labels())
+				for i, line := range strings.Split(strings.TrimSpace(lines), "\n") {
+					model.Rows().RefScan(logits, model.Bias(), h[i*model.Dim():(i+1)*model.Dim()])
+					for j, x := range logits {
+						logits[j] = model.Logit(x)
+					}
+					var answer struct {
+						IDs      []int
+						LogProbs []float64
+					}
+					if err := json.Unmarshal([]byte(line), &answer); err != nil || len(answer.IDs) != 5 {
+						t.Fatalf("found %s (%v)", line, err)
+					}
+					sum := kernels.LogSumExp(slices.Clone(logits))
+					for j, id := range answer.IDs {
+						if want := logits[id] - sum; math.Abs(answer.LogProbs[j]-want) > room {
+							t.Fatalf("context %d, label %d: found log-probability %v, expected %v", i, id, answer.LogProbs[j], want)
+						}
+					}
+				}
+			}
+			check(succeed(t, dir, joined(ask, "--exact", "--k", "5")...), 1e-9)
+			if refused == "" {
+				check(succeed(t, dir, joined(ask, "--k", "5")...), 0.1)
+			} else if r := l2s(t, dir, ask...); r.code != 1 || !strings.Contains(r.stderr, refused) {
+				t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, refused)
+			}
+			if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected 1 and 0 for --targets") {
+				t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
+			}
+			if o := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...); o["log_prob_us"] != nil {
+				t.Errorf("bench: found %v, expected no time of a log-probability", o)
 			}
 		})
 	}

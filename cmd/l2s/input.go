@@ -116,6 +116,14 @@ func (l *layer) vocabulary() int {
 	return l.head.Vocabulary()
 }
 
+// scale returns what the model multiplies a logit by, and its soft cap, 0 for none.
+func (l *layer) scale() (scale, softCap float64) {
+	if l.head == nil {
+		return 1, 0
+	}
+	return l.head.LogitScale(), l.head.SoftCap()
+}
+
 // open opens the layer. A model is used where it lies, and the verb says what was
 // taken.
 func (lf layerFlags) open(stderr io.Writer) (*layer, error) {

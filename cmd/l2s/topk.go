@@ -11,6 +11,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -29,8 +30,10 @@ equal bytes on every CPU.`,
 With --contexts - each line of text is answered as soon as it is there.
 
 With --logprobs the natural logarithms of the probabilities among all labels stand
-behind the logits, after a tab. The screen must have been trained with
---tail regression or --tail-rank, or --exact be given: then they are exact.
+behind the logits, after a tab. They are those of the model: of the logits behind
+its scale and its cap. The screen must have been trained with --tail regression or
+--tail-rank, or --exact be given: then they are exact. A head with a cap needs
+--exact.
 
 With --json each line is an object: ids, logits, with --logprobs logprobs,
 cluster, and with --vocab words.`,
@@ -75,6 +78,11 @@ cluster, and with --vocab words.`,
 			return err
 		}
 	}
+	scale, softCap := l.scale()
+	capped := *logProbs && softCap != 0
+	if capped && !*exact {
+		return fmt.Errorf("%s: found a soft cap of %v, expected --exact for --logprobs: the screen's sums are those of logits without one", l.name, softCap)
+	}
 	var opts []screen.Option
 	if *logProbs && !*exact {
 		if m.Tail() == nil && m.Regression() == nil {
@@ -87,6 +95,16 @@ cluster, and with --vocab words.`,
 		return err
 	}
 	full := softmax.NewSearcher(l.Layer)
+	final := func(logit float64) float64 { return logit }
+	var logits []float64
+	q := softmax.NewQuery(l.Dim())
+	switch {
+	case capped:
+		final, logits = l.head.Logit, make([]float64, l.Labels())
+	case scale != 1: // the arithmetic of a log-sum at a temperature
+		temperature := 1 / scale
+		final = func(logit float64) float64 { return logit / temperature }
+	}
 	var nearest [1]softmax.Prediction
 	dst := make([]softmax.Prediction, *k)
 	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
@@ -117,7 +135,10 @@ cluster, and with --vocab words.`,
 			return next
 		}
 		var a softmax.Answer
-		req := softmax.Request{K: *k, LogSum: *logProbs, ExactSum: *exact}
+		req := softmax.Request{K: *k, LogSum: *logProbs && !capped, ExactSum: *exact}
+		if req.LogSum && scale != 1 {
+			req.Temperature = 1 / scale
+		}
 		if *exact {
 			a, err = full.Search(dst, h, req)
 		} else {
@@ -125,6 +146,11 @@ cluster, and with --vocab words.`,
 		}
 		if err != nil {
 			return err
+		}
+		if capped {
+			if a.LogSum, err = finalSum(full, q, l, logits, h); err != nil {
+				return err
+			}
 		}
 		if _, err := s.Nearest(nearest[:], h); err != nil {
 			return err
@@ -134,7 +160,7 @@ cluster, and with --vocab words.`,
 				dst[j].ID = ids[dst[j].ID]
 			}
 		}
-		found := answered{dst[:a.Count], *logProbs, a.LogSum, int(nearest[0].ID)}
+		found := answered{dst[:a.Count], *logProbs, a.LogSum, final, int(nearest[0].ID)}
 		if *asJSON {
 			line = found.appendJSON(line[:0], voc)
 		} else {
@@ -144,6 +170,21 @@ cluster, and with --vocab words.`,
 			return err
 		}
 	}
+}
+
+// finalSum returns the log of the sum of e^x over all labels, x their logits behind
+// the scale and the cap of the model. It has room for the logits.
+func finalSum(s *softmax.Searcher, q *softmax.Query, l *layer, logits []float64, h []float32) (float64, error) {
+	if err := q.Set(h); err != nil {
+		return 0, err
+	}
+	if err := s.Logits(logits, q, softmax.Labels{}); err != nil {
+		return 0, err
+	}
+	for i, x := range logits {
+		logits[i] = l.head.Logit(x)
+	}
+	return kernels.LogSumExp(logits), nil
 }
 
 // contextStream are contexts, one after the other.
@@ -220,11 +261,12 @@ type answered struct {
 	best     []softmax.Prediction
 	logProbs bool    // are wanted
 	logSum   float64 // over all labels, if they are
+	final    func(logit float64) float64
 	cluster  int
 }
 
 func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
-	return strconv.AppendFloat(b, p.Logit-a.logSum, 'g', -1, 64)
+	return strconv.AppendFloat(b, a.final(p.Logit)-a.logSum, 'g', -1, 64)
 }
 
 func (a *answered) appendLine(b []byte, voc *vocab.Vocab) []byte {
