@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"io"
@@ -497,6 +498,24 @@ func TestEval(t *testing.T) {
 		o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--k", "10, 3")...)
 		if keys := slices.Sorted(maps.Keys(o["precision"].(map[string]any))); !slices.Equal(keys, []string{"10", "3"}) {
 			t.Errorf("precision: found %v, expected 10 and 3", keys)
+		}
+	})
+	t.Run("the rows scanned are those of each k", func(t *testing.T) {
+		// No set holds as many labels as there are: the exact layer answers all.
+		all := strconv.Itoa(tinyLabels)
+		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
+		o := object(t, dir, append(args, "--json")...)
+		one, most := number(t, o, "rows_scanned_at_k", "1"), number(t, o, "rows_scanned_at_k", all)
+		if c := number(t, o, "mean_candidates"); one >= most || one < c || most != tinyClusters+tinyLabels || most != number(t, o, "rows_scanned") {
+			t.Errorf("found %v rows for k = 1 and %v for k = %s, expected more than the %v candidates, and all", one, most, all, c)
+		}
+		text := succeed(t, dir, args...)
+		for k, rows := range map[string]float64{"1": one, all: most} {
+			if want := fmt.Sprintf(" %.1f rows scanned", rows); !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+				return strings.HasPrefix(line, "P@"+k+" ") && strings.Contains(line, want)
+			}) {
+				t.Errorf("found no %q in the line of P@%s:\n%s", want, k, text)
+			}
 		}
 	})
 	t.Run("a report for people", func(t *testing.T) {
