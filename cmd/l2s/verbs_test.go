@@ -951,8 +951,11 @@ func TestDemoInSmall(t *testing.T) {
 						t.Errorf("%v: found %v by the files kept, expected %v", path, found, want)
 					}
 				}
-			case "train": // in small
-				succeed(t, keep, append(words, "--quiet", "--kmeans-only", "--clusters", "2", "--kmeans-iterations", "1")...)
+			case "train":
+				succeed(t, keep, append(words, "--quiet")...)
+				if !bytes.Equal(readFile(t, filepath.Join(keep, "mine.l2s")), readFile(t, filepath.Join(keep, "m.l2s"))) {
+					t.Error("train: found another screen than that of the demonstration")
+				}
 			default:
 				succeed(t, keep, words...)
 			}
