@@ -517,6 +517,33 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 }
 
+// A log-sum that was not asked for is -Inf, as it is of the exact layer.
+func TestLogSumUnasked(t *testing.T) {
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	for _, k := range []int{1, 3} { // from the set, and from the layer
+		a, err := s.Search(make([]softmax.Prediction, k), []float32{1, 2}, softmax.Request{K: k})
+		if err != nil || !math.IsInf(a.LogSum, -1) {
+			t.Errorf("k = %d: found log-sum %v and error %v, expected -Inf", k, a.LogSum, err)
+		}
+	}
+}
+
+// Ids of a list that the layer does not have are an error, and nothing is counted.
+func TestListsOfLabelsAreChecked(t *testing.T) {
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	req := softmax.Request{K: 1, Among: softmax.Only([]uint32{0, 4})}
+	_, one := s.Search(make([]softmax.Prediction, 1), []float32{1, 2}, req)
+	several := s.SearchBatch(make([]softmax.Prediction, 2), make([]softmax.Answer, 2), []float32{1, 2, 3, 4}, req)
+	for _, err := range []error{one, several} {
+		if !errors.Is(err, softmax.ErrRequest) || err.Error() != "softmax: ids[1]: found label 4, expected one below the 4 labels" {
+			t.Errorf("found error %v, expected one about label 4", err)
+		}
+	}
+	if got := s.Stats(); got != (screen.Stats{}) {
+		t.Errorf("refused requests were counted: %+v", got)
+	}
+}
+
 func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	layer := func(w []float32, dim int) *softmax.Layer {
 		l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), nil)

@@ -99,9 +99,9 @@ const (
 func Range(first, end int) Labels { return Labels{kind: rangeOfLabels, first: first, end: end} }
 
 // Only is the set of the labels ids, in any order, which must be distinct and
-// below L: a search panics otherwise if an id is not below L, and may answer
-// with a label twice if it is there twice. An empty list is the empty set. The
-// ids are kept, not copied.
+// below L. Of an id that is not, Search and SearchBatch make an error, and Find and
+// Logits, which do not look for one, panic. A label that is there twice may be
+// answered twice. An empty list is the empty set. The ids are kept, not copied.
 func Only(ids []uint32) Labels { return Labels{kind: listOfLabels, ids: ids} }
 
 // Some reports whether the set was made by Range or Only. The zero value, all
@@ -144,9 +144,26 @@ func (r *Request) logSum(logits []float64) float64 {
 func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
 // Check returns an error, for which errors.Is holds with [ErrRequest], unless the
-// request can be asked of a layer with that number of labels. It does not look
-// at the ids of a list.
+// request can be asked of a layer with that number of labels.
 func (r *Request) Check(labels int) error {
+	if err := r.check(labels); err != nil {
+		return err
+	}
+	return r.Among.check(labels)
+}
+
+// check returns an error unless all ids of a list are below the number of labels.
+func (l *Labels) check(labels int) error {
+	for i, id := range l.ids {
+		if uint64(id) >= uint64(labels) {
+			return invalid(ErrRequest, fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, labels))
+		}
+	}
+	return nil
+}
+
+// check is Check but for the ids of a list.
+func (r *Request) check(labels int) error {
 	least := 1
 	if r.LogSum {
 		least = 0
@@ -184,10 +201,10 @@ type Answer struct {
 	// Count is the number of labels written: K, or as many as there are if fewer
 	// may be answered.
 	Count int
-	// LogSum, if it was asked for, is the logarithm of the sum of e^x, or of e^(x/T)
-	// at the temperature of the request, over the labels that the answer was chosen among: the logarithm of a label's
-	// probability among them is its logit minus that. The sum over no labels is
-	// -Inf.
+	// LogSum is -Inf unless it was asked for. Then it is the logarithm of the sum of
+	// e^x, or of e^(x/T) at the temperature of the request, over the labels that the
+	// answer was chosen among: the logarithm of a label's probability among them is
+	// its logit minus that. The sum over no labels is -Inf.
 	//
 	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the
 	// probabilities of the temperature 1/scale. For one that has a soft cap too, map

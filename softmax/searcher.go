@@ -66,6 +66,9 @@ func (s *Searcher) ask(dst []Prediction, answers []Answer, contexts []float32, r
 	if err != nil {
 		return err
 	}
+	if err := req.Among.check(s.layer.Labels()); err != nil {
+		return err
+	}
 	return s.Find(dst, answers, qs, req)
 }
 
@@ -92,9 +95,10 @@ func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 
 // Find is SearchBatch for contexts that are set: who searches several layers
 // with the same contexts quantises each of them once. The queries are distinct.
-// The request is not kept.
+// The request is not kept. It panics if a list that the request names has an id that
+// is not below L.
 func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
-	if err := req.Check(s.layer.Labels()); err != nil {
+	if err := req.check(s.layer.Labels()); err != nil {
 		return err
 	}
 	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
@@ -120,7 +124,7 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 		return err
 	}
 	req := Request{LogSum: true, Among: among}
-	if err := req.Check(s.layer.Labels()); err != nil {
+	if err := req.check(s.layer.Labels()); err != nil {
 		return err
 	}
 	p := place{req: &req}

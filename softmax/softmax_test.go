@@ -668,6 +668,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"too much room", 3, softmax.Request{K: 2}, "softmax: dst: found room for 3 labels, expected k = 2"},
 		{"a range beyond L", 1, softmax.Request{K: 1, Among: softmax.Range(2, 5)}, "softmax: range: found labels 2 to 5, expected a part of the 4 labels"},
 		{"a range backwards", 1, softmax.Request{K: 1, Among: softmax.Range(2, 1)}, "softmax: range: found labels 2 to 1, expected a part of the 4 labels"},
+		{"an id beyond L", 1, softmax.Request{K: 1, Among: softmax.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
 		{"allowed of another layer", 1, softmax.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
 		{"banned of another layer", 1, softmax.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
 		{"a bias beyond L", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
@@ -682,6 +683,17 @@ func TestRequestsAreRefused(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
+	}
+}
+
+// A log-sum that was not asked for is -Inf.
+func TestLogSumUnasked(t *testing.T) {
+	s := softmax.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
+	for _, among := range []softmax.Labels{{}, softmax.Range(1, 3), softmax.Only([]uint32{2})} {
+		a, err := s.Search(make([]softmax.Prediction, 1), make([]float32, 2), softmax.Request{K: 1, Among: among})
+		if err != nil || !math.IsInf(a.LogSum, -1) {
+			t.Errorf("found log-sum %v and error %v, expected -Inf", a.LogSum, err)
+		}
 	}
 }
 

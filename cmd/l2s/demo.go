@@ -54,6 +54,7 @@ type demoResult struct {
 	Seconds  map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
 
 	answers []demoAnswer
+	size    demoSize
 }
 
 // frequentWords is a rival of the screen: the same candidates for every
@@ -154,7 +155,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if err != nil {
 		return nil, err
 	}
-	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
+	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds, size: size}
 	words := size.clusters + int(math.Round(e.MeanCandidates))
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
@@ -282,7 +283,7 @@ list of frequent words for all contexts is a strong rival on it. A list of %d
 gives P@1 %.4f and P@5 %.4f in %.1f us.
 `, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
 	if r.Kept != "" {
-		b.WriteString(keptText(r.Kept))
+		b.WriteString(keptText(r.Kept, r.size, r.Seed))
 	}
 	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
 	return b.String()

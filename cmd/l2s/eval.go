@@ -23,11 +23,13 @@ type evalResult struct {
 	// the vectors that find the cluster, and the candidates, or all labels where
 	// the exact layer answers.
 	RowsScanned float64 `json:"rows_scanned"`
-	Clusters    int     `json:"clusters"`
-	Groups      int     `json:"groups"` // 0 on one level
-	Dim         int     `json:"dim"`
-	Labels      int     `json:"labels"`
-	Contexts    int     `json:"contexts"`
+	// RowsScannedAtK is the same for each k.
+	RowsScannedAtK map[string]float64 `json:"rows_scanned_at_k"`
+	Clusters       int                `json:"clusters"`
+	Groups         int                `json:"groups"` // 0 on one level
+	Dim            int                `json:"dim"`
+	Labels         int                `json:"labels"`
+	Contexts       int                `json:"contexts"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
@@ -115,7 +117,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	}
 	p.End()
 	r := &evalResult{
-		Precision: map[string]float64{}, MeanCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
+		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes,
 		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(),
@@ -125,6 +127,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	}
 	for _, at := range e.AtK {
 		r.Precision[strconv.Itoa(at.K)] = at.Precision
+		r.RowsScannedAtK[strconv.Itoa(at.K)] = e.MeanRouting + at.MeanScored
 		r.ExactAnswers[strconv.Itoa(at.K)] = at.Exact
 	}
 	return r, nil
@@ -140,12 +143,12 @@ func (r *evalResult) text(ks []int) string {
 	} else {
 		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
 	}
-	fmt.Fprintf(&b, "candidates        %.1f a context on average, %.1f rows scanned in all\n", r.MeanCandidates, r.RowsScanned)
+	fmt.Fprintf(&b, "candidates        %.1f a context on average\n", r.MeanCandidates)
 	if r.Probes > 0 {
 		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
 	}
 	for _, k := range ks {
-		fmt.Fprintf(&b, "%-16s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
+		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
 			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates%s)", progress.Count(n), k, r.margin)
 		}

@@ -98,8 +98,8 @@ between two clusters, look at the candidates of both; --budget counts them.`,
 
 The contexts must be the states that the layer is applied to. A warning says where
 they do not look so: where the model's last normalisation stands beside the head,
-by what it leaves of a state's length, and else by probabilities, of which the best
-label has all or no more than others.
+by what it leaves of a state's length; else if for most contexts one label has all of
+the probability, or if all labels have about the same.
 
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.

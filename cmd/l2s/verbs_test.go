@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"io"
@@ -499,6 +500,24 @@ func TestEval(t *testing.T) {
 			t.Errorf("precision: found %v, expected 10 and 3", keys)
 		}
 	})
+	t.Run("the rows scanned are those of each k", func(t *testing.T) {
+		// No set holds as many labels as there are: the exact layer answers all.
+		all := strconv.Itoa(tinyLabels)
+		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
+		o := object(t, dir, append(args, "--json")...)
+		one, most := number(t, o, "rows_scanned_at_k", "1"), number(t, o, "rows_scanned_at_k", all)
+		if c := number(t, o, "mean_candidates"); one >= most || one < c || most != tinyClusters+tinyLabels || most != number(t, o, "rows_scanned") {
+			t.Errorf("found %v rows for k = 1 and %v for k = %s, expected more than the %v candidates, and all", one, most, all, c)
+		}
+		text := succeed(t, dir, args...)
+		for k, rows := range map[string]float64{"1": one, all: most} {
+			if want := fmt.Sprintf(" %.1f rows scanned", rows); !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+				return strings.HasPrefix(line, "P@"+k+" ") && strings.Contains(line, want)
+			}) {
+				t.Errorf("found no %q in the line of P@%s:\n%s", want, k, text)
+			}
+		}
+	})
 	t.Run("a report for people", func(t *testing.T) {
 		text := succeed(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet")...)
 		for _, want := range []string{"P@1", "P@5", "candidates", "clusters"} {
@@ -938,8 +957,11 @@ func TestDemoInSmall(t *testing.T) {
 						t.Errorf("%v: found %v by the files kept, expected %v", path, found, want)
 					}
 				}
-			case "train": // in small
-				succeed(t, keep, append(words, "--quiet", "--kmeans-only", "--clusters", "2", "--kmeans-iterations", "1")...)
+			case "train":
+				succeed(t, keep, append(words, "--quiet")...)
+				if !bytes.Equal(readFile(t, filepath.Join(keep, "mine.l2s")), readFile(t, filepath.Join(keep, "m.l2s"))) {
+					t.Error("train: found another screen than that of the demonstration")
+				}
 			default:
 				succeed(t, keep, words...)
 			}
