@@ -273,11 +273,17 @@ func excess8(v *Int8Vector) int32 {
 
 func excess4(v *Int8Vector) int32 { return code4Bias * v.sum }
 
+// minStream is the size of a record from which it is faster to read rows one by one
+// than four side by side.
+const minStream = 512
+
 func int8Leaf(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
 	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	switch {
 	case ids != nil && simd.HasVNNI:
 		asm.Int8GatherBoundsAVX512(lower, upper, p, stride, ids, n, arg)
+	case simd.HasVNNI && stride >= minStream:
+		asm.Int8BoundsStreamAVX512(lower, upper, p, stride, n, arg)
 	case simd.HasVNNI:
 		asm.Int8BoundsAVX512(lower, upper, p, stride, n, arg)
 	case ids != nil && simd.HasAVX2:
@@ -292,6 +298,8 @@ func int8Leaf(lower, upper *float32, m *codeRows, first int, ids *uint32, n int,
 func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {
 	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	switch {
+	case simd.HasVNNI && stride >= minStream:
+		asm.Int4BoundsStreamAVX512(lower, upper, p, stride, n, arg)
 	case simd.HasVNNI:
 		asm.Int4BoundsAVX512(lower, upper, p, stride, n, arg)
 	case simd.HasAVX2:

@@ -483,7 +483,7 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 		for i := range s.order {
 			s.order[i] = at(i)
 		}
-		slices.SortFunc(s.order, comparePredictions)
+		s.sort()
 		copy(dst, s.order)
 		return
 	}
@@ -506,15 +506,61 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 	}
 }
 
+const (
+	// maxBuckets is the number of predictions up to which the sort by buckets pays, and the
+	// insertion behind it is quick whatever they are.
+	maxBuckets = 1024
+	buckets    = 256
+)
+
+// sort puts s.order in order. Buckets of equal parts of the range of the logits leave few
+// predictions out of place, which are inserted: no comparison of logits in no order,
+// which a CPU cannot predict.
+func (s *Searcher) sort() {
+	largest, least := math.Inf(-1), math.Inf(1)
+	for _, p := range s.order {
+		largest, least = max(largest, p.Logit), min(least, p.Logit)
+	}
+	scale := (buckets - 1) / (largest - least)
+	if len(s.order) > maxBuckets || !(scale > 0 && scale < math.MaxFloat64) {
+		slices.SortFunc(s.order, comparePredictions)
+		return
+	}
+	s.spare = grow.Slice(s.spare, len(s.order))
+	bucket := func(x float64) uint8 { return uint8(int((largest - x) * scale)) }
+	var next [buckets]uint32
+	for i := range s.order {
+		next[bucket(s.order[i].Logit)]++
+	}
+	at := uint32(0)
+	for b, n := range next {
+		next[b] = at
+		at += n
+	}
+	for _, p := range s.order {
+		b := bucket(p.Logit)
+		s.spare[next[b]] = p
+		next[b]++
+	}
+	s.order, s.spare = s.spare, s.order
+	for i := 1; i < len(s.order); i++ {
+		x, j := s.order[i], i
+		for ; j > 0 && x.before(s.order[j-1]); j-- {
+			s.order[j] = s.order[j-1]
+		}
+		s.order[j] = x
+	}
+}
+
 // comparePredictions puts the better one first.
 func comparePredictions(a, b Prediction) int {
 	switch {
 	case a.before(b):
 		return -1
-	case b.before(a):
-		return 1
+	case a == b:
+		return 0
 	}
-	return 0
+	return 1
 }
 
 func siftDown(heap []Prediction, i int) {

@@ -22,7 +22,7 @@ type Searcher struct {
 	places       []uint32 // of the survivors among the rows
 	list         []uint32 // labels to search among
 	scores       []float32
-	order        []Prediction // all labels of a place, to be put in order
+	order, spare []Prediction // all labels of a place, to be put in order
 	logits       []float64
 	terms        []float64 // of a log-sum-exp
 	mask         *bitset.Set

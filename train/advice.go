@@ -8,7 +8,6 @@ const (
 	adviseLow       = 0.95 // P@k
 	adviseContexts  = 500  // held out
 	adviseDeviation = 0.005
-	adviseAffinity  = 1.1
 )
 
 // text is a line of the figures.
@@ -22,9 +21,6 @@ func (u *Unseen) text(k int) string {
 func (r *Record) Advice() (advice []string) {
 	add := func(format string, args ...any) { advice = append(advice, fmt.Sprintf(format, args...)) }
 	o, u := &r.Options, r.Unseen
-	if r.Affinity > 0 && r.Affinity < adviseAffinity {
-		add("the contexts look like another layer's: their best logits stand out of the others no more than those of random vectors would (%.2f of that, expected more than %v)", r.Affinity, adviseAffinity)
-	}
 	switch {
 	case o.Measure && u == nil:
 		add("no contexts were held out, so that nothing is known of the precision on others: train on more contexts, or measure with l2s eval")

@@ -10,7 +10,7 @@ func TestAdvice(t *testing.T) {
 	good := func() *Record {
 		o := DefaultOptions()
 		return &Record{
-			Options: o, MeanCandidates: o.Budget, Precision1: 0.999, PrecisionK: 0.995, Affinity: 1.6,
+			Options: o, MeanCandidates: o.Budget, Precision1: 0.999, PrecisionK: 0.995,
 			Unseen: &Unseen{Contexts: 5000, MeanCandidates: o.Budget, Precision1: 0.998, PrecisionK: 0.99, Deviation: 0.001},
 		}
 	}
@@ -30,9 +30,8 @@ func TestAdvice(t *testing.T) {
 		}, []string{"at their end with 20.0 of 150"}},
 		{"few held out", func(r *Record) { r.Unseen.Contexts = 100 }, []string{"100 held-out contexts are few"}},
 		{"none held out", func(r *Record) { r.Unseen = nil }, []string{"no contexts were held out"}},
-		{"not asked for", func(r *Record) { r.Unseen, r.Options.Measure, r.Affinity = nil, false, 0 }, nil},
+		{"not asked for", func(r *Record) { r.Unseen, r.Options.Measure = nil, false }, nil},
 		{"not asked for, and low", func(r *Record) { r.Unseen, r.Options.Measure, r.PrecisionK = nil, false, 0.9 }, []string{"on the contexts of training"}},
-		{"another layer's", func(r *Record) { r.Affinity = 0.96 }, []string{"look like another layer's"}},
 		{"k-means kept", func(r *Record) { r.Alternations = make([]Alternation, 3) }, []string{"learning gained nothing"}},
 		{"repeating", func(r *Record) { r.Alternations, r.Best = append([]Alternation{{}}, same...), 1 }, []string{"the last 5 alternations have the same figures"}},
 	} {
@@ -65,26 +64,5 @@ func TestLearningStopsWhereItRepeats(t *testing.T) {
 	}
 	if !slices.ContainsFunc(r.Advice(), func(a string) bool { return strings.Contains(a, "have the same figures") }) {
 		t.Errorf("found the advice %q, want a word of it", r.Advice())
-	}
-}
-
-// Vectors without relation to the layer have an affinity near 1, the layer's own
-// rows a high one.
-func TestAffinity(t *testing.T) {
-	s := newSynthetic(t, 5, 200, 64, 2000, 200, 1)
-	own := s
-	own.contexts = make([]float32, s.n*s.dim)
-	for i := range s.n {
-		s.layer.Weights().Widen(own.contexts[i*s.dim:(i+1)*s.dim], i)
-	}
-	for _, c := range []struct {
-		name     string
-		s        synthetic
-		from, to float64
-	}{{"unrelated", s, 0.7, adviseAffinity}, {"rows", own, 1.5, 10}} {
-		got, err := findAffinity(t.Context(), &data{contexts: c.s.contexts, n: s.n, dim: s.dim, universe: 2000, threads: 2}, s.layer)
-		if err != nil || got < c.from || got > c.to {
-			t.Errorf("%s: found %v, %v; want %v to %v", c.name, got, err, c.from, c.to)
-		}
 	}
 }

@@ -71,7 +71,7 @@ func TestRunBudgets(t *testing.T) {
 func TestRunBudgetsRefuses(t *testing.T) {
 	s := newSynthetic(t, 3, 300, 6, 60, 5, 0.3)
 	_, _, err := RunBudgets(t.Context(), s.layer, s.contexts, testOptions(), []float64{20, 4})
-	if err == nil || !strings.Contains(err.Error(), "budget: found 4, want at least k = 5") {
+	if err == nil || !strings.Contains(err.Error(), "budget: found 4, expected at least k = 5") {
 		t.Errorf("found error %v, expected one about the budget of 4", err)
 	}
 }

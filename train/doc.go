@@ -37,6 +37,23 @@
 // [SetOptions].Smoothing lets small clusters borrow candidates from their group,
 // and [SetOptions].Spread from the clusters near them.
 //
+// # Sets from geometry
+//
+// Counts know only the labels that a cluster has met. With [SetOptions].Geometry the
+// final sets know the others too: from the mean of the contexts of a cluster, and
+// how far they spread, follows for every label how likely it is among the k best of
+// one of them. Only the labels whose logits are largest at the mean are looked at,
+// so that the cost does not grow with L but for one search a cluster. Learning, with
+// its many alternations, counts alone.
+//
+// # Held-out figures
+//
+// With [Options].Measure a slice of the contexts, [LearningOptions].HeldOut of them,
+// is left out of k-means and of learning. Sets are chosen without it and measured on
+// it: [Record].Unseen foretells the precision on other contexts, where the figures on
+// the contexts of training do not. The screen's own sets are then chosen on all
+// contexts. [Record].Advice says what is remarkable.
+//
 // # Reproducibility
 //
 // The result depends on the layer, the contexts and the [Options], and on

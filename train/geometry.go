@@ -274,7 +274,7 @@ func (g *geometry) smooth(ctx context.Context, c *counts, alpha float64, always 
 	for i := range workers {
 		workers[i] = scratch{sampled{}, make([]float32, g.dim), make([]uint32, g.universe)}
 	}
-	table := normalTable()
+	table := phiTable()
 	shares := make([][]labelShare, g.own.clusters())
 	err := parallel.Each(ctx, g.threads, len(shares), 1, done, func(worker, t, _ int) error {
 		size := g.own.size(t)
@@ -334,8 +334,8 @@ func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
 	factor := math.Sqrt(drawn)
 	sum := 0.0
 	for _, x := range s.x {
-		sum += normalCDF(table, (mean+float64(factor*x))/kernel)
+		sum += phi(table, (mean+float64(factor*x))/kernel)
 	}
-	wide := normalCDF(table, mean/(geometryWidth*math.Sqrt(variance)))
+	wide := phi(table, mean/(geometryWidth*math.Sqrt(variance)))
 	return float64((1-geometryWide)*(sum/float64(len(s.x)))) + float64(geometryWide*wide)
 }

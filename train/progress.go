@@ -19,7 +19,8 @@ const (
 // Progress is one report of how a run goes.
 type Progress struct {
 	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe, StageTail.
+	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe,
+	// StageTail.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// where there is none.

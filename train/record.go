@@ -44,11 +44,6 @@ type Record struct {
 	// or nothing was held out. Learning chose the alternation that does best on the
 	// same slice, which flatters them a little.
 	Unseen *Unseen `json:"unseen,omitempty"`
-	// Affinity says how far the best logit of a context stands out of all of its
-	// logits, in units of what the largest of L normal numbers does: near 1 for
-	// vectors without any relation to the layer. 0 where Options.Measure did not
-	// ask for it.
-	Affinity float64 `json:"affinity,omitempty"`
 }
 
 // Unseen are figures on contexts that a screen was not trained on.

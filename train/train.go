@@ -70,11 +70,6 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		return nil, nil, err
 	}
 	record := newRecord(opt, d.n)
-	if opt.Measure {
-		if record.Affinity, err = findAffinity(ctx, d, layer); err != nil {
-			return nil, nil, err
-		}
-	}
 	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err

@@ -396,21 +396,21 @@ func TestRunRefuses(t *testing.T) {
 		change func(o *Options)
 	}{
 		{"clusters: found 0", func(o *Options) { o.Clusters = 0 }},
-		{"clusters: found 101, want at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
+		{"clusters: found 101, expected at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
 		{"tail rank: found -1", func(o *Options) { o.TailRank = -1 }},
-		{"tail rank: found 1000, want 0 to ", func(o *Options) { o.TailRank = 1000 }},
+		{"tail rank: found 1000, expected 0 to ", func(o *Options) { o.TailRank = 1000 }},
 		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
-		{"groups: found 9, want 0 to 8", func(o *Options) { o.Groups = 9 }},
-		{"clusters: found 8, want a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
+		{"groups: found 9, expected 0 to 8", func(o *Options) { o.Groups = 9 }},
+		{"clusters: found 8, expected a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
 		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
 		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
-		{"spread: found 0.6, want 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
+		{"spread: found 0.6, expected 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
 		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},
 		{"smoothing: found -1", func(o *Options) { o.Smoothing = -1 }},
 		{"k: found 0", func(o *Options) { o.K = 0 }},
 		{"k: found 51", func(o *Options) { o.K = 51 }},
-		{"budget: found 4.5, want at least k = 5", func(o *Options) { o.Budget = 4.5 }},
+		{"budget: found 4.5, expected at least k = 5", func(o *Options) { o.Budget = 4.5 }},
 		{"budget: found NaN", func(o *Options) { o.Budget = nan }},
 		{"budget: found +Inf", func(o *Options) { o.Budget = inf }},
 		{"lambda: found -1", func(o *Options) { o.Lambda = -1 }},
@@ -432,8 +432,8 @@ func TestRunRefuses(t *testing.T) {
 		{"momentum: found 1", func(o *Options) { o.Momentum = 1 }},
 		{"confidence: found 1", func(o *Options) { o.Confidence = 1 }},
 		{"threads: found -2", func(o *Options) { o.Threads = -2 }},
-		{"always[1]: found id 50, want below 50", func(o *Options) { o.Always = []uint32{1, 50} }},
-		{"budget: found 12, want at least 13", func(o *Options) { o.Always = ascending(13) }},
+		{"always[1]: found id 50, expected below 50", func(o *Options) { o.Always = []uint32{1, 50} }},
+		{"budget: found 12, expected at least 13", func(o *Options) { o.Always = ascending(13) }},
 	}
 	for _, c := range cases {
 		t.Run(c.want, func(t *testing.T) {

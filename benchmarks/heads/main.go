@@ -184,11 +184,7 @@ func least(n int, f func() error) (time.Duration, error) {
 // its own and the one with codes in a file.
 func opened(s *shape, opens int) (l, mapped *softmax.Layer, err error) {
 	before, counted := anonymous()
-	make1, err := least(opens, func() (err error) {
-		l, err = softmax.NewLayer(s.rows, s.bias)
-		return err
-	})
-	if err != nil {
+	if l, err = softmax.NewLayer(s.rows, s.bias); err != nil {
 		return nil, nil, err
 	}
 	sr, dst := softmax.NewSearcher(l), make([]softmax.Prediction, k)
@@ -202,6 +198,13 @@ func opened(s *shape, opens int) (l, mapped *softmax.Layer, err error) {
 			float64(after-before)/float64(s.rows.Len()*s.rows.Dim()))
 	}
 	runtime.KeepAlive(sr)
+	make1, err := least(opens, func() (err error) {
+		l, err = softmax.NewLayer(s.rows, s.bias)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	fmt.Printf("- NewLayer: %.0f ms\n", millis(make1))
 	dir, err := os.MkdirTemp("", "heads")
 	if err != nil {

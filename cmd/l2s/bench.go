@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"io"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -43,9 +45,22 @@ type benchResult struct {
 	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
 }
 
+// measuredBench is the JSON of l2s bench: the times, and what they buy.
+type measuredBench struct {
+	*benchResult
+	// Precision is P@1 and P@k of the screen, by their k, on the first of the
+	// contexts queried: a speedup is worth nothing without it.
+	Precision map[string]float64 `json:"precision"`
+	Measured  int                `json:"precision_contexts"`
+}
+
 // leastContexts is the number of different contexts without which a benchmark
 // would show how fast a CPU does the same thing again.
 const leastContexts = 1000
+
+// precisionContexts is the number of contexts that the precision beside the times
+// is measured on, at most.
+const precisionContexts = 5000
 
 // mostContexts bounds the different contexts that are looked for.
 const mostContexts = 1 << 17
@@ -59,7 +74,8 @@ The three take turns in short blocks over the contexts, of which %d must be
 different, each after a warm-up. A time is the median over the blocks of the mean
 of a block, so that the queries which ask two clusters or the exact layer count by
 their share. Medians and 99th percentiles of single queries are shown too. All
-contain one reading of the clock. Run it on an idle machine.
+contain one reading of the clock. The precision of the screen on the same contexts
+is shown too. Run it on an idle machine.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a logit scale or a soft cap.`, leastContexts),
@@ -87,8 +103,11 @@ the head has a logit scale or a soft cap.`, leastContexts),
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := bench(ctx, m, l, rows, *k, benchRounds, p)
-	if err != nil {
+	r := measuredBench{Measured: min(len(rows), precisionContexts)}
+	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k); err != nil {
+		return err
+	}
+	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p); err != nil {
 		return err
 	}
 	if *asJSON {
@@ -164,6 +183,20 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	}
 	r.Speedup = round(r.DenseF32 / r.Screened)
 	return r, nil
+}
+
+// precisionOf returns P@1 and P@k of a screen on some contexts.
+func precisionOf(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int) (map[string]float64, error) {
+	ks := slices.Compact([]int{1, k})
+	e, err := screen.Evaluate(ctx, m, l.Layer, slices.Concat(rows...), screen.EvaluateOptions{K: ks})
+	if err != nil {
+		return nil, err
+	}
+	p := map[string]float64{}
+	for _, at := range e.AtK {
+		p[strconv.Itoa(at.K)] = at.Precision
+	}
+	return p, nil
 }
 
 // exactQuery returns a function that asks the exact layer about row i.
@@ -249,4 +282,12 @@ func (r *benchResult) String() string {
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
 	return b.String()
+}
+
+func (r measuredBench) String() string {
+	text := r.benchResult.String() + fmt.Sprintf("The screen has P@1 %.4f", r.Precision["1"])
+	if r.K > 1 {
+		text += fmt.Sprintf(", P@%d %.4f", r.K, r.Precision[strconv.Itoa(r.K)])
+	}
+	return text + fmt.Sprintf(" on %s of these contexts.\n", progress.Count(r.Measured))
 }

@@ -44,10 +44,14 @@ seeds, targets or blocks on the same contexts until one passes. Contexts of a
 running text depend on their neighbours: --block N makes N consecutive contexts one
 observation.
 
+No screen is written that would ask the exact layer for more than the share
+--exact-limit of the contexts: the target is then too high for the screen, or the
+contexts too few to show it.
+
 The exact layer scans int8 codes, whose rows are cheaper than candidates: measure
 both with l2s bench, and let --exact-cost be the ratio of the times, multiplied by
 the rows that a screened query scans.`,
-		advanced: "block exact-cost seed threads",
+		advanced: "block exact-cost exact-limit seed threads",
 		example:  "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --block 10 --out c.l2s",
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
@@ -56,6 +60,7 @@ the rows that a screened query scans.`,
 	confidence := f.share("confidence", o.Confidence, "probability `C` of reaching it, at least")
 	k := f.whole("k", o.K, 1, "number `N` of labels of an answer")
 	exactCost := f.real("exact-cost", 0, 0, "cost of an exact answer, in `ROWS` of a candidate set, 0 for the number of labels")
+	exactLimit := f.number("exact-limit", o.ExactLimit, "a number, 0 to 1", "largest share `X` of the contexts that the exact layer may answer", func(x float64) bool { return x >= 0 && x <= 1 })
 	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
@@ -66,7 +71,7 @@ the rows that a screened query scans.`,
 		return err
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
-	o.Seed, o.Threads = *seed, *threads
+	o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
 	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,7 +22,8 @@ func TestCalibrate(t *testing.T) {
 	succeed(t, dir, joined("train", trainArgs(), "--budget", "12", "--kmeans-only", "--out", "small.l2s")...)
 	plain := number(t, eval("small.l2s"), "precision", "5")
 	target := 1 - (1-plain)/3
-	args := joined("calibrate", "small.l2s", goodCalibrate[2:], "--target", strconv.FormatFloat(target, 'f', 6, 64))
+	high := joined("calibrate", "small.l2s", goodCalibrate[2:], "--target", strconv.FormatFloat(target, 'f', 6, 64))
+	args := joined(high, "--exact-limit", "1")
 
 	o := object(t, dir, joined(args, "--json")...)
 	expectFields(t, o, "out", "target", "k", "confidence", "exact_cost", "block", "seed", "choosing_contexts", "testing_contexts",
@@ -44,6 +46,16 @@ func TestCalibrate(t *testing.T) {
 		t.Errorf("found no use of the margins in %v", e)
 	}
 
+	t.Run("no screen that is mostly the exact layer", func(t *testing.T) {
+		limit := number(t, o, "calibrated", "exact_share") / 2
+		r := l2s(t, dir, joined(high, "--exact-limit", strconv.FormatFloat(limit, 'f', 6, 64), "--out", "mostly.l2s")...)
+		if r.code != 1 || !strings.Contains(r.stderr, "takes the exact layer for") {
+			t.Errorf("found exit status %d and\n%s", r.code, r.stderr)
+		}
+		if _, err := os.Stat(at("mostly.l2s")); err == nil {
+			t.Error("found a screen, expected none")
+		}
+	})
 	t.Run("neither threads nor time leave a trace", func(t *testing.T) {
 		succeed(t, dir, joined(args, "--threads", "1", "--out", "again.l2s")...)
 		if !bytes.Equal(readFile(t, at("again.l2s")), readFile(t, at("out.l2s"))) {

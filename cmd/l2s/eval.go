@@ -90,6 +90,9 @@ with a logit scale or a soft cap is refused then.`,
 		if next, err = tensor.Int64s(); err != nil {
 			return err
 		}
+		if l.ids() != nil {
+			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
+		}
 	}
 	p := f.printer(*quiet)
 	defer p.Close()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // watcher is a standard error that calls a function once its text has a
@@ -36,6 +38,20 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// noiseIn writes contexts to noise.npy that no screen serves well, so that learning
+// goes on as long as it may and an alternation takes its time.
+func noiseIn(t *testing.T, dir string) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(1, 2))
+	x := make([]float32, 1<<15*tinyDim)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	if err := tensorfile.WriteNPY(filepath.Join(dir, "noise.npy"), x, len(x)/tinyDim, tinyDim); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An interrupt ends the long verbs at once: exit status 130, one line that
 // says so, and nothing in the folder but what was there before and the state of
 // a run of training.
@@ -47,7 +63,7 @@ func TestInterrupt(t *testing.T) {
 		// temporary file.
 		said, file string
 	}{
-		{"train", joined(goodTrain, "--quiet=false", "--iterations", "1000000"), "P@1", ""},
+		{"train", joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000"), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
 		{"calibrate", joined(goodCalibrate, "--quiet=false", "--contexts", "many.npy", "--k", "300", "--threads", "1"), "labels", ""},
 		{"curve", joined(goodCurve, "--png", "c.png"), "", ".c.png.tmp-"},
@@ -68,6 +84,9 @@ func TestInterrupt(t *testing.T) {
 				}
 				if c.name == "labels" || c.name == "calibrate" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
+				}
+				if c.name == "train" {
+					noiseIn(t, dir)
 				}
 				before := contentOf(t, dir)
 				cmd := command(t, dir, c.args...)
@@ -168,8 +187,9 @@ func TestInterruptedTopKOnStandardInput(t *testing.T) {
 // written, and leaves nothing else.
 func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	dir := files(t)
+	noiseIn(t, dir)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	long := joined(goodTrain, "--quiet=false", "--iterations", "40")
+	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "40")
 	succeed(t, dir, joined(long, "--out", "want.l2s")...)
 	if _, err := os.Stat(in("want.l2s.partial")); err == nil {
 		t.Error("found the state of a run that has ended, expected none")

@@ -593,6 +593,12 @@ func TestBench(t *testing.T) {
 	if level := o["level"]; level != simd.Current().String() {
 		t.Errorf("level: found %v, expected %v", level, simd.Current())
 	}
+	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
+	for _, k := range []string{"1", "5"} {
+		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
+			t.Errorf("P@%s: found %v, expected %v, that of l2s eval", k, got, want)
+		}
+	}
 }
 
 // However many threads are asked for, no more are started than help.

@@ -20,8 +20,13 @@ import (
 // groupRows returns how many rows go through the products side by side: the
 // eight whose addresses fit in registers; but four where rows follow each
 // other on AVX-512, which is as fast from the caches and kinder to the
-// prefetcher. (AVX2 has no registers to keep the floats of a first group in.)
-func groupRows(l emit.Level, gather bool) int {
+// prefetcher. (AVX2 has no registers to keep the floats of a first group in.) Rows of
+// a stream go one by one: the hardware reads one sequence of lines ahead twice as far
+// as four.
+func groupRows(l emit.Level, gather, stream bool) int {
+	if stream {
+		return 1
+	}
 	if l.Bytes == 64 && !gather {
 		return 4
 	}
@@ -38,25 +43,35 @@ const (
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
-		bounds(l, false)
-		bounds(l, true)
+		bounds(l, false, false)
+		bounds(l, true, false)
 		batch(l, false)
 		batch(l, true)
-		nibbleBounds(l)
+		nibbleBounds(l, false)
 	}
+	bounds(emit.AVX512, false, true)
+	nibbleBounds(emit.AVX512, true)
 	Generate()
 }
 
-func bounds(l emit.Level, gather bool) {
+func bounds(l emit.Level, gather, stream bool) {
 	contract := fmt.Sprintf("n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a %s.", layout.Bound)
 	if gather {
 		l.Function("Int8GatherBounds", "func(lower, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)
 	} else {
-		l.Function("Int8Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
+		l.Function("Int8Bounds"+streamed(stream), "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
 			"computes the intervals of n rows. "+contract)
 	}
-	scanBlocks(l, gather, newProduct(l, 1))
+	scanBlocks(l, gather, stream, newProduct(l, 1))
+}
+
+// streamed is what the names of functions for long rows have.
+func streamed(stream bool) string {
+	if stream {
+		return "Stream"
+	}
+	return ""
 }
 
 // multiplier is the way from the codes of rows and of a vector to sums of
@@ -72,7 +87,7 @@ type multiplier interface {
 }
 
 // scanBlocks emits the loop over blocks of rows and the function's end.
-func scanBlocks(l emit.Level, gather bool, code multiplier) {
+func scanBlocks(l emit.Level, gather, stream bool, code multiplier) {
 	rows := l.Bytes / 4 // a block: one float32 lane a row
 	i := GP64()
 	XORQ(i, i)
@@ -84,7 +99,7 @@ func scanBlocks(l emit.Level, gather bool, code multiplier) {
 	meta := l.Vecs(4)
 
 	Label("block")
-	group := groupRows(l, gather)
+	group := groupRows(l, gather, stream)
 	var next reg.GPVirtual
 	if gather {
 		next = nextBlock(rows, i)

@@ -14,10 +14,10 @@ import (
 // nibbleBounds generates the scan of 4-bit codes. A byte of a record holds the
 // code of element j in its low half and that of element half+j in its high
 // half, each plus 8; the vector's codes come in the same two halves.
-func nibbleBounds(l emit.Level) {
-	l.Function("Int4Bounds", "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
+func nibbleBounds(l emit.Level, stream bool) {
+	l.Function("Int4Bounds"+streamed(stream), "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",
 		fmt.Sprintf("computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a %s.", layout.Bound))
-	scanBlocks(l, false, newNibbles(l))
+	scanBlocks(l, false, stream, newNibbles(l))
 }
 
 // nibbles multiplies 4-bit codes by those of a vector.

@@ -22,7 +22,7 @@ const baseline = "CMOV MMX+ SSE SSE2"
 // vnni lists the functions that leaves call only where VNNI is.
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
-	"Int4BoundsAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
+	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
 }
 
 // sources returns the files of an architecture, by their names.

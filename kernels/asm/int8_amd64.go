@@ -53,3 +53,13 @@ func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, context
 //
 //go:noescape
 func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+
+// Int8BoundsStreamAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+
+// Int4BoundsStreamAVX512 computes the intervals of n rows of 4-bit codes. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)

@@ -2651,3 +2651,896 @@ products12:
 end:
 	VZEROUPPER
 	RET
+
+// func Int8BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int8BoundsStreamAVX512(SB), NOSPLIT, $0-48
+	XORQ AX, AX
+	MOVQ data+16(FP), CX
+
+block:
+	MOVQ   stride+24(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Z2, Z2, Z2
+	MOVQ   stride+24(FP), BX
+	MOVQ   b+40(FP), SI
+	MOVQ   (SI), SI
+	ADDQ   BX, SI
+	NEGQ   BX
+
+products0:
+	VMOVUPS         (SI)(BX*1), Z0
+	VMOVDQU64       (DX)(BX*1), Z1
+	VPDPBUSD        Z0, Z1, Z2
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products0
+	VBROADCASTF32X4 -16(DX), Z18
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z3, Z3, Z3
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products1:
+	VMOVUPS         (SI)(BX*1), Z0
+	VMOVDQU64       (DX)(BX*1), Z1
+	VPDPBUSD        Z0, Z1, Z3
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products1
+	VBROADCASTF32X4 -16(DX), Z19
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z4, Z4, Z4
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products2:
+	VMOVUPS         (SI)(BX*1), Z0
+	VMOVDQU64       (DX)(BX*1), Z1
+	VPDPBUSD        Z0, Z1, Z4
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products2
+	VBROADCASTF32X4 -16(DX), Z20
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z5, Z5, Z5
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products3:
+	VMOVUPS         (SI)(BX*1), Z0
+	VMOVDQU64       (DX)(BX*1), Z1
+	VPDPBUSD        Z0, Z1, Z5
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products3
+	VBROADCASTF32X4 -16(DX), Z21
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z6, Z6, Z6
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products4:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z6
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products4
+	VINSERTF32X4 $0x01, -16(DX), Z18, Z18
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z7, Z7, Z7
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products5:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z7
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products5
+	VINSERTF32X4 $0x01, -16(DX), Z19, Z19
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z8, Z8, Z8
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products6:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z8
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products6
+	VINSERTF32X4 $0x01, -16(DX), Z20, Z20
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z9, Z9, Z9
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products7:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z9
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products7
+	VINSERTF32X4 $0x01, -16(DX), Z21, Z21
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z10, Z10, Z10
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products8:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z10
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products8
+	VINSERTF32X4 $0x02, -16(DX), Z18, Z18
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z11, Z11, Z11
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products9:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z11
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products9
+	VINSERTF32X4 $0x02, -16(DX), Z19, Z19
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z12, Z12, Z12
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products10:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z12
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products10
+	VINSERTF32X4 $0x02, -16(DX), Z20, Z20
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z13, Z13, Z13
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products11:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z13
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products11
+	VINSERTF32X4 $0x02, -16(DX), Z21, Z21
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z14, Z14, Z14
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products12:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z14
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products12
+	VINSERTF32X4 $0x03, -16(DX), Z18, Z18
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z15, Z15, Z15
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products13:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z15
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products13
+	VINSERTF32X4 $0x03, -16(DX), Z19, Z19
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z16, Z16, Z16
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products14:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z16
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products14
+	VINSERTF32X4 $0x03, -16(DX), Z20, Z20
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z17, Z17, Z17
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products15:
+	VMOVUPS      (SI)(BX*1), Z0
+	VMOVDQU64    (DX)(BX*1), Z1
+	VPDPBUSD     Z0, Z1, Z17
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products15
+	VINSERTF32X4 $0x03, -16(DX), Z21, Z21
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ  Z3, Z2, Z0
+	VPUNPCKHDQ  Z3, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLDQ  Z5, Z4, Z0
+	VPUNPCKHDQ  Z5, Z4, Z4
+	VPADDD      Z0, Z4, Z4
+	VPUNPCKLDQ  Z7, Z6, Z0
+	VPUNPCKHDQ  Z7, Z6, Z6
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLDQ  Z9, Z8, Z0
+	VPUNPCKHDQ  Z9, Z8, Z8
+	VPADDD      Z0, Z8, Z8
+	VPUNPCKLDQ  Z11, Z10, Z0
+	VPUNPCKHDQ  Z11, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLDQ  Z13, Z12, Z0
+	VPUNPCKHDQ  Z13, Z12, Z12
+	VPADDD      Z0, Z12, Z12
+	VPUNPCKLDQ  Z15, Z14, Z0
+	VPUNPCKHDQ  Z15, Z14, Z14
+	VPADDD      Z0, Z14, Z14
+	VPUNPCKLDQ  Z17, Z16, Z0
+	VPUNPCKHDQ  Z17, Z16, Z16
+	VPADDD      Z0, Z16, Z16
+	VPUNPCKLQDQ Z4, Z2, Z0
+	VPUNPCKHQDQ Z4, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VPUNPCKLQDQ Z8, Z6, Z0
+	VPUNPCKHQDQ Z8, Z6, Z6
+	VPADDD      Z0, Z6, Z6
+	VPUNPCKLQDQ Z12, Z10, Z0
+	VPUNPCKHQDQ Z12, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VPUNPCKLQDQ Z16, Z14, Z0
+	VPUNPCKHQDQ Z16, Z14, Z14
+	VPADDD      Z0, Z14, Z14
+	VSHUFI32X4  $0x88, Z6, Z2, Z0
+	VSHUFI32X4  $0xdd, Z6, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VSHUFI32X4  $0x88, Z14, Z10, Z0
+	VSHUFI32X4  $0xdd, Z14, Z10, Z10
+	VPADDD      Z0, Z10, Z10
+	VSHUFI32X4  $0x88, Z10, Z2, Z0
+	VSHUFI32X4  $0xdd, Z10, Z2, Z2
+	VPADDD      Z0, Z2, Z2
+	VUNPCKLPS   Z19, Z18, Z0
+	VUNPCKHPS   Z19, Z18, Z1
+	VUNPCKLPS   Z21, Z20, Z3
+	VUNPCKHPS   Z21, Z20, Z4
+	VUNPCKLPD   Z3, Z0, Z18
+	VUNPCKHPD   Z3, Z0, Z19
+	VUNPCKLPD   Z4, Z1, Z20
+	VUNPCKHPD   Z4, Z1, Z21
+	MOVQ        b+40(FP), DX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(DX), Z0
+	VPSUBD       Z0, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS 20(DX), Z0
+	VMULPS       Z0, Z18, Z18
+	VMULPS       Z2, Z18, Z18
+	VADDPS       Z19, Z18, Z18
+	VBROADCASTSS 24(DX), Z0
+	VMULPS       Z0, Z20, Z20
+	VBROADCASTSS 28(DX), Z0
+	VMULPS       Z0, Z21, Z21
+	VADDPS       Z21, Z20, Z20
+	VBROADCASTSS 32(DX), Z0
+	VADDPS       Z0, Z20, Z20
+	VSUBPS       Z20, Z18, Z2
+	VADDPS       Z20, Z18, Z18
+	MOVQ         lower+0(FP), DX
+	MOVQ         upper+8(FP), BX
+	VMOVUPS      Z2, (DX)(AX*4)
+	VMOVUPS      Z18, (BX)(AX*4)
+	ADDQ         $+16, AX
+	MOVQ         n+32(FP), DX
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+16, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
+	VZEROUPPER
+	RET
+
+// func Int4BoundsStreamAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int4BoundsStreamAVX512(SB), NOSPLIT, $0-48
+	MOVL         $0x0f0f0f0f, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Z4
+	XORQ         AX, AX
+	MOVQ         data+16(FP), CX
+
+block:
+	MOVQ   stride+24(FP), DX
+	ADDQ   DX, CX
+	MOVQ   CX, DX
+	VXORPS Z5, Z5, Z5
+	MOVQ   stride+24(FP), BX
+	MOVQ   b+40(FP), SI
+	MOVQ   (SI), DI
+	ADDQ   BX, DI
+	MOVQ   8(SI), SI
+	ADDQ   BX, SI
+	NEGQ   BX
+
+products0:
+	VMOVUPS         (DI)(BX*1), Z0
+	VMOVUPS         (SI)(BX*1), Z1
+	VMOVDQU64       (DX)(BX*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z5
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z5
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products0
+	VBROADCASTF32X4 -16(DX), Z21
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z6, Z6, Z6
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), DI
+	ADDQ            BX, DI
+	MOVQ            8(SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products1:
+	VMOVUPS         (DI)(BX*1), Z0
+	VMOVUPS         (SI)(BX*1), Z1
+	VMOVDQU64       (DX)(BX*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z6
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z6
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products1
+	VBROADCASTF32X4 -16(DX), Z22
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z7, Z7, Z7
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), DI
+	ADDQ            BX, DI
+	MOVQ            8(SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products2:
+	VMOVUPS         (DI)(BX*1), Z0
+	VMOVUPS         (SI)(BX*1), Z1
+	VMOVDQU64       (DX)(BX*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z7
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z7
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products2
+	VBROADCASTF32X4 -16(DX), Z23
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z8, Z8, Z8
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), DI
+	ADDQ            BX, DI
+	MOVQ            8(SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products3:
+	VMOVUPS         (DI)(BX*1), Z0
+	VMOVUPS         (SI)(BX*1), Z1
+	VMOVDQU64       (DX)(BX*1), Z2
+	VPANDD          Z4, Z2, Z3
+	VPDPBUSD        Z0, Z3, Z8
+	VPSRLW          $0x04, Z2, Z2
+	VPANDD          Z4, Z2, Z2
+	VPDPBUSD        Z1, Z2, Z8
+	ADDQ            $+64, BX
+	CMPQ            BX, $-16
+	JLT             products3
+	VBROADCASTF32X4 -16(DX), Z24
+	MOVQ            stride+24(FP), DX
+	ADDQ            DX, CX
+	MOVQ            CX, DX
+	VXORPS          Z9, Z9, Z9
+	MOVQ            stride+24(FP), BX
+	MOVQ            b+40(FP), SI
+	MOVQ            (SI), DI
+	ADDQ            BX, DI
+	MOVQ            8(SI), SI
+	ADDQ            BX, SI
+	NEGQ            BX
+
+products4:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z9
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products4
+	VINSERTF32X4 $0x01, -16(DX), Z21, Z21
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z10, Z10, Z10
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products5:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z10
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z10
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products5
+	VINSERTF32X4 $0x01, -16(DX), Z22, Z22
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z11, Z11, Z11
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products6:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z11
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z11
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products6
+	VINSERTF32X4 $0x01, -16(DX), Z23, Z23
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z12, Z12, Z12
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products7:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z12
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z12
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products7
+	VINSERTF32X4 $0x01, -16(DX), Z24, Z24
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z13, Z13, Z13
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products8:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z13
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z13
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products8
+	VINSERTF32X4 $0x02, -16(DX), Z21, Z21
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z14, Z14, Z14
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products9:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z14
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z14
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products9
+	VINSERTF32X4 $0x02, -16(DX), Z22, Z22
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z15, Z15, Z15
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products10:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z15
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z15
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products10
+	VINSERTF32X4 $0x02, -16(DX), Z23, Z23
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z16, Z16, Z16
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products11:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z16
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z16
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products11
+	VINSERTF32X4 $0x02, -16(DX), Z24, Z24
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z17, Z17, Z17
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products12:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z17
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z17
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products12
+	VINSERTF32X4 $0x03, -16(DX), Z21, Z21
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z18, Z18, Z18
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products13:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z18
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z18
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products13
+	VINSERTF32X4 $0x03, -16(DX), Z22, Z22
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z19, Z19, Z19
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products14:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z19
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z19
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products14
+	VINSERTF32X4 $0x03, -16(DX), Z23, Z23
+	MOVQ         stride+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         CX, DX
+	VXORPS       Z20, Z20, Z20
+	MOVQ         stride+24(FP), BX
+	MOVQ         b+40(FP), SI
+	MOVQ         (SI), DI
+	ADDQ         BX, DI
+	MOVQ         8(SI), SI
+	ADDQ         BX, SI
+	NEGQ         BX
+
+products15:
+	VMOVUPS      (DI)(BX*1), Z0
+	VMOVUPS      (SI)(BX*1), Z1
+	VMOVDQU64    (DX)(BX*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z20
+	VPSRLW       $0x04, Z2, Z2
+	VPANDD       Z4, Z2, Z2
+	VPDPBUSD     Z1, Z2, Z20
+	ADDQ         $+64, BX
+	CMPQ         BX, $-16
+	JLT          products15
+	VINSERTF32X4 $0x03, -16(DX), Z24, Z24
+
+	// Pairs of rows, then fours: each 128-bit lane holds a part of four sums.
+	VPUNPCKLDQ  Z6, Z5, Z0
+	VPUNPCKHDQ  Z6, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VPUNPCKLDQ  Z8, Z7, Z0
+	VPUNPCKHDQ  Z8, Z7, Z7
+	VPADDD      Z0, Z7, Z7
+	VPUNPCKLDQ  Z10, Z9, Z0
+	VPUNPCKHDQ  Z10, Z9, Z9
+	VPADDD      Z0, Z9, Z9
+	VPUNPCKLDQ  Z12, Z11, Z0
+	VPUNPCKHDQ  Z12, Z11, Z11
+	VPADDD      Z0, Z11, Z11
+	VPUNPCKLDQ  Z14, Z13, Z0
+	VPUNPCKHDQ  Z14, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VPUNPCKLDQ  Z16, Z15, Z0
+	VPUNPCKHDQ  Z16, Z15, Z15
+	VPADDD      Z0, Z15, Z15
+	VPUNPCKLDQ  Z18, Z17, Z0
+	VPUNPCKHDQ  Z18, Z17, Z17
+	VPADDD      Z0, Z17, Z17
+	VPUNPCKLDQ  Z20, Z19, Z0
+	VPUNPCKHDQ  Z20, Z19, Z19
+	VPADDD      Z0, Z19, Z19
+	VPUNPCKLQDQ Z7, Z5, Z0
+	VPUNPCKHQDQ Z7, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VPUNPCKLQDQ Z11, Z9, Z0
+	VPUNPCKHQDQ Z11, Z9, Z9
+	VPADDD      Z0, Z9, Z9
+	VPUNPCKLQDQ Z15, Z13, Z0
+	VPUNPCKHQDQ Z15, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VPUNPCKLQDQ Z19, Z17, Z0
+	VPUNPCKHQDQ Z19, Z17, Z17
+	VPADDD      Z0, Z17, Z17
+	VSHUFI32X4  $0x88, Z9, Z5, Z0
+	VSHUFI32X4  $0xdd, Z9, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VSHUFI32X4  $0x88, Z17, Z13, Z0
+	VSHUFI32X4  $0xdd, Z17, Z13, Z13
+	VPADDD      Z0, Z13, Z13
+	VSHUFI32X4  $0x88, Z13, Z5, Z0
+	VSHUFI32X4  $0xdd, Z13, Z5, Z5
+	VPADDD      Z0, Z5, Z5
+	VUNPCKLPS   Z22, Z21, Z0
+	VUNPCKHPS   Z22, Z21, Z1
+	VUNPCKLPS   Z24, Z23, Z2
+	VUNPCKHPS   Z24, Z23, Z3
+	VUNPCKLPD   Z2, Z0, Z21
+	VUNPCKHPD   Z2, Z0, Z22
+	VUNPCKLPD   Z3, Z1, Z23
+	VUNPCKHPD   Z3, Z1, Z24
+	MOVQ        b+40(FP), DX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(DX), Z0
+	VPSUBD       Z0, Z5, Z5
+	VCVTDQ2PS    Z5, Z5
+	VBROADCASTSS 20(DX), Z0
+	VMULPS       Z0, Z21, Z21
+	VMULPS       Z5, Z21, Z21
+	VADDPS       Z22, Z21, Z21
+	VBROADCASTSS 24(DX), Z0
+	VMULPS       Z0, Z23, Z23
+	VBROADCASTSS 28(DX), Z0
+	VMULPS       Z0, Z24, Z24
+	VADDPS       Z24, Z23, Z23
+	VBROADCASTSS 32(DX), Z0
+	VADDPS       Z0, Z23, Z23
+	VSUBPS       Z23, Z21, Z5
+	VADDPS       Z23, Z21, Z21
+	MOVQ         lower+0(FP), DX
+	MOVQ         upper+8(FP), BX
+	VMOVUPS      Z5, (DX)(AX*4)
+	VMOVUPS      Z21, (BX)(AX*4)
+	ADDQ         $+16, AX
+	MOVQ         n+32(FP), DX
+	SUBQ         AX, DX
+	JZ           end
+	SUBQ         $+16, DX
+	JGE          block
+	ADDQ         DX, AX
+	MOVQ         stride+24(FP), BX
+	IMULQ        BX, DX
+	ADDQ         DX, CX
+	JMP          block
+
+end:
+	VZEROUPPER
+	RET

@@ -31,6 +31,10 @@ type Options struct {
 	// candidate set; 0 means L. Int8 codes make a row of the exact scan cheaper:
 	// the ratio of the measured times serves better. At most 2^53.
 	ExactCost float64
+	// ExactLimit is the largest share of the contexts that the exact layer may
+	// answer: a screen that asks it more often is no screen, and [Run] returns an
+	// error instead. 0 to 1; 1 allows any.
+	ExactLimit float64
 	// Block is the number of consecutive contexts whose mean loss is one
 	// observation, at least 1. Larger blocks are for contexts that depend on
 	// their neighbours, such as those of a running text: then blocks, not
@@ -47,10 +51,10 @@ type Options struct {
 	Progress func(train.Progress)
 }
 
-// DefaultOptions asks for P@5 of 0.99 with confidence 0.95 on single
-// contexts.
+// DefaultOptions asks for P@5 of 0.99 with confidence 0.95 on single contexts,
+// half of them at most answered by the exact layer.
 func DefaultOptions() Options {
-	return Options{Target: 0.99, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
+	return Options{Target: 0.99, K: 5, Confidence: 0.95, ExactLimit: 0.5, Block: 1, Seed: 1}
 }
 
 // Calibration says what [Run] was asked for and what it found. It stands in the
@@ -121,7 +125,8 @@ type Figures struct {
 //
 // Errors: options out of range, a model that does not go with the layer, contexts
 // that are not whole rows, a NaN or Inf (the context is named), a target that is
-// not reached or cannot be shown with so few contexts, ctx cancelled (errors.Is
+// not reached, cannot be shown with so few contexts, or takes more exact answers
+// than ExactLimit, ctx cancelled (errors.Is
 // with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
 	calibrated, c, err := run(ctx, m, layer, contexts, &opt)
@@ -133,7 +138,7 @@ func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 
 func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Calibration, error) {
 	if len(contexts)%layer.Dim() != 0 {
-		return nil, nil, fmt.Errorf("contexts: found %d values, want rows of %d, the dimension of the layer", len(contexts), layer.Dim())
+		return nil, nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), layer.Dim())
 	}
 	if err := opt.check(layer.Labels(), len(contexts)/layer.Dim()); err != nil {
 		return nil, nil, err
@@ -163,26 +168,28 @@ func (o *Options) check(labels, n int) error {
 		value float64
 	}{{"target", o.Target}, {"confidence", o.Confidence}} {
 		if !(f.value > 0 && f.value < 1) {
-			return fmt.Errorf("%s: found %v, want more than 0 and less than 1", f.name, f.value)
+			return fmt.Errorf("%s: found %v, expected more than 0 and less than 1", f.name, f.value)
 		}
 	}
 	switch {
 	case o.K < 1 || o.K > labels:
-		return fmt.Errorf("k: found %d, want 1 to %d, the number of labels", o.K, labels)
+		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
+	case !(o.ExactLimit >= 0 && o.ExactLimit <= 1):
+		return fmt.Errorf("exact limit: found %v, expected 0 to 1", o.ExactLimit)
 	case !(o.ExactCost >= 0 && o.ExactCost <= maxExactCost):
-		return fmt.Errorf("exact cost: found %v, want a finite number, 0 to 2^53", o.ExactCost)
+		return fmt.Errorf("exact cost: found %v, expected a finite number, 0 to 2^53", o.ExactCost)
 	case o.Block < 1:
-		return fmt.Errorf("block: found %d, want at least 1", o.Block)
+		return fmt.Errorf("block: found %d, expected at least 1", o.Block)
 	case o.Threads < 0:
-		return fmt.Errorf("threads: found %d, want at least 0", o.Threads)
+		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
 	}
 	// What takes all work is not begun in vain.
 	blocks, least := n/o.Block, o.leastBlocks()
 	if math.IsInf(least, 1) {
-		return fmt.Errorf("target: found %v, want one so far below 1 that some number of contexts shows it", o.Target)
+		return fmt.Errorf("target: found %v, expected one so far below 1 that some number of contexts shows it", o.Target)
 	}
 	if float64(blocks) < least {
-		return fmt.Errorf("contexts: found %d, %d blocks of %d, want at least %.0f blocks to show a target of %v at confidence %v",
+		return fmt.Errorf("contexts: found %d, %d blocks of %d, expected at least %.0f blocks to show a target of %v at confidence %v",
 			n, blocks, o.Block, least, o.Target, o.Confidence)
 	}
 	return nil
@@ -267,11 +274,16 @@ func choose(all []outcome, opt *Options) (*Calibration, error) {
 		passed, capital = passed+1, x
 	}
 	best := path[passed-1]
+	calibrated, plain := best.figures(testing, opt), point{}.figures(testing, opt)
+	if calibrated.ExactShare > opt.ExactLimit {
+		return nil, fmt.Errorf("target %v at confidence %v takes the exact layer for %.1f%% of the contexts, expected at most %.1f%%: found P@%d %.4f of the screen alone on %d contexts; more contexts, a lower target, or a screen of a larger budget is needed",
+			opt.Target, opt.Confidence, 100*calibrated.ExactShare, 100*opt.ExactLimit, opt.K, plain.Precision, len(testing))
+	}
 	return &Calibration{
 		Target: opt.Target, K: opt.K, Confidence: opt.Confidence, ExactCost: opt.ExactCost, Block: opt.Block, Seed: opt.Seed,
 		Choosing: len(choosing), Testing: len(testing), ProbeMargin: best.probe, ExactMargin: best.exact,
 		Path: len(path), Passed: passed, PValue: kernels.Exp(-capital),
-		Calibrated: best.figures(testing, opt), Plain: point{}.figures(testing, opt),
+		Calibrated: calibrated, Plain: plain,
 	}, nil
 }
 

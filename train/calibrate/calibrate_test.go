@@ -82,7 +82,7 @@ func TestCalibrationKeepsItsPromise(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opt := DefaultOptions()
-			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block = 0.97, 0.9, c.k, labels, c.block
+			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block, opt.ExactLimit = 0.97, 0.9, c.k, labels, c.block, 1
 			all := population(1, 20_000, c.k)
 			random := rand.New(rand.NewPCG(2, uint64(c.k*c.block)))
 			failures, naiveFailures, blindFailures, cost := 0, 0, 0, 0.0
@@ -452,7 +452,7 @@ func TestCalibrateDegenerate(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opt := DefaultOptions()
-			opt.ExactCost = 100
+			opt.ExactCost, opt.ExactLimit = 100, 1
 			found, err := choose(c.outcomes, &opt)
 			if c.failure != "" {
 				if err == nil || !strings.Contains(err.Error(), c.failure) {
@@ -517,7 +517,7 @@ func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
 		s, m, contexts := newCalibrated(t, twoLevels)
 		for _, k := range []int{1, 5, 9} {
 			opt := DefaultOptions()
-			opt.K, opt.Target, opt.Threads = k, 0.97, 1
+			opt.K, opt.Target, opt.Threads, opt.ExactLimit = k, 0.97, 1, 1
 			calibrated, found, err := Run(t.Context(), m, s.layer, contexts, opt)
 			if err != nil {
 				t.Fatal(err)
@@ -618,25 +618,28 @@ func TestCalibrateErrors(t *testing.T) {
 		change func(*call)
 		want   string
 	}{
-		{"target 0", func(c *call) { c.Target = 0 }, "target: found 0, want more than 0 and less than 1"},
+		{"target 0", func(c *call) { c.Target = 0 }, "target: found 0, expected more than 0 and less than 1"},
 		{"target 1", func(c *call) { c.Target = 1 }, "target: found 1"},
 		{"target NaN", func(c *call) { c.Target = nan }, "target: found NaN"},
 		{"confidence 1", func(c *call) { c.Confidence = 1 }, "confidence: found 1"},
 		{"confidence below 0", func(c *call) { c.Confidence = -0.5 }, "confidence: found -0.5"},
-		{"k 0", func(c *call) { c.K = 0 }, "k: found 0, want 1 to 120"},
-		{"k above L", func(c *call) { c.K = 121 }, "k: found 121, want 1 to 120"},
+		{"k 0", func(c *call) { c.K = 0 }, "k: found 0, expected 1 to 120"},
+		{"k above L", func(c *call) { c.K = 121 }, "k: found 121, expected 1 to 120"},
 		{"exact cost NaN", func(c *call) { c.ExactCost = nan }, "exact cost: found NaN"},
 		{"exact cost below 0", func(c *call) { c.ExactCost = -1 }, "exact cost: found -1"},
 		{"exact cost infinite", func(c *call) { c.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
-		{"exact cost whose sums overflow", func(c *call) { c.ExactCost = 1e308 }, "exact cost: found 1e+308, want a finite number, 0 to 2^53"},
-		{"target very near 1", func(c *call) { c.Target = 0.999999999999 }, "contexts: found 4000, 4000 blocks of 1, want at least 4438384324661 blocks"},
-		{"target next to 1", func(c *call) { c.Target = math.Nextafter(1, 0) }, "target: found 0.9999999999999999, want one so far below 1"},
-		{"confidence next to 1", func(c *call) { c.Confidence, c.Target = math.Nextafter(1, 0), 0.999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
-		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<40 }, "contexts: found 4000, 0 blocks of 1099511627776, want at least 3"},
+		{"exact limit below 0", func(c *call) { c.ExactLimit = -0.1 }, "exact limit: found -0.1, expected 0 to 1"},
+		{"exact limit above 1", func(c *call) { c.ExactLimit = 1.1 }, "exact limit: found 1.1"},
+		{"exact limit NaN", func(c *call) { c.ExactLimit = nan }, "exact limit: found NaN"},
+		{"exact cost whose sums overflow", func(c *call) { c.ExactCost = 1e308 }, "exact cost: found 1e+308, expected a finite number, 0 to 2^53"},
+		{"target very near 1", func(c *call) { c.Target = 0.999999999999 }, "contexts: found 4000, 4000 blocks of 1, expected at least 4438384324661 blocks"},
+		{"target next to 1", func(c *call) { c.Target = math.Nextafter(1, 0) }, "target: found 0.9999999999999999, expected one so far below 1"},
+		{"confidence next to 1", func(c *call) { c.Confidence, c.Target = math.Nextafter(1, 0), 0.999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
+		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<40 }, "contexts: found 4000, 0 blocks of 1099511627776, expected at least 3"},
 		{"block 0", func(c *call) { c.Block = 0 }, "block: found 0"},
 		{"threads below 0", func(c *call) { c.Threads = -1 }, "threads: found -1"},
-		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, want at least"},
-		{"too few blocks", func(c *call) { c.Block = 100 }, "contexts: found 4000, 40 blocks of 100, want at least"},
+		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
+		{"too few blocks", func(c *call) { c.Block = 100 }, "contexts: found 4000, 40 blocks of 100, expected at least"},
 		{"a context with a NaN", func(c *call) { c.contexts = bad }, "context 100"},
 		{"a row that is not whole", func(c *call) { c.contexts = contexts[1:] }, "contexts: found"},
 		{"another layer", func(c *call) { c.layer = other }, "labels: found"},
@@ -702,4 +705,38 @@ func TestCalibrateLeastContexts(t *testing.T) {
 			t.Fatalf("%d tests: found capital %v, expected too little", tests, x)
 		}
 	})
+}
+
+// What would ask the exact layer more often than is allowed is an error, which
+// says how often; the same with the limit raised is a calibration.
+func TestCalibrateLimitsExactAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		size   int
+		target float64
+		limit  float64
+		fails  bool
+	}{
+		{"few contexts and a high target", 500, 0.99, 0.5, true},
+		{"the same, with any share allowed", 500, 0.99, 1, false},
+		{"many contexts and a lower target", 20000, 0.95, 0.5, false},
+		{"none allowed where some are needed", 20000, 0.97, 0, true},
+	} {
+		opt := DefaultOptions()
+		opt.Target, opt.ExactLimit, opt.ExactCost = c.target, c.limit, 5000
+		found, err := choose(population(3, c.size, opt.K), &opt)
+		if (err != nil) != c.fails {
+			t.Errorf("%s: found error %v, expected one: %v", c.name, err, c.fails)
+			continue
+		}
+		if c.fails {
+			if !strings.Contains(err.Error(), "takes the exact layer for") || !strings.Contains(err.Error(), "more contexts, a lower target") {
+				t.Errorf("%s: found error %v, expected the share and what to do", c.name, err)
+			}
+			continue
+		}
+		if found.Calibrated.ExactShare > c.limit {
+			t.Errorf("%s: found an exact share of %v, expected at most %v", c.name, found.Calibrated.ExactShare, c.limit)
+		}
+	}
 }

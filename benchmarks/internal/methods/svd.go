@@ -192,12 +192,18 @@ const (
 	sampleSlack = 2
 )
 
+// closeBound is the largest n for which a sample is not closer to the n-th largest
+// score than kernels.KthBound.
+const closeBound = 16
+
 // AtLeast writes the indices of the n largest scores, and of some that follow
 // them in order of size, to dst, ascending, and returns them. dst has the
 // length of scores, and n is at least 1 and at most that.
 func (l *Largest) AtLeast(dst []uint32, scores []float32, n int) []uint32 {
-	if bound, ok := kernels.KthBound(scores, n); ok {
-		return dst[:kernels.SelectAtLeast(dst, scores, bound)]
+	if n <= closeBound {
+		if bound, ok := kernels.KthBound(scores, n); ok {
+			return dst[:kernels.SelectAtLeast(dst, scores, bound)]
+		}
 	}
 	// One score in sampleStep tells about where the n-th largest is. The count
 	// of those selected tells whether that was right.
