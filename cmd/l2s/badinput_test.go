@@ -287,6 +287,30 @@ func runCases(t *testing.T, cases []badCase) {
 	}
 }
 
+// What is cheap to open is opened before the layer, which may take long: of a wrong
+// screen or wrong contexts the error is there at once.
+func TestCheapMistakesComeFirst(t *testing.T) {
+	dir := files(t)
+	noLayer := []string{"--weights", "nothing.npy", "--bias", "none"}
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"topk: no screen", joined("topk", "nope.l2s", noLayer, "--contexts", "T.npy"), "nope.l2s: cannot open"},
+		{"eval: another file for a screen", joined("eval", "W.npy", noLayer, "--contexts", "T.npy"), "W.npy: "},
+		{"labels: no contexts", joined("labels", noLayer, "--contexts", "nope.npy", "--out", "out"), "nope.npy: no such file"},
+		{"train: text for contexts", joined("train", noLayer, "--contexts", "text.txt", "--out", "out"), "text.txt: "},
+		{"topk: screen and contexts are good", joined("topk", "m.l2s", noLayer, "--contexts", "T.npy"), "nothing.npy: no such file"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if r := l2s(t, dir, c.args...); r.code != 1 || !strings.HasPrefix(r.stderr, "l2s "+c.args[0]+": "+c.want) {
+				t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, c.want)
+			}
+		})
+	}
+}
+
 func TestBadScreens(t *testing.T) {
 	var cases []badCase
 	for _, verb := range [][]string{goodEval, goodBench, goodTopK, goodCalibrate, {"inspect", "m.l2s"}} {

@@ -176,8 +176,23 @@ func (c *contexts) read(dst []float32, first int) error {
 	return c.files.Read(dst, first)
 }
 
-// openContexts opens the contexts in sources, which are for the layer l, as rows.
-func openContexts(ctx context.Context, sources []string, l *layer) (*contexts, error) {
+// contextSources are the sources of contexts, whose files are open; of standard input,
+// which is not, files is nil.
+type contextSources struct {
+	names []string
+	files *layerfile.Contexts
+}
+
+func openSources(names []string) (s contextSources, err error) {
+	s.names = names
+	if names[0] != stdinSource {
+		s.files, err = layerfile.OpenFiles(names)
+	}
+	return s, err
+}
+
+// openContexts takes the contexts in sources, which are for the layer l, as rows.
+func openContexts(ctx context.Context, sources contextSources, l *layer) (*contexts, error) {
 	c, err := openContextBlocks(ctx, sources, l)
 	if err != nil || c.rows != nil {
 		return c, err
@@ -189,21 +204,20 @@ func openContexts(ctx context.Context, sources []string, l *layer) (*contexts, e
 	return c, nil
 }
 
-// openContextBlocks opens the contexts in sources to be read in blocks. Text on
-// standard input is read at once.
-func openContextBlocks(ctx context.Context, sources []string, l *layer) (*contexts, error) {
-	if sources[0] == stdinSource {
+// openContextBlocks takes the contexts in sources to be read in blocks, or closes them.
+// Text on standard input is read at once.
+func openContextBlocks(ctx context.Context, sources contextSources, l *layer) (*contexts, error) {
+	if sources.files == nil {
 		return readStdin(ctx, l)
 	}
-	files, err := layerfile.OpenContexts(sources, l.Layer, l.name)
-	if err != nil {
+	if err := sources.files.Fit(l.Layer, l.name); err != nil {
 		return nil, err
 	}
-	name := sources[0]
-	if more := len(sources) - 1; more > 0 {
+	name := sources.names[0]
+	if more := len(sources.names) - 1; more > 0 {
 		name += fmt.Sprintf(" and %s more", progress.Count(more))
 	}
-	return &contexts{name: name, n: files.Len(), dim: l.Dim(), files: files}, nil
+	return &contexts{name: name, n: sources.files.Len(), dim: l.Dim(), files: sources.files}, nil
 }
 
 // loadScreenFor reads a screen that is for the layer l.
@@ -212,17 +226,22 @@ func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, e
 	if err != nil {
 		return nil, err
 	}
+	return m, checkScreenFor(m, path, l)
+}
+
+// checkScreenFor returns an error unless the screen is for the layer l.
+func checkScreenFor(m *screen.Model, path string, l *layer) error {
 	switch {
 	case m.Dim() != l.Dim():
-		return nil, fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, m.Dim(), l.Dim(), l.name)
+		return fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, m.Dim(), l.Dim(), l.name)
 	case m.Labels() != l.Labels():
-		return nil, fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, m.Labels(), l.Labels(), l.name)
+		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, m.Labels(), l.Labels(), l.name)
 	}
 	if made := m.Fingerprint(); made != [32]byte{} && made != l.Fingerprint() {
-		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the screen was made for another layer",
+		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the screen was made for another layer",
 			path, made[:8], first(l.Fingerprint(), 8), l.name)
 	}
-	return m, nil
+	return nil
 }
 
 // inputs are what a verb works on: a layer, screens of it, and contexts for it in
@@ -235,12 +254,29 @@ type inputs struct {
 }
 
 // openInputs opens the layer, the screens in paths and the contexts in sources, which
-// open opens; answers are to have k labels. Who opens them defers the call of close.
-func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k int, open func(context.Context, []string, *layer) (*contexts, error)) (_ *inputs, err error) {
+// open takes or closes; answers are to have k labels. What is cheap to open comes before
+// the layer. Who opens them defers the call of close.
+func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k int, open func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
 	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
 	defer func() {
 		if !whole {
 			in.closed(recover(), &err)
+		}
+	}()
+	for _, path := range paths {
+		m, err := loading(ctx, screen.Load, path)
+		if err != nil {
+			return nil, err
+		}
+		in.screens = append(in.screens, m)
+	}
+	src, err := openSources(sources)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if src.files != nil {
+			src.files.Close()
 		}
 	}()
 	if in.layer, err = lf.open(lf.f.stderr); err != nil {
@@ -250,14 +286,14 @@ func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k i
 	if k > l.Labels() {
 		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
-	for _, path := range paths {
-		m, err := loadScreenFor(ctx, path, l)
-		if err != nil {
+	for i, m := range in.screens {
+		if err := checkScreenFor(m, paths[i], l); err != nil {
 			return nil, err
 		}
-		in.screens = append(in.screens, m)
 	}
-	if in.contexts, err = open(ctx, sources, l); err != nil {
+	taken := src
+	src.files = nil
+	if in.contexts, err = open(ctx, taken, l); err != nil {
 		return nil, err
 	}
 	whole = true

@@ -53,8 +53,8 @@ cluster, and with --vocab words.`,
 		return err
 	}
 	var text *textContexts // where it is on standard input
-	open := func(ctx context.Context, sources []string, l *layer) (c *contexts, err error) {
-		if sources[0] != stdinSource {
+	open := func(ctx context.Context, sources contextSources, l *layer) (c *contexts, err error) {
+		if sources.files != nil {
 			return openContextBlocks(ctx, sources, l)
 		}
 		if c, text, err = openStdin(ctx, l); err != nil || text != nil {

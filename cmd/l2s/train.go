@@ -226,7 +226,11 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
 	}
 	if *tailContexts != "" {
-		others, err := openContexts(ctx, []string{*tailContexts}, l)
+		src, err := openSources([]string{*tailContexts})
+		if err != nil {
+			return err
+		}
+		others, err := openContexts(ctx, src, l)
 		if err != nil {
 			return err
 		}

@@ -13,10 +13,11 @@ import (
 
 // Contexts are context vectors in a file, or in several, one behind the other.
 type Contexts struct {
-	dim   int
-	parts []*tensorfile.Tensor
-	ends  []int // the number of contexts in a part and those before it
-	all   []float32
+	dim     int
+	parts   []*tensorfile.Tensor
+	sources []string // of the parts, for errors
+	ends    []int    // the number of contexts in a part and those before it
+	all     []float32
 }
 
 // OpenContexts opens contexts for a layer whose weights errors call by that name:
@@ -24,18 +25,40 @@ type Contexts struct {
 // row alone, as a vector, or such rows with a dimension of 1 between, as vLLM writes
 // them.
 func OpenContexts(sources []string, l *softmax.Layer, weights string) (*Contexts, error) {
-	c := &Contexts{dim: l.Dim()}
+	c, err := OpenFiles(sources)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Fit(l, weights)
+}
+
+// OpenFiles opens the files of contexts, before the layer is known. They have no
+// contexts before the call of Fit.
+func OpenFiles(sources []string) (*Contexts, error) {
+	c := &Contexts{}
 	for _, src := range sources {
 		t, err := tensorfile.OpenTensor(src)
-		if err == nil {
-			err = c.add(t, src, l, weights)
-		}
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
+		c.parts, c.sources = append(c.parts, t), append(c.sources, src)
 	}
 	return c, nil
+}
+
+// Fit makes the contexts those of a layer, as OpenContexts has them, or closes the
+// files.
+func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
+	c.dim = l.Dim()
+	for i, t := range c.parts {
+		if err := checkContexts(t, c.sources[i], l, weights); err != nil {
+			c.Close()
+			return err
+		}
+		c.ends = append(c.ends, c.Len()+t.Rows())
+	}
+	return nil
 }
 
 // ReadContexts is OpenContexts for a .npy file in memory, which errors call by name.
@@ -44,19 +67,8 @@ func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*
 	if err != nil {
 		return nil, err
 	}
-	c := &Contexts{dim: l.Dim()}
-	return c, c.add(t, name, l, weights)
-}
-
-// add adds a part, and closes one of another shape.
-func (c *Contexts) add(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) error {
-	if err := checkContexts(t, src, l, weights); err != nil {
-		t.Close()
-		return err
-	}
-	c.parts = append(c.parts, t)
-	c.ends = append(c.ends, c.Len()+t.Rows())
-	return nil
+	c := &Contexts{parts: []*tensorfile.Tensor{t}, sources: []string{name}}
+	return c, c.Fit(l, weights)
 }
 
 func checkContexts(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) error {
