@@ -51,7 +51,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 
 .PHONY: race
 race: ## Run the tests under the race detector, which needs a C compiler.
-	$(GO) test -race -short ./...
+	$(GO) test -race -short -timeout 40m ./...
 
 .PHONY: builds
 builds: ## Build for the other architectures and systems.

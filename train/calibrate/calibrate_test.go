@@ -635,7 +635,7 @@ func TestCalibrateErrors(t *testing.T) {
 		{"target very near 1", func(c *call) { c.Target = 0.999999999999 }, "contexts: found 4000, 4000 blocks of 1, expected at least 4438384324661 blocks"},
 		{"target next to 1", func(c *call) { c.Target = math.Nextafter(1, 0) }, "target: found 0.9999999999999999, expected one so far below 1"},
 		{"confidence next to 1", func(c *call) { c.Confidence, c.Target = math.Nextafter(1, 0), 0.999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
-		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<40 }, "contexts: found 4000, 0 blocks of 1099511627776, expected at least 3"},
+		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<30 }, "contexts: found 4000, 0 blocks of 1073741824, expected at least 3"},
 		{"block 0", func(c *call) { c.Block = 0 }, "block: found 0"},
 		{"threads below 0", func(c *call) { c.Threads = -1 }, "threads: found -1"},
 		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
