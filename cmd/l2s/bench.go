@@ -91,6 +91,9 @@ the head has a logit scale or a soft cap.`, leastContexts),
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err

@@ -148,6 +148,11 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err := f.parseList(args, "screen files", &paths); err != nil {
 		return err
 	}
+	if *svg == "" && *png == "" {
+		if err := checkStdout(stdout); err != nil {
+			return err
+		}
+	}
 	inputs := slices.Concat(lf.files(), *src, paths)
 	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err

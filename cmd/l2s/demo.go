@@ -94,6 +94,9 @@ complete a few sentences side by side. It takes about a minute.`, progress.Count
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	made := false
 	if *keep != "" {
 		var err error

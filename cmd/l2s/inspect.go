@@ -56,6 +56,9 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	m, err := loading(ctx, screen.Load, path)
 	if err != nil {
 		return err

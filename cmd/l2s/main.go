@@ -32,6 +32,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -73,11 +74,19 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
 	// After the first signal the next one has its usual effect: it ends the
 	// program at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// interrupts are the signals that end a run such that nothing is lost: the request to
+// end, and, unless the caller has switched them off, the interrupt key and the end of
+// the terminal. Nohup switches off the last.
+func interrupts() []os.Signal {
+	fromTerminal := []os.Signal{os.Interrupt, syscall.SIGHUP}
+	return append(slices.DeleteFunc(fromTerminal, signal.Ignored), syscall.SIGTERM)
 }
 
 // run does what the arguments ask for and returns the exit status.
@@ -168,6 +177,9 @@ func say(w io.Writer, what, text string) {
 }
 
 func help(w io.Writer) error {
+	if err := checkStdout(w); err != nil {
+		return err
+	}
 	var b strings.Builder
 	b.WriteString(`l2s answers which k outputs of a large softmax layer are the largest for a
 context vector, by looking at few of them. It learns a screen for a layer from

@@ -225,6 +225,29 @@ func TestContextsOfAModelTrainAScreenForIt(t *testing.T) {
 	}
 }
 
+func TestTheFilesOfSeveralBudgets(t *testing.T) {
+	for _, c := range []struct {
+		name, out string
+		budgets   []float64
+		want      []string
+	}{
+		{"one budget", "m.l2s", []float64{50}, []string{"m.l2s"}},
+		{"several", "m.l2s", []float64{50, 100}, []string{"m-50.l2s", "m-100.l2s"}},
+		{"a fraction", "m.l2s", []float64{2.5, 5}, []string{"m-2.5.l2s", "m-5.l2s"}},
+		{"without an extension", "m", []float64{50, 100}, []string{"m-50", "m-100"}},
+		{"a dot in the folder alone", "a.b/m", []float64{50, 100}, []string{"a.b/m-50", "a.b/m-100"}},
+		{"a hidden file", ".l2s", []float64{50, 100}, []string{".l2s-50", ".l2s-100"}},
+		{"a hidden file in a folder", "a/.l2s", []float64{50, 100}, []string{"a/.l2s-50", "a/.l2s-100"}},
+		{"a hidden file with an extension", ".m.l2s", []float64{50, 100}, []string{".m-50.l2s", ".m-100.l2s"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := budgetFiles(c.out, c.budgets); !slices.Equal(got, c.want) {
+				t.Errorf("found %q, expected %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestTrain(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
