@@ -106,7 +106,7 @@ func TestInputsThatAreCutOffWhileTraining(t *testing.T) {
 	for _, c := range []struct {
 		names []string
 		gone  string
-	}{{[]string{"W.npy", "b.npy"}, ""}, {[]string{"H.npy"}, "contexts: found memory that cannot be read any more"}} {
+	}{{[]string{"W.npy", "b.npy"}, ""}, {[]string{"H.npy"}, "l2s train: H.npy: found memory that cannot be read any more"}} {
 		t.Run(strings.Join(c.names, " "), func(t *testing.T) { trainWhileCut(t, c.names, c.gone) })
 	}
 }

@@ -311,7 +311,7 @@ func (in *inputs) closed(recovered any, err *error) {
 		panic(recovered)
 	}
 	if recovered != nil {
-		*err = fmt.Errorf("contexts: %w", parallel.ErrGone)
+		*err = parallel.ErrGone
 	}
 	if in.layer == nil {
 		return
@@ -319,6 +319,8 @@ func (in *inputs) closed(recovered any, err *error) {
 	if errors.Is(*err, parallel.ErrGone) {
 		if gone := in.layer.head.Check(); gone != nil {
 			*err = gone
+		} else if in.contexts != nil {
+			*err = fmt.Errorf("%s: %w", in.contexts.name, parallel.ErrGone)
 		}
 	}
 	if in.contexts != nil {
