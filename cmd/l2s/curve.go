@@ -291,6 +291,7 @@ func (r *curveResult) String() string {
 		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Screened, s.Median, s.P99, s.Speedup)
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us on average, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
 }
 

@@ -105,6 +105,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if len(rest) == 0 {
 			return report(ctx, "l2s", help(stdout), stderr)
 		}
+		if rest[0] == "sources" {
+			return report(ctx, "l2s", answer(stdout, sourceHelp), stderr)
+		}
 		name, rest = rest[0], []string{"-h"}
 	case "-h", "-help", "--help":
 		return report(ctx, "l2s", help(stdout), stderr)
@@ -177,9 +180,6 @@ func say(w io.Writer, what, text string) {
 }
 
 func help(w io.Writer) error {
-	if err := checkStdout(w); err != nil {
-		return err
-	}
 	var b strings.Builder
 	b.WriteString(`l2s answers which k outputs of a large softmax layer are the largest for a
 context vector, by looking at few of them. It learns a screen for a layer from
@@ -187,6 +187,7 @@ context vectors, measures it and asks it.
 
 Usage:
   l2s VERB [flags]      l2s VERB -h explains a verb, l2s -v says which version this is
+  l2s help sources      how to name the files of a layer and of its contexts
 
 Verbs:
 `)
@@ -200,7 +201,15 @@ Environment:
 Example:
   l2s demo
 `)
-	return write(w, b.String())
+	return answer(w, b.String())
+}
+
+// answer writes what the program was asked for, unless nobody can get it.
+func answer(w io.Writer, text string) error {
+	if err := checkStdout(w); err != nil {
+		return err
+	}
+	return write(w, text)
 }
 
 // checkStdout returns an error if standard output is closed. It is for verbs whose
