@@ -328,6 +328,17 @@ func TestADraftHead(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "ids.npy"), data)
 	draft := joined(layerArgs(), "--ids", "ids.npy")
 	succeed(t, dir, joined("train", draft, "--contexts", "H.npy", "--clusters", "3", "--budget", "20", "--iterations", "1", "--always", "299,5", "--out", "draft.l2s", "--quiet")...)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{nil, "always          0 42\n"}, {[]string{"--ids", "ids.npy"}, "always          299 5\n"}} {
+		if text := succeed(t, dir, joined("inspect", "draft.l2s", c.args)...); !strings.Contains(text, c.want) {
+			t.Errorf("inspect %v: found no %q in\n%s", c.args, c.want, text)
+		}
+	}
+	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one a row of the layer of m.l2s\n" {
+		t.Errorf("found exit status %d and %q", r.code, r.stderr)
+	}
 	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--exact", "--k", "4", "--vocab", "words.txt")...), "\n")
 	full := strings.Split(succeed(t, dir, joined("topk", "m.l2s", layerArgs(), "--contexts", "T.npy", "--exact", "--k", "300", "--vocab", "words.txt")...), "\n")
 	if len(got) != tinyTest+1 || len(full) != len(got) {

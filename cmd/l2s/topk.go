@@ -137,8 +137,12 @@ cluster, and with --vocab words.`,
 			if next == io.EOF {
 				return nil
 			}
+			there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
-				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
+				return interruptedError{next, there}
+			}
+			if i > 0 {
+				next = fmt.Errorf("%w; %s", next, there)
 			}
 			return next
 		}
