@@ -74,7 +74,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
 	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
-	{"inspect", "json", ""},
+	{"inspect", "ids json", ""},
 	{"version", "json", ""},
 }
 
