@@ -45,15 +45,22 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	if err := checkTemperature(temperature); err != nil {
 		return 0, err
 	}
+	s.profile.begin()
+	defer s.profile.end()
 	q, r, err := s.routeOne(h)
 	if err != nil {
 		return 0, err
 	}
 	req := softmax.Request{LogSum: true, Temperature: temperature}
 	reg := s.model.regression
-	switch {
-	case r.exact || reg != nil && !reg.covers(temperature):
+	if r.exact || reg != nil && !reg.covers(temperature) {
+		s.profile.from(softmax.FromLayer)
 		req.ExactSum = true
+		logit, sum, err := s.layer.LogitAndSum(q, id, &req)
+		return logit/temperature - sum, err
+	}
+	s.profile.from(r.source())
+	switch {
 	case reg != nil && r.second == r.first:
 		return s.quickLogProb(q, r, id, &req)
 	case reg == nil && s.model.tail != nil:
