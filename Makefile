@@ -53,7 +53,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests under the race detector, which needs a C compiler.
 	$(GO) test -race -short -timeout 40m ./...
-	cd examples && $(GO) test -race -mod=readonly ./serve
+	cd examples && $(GO) test -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
 builds: ## Build for the other architectures and systems.

@@ -163,7 +163,7 @@ var (
 	loadBias     = flag.String("load-bias", "", "its bias")
 	loadScreen   = flag.String("load-screen", "", "its screen")
 	loadContexts = flag.String("load-contexts", "", "contexts to ask for")
-	loadRequests = flag.Int("load-requests", 300, "requests of each client between two swaps")
+	loadRequests = flag.Int("load-requests", 100, "requests of each client between two swaps")
 )
 
 // loaded is what the program serves under load: two layers in turn.
@@ -303,14 +303,17 @@ func TestServiceUnderLoad(t *testing.T) {
 		batch  int
 		base64 bool
 	}{{1, false}, {16, false}, {1, true}, {16, true}} {
+		if testing.Short() && c.batch > 1 {
+			continue // of each form the smallest, such as for the race detector
+		}
 		batch, name := c.batch, fmt.Sprintf("%d contexts a request", c.batch)
 		if c.base64 {
 			name += " in base64"
 		}
 		t.Run(name, func(t *testing.T) {
 			l.write(t, s, 0)
-			p := start(t, s, "-pprof")
-			var bodies []string // made beforehand, to measure the service
+			p := start(t, s, "-pprof", "-timeout", "1h") // a busy machine may stop a request for long
+			var bodies []string                          // made beforehand, to measure the service
 			for i := 0; i+batch <= len(l.contexts); i += batch {
 				q := map[string]any{"k": k, "contexts": l.contexts[i : i+batch]}
 				if c.base64 {
@@ -421,8 +424,8 @@ func TestServiceUnderLoad(t *testing.T) {
 			}
 			slices.Sort(all)
 			at := func(p float64) time.Duration { return all[int(p*float64(len(all)-1))].Round(time.Microsecond) }
-			t.Logf("%d x %d, %d clients, %d cores, level %s: %.0f requests/s, p50 %v, p99 %v, longest %v; %d swaps, 0 errors in %d requests; heap after a collection %.1f MiB in the first %d swaps, %.1f MiB in the last",
-				len(l.weights)/l.dim, l.dim, clients, runtime.GOMAXPROCS(0), kernels.Level(), float64(len(all))/seconds, at(0.5), at(0.99), at(1), swaps, len(all), float64(early)/(1<<20), swaps/2, float64(late)/(1<<20))
+			t.Logf("%d x %d, %d clients, %d cores, level %s: %.0f requests/s, p50 %v, p99 %v, longest %v; %d swaps, %d errors in %d requests; heap after a collection %.1f MiB in the first %d swaps, %.1f MiB in the last",
+				len(l.weights)/l.dim, l.dim, clients, runtime.GOMAXPROCS(0), kernels.Level(), float64(len(all))/seconds, at(0.5), at(0.99), at(1), swaps, int(total)-len(all), len(all), float64(early)/(1<<20), swaps/2, float64(late)/(1<<20))
 		})
 	}
 }
