@@ -70,7 +70,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 		"always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank"},
 	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
 	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},
-	{"bench", "codes head ids verify bias contexts json k quiet weights", ""},
+	{"bench", "codes cold head ids verify bias contexts json k quiet weights", ""},
 	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
 	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
