@@ -151,43 +151,63 @@ func addedTokens(data []byte) (n int, err error) {
 	return n, err
 }
 
-// countPieces returns the number of pieces of a sentencepiece model, a message of
-// protocol buffers whose field 1 they are, and 0 for what is no such message.
+// countPieces returns the number of pieces of a sentencepiece model, and 0 for what is
+// none.
 func countPieces(data []byte) (pieces int) {
+	if !eachField(data, func(field int, value []byte, _ uint64) {
+		if field == modelPieces && value != nil {
+			pieces++
+		}
+	}) {
+		return 0
+	}
+	return pieces
+}
+
+// Fields of sentencepiece's messages: the pieces of a model, and the type of a piece.
+const (
+	modelPieces = 1
+	pieceType   = 3
+)
+
+// eachField calls f for each field of a message of protocol buffers: with the bytes of
+// one that has a length, else with nil and the number of a varint. It returns false for
+// what is no such message.
+func eachField(data []byte, f func(field int, value []byte, number uint64)) bool {
 	for len(data) > 0 {
 		tag, n := binary.Uvarint(data)
-		if n <= 0 || tag>>3 == 0 {
-			return 0
+		if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
+			return false
 		}
 		data = data[n:]
-		var size uint64
+		field := int(tag >> 3)
 		switch tag & 7 {
 		case 0:
-			_, n := binary.Uvarint(data)
+			x, n := binary.Uvarint(data)
 			if n <= 0 {
-				return 0
+				return false
 			}
-			size = uint64(n)
-		case 1:
-			size = 8
+			f(field, nil, x)
+			data = data[n:]
+		case 1, 5:
+			size := 8
+			if tag&7 == 5 {
+				size = 4
+			}
+			if size > len(data) {
+				return false
+			}
+			data = data[size:]
 		case 2:
 			length, n := binary.Uvarint(data)
 			if n <= 0 || length > uint64(len(data)-n) {
-				return 0
+				return false
 			}
-			size = uint64(n) + length
-			if tag>>3 == 1 {
-				pieces++
-			}
-		case 5:
-			size = 4
+			f(field, data[n:n+int(length):n+int(length)], 0)
+			data = data[n+int(length):]
 		default:
-			return 0
+			return false
 		}
-		if size > uint64(len(data)) {
-			return 0
-		}
-		data = data[size:]
 	}
-	return pieces
+	return true
 }
