@@ -86,6 +86,19 @@ func widenLeaf(dst []float32, x []uint16, e Element) {
 	}
 }
 
+// The nonlinearities have no assembly here: the compiler's code is two float64 lanes
+// short of it.
+func cellLeaf(c, h, gates []float32, stride int) { cellGeneric(c, h, gates, stride) }
+func tanhLeaf(x []float32)                       { tanhGeneric(x) }
+
+const panelVectorsMost = 8
+
+func panelVectors() int { return panelVectorsMost }
+
+func addPanelLeaf(dst []float32, ldd int, panel, x []float32, ldx, n int) {
+	addPanelGeneric(dst, ldd, panel, x, ldx, n)
+}
+
 func axpyLeaf(dst []float64, a float32, x []float32) {
 	if !simd.HasNEON {
 		axpyGeneric(dst, a, x)

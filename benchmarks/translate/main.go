@@ -287,7 +287,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 	list := []*contestant{
 		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return &oneScan{dense.New(l), l.Dim()}, nil }},
 		{row: points.Translator{Method: exactName}, setting: certified, searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
-		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return &shared{layer: l, weights: dense.Weights(l)}, nil }},
+		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return newShared(l), nil }},
 	}
 	for _, r := range s.rivals {
 		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)
