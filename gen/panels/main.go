@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	rows   = 32  // of a panel: kernels.panelRows
-	block  = 128 // elements of a row that are summed together: kernels.panelBlock
-	unroll = 2   // elements of a row that one turn of the loop takes
+	rows   = 32      // of a panel: kernels.panelRows
+	block  = 128     // elements of a row that are summed together: kernels.panelBlock
+	unroll = 2       // elements of a row that one turn of the loop takes
+	ahead  = 8 << 10 // bytes that are asked for before they are needed
 )
 
 // most is the number of vectors that a panel is multiplied with at once: as many as
@@ -109,6 +110,9 @@ func addPanel(l emit.Level) {
 				v := l.Vecs(c)
 				for s := range c {
 					VBROADCASTSS(x.at(s, 4*j), v[s])
+				}
+				for line := 0; line < 4*rows; line += 64 {
+					PREFETCHT0(Mem{Base: panel, Disp: 4*rows*j + line + ahead})
 				}
 				for k := range vecs {
 					w := l.Vec()
