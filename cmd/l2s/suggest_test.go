@@ -73,7 +73,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"bench", "codes head ids verify bias contexts json k quiet weights", ""},
 	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
-	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
+	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail threads to"},
 	{"inspect", "json", ""},
 	{"version", "json", ""},
 }
