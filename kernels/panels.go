@@ -177,7 +177,8 @@ func roundsTwice(s float64) bool {
 func roundOnce(p, z, s float64) float64 {
 	back := s - p
 	lost := float64(p-float64(s-back)) + float64(z-back) // s + lost = p + z
-	if b := math.Float64bits(s); lost != 0 && lost-lost == 0 && b&1 == 0 { // s is finite
+	// Neither where s is infinite.
+	if b := math.Float64bits(s); lost != 0 && lost-lost == 0 && b&1 == 0 {
 		// To the neighbour on the side of what is lost.
 		if (lost > 0) == (s > 0) {
 			b++
