@@ -162,6 +162,11 @@ bin/service/ptb.l2s: | build
 	bin/l2s train --weights $(PTB):decoder.weight --bias $(PTB):decoder.bias --contexts bin/service/train.npy \
 		--budget 150 --iterations 2 --quiet --out $@
 
+.PHONY: slurm
+slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
+	scripts/slurm --install
+	cd examples && L2S_SLURM=1 $(GO) test -mod=readonly -count=1 -v ./labels -run Slurm
+
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./kernels ./screen

@@ -90,7 +90,7 @@ func expand(text string, env map[string]string) string {
 // volume, label the whole corpus.
 func TestThePodsLabelTheCorpus(t *testing.T) {
 	job := readJob(t)
-	c := newCorpus(t, 1000)
+	c := newCorpus(t, 500, 16, 1000)
 	container := job.Spec.Template.Spec.Containers[0]
 	if len(container.VolumeMounts) != 1 {
 		t.Fatalf("found %d mounts, expected one", len(container.VolumeMounts))
@@ -117,5 +117,6 @@ func TestThePodsLabelTheCorpus(t *testing.T) {
 	if err != nil || len(parts) != int(*job.Spec.Completions) {
 		t.Fatalf("found %d parts, %v, expected %d", len(parts), err, *job.Spec.Completions)
 	}
-	c.check(t, parts)
+	c.run(t, c.l2s, append([]string{"merge", "--out", c.path("H.labels")}, parts...)...)
+	c.check(t, c.path("H.labels"))
 }

@@ -77,8 +77,8 @@ func run(args []string, signals <-chan os.Signal) error {
 			return err
 		case sig := <-signals:
 			if sig != syscall.SIGHUP {
-				log.Printf("%v: stopping", sig)
 				v.stopping.Store(true)
+				log.Printf("%v: stopping", sig)
 				select {
 				case <-time.After(*drain):
 				case <-signals: // a second one: at once
