@@ -85,7 +85,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	width := f.whole("beam", 5, 1, "keep `N` hypotheses a sentence; 1 is greedy")
 	alpha := f.real("alpha", 1, 0, "divide log-probabilities by the length to the power of `A`")
 	longest := f.whole("longest", 60, 1, "cut translations after `N` words")
-	batch := f.whole("batch", 16, 1, "translate `N` sentences together; does not change the result")
+	batch := f.whole("batch", 32, 1, "translate `N` sentences together; does not change the result")
 	threads := f.threads("translate")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
