@@ -55,6 +55,7 @@ type asker interface {
 	Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error)
 	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
 	LogProb(h []float32, id uint32) (float64, error)
+	LogProbAt(h []float32, id uint32, temperature float64) (float64, error)
 	LogSum(h []float32, temperature, confidence float64) (screen.Interval, error)
 	Stats() screen.Stats
 }
@@ -81,6 +82,9 @@ func ask(a asker, question int, in *instance, at int, req softmax.Request) []any
 	case 4:
 		x, err := a.LogSum(h, 1, 0)
 		return []any{x, err}
+	case 5:
+		x, err := a.LogProbAt(h, uint32(req.K-1), 0.5)
+		return []any{x, err}
 	}
 	_, err := a.TopK(nil, h[:len(h)-1])
 	return []any{err}
@@ -105,7 +109,7 @@ func checkPool(t *rapid.T) {
 	pool, current, number := ins[0].pool(t, opts...), 0, uint64(1)
 	query := func(a asker, generation int) {
 		in := ins[generation]
-		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
+		question, at := rapid.IntRange(0, 6).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
 		req := softmax.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum")}
 		got, want := ask(a, question, in, at, req), ask(searchers[generation], question, in, at, req)
 		if !reflect.DeepEqual(got, want) {

@@ -8,9 +8,9 @@ import (
 )
 
 // ProfileLabels gives labels to the samples of a CPU profile that are taken within
-// TopK, Search, SearchBatch and LogProb: l2s=screen, and source, which is the String
-// of a [softmax.Source], as soon as the query knows which labels it chooses among. In
-// a batch it is the source of the contexts that are answered at the time.
+// TopK, Search, SearchBatch, LogProb and LogProbAt: l2s=screen, and source, which is
+// the String of a [softmax.Source], as soon as the query knows which labels it chooses
+// among. In a batch it is the source of the contexts that are answered at the time.
 //
 // Go does not tell what labels a goroutine has. So those of ctx stay beside them, and
 // the goroutine has those of ctx afterwards: give the context whose labels the
