@@ -69,6 +69,7 @@ cluster, and with --vocab words.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	noteK(f, path, m, *k)
 	var voc *vocab.Vocab
 	if *vocabulary != "" {
 		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
