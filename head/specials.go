@@ -79,19 +79,20 @@ func specialsOfTokenizer(data []byte, add func(id int)) error {
 			return s.Skip()
 		}
 		return s.Array(func() error {
-			n, special := 0, false
+			id, special := -1, false
 			err := s.Object(func(name []byte) (err error) {
 				switch string(name) {
 				case "id":
-					return id(s, &n)
+					id, err = readID(s)
+					return err
 				case "special":
 					special, _, err = s.Bool()
 					return err
 				}
 				return s.Skip()
 			})
-			if special && n > 0 {
-				add(n - 1)
+			if special && id >= 0 {
+				add(id)
 			}
 			return err
 		})
