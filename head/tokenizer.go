@@ -308,7 +308,7 @@ func (t *tokens) pieces(data []byte) bool {
 		}
 		var text []byte
 		eachField(piece, func(field int, value []byte, _ uint64) {
-			if field == pieceText {
+			if field == pieceText && value != nil {
 				text = value
 			}
 		})
@@ -318,8 +318,8 @@ func (t *tokens) pieces(data []byte) bool {
 	return id > 0
 }
 
-// Fields of sentencepiece's messages: the pieces of a model, and the text and the type
-// of a piece.
+// Fields of sentencepiece's messages: the pieces of a model, and the text and the type of
+// a piece.
 const (
 	modelPieces = 1
 	pieceText   = 1

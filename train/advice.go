@@ -25,7 +25,7 @@ func (r *Record) Advice() (advice []string) {
 	case o.Measure && u == nil:
 		add("no contexts were held out, so that nothing is known of the precision on others: train on more contexts, or measure with l2s eval")
 	case u != nil && (u.Contexts < adviseContexts || u.Deviation > adviseDeviation):
-		add("%d held-out contexts are few: P@%d on others may differ from %.4f by %.4f; l2s eval on more contexts says it better", u.Contexts, o.K, u.PrecisionK, 2*u.Deviation)
+		add("%d held-out contexts are few: P@%d on others may differ from %.4f by %.4f; a larger share of them (--held-out), or l2s eval on more contexts, says it better", u.Contexts, o.K, u.PrecisionK, 2*u.Deviation)
 	}
 	if u != nil {
 		if gap := r.PrecisionK - u.PrecisionK; gap > max(adviseGap, 2*u.Deviation) {
@@ -42,7 +42,7 @@ func (r *Record) Advice() (advice []string) {
 		add("P@%d is only %.4f on the contexts of training: %s", o.K, r.PrecisionK, r.more())
 	}
 	if n := len(r.Alternations); n > 1 && r.Best == 0 {
-		add("learning gained nothing: the clusters of k-means did best on held-out contexts and are kept")
+		add("learning gained nothing: none of %d alternations did better on held-out contexts than k-means, which is kept", n-1)
 	}
 	if repeating(r.Alternations) {
 		add("the last %d alternations have the same figures, and learning stopped: a larger learning rate or fewer alternations", repeats)

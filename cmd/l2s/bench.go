@@ -120,6 +120,7 @@ the head has a soft cap.`, leastContexts),
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	noteK(f, path, m, *k)
 	rows, err := enoughDifferent(c)
 	if err != nil {
 		return err

@@ -77,6 +77,7 @@ with a soft cap is refused then.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
 	if *targets != "" {
 		if m.Tail() == nil && m.Regression() == nil {

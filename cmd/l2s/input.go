@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 // sourceNote says, in the help of the verbs that take them, where SRC and MODEL are
@@ -260,6 +262,20 @@ func checkScreenFor(m *screen.Model, path string, l *layer) error {
 			path, made[:8], first(l.Fingerprint(), 8), l.name)
 	}
 	return nil
+}
+
+// noteK says that a screen was trained for another number of labels than an answer is
+// to have.
+func noteK(f *flags, path string, m *screen.Model, k int) {
+	var r train.Record
+	if err := json.Unmarshal(m.Record(), &r); err != nil || r.Contexts == 0 || r.Options.K == k {
+		return
+	}
+	trained, what := r.Options.K, "one trained with --k %d finds more of them"
+	if k < trained {
+		what = "one trained with --k %d needs fewer candidates"
+	}
+	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
 }
 
 // inputs are what a verb works on: a layer, screens of it, and contexts for it in

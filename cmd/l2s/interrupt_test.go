@@ -419,3 +419,54 @@ func TestLabelsFromAPipe(t *testing.T) {
 		}
 	}
 }
+
+// An interrupted choice keeps its labels, and those of the clusters that it has found;
+// the same command goes on and leaves nothing.
+func TestTuneContinuesAfterAnInterrupt(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	args := joined(goodTune, "--quiet=false", "--target", "0.7")
+	cmd := command(t, dir, args...)
+	stderr := &watcher{part: "4: 2 budgets", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.text.String())
+	}
+	if !strings.Contains(stderr.text.String(), "out.l2s.partial-labels keeps the labels") {
+		t.Errorf("found no word of the state on standard error:\n%s", stderr.text.String())
+	}
+	for _, kept := range []string{"out.l2s.partial", "out.l2s.partial-labels", "out.l2s.partial-4"} {
+		if _, err := os.Stat(at(kept)); err != nil {
+			t.Errorf("found no %s, expected the state of the run", kept)
+		}
+	}
+	if r := l2s(t, dir, joined(args, "--seed", "9")...); r.code != 1 || !strings.Contains(r.stderr, "--restart discards it") {
+		t.Errorf("found exit status %d and %q for another seed, expected a word of --restart", r.code, r.stderr)
+	}
+	r := l2s(t, dir, args...)
+	if r.code != 0 || strings.Contains(r.stderr, "labels: 1,200") {
+		t.Errorf("found exit status %d and\n%sexpected the labels that were kept", r.code, r.stderr)
+	}
+	if left, _ := filepath.Glob(at("out.l2s.partial*")); len(left) > 0 {
+		t.Errorf("found %v, expected no state", left)
+	}
+}
+
+// A run that learns says which alternation it keeps, or why none.
+func TestTrainSaysWhichAlternationIsKept(t *testing.T) {
+	dir := files(t)
+	noiseIn(t, dir)
+	args := joined(goodTrain, "--contexts", "noise.npy", "--iterations", "4")
+	o := object(t, dir, joined(args, "--json")...)
+	kept := number(t, o, "kept_alternation")
+	if kept < 1 || kept > 4 || number(t, o, "alternations") != 4 {
+		t.Fatalf("found alternation %v of %v kept, expected one of 4", kept, o["alternations"])
+	}
+	if want := fmt.Sprintf("  alternation %v of 4 is kept\n", kept); !strings.Contains(succeed(t, dir, args...), want) {
+		t.Errorf("found no %q", want)
+	}
+	text := succeed(t, dir, joined(goodTrain, "--iterations", "3", "--clusters", "1")...)
+	if want := "none of 3 alternations did better on held-out contexts than k-means, which is kept"; !strings.Contains(text, want) || strings.Contains(text, "is kept\n  alt") {
+		t.Errorf("found\n%sexpected %q", text, want)
+	}
+}

@@ -80,6 +80,7 @@ cluster, and with --vocab words.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	noteK(f, path, m, *k)
 	var words func(id uint32) string
 	if *vocabulary != "" {
 		if words, err = openWords(ctx, *vocabulary, *lf.head, l); err != nil {

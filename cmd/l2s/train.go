@@ -35,6 +35,10 @@ type trainResult struct {
 	Budget    float64 `json:"budget"`
 	Seed      uint64  `json:"seed"`
 	Estimator string  `json:"estimator,omitempty"` // none without learning
+	// Alternations is the number of alternations of learning, and Kept the one whose
+	// clusters are kept: 0 for those of k-means.
+	Alternations int `json:"alternations,omitempty"`
+	Kept         int `json:"kept_alternation,omitempty"`
 	// LearnedFor is the budget that the clusters were learned for, where it is
 	// not that of this screen.
 	LearnedFor float64 `json:"learned_for,omitempty"`
@@ -652,6 +656,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	}
 	if len(record.Alternations) > 0 {
 		r.Estimator = o.Estimator.String()
+		r.Alternations, r.Kept = len(record.Alternations)-1, record.Best
 	}
 	if u := record.Unseen; u != nil {
 		r.HeldOut = &heldOut{u.Contexts, u.MeanCandidates, precisions(o.K, u.Precision1, u.PrecisionK), u.Deviation}
@@ -683,6 +688,9 @@ func (r trainResult) figures() string {
 	line("training contexts", r.Contexts, r.TrainingPrecision)
 	if v := r.HeldOut; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
+	}
+	if r.Kept > 0 { // else a warning says so
+		fmt.Fprintf(&b, "  alternation %d of %d is kept\n", r.Kept, r.Alternations)
 	}
 	for _, c := range r.Chosen {
 		fmt.Fprintf(&b, "  chosen: %s\n", c)

@@ -176,38 +176,6 @@ func TestTrainSaysWhatItChose(t *testing.T) {
 	})
 }
 
-// An interrupted choice keeps its labels, and those of the clusters that it has found;
-// the same command goes on and leaves nothing.
-func TestTuneContinuesAfterAnInterrupt(t *testing.T) {
-	dir := files(t)
-	at := func(name string) string { return filepath.Join(dir, name) }
-	args := joined(goodTune, "--quiet=false", "--target", "0.7")
-	cmd := command(t, dir, args...)
-	stderr := &watcher{part: "4: 2 budgets", call: func() { cmd.Process.Signal(os.Interrupt) }}
-	cmd.Stderr = stderr
-	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.text.String())
-	}
-	if !strings.Contains(stderr.text.String(), "out.l2s.partial-labels keeps the labels") {
-		t.Errorf("found no word of the state on standard error:\n%s", stderr.text.String())
-	}
-	for _, kept := range []string{"out.l2s.partial", "out.l2s.partial-labels", "out.l2s.partial-4"} {
-		if _, err := os.Stat(at(kept)); err != nil {
-			t.Errorf("found no %s, expected the state of the run", kept)
-		}
-	}
-	if r := l2s(t, dir, joined(args, "--seed", "9")...); r.code != 1 || !strings.Contains(r.stderr, "--restart discards it") {
-		t.Errorf("found exit status %d and %q for another seed, expected a word of --restart", r.code, r.stderr)
-	}
-	r := l2s(t, dir, args...)
-	if r.code != 0 || strings.Contains(r.stderr, "labels: 1,200") {
-		t.Errorf("found exit status %d and\n%sexpected the labels that were kept", r.code, r.stderr)
-	}
-	if left, _ := filepath.Glob(at("out.l2s.partial*")); len(left) > 0 {
-		t.Errorf("found %v, expected no state", left)
-	}
-}
-
 // Labels of every set come from the command line, from files of both kinds, and from
 // the special tokens of a model; an id may be named several times.
 func TestAlwaysFrom(t *testing.T) {
@@ -250,5 +218,29 @@ func TestAlwaysFrom(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who asks for another number of labels than a screen was trained for is told so, on
+// standard error alone.
+func TestNoteOfAnotherK(t *testing.T) {
+	dir := files(t)
+	succeed(t, dir, joined("train", trainArgs(), "--k", "3", "--kmeans-only", "--out", "k3.l2s")...)
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"more by topk", joined("topk", "k3.l2s", testArgs(), "--k", "5"), "l2s topk: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
+		{"more by eval", joined("eval", "k3.l2s", testArgs(), "--quiet"), "l2s eval: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
+		{"fewer by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,2", "--quiet"), "asked for 2: one trained with --k 2 needs fewer candidates\n"},
+		{"fewer by bench", joined("bench", "k3.l2s", testArgs(), "--k", "1", "--quiet"), "l2s bench: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 1: "},
+		{"the same by topk", joined("topk", "k3.l2s", testArgs(), "--k", "3"), ""},
+		{"the same by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,3", "--quiet"), ""},
+	} {
+		r := l2s(t, dir, c.args...)
+		if r.code != 0 || c.want == "" && r.stderr != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stdout, "note") {
+			t.Errorf("%s: found exit status %d and %q on standard error, expected %q", c.name, r.code, r.stderr, c.want)
+		}
 	}
 }
