@@ -127,8 +127,8 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 // at least, by the upper end of the interval of the tail. In the rest of the cases the
 // exact layer draws from what is left of its own distribution, so that together the
 // two draw from that of the layer, if the interval holds the truth. A truncation looks at
-// the candidates alone; if they are too few, or hold too little of the probability, the
-// exact layer answers. It also does if there are allowed labels, or more than 256 banned
+// the candidates alone; if they are too few, or hold too little of the probability
+// (Options.MaxOutside), the exact layer answers. It also does if there are allowed labels, or more than 256 banned
 // ones.
 func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
@@ -280,6 +280,9 @@ type pool struct {
 	// rest is what is known of the log of the sum of e^(x/T) over all other labels, at
 	// the temperature of the first truncation. Nothing is where only the labels matter.
 	rest screen.Interval
+	// inside is the log of the sum over the pool, at that temperature, where the rest
+	// is known.
+	inside float64
 }
 
 func (p *pool) label(i int) uint32 {
@@ -557,7 +560,7 @@ func (s *Sampler) keep(left bool) (n int, grade Grade, ok bool) {
 				low, high = m, m
 			} else {
 				// Shares of the sum over the pool, and over the head among them.
-				inside := s.weigh(p.logits, s.head[0].Logit, temperature)
+				inside := p.inside - s.head[0].Logit/temperature
 				share := kernels.Exp(s.weighHead(n, temperature) - inside)
 				for i := range s.terms {
 					s.terms[i] *= share
@@ -637,10 +640,20 @@ func (s *Sampler) drawScreened(h []float32, u float64) (Token, bool, error) {
 		}
 	}
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: len(head.IDs) == s.labels, rest: head.Tail}
-	if cut || greedy {
-		return s.drawKept(u)
+	if !cut && !greedy {
+		return s.drawWithTail(temperature, u)
 	}
-	return s.drawWithTail(temperature, u)
+	if !greedy && !math.IsNaN(head.Tail.Log) {
+		s.terms = grow.Slice(s.terms, len(s.poolX))
+		for i, x := range s.poolX {
+			s.terms[i] = x / temperature
+		}
+		s.pool.inside = kernels.LogSumExp(s.terms)
+		if outside := head.Tail.Log - kernels.LogAddExp(head.Tail.Log, s.pool.inside); kernels.Exp(outside) > s.o.MaxOutside {
+			return Token{}, false, nil
+		}
+	}
+	return s.drawKept(u)
 }
 
 // drawWithTail draws from the labels of the pool with the probability that they have at
