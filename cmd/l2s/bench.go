@@ -91,6 +91,9 @@ the head has a soft cap.`, leastContexts),
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
 	if err != nil {
 		return err
@@ -281,6 +284,7 @@ func (r *benchResult) String() string {
 	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
 }
 

@@ -68,6 +68,9 @@ with a soft cap is refused then.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err

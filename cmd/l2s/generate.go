@@ -78,7 +78,7 @@ l2s generate --lm model.safetensors --vocab vocab.txt --screen m.l2s --length 50
 	prompt := f.text("prompt", "`TEXT` that the model goes on from")
 	length := f.whole("length", 100, 1, "write `N` tokens")
 	temperature := f.real("temperature", 1, 0, "divide logits by `T`; 0 takes the best word each time")
-	topP := f.number("top-p", 1, "a number above 0, at most 1", "keep the fewest words that hold the share `P` of the probability, 1 for all", func(x float64) bool { return x > 0 && x <= 1 })
+	topP := f.number("top-p", 1, "a number above 0, at most 1", "keep the fewest words with the share `P` of the probability, 1 for all", func(x float64) bool { return x > 0 && x <= 1 })
 	topK := f.whole("top-k", 0, 0, "keep the `N` best words, 0 for all")
 	minP := f.number("min-p", 0, "a number from 0 to 1", "keep words of at least `P` times the probability of the best, 0 for all", func(x float64) bool { return x >= 0 && x <= 1 })
 	seed := f.seed(1)

@@ -75,7 +75,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
 	{"generate", "json length lm prompt quiet screen seed temperature top-p vocab", "min-p top-k"},
 	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
-	{"inspect", "json", ""},
+	{"inspect", "ids json", ""},
 	{"version", "json", ""},
 }
 
