@@ -207,6 +207,10 @@ instructions: ## Count the instructions of a query on an emulated arm64, beside 
 train-ptb: ## Print the figures of train/RESULTS.md, from ../shared/data/ptb-small.
 	scripts/train-ptb ../shared/data/ptb-small bin/ptb
 
+.PHONY: probabilities
+probabilities: ## Print the figures of docs/probabilities.md, from ../shared/data.
+	scripts/probabilities ../shared/data bin/probabilities
+
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
 .PHONY: compare
 compare: ## Measure all methods of the paper on ../shared/data/ptb-small, into benchmarks/results.

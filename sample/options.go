@@ -72,14 +72,20 @@ type Options struct {
 	// Confidence is that of the interval of the tail that draws over a screen rest on,
 	// at least 0 and below 1.
 	Confidence float64
+	// MaxOutside bounds, over a screen, the share of the probability that the labels outside
+	// the candidate set have by the estimate, where a truncation is to look at the set
+	// alone: above 0 and at most 1, which bounds nothing. The exact layer answers where there
+	// is more. What truncations keep wrongly is a part of that share.
+	MaxOutside float64
 	// Seed seeds the random numbers.
 	Seed uint64
 }
 
 // DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
-// the order of llama.cpp, with a confidence of 0.95 over a screen.
+// the order of llama.cpp, with a confidence of 0.95 over a screen and no more than 0.07 of
+// the probability outside of a set that is truncated.
 func DefaultOptions() Options {
-	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95}
+	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95, MaxOutside: 0.07}
 }
 
 func (o *Options) check() error {
@@ -106,6 +112,7 @@ func (o *Options) check() error {
 		{"repetition", o.Repetition, o.Repetition > 0, "above 0"},
 		{"presence", o.Presence, !math.IsNaN(o.Presence), "a finite number"},
 		{"frequency", o.Frequency, !math.IsNaN(o.Frequency), "a finite number"},
+		{"max outside", o.MaxOutside, o.MaxOutside > 0 && o.MaxOutside <= 1, "above 0 and at most 1"},
 		{"confidence", o.Confidence, o.Confidence >= 0 && o.Confidence < 1, "at least 0 and below 1"},
 	} {
 		if !f.ok || math.IsInf(f.value, 0) {

@@ -98,6 +98,8 @@ type Sampler struct {
 	terms    []float64
 	head     []softmax.Prediction
 	tailTrue []float64
+	places   []uint16                 // of the labels among the buckets
+	buckets  *[nucleusBuckets]float64 // the probability in each
 }
 
 // occurrence is a label of the history and how often it is there.
@@ -125,8 +127,8 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 // at least, by the upper end of the interval of the tail. In the rest of the cases the
 // exact layer draws from what is left of its own distribution, so that together the
 // two draw from that of the layer, if the interval holds the truth. A truncation looks at
-// the candidates alone; if they are too few, or hold too little of the probability, the
-// exact layer answers. It also does if there are allowed labels, or more than 256 banned
+// the candidates alone; if they are too few, or hold too little of the probability
+// (Options.MaxOutside), the exact layer answers. It also does if there are allowed labels, or more than 256 banned
 // ones.
 func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
@@ -278,6 +280,9 @@ type pool struct {
 	// rest is what is known of the log of the sum of e^(x/T) over all other labels, at
 	// the temperature of the first truncation. Nothing is where only the labels matter.
 	rest screen.Interval
+	// inside is the log of the sum over the pool, at that temperature, where the rest
+	// is known.
+	inside float64
 }
 
 func (p *pool) label(i int) uint32 {
@@ -293,7 +298,7 @@ var errNone = errors.New("sample: found no label that may be drawn, expected at 
 
 // drawExact draws from the distribution of the layer.
 func (s *Sampler) drawExact(u float64) (Token, error) {
-	first, _, cut := s.o.firstCut()
+	first, temperature, cut := s.o.firstCut()
 	greedy := s.o.temperature() == 0
 	if !greedy && (!cut || first == TopP) {
 		if err := s.lookAtAll(); err != nil {
@@ -301,6 +306,9 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		}
 		if !cut {
 			return s.drawFrom(s.o.temperature(), u)
+		}
+		if s.o.onlyTopP() {
+			return s.drawNucleus(temperature, u)
 		}
 		t, _, err := s.drawKept(u)
 		return t, err
@@ -398,20 +406,19 @@ func (s *Sampler) drawFrom(temperature, u float64) (Token, error) {
 	if math.IsInf(largest, -1) {
 		return Token{}, errNone
 	}
-	sum := s.weigh(s.pool.logits, largest, temperature)
-	i := walk(s.terms, u*sum)
-	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - kernels.Log(sum)}, nil
+	logSum := s.weigh(s.pool.logits, largest, temperature)
+	i := walk(s.terms, u)
+	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - logSum}, nil
 }
 
-// weigh leaves e^((x-largest)/T) in s.terms and returns their sum, in order.
+// weigh leaves probabilities in proportion to e^(x/T) in s.terms, whose sum is 1, and
+// returns the log of the sum of e^((x-largest)/T).
 func (s *Sampler) weigh(logits []float64, largest, temperature float64) float64 {
 	s.terms = grow.Slice(s.terms, len(logits))
-	sum := 0.0
 	for i, x := range logits {
-		s.terms[i] = kernels.Exp((x - largest) / temperature)
-		sum += s.terms[i]
+		s.terms[i] = (x - largest) / temperature
 	}
-	return sum
+	return kernels.Softmax(s.terms, s.terms)
 }
 
 // walk returns the first index up to which the terms exceed at, the last one that is
@@ -491,14 +498,18 @@ func (s *Sampler) drawHead(n int, u float64) Token {
 	if temperature == 0 {
 		return Token{ID: s.head[0].ID}
 	}
+	logSum := s.weighHead(n, temperature)
+	i := walk(s.terms, u)
+	return Token{ID: s.head[i].ID, LogProb: (s.head[i].Logit-s.head[0].Logit)/temperature - logSum}
+}
+
+// weighHead is weigh for the first n labels of the head.
+func (s *Sampler) weighHead(n int, temperature float64) float64 {
 	s.terms = grow.Slice(s.terms, n)
-	sum := 0.0
 	for i, x := range s.head[:n] {
-		s.terms[i] = kernels.Exp((x.Logit - s.head[0].Logit) / temperature)
-		sum += s.terms[i]
+		s.terms[i] = (x.Logit - s.head[0].Logit) / temperature
 	}
-	i := walk(s.terms, u*sum)
-	return Token{ID: s.head[i].ID, LogProb: (s.head[i].Logit-s.head[0].Logit)/temperature - kernels.Log(sum)}
+	return kernels.Softmax(s.terms, s.terms)
 }
 
 // keep applies the truncations to the head, the first labels of the pool in order, of
@@ -544,12 +555,18 @@ func (s *Sampler) keep(left bool) (n int, grade Grade, ok bool) {
 		case TopP:
 			var m, low, high int
 			if all {
-				m = s.nucleus(n, s.sumOf(n, temperature), temperature)
+				s.weighHead(n, temperature)
+				m = s.nucleus(1)
 				low, high = m, m
 			} else {
-				inside := s.sumOfPool(temperature)
+				// Shares of the sum over the pool, and over the head among them.
+				inside := p.inside - s.head[0].Logit/temperature
+				share := kernels.Exp(s.weighHead(n, temperature) - inside)
+				for i := range s.terms {
+					s.terms[i] *= share
+				}
 				with := func(rest float64) int {
-					return s.nucleus(n, inside+kernels.Exp(rest-s.head[0].Logit/temperature), temperature)
+					return s.nucleus(1 + kernels.Exp(rest-s.head[0].Logit/temperature-inside))
 				}
 				m, low, high = with(p.rest.Log), with(p.rest.Low), with(p.rest.High)
 				if m > n {
@@ -576,30 +593,16 @@ func (s *Sampler) gradeOf(n int, temperature float64, certain bool) Grade {
 	return Approximate
 }
 
-// sumOf is the sum of e^((x-x_0)/T) over the first n labels of the head, x_0 the largest.
-func (s *Sampler) sumOf(n int, temperature float64) float64 {
-	sum := 0.0
-	for _, x := range s.head[:n] {
-		sum += kernels.Exp((x.Logit - s.head[0].Logit) / temperature)
-	}
-	return sum
-}
-
-// sumOfPool is that over the labels of the pool.
-func (s *Sampler) sumOfPool(temperature float64) float64 {
-	return s.weigh(s.pool.logits, s.head[0].Logit, temperature)
-}
-
-// nucleus is the number of first labels of the head that hold the share TopP of a total,
-// n+1 if the first n do not.
-func (s *Sampler) nucleus(n int, total, temperature float64) int {
+// nucleus is the number of first labels of the head, whose weights are s.terms, that
+// hold the share TopP of a total, one more than there are if they do not.
+func (s *Sampler) nucleus(total float64) int {
 	want, sum := s.o.TopP*total, 0.0
-	for m, x := range s.head[:n] {
-		if sum += kernels.Exp((x.Logit - s.head[0].Logit) / temperature); sum >= want {
+	for m, w := range s.terms {
+		if sum += w; sum >= want {
 			return m + 1
 		}
 	}
-	return n + 1
+	return len(s.terms) + 1
 }
 
 // drawScreened draws by the screen. It reports false if the exact layer is to answer.
@@ -637,10 +640,20 @@ func (s *Sampler) drawScreened(h []float32, u float64) (Token, bool, error) {
 		}
 	}
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: len(head.IDs) == s.labels, rest: head.Tail}
-	if cut || greedy {
-		return s.drawKept(u)
+	if !cut && !greedy {
+		return s.drawWithTail(temperature, u)
 	}
-	return s.drawWithTail(temperature, u)
+	if !greedy && !math.IsNaN(head.Tail.Log) {
+		s.terms = grow.Slice(s.terms, len(s.poolX))
+		for i, x := range s.poolX {
+			s.terms[i] = x / temperature
+		}
+		s.pool.inside = kernels.LogSumExp(s.terms)
+		if outside := head.Tail.Log - kernels.LogAddExp(head.Tail.Log, s.pool.inside); kernels.Exp(outside) > s.o.MaxOutside {
+			return Token{}, false, nil
+		}
+	}
+	return s.drawKept(u)
 }
 
 // drawWithTail draws from the labels of the pool with the probability that they have at
@@ -656,45 +669,44 @@ func (s *Sampler) drawWithTail(temperature, u float64) (Token, bool, error) {
 		return Token{}, false, nil
 	}
 	largest := slices.Max(p.logits)
-	sum := s.weigh(p.logits, largest, temperature)
-	relative := func(rest float64) float64 { return kernels.Exp(rest - largest/temperature) }
+	logSum := s.weigh(p.logits, largest, temperature)
+	// All weights are those relative to the pool.
+	relative := func(rest float64) float64 { return kernels.Exp(rest - largest/temperature - logSum) }
 	most := relative(p.rest.High)
 	if math.IsInf(most, 1) {
 		return Token{}, false, nil
 	}
-	at := u * (sum + most)
-	total := sum + relative(p.rest.Log)
-	if at < sum || most == 0 {
-		i := walk(s.terms, at)
-		return Token{p.ids[i], (p.logits[i]-largest)/temperature - kernels.Log(total), Bounded}, true, nil
+	token := func(id uint32, x, rest float64) Token {
+		return Token{id, (x-largest)/temperature - logSum - kernels.Log(1+rest), Bounded}
 	}
-	v := (at - sum) / most
-	// The weights of all other labels, and what they are together.
+	at := u * (1 + most)
+	if at < 1 || most == 0 {
+		i := walk(s.terms, at)
+		return token(p.ids[i], p.logits[i], relative(p.rest.Log)), true, nil
+	}
+	v := (at - 1) / most
+	// The probabilities of all other labels, and their weight together.
 	ids, logits := p.ids, p.logits
 	if err := s.lookAtAll(); err != nil {
 		return Token{}, false, err
 	}
 	s.stats.Layer++
 	s.tailTrue = grow.Slice(s.tailTrue, s.labels)
-	others := 0.0
-	known := ids
 	for id, x := range s.all {
-		if len(known) > 0 && int(known[0]) == id {
-			known, s.tailTrue[id] = known[1:], 0
-			continue
-		}
-		s.tailTrue[id] = kernels.Exp((x - largest) / temperature)
-		others += s.tailTrue[id]
+		s.tailTrue[id] = (x - largest) / temperature
 	}
-	total = sum + others
+	for _, id := range ids {
+		s.tailTrue[id] = math.Inf(-1)
+	}
+	others := kernels.Exp(kernels.Softmax(s.tailTrue, s.tailTrue) - logSum)
 	above := 0.0 // the share of the rest that belongs to the labels of the pool
 	if others < most {
-		above = sum * (most - others) / float64(most*total)
+		above = (most - others) / float64(most*(1+others))
 	}
 	if v < above || others == 0 {
-		i := walk(s.terms[:len(logits)], v/above*sum)
-		return Token{ids[i], (logits[i]-largest)/temperature - kernels.Log(total), Bounded}, true, nil
+		i := walk(s.terms, v/above)
+		return token(ids[i], logits[i], others), true, nil
 	}
-	id := walk(s.tailTrue, (v-above)/(1-above)*others)
-	return Token{uint32(id), (s.all[id]-largest)/temperature - kernels.Log(total), Bounded}, true, nil
+	id := walk(s.tailTrue, (v-above)/(1-above))
+	return token(uint32(id), s.all[id], others), true, nil
 }

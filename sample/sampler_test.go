@@ -455,6 +455,7 @@ func TestGradesOverAScreen(t *testing.T) {
 		{"min-p", func(o *sample.Options) { o.MinP = 0.5 }, false},
 		{"more than the set", func(o *sample.Options) { o.TopK = 200 }, true},
 		{"a nucleus of nearly all", func(o *sample.Options) { o.TopP = 0.999999 }, true},
+		{"nothing outside allowed", func(o *sample.Options) { o.TopP, o.MaxOutside = 0.5, 1e-12 }, true},
 		{"a min-p of nearly nothing", func(o *sample.Options) { o.MinP = 1e-12 }, true},
 	} {
 		o := sample.DefaultOptions()
@@ -492,6 +493,105 @@ func TestGradesOverAScreen(t *testing.T) {
 	}
 }
 
+// A truncation looks at the set alone exactly where the estimate leaves no more outside
+// than is allowed, at the temperature of the first truncation.
+func TestNoMoreIsOutsideThanAllowed(t *testing.T) {
+	const labels, dim, n = 200, 8, 300
+	l := newLayer(t, 13, labels, dim)
+	m := screened(t, l, 0.9, 0.7, 1)
+	look, err := screen.NewSearcher(m, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := normals(newRand(15), n*dim, 0.7)
+	for _, c := range []struct {
+		name        string
+		change      func(o *sample.Options)
+		temperature float64
+	}{
+		{"top-k", func(o *sample.Options) { o.TopK = 2 }, 1},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.9 }, 1},
+		{"min-p behind the temperature", func(o *sample.Options) { o.Order, o.MinP, o.Temperature = sample.VLLM(), 0.9, 0.7 }, 0.7},
+		{"min-p before the temperature", func(o *sample.Options) { o.MinP, o.Temperature = 0.9, 0.7 }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := sample.DefaultOptions()
+			o.MaxOutside = 0.1
+			c.change(&o)
+			s, err := sample.NewScreened(m, l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			within := 0
+			for i := range n {
+				h := hs[i*dim : (i+1)*dim]
+				head, err := look.Head(h, nil, c.temperature, o.Confidence)
+				if err != nil {
+					t.Fatal(err)
+				}
+				inside := 0.0
+				for _, x := range head.Logits {
+					inside += math.Exp(x / c.temperature)
+				}
+				outside := math.Exp(head.Tail.Log) / (inside + math.Exp(head.Tail.Log))
+				before := s.Stats().Layer
+				if _, err := s.Draw(h, sample.Edits{}); err != nil {
+					t.Fatal(err)
+				}
+				asked := s.Stats().Layer > before
+				if asked != (outside > 0.1) {
+					t.Errorf("context %d: found the layer asked: %v, with a share of %v outside", i, asked, outside)
+				}
+				if !asked {
+					within++
+				}
+			}
+			if within == 0 || within == n {
+				t.Errorf("found %d of %d contexts within the set, expected some of either kind", within, n)
+			}
+		})
+	}
+}
+
+// A nucleus of all labels is that of the definition also where roundings leave its sum
+// below the share, and at temperatures at which all labels weigh the same or one has
+// all the weight.
+func TestNucleiAtTheLimits(t *testing.T) {
+	const labels, dim = 3000, 8
+	l := newLayer(t, 17, labels, dim)
+	h := normals(newRand(18), dim, 0.7)
+	for _, c := range []struct {
+		name           string
+		temperature, p float64
+		least, most    int // labels drawn
+	}{
+		{"all but rounding", 1e6, math.Nextafter(1, 0), 1500, labels},
+		{"half of equal ones", 1e300, 0.5, 1000, labels/2 + 1},
+		{"the best alone", 1e-300, 0.5, 1, 1},
+		{"a subnormal temperature", 5e-324, 0.5, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := sample.DefaultOptions()
+			o.Order, o.Temperature, o.TopP = sample.VLLM(), c.temperature, c.p
+			s, err := sample.New(l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[uint32]bool{}
+			for range labels {
+				token, err := s.Draw(h, sample.Edits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[token.ID] = true
+			}
+			if len(seen) < c.least || len(seen) > c.most {
+				t.Errorf("found %d different labels in %d draws, expected %d to %d", len(seen), labels, c.least, c.most)
+			}
+		})
+	}
+}
+
 func TestSamplersRefuse(t *testing.T) {
 	l := newLayer(t, 1, 10, 3)
 	for _, c := range []struct {
@@ -506,6 +606,7 @@ func TestSamplersRefuse(t *testing.T) {
 		{"min-p", func(o *sample.Options) { o.MinP = 1.5 }, "sample: min-p: found 1.5"},
 		{"repetition", func(o *sample.Options) { o.Repetition = 0 }, "sample: repetition: found 0"},
 		{"presence", func(o *sample.Options) { o.Presence = math.Inf(1) }, "sample: presence: found +Inf"},
+		{"max outside", func(o *sample.Options) { o.MaxOutside = 0 }, "sample: max outside: found 0, expected above 0 and at most 1"},
 		{"confidence", func(o *sample.Options) { o.Confidence = 1 }, "sample: confidence: found 1"},
 		{"twice", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.TopK} }, "sample: order: found top-k twice"},
 		{"an edit after a truncation", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.Bias} }, "sample: order: found bias after top-k"},
