@@ -159,8 +159,8 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 // continue. The ended one of the largest score is the result; of equals the one
 // that ended first.
 //
-// Run returns the errors of the Decoder and the Searcher, and that of ctx, looked
-// at before each step.
+// Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it
+// looks at before each step.
 func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)

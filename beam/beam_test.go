@@ -278,7 +278,7 @@ func TestRefusals(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := s.Run(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("found %v, want that of the context", err)
+		t.Errorf("found %v, want the error of the context", err)
 	}
 	if _, err := s.Run(context.Background(), -1); err == nil {
 		t.Error("found no error for -1 sentences")

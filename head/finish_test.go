@@ -147,8 +147,8 @@ func TestGGUFFinish(t *testing.T) {
 	}
 }
 
-// Final logits are those of the definition, within rounding, and in the order of
-// the raw ones.
+// Final logits are as the definition says, within rounding, and in the order of
+// the raw logits.
 func TestLogit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.Float64Range(1e-3, 1e3).Draw(t, "scale")
@@ -170,7 +170,7 @@ func TestLogit(t *testing.T) {
 				t.Fatalf("Logit(%v) = %v, want %v", x, got, want)
 			}
 			if got < last-1e-14*math.Abs(last) {
-				t.Fatalf("Logit(%v) = %v is below that of a smaller one, %v", x, got, last)
+				t.Fatalf("Logit(%v) = %v is below the final logit %v of a smaller one", x, got, last)
 			}
 			last = got
 		}
@@ -288,8 +288,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Of the names that are looked for none is there twice, and each is that of a
-// matrix of weights.
+// No name that is looked for is there twice, and each name belongs to a matrix of
+// weights.
 func TestNamesAreLookedForOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range slices.Concat(headNames, embeddingNames) {

@@ -46,7 +46,7 @@ type Head struct {
 	finish      finish
 	norm        Norm
 	mapped      bool         // rows are in a file
-	widened     bool         // rows are float32, and those of the file are not
+	widened     bool         // rows are float32, and the rows of the file are not
 	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
 	rows        kernels.Rows
 	closed      bool

@@ -55,7 +55,7 @@ func TestManyCallsAreOne(t *testing.T) {
 			restore()
 			simdtest.EachLevel(t, func(t *testing.T) {
 				if got := c.call(); !reflect.DeepEqual(got, want) {
-					t.Errorf("found another result than that of the plain form")
+					t.Errorf("found another result than the plain form gives")
 				}
 			})
 		})

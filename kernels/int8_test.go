@@ -431,7 +431,7 @@ func TestPartIsThoseRows(t *testing.T) {
 			gotLower, gotUpper := make([]float32, end-first), make([]float32, end-first)
 			part.Bounds(gotLower, gotUpper, v)
 			if !slices.Equal(gotLower, lower[first:end]) || !slices.Equal(gotUpper, upper[first:end]) {
-				t.Fatalf("rows %d to %d: found other intervals than those of the rows", first, end)
+				t.Fatalf("rows %d to %d: found other intervals than for single rows", first, end)
 			}
 		}
 	}

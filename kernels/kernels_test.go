@@ -44,8 +44,8 @@ var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_
 
 // randomRows fills the elements with finite numbers of a type, from offset
 // elements behind a word's start on, and returns them widened too. Magnitudes
-// are 2^exponent and, from element to element, far from it; those of quantised
-// elements, of which d is a multiple of a block, are anything.
+// are 2^exponent and, from element to element, far from it; quantised elements, of
+// which d is a multiple of a block, may have any magnitude.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
 	if e.quantised() {
 		return randomBlockRows(r, n, d, offset, e)

@@ -19,7 +19,7 @@
 // lead is below the exact margin is answered by the exact layer: between two
 // clusters the sets miss most.
 //
-// Within the set the answer is exact: logits are those of the reference
+// Within the set the answer is exact: logits are computed in the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer
 // and context give the same ids and the same logits on every CPU. If the

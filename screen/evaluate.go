@@ -25,7 +25,7 @@ type EvaluateOptions struct {
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
 	// Progress, unless nil, is called with the number of contexts done and
-	// that of all contexts; at the end the two are equal. Calls do not
+	// the number of all contexts; at the end the two are equal. Calls do not
 	// overlap, but come from several goroutines.
 	Progress func(done, total int)
 }
@@ -38,7 +38,7 @@ type Evaluation struct {
 	// candidate set of a context's cluster, or of its two clusters, see
 	// Stats.Candidates.
 	MeanCandidates float64
-	// Probes is the number of contexts whose candidates were those of two
+	// Probes is the number of contexts that had the candidates of two
 	// clusters: the lead was below the probe margin, and not below the exact
 	// one.
 	Probes int
@@ -49,7 +49,7 @@ type Evaluation struct {
 	MeanRouting float64
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
 	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
-	// the same with that of the layer. Both are 0 where there are no targets.
+	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k asked for, in that order.
 	AtK []Precision

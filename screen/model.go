@@ -32,10 +32,10 @@ type Config struct {
 	Groups []float32
 	// GroupSizes holds the number of clusters in each group, where there are
 	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
-	// are neighbours: those of group 0 are the first GroupSizes[0].
+	// are neighbours: the first GroupSizes[0] belong to group 0.
 	GroupSizes []int
 	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
-	// second best, below which the candidates of a context are those of both.
+	// second best, below which a context has the candidates of both.
 	// With groups both are of the best group. 0: one cluster always.
 	ProbeMargin float64
 	// ExactMargin is the lead below which the exact layer answers. 0: never for
@@ -54,7 +54,7 @@ type Config struct {
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
-	// Always lists ids that every set gets, such as those of <unk> and
+	// Always lists ids that every set gets, such as the ids of <unk> and
 	// <eos>. Any order; repeated ids count once.
 	Always []uint32
 	// Fingerprint is softmax.Layer.Fingerprint of the layer that the sets

@@ -125,7 +125,7 @@ type estimate struct {
 
 // predict returns the log of the tail of a context of cluster t at a temperature,
 // and its half-width at a confidence (0: none is wanted). There is none (false)
-// unless the temperature lies within those of the regression.
+// unless the temperature lies within the temperatures of the regression.
 //
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of

@@ -122,7 +122,7 @@ func (s shape) instance(t failer) *instance {
 		}
 	}
 	if s.tail > 0 {
-		// A logit of the tail is about as large as that of a row.
+		// A logit of the tail is about as large as the logit of a row.
 		rows := fill(s.tail * s.dim)
 		for i := range rows {
 			rows[i] /= float32(math.Sqrt(float64(s.tail)))

@@ -76,7 +76,7 @@ func TestAnswersFromCodesOfAFileAreThoseOfTheLayer(t *testing.T) {
 						t.Fatalf("%s: %v", name, err)
 					}
 					if got.Fingerprint() != l.Fingerprint() {
-						t.Errorf("%s: fingerprint: found another, expected that of the layer", name)
+						t.Errorf("%s: fingerprint: found another, expected the fingerprint of the layer", name)
 					}
 					if (got.coarse != nil) != c.wantLarge {
 						t.Errorf("%s: a table of 4-bit codes: found %v, expected %v", name, got.coarse != nil, c.wantLarge)
@@ -118,7 +118,7 @@ func TestEqualLayersGiveEqualFilesOfCodes(t *testing.T) {
 			first = file
 		}
 		if !bytes.Equal(file, first) {
-			t.Error("found another file, expected that of the level before")
+			t.Error("found another file, expected the file of the level before")
 		}
 	})
 }

@@ -73,8 +73,8 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	case f.demo:
 		return openDemo(ctx, f.seed, train, test, p)
 	}
-	// Nothing takes the place of a layer that is not there: its results would
-	// be taken for those of the layer.
+	// Nothing takes the place of a layer that is not there: readers would take its
+	// results for the results of the layer.
 	if _, err := os.Stat(f.lm); err != nil {
 		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the embedded language model", err)
 	}

@@ -1,12 +1,12 @@
 // Command labels measures how many contexts a second are labelled, on one
 // thread, beside the rate of the matrix product that the labels are the top-k
-// of: that of OpenBLAS's sgemm (built with -tags openblas) over blocks of
-// contexts, without any selection, or where it is not built in that of gonum.
+// of: the rate of OpenBLAS's sgemm (built with -tags openblas) over blocks of
+// contexts, without any selection, or of gonum's if that is not built in.
 //
-// Both run in one process and take turns. The rates are those of the median
-// round; the ratio is that of the times within a round, with its quartiles.
+// Both run in one process and take turns. The rates are of the median
+// round; the ratio is of the times within a round, with its quartiles.
 // L2S_SIMD chooses the level of the labels, OPENBLAS_CORETYPE (Haswell for
-// AVX2) that of the product.
+// AVX2) the level of the product.
 package main
 
 import (

@@ -107,7 +107,7 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 	return lines, words, pairs, nil
 }
 
-// contexts are the contexts of pairs: those under teacher forcing, then those of
+// contexts are the contexts of pairs: the ones under teacher forcing, then the ones of
 // the model's own greedy decoding.
 type contexts struct {
 	rows       []float32 // n x d

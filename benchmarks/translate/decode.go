@@ -22,7 +22,7 @@ type step struct {
 	contexts []float32
 }
 
-// translation is that of one sentence.
+// translation is the translation of one sentence.
 type translation struct {
 	words []string
 	cut   bool
@@ -133,7 +133,7 @@ type startable interface {
 	start(numbers []int, list []translation)
 }
 
-// errUnknown is that of a search which takes a step that the exact one does not.
+// errUnknown is the error of a search that takes a step which the exact one does not.
 var errUnknown = errors.New("the contexts of this step are not known")
 
 // known is the Decoder of one sentence that answers from the steps of the exact
@@ -218,7 +218,7 @@ func (d *data) score(list []translation) float64 {
 
 // batches returns what a search of group sentences together asks its Searcher for,
 // step by step, for every stride-th of the sentences of an exact search: the
-// contexts of a step are those of the sentences that are not done, in order.
+// contexts of a step belong to the sentences that are not done, in order.
 func batches(exact []translation, stride, group int) (list [][]float32) {
 	var some []translation
 	for i := 0; i < len(exact); i += stride {

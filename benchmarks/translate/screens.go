@@ -58,7 +58,7 @@ func (p plan) params() string {
 	return fmt.Sprintf("r=%d", p.clusters)
 }
 
-// options returns those of the training.
+// options returns the options of the training.
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := train.DefaultOptions()
 	if p.groups > 0 {

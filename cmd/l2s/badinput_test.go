@@ -279,6 +279,7 @@ func TestBadTensors(t *testing.T) {
 
 // runCases checks the cases, each on files of its own.
 func runCases(t *testing.T, cases []badCase) {
+	notUnderRace(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -290,6 +291,7 @@ func runCases(t *testing.T, cases []badCase) {
 // What is cheap to open is opened before the layer, which may take long: of a wrong
 // screen or wrong contexts the error is there at once.
 func TestCheapMistakesComeFirst(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	noLayer := []string{"--weights", "nothing.npy", "--bias", "none"}
 	for _, c := range []struct {
@@ -452,7 +454,7 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file, expected the state of an interrupted run: move it away"}},
 		badCase{name: "train: --restart, and another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial: found another kind of file"}},
 		badCase{name: "train: --restart, and another file where the labels are kept", files: inFile("out.l2s.partial-labels", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial-labels: found another kind of file"}},
-		badCase{name: "train: labels of l2s labels where those of the state are kept", files: func(t *testing.T, dir string) {
+		badCase{name: "train: labels of l2s labels where the state keeps its own", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
 		}, args: goodTrain, code: 1, want: []string{"out.l2s.partial-labels: found labels without the state of a run in out.l2s.partial"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
@@ -542,6 +544,7 @@ func TestBadTranslationModels(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
+	notUnderRace(t)
 	cases := []badCase{
 		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, calibrate, eval, bench, curve, topk, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},

@@ -33,7 +33,7 @@ func TestCalibrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.ProbeMargin() != number(t, o, "probe_margin") || m.ExactMargin() != number(t, o, "exact_margin") || m.ProbeMargin()+m.ExactMargin() == 0 {
-		t.Errorf("found margins %v and %v in the file, expected those of %v, not both 0", m.ProbeMargin(), m.ExactMargin(), o)
+		t.Errorf("found margins %v and %v in the file, expected the margins of %v, not both 0", m.ProbeMargin(), m.ExactMargin(), o)
 	}
 	if n := number(t, o, "choosing_contexts") + number(t, o, "testing_contexts"); n != tinyTest {
 		t.Errorf("found %v contexts in all, expected %d", n, tinyTest)

@@ -43,13 +43,13 @@ var outputs = []struct {
 	{"contexts of a text", goodContexts, "--out"},
 	{"the labels that follow", joined(goodContexts, "--targets", "targets.npy"), "--targets"},
 	{"contexts of translations", goodPairs, "--out"},
-	{"curve, PNG", goodCurve, "--png"},
-	{"curve, SVG", goodCurve, "--svg"},
+	{"curve", goodCurve, "--png"},
 	{"translate", goodTranslate, "--out"},
 }
 
 // On a disk that is full the command says so, and the old file stays.
 func TestFullDisk(t *testing.T) {
+	notUnderRace(t)
 	for _, verb := range outputs {
 		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)
@@ -72,6 +72,7 @@ func TestFullDisk(t *testing.T) {
 
 // So it does on one that is read only, before any work.
 func TestReadOnlyDisk(t *testing.T) {
+	notUnderRace(t)
 	for _, verb := range outputs {
 		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)

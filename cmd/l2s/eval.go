@@ -33,8 +33,8 @@ type evalResult struct {
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	// Perplexity is that of the targets by the probabilities of the screen, and
-	// ExactPerplexity by those of the layer.
+	// Perplexity is the perplexity of the targets by the probabilities of the screen, and
+	// ExactPerplexity by the probabilities of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	// Probes is how many contexts were given the candidates of two clusters.
@@ -83,7 +83,7 @@ with a logit scale or a soft cap is refused then.`,
 			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
 		}
 		if scale, softCap := l.scale(); scale != 1 || softCap != 0 {
-			return fmt.Errorf("%s: found logit scale %v and soft cap %v, expected 1 and 0 for --targets: perplexities are those of w.h + b", l.name, scale, softCap)
+			return fmt.Errorf("%s: found logit scale %v and soft cap %v, expected 1 and 0 for --targets: perplexities are computed from w.h + b", l.name, scale, softCap)
 		}
 		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
 		if err != nil {
@@ -158,7 +158,7 @@ func (r *evalResult) text(ks []int) string {
 		b.WriteByte('\n')
 	}
 	if r.Perplexity > 0 {
-		fmt.Fprintf(&b, "perplexity        %.2f, that of the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
+		fmt.Fprintf(&b, "perplexity        %.2f, by the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
 	}
 	fmt.Fprintf(&b, "level             %s\n", r.Level)
 	return b.String()

@@ -26,6 +26,7 @@ import (
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
+	notUnderRace(t)
 	dir := t.TempDir()
 	var all [][]string
 	for _, v := range verbs() {
@@ -249,6 +250,7 @@ func TestTheFilesOfSeveralBudgets(t *testing.T) {
 }
 
 func TestTrain(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
@@ -390,8 +392,8 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// Tails are for probabilities over all labels: those of the screen are near those of the
-// layer, and inspect names the kind.
+// Tails are for probabilities over all labels: the screen's are near the layer's,
+// and inspect names the kind.
 func TestTails(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -450,6 +452,7 @@ func TestTails(t *testing.T) {
 // TestLayerFormats reads one layer and the same contexts in every format and
 // type that numpy and PyTorch write.
 func TestLayerFormats(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	want := succeed(t, dir, joined("topk", "m.l2s", testArgs())...)
@@ -504,7 +507,7 @@ func TestEval(t *testing.T) {
 		t.Errorf("found P@1 %v, P@5 %v on contexts in clusters, expected more and at most 1", p1, p5)
 	}
 
-	t.Run("precision is the share of the exact answers among those of topk", func(t *testing.T) {
+	t.Run("precision is the share of the exact answers among the answers of topk", func(t *testing.T) {
 		for k, name := range map[int]string{1: "1", 5: "5"} {
 			ids := func(more ...string) [][]string {
 				var all [][]string
@@ -534,7 +537,7 @@ func TestEval(t *testing.T) {
 			t.Errorf("precision: found %v, expected 10 and 3", keys)
 		}
 	})
-	t.Run("the rows scanned are those of each k", func(t *testing.T) {
+	t.Run("the rows scanned are said for each k", func(t *testing.T) {
 		// No set holds as many labels as there are: the exact layer answers all.
 		all := strconv.Itoa(tinyLabels)
 		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
@@ -577,7 +580,7 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures on held-out contexts stand beside those of training in every mode, and
+// Figures on held-out contexts stand beside the figures of training in every mode, and
 // warnings say what is wrong.
 func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 	dir := files(t)
@@ -630,7 +633,7 @@ func TestBench(t *testing.T) {
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
-			t.Errorf("P@%s: found %v, expected %v, that of l2s eval", k, got, want)
+			t.Errorf("P@%s: found %v, expected %v, as l2s eval says", k, got, want)
 		}
 	}
 }
@@ -994,7 +997,7 @@ func TestDemoInSmall(t *testing.T) {
 			case "train":
 				succeed(t, keep, append(words, "--quiet")...)
 				if !bytes.Equal(readFile(t, filepath.Join(keep, "mine.l2s")), readFile(t, filepath.Join(keep, "m.l2s"))) {
-					t.Error("train: found another screen than that of the demonstration")
+					t.Error("train: found another screen than the one of the demonstration")
 				}
 			default:
 				succeed(t, keep, words...)

@@ -1,6 +1,6 @@
 // Command exp generates the exponentials of log-sum-exp and softmax.
 //
-// The operations and their order are those of kernels.Exp, without fused
+// The operations and their order are the same as in kernels.Exp, without fused
 // multiply-adds, so that every level gives the same bits.
 package main
 

@@ -282,7 +282,7 @@ func (p product) setVector(c int, m Mem) {
 	VPABSB(m, p.h[c])
 }
 
-// add multiplies the codes of a row by those of the vectors: acc[c] is the
+// add multiplies the codes of a row by the codes of the vectors: acc[c] is the
 // sum for vector c.
 func (p product) add(m Mem, acc ...reg.VecVirtual) {
 	if p.l.Bytes == 64 {

@@ -98,7 +98,7 @@ func (p product) decode(w, high arm64.V) {
 // add adds the products of w, one register or two, with h to the four lanes of acc.
 //
 // Without the extension for it the products go by way of 16 bits: of signed codes the
-// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes that of four is
+// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is
 // at most 4*15*127.
 func (p product) add(acc arm64.V, w, h []arm64.V, t arm64.V) {
 	if p.Level == arm64.NEONDot {
@@ -295,7 +295,7 @@ func floats(f *arm64.Func, p []arm64.X, meta, t []arm64.V) {
 }
 
 // interval turns the sums of products d and the floats of rows, already multiplied
-// by those of the vector, into the intervals: lower in d, upper in meta[0], in the
+// by the floats of the vector, into the intervals: lower in d, upper in meta[0], in the
 // order of kernels.interval and without fused multiply-adds.
 func interval(f *arm64.Func, d arm64.V, meta []arm64.V, slack arm64.V) {
 	a, bias, radius, other := meta[0], meta[1], meta[2], meta[3]

@@ -50,7 +50,7 @@ func refRows(l emit.Level, e emit.Element, gather bool) {
 	IMUL3Q(U32(e.Bytes), d, stride)
 	tail := newTail(l, rest, lanes/(l.Bytes/8))
 
-	// The conversion of h to float64 costs as much as that of a row: where
+	// The conversion of h to float64 costs as much as the conversion of a row: where
 	// there are registers for the lanes of four rows, they share it.
 	blocks := []int{1}
 	if l.Bytes == 64 {

@@ -294,6 +294,6 @@ func TestFilesThatDocumentsNameExist(t *testing.T) {
 		}
 	}
 	if named < 20 {
-		t.Errorf("found %d names of files in the documents, expected those of ARCHITECTURE.md at least", named)
+		t.Errorf("found %d names of files in the documents, expected at least the names in ARCHITECTURE.md", named)
 	}
 }

@@ -41,7 +41,7 @@ func TestLoadErrors(t *testing.T) {
 		{"a gap between layers", set("rnn.bias_hh_l4", zeros(12)), "rnn.bias_hh_l4: found, but no layer 2"},
 		{"a layer with one tensor", set("rnn.weight_ih_l2", zeros(12, 3)), "found no tensor rnn.weight_hh_l2"},
 		{"a layer without a bias", remove("rnn.bias_ih_l1"), "found no tensor rnn.bias_ih_l1"},
-		{"a GRU", set("rnn.weight_hh_l0", zeros(9, 3)), "rnn.weight_hh_l0: shape: found [9 3], expected that of an LSTM layer"},
+		{"a GRU", set("rnn.weight_hh_l0", zeros(9, 3)), "rnn.weight_hh_l0: shape: found [9 3], expected the shape of an LSTM layer"},
 		{"recurrent matrix of rank 1", set("rnn.weight_hh_l0", zeros(12)), "rnn.weight_hh_l0: shape: found [12]"},
 		{"dimension zero", set("rnn.weight_hh_l0", zeros(0, 0)), "rnn.weight_hh_l0: shape: found [0 0]"},
 		{"first layer of another embedding", set("rnn.weight_ih_l0", zeros(12, 4)), "rnn.weight_ih_l0: shape: found [12 4], expected [12 5]"},

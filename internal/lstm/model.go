@@ -12,7 +12,7 @@
 //
 // The first layer reads the embedding of a token, each other layer the h of
 // the one below; the h of the top layer is the context vector. The matrix
-// products are those of package kernels, in float32, so that contexts differ
+// products are done by package kernels, in float32, so that contexts differ
 // by rounding between its levels; all else is the same everywhere.
 package lstm
 

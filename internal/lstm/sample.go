@@ -75,7 +75,7 @@ type GenerateOptions struct {
 // though, and now and then makes another word of a draw.
 //
 // f runs on the caller's goroutine. Generate returns the first error of f,
-// or that of ctx once it is done, or an error if the logits are not finite
+// or the error of ctx once it is done, or an error if the logits are not finite
 // or the options make no sense.
 func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func(tokens []uint32, contexts []float32) error) error {
 	if n < 0 {

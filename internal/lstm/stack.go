@@ -65,7 +65,7 @@ type scratch struct {
 
 // run takes some time steps of independent streams through the layer. Step t
 // has a row of x for each of the first active[t] streams, in order, and the
-// rows of one step follow those of the step before. y gets the output of each
+// rows of one step follow the rows of the step before. y gets the output of each
 // row, and may be x. h and c are the state of the streams, a row each.
 //
 // The input products of all steps share one pass over the weights, and those
@@ -132,7 +132,7 @@ func (st *Streams) Reset() {
 }
 
 // Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
-// of x each, In elements; the rows of one step follow those of the step
+// of x each, In elements; the rows of one step follow the rows of the step
 // before. It returns the outputs, a row of Dim elements for each of x, valid
 // until the next call. They do not depend on how streams and steps are
 // grouped into calls. Once it has seen the largest call, Run allocates
@@ -178,7 +178,7 @@ func (st *Streams) Restore(i int, src []float32) {
 	}
 }
 
-// Reorder makes the state of stream i that of stream parents[i] before the
+// Reorder gives stream i the state that stream parents[i] had before the
 // call, for all i below len(parents). It makes room for them if there is
 // too little.
 func (st *Streams) Reorder(parents []int) {

@@ -13,7 +13,7 @@
 //	c = sum_s a_s y_s
 //	h = tanh(B [c; q])
 //
-// The matrix products are those of package kernels, in float32, so that
+// The matrix products are done by package kernels, in float32, so that
 // contexts differ by rounding between its levels; all else is the same
 // everywhere. A context is the same bits whatever else is computed beside it:
 // other sentences, other hypotheses, other goroutines.

@@ -17,7 +17,7 @@ import (
 )
 
 // WriteNPY writes data, in C order, as a float32 array of this shape, without
-// sizes a scalar. The file is byte for byte that of numpy.save (numpy 1.23 or
+// sizes a scalar. The file is byte for byte what numpy.save writes (numpy 1.23 or
 // later). It appears under its name when it is complete: an error leaves
 // what was there before.
 func WriteNPY(path string, data []float32, shape ...int) error {
@@ -216,7 +216,7 @@ type Array struct {
 }
 
 // WriteSafetensors writes arrays, each of another name, as tensors of type
-// F32. The file is byte for byte that of the format's own Python package, which
+// F32. The file is byte for byte what the format's own Python package writes, which
 // sorts by name, and appears under its name when it is complete.
 func WriteSafetensors(path string, arrays ...Array) error {
 	arrays = slices.Clone(arrays)

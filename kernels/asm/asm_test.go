@@ -97,7 +97,7 @@ const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMP
 	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmul frintn fsub ldr " +
 	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull umaxv"
 
-// dotProducts and matrixProducts are those of the extensions for them.
+// dotProducts and matrixProducts are the instructions of the extensions for them.
 const (
 	dotProducts    = "sdot"
 	matrixProducts = "usmmla"

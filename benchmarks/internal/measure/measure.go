@@ -19,7 +19,7 @@ type Turn struct {
 	Query func(i int) (contexts int)
 	// Micros is the mean time of a context in microseconds, one element a turn.
 	Micros []float64
-	// Ratios is that of the dense scan, divided by it.
+	// Ratios is the time of the dense scan, divided by Micros.
 	Ratios []float64
 
 	// Block is the number of queries of a turn; InTurns raises it where the turn would

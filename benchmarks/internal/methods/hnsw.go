@@ -151,7 +151,7 @@ type gatherer interface {
 }
 
 // walk is a search in progress, and the scratch of all searches of one
-// goroutine. The scores of a construction are others than those of a query.
+// goroutine. A construction has other scores than a query.
 type walk struct {
 	gatherer
 	met    []uint32 // n: the number of the last search that met the node
@@ -410,7 +410,7 @@ func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, orde
 	return &graphIndex{g, in.Layer, newCodes(dense.Weights(in.Layer), in.Layer.Bias(), in.Layer.Dim())}, nil
 }
 
-// Bytes counts the codes once: those of the search are those of the layer.
+// Bytes counts the codes once: the search uses the codes of the layer.
 func (x *graphIndex) Bytes() int64 { return x.bytes() + layerCodes(x.layer) }
 
 // graphEfs are the sizes of the list of candidates worth measuring.

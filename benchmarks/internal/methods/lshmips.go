@@ -28,7 +28,7 @@ import (
 // behind that row hashes contexts with other projections than the points, so
 // that what shares a bucket has nothing in common. Here they are hashed alike.
 type LSHMIPS struct {
-	// Tables is the number of tables, at least 1, and Bits that of the
+	// Tables is the number of tables, at least 1, and Bits the number of
 	// projections of each, 1 to 20.
 	Tables, Bits int
 	// Probes are the settings, ascending: the number of buckets looked up in

@@ -24,7 +24,7 @@ type specimen struct {
 	Method
 	every   func(Index) Setting // looks at every label; nil: no setting surely does
 	own     func(Index) int64   // the memory beside the codes of the layer; nil: not told here
-	rough   bool                // logits are those of a scan in float32, without an index
+	rough   bool                // logits come from a scan in float32, without an index
 	few     bool                // finds less than is asked for, sometimes
 	instant bool                // Build has nothing to do that would have to stop
 }
@@ -181,7 +181,7 @@ func TestPrecisionGrowsWithTheSettings(t *testing.T) {
 		for _, s := range x.Settings() {
 			p := precision(s, in.Layer, contexts)
 			if p < last {
-				t.Errorf("%s: P@5 %v, want at least that of the setting before, %v", s.Params(), p, last)
+				t.Errorf("%s: P@5 %v, want at least the P@5 of the setting before, %v", s.Params(), p, last)
 			}
 			last = p
 		}

@@ -60,7 +60,7 @@ func p1(p points.Point) float64 { return p.P1 }
 func p5(p points.Point) float64 { return p.P5 }
 
 // byMethod returns the points of the curves by method, and the methods in the
-// order in which they are to be shown: those of the paper's Table 1, with their
+// order in which they are to be shown: the methods of the paper's Table 1, with their
 // variants, spherical k-means, then the others as they come.
 func byMethod(f *points.File) (names []string, of map[string][]points.Point) {
 	of = map[string][]points.Point{}

@@ -237,6 +237,6 @@ func TestAllocsDoesNotCountTheFirstQuery(t *testing.T) {
 		}
 	})
 	if got != 0 {
-		t.Errorf("found %v allocations, expected those of the first query not to count", got)
+		t.Errorf("found %v allocations, expected that the first query does not count", got)
 	}
 }
