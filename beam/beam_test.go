@@ -104,7 +104,7 @@ func run(t interface{ Fatal(...any) }, w *world, s beam.Searcher, opt beam.Optio
 	return found
 }
 
-// Where no hypothesis is dropped the result is the best of all sequences.
+// If no hypothesis is dropped the result is the best of all sequences.
 func TestFullWidthIsTheSearchOfAllSequences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, most := rapid.IntRange(2, 4).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "longest")

@@ -410,7 +410,7 @@ func TestGGUFHeads(t *testing.T) {
 	}
 }
 
-// What is not finite is found: by Check in a mapped file, by Open where it copies.
+// What is not finite is found: by Check in a mapped file, by Open if it copies.
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
 	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers"

@@ -260,7 +260,7 @@ func alongError(row, h []float32) {
 	}
 }
 
-// checkEnvelope fails where an interval misses its reference logit.
+// checkEnvelope fails if an interval misses its reference logit.
 func checkEnvelope(t *rapid.T) {
 	d := rapid.IntRange(1, 130).Draw(t, "dim")
 	n := rapid.IntRange(1, 40).Draw(t, "rows")

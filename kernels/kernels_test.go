@@ -146,7 +146,7 @@ func intervals(n int, compute func(lower, upper []float32)) []float64 {
 }
 
 // sameOnEveryLevel are the kernels whose results have the same bits on every
-// level. want is the definition, or nil where other tests compare with it: then
+// level. want is the definition, or nil if other tests compare with it: then
 // it is what plain Go gives.
 var sameOnEveryLevel = []struct {
 	name      string
@@ -304,8 +304,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkKernels fails where a kernel is not what it is defined to be: bit for bit,
-// or within the rounding of float32 where the order of a sum is free.
+// checkKernels fails if a kernel is not what it is defined to be: bit for bit,
+// or within the rounding of float32 if the order of a sum is free.
 func checkKernels(t fataler, o *operands) {
 	t.Helper()
 	for _, k := range sameOnEveryLevel {

@@ -8,7 +8,7 @@ import (
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
 // index of the largest, vals[0] its score, and so on in descending order. Of
 // equal scores the lower index comes first. k must not exceed len(scores).
-// Where scores hold a NaN it is undefined which indices are selected.
+// If scores hold a NaN it is undefined which indices are selected.
 func TopK(ids []uint32, vals, scores []float32) {
 	k := len(ids)
 	if len(vals) != k {

@@ -44,7 +44,7 @@ type Evaluation struct {
 	Probes int
 	// MeanRouting is the mean number of cluster and group vectors scanned to
 	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
-	// mean number of rows scanned in all where the exact layer answers none;
+	// mean number of rows scanned in all if the exact layer answers none;
 	// for any k it is MeanRouting + Precision.MeanScored.
 	MeanRouting float64
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
@@ -69,8 +69,8 @@ type Precision struct {
 	// Short is the number of contexts answered with fewer than k labels.
 	Short int
 	// MeanScored is the mean number of labels that an answer was chosen
-	// among: the candidate set's, or L where the exact layer answered. It is
-	// MeanCandidates where Exact is 0.
+	// among: the candidate set's, or L if the exact layer answered. It is
+	// MeanCandidates if Exact is 0.
 	MeanScored float64
 }
 
@@ -80,8 +80,8 @@ const chunk = 64
 // Evaluate measures the model m against its layer l on contexts that it was
 // not trained on, row-major, n x d, n >= 1.
 //
-// It returns an error where NewSearcher does, where an option or a context
-// is wrong, or where ctx ends before the work does.
+// It returns an error if NewSearcher does, if an option or a context
+// is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
 	d := m.Dim()
 	if len(contexts) == 0 || len(contexts)%d != 0 {

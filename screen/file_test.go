@@ -540,7 +540,7 @@ func TestShapeThatOverflowsIsRefused(t *testing.T) {
 	// 4 x 2^31 x 2^31 is 0 in 64 bits, the length of the section.
 	file := write(10, 1<<31, 1<<31, smallFingerprint, append([]sectionBytes{{1, 0, nil}}, smallSections()[1:]...))
 	_, err := screen.Read(file)
-	// Where int has 32 bits already the dimension is refused.
+	// If int has 32 bits already the dimension is refused.
 	if err == nil || !strings.HasPrefix(err.Error(), "screen: clusters: length: ") && !strings.HasPrefix(err.Error(), "screen: dim: ") {
 		t.Errorf("2^62 elements in 0 bytes: error %v", err)
 	}

@@ -136,7 +136,7 @@ func addLogs(a, b float64) float64 {
 // Interval is a number that is known about.
 type Interval struct {
 	// Log is the estimate, Low and High are the ends of the interval: -Inf and +Inf
-	// where nothing is known.
+	// if nothing is known.
 	Log, Low, High float64
 }
 
@@ -190,7 +190,7 @@ type Head struct {
 // Head returns the labels of the candidate set of h's cluster, and the labels extra,
 // which are ascending and distinct, with their logits, and about how much all others
 // weigh at a temperature, by the model's regression. See [Searcher.LogSum] for the
-// confidence and for errors; where that asks the exact layer, Tail.Log is NaN.
+// confidence and for errors; if that asks the exact layer, Tail.Log is NaN.
 func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
 	switch {
 	case s.model.regression == nil:
@@ -242,7 +242,7 @@ func (s *Searcher) setLogits(q *softmax.Query, ids []uint32) error {
 // byRegression leaves the logits of the labels ids in s.logits, and returns the log
 // of the sum of e^(x/T) over all others. The ids hold the candidate set of the best
 // cluster of the route, which the regression is about: what others weigh is known, and
-// taken off. Its Log is NaN where the regression says nothing about the temperature.
+// taken off. Its Log is NaN if the regression says nothing about the temperature.
 func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, temperature, confidence float64) (Interval, error) {
 	if err := s.setLogits(q, ids); err != nil {
 		return Interval{}, err
@@ -272,7 +272,7 @@ func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, tempera
 	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
 }
 
-// without returns log(e^a - e^b), -Inf where nothing is left.
+// without returns log(e^a - e^b), -Inf if nothing is left.
 func without(a, b float64) float64 {
 	if a <= b {
 		return math.Inf(-1)

@@ -30,7 +30,7 @@ type Config struct {
 	// the largest u.h first, then the best cluster of that group. So g + r/g
 	// rows are scanned instead of r.
 	Groups []float32
-	// GroupSizes holds the number of clusters in each group, where there are
+	// GroupSizes holds the number of clusters in each group, if there are
 	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
 	// are neighbours: the first GroupSizes[0] belong to group 0.
 	GroupSizes []int
@@ -48,7 +48,7 @@ type Config struct {
 	Tail *Tail
 	// Regression, unless nil, estimates the sum over the labels outside the
 	// candidate set, for log-probabilities over all labels at the cost of one
-	// product. It has the shape of Clusters, and is kept, not copied. Where a model
+	// product. It has the shape of Clusters, and is kept, not copied. If a model
 	// has both, the regression serves.
 	Regression *Regression
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
@@ -238,7 +238,7 @@ func (m *Model) Candidates(t int) []uint32 {
 func (m *Model) Always() []uint32 { return m.always }
 
 // Fingerprint returns the fingerprint of the layer that the model is for, all
-// zero where it goes with any layer of its shape.
+// zero if it goes with any layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.

@@ -630,7 +630,7 @@ func checkAllocations(t *testing.T, in *instance) {
 }
 
 func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
-	// Scratch is for the sets where they are larger, else for the clusters.
+	// Scratch is for the sets if they are larger, else for the clusters.
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)

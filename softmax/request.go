@@ -32,7 +32,7 @@ func (e *kindError) Error() string { return e.text }
 func (e *kindError) Unwrap() error { return e.kind }
 
 // Prediction is one label and its logit x_s = w_s.h + b_s, plus the label's bias
-// of the request where it has one.
+// of the request if it has one.
 type Prediction struct {
 	ID    uint32
 	Logit float64

@@ -412,7 +412,7 @@ func TestElementsDoNotShow(t *testing.T) {
 	}
 }
 
-// Where the rows are more than fit in the cache a batch passes over them in
+// If the rows are more than fit in the cache a batch passes over them in
 // tiles. The best rows may be first or last, all may be equal, and the last
 // tile may be a few rows.
 func TestBatchOverManyTilesEqualsSingles(t *testing.T) {

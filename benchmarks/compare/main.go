@@ -285,7 +285,7 @@ func build(ctx context.Context, list []methods.Method, in *methods.Input, p *pro
 		p.EndWith(fmt.Sprintf("%d settings", len(settings)))
 		for _, s := range settings {
 			c := &contestant{method: m, buildSeconds: seconds, bytes: x.Bytes(), setting: s}
-			// Where each setting has an index of its own, it knows the size.
+			// If each setting has an index of its own, it knows the size.
 			if sized, ok := s.(interface{ Bytes() int64 }); ok {
 				c.bytes = sized.Bytes()
 			}

@@ -47,7 +47,7 @@ type sourceFlags struct {
 	lmGiven, filesGiven    bool
 }
 
-// check returns an error where flags exclude each other.
+// check returns an error if flags exclude each other.
 func (f *sourceFlags) check() error {
 	ways := 0
 	for _, given := range []bool{f.lmGiven, f.demo, f.filesGiven} {
@@ -146,7 +146,7 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 }
 
 // cachedContexts returns the contexts of the first n tokens of a text. They
-// are read from the folder cache where it has them, and put there where not.
+// are read from the folder cache if it has them, and put there if not.
 func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
 	// The level takes part because contexts differ by rounding between levels.
 	key := sha256.New()
@@ -171,7 +171,7 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
 }
 
-// openFiles returns a layer and contexts in files. Where there are none for
+// openFiles returns a layer and contexts in files. If there are none for
 // testing, the last tenth of the others is kept out of the training.
 func openFiles(weights, bias, contexts, testContexts string, train, test int) (_ *source, err error) {
 	s := &source{name: filepath.Base(weights)}
@@ -215,7 +215,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	return s, nil
 }
 
-// checkContexts returns an error where there are too few contexts, or one that
+// checkContexts returns an error if there are too few contexts, or one that
 // is not finite.
 func (s *source) checkContexts(least int) error {
 	d := s.layer.Dim()

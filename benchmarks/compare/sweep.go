@@ -166,7 +166,7 @@ func fullRivals(labels int) []methods.Method {
 	)
 }
 
-// ascending returns cut-offs: the numbers, where one is not above the one before
+// ascending returns cut-offs: the numbers, if one is not above the one before
 // the next that is.
 func ascending(cutoffs ...int) []int {
 	last := 0

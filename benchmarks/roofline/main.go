@@ -2,7 +2,7 @@
 // streaming read of the same bytes, in the same run, turn by turn.
 //
 // A kernel that moves its bytes as fast as the plain read is at the limit of
-// the memory; where it is below, the arithmetic or the order of access is
+// the memory; if it is below, the arithmetic or the order of access is
 // what limits it. Bytes are counted of the rows that are read once; if a
 // kernel reads rows for several contexts the time is of all of them.
 package main

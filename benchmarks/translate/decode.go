@@ -27,7 +27,7 @@ type translation struct {
 	words []string
 	cut   bool
 	done  bool
-	steps []step // where they are recorded
+	steps []step // if they are recorded
 }
 
 // decoder translates the sentences of a test.
@@ -57,7 +57,7 @@ const together = 16
 
 // search translates the sentences of the given numbers with a beam of the width, so
 // many together, on all cores, and calls take for each, in order. Each goroutine has
-// a Decoder of its own, which start prepares for some of the sentences. Where it
+// a Decoder of its own, which start prepares for some of the sentences. If it
 // returns errUnknown the sentences are left out.
 func (c *decoder) search(ctx context.Context, numbers []int, width, group int, searcher searchers, newDecoder func() startable, take func(number int, t translation)) error {
 	m := c.data.model
@@ -95,7 +95,7 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 	})
 }
 
-// translate translates all sentences with a beam of the width. Where exact is nil the
+// translate translates all sentences with a beam of the width. If exact is nil the
 // steps are recorded. Otherwise it is what this recorded for the exact layer: a
 // search that takes no other step has the same contexts, and needs the model not at
 // all; only the others are searched again with the model. progress, unless nil, is
@@ -137,7 +137,7 @@ type startable interface {
 var errUnknown = errors.New("the contexts of this step are not known")
 
 // known is the Decoder of one sentence that answers from the steps of the exact
-// search, and fails where another one is taken.
+// search, and fails if another one is taken.
 type known struct {
 	exact []translation
 	steps []step // that are left

@@ -179,7 +179,7 @@ func TestCurveTable(t *testing.T) {
 	}
 }
 
-// Shares of contexts that look further have columns where any is not 0.
+// Shares of contexts that look further have columns if any is not 0.
 func TestCurveTableOfMargins(t *testing.T) {
 	plain := curvePoint{File: "p.l2s", Method: methodL2S, Clusters: 8}
 	probed, calibrated := plain, plain

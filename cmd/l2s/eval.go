@@ -20,7 +20,7 @@ type evalResult struct {
 	Precision      map[string]float64 `json:"precision"`
 	MeanCandidates float64            `json:"mean_candidates"` // of a context
 	// RowsScanned is the mean number of rows that a query for the largest k scans:
-	// the vectors that find the cluster, and the candidates, or all labels where
+	// the vectors that find the cluster, and the candidates, or all labels if
 	// the exact layer answers.
 	RowsScanned float64 `json:"rows_scanned"`
 	// RowsScannedAtK is the same for each k.
@@ -41,7 +41,7 @@ type evalResult struct {
 	Probes int    `json:"probes"`
 	Level  string `json:"level"`
 
-	margin string // the other reason for exact answers, where there is one
+	margin string // the other reason for exact answers, if there is one
 }
 
 func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {

@@ -10,8 +10,8 @@ import (
 )
 
 // A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last
-// 16 are four float32: scale, bias, error and norm; where the codes fill the 64 the
-// floats stand behind them. The vector's codes are zero where a record holds padding or
+// 16 are four float32: scale, bias, error and norm; if the codes fill the 64 the
+// floats stand behind them. The vector's codes are zero if a record holds padding or
 // floats, so whole chunks go through the products.
 const (
 	chunk = 64 // bytes of a record that one step takes
@@ -137,7 +137,7 @@ func newRecords(f *arm64.Func, gather bool, block int) records {
 	return r
 }
 
-// advance goes on to the next block at the label, while there are rows. Where less
+// advance goes on to the next block at the label, while there are rows. If less
 // than a block is left, the last one overlaps the one before: a row's interval
 // depends on nothing else.
 func (r records) advance(label string, lower, upper arm64.X) {

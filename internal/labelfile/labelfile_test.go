@@ -269,7 +269,7 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// A row has a repeated label where a set of its labels is smaller than the row.
+// A row has a repeated label if a set of its labels is smaller than the row.
 func TestRepeatedLabels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.SampledFrom([]int{1, 2, 5, 32, 33, 100}).Draw(t, "k")

@@ -264,7 +264,7 @@ func TestOddSentences(t *testing.T) {
 	}
 }
 
-// TestOverflow: where products overflow the contexts are NaN, and a
+// TestOverflow: if products overflow the contexts are NaN, and a
 // translation is refused rather than made up.
 func TestOverflow(t *testing.T) {
 	s := newSpec(9, smallShape, 1)

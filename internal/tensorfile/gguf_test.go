@@ -296,7 +296,7 @@ func TestGGUFMemory(t *testing.T) {
 		bytes []byte
 		most  int // times the file's size
 	}{
-		{"metadata", few.Bytes(), 1}, // which is the file itself where it is not mapped
+		{"metadata", few.Bytes(), 1}, // which is the file itself if it is not mapped
 		{"tensors", many.Bytes(), 16},
 	} {
 		path := file(t, "x.gguf", c.bytes)

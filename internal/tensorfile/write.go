@@ -143,7 +143,7 @@ type NPYWriter struct {
 	done bool // after Commit or Abort
 }
 
-// CreateNPY starts a matrix of cols columns. It fails at once where path
+// CreateNPY starts a matrix of cols columns. It fails at once if path
 // cannot be written to; nothing is at path before Commit.
 func CreateNPY(path string, cols int) (*NPYWriter, error) {
 	if cols < 1 || cols > math.MaxInt/4 {
@@ -184,7 +184,7 @@ func (w *NPYWriter) WriteRows(rows []float32) error {
 // Rows returns the number of rows written so far.
 func (w *NPYWriter) Rows() int { return w.rows }
 
-// Commit completes the file and puts it at its path. Where it fails, or a
+// Commit completes the file and puts it at its path. If it fails, or a
 // call of WriteRows has, the path is as it was before.
 func (w *NPYWriter) Commit() error {
 	defer w.Abort()

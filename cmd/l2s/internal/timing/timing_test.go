@@ -173,7 +173,7 @@ func TestEachQueryIsTimedByItself(t *testing.T) {
 			found++
 		}
 	}
-	// More may be long where the machine is busy, fewer never.
+	// More may be long if the machine is busy, fewer never.
 	if found < wantLong || wantLong == 0 {
 		t.Errorf("found %d queries of at least %v among %d, expected at least %d", found, long, timed.Queries(), wantLong)
 	}
