@@ -208,7 +208,7 @@ func TestTokenizerSize(t *testing.T) {
 		"added tokens alone":             {map[string]string{"added_tokens.json": `{"x":6}`}, 0, ""},
 		"no vocabulary":                  {map[string]string{"tokenizer.json": `{"model":{}}`}, 0, "tokenizer.json: tokens: found no vocabulary in the model, expected one"},
 		"an id below 0":                  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":-7}}}`}, 0, "tokenizer.json: tokens: found the id -7, expected 0 to 4294967294"},
-		"an id that is none":             {map[string]string{"tokenizer_config.json": `{"added_tokens_decoder":{"x":{}}}`}, 0, "tokenizer_config.json: tokens: found x in added_tokens_decoder, expected an id"},
+		"an id that is no number":        {map[string]string{"tokenizer_config.json": `{"added_tokens_decoder":{"x":{}}}`}, 0, "tokenizer_config.json: tokens: found x in added_tokens_decoder, expected an id"},
 		"an added id of text":            {map[string]string{"added_tokens.json": `{"x":"6"}`}, 0, `added_tokens.json: tokens: found "\"" at byte 5, expected a number`},
 		"a tokenizer that ends too soon": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":1}`}, 0, "found the end of the JSON"},
 	} {

@@ -339,8 +339,8 @@ func (h *Head) Bias() []float32 { return h.bias }
 // stands for, or nil if row i stands for label i. It must not be changed.
 func (h *Head) IDs() []uint32 { return h.ids }
 
-// Vocabulary returns the number of labels that the ids of answers are below: that
-// of the full vocabulary for a draft head, else Labels.
+// Vocabulary returns the bound that all ids of answers are below: the size of the full
+// vocabulary for a draft head, else Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
 // Padding returns the number of rows at the end of W that stand for no token and

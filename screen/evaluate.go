@@ -51,7 +51,7 @@ type Evaluation struct {
 	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
 	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
-	// AtK holds one element for each k asked for, in that order.
+	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
 }
 

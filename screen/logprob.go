@@ -141,7 +141,7 @@ type Interval struct {
 }
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
-// temperature T, and an interval that holds it with the confidence asked for, at
+// temperature T, and an interval that holds it with the confidence, at
 // least 0 and below 1, if the model has a regression with half-widths at that
 // confidence or above. The promise is about the draw of a context from those that the
 // half-widths were found on ([Regression]). The ends are the same if the exact layer
@@ -182,7 +182,7 @@ type Head struct {
 	IDs    []uint32
 	Logits []float64
 	// Tail is the log of the sum of e^(x/T) over the labels that are not in IDs, and
-	// an interval that holds it with the confidence asked for. Tail.Log is NaN if
+	// an interval that holds it with the confidence. Tail.Log is NaN if
 	// nothing is known of it: the exact layer is to be asked.
 	Tail Interval
 }

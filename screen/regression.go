@@ -120,7 +120,7 @@ func (r *Regression) covers(temperature float64) bool {
 // estimate is what is known of the log of a tail.
 type estimate struct {
 	log   float64 // about
-	width float64 // of either side, at the confidence asked for; +Inf for unknown
+	width float64 // of either side, at the confidence; +Inf for unknown
 }
 
 // predict returns the log of the tail of a context of cluster t at a temperature,
@@ -173,7 +173,7 @@ func (r *Regression) fit(h []float32, at, t int, confidence float64) estimate {
 // Regression returns what estimates the tail, or nil if the model has none.
 func (m *Model) Regression() *Regression { return m.regression }
 
-// WithRegression returns the model with that regression in place of its own, nil
+// WithRegression returns the model with that regression instead of its own, nil
 // for none, and this training record; if record is nil it keeps its own. The two
 // share all else. It returns an error if the regression is for another number of
 // clusters or another dimension.

@@ -517,7 +517,7 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 }
 
-// A log-sum that was not asked for is -Inf, as it is of the exact layer.
+// A log-sum that the request does not want is -Inf, as from the exact layer.
 func TestLogSumUnasked(t *testing.T) {
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
 	for _, k := range []int{1, 3} { // from the set, and from the layer

@@ -187,7 +187,7 @@ func (in *instance) find(h []float32) found {
 	return f
 }
 
-// route returns the cluster of h, the second best, -1 if there is none, the
+// route returns the cluster of h, the second best, -1 if there is no other, the
 // lead of the first, and the number of rows scanned for them.
 func (in *instance) route(h []float32) (cluster, second int, lead float64, rows int) {
 	d := in.config.Dim

@@ -201,7 +201,7 @@ type Answer struct {
 	// Count is the number of labels written: K, or as many as there are if fewer
 	// may be answered.
 	Count int
-	// LogSum is -Inf unless it was asked for. Then it is the logarithm of the sum of
+	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of
 	// e^x, or of e^(x/T) at the temperature of the request, over the labels that the
 	// answer was chosen among: the logarithm of a label's probability among them is
 	// its logit minus that. The sum over no labels is -Inf.

@@ -28,7 +28,7 @@ const labelsSuffix = "-labels"
 // the contexts.
 func CheckpointFiles(path string) []string { return []string{path, path + labelsSuffix} }
 
-// RemoveCheckpoint removes the files of a checkpoint; that there are none is
+// RemoveCheckpoint removes the files of a checkpoint; if there are none that is
 // no error. It is for the time when the screen has been saved. Files of another
 // kind with these names, and labels without a state beside them, which no run
 // leaves, are an error, and nothing is removed then.

@@ -171,7 +171,7 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
 }
 
-// openFiles returns a layer and contexts in files. If there are none for
+// openFiles returns a layer and contexts in files. If there are no contexts for
 // testing, the last tenth of the others is kept out of the training.
 func openFiles(weights, bias, contexts, testContexts string, train, test int) (_ *source, err error) {
 	s := &source{name: filepath.Base(weights)}

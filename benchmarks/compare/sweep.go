@@ -166,8 +166,8 @@ func fullRivals(labels int) []methods.Method {
 	)
 }
 
-// ascending returns cut-offs: the numbers, if one is not above the one before
-// the next that is.
+// ascending returns the cut-offs with each raised, if it is not above the one before, to
+// the next number that is.
 func ascending(cutoffs ...int) []int {
 	last := 0
 	for i := range cutoffs {

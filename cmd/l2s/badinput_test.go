@@ -148,7 +148,7 @@ func longer(name string) func(t *testing.T, dir string) {
 	}
 }
 
-// poisoned writes a value in place of an element of a .npy file.
+// poisoned replaces an element of a .npy file by a value.
 func poisoned(name string, element int, value float64) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		path := filepath.Join(dir, name)

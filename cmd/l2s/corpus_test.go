@@ -79,8 +79,8 @@ func (a *answers) check(t *testing.T, name string, r result) {
 	}
 }
 
-// end writes the corpus, if that is asked for, or looks for what is in it and
-// was not run. Cases that only root, or only another user, can produce stay.
+// end writes the corpus, with -update, or looks for what is in it and was not
+// run. Cases that only root, or only another user, can produce stay.
 func (a *answers) end(passed bool) error {
 	all := !simdtest.Race && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == ""
 	if *update {

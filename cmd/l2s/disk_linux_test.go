@@ -18,7 +18,7 @@ func disk(t *testing.T, dir, name string, kib int) string {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, fmt.Sprintf("size=%dk", kib)); err != nil {
-		t.Skipf("no file system can be mounted here (%v): a limit on the size of files stands in for it in the tests of screen", err)
+		t.Skipf("no file system can be mounted here (%v): the tests of screen limit the size of files instead", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(path, 0); err != nil {

@@ -371,7 +371,7 @@ func TestTrain(t *testing.T) {
 		{"--quiet", nil, 0, []string{"x.l2s: 6 clusters"}, nil, true},
 		{"a rank above the dimension", []string{"--tail-rank", "1000"}, 1, nil, []string{"expected --tail-rank of at most"}, false},
 		{"a tail of another kind", []string{"--tail", "low-rank"}, 2, nil, []string{"expected regression or none"}, false},
-		{"contexts for a tail that is not asked for", []string{"--tail-contexts", "T.npy"}, 2, nil, []string{"--tail-contexts is for --tail regression"}, false},
+		{"contexts for a tail that is not wanted", []string{"--tail-contexts", "T.npy"}, 2, nil, []string{"--tail-contexts is for --tail regression"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", c.args)...)
@@ -638,7 +638,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// However many threads are asked for, no more are started than help.
+// Whatever number --threads has, no more threads are started than help.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
 	for _, c := range []struct {

@@ -167,7 +167,7 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 	return p
 }
 
-// prefetchLines is the number of cache lines of a row that are asked for one
+// prefetchLines is the number of cache lines of a row that are prefetched one
 // block ahead; the hardware goes on from there.
 const prefetchLines = 2
 

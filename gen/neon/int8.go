@@ -161,7 +161,7 @@ func (r records) advance(label string, lower, upper arm64.X) {
 	r.FreeX(back)
 }
 
-// prefetchLines is the number of cache lines of a row that are asked for one block
+// prefetchLines is the number of cache lines of a row that are prefetched one block
 // ahead; the hardware goes on from there.
 const prefetchLines = 2
 

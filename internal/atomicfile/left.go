@@ -57,7 +57,7 @@ func createTemp(dest string) (tmp, held *os.File, err error) {
 		held, err = os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
 			taken, lockErr := lock(held)
-			if lockErr != nil { // there are none here
+			if lockErr != nil { // there are no locks here
 				held.Close()
 				return tmp, nil, nil
 			}

@@ -78,7 +78,7 @@ func (r *Reader) Only(prefixes []string, others ...string) error {
 			layers = append(layers, prefix+"{weight,bias}_{ih,hh}_l0 and so on")
 		}
 		if !known {
-			r.Fail(tensor, "found a tensor that is none of %s, expected %s", r.of, strings.Join(append(layers, others...), ", "))
+			r.Fail(tensor, "found a tensor that does not belong to %s, expected %s", r.of, strings.Join(append(layers, others...), ", "))
 			break
 		}
 	}

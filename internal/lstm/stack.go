@@ -68,8 +68,8 @@ type scratch struct {
 // rows of one step follow the rows of the step before. y gets the output of each
 // row, and may be x. h and c are the state of the streams, a row each.
 //
-// The input products of all steps share one pass over the weights, and those
-// of the state one pass a step. An output is the same bits however streams
+// The input products of all steps share one pass over the weights. The products
+// of the state take one pass a step. An output is the same bits however streams
 // and steps are grouped.
 func (l *layer) run(y, x []float32, active []int, h, c []float32, s *scratch) {
 	gates := len(l.bias)

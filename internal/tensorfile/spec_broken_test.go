@@ -345,7 +345,7 @@ func TestWrongUse(t *testing.T) {
 	refuse(t, err, path, "FILE: shape: found [2 0], expected at least one column")
 }
 
-// An error names the row in the file, not in the block that was asked for.
+// An error names the row in the file, not in the block that was read.
 func TestReadRowsRefusesOnlyItsRows(t *testing.T) {
 	nan := float32(math.NaN())
 	for descr, order := range map[string]string{"C": "False", "Fortran": "True"} {

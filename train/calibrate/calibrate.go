@@ -57,7 +57,7 @@ func DefaultOptions() Options {
 	return Options{Target: 0.99, K: 5, Confidence: 0.95, ExactLimit: 0.5, Block: 1, Seed: 1}
 }
 
-// Calibration says what [Run] was asked for and what it found. It stands in the
+// Calibration says what [Run] had to reach and what it found. It stands in the
 // record of the screen, under the name "calibration".
 type Calibration struct {
 	Target     float64 `json:"target"`
@@ -103,7 +103,7 @@ type Figures struct {
 }
 
 // Run sets the margins of a screen such that P@K is at least the target
-// with the confidence asked for, at the least cost that it finds. It returns the
+// with the confidence of the options, at the least cost that it finds. It returns the
 // screen with its margins, whose record has the Calibration too. Margins that m
 // has already play no part.
 //

@@ -675,8 +675,8 @@ func TestLeastBlocks(t *testing.T) {
 	})
 }
 
-// The least number of contexts asked for passes where nothing is missed, and one
-// test less does not.
+// The least number of contexts that Run wants passes if nothing is missed, and one test
+// less does not.
 func TestCalibrateLeastContexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := DefaultOptions()

@@ -333,8 +333,8 @@ type adaptiveSearcher struct {
 	values []float32
 }
 
-// LogitSearcher is a Searcher that gives all the logits that it computes: those
-// of a perplexity.
+// LogitSearcher is a Searcher that gives all the logits that it computes, for a
+// perplexity.
 type LogitSearcher interface {
 	Searcher
 	// Logits writes the logits of all labels that a search for the k largest

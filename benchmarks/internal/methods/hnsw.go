@@ -197,7 +197,7 @@ func (w *walk) descend(g *graph, last int) uint32 {
 
 // expand is Algorithm 2, the search of one layer from a node: w.found becomes
 // the best ef nodes that it meets. It follows the links of each of them, the
-// best first, and ends when there is none left whose links it has not followed:
+// best first, and ends when it has followed the links of all:
 // one that falls behind ef better ones is dropped.
 func (w *walk) expand(g *graph, from uint32, layer, ef int) {
 	if w.search++; w.search == 0 {

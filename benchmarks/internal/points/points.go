@@ -54,7 +54,7 @@ type File struct {
 	// Level is the level of package kernels: generic, avx2 or avx512.
 	Level string `json:"level"`
 	Layer Layer  `json:"layer"`
-	// K is the number of labels that were asked for when times were taken.
+	// K is the number of labels of a query when times were taken.
 	K    int    `json:"k"`
 	Seed uint64 `json:"seed"`
 	// TrainContexts is the number of contexts that the methods could learn

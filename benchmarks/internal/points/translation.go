@@ -25,8 +25,8 @@ type Translation struct {
 	// Alpha and MaxLen are options of the beam search.
 	Alpha  float64 `json:"alpha"`
 	MaxLen int     `json:"max_len"`
-	// Sentences is the number of sentences translated, and TimedSentences that
-	// of those whose contexts were timed.
+	// Sentences is the number of sentences translated, and TimedSentences the
+	// number of sentences whose contexts were timed.
 	Sentences      int `json:"sentences"`
 	TimedSentences int `json:"timed_sentences"`
 	// References and Own are the numbers of contexts to learn from: under teacher

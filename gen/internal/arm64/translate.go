@@ -329,7 +329,7 @@ func vector(fixed uint32, shape int, sizes string) encoding {
 			word |= (a.size - 1) << 22
 		case "float":
 			if a.size < 2 {
-				return 0, fmt.Errorf("arrangement %q is none of floats", ops[shape].arrangement)
+				return 0, fmt.Errorf("arrangement %q is not one of floats", ops[shape].arrangement)
 			}
 			word |= (a.size - 2) << 22
 		}

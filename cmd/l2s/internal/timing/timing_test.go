@@ -77,7 +77,7 @@ func TestMeanCountsTheQueriesThatTakeLong(t *testing.T) {
 	}
 }
 
-// record returns a method that notes the contexts it is asked for.
+// record returns a method that notes the contexts that it gets.
 func record(into *[]int) func(i int) { return func(i int) { *into = append(*into, i) } }
 
 func TestContextsComeInTurn(t *testing.T) {
