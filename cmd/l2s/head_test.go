@@ -141,11 +141,38 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			} else if r := l2s(t, dir, ask...); r.code != 1 || !strings.Contains(r.stderr, refused) {
 				t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, refused)
 			}
-			if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected 1 and 0 for --targets") {
-				t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
+			timed := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...)["log_prob_us"]
+			if refused != "" {
+				if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected none for --targets") {
+					t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
+				}
+				if timed != nil {
+					t.Errorf("bench: found %v us, expected no time of a log-probability", timed)
+				}
+				return
 			}
-			if o := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...); o["log_prob_us"] != nil {
-				t.Errorf("bench: found %v, expected no time of a log-probability", o)
+			if timed == nil {
+				t.Error("bench: found no time of a log-probability, expected one")
+			}
+			// The label that follows context i is i modulo their number.
+			var targets []int32
+			want, logits := 0.0, make([]float64, model.Labels())
+			for i := range len(h) / model.Dim() {
+				id := i % model.Labels()
+				targets = append(targets, int32(id))
+				model.Rows().RefScan(logits, model.Bias(), h[i*model.Dim():(i+1)*model.Dim()])
+				for j, x := range logits {
+					logits[j] = model.Logit(x)
+				}
+				want += kernels.LogSumExp(slices.Clone(logits)) - logits[id]
+			}
+			want = math.Exp(want / float64(len(targets)))
+			if err := tensorfile.WriteNPYInt32s(filepath.Join(dir, "y.npy"), targets); err != nil {
+				t.Fatal(err)
+			}
+			o := object(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--json", "--quiet")...)
+			if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); math.Abs(math.Log(exact/want)) > 1e-9 || math.Abs(math.Log(p/want)) > 0.05 {
+				t.Errorf("found perplexities %v and %v, expected %v and nearly that", exact, p, want)
 			}
 		})
 	}

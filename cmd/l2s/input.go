@@ -135,6 +135,13 @@ func (l *layer) scale() (scale, softCap float64) {
 	return l.head.LogitScale(), l.head.SoftCap()
 }
 
+// temperature is that of the model's probabilities over w.h + b: the softmax is of these
+// multiplied by the scale. A soft cap is another matter.
+func (l *layer) temperature() float64 {
+	scale, _ := l.scale()
+	return 1 / scale
+}
+
 // open opens the layer. A model is used where it lies, and the verb says what was
 // taken.
 func (lf layerFlags) open(stderr io.Writer) (*layer, error) {

@@ -187,6 +187,27 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	}
 }
 
+// An interrupt ends generate behind a whole word, which it counts.
+func TestInterruptedGenerateSaysWhatIsThere(t *testing.T) {
+	dir := files(t)
+	cmd := command(t, dir, joined(goodWrite, "--length", "1000000000")...)
+	stdout := &watcher{part: " ", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.String())
+	}
+	text := stdout.text.String()
+	tokens := len(strings.Fields(text)) + strings.Count(text, "\n")
+	// The last line may have been ended for it.
+	for _, n := range []int{tokens, tokens - 1} {
+		if stderr.String() == fmt.Sprintf("l2s generate: interrupted; standard output has the first %s of 1,000,000,000 tokens\n", progress.Count(n)) && strings.HasSuffix(text, "\n") {
+			return
+		}
+	}
+	t.Errorf("found %d tokens on standard output and\n%s", tokens, stderr.String())
+}
+
 // An interrupt ends topk while it waits for standard input.
 func TestInterruptedTopKOnStandardInput(t *testing.T) {
 	dir := files(t)

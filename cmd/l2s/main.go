@@ -13,6 +13,7 @@
 //	l2s bench      measure the time of a query
 //	l2s curve      compare screens: precision against candidates and time
 //	l2s topk       answer: the best labels of each context
+//	l2s generate   let a language model write, by exact or screened draws
 //	l2s translate  translate a text by beam search, exact or screened
 //	l2s inspect    show what a screen file holds
 //	l2s version    show the version, the CPU and the SIMD level
@@ -59,6 +60,7 @@ func verbs() []verb {
 		{"bench", "measure the time of a query", runBench},
 		{"curve", "compare screens: precision against candidates and time", runCurve},
 		{"topk", "answer: the best labels of each context", runTopK},
+		{"generate", "let a language model write, by exact or screened draws", runGenerate},
 		{"translate", "translate a text by beam search, exact or screened", runTranslate},
 		{"inspect", "show what a screen file holds", runInspect},
 		{"version", "show the version, the CPU and the SIMD level", runVersion},
@@ -166,7 +168,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam", "sample"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

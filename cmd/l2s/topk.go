@@ -109,7 +109,7 @@ cluster, and with --vocab words.`,
 	case capped:
 		final, logits = l.head.Logit, make([]float64, l.Labels())
 	case scale != 1: // the arithmetic of a log-sum at a temperature
-		temperature := 1 / scale
+		temperature := l.temperature()
 		final = func(logit float64) float64 { return logit / temperature }
 	}
 	var nearest [1]softmax.Prediction
@@ -148,7 +148,7 @@ cluster, and with --vocab words.`,
 		var a softmax.Answer
 		req := softmax.Request{K: *k, LogSum: *logProbs && !capped, ExactSum: *exact}
 		if req.LogSum && scale != 1 {
-			req.Temperature = 1 / scale
+			req.Temperature = l.temperature()
 		}
 		if *exact {
 			a, err = full.Search(dst, h, req)

@@ -208,6 +208,11 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	defer in.close(&err)
 	l, c := in.layer, in.contexts
+	if o.Tail != nil { // as temperatures of w.h + b
+		for i := range o.Tail.Temperatures {
+			o.Tail.Temperatures[i] *= l.temperature()
+		}
+	}
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
