@@ -524,7 +524,7 @@ func TestBadTranslationModels(t *testing.T) {
 		{name: "no folder", args: joined(goodPairs, "--nmt", "no"), code: 1, want: []string{"no", "model.safetensors", "no such file"}},
 		{name: "a language model", files: func(t *testing.T, dir string) {
 			inFile("model.safetensors", readFile(t, filepath.Join(dir, "lm.safetensors")))(t, dir)
-		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "none of a translation model"}},
+		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "does not belong to a translation model"}},
 		{name: "rubbish", files: inFile("model.safetensors", []byte("%PDF-1.7 which is no array")), args: goodPairs, code: 1, want: []string{"model.safetensors", "header length"}},
 		{name: "no vocabulary", files: without("vocab.de"), args: goodPairs, code: 1, want: []string{"vocab.de", "no such file"}},
 		{name: "no such language", args: joined(goodPairs, "--to", "fr"), code: 1, want: []string{"vocab.fr", "no such file"}},
