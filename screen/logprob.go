@@ -15,7 +15,7 @@ import (
 // labels: its logit minus the log of the sum of e^x over the candidate set and over the
 // others. The logit is exact wherever the label is. The sum is, by what the model has,
 //
-//   - estimated: over the set that of the int8 codes with the logit of the label where it
+//   - estimated: over the set that of the int8 codes with the logit of the label if it
 //     is one of them (softmax.Answer), over the others by the regression. Probabilities
 //     need not sum to 1: see [Searcher.LogSum];
 //   - or over the others that of w~_s.h + b_s with W~ of its tail, as the paper defines
@@ -37,7 +37,7 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.L
 
 // LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
-// 1/scale. Where a regression has no coefficients for T the exact layer answers.
+// 1/scale. If a regression has no coefficients for T the exact layer answers.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
@@ -132,7 +132,7 @@ func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature f
 	return e.log
 }
 
-// quick reports whether the log-sum over all labels is that of the set, which the search
+// quick reports whether the log-sum over all labels comes from the set, which the search
 // gives, and the tail of one cluster.
 func (s *Searcher) quick(r route, req *softmax.Request) bool {
 	reg := s.model.regression
@@ -372,7 +372,7 @@ func (s *Searcher) sumOfLayer(q *softmax.Query, req *softmax.Request) (float64, 
 }
 
 // byLowRank returns the log of the sum of e^x over all labels that the request
-// permits, with the logits of the set, edited as the request says, and those of
+// permits, with the logits of the set, edited as the request says, and the logits of
 // the tail for all other labels, at the request's temperature. Without one it leaves
 // the logits in s.wide.
 func (s *Searcher) byLowRank(q *softmax.Query, set []uint32, req *softmax.Request) (float64, error) {
