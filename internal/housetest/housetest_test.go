@@ -297,3 +297,41 @@ func TestFilesThatDocumentsNameExist(t *testing.T) {
 		t.Errorf("found %d names of files in the documents, expected at least the names in ARCHITECTURE.md", named)
 	}
 }
+
+var (
+	fuzzTarget  = regexp.MustCompile(`(?m)^func Fuzz\w*\(\w+ \*testing\.F\)`)
+	fuzzTargets = regexp.MustCompile(`(?m)^\| fuzz targets[^|]*\| (\d+);`)
+)
+
+// RELIABILITY.md says how many fuzz targets the module has.
+func TestTheNumberOfFuzzTargets(t *testing.T) {
+	said := fuzzTargets.FindStringSubmatch(read(t, "RELIABILITY.md"))
+	if said == nil {
+		t.Fatal("RELIABILITY.md: found no number of fuzz targets, expected one in its table")
+	}
+	n := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root:
+			// Other modules have targets of their own, if any.
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil || d.Name() == ".git" {
+				return filepath.SkipDir
+			}
+		case strings.HasSuffix(path, "_test.go"):
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			n += len(fuzzTarget.FindAll(text, -1))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said[1] != fmt.Sprint(n) {
+		t.Errorf("RELIABILITY.md: found %s fuzz targets, expected %d, as many as there are", said[1], n)
+	}
+}
