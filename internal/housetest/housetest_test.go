@@ -300,10 +300,10 @@ func TestFilesThatDocumentsNameExist(t *testing.T) {
 
 var (
 	fuzzTarget  = regexp.MustCompile(`(?m)^func Fuzz\w*\(\w+ \*testing\.F\)`)
-	fuzzTargets = regexp.MustCompile(`(?m)^\| fuzz targets[^|]*\| (\d+);`)
+	fuzzTargets = regexp.MustCompile(`(?m)^\| fuzz targets[^|]*\| at least (\d+);`)
 )
 
-// RELIABILITY.md says how many fuzz targets the module has.
+// RELIABILITY.md promises a number of fuzz targets, and the module has as many at least.
 func TestTheNumberOfFuzzTargets(t *testing.T) {
 	said := fuzzTargets.FindStringSubmatch(read(t, "RELIABILITY.md"))
 	if said == nil {
@@ -331,7 +331,7 @@ func TestTheNumberOfFuzzTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said[1] != fmt.Sprint(n) {
-		t.Errorf("RELIABILITY.md: found %s fuzz targets, expected %d, as many as there are", said[1], n)
+	if promised, _ := strconv.Atoi(said[1]); promised > n {
+		t.Errorf("RELIABILITY.md: found at least %d fuzz targets, expected at most %d, as many as there are", promised, n)
 	}
 }
