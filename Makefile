@@ -51,7 +51,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 	done
 
 .PHONY: race
-race: ## Run the tests under the race detector, which needs a C compiler.
+race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -race -short -timeout 40m ./...
 	cd examples && $(GO) test -race -short -mod=readonly ./serve -load-requests 20
 

@@ -4,7 +4,7 @@
 //
 // A [Search] drives two things that the caller brings: a [Decoder], which turns
 // hypotheses into context vectors, and a [Searcher], which finds the best next
-// labels of these with their log-probabilities: a screen.Searcher, for which
+// labels for each context with their log-probabilities: a screen.Searcher, for which
 // labels outside the candidate set count as impossible, or a softmax.Searcher.
 //
 // Several sentences are decoded together, so that the contexts of one step share
@@ -31,8 +31,8 @@ type Decoder interface {
 	// hypothesis parents[i] in the step before, by tokens[i], and returns the
 	// context of each, row-major, in that order. In the first step of a search
 	// parents[i] = i is the number of a sentence, and tokens[i] is
-	// Options.Start. The arguments are valid during the call, and the result need
-	// be until the next.
+	// Options.Start. The arguments are valid during the call. The result need be valid
+	// only until the next call.
 	Step(parents []int, tokens []uint32) (contexts []float32, err error)
 }
 
@@ -61,7 +61,7 @@ type Options struct {
 	// is finite and not negative. It chooses among ended hypotheses alone: within
 	// a step all have the same length.
 	Alpha float64
-	// Candidates is the k that the Searcher is asked for: at most the number of
+	// Candidates is the k of the requests to the Searcher: at most the number of
 	// labels. 0 is Width, which is always enough.
 	Candidates int
 }
@@ -159,8 +159,8 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 // continue. The ended one of the largest score is the result; of equals the one
 // that ended first.
 //
-// Run returns the errors of the Decoder and the Searcher, and that of ctx, looked
-// at before each step.
+// Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it
+// looks at before each step.
 func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)

@@ -104,7 +104,7 @@ func run(t interface{ Fatal(...any) }, w *world, s beam.Searcher, opt beam.Optio
 	return found
 }
 
-// Where no hypothesis is dropped the result is the best of all sequences.
+// If no hypothesis is dropped the result is the best of all sequences.
 func TestFullWidthIsTheSearchOfAllSequences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, most := rapid.IntRange(2, 4).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "longest")
@@ -278,7 +278,7 @@ func TestRefusals(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := s.Run(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("found %v, want that of the context", err)
+		t.Errorf("found %v, want the error of the context", err)
 	}
 	if _, err := s.Run(context.Background(), -1); err == nil {
 		t.Error("found no error for -1 sentences")

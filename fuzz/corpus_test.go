@@ -407,7 +407,7 @@ func badFiles(t *testing.T) (cases []badFile) {
 		"the checksum of the header": 125, "a checksum": 128, "the padding": 140, "the first code": 192, "a scale": 240, "the last norm": -1} {
 		flipped(".codes", name, at)
 	}
-	// Codes of other weights, and those of the weights of another file.
+	// Codes of other weights, and codes of the weights of another file.
 	wide := numbers()
 	for name, rows := range map[string]kernels.Rows{"other weights": kernels.Float32Rows(wide[1:25], 3), "fewer labels": kernels.Float32Rows(wide[:21], 3),
 		"another dimension": kernels.Float32Rows(wide[:24], 4)} {

@@ -88,7 +88,7 @@ func parseConfig(data []byte, path string) (*config, error) {
 	return top, nil
 }
 
-// isTextModel reports whether a field of a config.json is that of a text model.
+// isTextModel reports whether a field of a config.json describes a text model.
 func isTextModel(name string) bool {
 	return name == "text_config" || name == "llm_config" || name == "language_config"
 }

@@ -31,36 +31,42 @@
 // # What a mapped file promises
 //
 // Mapped rows are for files that nobody changes while they are open: local files
-// of the program's own user. The system answers a read of a page that is no
-// longer there, since another program has shortened the file or the disk has
-// failed, with a fault, which ends the program. Within [Head.Read] a fault of the
-// same goroutine is an error instead, in Go code and in the assembly of package
-// kernels: whoever serves from files that others can touch asks there, or copies.
-// A file that is changed in place gives answers from the old and the new bytes,
-// NaN among them. To replace a file by renaming, as everything in this module that
-// writes does, is safe.
+// of the program's own user.
 //
-// Neither can make a read leave the rows: what Open reads of a file's form, its
-// names, shapes and lists, it checks and copies.
+// If another program shortens the file, or the disk fails, a page that is read may
+// not be there any more. The system then raises a fault, which ends the program.
+// Within [Head.Read] a fault of the same goroutine is an error instead, in Go code
+// and in the assembly of package kernels. A program that serves from files that
+// others can change should ask within Read, or copy the rows.
+//
+// If another program changes the file in place, answers come from old and new bytes,
+// and may be NaN. It is safe to replace a file by renaming, as everything in this
+// module does that writes.
+//
+// In no case does a read leave the rows: Open checks and copies what it reads of a
+// file's form: names, shapes and lists.
 //
 // # Which tensor is the head
 //
-// In a folder it is lm_head.weight, or what some architectures call it; the input
-// embedding if config.json ties the two, or says nothing and there is no other.
-// In a GGUF file, output.weight, else token_embd.weight. The bias is looked for
-// beside it. The names are those that gguf-py/gguf/tensor_mapping.py of
-// https://github.com/ggml-org/llama.cpp lists for each architecture, and
-// transformers' _tied_weights_keys. [Head.Weights] and [Head.BiasName] say what was
-// taken.
+// In a folder it is lm_head.weight, or the name that the architecture gives it. It is
+// the input embedding if config.json ties the two, or if config.json says nothing and
+// there is no head. In a GGUF file it is output.weight, else token_embd.weight. The
+// bias is looked for beside it. The names come from gguf-py/gguf/tensor_mapping.py of
+// https://github.com/ggml-org/llama.cpp, which lists them for each architecture, and
+// from transformers' _tied_weights_keys. [Head.Weights] and [Head.BiasName] say what
+// was taken.
 //
 // # Padding
 //
 // Models pad W with rows that no token has, for the speed of other hardware. Rows
 // from the size of the tokenizer on are left out, so that they are never answered:
-// see [Head.Padding]. The size is, in a folder, one more than the largest id in
-// tokenizer.json, or the number of pieces of a sentencepiece tokenizer.model if
-// no code of the model's own adds to them (auto_map), and not below any id that
-// tokenizer_config.json, added_tokens.json and config.json name; in a GGUF file the
-// length of tokenizer.ggml.tokens without the [PADn] at its end, by which
-// llama.cpp's converter fills up. If none of them is there, all rows are labels.
+// see [Head.Padding].
+//
+// In a folder the size is one more than the largest id in tokenizer.json. Without that
+// file it is the number of pieces of a sentencepiece tokenizer.model, unless the model
+// has code of its own that adds to them (auto_map). It is above every id that
+// tokenizer_config.json, added_tokens.json and config.json name. In a GGUF file it is
+// the length of tokenizer.ggml.tokens without the [PADn] at its end, with which
+// llama.cpp's converter fills the list up. If none of these is there, all rows are
+// labels.
 package head

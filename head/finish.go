@@ -48,9 +48,9 @@ func (h *Head) LogitScale() float64 {
 func (h *Head) SoftCap() float64 { return h.finish.cap }
 
 // Logit returns the logit that the model's softmax is of, from the raw one,
-// w_s.h + b_s. But for rounding it rises with the raw one, so that the best labels
-// are those of the raw logits; log-probabilities are of the final ones. The bits
-// are the same on every machine.
+// w_s.h + b_s. Apart from rounding it rises with the raw one, so the best labels are the
+// same for both. Log-probabilities are computed from final logits. The bits are the same
+// on every machine.
 func (h *Head) Logit(raw float64) float64 {
 	x := raw * h.LogitScale()
 	if c := h.finish.cap; c > 0 {

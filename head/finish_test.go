@@ -147,8 +147,8 @@ func TestGGUFFinish(t *testing.T) {
 	}
 }
 
-// Final logits are those of the definition, within rounding, and in the order of
-// the raw ones.
+// Final logits are as the definition says, within rounding, and in the order of
+// the raw logits.
 func TestLogit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.Float64Range(1e-3, 1e3).Draw(t, "scale")
@@ -170,7 +170,7 @@ func TestLogit(t *testing.T) {
 				t.Fatalf("Logit(%v) = %v, want %v", x, got, want)
 			}
 			if got < last-1e-14*math.Abs(last) {
-				t.Fatalf("Logit(%v) = %v is below that of a smaller one, %v", x, got, last)
+				t.Fatalf("Logit(%v) = %v is below the final logit %v of a smaller one", x, got, last)
 			}
 			last = got
 		}
@@ -208,7 +208,7 @@ func TestTokenizerSize(t *testing.T) {
 		"added tokens alone":             {map[string]string{"added_tokens.json": `{"x":6}`}, 0, ""},
 		"no vocabulary":                  {map[string]string{"tokenizer.json": `{"model":{}}`}, 0, "tokenizer.json: tokens: found no vocabulary in the model, expected one"},
 		"an id below 0":                  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":-7}}}`}, 0, "tokenizer.json: tokens: found the id -7, expected 0 to 4294967294"},
-		"an id that is none":             {map[string]string{"tokenizer_config.json": `{"added_tokens_decoder":{"x":{}}}`}, 0, "tokenizer_config.json: tokens: found x in added_tokens_decoder, expected an id"},
+		"an id that is no number":        {map[string]string{"tokenizer_config.json": `{"added_tokens_decoder":{"x":{}}}`}, 0, "tokenizer_config.json: tokens: found x in added_tokens_decoder, expected an id"},
 		"an added id of text":            {map[string]string{"added_tokens.json": `{"x":"6"}`}, 0, `added_tokens.json: tokens: found "\"" at byte 5, expected a number`},
 		"a tokenizer that ends too soon": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":1}`}, 0, "found the end of the JSON"},
 	} {
@@ -288,8 +288,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Of the names that are looked for none is there twice, and each is that of a
-// matrix of weights.
+// No name that is looked for is there twice, and each name belongs to a matrix of
+// weights.
 func TestNamesAreLookedForOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range slices.Concat(headNames, embeddingNames) {

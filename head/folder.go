@@ -69,9 +69,9 @@ var (
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
 
-// Files returns the files that decide what Open(source) opens, and of which it reads:
-// those of package tensorfile's sources and, of a folder, all that a head is read from
-// or would be if they were there. Who writes none of them leaves the head as it is.
+// Files returns the files that decide what Open(source) opens: the file that the source
+// names, or, of a folder, all files that a head is read from or would be read from if
+// they were there. A program that writes none of them leaves the head as it is.
 func Files(source string) []string {
 	files := tensorfile.Files(source)
 	dir := files[len(files)-1]
@@ -132,7 +132,7 @@ func openFolder(path, name string) (*model, error) {
 	return m, nil
 }
 
-// find finds where the tensors are: in one file, or in those of an index.
+// find finds where the tensors are: in one file, or in the files of an index.
 func (f *folder) find() error {
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(f.path, name))

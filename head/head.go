@@ -46,7 +46,7 @@ type Head struct {
 	finish      finish
 	norm        Norm
 	mapped      bool         // rows are in a file
-	widened     bool         // rows are float32, and those of the file are not
+	widened     bool         // rows are float32, and the rows of the file are not
 	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
 	rows        kernels.Rows
 	closed      bool
@@ -339,8 +339,8 @@ func (h *Head) Bias() []float32 { return h.bias }
 // stands for, or nil if row i stands for label i. It must not be changed.
 func (h *Head) IDs() []uint32 { return h.ids }
 
-// Vocabulary returns the number of labels that the ids of answers are below: that
-// of the full vocabulary for a draft head, else Labels.
+// Vocabulary returns the bound that all ids of answers are below: the size of the full
+// vocabulary for a draft head, else Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
 // Padding returns the number of rows at the end of W that stand for no token and

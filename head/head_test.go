@@ -126,14 +126,14 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 				h.Rows().RefScan(logits, nil, context)
 				kernels.Float32Rows(x[:labels*want.dim], want.dim).RefScan(wide, nil, context)
 				if !slices.Equal(logits, wide) {
-					t.Error("the logits differ from those of what ggml reads")
+					t.Error("the logits differ from the logits of what ggml reads")
 				}
 			})
 		}
 	}
 }
 
-// The files in testdata are those of the shared data, all of them.
+// The files in testdata are the files of the shared data, all of them.
 func TestGoldenFilesAreAll(t *testing.T) {
 	shared := filepath.Join("..", "..", "shared", "data", "gguf")
 	if _, err := os.Stat(shared); err != nil {
@@ -318,7 +318,7 @@ func TestDraftOfAList(t *testing.T) {
 	x, _ := readArray(t, filepath.Join("testdata", "gguf", "head-q8_0.npy"))
 	want := slices.Concat(x[43*608:44*608], x[:608], x[7*608:8*608])
 	if !sameBits(values(h), want) || h.Vocabulary() != 44 || h.Padding() != 0 {
-		t.Errorf("%v: the rows are not those of the list", h)
+		t.Errorf("%v: the rows are not the rows of the list", h)
 	}
 	for name, c := range map[string]struct {
 		ids  []uint32
@@ -410,7 +410,7 @@ func TestGGUFHeads(t *testing.T) {
 	}
 }
 
-// What is not finite is found: by Check in a mapped file, by Open where it copies.
+// What is not finite is found: by Check in a mapped file, by Open if it copies.
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
 	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers"

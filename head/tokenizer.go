@@ -92,8 +92,8 @@ func readTokens(path string, parse func(data []byte) error) (found bool, err err
 }
 
 // folder reads the tokens of a folder, and reports whether its files say what all
-// tokens are. The forms are those of the tokenizers library,
-// https://huggingface.co/docs/tokenizers, of transformers, and of sentencepiece's
+// tokens are. The forms are defined by the tokenizers library,
+// https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
 // sentencepiece_model.proto.
 func (t *tokens) folder(folder string) (known bool, err error) {
 	read := func(name string, parse func(data []byte) error) (found bool, err error) {

@@ -1,7 +1,7 @@
 package kernels
 
 // Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]).
-// The product is exact, so the one rounding is that of the addition and the
+// The product is exact, so the only rounding is in the addition, and the
 // result has the same bits on every level and every architecture. The
 // lengths must be equal.
 func Axpy(dst []float64, a float32, x []float32) {

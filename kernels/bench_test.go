@@ -78,7 +78,7 @@ func (m *matrix) turn() int {
 }
 
 // BenchmarkKernels runs every kernel over matrices in each cache and in
-// memory. Bytes are those of the rows that are read; contexts and candidate
+// memory. Bytes are counted of the rows that are read; contexts and candidate
 // sets differ from iteration to iteration.
 func BenchmarkKernels(b *testing.B) {
 	for _, s := range shapes {

@@ -75,7 +75,7 @@ func TestManyCallsAreOne(t *testing.T) {
 			restore()
 			simdtest.EachLevel(t, func(t *testing.T) {
 				if got := c.call(); !reflect.DeepEqual(got, want) {
-					t.Errorf("found another result than that of the plain form")
+					t.Errorf("found another result than the plain form gives")
 				}
 			})
 		})
@@ -210,7 +210,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 }
 
 // Calls take as many items as they may and each item once, but that the last call
-// reaches back where it would have less than it must.
+// reaches back if it would have less than it must.
 func TestCallsTakeAllItems(t *testing.T) {
 	for _, least := range []int{1, 4, 8, 16} {
 		for n := least; n < 200; n++ {

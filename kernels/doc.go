@@ -33,11 +33,10 @@
 // # Contracts
 //
 // Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d].
-// Destinations come first, the caller owns all memory, nothing is allocated, but
-// for an Int8Vector: it gets what memory it lacks when it is first used with rows
-// of a kind, and calls that read it write to that.
-// Ids are checked against the rows before any row is read. A broken contract
-// is a panic with a constant string that starts with "kernels: ", before
-// anything is written. Inputs must be finite; packages softmax and screen
-// check that where data enters.
+// Destinations come first, and the caller owns all memory. Nothing is allocated, with
+// one exception: an [Int8Vector] gets the memory that it lacks when it is first used
+// with rows of a kind, and calls that read it write to that memory. Ids are checked
+// against the rows before any row is read. A broken contract is a panic with a
+// constant string that starts with "kernels: ", before anything is written. Inputs
+// must be finite; packages softmax and screen check that where data enters.
 package kernels

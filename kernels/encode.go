@@ -35,7 +35,7 @@ type encoding struct {
 const encodeChunk = 128
 
 // encode makes the records of all tables in one pass over the rows, on all cores.
-// An error is that of the lowest row.
+// An error is about the lowest row that has one.
 func encode(rows Rows, bias []float32, tables ...encoding) error {
 	for _, t := range tables {
 		if err := t.setSlack(bias); err != nil {
@@ -175,8 +175,8 @@ func (e *encoder) pack8(rec []byte) {
 	}
 }
 
-// pack4 writes the codes, each plus 8: those of the first half to the low halves of
-// the bytes, the others to the high halves.
+// pack4 writes the codes, each plus 8: the first half of them to the low halves of the
+// bytes, the others to the high halves.
 func (e *encoder) pack4(rec []byte) {
 	const mask, flip = 0x0f0f0f0f0f0f0f0f, 0x0808080808080808
 	dim, codes := e.dim, asBytes(e.best)

@@ -116,8 +116,8 @@ func TestRecordsOfTheLongestRowsBoundTheirErrors(t *testing.T) {
 	})
 }
 
-// Of the scales of 4-bit codes the one is taken that leaves the least error: it is
-// no larger than that of the whole range.
+// The scale of 4-bit codes is the one that leaves the least error: the error is no
+// larger than with the scale of the whole range.
 func TestClippingNeverAddsError(t *testing.T) {
 	r := newRand(32)
 	const d, n = 200, 50

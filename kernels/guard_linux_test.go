@@ -9,7 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// guarded returns n bytes that end, or where atStart is set begin, at the
+// guarded returns n bytes that end, or if atStart is set begin, at the
 // edge of memory that faults when it is touched.
 func guarded(t *testing.T, n int, atStart bool) []byte {
 	t.Helper()

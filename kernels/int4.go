@@ -13,7 +13,7 @@ const (
 // first pass of a search over very many rows, which leaves a few hundred to
 // Int8Rows.
 //
-// A record is that of Int8Rows with q_ij in [-7, 7] and, instead of the
+// A record is as in Int8Rows, with q_ij in [-7, 7] and, instead of the
 // codes' bytes, half = ceil(d/2) bytes: byte j holds code j plus 8 in its low
 // half, and code half+j plus 8 in its high half.
 //

@@ -164,11 +164,11 @@ type Int8Vector struct {
 	h      []float32   // h, padded with zeros to the codes' length
 	codes  []int8      // q, padded with zeros to Int8Stride(dim), 64-byte aligned
 	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
-	halved bool        // halves are those of q
+	halved bool        // halves are made of q
 	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
-	plain4 [][4]uint64 // and that of 4-bit rows
-	has8   bool        // plain8 is that of q
-	has4   bool        // plain4 is that of q
+	plain4 [][4]uint64 // the same for 4-bit rows
+	has8   bool        // plain8 is made of q
+	has4   bool        // plain4 is made of q
 	sum    int32       // sum q
 	below  int32       // sum of the negative q
 	scale  float32
@@ -231,7 +231,7 @@ func (v *Int8Vector) quantize() Fit {
 	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
 	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
 	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
-	// relative error is below (dim/16+5)u; those of u_i are in [127^2,
+	// relative error is below (dim/16+5)u; the sums of u_i are in [127^2,
 	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
 	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
 	// 16u are for Bounds.
@@ -247,7 +247,7 @@ func (v *Int8Vector) quantize() Fit {
 // until the next Set.
 func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
 
-// quantSums is what quantizeLeaf sums up, in 16 lanes combined as those of
+// quantSums is what quantizeLeaf sums up, in 16 lanes that are combined as in
 // RefDot, without fused multiply-adds.
 type quantSums struct {
 	norm2 float32 // sum u^2
@@ -287,7 +287,7 @@ const maxBlock = 16
 type bound struct {
 	codes  *int8
 	high   *int8 // 4-bit rows: the second half of the codes, codes being the first
-	excess int32 // what the sums of the leaf's products hold beyond those of the codes
+	excess int32 // what the sums of the leaf's products hold beyond the sums of the codes
 	scale  float32
 	norm   float32
 	err    float32
@@ -374,7 +374,7 @@ func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
 	}
 	for _, v := range vs {
 		if v.dim != m.dim {
-			panic("kernels: dimension of the vector differs from that of the rows")
+			panic("kernels: dimension of the vector differs from the dimension of the rows")
 		}
 		if v.fit != Certified {
 			panic("kernels: vector is not Certified")
@@ -427,8 +427,8 @@ func (b *batchBound) set() {
 	}
 }
 
-// intervals computes the intervals of n rows, ids or all if ids is nil: that of
-// row i and context c at [c*n+i] of lower and upper.
+// intervals computes the intervals of n rows, ids or all if ids is nil: for row i and
+// context c they are at [c*n+i] of lower and upper.
 func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
 	contexts, block := 1, codesBlock()
 	if b.batch != nil {
@@ -485,8 +485,8 @@ func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block
 	copy(upper, up[:n])
 }
 
-// codesGeneric computes the intervals of n rows, those from first on or those of
-// ids, for one context.
+// codesGeneric computes the intervals of n rows, from first on or the rows in ids, for
+// one context.
 func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
 	lo, up := unsafe.Slice(lower, n), unsafe.Slice(upper, n)
 	for i := range lo {

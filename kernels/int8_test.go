@@ -260,7 +260,7 @@ func alongError(row, h []float32) {
 	}
 }
 
-// checkEnvelope fails where an interval misses its reference logit.
+// checkEnvelope fails if an interval misses its reference logit.
 func checkEnvelope(t *rapid.T) {
 	d := rapid.IntRange(1, 130).Draw(t, "dim")
 	n := rapid.IntRange(1, 40).Draw(t, "rows")
@@ -431,7 +431,7 @@ func TestPartIsThoseRows(t *testing.T) {
 			gotLower, gotUpper := make([]float32, end-first), make([]float32, end-first)
 			part.Bounds(gotLower, gotUpper, v)
 			if !slices.Equal(gotLower, lower[first:end]) || !slices.Equal(gotUpper, upper[first:end]) {
-				t.Fatalf("rows %d to %d: found other intervals than those of the rows", first, end)
+				t.Fatalf("rows %d to %d: found other intervals than for single rows", first, end)
 			}
 		}
 	}

@@ -44,8 +44,8 @@ var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_
 
 // randomRows fills the elements with finite numbers of a type, from offset
 // elements behind a word's start on, and returns them widened too. Magnitudes
-// are 2^exponent and, from element to element, far from it; those of quantised
-// elements, of which d is a multiple of a block, are anything.
+// are 2^exponent and, from element to element, far from it; quantised elements, of
+// which d is a multiple of a block, may have any magnitude.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
 	if e.quantised() {
 		return randomBlockRows(r, n, d, offset, e)
@@ -146,7 +146,7 @@ func intervals(n int, compute func(lower, upper []float32)) []float64 {
 }
 
 // sameOnEveryLevel are the kernels whose results have the same bits on every
-// level. want is the definition, or nil where other tests compare with it: then
+// level. want is the definition, or nil if other tests compare with it: then
 // it is what plain Go gives.
 var sameOnEveryLevel = []struct {
 	name      string
@@ -337,8 +337,8 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkKernels fails where a kernel is not what it is defined to be: bit for bit,
-// or within the rounding of float32 where the order of a sum is free.
+// checkKernels fails if a kernel is not what it is defined to be: bit for bit,
+// or within the rounding of float32 if the order of a sum is free.
 func checkKernels(t fataler, o *operands) {
 	t.Helper()
 	for _, k := range sameOnEveryLevel {

@@ -327,7 +327,7 @@ func batchContexts(n int) int {
 }
 
 // excess8 returns what the sums of the products of 8-bit rows with v hold beyond
-// those of the codes: AVX2 takes the rows' 128 out beforehand, but the sign of v
+// the sums of the codes: AVX2 takes the rows' 128 out beforehand, but the sign of v
 // goes to the row by a complement.
 func excess8(v *Int8Vector) int32 {
 	if simd.HasVNNI {

@@ -225,8 +225,8 @@ func batchContexts(n int) int {
 	return BatchContexts
 }
 
-// excess8 is what the sums of the products of 8-bit rows with v hold beyond those of
-// the codes for the leaves with I8MM; all others take the rows' 128 out beforehand, and
+// excess8 is what the sums of the products of 8-bit rows with v hold beyond the sums
+// of the codes for the leaves with I8MM; all others take the rows' 128 out beforehand, and
 // do not ask.
 func excess8(v *Int8Vector) int32 { return codeBias * v.sum }
 

@@ -46,7 +46,7 @@ func between(before, after metrics.Float64Histogram) (median, most time.Duration
 	return median, most, n
 }
 
-// The collector is asked for while every kernel in turn works on a layer of
+// The collector is called while every kernel in turn works on a layer of
 // 262,144 x 640, and need not wait for a call to end. What bounds its wait is
 // asserted by TestCallsAreBounded and TestEveryKernelStopsBetweenItsCalls; the times
 // are printed.

@@ -152,8 +152,8 @@ func widenQ80(dst []float32, block []byte) {
 }
 
 // scales4K returns s and t of the j-th of the eight parts of a Q4_K or Q5_K
-// block: those of the first four are the lower 6 bits of a byte each, of the
-// others 4 bits and the upper two of the first.
+// block: for the first four each is the lower 6 bits of a byte, for the others 4 bits
+// and the upper two of one of the first.
 func scales4K(packed *[12]byte, j int) (s, t float32) {
 	if j < 4 {
 		return float32(packed[j] & 63), float32(packed[j+4] & 63)

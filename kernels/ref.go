@@ -32,8 +32,8 @@ func RefDot(x, y []float32) float64 {
 	return s[0]
 }
 
-// refAdd adds the products of x with the first elements of y to the lanes. Lane
-// 0 is that of x[0].
+// refAdd adds the products of x with the first elements of y to the lanes. x[0]
+// belongs to lane 0.
 func refAdd(lane *[refLanes]float64, x, y []float32) {
 	y = y[:len(x)]
 	for len(x) >= refLanes {

@@ -37,8 +37,8 @@ func (e Element) Size() int {
 }
 
 // Rows is a row-major matrix in memory of its caller, whose elements are
-// float32, float16, bfloat16 or quantised. The value of an element is that of
-// its float32, which the first widen to exactly and the others by definition, so
+// float32, float16, bfloat16 or quantised. The value of an element is a float32: the
+// first three convert to it exactly, and for the last it is defined so,
 // that the reference arithmetic over Rows gives the same bits as over the
 // widened matrix. No widened copy is made.
 //

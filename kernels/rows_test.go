@@ -47,7 +47,7 @@ func testWiden(t *testing.T, all []uint16) {
 		if want := math.Float32frombits(uint32(x) << 16); !same(brain[i], float64(want)) {
 			t.Fatalf("bfloat16 %#04x: got %v, want %v", x, brain[i], want)
 		}
-		// Of NaNs too, the bits are those of plain Go.
+		// The bits are the same as in plain Go, of NaNs too.
 		if math.Float32bits(half[i]) != math.Float32bits(widenFloat16(x)) || math.Float32bits(brain[i]) != uint32(x)<<16 {
 			t.Fatalf("%#04x: other bits than plain Go's", x)
 		}

@@ -117,8 +117,8 @@ func Softmax(dst, x []float64) (logSumExp float64) {
 }
 
 // sumExp returns sum_i e^(x_i - m) and, unless dst is nil, stores the terms
-// there. Element i belongs to lane i mod 8; the lanes are combined as those
-// of RefDot. Whole blocks of eight go to the level's kernel, the rest is
+// there. Element i belongs to lane i mod 8; the lanes are combined as in RefDot.
+// Whole blocks of eight go to the level's kernel, the rest is
 // padded with -Inf, whose exponential is an exact zero.
 func sumExp(dst, x []float64, m float64) float64 {
 	var lane [expLanes]float64

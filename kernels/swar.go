@@ -7,7 +7,7 @@ import (
 
 // The plain forms of the int8 products are SIMD within a register: one product
 // of two uint64 is the sum of several products of codes. With numbers a_0, a_1 in
-// the lanes of one factor and b_1, b_0, the other way round, in those of the
+// the lanes of one factor and b_1, b_0, the other way round, in the lanes of the
 // other,
 //
 //	(a_0 + a_1 2^32) (b_1 + b_0 2^32) = a_0 b_1 + (a_0 b_0 + a_1 b_1) 2^32  mod 2^64

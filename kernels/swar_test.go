@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The sums of the plain forms are largest where all codes are, and their lanes
-// borrow the most where the signs of neighbours differ.
+// The sums of the plain forms are largest if all codes are, and their lanes
+// borrow the most if the signs of neighbours differ.
 func TestPlainProductsAreExactAtTheirLimits(t *testing.T) {
 	signs := map[string]func(j int) int8{
 		"all above 0":      func(int) int8 { return maxCode },

@@ -8,7 +8,7 @@ import (
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
 // index of the largest, vals[0] its score, and so on in descending order. Of
 // equal scores the lower index comes first. k must not exceed len(scores).
-// Where scores hold a NaN it is undefined which indices are selected.
+// If scores hold a NaN it is undefined which indices are selected.
 func TopK(ids []uint32, vals, scores []float32) {
 	k := len(ids)
 	if len(vals) != k {
@@ -86,7 +86,7 @@ const (
 
 // KthBound returns a number that at least k of the scores reach, and usually
 // few more: the k-th largest of the largest scores of 16 interleaved parts, and for
-// k > 16 of those of several blocks of the scores. It takes a fraction of the time of
+// k > 16 of such parts of several blocks of the scores. It takes a fraction of the time of
 // TopK. Whether it has an answer depends on its arguments' sizes alone: it has none
 // (false) for fewer than 64 scores, for k > 512, and for k > 16 unless there are some
 // four times as many scores. k must be at least 1, and no score a NaN.

@@ -19,7 +19,7 @@
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
 // of the context have their exact logits, and its regression of the tail says about how
-// much all other labels weigh; the exact layer answers where that does not suffice.
+// much all other labels weigh; the exact layer answers if that does not suffice.
 // [Token.Grade] says of each draw how good it is.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.

@@ -19,12 +19,12 @@
 // lead is below the exact margin is answered by the exact layer: between two
 // clusters the sets miss most.
 //
-// Within the set the answer is exact: logits are those of the reference
+// Within the set the answer is exact: logits are computed in the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer
 // and context give the same ids and the same logits on every CPU. If the
-// k best labels of the whole layer are all in the set, the answer equals that
-// of softmax.Searcher, ids and logits. A label that is not in the set is
+// k best labels of the whole layer are all in the set, the answer equals the
+// answer of softmax.Searcher, ids and logits. A label that is not in the set is
 // missed: the quality of a screen is the share of true labels in the sets,
 // which [Evaluate] measures.
 //

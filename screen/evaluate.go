@@ -28,7 +28,7 @@ type EvaluateOptions struct {
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
 	// Progress, unless nil, is called with the number of contexts done and
-	// that of all contexts; at the end the two are equal. Calls do not
+	// the number of all contexts; at the end the two are equal. Calls do not
 	// overlap, but come from several goroutines.
 	Progress func(done, total int)
 }
@@ -41,20 +41,20 @@ type Evaluation struct {
 	// candidate set of a context's cluster, or of its two clusters, see
 	// Stats.Candidates.
 	MeanCandidates float64
-	// Probes is the number of contexts whose candidates were those of two
+	// Probes is the number of contexts that had the candidates of two
 	// clusters: the lead was below the probe margin, and not below the exact
 	// one.
 	Probes int
 	// MeanRouting is the mean number of cluster and group vectors scanned to
 	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
-	// mean number of rows scanned in all where the exact layer answers none;
+	// mean number of rows scanned in all if the exact layer answers none;
 	// for any k it is MeanRouting + Precision.MeanScored.
 	MeanRouting float64
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
 	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
-	// the same with that of the layer. Both are 0 where there are no targets.
+	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
-	// AtK holds one element for each k asked for, in that order.
+	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
 }
 
@@ -72,8 +72,8 @@ type Precision struct {
 	// Short is the number of contexts answered with fewer than k labels.
 	Short int
 	// MeanScored is the mean number of labels that an answer was chosen
-	// among: the candidate set's, or L where the exact layer answered. It is
-	// MeanCandidates where Exact is 0.
+	// among: the candidate set's, or L if the exact layer answered. It is
+	// MeanCandidates if Exact is 0.
 	MeanScored float64
 }
 
@@ -83,8 +83,8 @@ const chunk = 64
 // Evaluate measures the model m against its layer l on contexts that it was
 // not trained on, row-major, n x d, n >= 1.
 //
-// It returns an error where NewSearcher does, where an option or a context
-// is wrong, or where ctx ends before the work does.
+// It returns an error if NewSearcher does, if an option or a context
+// is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
 	d := m.Dim()
 	if len(contexts) == 0 || len(contexts)%d != 0 {

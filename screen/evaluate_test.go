@@ -23,7 +23,7 @@ func evaluate(t failer, in *instance, opt screen.EvaluateOptions) *screen.Evalua
 	return e
 }
 
-// checkEvaluate: P@k is the share of true labels in the sets, and 1 where the
+// checkEvaluate: P@k is the share of true labels in the sets, and 1 if the
 // exact layer answers; L-bar is the mean size of the sets asked, and the rows
 // scanned to find them are counted.
 func checkEvaluate(t *rapid.T) {

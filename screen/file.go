@@ -281,8 +281,8 @@ func decode(data []byte) (*Model, error) {
 	return p.finish()
 }
 
-// split returns the sections of the file: those that every file has, each once
-// and in order; those of the groups, both or neither; that of the margins; that of
+// split returns the sections of the file: the ones that every file has, each once and
+// in order; the two of the groups, both or neither; the one of the margins; the one of
 // the tail; then optional ones that this version does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections

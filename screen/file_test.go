@@ -122,13 +122,13 @@ func smallModel(t testing.TB) *screen.Model {
 	return m
 }
 
-// pairSections are those of smallModel's clusters in a group each. The sections
+// pairSections are the sections of smallModel's clusters in a group each. The sections
 // begin at 384, 448, 512, 576, 640, 704 and 768; the file has 832 bytes.
 func pairSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(1, 1)})
 }
 
-// tailSections are those of smallModel with a tail of rank 1, at 640: A is 1 for
+// tailSections are the sections of smallModel with a tail of rank 1, at 640: A is 1 for
 // label 0, 0.5 for label 9, B is (0, -1, 2). The file has 704 bytes.
 func tailSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{9, 1, floats(1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -1, 2)})
@@ -148,8 +148,8 @@ func groupedWith(edit func(vectors, sizes *sectionBytes)) func([]byte) []byte {
 	}
 }
 
-// seal makes the checksums right again: those of the sections that the table
-// places within the file, of the table, and of the header.
+// seal makes the checksums right again: of the sections that the table places within
+// the file, of the table, and of the header.
 func seal(file []byte) []byte {
 	if len(file) < 128 {
 		return file
@@ -540,7 +540,7 @@ func TestShapeThatOverflowsIsRefused(t *testing.T) {
 	// 4 x 2^31 x 2^31 is 0 in 64 bits, the length of the section.
 	file := write(10, 1<<31, 1<<31, smallFingerprint, append([]sectionBytes{{1, 0, nil}}, smallSections()[1:]...))
 	_, err := screen.Read(file)
-	// Where int has 32 bits already the dimension is refused.
+	// If int has 32 bits already the dimension is refused.
 	if err == nil || !strings.HasPrefix(err.Error(), "screen: clusters: length: ") && !strings.HasPrefix(err.Error(), "screen: dim: ") {
 		t.Errorf("2^62 elements in 0 bytes: error %v", err)
 	}

@@ -15,7 +15,7 @@ import (
 // labels: its logit minus the log of the sum of e^x over the candidate set and over the
 // others. The logit is exact wherever the label is. The sum is, by what the model has,
 //
-//   - estimated: over the set that of the int8 codes with the logit of the label where it
+//   - estimated: over the set that of the int8 codes with the logit of the label if it
 //     is one of them (softmax.Answer), over the others by the regression. Probabilities
 //     need not sum to 1: see [Searcher.LogSum];
 //   - or over the others that of w~_s.h + b_s with W~ of its tail, as the paper defines
@@ -37,7 +37,7 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.L
 
 // LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
-// 1/scale. Where a regression has no coefficients for T the exact layer answers.
+// 1/scale. If a regression has no coefficients for T the exact layer answers.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
@@ -132,7 +132,7 @@ func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature f
 	return e.log
 }
 
-// quick reports whether the log-sum over all labels is that of the set, which the search
+// quick reports whether the log-sum over all labels comes from the set, which the search
 // gives, and the tail of one cluster.
 func (s *Searcher) quick(r route, req *softmax.Request) bool {
 	reg := s.model.regression
@@ -157,12 +157,12 @@ func temperatureOf(req *softmax.Request) float64 {
 // Interval is a number that is known about.
 type Interval struct {
 	// Log is the estimate, Low and High are the ends of the interval: -Inf and +Inf
-	// where nothing is known.
+	// if nothing is known.
 	Log, Low, High float64
 }
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
-// temperature T, and an interval that holds it with the confidence asked for, at
+// temperature T, and an interval that holds it with the confidence, at
 // least 0 and below 1, if the model has a regression with half-widths at that
 // confidence or above. The promise is about the draw of a context from those that the
 // half-widths were found on ([Regression]). The ends are the same if the exact layer
@@ -203,7 +203,7 @@ type Head struct {
 	IDs    []uint32
 	Logits []float64
 	// Tail is the log of the sum of e^(x/T) over the labels that are not in IDs, and
-	// an interval that holds it with the confidence asked for. Tail.Log is NaN if
+	// an interval that holds it with the confidence. Tail.Log is NaN if
 	// nothing is known of it: the exact layer is to be asked.
 	Tail Interval
 }
@@ -211,7 +211,7 @@ type Head struct {
 // Head returns the labels of the candidate set of h's cluster, and the labels extra,
 // which are ascending and distinct, with their logits, and about how much all others
 // weigh at a temperature, by the model's regression. See [Searcher.LogSum] for the
-// confidence and for errors; where that asks the exact layer, Tail.Log is NaN.
+// confidence and for errors; if that asks the exact layer, Tail.Log is NaN.
 func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
 	switch {
 	case s.model.regression == nil:
@@ -264,7 +264,7 @@ func (s *Searcher) setLogits(q *softmax.Query, ids []uint32) error {
 // byRegression leaves the logits of the labels ids in s.logits, and returns the log
 // of the sum of e^(x/T) over all others. The ids hold the candidate set of the best
 // cluster of the route, which the regression is about: what others weigh is known, and
-// taken off. Its Log is NaN where the regression says nothing about the temperature.
+// taken off. Its Log is NaN if the regression says nothing about the temperature.
 func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, temperature, confidence float64) (Interval, error) {
 	if err := s.setLogits(q, ids); err != nil {
 		return Interval{}, err
@@ -294,7 +294,7 @@ func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, tempera
 	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
 }
 
-// without returns log(e^a - e^b), -Inf where nothing is left.
+// without returns log(e^a - e^b), -Inf if nothing is left.
 func without(a, b float64) float64 {
 	if a <= b {
 		return math.Inf(-1)
@@ -372,7 +372,7 @@ func (s *Searcher) sumOfLayer(q *softmax.Query, req *softmax.Request) (float64, 
 }
 
 // byLowRank returns the log of the sum of e^x over all labels that the request
-// permits, with the logits of the set, edited as the request says, and those of
+// permits, with the logits of the set, edited as the request says, and the logits of
 // the tail for all other labels, at the request's temperature. Without one it leaves
 // the logits in s.wide.
 func (s *Searcher) byLowRank(q *softmax.Query, set []uint32, req *softmax.Request) (float64, error) {

@@ -48,7 +48,7 @@ func (in *instance) probabilityLogits(h []float32) []float64 {
 }
 
 // checkLogProb compares with a softmax in plain float64 over all labels: exact
-// logits within the set, those of the tail outside, impossible without one.
+// logits within the set, the tail's logits outside, impossible without one.
 func checkLogProb(t *rapid.T) {
 	in := drawShape(t).instance(t)
 	s := in.searcher(t)

@@ -28,7 +28,7 @@ func TestWithMargins(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(back.encode(), m.encode()) {
-		t.Error("found another file without margins, expected that of the first model")
+		t.Error("found another file without margins, expected the file of the first model")
 	}
 	if kept, err := m.WithMargins(1, 1, nil); err != nil || string(kept.Record()) != `{"a":1}` {
 		t.Errorf("found record %s (%v), expected the model's own", kept.Record(), err)

@@ -30,12 +30,12 @@ type Config struct {
 	// the largest u.h first, then the best cluster of that group. So g + r/g
 	// rows are scanned instead of r.
 	Groups []float32
-	// GroupSizes holds the number of clusters in each group, where there are
+	// GroupSizes holds the number of clusters in each group, if there are
 	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
-	// are neighbours: those of group 0 are the first GroupSizes[0].
+	// are neighbours: the first GroupSizes[0] belong to group 0.
 	GroupSizes []int
 	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
-	// second best, below which the candidates of a context are those of both.
+	// second best, below which a context has the candidates of both.
 	// With groups both are of the best group. 0: one cluster always.
 	ProbeMargin float64
 	// ExactMargin is the lead below which the exact layer answers. 0: never for
@@ -48,13 +48,13 @@ type Config struct {
 	Tail *Tail
 	// Regression, unless nil, estimates the sum over the labels outside the
 	// candidate set, for log-probabilities over all labels at the cost of one
-	// product. It has the shape of Clusters, and is kept, not copied. Where a model
+	// product. It has the shape of Clusters, and is kept, not copied. If a model
 	// has both, the regression serves.
 	Regression *Regression
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
-	// Always lists ids that every set gets, such as those of <unk> and
+	// Always lists ids that every set gets, such as the ids of <unk> and
 	// <eos>. Any order; repeated ids count once.
 	Always []uint32
 	// Fingerprint is softmax.Layer.Fingerprint of the layer that the sets
@@ -238,7 +238,7 @@ func (m *Model) Candidates(t int) []uint32 {
 func (m *Model) Always() []uint32 { return m.always }
 
 // Fingerprint returns the fingerprint of the layer that the model is for, all
-// zero where it goes with any layer of its shape.
+// zero if it goes with any layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.

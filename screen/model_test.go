@@ -105,7 +105,7 @@ func TestRecordIsAnObject(t *testing.T) {
 	}
 }
 
-// Where int has 32 bits there can be no more labels than it counts, and 2^32
+// If int has 32 bits there can be no more labels than it counts, and 2^32
 // is 0.
 var (
 	mostLabels    = fmt.Sprint(uint64(min(math.MaxInt, math.MaxUint32)))

@@ -58,7 +58,7 @@ const (
 )
 
 // NewPool returns a pool with the model m over the layer l, the generation 1. Its
-// searchers have the options. Errors are those of [NewSearcher].
+// searchers have the options. Errors are as from [NewSearcher].
 func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 	p := &Pool{opts: opts}
 	g := p.newGeneration(m, l)
@@ -77,7 +77,7 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 // ended: then they can be released, such as a mapped head or a file of codes that the
 // layer reads.
 //
-// Errors are those of [NewSearcher]. After an error the pool is as it was.
+// Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
 	g := p.newGeneration(m, l)
 	before := p.current.Load()

@@ -120,12 +120,12 @@ func (r *Regression) covers(temperature float64) bool {
 // estimate is what is known of the log of a tail.
 type estimate struct {
 	log   float64 // about
-	width float64 // of either side, at the confidence asked for; +Inf for unknown
+	width float64 // of either side, at the confidence; +Inf for unknown
 }
 
 // predict returns the log of the tail of a context of cluster t at a temperature,
 // and its half-width at a confidence (0: none is wanted). There is none (false)
-// unless the temperature lies within those of the regression.
+// unless the temperature lies within the temperatures of the regression.
 //
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of
@@ -173,7 +173,7 @@ func (r *Regression) fit(h []float32, at, t int, confidence float64) estimate {
 // Regression returns what estimates the tail, or nil if the model has none.
 func (m *Model) Regression() *Regression { return m.regression }
 
-// WithRegression returns the model with that regression in place of its own, nil
+// WithRegression returns the model with that regression instead of its own, nil
 // for none, and this training record; if record is nil it keeps its own. The two
 // share all else. It returns an error if the regression is for another number of
 // clusters or another dimension.

@@ -153,9 +153,9 @@ func TestLogProbByRegression(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkRegression) })
 }
 
-// At a temperature of the regression the interval is that of its half-width; between
-// two the estimate lies between theirs in 1/T, and the lower end is that of the set;
-// outside of them the exact layer answers.
+// At a temperature of the regression the interval has its half-width. Between two the
+// estimate lies between theirs in 1/T, and the lower end is the sum of the set.
+// Outside of them the exact layer answers.
 func TestLogSumAtATemperature(t *testing.T) {
 	in := shape{labels: 300, dim: 24, clusters: 7, contexts: 30, keep: 30, seed: 3}.instance(t)
 	reg := in.regressionOf(t, 0.5, 1)

@@ -83,7 +83,7 @@ func (r route) with(o route) bool {
 	return r.exact == o.exact && r.first == o.first && r.second == o.second
 }
 
-// source says whether the candidates are those of one cluster or of two.
+// source says whether the candidates are from one cluster or from two.
 func (r route) source() softmax.Source {
 	if r.second != r.first {
 		return softmax.FromTwoSets
@@ -132,8 +132,8 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 	return s.routes, nil
 }
 
-// candidates returns the candidate set of a route, ascending: that of one
-// cluster, or that of two, which is scratch of s.
+// candidates returns the candidate set of a route, ascending: the set of one
+// cluster, or of two, which is scratch of s.
 func (s *Searcher) candidates(r route) []uint32 {
 	set := s.model.Candidates(r.first)
 	if r.second == r.first {
@@ -144,8 +144,8 @@ func (s *Searcher) candidates(r route) []uint32 {
 }
 
 // Nearest writes the clusters of h to dst, the best first, with their products
-// v_t.h as logits, and returns their number: that of dst, or of all if there are
-// fewer; with groups, of those in the best group. The first is z(h) (Eq. 2), and
+// v_t.h as logits, and returns their number: the length of dst, or the number of all if
+// there are fewer; with groups, of all in the best group. The first is z(h) (Eq. 2), and
 // its lead over the second is what margins are compared with. Ties go to the
 // lower cluster. It returns an error if h is not a context, as TopK does.
 func (s *Searcher) Nearest(dst []softmax.Prediction, h []float32) (n int, err error) {

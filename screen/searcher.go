@@ -62,7 +62,7 @@ type Searcher struct {
 	logits []float64 // of a candidate set
 	wide   []float64 // of all labels
 	terms  []float64 // of a log-sum
-	// Labels beside those of a set: what they are, and the set with them.
+	// Labels beside the labels of a set: what they are, and the set with them.
 	asIDs, known, widened []uint32
 	asked                 [1]uint32
 	oneLogit              [1]float64
@@ -79,13 +79,13 @@ type Stats struct {
 	// Contexts that the exact layer answered are not among them.
 	Probes uint64
 	// Candidates is the sum of the sizes of their candidate sets, before a
-	// request edits them, that of the best cluster alone if the lead was below
+	// request edits them, of the best cluster alone if the lead was below
 	// Config.ExactMargin. Candidates / Queries is L-bar.
 	Candidates uint64
 	// Routing is the number of cluster and group vectors scanned to find the
-	// clusters: r for each context, or with groups their number and that of
-	// the clusters in the best one. (Routing + Candidates) / Queries is the
-	// mean number of rows scanned in all, but for those of the exact layer.
+	// clusters: r for each context, or with groups their number and the number of
+	// clusters in the best one. (Routing + Candidates) / Queries is the
+	// mean number of rows scanned in all, without the rows of the exact layer.
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered because
 	// the set held fewer than k labels that may be answered, because the lead of
@@ -177,7 +177,7 @@ func (s *Searcher) reserve(n, k int) {
 
 // TopK writes the labels with the k = len(dst) largest logits within the
 // candidate set of h's cluster to dst, in order, and returns their number: k,
-// unless Short was given and the set holds fewer. Errors are those of Search.
+// unless Short was given and the set holds fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
 	return a.Count, err
@@ -204,7 +204,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 // SearchBatch answers the same request about each of n contexts, row-major, n x
 // d. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
-// those of Search, bit for bit. Errors are those of Search.
+// the same as from Search, bit for bit. Errors are as from Search.
 //
 // Contexts are answered cluster by cluster, several at a time, so that rows
 // are read once for all of them. That pays if several contexts fall into one
@@ -266,7 +266,7 @@ type invalid struct {
 func (e invalid) Error() string { return e.text }
 func (e invalid) Unwrap() error { return e.kind }
 
-// set makes the n contexts those of the searcher's queries.
+// set gives the n contexts to the searcher's queries.
 func (s *Searcher) set(n int, contexts []float32) ([]*softmax.Query, error) {
 	d := s.model.Dim()
 	for len(s.queries) < max(n, 1) {

@@ -517,7 +517,7 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 }
 
-// A log-sum that was not asked for is -Inf, as it is of the exact layer.
+// A log-sum that the request does not want is -Inf, as from the exact layer.
 func TestLogSumUnasked(t *testing.T) {
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
 	for _, k := range []int{1, 3} { // from the set, and from the layer
@@ -630,7 +630,7 @@ func checkAllocations(t *testing.T, in *instance) {
 }
 
 func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
-	// Scratch is for the sets where they are larger, else for the clusters.
+	// Scratch is for the sets if they are larger, else for the clusters.
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)

@@ -122,7 +122,7 @@ func (s shape) instance(t failer) *instance {
 		}
 	}
 	if s.tail > 0 {
-		// A logit of the tail is about as large as that of a row.
+		// A logit of the tail is about as large as the logit of a row.
 		rows := fill(s.tail * s.dim)
 		for i := range rows {
 			rows[i] /= float32(math.Sqrt(float64(s.tail)))
@@ -187,7 +187,7 @@ func (in *instance) find(h []float32) found {
 	return f
 }
 
-// route returns the cluster of h, the second best, -1 where there is none, the
+// route returns the cluster of h, the second best, -1 if there is no other, the
 // lead of the first, and the number of rows scanned for them.
 func (in *instance) route(h []float32) (cluster, second int, lead float64, rows int) {
 	d := in.config.Dim

@@ -94,8 +94,8 @@ func (t *Tail) Logits(dst []float64, bias, h []float32) {
 		products = make([]float64, t.rank)
 	}
 	kernels.Float32Rows(t.rows, t.dim).RefScan(products, nil, h)
-	// A float32 holds the elements of B h but for those of a context close to
-	// the largest of its numbers: these are scaled by a power of 2.
+	// A float32 holds the elements of B h unless the context is close to the largest of
+	// its numbers: such a context is scaled by a power of 2.
 	largest := 0.0
 	for _, v := range products {
 		largest = max(largest, math.Abs(v))

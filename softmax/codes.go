@@ -115,7 +115,7 @@ func (c codesShape) start() uint64 { return alignCodes(codesHeaderSize + 4*c.blo
 func (c codesShape) size() uint64 { return c.start() + c.data() }
 
 // SaveCodes writes the codes of the layer to a file, for [NewLayerWithCodes]. origin
-// is that of the files that W is from, or zero. The file appears under its name
+// identifies the files that W is from, or is zero. The file appears under its name
 // when it is complete. Equal layers and origins give equal files.
 //
 // It returns an error if the layer has no codes, since its dimension or a weight
@@ -256,7 +256,7 @@ func (l *Layer) openCodes(path string, origin Origin) error {
 	}
 	if origin == (Origin{}) || uint64(origin.Size) != h.originSize || uint64(origin.time()) != h.originTime {
 		if found := l.hash(); found != h.fingerprint {
-			return stale(fmt.Sprintf("fingerprint: found %x, expected %x, that of the weights and the bias", h.fingerprint, found))
+			return stale(fmt.Sprintf("fingerprint: found %x, expected %x, the fingerprint of the weights and the bias", h.fingerprint, found))
 		}
 	}
 	l.fingerprint = func() [32]byte { return h.fingerprint }
@@ -387,7 +387,7 @@ func (h *codesHeader) split(data []byte) (tables [][]byte, err error) {
 const sampled = 64
 
 // sample makes the records of some rows, the first and the last among them, and
-// compares them with those of the codes: they are equal bit for bit on every CPU.
+// compares them with the records of the codes: they are equal bit for bit on every CPU.
 func (l *Layer) sample() error {
 	n, d := l.Labels(), l.Dim()
 	table, _ := bigmem.Alloc(kernels.Int8Stride(d))
@@ -403,7 +403,7 @@ func (l *Layer) sample() error {
 			return err
 		}
 		if err != nil || !equalRecord(l.codes.Records(), codes.Records(), i) || l.coarse != nil && !equalRecord(l.coarse.Records(), coarse.Records(), i) {
-			return stale(fmt.Sprintf("codes of row %d: found others than those of the weights, expected the same", i))
+			return stale(fmt.Sprintf("codes of row %d: found others than the weights give, expected the same", i))
 		}
 	}
 	runtime.KeepAlive(l)

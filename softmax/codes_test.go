@@ -76,7 +76,7 @@ func TestAnswersFromCodesOfAFileAreThoseOfTheLayer(t *testing.T) {
 						t.Fatalf("%s: %v", name, err)
 					}
 					if got.Fingerprint() != l.Fingerprint() {
-						t.Errorf("%s: fingerprint: found another, expected that of the layer", name)
+						t.Errorf("%s: fingerprint: found another, expected the fingerprint of the layer", name)
 					}
 					if (got.coarse != nil) != c.wantLarge {
 						t.Errorf("%s: a table of 4-bit codes: found %v, expected %v", name, got.coarse != nil, c.wantLarge)
@@ -118,7 +118,7 @@ func TestEqualLayersGiveEqualFilesOfCodes(t *testing.T) {
 			first = file
 		}
 		if !bytes.Equal(file, first) {
-			t.Error("found another file, expected that of the level before")
+			t.Error("found another file, expected the file of the level before")
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestStaleCodesAreRefused(t *testing.T) {
 		{"a row less", w[d:], d, bias[1:], anOrigin, "shape: found codes of 2500 x 64 weights, expected 2499 x 64"},
 		{"rows of half the length", w, d / 2, nil, anOrigin, "shape: found codes of 2500 x 64 weights, expected 5000 x 32"},
 		{"another number in the bias", w, d, oneBias, anOrigin, "8-bit codes: kernels: record 1234: bias: found 0, expected"},
-		{"other weights", bfloat16Rows(n, d, 2), d, bias, anOrigin, "codes of row 0: found others than those of the weights"},
+		{"other weights", bfloat16Rows(n, d, 2), d, bias, anOrigin, "codes of row 0: found others than the weights give"},
 		{"another first row", changed(0), d, bias, anOrigin, "codes of row 0: found others"},
 		{"another last row", changed(n - 1), d, bias, anOrigin, "codes of row 2499: found others"},
 		{"another row, the origin not known", changed(1), d, bias, Origin{}, "fingerprint: found "},
@@ -235,7 +235,7 @@ func TestBrokenFilesOfCodesAreRefused(t *testing.T) {
 		{"a negative error", func(f []byte) []byte { return float(f, 39, 2, -1) }, true, "record 39: error: found -1, expected 0 to"},
 		{"an infinite norm", func(f []byte) []byte { return float(f, 0, 3, float32(math.Inf(1))) }, true, "record 0: norm: found +Inf"},
 		{"another bias", func(f []byte) []byte { return float(f, 7, 1, 1) }, true, "record 7: bias: found 1, expected 0"},
-		{"another code", func(f []byte) []byte { f[start] ^= 1; return f }, true, "codes of row 0: found others than those of the weights"},
+		{"another code", func(f []byte) []byte { f[start] ^= 1; return f }, true, "codes of row 0: found others than the weights give"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := c.change(slices.Clone(good))

@@ -32,7 +32,7 @@ func (e *kindError) Error() string { return e.text }
 func (e *kindError) Unwrap() error { return e.kind }
 
 // Prediction is one label and its logit x_s = w_s.h + b_s, plus the label's bias
-// of the request where it has one.
+// of the request if it has one.
 type Prediction struct {
 	ID    uint32
 	Logit float64
@@ -44,7 +44,7 @@ func (p Prediction) before(o Prediction) bool {
 }
 
 // Request says what is asked of a searcher about a context. The edits, which are
-// Allowed, Banned and Biases, take part in the search: the answer is that of a
+// Allowed, Banned and Biases, take part in the search: the answer is as for a
 // layer whose logits are edited so.
 type Request struct {
 	// K is the number of labels wanted: 1 to L, or 0 if LogSum is all that is
@@ -80,7 +80,7 @@ type Bias struct {
 const maxBias = 0x1p100
 
 // Labels is a set of labels to choose among: all of a layer, which is the zero
-// value, neighbours, or those of a list.
+// value, neighbours, or the labels in a list.
 type Labels struct {
 	kind       labelsKind
 	first, end int
@@ -127,7 +127,7 @@ func (r *Request) Bias(id uint32) float64 {
 	return 0
 }
 
-// temperature is that of the log-sum.
+// temperature is the temperature of the log-sum.
 func (r *Request) temperature() float64 {
 	if r.Temperature == 0 {
 		return 1
@@ -135,7 +135,7 @@ func (r *Request) temperature() float64 {
 	return r.Temperature
 }
 
-// sumsExactly reports whether the log-sum is that of the reference arithmetic.
+// sumsExactly reports whether the log-sum is computed in the reference arithmetic.
 func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }
 
 // logSum returns the log-sum of logits at the temperature of the request, and
@@ -209,7 +209,7 @@ type Answer struct {
 	// Count is the number of labels written: K, or as many as there are if fewer
 	// may be answered.
 	Count int
-	// LogSum is -Inf unless it was asked for. Then it is the logarithm of the sum of
+	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of
 	// e^x, or of e^(x/T) at the temperature of the request, over the labels that the
 	// answer was chosen among: the logarithm of a label's probability among them is
 	// its logit minus that. The sum over no labels is -Inf.
@@ -219,8 +219,8 @@ type Answer struct {
 	// all logits ([Searcher.Logits]) by the method Logit of package head's Head, and
 	// take the sum over those.
 	//
-	// Unless the request asks for ExactSum, the sum is not that of the reference
-	// arithmetic, which would cost several times the search. Labels that may be among the K largest count with their
+	// Unless the request has ExactSum, the sum is not computed in the reference
+	// arithmetic, which would cost several times as much as the search. Labels that may be among the K largest count with their
 	// logits, all others with the centre of the interval that the int8 codes give.
 	// If a share p of the sum belongs to the others, and no interval of theirs is
 	// wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)), about

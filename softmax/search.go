@@ -30,7 +30,7 @@ const (
 	minListed = 0.125
 )
 
-// place is where a request looks: n rows of a layer, those of a list, or from
+// place is where a request looks: n rows of a layer, the rows in a list, or from
 // first on.
 type place struct {
 	listed bool

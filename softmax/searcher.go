@@ -8,8 +8,8 @@ import (
 )
 
 // Searcher answers requests exactly, over all labels of a layer. It is for one
-// goroutine; any number of them share the layer. Its memory grows to that of the
-// largest search and stays; beyond such growth nothing is allocated.
+// goroutine; any number of them share the layer. Its memory grows to what the
+// largest search needs, and stays; beyond such growth nothing is allocated.
 type Searcher struct {
 	layer   *Layer
 	queries []*Query // of the contexts of a batch
@@ -33,7 +33,7 @@ type Searcher struct {
 func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,
-// and returns their number, k. Errors are those of Search.
+// and returns their number, k. Errors are as from Search.
 func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, Request{K: len(dst)})
 	return a.Count, err
@@ -54,8 +54,8 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 // SearchBatch answers the same request about each of n contexts, row-major, n x
 // d. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
-// those of Search, bit for bit; rows are read once for several contexts. Errors
-// are those of Search.
+// the same as from Search, bit for bit; rows are read once for several contexts. Errors
+// are as from Search.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	return s.ask(dst, answers, contexts, &req)
 }
@@ -71,7 +71,7 @@ func (s *Searcher) ask(dst []Prediction, answers []Answer, contexts []float32, r
 	return s.Find(dst, answers, qs, req)
 }
 
-// set makes the contexts those of the searcher's queries. A single one is
+// set gives the contexts to the searcher's queries. A single one is
 // refused in the words of a query.
 func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 	d, n := s.layer.Dim(), len(answers)

@@ -412,7 +412,7 @@ func TestElementsDoNotShow(t *testing.T) {
 	}
 }
 
-// Where the rows are more than fit in the cache a batch passes over them in
+// If the rows are more than fit in the cache a batch passes over them in
 // tiles. The best rows may be first or last, all may be equal, and the last
 // tile may be a few rows.
 func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
@@ -552,7 +552,7 @@ func TestTopKThroughTheFirstPass(t *testing.T) {
 	}
 }
 
-// Logits are those of the labels asked for, in their order.
+// Logits are of the labels in the request, in their order.
 func TestLogits(t *testing.T) {
 	const labels, dim = 103, 17
 	r := newRand(4)
@@ -686,7 +686,7 @@ func TestRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// A log-sum that was not asked for is -Inf.
+// A log-sum that the request does not want is -Inf.
 func TestLogSumUnasked(t *testing.T) {
 	s := softmax.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
 	for _, among := range []softmax.Labels{{}, softmax.Range(1, 3), softmax.Only([]uint32{2})} {

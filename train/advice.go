@@ -17,7 +17,7 @@ func (u *Unseen) text(k int) string {
 }
 
 // Advice says in plain words, a sentence or two each, what of the run should make
-// its user think twice, and what to do about it. It is empty where nothing does.
+// its user think twice, and what to do about it. It is empty if nothing does.
 func (r *Record) Advice() (advice []string) {
 	add := func(format string, args ...any) { advice = append(advice, fmt.Sprintf(format, args...)) }
 	o, u := &r.Options, r.Unseen

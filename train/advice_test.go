@@ -30,8 +30,8 @@ func TestAdvice(t *testing.T) {
 		}, []string{"at their end with 20.0 of 150"}},
 		{"few held out", func(r *Record) { r.Unseen.Contexts = 100 }, []string{"100 held-out contexts are few"}},
 		{"none held out", func(r *Record) { r.Unseen = nil }, []string{"no contexts were held out"}},
-		{"not asked for", func(r *Record) { r.Unseen, r.Options.Measure = nil, false }, nil},
-		{"not asked for, and low", func(r *Record) { r.Unseen, r.Options.Measure, r.PrecisionK = nil, false, 0.9 }, []string{"on the contexts of training"}},
+		{"not wanted", func(r *Record) { r.Unseen, r.Options.Measure = nil, false }, nil},
+		{"not wanted, and low", func(r *Record) { r.Unseen, r.Options.Measure, r.PrecisionK = nil, false, 0.9 }, []string{"on the contexts of training"}},
 		{"k-means kept", func(r *Record) { r.Alternations = make([]Alternation, 3) }, []string{"learning gained nothing"}},
 		{"repeating", func(r *Record) { r.Alternations, r.Best = append([]Alternation{{}}, same...), 1 }, []string{"the last 5 alternations have the same figures"}},
 	} {

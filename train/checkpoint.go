@@ -18,7 +18,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// labelsSuffix makes the name of the file of labels from that of the
+// labelsSuffix makes the name of the file of labels from the name of the
 // checkpoint. The labels are by far the larger part and do not change, so they
 // are written once, to a file of their own.
 const labelsSuffix = "-labels"
@@ -28,7 +28,7 @@ const labelsSuffix = "-labels"
 // the contexts.
 func CheckpointFiles(path string) []string { return []string{path, path + labelsSuffix} }
 
-// RemoveCheckpoint removes the files of a checkpoint; that there are none is
+// RemoveCheckpoint removes the files of a checkpoint; if there are none that is
 // no error. It is for the time when the screen has been saved. Files of another
 // kind with these names, and labels without a state beside them, which no run
 // leaves, are an error, and nothing is removed then.
@@ -46,7 +46,7 @@ func RemoveCheckpoint(path string) error {
 }
 
 // checkpointThere reports whether there is a checkpoint, damaged or not. It is an
-// error if the files with its names are not those of a run.
+// error if the files with its names do not come from a run.
 func checkpointThere(path string) (bool, error) {
 	there, err := isKind(path, checkpointMagic, "the state of an interrupted run")
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *state) arrays() (arrays []*[]float64, lengths []int) {
 	return arrays, lengths
 }
 
-// openCheckpoint returns the checkpoint of the run, nil if none is asked for,
+// openCheckpoint returns the checkpoint of the run, nil if the options want none,
 // with the state that a run before left in it. It is an error if what is
 // there belongs to another run. Labels do not depend on the other options.
 func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
@@ -274,7 +274,7 @@ func (c *checkpoint) decode(data []byte) (*state, error) {
 }
 
 // check returns an error that names what in the identity of the state found
-// differs from that of this run.
+// differs from the identity of this run.
 func (c *checkpoint) check(found *state) error {
 	for _, field := range []struct {
 		name        string
@@ -324,7 +324,7 @@ func (c *checkpoint) labels(ctx context.Context) ([]uint32, error) {
 	}
 	defer f.Close()
 	if want := c.labelsHeader(); f.Header != want {
-		return nil, badCheckpoint(fmt.Errorf("%s: found labels of another layer, of other contexts or with another k, expected those of this run", path))
+		return nil, badCheckpoint(fmt.Errorf("%s: found labels of another layer, of other contexts or with another k, expected the labels of this run", path))
 	}
 	labels, err := f.ReadAll(ctx)
 	if err != nil {

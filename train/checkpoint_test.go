@@ -231,7 +231,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *synthetic, o *Options)
-		files  map[string][]byte // in place of those left, nil for none
+		files  map[string][]byte // instead of the files that are left, nil for none
 		want   []string
 	}{
 		{"another budget", func(_ *synthetic, o *Options) { o.Budget = 13 }, nil, []string{state, "budget: found 12, expected 13", "another run"}},

@@ -17,8 +17,8 @@ type clustered struct {
 func (c *clustered) record(r *Record) { r.KMeans, r.GroupCosine = c.history, c.groupCosine }
 
 // findClusters clusters the contexts, or takes the vectors that an interrupted
-// run left: those of k-means, to which the contexts are then assigned, or those
-// of the last alternation.
+// run left: from k-means, to which the contexts are then assigned, or from the last
+// alternation.
 func findClusters(ctx context.Context, d *data, opt *Options, c *checkpoint) (*clustered, error) {
 	left := c.state()
 	if left == nil {
@@ -46,7 +46,7 @@ func findClusters(ctx context.Context, d *data, opt *Options, c *checkpoint) (*c
 }
 
 // clusterPool clusters the contexts, without those that the screen is measured on,
-// which it assigns afterwards. Where that leaves fewer contexts than clusters it
+// which it assigns afterwards. If that leaves fewer contexts than clusters it
 // takes all.
 func clusterPool(ctx context.Context, d *data, opt *Options) (*clustered, error) {
 	pool, held := holdOut(d.n, opt.HeldOut)

@@ -35,7 +35,7 @@ func newData(layer *softmax.Layer, contexts []float32, opt *Options) (*data, err
 }
 
 // contextCount returns the number of rows of the contexts, or an error if
-// they are not whole rows of the layer's dimension or there are none.
+// they are not whole rows of the layer's dimension, or if there is no row.
 func contextCount(layer *softmax.Layer, contexts []float32) (int, error) {
 	dim := layer.Dim()
 	switch {

@@ -30,8 +30,8 @@
 // # Two levels
 //
 // With [KMeansOptions].Groups the clusters are in groups, and the cluster of a
-// context is sought in its best group alone: that many rows and those of one
-// group are scanned, however many clusters there are in all. k-means then finds
+// context is sought in its best group alone: the vectors of the groups and the vectors of
+// one group are scanned, however many clusters there are in all. k-means then finds
 // the groups first and the clusters within each after it, and both levels are
 // learned together: P(t|h) is the product of two softmaxes.
 // [SetOptions].Smoothing lets small clusters borrow candidates from their group,
@@ -50,7 +50,7 @@
 //
 // With [Options].Measure a slice of the contexts, [LearningOptions].HeldOut of them,
 // is left out of k-means and of learning. Sets are chosen without it and measured on
-// it: [Record].Unseen foretells the precision on other contexts, where the figures on
+// it: [Record].Unseen foretells the precision on other contexts, and the figures on
 // the contexts of training do not. The screen's own sets are then chosen on all
 // contexts. [Record].Advice says what is remarkable.
 //
@@ -81,7 +81,7 @@
 //
 // # Memory
 //
-// The contexts are read where they lie and may be a memory-mapped file, of any
+// The contexts are read in place and may be a memory-mapped file, of any
 // size: no copy of them is made. That a mapped file is shortened meanwhile is an
 // error. Beside them a run holds about 4(k+6) bytes a
 // context, some 24 bytes for each pair of a cluster and a label that occurs in

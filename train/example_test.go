@@ -13,7 +13,7 @@ import (
 )
 
 // A screen for a layer of 500 labels and 32 dimensions, learned from 5,000
-// contexts, answers queries in place of the layer.
+// contexts, answers queries instead of the layer.
 func ExampleRun() {
 	const labels, dim, n = 500, 32, 5000
 	random := rand.New(rand.NewPCG(1, 2))

@@ -17,12 +17,12 @@ import (
 // is that of a distribution of x_s, with
 //
 //	mean      w_s.mu + b_s - m_tau
-//	variance  that over a sample of the cluster's contexts, shrunk towards that of
+//	variance  the one over a sample of the cluster's contexts, shrunk towards the one over
 //	          all clusters, scaled to the cluster's own spread, and (1 + 1/N_t) of
 //	          it, since mu is itself estimated
 //
 // as the probability of x_s >= 0, and the counts are smoothed towards it. That
-// the variance of x_s is taken, and not those of w_s.h and tau, accounts for the
+// the variance of x_s is taken, and not the two of w_s.h and tau, accounts for the
 // covariance of the two. A normal distribution would lose the skew that x_s has:
 // it is a mixture of normal ones, one about each x_s of the sample, that has the
 // mean and the variance above, and a little of a wider one.
@@ -36,14 +36,14 @@ const (
 	// is shrunk towards.
 	geometryPooled = 512
 	// geometryShrink is the number of contexts that the variance over all clusters
-	// counts for beside those of the cluster's sample.
+	// counts for beside the contexts of the cluster's sample.
 	geometryShrink = 64
 	// geometryKernel is the part of the variance that is within the normal
 	// distributions of the mixture: 1 would be a normal distribution.
 	geometryKernel = 0.5
 	// geometryWide is the part of the probability that a normal distribution of
 	// geometryWidth times the standard deviation has beside the mixture: contexts
-	// of use lie further out than those of training now and then, and without it
+	// of use sometimes lie further out than contexts of training, and without it
 	// the sets end where a mixture has no more labels to give.
 	geometryWide  = 0.05
 	geometryWidth = 2
@@ -217,7 +217,7 @@ func (s *sampled) distances(w []float32) (squares float64) {
 func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32) error {
 	var all sampled
 	g.sample(&all, contexts, min(geometryPooled, len(contexts)), func(i uint32) int { return int(cluster[i]) })
-	// The mean of a cluster is that of its contexts, which takes a degree of
+	// The mean of a cluster is the mean of its contexts, which takes a degree of
 	// freedom from each.
 	clusters := 0
 	for t := range g.own.clusters() {
@@ -288,7 +288,7 @@ func (g *geometry) smooth(ctx context.Context, c *counts, alpha float64, always 
 		if n == size {
 			freedom--
 		}
-		// The spread of the cluster against that of all.
+		// The spread of the cluster against the spread of all.
 		spread := 1.0
 		if g.size > 0 {
 			spread = (float64(w.square*float64(n)) + float64(geometryShrink*g.size)) / ((freedom + geometryShrink) * g.size)

@@ -32,7 +32,7 @@ func TestNormalIsTheDistributionFunction(t *testing.T) {
 }
 
 // The share of a mixture is the probability that a draw from it is at least 0,
-// and its variance is the one asked for.
+// and its variance is the one wanted.
 func TestShareIsThatOfTheMixture(t *testing.T) {
 	table := phiTable()
 	rapid.Check(t, func(t *rapid.T) {

@@ -204,7 +204,7 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *partition) (*pa
 const updateBlock = 1 << 14
 
 // update sets each v_t to the direction of the sum of its contexts'
-// directions, with those of the past, and returns the mean of v_t.u_i after it.
+// directions, with the directions of the past, and returns the mean of v_t.u_i after it.
 // A cluster without contexts, or whose directions cancel out, keeps its v.
 func (m *kMeans) update(ctx context.Context, p *partition) (objective float64, err error) {
 	sums := make([]float64, m.clusters*m.dim)

@@ -11,7 +11,7 @@ import (
 )
 
 // item is one (cluster, label) pair of the knapsack: label s is among the
-// labels of count = n_ts of the N_t contexts of cluster t. Where contexts are
+// labels of count = n_ts of the N_t contexts of cluster t. If contexts are
 // spread over clusters count is in parts of a context.
 type item struct{ cluster, label, count uint32 }
 
@@ -22,7 +22,7 @@ type counts struct {
 	sizes  []uint32 // N_t, the contexts whose cluster is t
 	items  []item   // n_ts > 0, grouped by cluster
 	// unit is the number of parts of a context that items count, and weights
-	// the number of them in each cluster: 1 and sizes where each context
+	// the number of them in each cluster: 1 and sizes if each context
 	// counts in its own cluster alone.
 	unit    uint32
 	weights []uint32
@@ -85,7 +85,7 @@ type ranking struct {
 	lambda float64
 	always []uint32  // in every set, not among the items; ascending
 	items  []item    // best first
-	shares []float64 // p_ts of each item where they are smoothed, else nil
+	shares []float64 // p_ts of each item if they are smoothed, else nil
 }
 
 // rank orders the items for the knapsack of Section 3. To put label s into the
@@ -106,7 +106,7 @@ func rank(c *counts, lambda float64, always []uint32) *ranking {
 		}
 	}
 	slices.SortFunc(r.items, func(a, b item) int {
-		// a before b where a.count/sizes[a] > b.count/sizes[b].
+		// a before b if a.count/sizes[a] > b.count/sizes[b].
 		ahi, alo := bits.Mul64(uint64(a.count), uint64(c.sizes[b.cluster]))
 		bhi, blo := bits.Mul64(uint64(b.count), uint64(c.sizes[a.cluster]))
 		return cmp.Or(
@@ -128,7 +128,7 @@ type candidateSets struct {
 	mean float64    // L-bar over the contexts counted: sum_t N_t |c_t| / N
 	// multiplier is the value by which one more candidate for every context,
 	// a larger B, would lower the mean loss: value over weight of the first
-	// item that did not fit. 0 where everything of value fits. It is the
+	// item that did not fit. 0 if everything of value fits. It is the
 	// Lagrange multiplier of the constraint L-bar <= B.
 	multiplier float64
 }

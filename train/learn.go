@@ -23,7 +23,7 @@ func (l *learned) record(r *Record) {
 }
 
 // learn runs the loop of Algorithm 1 from the clusters of k-means, whose memory
-// it uses for its own. Where a run was interrupted after an alternation it goes
+// it uses for its own. If a run was interrupted after an alternation it goes
 // on from there.
 func learn(ctx context.Context, d *data, start *clustered, opt *LearningOptions, sets *SetOptions, c *checkpoint) (*learned, error) {
 	pool, judges := holdOut(d.n, opt.HeldOut)
@@ -93,7 +93,7 @@ func learn(ctx context.Context, d *data, start *clustered, opt *LearningOptions,
 	return so, err
 }
 
-// judge records an alternation, and keeps its weights where they are the best
+// judge records an alternation, and keeps its weights if they are the best
 // so far.
 func (l *learned) judge(iteration int, loss float64, f figures, weights []float32) {
 	l.alternations = append(l.alternations, Alternation{

@@ -8,14 +8,14 @@ import "github.com/learning-to-screen/l2s/kernels"
 //
 // the product of two softmaxes, over u_b.h of all groups b and over v_j.h of the
 // clusters j of a. The loss of Equation 6, its expectation under P and its
-// sample by the Gumbel trick are those of a flat screen; only the way from a
+// sample by the Gumbel trick are as on a flat screen; only the way from a
 // gradient c_t with respect to log P(t|h) to the logits differs. As sum_t c_t
 // is 0, it is
 //
 //	d/d(u_a.h) = C_a            with C_a the sum of c_t over the clusters of a
 //	d/d(v_t.h) = c_t - P(t|a,h) C_a
 
-// negligible is the probability, as a share of that of the best group, below
+// negligible is the probability, as a share of the best group's, below
 // which a group is taken for impossible: its clusters are not looked at and its
 // share goes to the others. At the confidence that learning works with, few
 // groups of many are left.
@@ -31,8 +31,8 @@ func (l *learner) probabilities(p, within []float64, h []float32) {
 	}
 	per := l.perGroup()
 	u, v := l.split(l.v, l.dim)
-	// The groups' probabilities lie at the end of p, where those of the clusters
-	// of group a do not reach before that of group a has been read.
+	// The groups' probabilities lie at the end of p. The probabilities of the clusters
+	// of group a do not reach there before group a's has been read.
 	groups := p[len(p)-l.groups:]
 	kernels.Float32Rows(u, l.dim).RefScan(groups, nil, h)
 	kernels.Softmax(groups, groups)

@@ -31,7 +31,7 @@ func LowRank(layer *softmax.Layer, rank int) (*screen.Tail, error) {
 	return t, nil
 }
 
-// findTail is the tail of a screen, nil if none is asked for.
+// findTail returns the tail of a screen, nil if the options want none.
 func findTail(layer *softmax.Layer, rank int) (*screen.Tail, error) {
 	if rank == 0 {
 		return nil, nil

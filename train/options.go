@@ -25,7 +25,7 @@ type Options struct {
 	// candidate sets, on the contexts of training ([FitRegression]), for
 	// log-probabilities over all labels at the cost of one product.
 	Tail *TailOptions
-	// TailContexts, unless nil, are the contexts for Tail, in place of those of
+	// TailContexts, unless nil, are the contexts for Tail, instead of the contexts of
 	// training: N rows of the layer's dimension, which are only read. Contexts that had
 	// no part in training keep the promise of the intervals, and give a log Z without
 	// the bias of sets that know theirs: on the Penn Treebank perplexity was 0.7% above
@@ -64,13 +64,13 @@ type KMeansOptions struct {
 	Clusters int
 	// Groups, unless 0, asks for a screen on two levels: that many groups of
 	// Clusters/Groups clusters each. A query scans the vectors of the groups
-	// and those of the clusters of the best group, so that many small clusters
+	// and the vectors of the clusters of the best group, so that many small clusters
 	// cost little. It divides Clusters. 0: the flat screen of the paper.
 	Groups int
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int
 	// KMeansBatch, unless 0, is the number of contexts, drawn anew, that one
-	// iteration of k-means takes in place of all, for corpora of which a part
+	// iteration of k-means takes instead of all, for corpora of which a part
 	// tells enough. All KMeansIterations are done then. 0, or no fewer than
 	// there are: all contexts. Not negative. On 929,589 contexts, with 100
 	// clusters, no learning and a budget of 150, 50 iterations of 20,000 took a
@@ -99,8 +99,8 @@ type LearningOptions struct {
 	// negative.
 	Multiplier float64
 	// HeldOut is the share of the contexts kept out of learning to choose the
-	// best alternation, and to measure the screen where [Options].Measure asks for
-	// it: at least 0, below 1. Where it comes to less than one context the contexts
+	// best alternation, and to measure the screen if [Options].Measure asks for
+	// it: at least 0, below 1. If it comes to less than one context the contexts
 	// of training choose, and nothing is measured.
 	HeldOut float64
 	// Patience, unless 0, ends learning when the figures of the held-out slice
@@ -156,7 +156,7 @@ type SetOptions struct {
 	// serves well on two levels, and a flat screen hardly gains.
 	Spread float64
 	// Geometry is the number of contexts that the geometric share of a label counts
-	// for beside those of a cluster, when the candidates of the final sets are
+	// for beside the contexts of a cluster, when the candidates of the final sets are
 	// chosen: the probability that the label is among the k best, by where the
 	// contexts of the cluster lie and how far they spread. Labels that no context
 	// of the cluster has, or that none of training has, can so become candidates.

@@ -9,7 +9,7 @@ import (
 type option struct {
 	name     string
 	value    any  // a pointer to it
-	optional bool // no member where it is 0 or empty
+	optional bool // no member if it is 0 or empty
 }
 
 // list has the options that go into a record, in the order that they have

@@ -94,6 +94,6 @@ func TestOptionsAsJSON(t *testing.T) {
 		}
 	}
 	if _, err := json.Marshal(Options{LearningOptions: LearningOptions{Estimator: 9}}); err == nil {
-		t.Error("an estimator that is none: no error")
+		t.Error("an unknown estimator: no error")
 	}
 }

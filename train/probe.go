@@ -12,15 +12,15 @@ import (
 // the lead of the best cluster over the second best is below margin.
 type probes struct {
 	margin float64
-	second []uint32 // of each context: its second cluster, or again its own where it gets one set
+	second []uint32 // of each context: its second cluster, or again its own if it gets one set
 	pairs  []pair
 }
 
-// pair counts the contexts that get the sets of both clusters, of one where the
+// pair counts the contexts that get the sets of both clusters, of one if the
 // two are the same.
 type pair struct{ first, second, contexts uint32 }
 
-// findProbes lets the given share of all contexts, those of the smallest lead,
+// findProbes lets the given share of all contexts, the ones with the smallest lead,
 // have two clusters.
 func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*probes, error) {
 	second, leads, err := c.runnersUp(ctx, d, d.report.stage(StageProbe, 0, d.n))
@@ -69,7 +69,7 @@ func newProbes(c *clusters, second []uint32, leads []float64, margin float64) *p
 const takeSteps = 30
 
 // take solves the knapsack for the largest budget of single sets at which the
-// mean number of candidates, with those of two sets, is within the given one.
+// mean number of candidates, with two sets for some, is within the given one.
 // The sets for a smaller budget are subsets of those for a larger one, so that
 // the mean grows with it.
 func (p *probes) take(r *ranking, budget float64) *candidateSets {

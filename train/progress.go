@@ -23,11 +23,11 @@ type Progress struct {
 	// StageTail.
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
-	// where there is none.
+	// if there is none.
 	Iteration int
 	// Done of Total contexts, or clusters, are finished in this stage and iteration.
 	Done, Total int
-	// Message, where not empty, is a line of figures about what has just been
+	// Message, if not empty, is a line of figures about what has just been
 	// finished.
 	Message string
 }
@@ -39,7 +39,7 @@ type reporter struct {
 	now  Progress
 }
 
-// stage begins a stage and returns the counter of what is done; nil where nobody
+// stage begins a stage and returns the counter of what is done; nil if nobody
 // listens.
 func (r *reporter) stage(name string, iteration, total int) func(int) {
 	if r.call == nil {

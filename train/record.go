@@ -5,7 +5,7 @@ package train
 // screen file as JSON. It holds no times, no SIMD level and no number of
 // threads, so that equal runs give equal files.
 type Record struct {
-	// Options are those of the run, without Threads and Progress.
+	// Options are the options of the run, without Threads and Progress.
 	Options Options `json:"options"`
 	// Contexts is N, the number of contexts.
 	Contexts int `json:"contexts"`
@@ -15,22 +15,22 @@ type Record struct {
 	// KMeans holds the iterations of spherical k-means.
 	KMeans []KMeansIteration `json:"kmeans"`
 	// GroupCosine is the mean cosine of a context to the vector of its cluster
-	// after k-means within the groups, of which KMeans tells. 0 where the
+	// after k-means within the groups, of which KMeans tells. 0 if the
 	// screen is flat.
 	GroupCosine float64 `json:"group_cosine,omitempty"`
 	// Scale is the factor by which the unit vectors of k-means were multiplied
-	// before learning. 0 where there was no learning.
-	// On two levels it is that of the groups, and GroupScale that of the
-	// clusters within them.
+	// before learning. 0 if there was no learning.
+	// On two levels it is the scale of the groups, and GroupScale the scale of
+	// the clusters within them.
 	Scale      float64 `json:"scale,omitempty"`
 	GroupScale float64 `json:"group_scale,omitempty"`
 	// Alternations holds the state after k-means, first, and after each
-	// alternation. Empty where there was no learning.
+	// alternation. Empty if there was no learning.
 	Alternations []Alternation `json:"alternations,omitempty"`
 	// Best is the index in Alternations of the clusters that were kept.
 	Best int `json:"best"`
 	// LearnedFor is the budget for which V was learned, and that of
-	// Alternations, where it is not that of the screen. 0 where it is.
+	// Alternations, if it is not that of the screen. 0 if it is.
 	LearnedFor float64 `json:"learned_for,omitempty"`
 	// MeanCandidates is L-bar of the final sets over all contexts.
 	MeanCandidates float64 `json:"mean_candidates"`
@@ -40,7 +40,7 @@ type Record struct {
 	Precision1 float64 `json:"precision_1"`
 	PrecisionK float64 `json:"precision_k"`
 	// Unseen are the figures on the held-out slice of a screen that is made as this
-	// one is, but without the slice. Nil where Options.Measure did not ask for them,
+	// one is, but without the slice. Nil if Options.Measure did not ask for them,
 	// or nothing was held out. Learning chose the alternation that does best on the
 	// same slice, which flatters them a little.
 	Unseen *Unseen `json:"unseen,omitempty"`

@@ -65,8 +65,8 @@ func (o *TailOptions) check() error {
 // the record of the screen, under the name "tail_fit".
 type TailFit struct {
 	Options TailOptions `json:"options"`
-	// Fitted is the number of contexts that the coefficients come from, HeldOut that of
-	// those that the intervals and the figures come from.
+	// Fitted is the number of contexts that the coefficients come from, HeldOut the number
+	// of contexts that the intervals and the figures come from.
 	Fitted  int `json:"fitted_contexts"`
 	HeldOut int `json:"held_out_contexts"`
 	// Ridge is the weight of the squares of the slopes that cross-validation chose.
@@ -78,14 +78,14 @@ type TailFit struct {
 // TailError are root mean squares over the contexts held out at one temperature.
 type TailError struct {
 	Temperature float64 `json:"temperature"`
-	// Tail is that of the error of the log of the tail, LogZ that of the log of the
+	// Tail is the error of the log of the tail, LogZ the error of the log of the
 	// sum over all labels.
 	Tail float64 `json:"log_tail"`
 	LogZ float64 `json:"log_z"`
 }
 
 // FitRegression returns the screen with a regression of its tail, [screen.Regression],
-// in place of any that it has, and how well it estimates, which its record holds too.
+// instead of any that it has, and how well it estimates, which its record holds too.
 //
 // For each cluster it draws contexts among those that fall into it and computes
 // the log of the sum of e^(x/T) over the labels outside the set, by the intervals of the
@@ -94,11 +94,11 @@ type TailError struct {
 // others give the half-widths, for each cluster by its own (split conformal prediction;
 // Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n errors in order,
 // the one at ceil((n+1) p), which a further context exceeds with a probability of at
-// most 1 - p. Where there is none of that number nothing is said: +Inf.
+// most 1 - p. If there is none of that number nothing is said: +Inf.
 //
 // That promise is about contexts that are drawn as those given, independently, and that
 // had no part in training the screen. Contexts of training serve well, but their sets
-// know them: figures are then those of a slightly better screen.
+// know them: figures are then of a slightly better screen.
 //
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not
@@ -131,7 +131,7 @@ type RunOptions struct {
 // tailFitName is the member of the record that holds a TailFit.
 const tailFitName = "tail_fit"
 
-// addRegression fits the tail of each screen, if that is asked for.
+// addRegression fits the tail of each screen, if the options want it.
 func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []*screen.Model, opt *Options) error {
 	if opt.Tail == nil {
 		return nil
@@ -196,7 +196,7 @@ type tailFit struct {
 	// ascending.
 	fit, held [][]uint32
 	// For each of them and each temperature the log of the sum outside the set, and
-	// of those held out that within the set. Nil where the set has all labels.
+	// of the held-out ones the sum within the set. Nil if the set has all labels.
 	logs, heads [][]float64
 	spread      float64 // mean variance of an element of a context within a cluster
 }
@@ -377,7 +377,7 @@ func (c *coefficients) solve(s *equations, ridge float64) {
 }
 
 // cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows
-// that depend on those before, up to rounding, are left out of the solution: where
+// that depend on those before, up to rounding, are left out of the solution: if
 // the diagonal is not above 0 it becomes +Inf. No product is fused with a sum, so that
 // the result has the same bits on every CPU.
 func cholesky(a []float64, d int) {
@@ -607,7 +607,7 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 // coefficients fits a cluster. After a first regression a second one, at each
 // temperature, weighs a context by the square of the share of the sum over all labels that
 // the first gives to its tail: to first order it is the error of log Z that counts then,
-// not that of tails that hardly matter. The intercept is then moved so that the mean of
+// not the error of tails that hardly matter. The intercept is then moved so that the mean of
 // the error of log Z is 0: log Z is convex in the log of the tail, so that errors of
 // either sign would raise it, and perplexities with it.
 func (f *tailFit) coefficients(t int, ridge float64) *coefficients {
@@ -643,7 +643,7 @@ func (f *tailFit) coefficients(t int, ridge float64) *coefficients {
 	return all
 }
 
-// leastWeight is the weight of a context without a tail, where one that is all tail has 1.
+// leastWeight is the weight of a context without a tail, if one that is all tail has 1.
 const leastWeight = 1e-4
 
 // tailShare is e^tail / (e^head + e^tail).
@@ -676,7 +676,7 @@ func centre(a float64, slopes, heads []float64, tail func(j int) float64) float6
 }
 
 // means are the means of the logs over all contexts fitted, at each temperature; 0
-// where there are none.
+// if there are none.
 func (f *tailFit) means() []float64 {
 	sums, n := make([]float64, f.temps), 0
 	for t := range f.clusters {
@@ -697,7 +697,7 @@ func (f *tailFit) means() []float64 {
 }
 
 // conformal writes the half-width at each level for errors, which it sorts: of n the
-// one at ceil((n+1) level), or +Inf where there is none.
+// one at ceil((n+1) level), or +Inf if there is none.
 func conformal(widths []float32, errors, levels []float64) {
 	slices.Sort(errors)
 	for j, level := range levels {

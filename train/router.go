@@ -29,7 +29,7 @@ func (c *clusters) newRouter(dim int) (*router.Router, error) {
 // vectors are read once for several of them.
 const routeBatch = 64
 
-// eachRoute finds the k best clusters of every context, on two levels those of
+// eachRoute finds the k best clusters of every context, on two levels within
 // the best group, in d.threads goroutines, and calls f with them, all there are if
 // there are fewer.
 func (c *clusters) eachRoute(ctx context.Context, d *data, k int, done func(int), f func(worker, i int, best []softmax.Prediction)) error {
@@ -78,8 +78,8 @@ func newQueries(n, dim int) []*softmax.Query {
 	return qs
 }
 
-// set makes the contexts from lo on those of the queries. An error names a context
-// that is none.
+// set gives the contexts from lo on to the queries. An error names a context that is
+// not finite.
 func (d *data) set(qs []*softmax.Query, lo int) error {
 	for j, q := range qs {
 		if err := q.Set(d.row(uint32(lo + j))); err != nil {
@@ -90,7 +90,7 @@ func (d *data) set(qs []*softmax.Query, lo int) error {
 }
 
 // route gives every context its best cluster, argmax_t v_t.h (Equation 2), on
-// two levels that of the best group; ties to the lower one. It returns how many
+// two levels within the best group; ties to the lower one. It returns how many
 // changed.
 func (c *clusters) route(ctx context.Context, d *data, done func(int)) (moved int, err error) {
 	movedBy := make([]int, d.threads)
@@ -108,7 +108,7 @@ func (c *clusters) route(ctx context.Context, d *data, done func(int)) (moved in
 
 // runnersUp returns the second best cluster of every context, on two levels of
 // the best group, and by how much the score of the best is above its own: +Inf
-// where there is no second.
+// if there is no second.
 func (c *clusters) runnersUp(ctx context.Context, d *data, done func(int)) (second []uint32, leads []float64, err error) {
 	second, leads = make([]uint32, d.n), make([]float64, d.n)
 	err = c.eachRoute(ctx, d, 2, done, func(_, i int, best []softmax.Prediction) {
@@ -121,7 +121,7 @@ func (c *clusters) runnersUp(ctx context.Context, d *data, done func(int)) (seco
 }
 
 // findNeighbours finds the clusters near every context. The gap of a cluster
-// of the second best group is that of the groups.
+// of the second best group is the distance of the groups.
 func (c *clusters) findNeighbours(ctx context.Context, d *data, done func(int)) (*neighbours, error) {
 	r, err := c.newRouter(d.dim)
 	if err != nil {

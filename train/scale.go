@@ -93,8 +93,8 @@ func scaleWith(ctx context.Context, d *data, r int, rows func(i uint32) []float3
 }
 
 // scaleClusters brings the weights of k-means to the confidence that learning
-// starts from, each level on its own, and returns the factors: that of V and 0,
-// or those of U and V.
+// starts from, each level on its own, and returns the factors: the one of V and 0,
+// or the two of U and V.
 func scaleClusters(ctx context.Context, d *data, c *clusters, confidence float64) (scale, groupScale float64, err error) {
 	u, v := c.split(c.weights, d.dim)
 	stretch := func(rows []float32, factor float64) {

@@ -92,7 +92,7 @@ type measured struct {
 	*membership
 }
 
-// figures are those of the sets on some of the contexts.
+// figures returns the figures of the sets on some of the contexts.
 func (m *measured) figures(contexts []uint32) figures {
 	size := 0
 	for _, i := range contexts {

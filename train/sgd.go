@@ -17,7 +17,7 @@ import (
 // which is Equation 8 over the batch, divided by n, with the multiplier mu of
 // the knapsack (see LearningOptions.Multiplier) for the constraint. L-bar is a moving
 // average over the batches, old and new mean weighted by sizeDecay and 1 -
-// sizeDecay, and the gradient is that of its new part. So beside lambda a
+// sizeDecay, and the gradient is the gradient of its new part. So beside lambda a
 // candidate always costs mu, and gamma (1 - sizeDecay)/n more while L-bar
 // exceeds B.
 type learner struct {
@@ -25,7 +25,7 @@ type learner struct {
 	levels
 	estimator   Estimator
 	gamma       float64
-	multiplier  float64 // share of that of the knapsack
+	multiplier  float64 // share of the knapsack's
 	budget      float64
 	rate        float64 // learning rate at the first step
 	steps, step int     // of all alternations; done
@@ -100,7 +100,7 @@ func (l *learner) draw() {
 }
 
 // learn takes the given number of steps against the candidate sets and their
-// loss table. L-bar starts from that of the sets. It returns the mean loss
+// loss table. L-bar starts from the value for the sets. It returns the mean loss
 // (Equation 6) of the contexts it saw, at the clusters of the forward pass.
 func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTable, steps int, done func(int)) (float64, error) {
 	l.meanSize = sets.mean
@@ -175,7 +175,7 @@ func (l *learner) choose(p, loss []float64, sizes []int) choice {
 
 // backward computes the gradient with respect to the weights, with the price
 // of a candidate beside lambda, and takes the step. The gradient of row t is
-// sum_i C_it h_i, where C_it is that with respect to the logit z_it; each row
+// sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row
 // is summed by one goroutine in the order of the batch.
 func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
 	r, n, rows := l.clusters, len(l.batch), l.rows()

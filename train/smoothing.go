@@ -14,7 +14,7 @@ import (
 //	p_ts = (n_ts + alpha parent_s) / (N_t + alpha)
 //
 // where parent_s is the same estimate for the group of t, whose parent are all
-// contexts, or for all contexts where the screen is flat. A cluster of few
+// contexts, or for all contexts if the screen is flat. A cluster of few
 // contexts so borrows the labels of its neighbours that it happens not to have
 // met; one of many keeps its own. (The mean of the posterior under a Dirichlet
 // prior of weight alpha around the parent.)
@@ -24,7 +24,7 @@ func smooth(count, size uint32, alpha, parent float64) float64 {
 
 // rankSmoothed is rank by smoothed shares instead of n_ts/N_t: the value of an
 // item is N_t (p_ts - lambda (1 - p_ts)), its weight N_t. Labels that no
-// context of the cluster has are items too where they are worth it. A cluster
+// context of the cluster has are items too if they are worth it. A cluster
 // without contexts gets none: nothing is known of it.
 func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda float64, always []uint32, threads int) (*ranking, error) {
 	clusters := len(c.sizes)

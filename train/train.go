@@ -39,7 +39,7 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 // for another price of a candidate. The sets for a smaller budget are subsets
 // of those for a larger one.
 //
-// Errors are those of Run, for each of the budgets.
+// Errors are as from Run, for each of the budgets.
 func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) (models []*screen.Model, records []*Record, err error) {
 	err = outward(func() (err error) {
 		models, records, err = run(ctx, layer, contexts, &opt, budgets)

@@ -17,7 +17,7 @@ type unseen struct {
 	probes *probes   // of the held-out contexts, nil without a second probe
 }
 
-// measureUnseen chooses the sets without the held-out slice. It returns nil where
+// measureUnseen chooses the sets without the held-out slice. It returns nil if
 // nothing is held out.
 func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *clusters, opt *Options) (*unseen, error) {
 	pool, held := holdOut(d.n, opt.HeldOut)
@@ -51,7 +51,7 @@ func (c *clusters) part(contexts []uint32) *clusters {
 	return p
 }
 
-// figures are those of the sets for a budget on the held-out slice.
+// figures returns the figures of the sets for a budget on the held-out slice.
 func (u *unseen) figures(budget float64) *Unseen {
 	sets, _, _ := u.sets.take(u.pool, budget)
 	m := measured{u.held, u.at.cluster, sets, u.probes, newMembership(sets.sets, u.held.universe)}

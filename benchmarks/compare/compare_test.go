@@ -142,7 +142,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// Results are those of the layer that was asked for, or there are none.
+// Results belong to the layer that was named, or there are no results.
 func TestNothingTakesThePlaceOfAnAbsentLayer(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent")
 	for _, given := range []bool{false, true} {

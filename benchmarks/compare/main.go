@@ -3,16 +3,16 @@
 // Fast Softmax Inference on Large Vocabulary Neural Networks" (Section 4 and
 // the appendix), on the layer and contexts that it is given.
 //
-// The layer is that of a language model (--lm), the embedded one (--demo), or
+// The layer is the head of a language model (--lm), the embedded one (--demo), or
 // any in files (--weights, --bias, --contexts). Every method is built, then all
 // settings of all methods answer the same contexts in turns, on one thread, in
 // one run. Times are medians over the rounds, speedups are ratios to the dense
-// float32 scan within the round, and precision is that of the paper: the share
+// float32 scan within the round, and precision is as in the paper: the share
 // of the exact k best labels that are among the k of the answer.
 //
 // All points go to points.json in the folder --out, and what package report makes
 // of them beside it. After an interrupt they are
-// those of the rounds that were complete; the exit status is then 130.
+// of the rounds that were complete; the exit status is then 130.
 package main
 
 import (
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.Uint64Var(&src.seed, "seed", 1, "seed of all random choices")
 	quick := f.Bool("quick", false, "take few settings and contexts: less than two minutes")
 	full := f.Bool("full", false, "take more settings, and learn from all contexts")
-	rounds := f.Int("rounds", 0, "`number` of rounds (default: that of the sweep)")
+	rounds := f.Int("rounds", 0, "`number` of rounds (default: as in the sweep)")
 	out := f.String("out", "results", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
 	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
@@ -285,7 +285,7 @@ func build(ctx context.Context, list []methods.Method, in *methods.Input, p *pro
 		p.EndWith(fmt.Sprintf("%d settings", len(settings)))
 		for _, s := range settings {
 			c := &contestant{method: m, buildSeconds: seconds, bytes: x.Bytes(), setting: s}
-			// Where each setting has an index of its own, it knows the size.
+			// If each setting has an index of its own, it knows the size.
 			if sized, ok := s.(interface{ Bytes() int64 }); ok {
 				c.bytes = sized.Bytes()
 			}

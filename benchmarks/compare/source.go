@@ -46,7 +46,7 @@ type sourceFlags struct {
 	lmGiven, filesGiven    bool
 }
 
-// check returns an error where flags exclude each other.
+// check returns an error if flags exclude each other.
 func (f *sourceFlags) check() error {
 	ways := 0
 	for _, given := range []bool{f.lmGiven, f.demo, f.filesGiven} {
@@ -72,8 +72,8 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	case f.demo:
 		return openDemo(ctx, f.seed, train, test, p)
 	}
-	// Nothing takes the place of a layer that is not there: its results would
-	// be taken for those of the layer.
+	// Nothing takes the place of a layer that is not there: readers would take its
+	// results for the results of the layer.
 	if _, err := os.Stat(f.lm); err != nil {
 		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the embedded language model", err)
 	}
@@ -145,7 +145,7 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 }
 
 // cachedContexts returns the contexts of the first n tokens of a text. They
-// are read from the folder cache where it has them, and put there where not.
+// are read from the folder cache if it has them, and put there if not.
 func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
 	key := sha256.New()
 	fmt.Fprintf(key, "%d\n", n)
@@ -169,7 +169,7 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
 }
 
-// openFiles returns a layer and contexts in files. Where there are none for
+// openFiles returns a layer and contexts in files. If there are no contexts for
 // testing, the last tenth of the others is kept out of the training.
 func openFiles(weights, bias, contexts, testContexts string, train, test int) (_ *source, err error) {
 	s := &source{name: filepath.Base(weights)}
@@ -213,7 +213,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	return s, nil
 }
 
-// checkContexts returns an error where there are too few contexts, or one that
+// checkContexts returns an error if there are too few contexts, or one that
 // is not finite.
 func (s *source) checkContexts(least int) error {
 	d := s.layer.Dim()

@@ -15,7 +15,7 @@ import (
 type sweep struct {
 	name            string
 	train, test     int // contexts, at most; 0 for all
-	precision       int // contexts of the precisions, of those of the test
+	precision       int // contexts of the precisions, out of the test contexts
 	words           int // of the text of the perplexities; 0 for all
 	rounds          int
 	block           time.Duration // of a turn
@@ -166,8 +166,8 @@ func fullRivals(labels int) []methods.Method {
 	)
 }
 
-// ascending returns cut-offs: the numbers, where one is not above the one before
-// the next that is.
+// ascending returns the cut-offs with each raised, if it is not above the one before, to
+// the next number that is.
 func ascending(cutoffs ...int) []int {
 	last := 0
 	for i := range cutoffs {
@@ -212,7 +212,7 @@ func clusterTable(curves []points.Point) []points.Point {
 }
 
 // kmeansTable returns the points of the table of spherical k-means against
-// L2S: those of the curves of both where clusters, groups and budget are equal.
+// L2S: the points of both curves at which clusters, groups and budget are equal.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
 		clusters, groups int

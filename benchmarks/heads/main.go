@@ -59,7 +59,7 @@ func main() {
 	block := flag.Duration("block", 20*time.Millisecond, "`time` that a turn takes, about")
 	opens := flag.Int("opens", 9, "`number` of times that a head is opened")
 	folder := flag.String("ggml", "", "`folder` of ggml's libraries")
-	model := flag.String("model", "../../shared/data/llm-65k", "`folder` of a model with contexts_test.npy; left out where it is absent")
+	model := flag.String("model", "../../shared/data/llm-65k", "`folder` of a model with contexts_test.npy; left out if it is absent")
 	only := flag.String("only", "", "measure the shapes whose name holds this `text`")
 	flag.Parse()
 	if err := run(*rounds, *block, *opens, *folder, *model, *only); err != nil {

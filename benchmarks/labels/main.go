@@ -1,12 +1,12 @@
 // Command labels measures how many contexts a second are labelled, on one
 // thread, beside the rate of the matrix product that the labels are the top-k
-// of: that of OpenBLAS's sgemm (built with -tags openblas) over blocks of
-// contexts, without any selection, or where it is not built in that of gonum.
+// of: the rate of OpenBLAS's sgemm (built with -tags openblas) over blocks of
+// contexts, without any selection, or of gonum's if that is not built in.
 //
-// Both run in one process and take turns. The rates are those of the median
-// round; the ratio is that of the times within a round, with its quartiles.
+// Both run in one process and take turns. The rates are of the median
+// round; the ratio is of the times within a round, with its quartiles.
 // L2S_SIMD chooses the level of the labels, OPENBLAS_CORETYPE (Haswell for
-// AVX2) that of the product.
+// AVX2) the level of the product.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 const k = 5
 
 // sgemm sets dst, contexts x labels, to the logits without bias: OpenBLAS's,
-// nil where it is not built in.
+// nil if it is not built in.
 var sgemm func(dst, contexts, rows []float32, dim int)
 
 func gonumSgemm(dst, contexts, rows []float32, dim int) {
@@ -61,7 +61,7 @@ type row struct {
 func main() {
 	rounds := flag.Int("rounds", 11, "`number` of rounds")
 	contexts := flag.Int("contexts", 2048, "`number` of contexts of a round, a multiple of 1024")
-	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; where it is absent a structured layer takes its place")
+	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; if it is absent a structured layer takes its place")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
 	runtime.GOMAXPROCS(1) // gonum uses as many goroutines

@@ -2,8 +2,8 @@
 // streaming read of the same bytes, in the same run, turn by turn.
 //
 // A kernel that moves its bytes as fast as the plain read is at the limit of
-// the memory; where it is below, the arithmetic or the order of access is
-// what limits it. Bytes are those of the rows that are read once; where a
+// the memory; if it is below, the arithmetic or the order of access is
+// what limits it. Bytes are counted of the rows that are read once; if a
 // kernel reads rows for several contexts the time is of all of them.
 package main
 
@@ -167,7 +167,7 @@ func measure(s shape, rounds int) []line {
 		}
 		lines = append(lines, l)
 	}
-	// A gather's ceiling is that of a scan of the table that it reads from.
+	// A gather's ceiling is the ceiling of a scan of the table that it reads from.
 	for i := range lines {
 		switch {
 		case lines[i].Ceiling != 0:

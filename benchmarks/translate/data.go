@@ -106,7 +106,7 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 	return lines, words, pairs, nil
 }
 
-// contexts are the contexts of pairs: those under teacher forcing, then those of
+// contexts are the contexts of pairs: the ones under teacher forcing, then the ones of
 // the model's own greedy decoding.
 type contexts struct {
 	rows       []float32 // n x d
@@ -114,7 +114,7 @@ type contexts struct {
 	release    func()
 }
 
-// contexts returns the contexts of pairs, from the folder cache where it has
+// contexts returns the contexts of pairs, from the folder cache if it has
 // them. The own decoding is left out unless own.
 func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
 	key := sha256.New()
@@ -179,7 +179,7 @@ func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq
 	return w.Commit()
 }
 
-// labels returns the exact labels of contexts, from the file at path where it is
+// labels returns the exact labels of contexts, from the file at path if it is
 // there.
 func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
 	n := len(rows) / l.Dim()

@@ -22,12 +22,12 @@ type step struct {
 	contexts []float32
 }
 
-// translation is that of one sentence.
+// translation is the translation of one sentence.
 type translation struct {
 	words []string
 	cut   bool
 	done  bool
-	steps []step // where they are recorded
+	steps []step // if they are recorded
 }
 
 // decoder translates the sentences of a test.
@@ -57,7 +57,7 @@ const together = 16
 
 // search translates the sentences of the given numbers with a beam of the width, so
 // many together, on all cores, and calls take for each, in order. Each goroutine has
-// a Decoder of its own, which start prepares for some of the sentences. Where it
+// a Decoder of its own, which start prepares for some of the sentences. If it
 // returns errUnknown the sentences are left out.
 func (c *decoder) search(ctx context.Context, numbers []int, width, group int, searcher searchers, newDecoder func() startable, take func(number int, t translation)) error {
 	m := c.data.model
@@ -95,7 +95,7 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 	})
 }
 
-// translate translates all sentences with a beam of the width. Where exact is nil the
+// translate translates all sentences with a beam of the width. If exact is nil the
 // steps are recorded. Otherwise it is what this recorded for the exact layer: a
 // search that takes no other step has the same contexts, and needs the model not at
 // all; only the others are searched again with the model. progress, unless nil, is
@@ -133,11 +133,11 @@ type startable interface {
 	start(numbers []int, list []translation)
 }
 
-// errUnknown is that of a search which takes a step that the exact one does not.
+// errUnknown is the error of a search that takes a step which the exact one does not.
 var errUnknown = errors.New("the contexts of this step are not known")
 
 // known is the Decoder of one sentence that answers from the steps of the exact
-// search, and fails where another one is taken.
+// search, and fails if another one is taken.
 type known struct {
 	exact []translation
 	steps []step // that are left
@@ -218,7 +218,7 @@ func (d *data) score(list []translation) float64 {
 
 // batches returns what a search of group sentences together asks its Searcher for,
 // step by step, for every stride-th of the sentences of an exact search: the
-// contexts of a step are those of the sentences that are not done, in order.
+// contexts of a step belong to the sentences that are not done, in order.
 func batches(exact []translation, stride, group int) (list [][]float32) {
 	var some []translation
 	for i := 0; i < len(exact); i += stride {

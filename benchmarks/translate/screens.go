@@ -31,7 +31,7 @@ const (
 // plan is a training of screens.
 type plan struct {
 	name             string
-	groups, clusters int // of each group; of all where there are no groups
+	groups, clusters int // of each group; of all if there are no groups
 	budgets          []float64
 	learnFor         float64 // 0: the clusters of k-means
 	iterations       int
@@ -58,7 +58,7 @@ func (p plan) params() string {
 	return fmt.Sprintf("r=%d", p.clusters)
 }
 
-// options returns those of the training.
+// options returns the options of the training.
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := train.DefaultOptions()
 	if p.groups > 0 {
@@ -236,7 +236,7 @@ func ablations(labels int) []plan {
 }
 
 // below returns the budgets that are less than half of the labels, or the smallest
-// that makes sense where none is.
+// that makes sense if none is.
 func below(labels int, budgets []float64) (list []float64) {
 	for _, b := range budgets {
 		if b < float64(labels)/2 {

@@ -25,7 +25,7 @@ func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer
 	return nil
 }
 
-// shared is oneScan where the contexts of a step share the loads of rows.
+// shared is oneScan if the contexts of a step share the loads of rows.
 type shared struct {
 	layer        *softmax.Layer
 	weights      *kernels.Panels

@@ -148,7 +148,7 @@ func longer(name string) func(t *testing.T, dir string) {
 	}
 }
 
-// poisoned writes a value in place of an element of a .npy file.
+// poisoned replaces an element of a .npy file by a value.
 func poisoned(name string, element int, value float64) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		path := filepath.Join(dir, name)
@@ -280,6 +280,7 @@ func TestBadTensors(t *testing.T) {
 
 // runCases checks the cases, each on files of its own.
 func runCases(t *testing.T, cases []badCase) {
+	notUnderRace(t)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -291,6 +292,7 @@ func runCases(t *testing.T, cases []badCase) {
 // What is cheap to open is opened before the layer, which may take long: of a wrong
 // screen or wrong contexts the error is there at once.
 func TestCheapMistakesComeFirst(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	noLayer := []string{"--weights", "nothing.npy", "--bias", "none"}
 	for _, c := range []struct {
@@ -472,7 +474,7 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file, expected the state of an interrupted run: move it away"}},
 		badCase{name: "train: --restart, and another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial: found another kind of file"}},
 		badCase{name: "train: --restart, and another file where the labels are kept", files: inFile("out.l2s.partial-labels", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial-labels: found another kind of file"}},
-		badCase{name: "train: labels of l2s labels where those of the state are kept", files: func(t *testing.T, dir string) {
+		badCase{name: "train: labels of l2s labels where the state keeps its own", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
 		}, args: goodTrain, code: 1, want: []string{"out.l2s.partial-labels: found labels without the state of a run in out.l2s.partial"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
@@ -542,7 +544,7 @@ func TestBadTranslationModels(t *testing.T) {
 		{name: "no folder", args: joined(goodPairs, "--nmt", "no"), code: 1, want: []string{"no", "model.safetensors", "no such file"}},
 		{name: "a language model", files: func(t *testing.T, dir string) {
 			inFile("model.safetensors", readFile(t, filepath.Join(dir, "lm.safetensors")))(t, dir)
-		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "none of a translation model"}},
+		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "does not belong to a translation model"}},
 		{name: "rubbish", files: inFile("model.safetensors", []byte("%PDF-1.7 which is no array")), args: goodPairs, code: 1, want: []string{"model.safetensors", "header length"}},
 		{name: "no vocabulary", files: without("vocab.de"), args: goodPairs, code: 1, want: []string{"vocab.de", "no such file"}},
 		{name: "no such language", args: joined(goodPairs, "--to", "fr"), code: 1, want: []string{"vocab.fr", "no such file"}},
@@ -562,6 +564,7 @@ func TestBadTranslationModels(t *testing.T) {
 }
 
 func TestWrongUse(t *testing.T) {
+	notUnderRace(t)
 	cases := []badCase{
 		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, tune, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},

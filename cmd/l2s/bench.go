@@ -160,7 +160,7 @@ func parseCold(s string) ([]int, error) {
 }
 
 // enoughDifferent returns the contexts that differ from all before them, and an
-// error where there are fewer than leastContexts.
+// error if there are fewer than leastContexts.
 func enoughDifferent(c *contexts) ([][]float32, error) {
 	rows := different(c.rows, c.dim)
 	if len(rows) < leastContexts {

@@ -33,7 +33,7 @@ func TestCalibrate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.ProbeMargin() != number(t, o, "probe_margin") || m.ExactMargin() != number(t, o, "exact_margin") || m.ProbeMargin()+m.ExactMargin() == 0 {
-		t.Errorf("found margins %v and %v in the file, expected those of %v, not both 0", m.ProbeMargin(), m.ExactMargin(), o)
+		t.Errorf("found margins %v and %v in the file, expected the margins of %v, not both 0", m.ProbeMargin(), m.ExactMargin(), o)
 	}
 	if n := number(t, o, "choosing_contexts") + number(t, o, "testing_contexts"); n != tinyTest {
 		t.Errorf("found %v contexts in all, expected %d", n, tinyTest)
@@ -46,23 +46,60 @@ func TestCalibrate(t *testing.T) {
 		t.Errorf("found no use of the margins in %v", e)
 	}
 
-	t.Run("no screen that is mostly the exact layer", func(t *testing.T) {
-		limit := number(t, o, "calibrated", "exact_share") / 2
-		r := l2s(t, dir, joined(high, "--exact-limit", strconv.FormatFloat(limit, 'f', 6, 64), "--out", "mostly.l2s")...)
-		if r.code != 1 || !strings.Contains(r.stderr, "takes the exact layer for") {
-			t.Errorf("found exit status %d and\n%s", r.code, r.stderr)
-		}
-		if _, err := os.Stat(at("mostly.l2s")); err == nil {
-			t.Error("found a screen, expected none")
-		}
-	})
-	t.Run("neither threads nor time leave a trace", func(t *testing.T) {
-		succeed(t, dir, joined(args, "--threads", "1", "--out", "again.l2s")...)
-		if !bytes.Equal(readFile(t, at("again.l2s")), readFile(t, at("out.l2s"))) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
-	t.Run("nor does the level", func(t *testing.T) {
+	limit := strconv.FormatFloat(number(t, o, "calibrated", "exact_share")/2, 'f', 6, 64)
+	writeFile(t, at("in.l2s"), readFile(t, at("out.l2s")))
+	again := joined("calibrate", "in.l2s", args[2:])
+	for _, c := range []struct {
+		name string
+		args []string
+		// What is expected: that it fails, or the screen of the first run or one
+		// without margins; and what it says.
+		fails, same, without bool
+		stdout, stderr       []string
+	}{
+		{name: "a screen that would mostly be the exact layer is refused", args: joined(high, "--exact-limit", limit), fails: true, stderr: []string{"takes the exact layer for"}},
+		{name: "the number of threads leaves no trace", args: joined(args, "--threads", "1"), same: true},
+		{name: "nor does the progress", args: joined(args, "--quiet=false"), same: true,
+			stdout: []string{"x.l2s: P@5 of at least", "below a lead of ", "plain ", "calibrated "},
+			stderr: []string{"labels: 1,200 contexts", "route: 1,200 contexts"}},
+		{name: "a screen that is calibrated can be again", args: again, same: true, stdout: []string{"margins of the input are replaced"}},
+		{name: "a target is reached without margins", args: joined(goodCalibrate, "--target", "0.5"), without: true, stdout: []string{"reached without margins"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			os.Remove(at("x.l2s"))
+			r := l2s(t, dir, joined(c.args, "--out", "x.l2s")...)
+			if (r.code != 0) != c.fails {
+				t.Fatalf("found exit status %d, expected a failure: %v; standard error:\n%s", r.code, c.fails, r.stderr)
+			}
+			for _, want := range c.stdout {
+				if !strings.Contains(r.stdout, want) {
+					t.Errorf("found no %q in\n%s", want, r.stdout)
+				}
+			}
+			for _, want := range c.stderr {
+				if !strings.Contains(r.stderr, want) {
+					t.Errorf("found no %q on standard error in\n%s", want, r.stderr)
+				}
+			}
+			if c.fails {
+				if _, err := os.Stat(at("x.l2s")); err == nil {
+					t.Error("found a screen, expected none")
+				}
+				return
+			}
+			if c.same && !bytes.Equal(readFile(t, at("x.l2s")), readFile(t, at("out.l2s"))) {
+				t.Error("found different bytes, expected the same")
+			}
+			x, err := screen.Load(at("x.l2s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := x.ProbeMargin() == 0 && x.ExactMargin() == 0; got != c.without {
+				t.Errorf("found margins %v and %v, expected none: %v", x.ProbeMargin(), x.ExactMargin(), c.without)
+			}
+		})
+	}
+	t.Run("the level leaves no trace", func(t *testing.T) {
 		levels(t, func(t *testing.T, level, env string) {
 			cmd := command(t, dir, joined(args, "--out", level+".l2s")...)
 			cmd.Env = append(cmd.Env, env)
@@ -74,46 +111,21 @@ func TestCalibrate(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a screen that is calibrated can be again", func(t *testing.T) {
-		in := bytes.Clone(readFile(t, at("out.l2s")))
-		writeFile(t, at("in.l2s"), in)
-		text := succeed(t, dir, joined("calibrate", "in.l2s", args[2:], "--out", "again.l2s")...)
-		if !strings.Contains(text, "margins of the input are replaced") || o["replaced_margins"] != false {
-			t.Errorf("found %v before, and no word of the margins that are replaced in\n%s", o["replaced_margins"], text)
-		}
-		if !bytes.Equal(readFile(t, at("again.l2s")), in) {
-			t.Error("found different bytes, expected the same")
+	t.Run("the result tells whether margins were replaced", func(t *testing.T) {
+		if o["replaced_margins"] != false || object(t, dir, joined(again, "--out", "x.l2s", "--json")...)["replaced_margins"] != true {
+			t.Errorf("found %v for a screen without margins, expected false, and true for one with them", o["replaced_margins"])
 		}
 	})
-	t.Run("a target reached without margins", func(t *testing.T) {
-		text := succeed(t, dir, joined(goodCalibrate, "--target", "0.5", "--out", "low.l2s")...)
-		low, err := screen.Load(at("low.l2s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if low.ProbeMargin() != 0 || low.ExactMargin() != 0 || !strings.Contains(text, "reached without margins") {
-			t.Errorf("found margins %v and %v, and\n%s", low.ProbeMargin(), low.ExactMargin(), text)
-		}
-	})
-	t.Run("a report for people", func(t *testing.T) {
-		r := l2s(t, dir, joined(args, "--quiet=false", "--out", "x.l2s")...)
-		for _, want := range []string{"x.l2s: P@5 of at least", "below a lead of ", "plain ", "calibrated "} {
-			if !strings.Contains(r.stdout, want) {
-				t.Errorf("found no %q in\n%s", want, r.stdout)
-			}
-		}
-		if !strings.Contains(r.stderr, "labels: 1,200 contexts") || !strings.Contains(r.stderr, "route: 1,200 contexts") {
-			t.Errorf("found no progress of both stages in\n%s", r.stderr)
-		}
-		text := succeed(t, dir, "inspect", "x.l2s")
+	t.Run("inspect shows the margins", func(t *testing.T) {
+		text := succeed(t, dir, "inspect", "out.l2s")
 		for _, want := range []string{"margins ", "calibrated ", "training "} {
 			if !strings.Contains(text, want) {
-				t.Errorf("inspect: found no %q in\n%s", want, text)
+				t.Errorf("found no %q in\n%s", want, text)
 			}
 		}
-		o := object(t, dir, "inspect", "x.l2s", "--json")
+		o := object(t, dir, "inspect", "out.l2s", "--json")
 		if number(t, o, "probe_margin") != m.ProbeMargin() || number(t, o, "record", "calibration", "exact_margin") != m.ExactMargin() {
-			t.Errorf("inspect: found %v, expected the margins of the file", o)
+			t.Errorf("found %v, expected the margins of the file", o)
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -40,6 +41,16 @@ func TestMain(m *testing.M) {
 		os.RemoveAll(shared.dir)
 	}
 	os.Exit(code)
+}
+
+// notUnderRace skips a test that starts many processes, or draws much, and has no
+// concurrency beyond that of others: under the race detector each process takes some
+// times as long.
+func notUnderRace(t *testing.T) {
+	t.Helper()
+	if simdtest.Race {
+		t.Skip("not under the race detector: it has no concurrency of its own")
+	}
 }
 
 // result is what a run of the command left behind.

@@ -219,7 +219,7 @@ func (c *contextWriter) read(ctx context.Context, path string, limit int) error 
 }
 
 // countTokens reads a text once in advance, so that what is wrong with it is
-// known before the long work, and its length. That of a pipe remains unknown:
+// known before the long work, and its length. The length of a pipe remains unknown:
 // 0.
 func (c *contextWriter) countTokens(ctx context.Context, file *input, path string, limit int) (n int, err error) {
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {

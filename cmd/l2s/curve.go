@@ -65,7 +65,7 @@ type curvePoint struct {
 	family float64 // the budget that its clusters were learned for, if screens of others share them
 }
 
-// order is that of screens in the table and the legend. Screens that differ in
+// order is the order of screens in the table and the legend. Screens that differ in
 // their number of candidates alone are one series.
 func (p curvePoint) order(q curvePoint) int {
 	return cmp.Or(

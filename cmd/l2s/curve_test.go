@@ -103,7 +103,7 @@ func TestCurve(t *testing.T) {
 		if number(t, s, "screened_us") <= 0 || number(t, s, "speedup") <= 0 {
 			t.Errorf("%s: found times %v", file, s)
 		}
-		// The figures are those of l2s eval.
+		// The figures are the figures of l2s eval.
 		e := object(t, dir, joined("eval", file, testArgs(), "--json")...)
 		for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"mean_candidates"}, {"rows_scanned"}, {"clusters"}} {
 			if found, want := number(t, s, path...), number(t, e, path...); found != want {
@@ -179,7 +179,7 @@ func TestCurveTable(t *testing.T) {
 	}
 }
 
-// Shares of contexts that look further have columns where any is not 0.
+// Shares of contexts that look further have columns if any is not 0.
 func TestCurveTableOfMargins(t *testing.T) {
 	plain := curvePoint{File: "p.l2s", Method: methodL2S, Clusters: 8}
 	probed, calibrated := plain, plain
@@ -238,6 +238,7 @@ func TestCurveSeries(t *testing.T) {
 
 // Whatever the figures, there is a picture with an entry for each group.
 func TestCurvePictures(t *testing.T) {
+	notUnderRace(t)
 	point := func(method string, clusters int, candidates, p1, p5, us float64) curvePoint {
 		return curvePoint{File: "m.l2s", Method: method, Clusters: clusters, MeanCandidates: candidates, RowsScanned: candidates + float64(clusters),
 			Precision: map[string]float64{"1": p1, "5": p5}, Screened: us, Speedup: 1}

@@ -47,7 +47,7 @@ func fullDemo() demoSize {
 type demoResult struct {
 	*evalResult
 	*benchResult
-	Level    string             `json:"level"` // that of both
+	Level    string             `json:"level"` // of both
 	Frequent frequentWords      `json:"frequent_words"`
 	Seed     uint64             `json:"seed"`
 	Kept     string             `json:"kept,omitempty"` // the folder that holds the files

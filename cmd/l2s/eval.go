@@ -20,7 +20,7 @@ type evalResult struct {
 	Precision      map[string]float64 `json:"precision"`
 	MeanCandidates float64            `json:"mean_candidates"` // of a context
 	// RowsScanned is the mean number of rows that a query for the largest k scans:
-	// the vectors that find the cluster, and the candidates, or all labels where
+	// the vectors that find the cluster, and the candidates, or all labels if
 	// the exact layer answers.
 	RowsScanned float64 `json:"rows_scanned"`
 	// RowsScannedAtK is the same for each k.
@@ -33,15 +33,15 @@ type evalResult struct {
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	// Perplexity is that of the targets by the probabilities of the screen, and
-	// ExactPerplexity by those of the layer.
+	// Perplexity is the perplexity of the targets by the probabilities of the screen, and
+	// ExactPerplexity by the probabilities of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	// Probes is how many contexts were given the candidates of two clusters.
 	Probes int    `json:"probes"`
 	Level  string `json:"level"`
 
-	margin string // the other reason for exact answers, where there is one
+	margin string // the other reason for exact answers, if there is one
 }
 
 func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -84,7 +84,7 @@ with a soft cap is refused then.`,
 			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
 		}
 		if _, softCap := l.scale(); softCap != 0 {
-			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are those of logits without one", l.name, softCap)
+			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
 		}
 		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
 		if err != nil {
@@ -159,7 +159,7 @@ func (r *evalResult) text(ks []int) string {
 		b.WriteByte('\n')
 	}
 	if r.Perplexity > 0 {
-		fmt.Fprintf(&b, "perplexity        %.2f, that of the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
+		fmt.Fprintf(&b, "perplexity        %.2f, by the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
 	}
 	fmt.Fprintf(&b, "level             %s\n", r.Level)
 	return b.String()

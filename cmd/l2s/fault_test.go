@@ -30,8 +30,8 @@ func kills(t *testing.T, few int) int {
 }
 
 // A training is killed at some moment, again and again, and the same command
-// given once more. The screen at its destination is always the old one, that of
-// a run left alone, or absent; and in the end it is that of a run left alone.
+// given once more. The screen at its destination is always the old one, the screen of a
+// run left alone, or absent. In the end it is the screen of a run left alone.
 func TestTrainSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := files(t)
@@ -81,7 +81,7 @@ func TestTrainSurvivesAKill(t *testing.T) {
 			case err != nil && (done || expected[old]):
 				t.Fatalf("found no screen (%v)", err)
 			case err == nil && !expected[string(got)], done && string(got) != want:
-				t.Fatalf("found a screen of %d bytes that is neither the old one nor that of a run left alone", len(got))
+				t.Fatalf("found a screen of %d bytes that is neither the old one nor the one of a run left alone", len(got))
 			}
 			for _, name := range listFolder(t, dir) {
 				// What a killed run leaves is gone at the end of the next.

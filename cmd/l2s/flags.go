@@ -218,7 +218,7 @@ func (f *flags) parseList(args []string, kind string, list *[]string) error {
 	return f.checkRequired()
 }
 
-// parseFiles parses the flags and returns the arguments that are none.
+// parseFiles parses the flags and returns the arguments that are not flags.
 func (f *flags) parseFiles(args []string) (files []string, err error) {
 	for {
 		if err := f.set.Parse(args); err == flag.ErrHelp {

@@ -39,6 +39,7 @@ func scattered(t *testing.T, path string, n, dim int) {
 // else on the layer. Its values are those that ggml reads from it: the screen is for
 // the layer of these in a .npy file, too, and the answers are equal, byte for byte.
 func TestHeadsInGGUFFiles(t *testing.T) {
+	notUnderRace(t)
 	paths, err := filepath.Glob(filepath.Join("..", "..", "head", "testdata", "gguf", "*.gguf"))
 	if err != nil || len(paths) < 9 {
 		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
@@ -86,8 +87,8 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 	}
 }
 
-// Log-probabilities are those of the model, whose softmax is of the logits behind its
-// scale and its cap. Where a verb cannot give these it says so.
+// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot
+// give these it says so.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 	for name, refused := range map[string]string{
 		"head-q4_k": "", // a scale
@@ -217,8 +218,8 @@ func modelFolder(t *testing.T, dir, name string) {
 	}
 }
 
-// A model's folder is the layer that its head is: screens and answers are those of
-// the same numbers in files of their own, and so is every verb's result.
+// A model's folder is the layer that its head is: screens, answers and every verb's
+// result are the same as for these numbers in files of their own.
 func TestTheHeadOfAFolder(t *testing.T) {
 	dir := files(t)
 	modelFolder(t, dir, "model")
@@ -251,7 +252,7 @@ func TestTheHeadOfAFolder(t *testing.T) {
 	}
 }
 
-// The words of topk are those of a vocabulary, or the pieces of a model's tokenizer.
+// The words of topk are the words of a vocabulary, or the pieces of a model's tokenizer.
 func TestTheWordsOfATokenizer(t *testing.T) {
 	dir := files(t)
 	modelFolder(t, dir, "model")
@@ -340,8 +341,8 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 	})
 }
 
-// A draft head answers with labels of the full vocabulary: those of the list that the
-// full layer gives, in its order.
+// A draft head answers with labels of the full vocabulary: the labels of its list, in
+// the order in which the full layer gives them.
 func TestADraftHead(t *testing.T) {
 	dir := files(t)
 	var ids []int32
@@ -389,7 +390,7 @@ func TestADraftHead(t *testing.T) {
 	}
 }
 
-// Contexts that are cut into several files are those of one.
+// Contexts in several files are the same contexts as in one.
 func TestContextsInSeveralFiles(t *testing.T) {
 	dir := files(t)
 	for _, name := range []string{"H", "T"} {
@@ -484,7 +485,7 @@ func TestBadHeads(t *testing.T) {
 		{name: "topk: a folder that is no model", files: func(t *testing.T, dir string) { os.Mkdir(filepath.Join(dir, "model"), 0o777) }, args: head(goodTopK, "model"),
 			code: 1, want: []string{"model: files: found a folder, expected a file, or a folder with config.json"}},
 		{name: "eval: a tensor that the model lacks", files: model, args: head(goodEval, "model:embed"), code: 1, want: []string{"found no embed, expected one of the 2 tensors there"}},
-		{name: "eval: a screen of another head", files: model, args: joined(head(goodEval, "model"), "--bias", "none", "--quiet"), code: 1, want: []string{"m.l2s: fingerprint", "that of model and its bias"}},
+		{name: "eval: a screen of another head", files: model, args: joined(head(goodEval, "model"), "--bias", "none", "--quiet"), code: 1, want: []string{"m.l2s: fingerprint", "the fingerprint of model and its bias"}},
 		{name: "train: ids that are no list", files: model, args: joined(head(goodTrain, "model"), "--ids", "W.npy"), code: 1, want: []string{"W.npy", "shape: found [300 12], expected [any]"}},
 		{name: "train: an id beyond the head", files: inFile("ids.npy", append(npyHead("<i4", false, 1), 44, 1, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy"), code: 1,
 			want: []string{"found label 300 at position 0, expected one below 300"}},

@@ -253,12 +253,12 @@ func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, e
 func checkScreenFor(m *screen.Model, path string, l *layer) error {
 	switch {
 	case m.Dim() != l.Dim():
-		return fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, m.Dim(), l.Dim(), l.name)
+		return fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s", path, m.Dim(), l.Dim(), l.name)
 	case m.Labels() != l.Labels():
 		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, m.Labels(), l.Labels(), l.name)
 	}
 	if made := m.Fingerprint(); made != [32]byte{} && made != l.Fingerprint() {
-		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the screen was made for another layer",
+		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: the screen was made for another layer",
 			path, made[:8], first(l.Fingerprint(), 8), l.name)
 	}
 	return nil

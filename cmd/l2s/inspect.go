@@ -29,7 +29,7 @@ type inspectResult struct {
 	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	Sets        setSizes `json:"sets"`
 	TailRank    int      `json:"tail_rank,omitempty"`
-	// TailTemperatures are those of the regression of the tail.
+	// TailTemperatures are the temperatures of the regression of the tail.
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ProbeMargin      float64         `json:"probe_margin"` // 0: one cluster always
 	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
@@ -168,8 +168,8 @@ func (r inspectResult) String() string {
 	return b.String()
 }
 
-// trainingText says how a screen was trained. A record that is not that of
-// package train is shown as it stands.
+// trainingText says how a screen was trained. A record that package train has not
+// written is shown as it is.
 func trainingText(raw json.RawMessage) string {
 	var t train.Record
 	if err := json.Unmarshal(raw, &t); err != nil || t.Contexts == 0 {

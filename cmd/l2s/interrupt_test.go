@@ -273,7 +273,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 		t.Fatalf("found exit status %d and\n%s", r.code, r.stderr)
 	}
 	if string(readFile(t, in("out.l2s"))) != string(readFile(t, in("want.l2s"))) {
-		t.Error("found another screen than that of a run that was not interrupted, expected the same")
+		t.Error("found another screen than a run makes that is not interrupted, expected the same")
 	}
 	writeFile(t, in("out.l2s.partial"), []byte(before["out.l2s.partial"]))
 	r = l2s(t, dir, joined(long, "--seed", "9", "--restart")...)

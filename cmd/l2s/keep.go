@@ -69,7 +69,7 @@ func keepWords(path string, voc *vocab.Vocab) error {
 }
 
 // keptText says which files there are, and what can be done with them. The training
-// is that of the demonstration.
+// is the same as in the demonstration.
 func keptText(dir string, size demoSize, seed uint64) string {
 	layer := fmt.Sprintf("--weights %s:weight --bias %[1]s:bias", filepath.Join(dir, "layer.safetensors"))
 	in := func(name string) string { return filepath.Join(dir, name) }

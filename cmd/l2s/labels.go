@@ -206,11 +206,11 @@ func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, thre
 	fingerprint := l.Fingerprint()
 	switch {
 	case f.Dim != l.Dim():
-		return nil, fmt.Errorf("%s: dim: found %d, expected %d, that of %s", path, f.Dim, l.Dim(), l.name)
+		return nil, fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s", path, f.Dim, l.Dim(), l.name)
 	case f.Labels != l.Labels():
 		return nil, fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, f.Labels, l.Labels(), l.name)
 	case f.Fingerprint != fingerprint:
-		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., that of %s and its bias: the labels are of another layer",
+		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: the labels are of another layer",
 			path, f.Fingerprint[:8], fingerprint[:8], l.name)
 	case f.K != k:
 		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected --k %d", path, f.K, k)
@@ -224,7 +224,7 @@ func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, thre
 		return nil, err
 	}
 	if digest != f.Contexts {
-		return nil, fmt.Errorf("%s: digest of the contexts: found %x..., expected %x..., that of %s: the labels are of other contexts",
+		return nil, fmt.Errorf("%s: digest of the contexts: found %x..., expected %x..., the digest of %s: the labels are of other contexts",
 			path, f.Contexts[:8], digest[:8], c.name)
 	}
 	return f.ReadAll(ctx)

@@ -79,7 +79,7 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 	t.Run("training takes them for its own", func(t *testing.T) {
 		succeed(t, dir, joined(goodTrain, "--labels", "merged")...)
 		if !bytes.Equal(readFile(t, at("out.l2s")), readFile(t, at("m.l2s"))) {
-			t.Error("found another screen, expected that of a run that finds the labels")
+			t.Error("found another screen, expected the screen of a run that finds the labels")
 		}
 	})
 	t.Run("progress and a report for people", func(t *testing.T) {
@@ -221,8 +221,8 @@ func TestBadLabels(t *testing.T) {
 		{name: "merge: over a part", files: parts, args: joined(goodMerge, "--out", "part-2"), code: 2, want: []string{"--out part-2 would replace"}},
 		{name: "merge: a damaged part", files: then(parts, flipped("part-1", 200)), args: goodMerge, code: 1, want: []string{"part-1", "found", "expected"}},
 		{name: "merge: a truncated part", files: then(parts, truncated("part-1", 4)), args: goodMerge, code: 1, want: []string{"part-1: file size: found", "expected"}},
-		{name: "merge: a part with a label twice", files: then(parts, relabelled("part-1", 7, 7, 7, 7, 7)), args: goodMerge, code: 1, want: []string{"part-1: ids: found 7 twice among those of context 300, expected 5 different ones"}},
-		{name: "train: labels with one twice", files: then(whole(), relabelled("H.labels", 9, 1, 2, 3, 9)), args: withLabels, code: 1, want: []string{"H.labels: ids: found 9 twice among those of context 0, expected 5 different ones"}},
+		{name: "merge: a part with a label twice", files: then(parts, relabelled("part-1", 7, 7, 7, 7, 7)), args: goodMerge, code: 1, want: []string{"part-1: ids: found 7 twice in context 300, expected 5 different ones"}},
+		{name: "train: labels with one twice", files: then(whole(), relabelled("H.labels", 9, 1, 2, 3, 9)), args: withLabels, code: 1, want: []string{"H.labels: ids: found 9 twice in context 0, expected 5 different ones"}},
 		{name: "merge: a foreign part", args: []string{"merge", "--out", "x", "W.npy"}, code: 1, want: []string{"W.npy: magic: found", "not a file of labels"}},
 		{name: "train: labels that are missing", args: withLabels, code: 1, want: []string{"H.labels", "no such file"}},
 		{name: "train: labels of another k", files: whole("--k", "4"), args: withLabels, code: 1, want: []string{"H.labels: k: found 4", "--k 5"}},

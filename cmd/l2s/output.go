@@ -25,8 +25,8 @@ func (o output) String() string {
 
 // checkOutputs returns an error if one of the outputs would replace an input
 // or another output. Inputs are names of files, or sources as Open of
-// package head takes them; an empty one is none. That a file comes by standard
-// input does not protect it.
+// package head takes them; an empty one does not count. A file that comes by standard
+// input is not protected by that.
 func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 	for i, o := range outputs {
 		if o.path == "" {

@@ -125,6 +125,7 @@ func TestOutputsThatAreInputs(t *testing.T) {
 
 // No verb writes over the file that standard input is redirected from.
 func TestOutputsThatAreRedirectedInputs(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		name, input string // the file that standard input is redirected from
 		args        []string

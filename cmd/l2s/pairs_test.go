@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 )
 
-// TestContextsOfPairs: the rows are those of package seq2seq, pair after pair.
+// TestContextsOfPairs: the rows are the contexts of package seq2seq, pair after pair.
 func TestContextsOfPairs(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -37,7 +37,7 @@ weights to open the layer.
 
 The file is for these weights and this bias, and refused for others. It tells them
 by the bias, by the size of the weights' file and the time of its last change, and
-by a sample of the weights. Where size or time differ, as after a copy, all weights
+by a sample of the weights. If size or time differ, as after a copy, all weights
 are compared, which takes as long as to make the codes, and with --verify always.`,
 		usage:   "MODEL --out head.codes [flags]",
 		notes:   sourceNote,
@@ -46,7 +46,7 @@ are compared, which takes as long as to make the codes, and with --verify always
 	out := f.needs("out", "`FILE` of codes to write")
 	lf := layerFlags{
 		f: f, weights: new(string), codes: new(string), verify: new(bool),
-		bias: f.text("bias", "softmax bias b, a `SRC`, where it is not beside the weights; none for a layer without"),
+		bias: f.text("bias", "softmax bias b, a `SRC`, if it is not beside the weights; none for a layer without"),
 		ids:  f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
 	}
 	f.boolean("quiet", "do not say what was taken")

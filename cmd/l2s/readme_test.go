@@ -96,8 +96,8 @@ func demoFolder(t *testing.T, dir string) {
 	}
 }
 
-// Every command of the README does what it says there: those of l2s on files as the
-// demonstration leaves them, or on W.npy, b.npy and H.npy.
+// Every command of the README does what it says there. The commands of l2s work on files
+// as the demonstration leaves them, or on W.npy, b.npy and H.npy.
 func TestCommandsOfTheREADME(t *testing.T) {
 	commands, other := commandsOf(string(readFile(t, filepath.Join(root, "README.md"))))
 	if len(other) > 0 {
@@ -154,7 +154,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 	}
 }
 
-// The table of the verbs in docs/command.md is that of l2s -h.
+// The table of the verbs in docs/command.md is the same as in l2s -h.
 func TestTheDocumentListsEveryVerb(t *testing.T) {
 	var found, want []string
 	for line := range strings.Lines(string(readFile(t, filepath.Join(root, "docs", "command.md")))) {

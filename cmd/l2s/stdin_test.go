@@ -44,7 +44,7 @@ func TestContextsOnStandardInput(t *testing.T) {
 	}
 	for _, c := range []struct {
 		args []string
-		out  string // the file that it writes; none where it prints what it has found
+		out  string // the file that it writes; none if it prints what it has found
 	}{
 		{args: joined("topk", "m.l2s", testArgs(), "--k", "3")},
 		{args: joined("topk", "m.l2s", testArgs(), "--exact", "--json", "--vocab", "words.txt")},

@@ -10,6 +10,7 @@ import (
 
 // Answers that nobody can get are a failure, unless they are discarded on purpose.
 func TestClosedStandardOutput(t *testing.T) {
+	notUnderRace(t)
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell here")
 	}

@@ -36,11 +36,10 @@ equal bytes on every CPU.`,
 
 With --contexts - each line of text is answered as soon as it is there.
 
-With --logprobs the natural logarithms of the probabilities among all labels stand
-behind the logits, after a tab. They are those of the model: of the logits behind
-its scale and its cap. The screen must have been trained with --tail regression or
---tail-rank, or --exact be given: then they are exact. A head with a cap needs
---exact.
+With --logprobs the natural logarithms of the probabilities among all labels follow
+the logits, after a tab. They are the model's own: its scale and its cap are applied.
+The screen must have been trained with --tail regression or --tail-rank. Or give
+--exact: then they are exact. A head with a cap needs --exact.
 
 --vocab may also name the folder of a model, a tokenizer.json, a tokenizer.model or a
 GGUF file: the words are then the pieces of its tokenizer, quoted if they are empty
@@ -90,7 +89,7 @@ cluster, and with --vocab words.`,
 	scale, softCap := l.scale()
 	capped := *logProbs && softCap != 0
 	if capped && !*exact {
-		return fmt.Errorf("%s: found a soft cap of %v, expected --exact for --logprobs: the screen's sums are those of logits without one", l.name, softCap)
+		return fmt.Errorf("%s: found a soft cap of %v, expected --exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 	}
 	var opts []screen.Option
 	if *logProbs && !*exact {

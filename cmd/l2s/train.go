@@ -39,10 +39,10 @@ type trainResult struct {
 	// clusters are kept: 0 for those of k-means.
 	Alternations int `json:"alternations,omitempty"`
 	Kept         int `json:"kept_alternation,omitempty"`
-	// LearnedFor is the budget that the clusters were learned for, where it is
-	// not that of this screen.
+	// LearnedFor is the budget that the clusters were learned for, if it is
+	// not the budget of this screen.
 	LearnedFor float64 `json:"learned_for,omitempty"`
-	// MeanCandidates and TrainingPrecision are those of the screen on the
+	// MeanCandidates and TrainingPrecision are the screen's on the
 	// contexts that it was trained on.
 	MeanCandidates    float64            `json:"mean_candidates"`
 	TrainingPrecision map[string]float64 `json:"training_precision"`
@@ -83,7 +83,7 @@ then gives the clusters, a knapsack the sets. Learning alternates between the
 two: gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters GxR the screen has two levels: a query scans the vectors of G
-groups and those of the R clusters of the best group. Many small clusters then
+groups and the vectors of the R clusters of the best group. Many small clusters then
 cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
 0.00003.
 
@@ -96,24 +96,24 @@ chance to be among the best of one of them, whether the cluster has met it or no
 The counts are smoothed towards that: with few contexts, or many clusters, counts
 alone starve. --geometry 0 leaves it out.
 
-Without --clusters and --budget their values go by the number of contexts and that of
-labels, and the run says which they are. With --clusters auto, or --budget auto, they
-are chosen by measurement, as l2s tune does it: the fastest screen is written that has
-P@k of --target on held-out contexts.
+Without --clusters and --budget their values go by the number of contexts and the
+number of labels, and the run says which they are. With --clusters auto, or --budget
+auto, they are chosen by measurement, as l2s tune does it: the fastest screen is written
+that has P@k of --target on held-out contexts.
 
-Share --held-out of the contexts is kept as held-out contexts: the figures of the screen on them
-stand beside those on the contexts of training, and where the two, or anything
-else, should make one think twice, a warning says so and what to do.
+Share --held-out of the contexts is kept as held-out contexts. The figures of the screen
+on them stand beside the figures on the contexts of training. A warning says if something
+looks wrong, and what to do about it.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
-The contexts must be the states that the layer is applied to. A warning says where
-they do not look so: where the model's last normalisation stands beside the head,
-by what it leaves of a state's length; else if for most contexts one label has all of
-the probability, or if all labels have about the same.
+The contexts must be the states that the layer is applied to. A warning says if they
+do not look so. If the model's last normalisation stands beside the head, the length
+of the states must agree with it. Otherwise the warning comes if for most contexts one
+label has all of the probability, or if all labels have about the same.
 
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.
@@ -128,7 +128,7 @@ With several budgets one run writes a screen for each: --out m.l2s becomes
 m-50.l2s, m-100.l2s. The clusters are learned for one budget, --learn-for, and
 the sets are chosen for each. l2s curve compares the screens.
 
-The state of the run is kept beside the output, in FILE.partial and
+The state of the run is kept beside the output FILE, in FILE.partial and
 FILE.partial-labels, after the labels, k-means and each alternation, until the
 screen is written. After an interrupt the same command continues from there and
 writes the screen that it would have written, byte for byte. A state left by a
@@ -462,7 +462,7 @@ func parseClusters(s string) ([]int, error) {
 	return numbers, nil
 }
 
-// budgetFiles returns the name of the screen for each budget: out where there
+// budgetFiles returns the name of the screen for each budget: out if there
 // is one budget, and else out with the budget before its extension.
 func budgetFiles(out string, budgets []float64) []string {
 	if len(budgets) == 1 {

@@ -26,6 +26,7 @@ import (
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
+	notUnderRace(t)
 	dir := t.TempDir()
 	var all [][]string
 	for _, v := range verbs() {
@@ -249,6 +250,7 @@ func TestTheFilesOfSeveralBudgets(t *testing.T) {
 }
 
 func TestTrain(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...)
@@ -276,169 +278,181 @@ func TestTrain(t *testing.T) {
 		return m, readFile(t, at("x.l2s"))
 	}
 	base := readFile(t, at("m.l2s"))
-	for _, c := range []struct {
-		name string
-		args []string
-	}{
-		{"the number of threads", []string{"--threads", "1"}},
-		{"the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}},
-		{"--quiet", []string{"--quiet=false"}},
-	} {
-		t.Run(c.name+" leaves no trace", func(t *testing.T) {
-			if _, data := train(t, c.args...); !bytes.Equal(data, base) {
-				t.Error("found different bytes, expected the same")
+	if err := tensorfile.WriteNPY(at("zeros.npy"), make([]float32, tinyLabels), tinyLabels); err != nil {
+		t.Fatal(err)
+	}
+	clusters := func(groups, clusters int) func(*screen.Model) string {
+		return func(m *screen.Model) string {
+			if m.Groups() != groups || m.Clusters() != clusters {
+				return fmt.Sprintf("found %d groups and %d clusters, expected %d and %d", m.Groups(), m.Clusters(), groups, clusters)
 			}
-		})
+			return ""
+		}
+	}
+	everySetHolds := func(ids ...uint32) func(*screen.Model) string {
+		return func(m *screen.Model) string {
+			if !slices.Equal(m.Always(), ids) {
+				return fmt.Sprintf("found always %v, expected %v", m.Always(), ids)
+			}
+			for c := range m.Clusters() {
+				for _, id := range ids {
+					if !slices.Contains(m.Candidates(c), id) {
+						return fmt.Sprintf("found no id %d in set %d, expected it in every set", id, c)
+					}
+				}
+			}
+			return ""
+		}
 	}
 	for _, c := range []struct {
-		name string
-		args []string
+		name  string
+		args  []string
+		same  []string                   // the arguments of the screen whose bytes it has; nil: no other's
+		holds func(*screen.Model) string // what else is wrong with it
 	}{
-		{"seed", []string{"--seed", "2"}},
-		{"kmeans-only", []string{"--kmeans-only"}},
-		{"estimator", []string{"--estimator", "gumbel-st"}},
-		{"k", []string{"--k", "3"}},
-		{"lambda", []string{"--lambda", "0.01"}},
-		{"gamma", []string{"--gamma", "1"}},
-		{"budget", []string{"--budget", "30"}},
-		{"tail-rank", []string{"--tail-rank", "2"}},
-		{"clusters", []string{"--clusters", "4"}},
-		{"iterations", []string{"--iterations", "1"}},
-		{"patience", []string{"--patience", "1"}},
-		{"kmeans-iterations", []string{"--kmeans-iterations", "1"}},
-		{"kmeans-batch", []string{"--kmeans-batch", "100"}},
+		{"the number of threads leaves no trace", []string{"--threads", "1"}, []string{}, nil},
+		{"nor does the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}, []string{}, nil},
+		{"nor does the progress", []string{"--quiet=false"}, []string{}, nil},
+		{"a bias of none is a bias of zeros", []string{"--bias", "none"}, []string{"--bias", "zeros.npy"}, nil},
+		{"--seed makes another screen", []string{"--seed", "2"}, nil, nil},
+		{"--kmeans-only", []string{"--kmeans-only"}, nil, nil},
+		{"--estimator", []string{"--estimator", "gumbel-st"}, nil, nil},
+		{"--k", []string{"--k", "3"}, nil, nil},
+		{"--lambda", []string{"--lambda", "0.01"}, nil, nil},
+		{"--gamma", []string{"--gamma", "1"}, nil, nil},
+		{"--budget", []string{"--budget", "30"}, nil, nil},
+		{"--clusters", []string{"--clusters", "4"}, nil, clusters(0, 4)},
+		{"--clusters of two levels", []string{"--clusters", "3x4"}, nil, clusters(3, 12)},
+		{"--clusters of two levels without learning", []string{"--clusters", "3x4", "--kmeans-only"}, nil, clusters(3, 12)},
+		{"--iterations", []string{"--iterations", "1"}, nil, nil},
+		{"--patience", []string{"--patience", "1"}, nil, nil},
+		{"--kmeans-iterations", []string{"--kmeans-iterations", "1"}, nil, nil},
+		{"--kmeans-batch", []string{"--kmeans-batch", "100"}, nil, nil},
+		{"--always is in every set, once", []string{"--always", "7,0,299,7"}, nil, everySetHolds(0, 7, 299)},
+		{"--tail-rank", []string{"--tail-rank", "3"}, nil, func(m *screen.Model) string {
+			if m.Tail() == nil || m.Tail().Rank() != 3 {
+				return fmt.Sprintf("found tail %v, expected one of rank 3", m.Tail())
+			}
+			return ""
+		}},
 	} {
-		t.Run("--"+c.name+" makes another screen", func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			m, data := train(t, c.args...)
-			if bytes.Equal(data, base) {
-				t.Error("found the same bytes, expected different ones")
+			same := c.same
+			want := base
+			if len(same) > 0 {
+				_, want = train(t, same...)
 			}
-			if c.name == "clusters" && m.Clusters() != 4 {
-				t.Errorf("found %d clusters, expected 4", m.Clusters())
+			if bytes.Equal(data, want) != (same != nil) {
+				t.Errorf("found the same bytes: %v, expected: %v", same == nil, same != nil)
+			}
+			if c.holds != nil {
+				if wrong := c.holds(m); wrong != "" {
+					t.Error(wrong)
+				}
 			}
 		})
 	}
-	t.Run("--clusters of two levels", func(t *testing.T) {
-		for _, args := range [][]string{nil, {"--kmeans-only"}} {
-			m, _ := train(t, append(args, "--clusters", "3x4")...)
-			if m.Groups() != 3 || m.Clusters() != 12 {
-				t.Errorf("found %d groups and %d clusters, expected 3 and 12", m.Groups(), m.Clusters())
-			}
-		}
-	})
-	t.Run("--tail-rank", func(t *testing.T) {
-		m, _ := train(t, "--tail-rank", "3")
-		if m.Tail() == nil || m.Tail().Rank() != 3 {
-			t.Errorf("found tail %v, expected one of rank 3", m.Tail())
-		}
-		if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, "tail            of rank 3") {
-			t.Errorf("found no tail in\n%s", text)
-		}
-		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--tail-rank", "1000")...)
-		if r.code == 0 || !strings.Contains(r.stderr, "expected --tail-rank of at most") {
-			t.Errorf("rank 1000: exit status %d and %q", r.code, r.stderr)
-		}
-	})
-	t.Run("--tail regression", func(t *testing.T) {
-		m, _ := train(t, "--tail", "regression", "--tail-contexts", "T.npy")
-		if m.Regression() == nil {
-			t.Fatal("found no regression")
-		}
-		if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, "tail            by regression, for probabilities at temperatures 0.7 1") {
-			t.Errorf("found no tail in\n%s", text)
-		}
-		// Log-probabilities of the screen are near those of the layer, and these sum to 1.
-		logProbs := func(more ...string) (best []float64, share float64) {
-			line, _, _ := strings.Cut(succeed(t, dir, joined("topk", "x.l2s", testArgs(), "--logprobs", "--json", more)...), "\n")
-			for _, x := range parseObject(t, line)["logprobs"].([]any) {
-				best = append(best, x.(float64))
-				share += math.Exp(x.(float64))
-			}
-			return best, share
-		}
-		all, share := logProbs("--exact", "--k", strconv.Itoa(tinyLabels))
-		if math.Abs(share-1) > 1e-9 {
-			t.Errorf("the probabilities of all labels sum to %v, expected 1", share)
-		}
-		if best, _ := logProbs("--k", "1"); math.Abs(best[0]-all[0]) > 0.5 {
-			t.Errorf("found a log-probability of %v by the screen, %v by the layer", best[0], all[0])
-		}
-		n := len(strings.Split(strings.TrimSpace(succeed(t, dir, joined("topk", "x.l2s", testArgs())...)), "\n"))
-		next := make([]int32, n)
-		for i := range next {
-			next[i] = int32(i % tinyLabels)
-		}
-		next[n-1] = -1
-		if err := tensorfile.WriteNPYInt32s(at("next.npy"), next); err != nil {
-			t.Fatal(err)
-		}
-		o := object(t, dir, joined("eval", "x.l2s", testArgs(), "--targets", "next.npy", "--json")...)
-		if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); !(p > 1 && exact > 1 && math.Abs(math.Log(p/exact)) < 0.2) {
-			t.Errorf("found perplexities %v and %v, expected near ones above 1", p, exact)
-		}
-		for _, c := range []struct {
-			args []string
-			want string
-		}{
-			{joined("topk", "m.l2s", testArgs(), "--logprobs"), "found a screen without a tail"},
-			{joined("eval", "m.l2s", testArgs(), "--targets", "next.npy"), "found a screen without a tail"},
-			{joined("train", trainArgs(), "--out", "y.l2s", "--tail", "low-rank"), "expected regression or none"},
-			{joined("train", trainArgs(), "--out", "y.l2s", "--tail-contexts", "T.npy"), "--tail-contexts is for --tail regression"},
-		} {
-			if r := l2s(t, dir, c.args...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
-				t.Errorf("%v: exit status %d and %q, expected %q", c.args, r.code, r.stderr, c.want)
-			}
-		}
-	})
-	t.Run("--kmeans-only is the same as no iterations", func(t *testing.T) {
+	t.Run("--kmeans-only has the clusters of no iterations", func(t *testing.T) {
 		a, _ := train(t, "--kmeans-only")
 		b, _ := train(t, "--iterations", "0")
 		if !slices.Equal(a.ClusterWeights(), b.ClusterWeights()) {
 			t.Error("found different clusters, expected the same")
 		}
 	})
-	t.Run("--bias none is a bias of zeros", func(t *testing.T) {
-		if err := tensorfile.WriteNPY(at("zeros.npy"), make([]float32, tinyLabels), tinyLabels); err != nil {
-			t.Fatal(err)
-		}
-		_, none := train(t, "--bias", "none")
-		if _, zeros := train(t, "--bias", "zeros.npy"); !bytes.Equal(none, zeros) || bytes.Equal(none, base) {
-			t.Error("found different bytes, expected the same")
-		}
-	})
-	t.Run("--always", func(t *testing.T) {
-		m, _ := train(t, "--always", "7,0,299,7")
-		want := []uint32{0, 7, 299}
-		if !slices.Equal(m.Always(), want) {
-			t.Errorf("found always %v, expected %v", m.Always(), want)
-		}
-		for c := range m.Clusters() {
-			for _, id := range want {
-				if !slices.Contains(m.Candidates(c), id) {
-					t.Errorf("found no id %d in set %d, expected it in every set", id, c)
+	for _, c := range []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr []string // parts
+		silent         bool     // on standard error
+	}{
+		{"a report for people", []string{"--quiet=false"}, 0, []string{"x.l2s: 6 clusters", "P@1 "}, []string{"labels", "k-means"}, false},
+		{"--quiet", nil, 0, []string{"x.l2s: 6 clusters"}, nil, true},
+		{"a rank above the dimension", []string{"--tail-rank", "1000"}, 1, nil, []string{"expected --tail-rank of at most"}, false},
+		{"a tail of another kind", []string{"--tail", "low-rank"}, 2, nil, []string{"expected regression or none"}, false},
+		{"contexts for a tail that is not wanted", []string{"--tail-contexts", "T.npy"}, 2, nil, []string{"--tail-contexts is for --tail regression"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", c.args)...)
+			if r.code != c.code || c.silent && r.stderr != "" {
+				t.Errorf("found exit status %d and %q on standard error, expected %d, silent: %v", r.code, r.stderr, c.code, c.silent)
+			}
+			for _, want := range c.stdout {
+				if !strings.Contains(r.stdout, want) {
+					t.Errorf("found no %q in\n%s", want, r.stdout)
 				}
 			}
+			for _, want := range c.stderr {
+				if !strings.Contains(r.stderr, want) {
+					t.Errorf("found no %q on standard error in\n%s", want, r.stderr)
+				}
+			}
+		})
+	}
+}
+
+// Tails are for probabilities over all labels: the screen's are near the layer's,
+// and inspect names the kind.
+func TestTails(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"low rank", []string{"--tail-rank", "3"}, "tail            of rank 3"},
+		{"regression", []string{"--tail", "regression", "--tail-contexts", "T.npy"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", c.args)...)
+			if text := succeed(t, dir, "inspect", "x.l2s"); !strings.Contains(text, c.want) {
+				t.Errorf("found no %q in\n%s", c.want, text)
+			}
+		})
+	}
+	// The screen with the regression remains.
+	logProbs := func(more ...string) (best []float64, share float64) {
+		line, _, _ := strings.Cut(succeed(t, dir, joined("topk", "x.l2s", testArgs(), "--logprobs", "--json", more)...), "\n")
+		for _, x := range parseObject(t, line)["logprobs"].([]any) {
+			best = append(best, x.(float64))
+			share += math.Exp(x.(float64))
 		}
-	})
-	t.Run("a report for people", func(t *testing.T) {
-		r := l2s(t, dir, joined("train", trainArgs(), "--quiet=false", "--out", "x.l2s")...)
-		if r.code != 0 || !strings.Contains(r.stdout, "x.l2s: 6 clusters") || !strings.Contains(r.stdout, "P@1 ") {
-			t.Errorf("found exit status %d and\n%s", r.code, r.stdout)
-		}
-		if !strings.Contains(r.stderr, "labels") || !strings.Contains(r.stderr, "k-means") {
-			t.Errorf("found no progress of the labels and of k-means in\n%s", r.stderr)
-		}
-	})
-	t.Run("--quiet", func(t *testing.T) {
-		if r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...); r.stderr != "" {
-			t.Errorf("found %q on standard error, expected nothing", r.stderr)
-		}
-	})
+		return best, share
+	}
+	all, share := logProbs("--exact", "--k", strconv.Itoa(tinyLabels))
+	if math.Abs(share-1) > 1e-9 {
+		t.Errorf("the probabilities of all labels sum to %v, expected 1", share)
+	}
+	if best, _ := logProbs("--k", "1"); math.Abs(best[0]-all[0]) > 0.5 {
+		t.Errorf("found a log-probability of %v by the screen, %v by the layer", best[0], all[0])
+	}
+	next := make([]int32, tinyTest)
+	for i := range next {
+		next[i] = int32(i % tinyLabels)
+	}
+	next[len(next)-1] = -1
+	if err := tensorfile.WriteNPYInt32s(at("next.npy"), next); err != nil {
+		t.Fatal(err)
+	}
+	o := object(t, dir, joined("eval", "x.l2s", testArgs(), "--targets", "next.npy", "--json")...)
+	if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); !(p > 1 && exact > 1 && math.Abs(math.Log(p/exact)) < 0.2) {
+		t.Errorf("found perplexities %v and %v, expected near ones above 1", p, exact)
+	}
+	for _, args := range [][]string{joined("topk", "m.l2s", testArgs(), "--logprobs"), joined("eval", "m.l2s", testArgs(), "--targets", "next.npy")} {
+		t.Run(args[0]+" of a screen without a tail", func(t *testing.T) {
+			if r := l2s(t, dir, args...); r.code != 1 || !strings.Contains(r.stderr, "found a screen without a tail") {
+				t.Errorf("found exit status %d and %q, expected 1 and that there is no tail", r.code, r.stderr)
+			}
+		})
+	}
 }
 
 // TestLayerFormats reads one layer and the same contexts in every format and
 // type that numpy and PyTorch write.
 func TestLayerFormats(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	want := succeed(t, dir, joined("topk", "m.l2s", testArgs())...)
@@ -493,7 +507,7 @@ func TestEval(t *testing.T) {
 		t.Errorf("found P@1 %v, P@5 %v on contexts in clusters, expected more and at most 1", p1, p5)
 	}
 
-	t.Run("precision is the share of the exact answers among those of topk", func(t *testing.T) {
+	t.Run("precision is the share of the exact answers among the answers of topk", func(t *testing.T) {
 		for k, name := range map[int]string{1: "1", 5: "5"} {
 			ids := func(more ...string) [][]string {
 				var all [][]string
@@ -523,7 +537,7 @@ func TestEval(t *testing.T) {
 			t.Errorf("precision: found %v, expected 10 and 3", keys)
 		}
 	})
-	t.Run("the rows scanned are those of each k", func(t *testing.T) {
+	t.Run("the rows scanned are said for each k", func(t *testing.T) {
 		// No set holds as many labels as there are: the exact layer answers all.
 		all := strconv.Itoa(tinyLabels)
 		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
@@ -566,7 +580,7 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures on held-out contexts stand beside those of training in every mode, and
+// Figures on held-out contexts stand beside the figures of training in every mode, and
 // warnings say what is wrong.
 func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 	dir := files(t)
@@ -619,7 +633,7 @@ func TestBench(t *testing.T) {
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
-			t.Errorf("P@%s: found %v, expected %v, that of l2s eval", k, got, want)
+			t.Errorf("P@%s: found %v, expected %v, as l2s eval says", k, got, want)
 		}
 	}
 }
@@ -659,7 +673,7 @@ func TestBenchCold(t *testing.T) {
 	}
 }
 
-// However many threads are asked for, no more are started than help.
+// Whatever number --threads has, no more threads are started than help.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
@@ -1018,7 +1032,7 @@ func TestDemoInSmall(t *testing.T) {
 			case "train":
 				succeed(t, keep, append(words, "--quiet")...)
 				if !bytes.Equal(readFile(t, filepath.Join(keep, "mine.l2s")), readFile(t, filepath.Join(keep, "m.l2s"))) {
-					t.Error("train: found another screen than that of the demonstration")
+					t.Error("train: found another screen than the one of the demonstration")
 				}
 			default:
 				succeed(t, keep, words...)

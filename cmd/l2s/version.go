@@ -71,7 +71,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 
 // buildVersion returns the version of the program and the revision of its source, as
 // far as the go command has written them into it. The version is the tag, if the
-// source is that of a tag.
+// source has one.
 func buildVersion(info *debug.BuildInfo) (version, revision string) {
 	version = "unknown"
 	if info == nil {

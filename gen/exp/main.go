@@ -1,7 +1,7 @@
-// Command exp generates the exponentials of log-sum-exp and softmax, and those of the
-// centres of intervals in float32.
+// Command exp generates the exponentials of log-sum-exp and softmax, and of the centres
+// of intervals in float32.
 //
-// The operations and their order are those of kernels.Exp and of
+// The operations and their order are the same as in kernels.Exp and
 // kernels.SumExpCentres, without fused multiply-adds, so that every level gives the
 // same bits.
 package main

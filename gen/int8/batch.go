@@ -73,7 +73,7 @@ func batch(l emit.Level, gather bool) {
 	d := transposeSum(l, acc)
 	meta := l.Vecs(4)
 	for k := range p {
-		// The floats of one row in every lane; transposed, those of the
+		// The floats of one row in every lane; transposed, the floats of the
 		// four rows in every lane.
 		m := Mem{Base: p[k], Disp: -metaBytes}
 		if l.Bytes == 64 {

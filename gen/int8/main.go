@@ -1,8 +1,8 @@
 // Command int8 generates the int8 scans with their error envelope.
 //
 // A row's record is its codes plus 128, padded to a multiple of 64 bytes
-// whose last 16 are four float32: scale, bias, error and norm; where the codes fill
-// the 64 the floats stand behind them. The vector's codes are zero where a record
+// whose last 16 are four float32: scale, bias, error and norm; if the codes fill
+// the 64 the floats stand behind them. The vector's codes are zero if a record
 // holds padding or floats, so whole chunks of 64 go through the products.
 package main
 
@@ -18,7 +18,7 @@ import (
 )
 
 // groupRows returns how many rows go through the products side by side: the
-// eight whose addresses fit in registers; but four where rows follow each
+// eight whose addresses fit in registers; but four if rows follow each
 // other on AVX-512, which is as fast from the caches and kinder to the
 // prefetcher. (AVX2 has no registers to keep the floats of a first group in.) Rows of
 // a stream go one by one: the hardware reads one sequence of lines ahead twice as far
@@ -122,7 +122,7 @@ func scanBlocks(l emit.Level, gather, stream bool, code multiplier) {
 	emit.End()
 }
 
-// advance goes on from the block at i, while there are rows. Where less than a
+// advance goes on from the block at i, while there are rows. If less than a
 // block is left, the last one overlaps the one before: a row's interval depends
 // on nothing else.
 func advance(rows int, i, row reg.GPVirtual, gather bool) {
@@ -167,12 +167,12 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 	return p
 }
 
-// prefetchLines is the number of cache lines of a row that are asked for one
+// prefetchLines is the number of cache lines of a row that are prefetched one
 // block ahead; the hardware goes on from there.
 const prefetchLines = 2
 
 // nextBlock returns the index of the block of rows behind the one at i, or of the
-// last where that is before it.
+// last if that is before it.
 func nextBlock(rows int, i reg.GPVirtual) reg.GPVirtual {
 	next, last := GP64(), Load(Param("n"), GP64()).(reg.GPVirtual)
 	SUBQ(I32(rows), last)
@@ -267,7 +267,7 @@ func newProduct(l emit.Level, vectors int) product {
 //
 // AVX2 multiplies unsigned by signed bytes, with sums of two that saturate
 // unless one factor is a magnitude |h| and the other is a code. So the sign of
-// h goes to the row's code w, by a complement where h is negative: ~w = -w-1.
+// h goes to the row's code w, by a complement if h is negative: ~w = -w-1.
 // That is one exclusive or with the mask of h's sign, and joined to it is the
 // one that takes the 128 out of the record's byte. What the -1 adds up to, the
 // sum of |h| over negative h, is known beforehand.
@@ -282,7 +282,7 @@ func (p product) setVector(c int, m Mem) {
 	VPABSB(m, p.h[c])
 }
 
-// add multiplies the codes of a row by those of the vectors: acc[c] is the
+// add multiplies the codes of a row by the codes of the vectors: acc[c] is the
 // sum for vector c.
 func (p product) add(m Mem, acc ...reg.VecVirtual) {
 	if p.l.Bytes == 64 {

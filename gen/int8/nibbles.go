@@ -20,7 +20,7 @@ func nibbleBounds(l emit.Level, stream bool) {
 	scanBlocks(l, false, stream, newNibbles(l))
 }
 
-// nibbles multiplies 4-bit codes by those of a vector.
+// nibbles multiplies 4-bit codes by the codes of a vector.
 type nibbles struct {
 	l         emit.Level
 	low, high reg.VecVirtual // the vector's codes

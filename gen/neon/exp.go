@@ -6,10 +6,10 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/arm64"
 )
 
-// exp is the exponentials of log-sum-exp and softmax, and those of the centres of
+// exp is the exponentials of log-sum-exp and softmax, and of the centres of
 // intervals in float32.
 //
-// The operations and their order are those of kernels.Exp and of
+// The operations and their order are the same as in kernels.Exp and
 // kernels.SumExpCentres, without fused multiply-adds, so that every level gives the
 // same bits.
 func exp() *arm64.File {

@@ -10,8 +10,8 @@ import (
 )
 
 // A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last
-// 16 are four float32: scale, bias, error and norm; where the codes fill the 64 the
-// floats stand behind them. The vector's codes are zero where a record holds padding or
+// 16 are four float32: scale, bias, error and norm; if the codes fill the 64 the
+// floats stand behind them. The vector's codes are zero if a record holds padding or
 // floats, so whole chunks go through the products.
 const (
 	chunk = 64 // bytes of a record that one step takes
@@ -98,7 +98,7 @@ func (p product) decode(w, high arm64.V) {
 // add adds the products of w, one register or two, with h to the four lanes of acc.
 //
 // Without the extension for it the products go by way of 16 bits: of signed codes the
-// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes that of four is
+// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is
 // at most 4*15*127.
 func (p product) add(acc arm64.V, w, h []arm64.V, t arm64.V) {
 	if p.Level == arm64.NEONDot {
@@ -137,7 +137,7 @@ func newRecords(f *arm64.Func, gather bool, block int) records {
 	return r
 }
 
-// advance goes on to the next block at the label, while there are rows. Where less
+// advance goes on to the next block at the label, while there are rows. If less
 // than a block is left, the last one overlaps the one before: a row's interval
 // depends on nothing else.
 func (r records) advance(label string, lower, upper arm64.X) {
@@ -161,7 +161,7 @@ func (r records) advance(label string, lower, upper arm64.X) {
 	r.FreeX(back)
 }
 
-// prefetchLines is the number of cache lines of a row that are asked for one block
+// prefetchLines is the number of cache lines of a row that are prefetched one block
 // ahead; the hardware goes on from there.
 const prefetchLines = 2
 
@@ -295,7 +295,7 @@ func floats(f *arm64.Func, p []arm64.X, meta, t []arm64.V) {
 }
 
 // interval turns the sums of products d and the floats of rows, already multiplied
-// by those of the vector, into the intervals: lower in d, upper in meta[0], in the
+// by the floats of the vector, into the intervals: lower in d, upper in meta[0], in the
 // order of kernels.interval and without fused multiply-adds.
 func interval(f *arm64.Func, d arm64.V, meta []arm64.V, slack arm64.V) {
 	a, bias, radius, other := meta[0], meta[1], meta[2], meta[3]

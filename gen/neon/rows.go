@@ -25,21 +25,21 @@ func list(v []arm64.V, arrangement string) string {
 // rows is the loop of the float32 kernels: the inner products of rows with h, eight
 // rows side by side, the last rows one by one.
 //
-// The parameters rows, n, h, d (and ids, where gather is set) are the function's.
+// The parameters rows, n, h, d (and ids, if gather is set) are the function's.
 // Rows must not be empty and d not zero. Loads of 64 and 32 bits clear the rest of
 // the register, so that what does not fill a vector goes the same way.
 type rows struct {
 	*arm64.Func
 	gather       bool
 	done4, done1 func(sums arm64.V) // take the sums of four rows, or of one in lane 0
-	finish       func()             // where it is not nil, comes after the last row
+	finish       func()             // if it is not nil, comes after the last row
 
 	ids, row, n, h, d, stride arm64.X
 }
 
 const (
 	blockRows = 8 // of two chains of fused multiply-adds each
-	accs      = 4 // chains where a row is alone
+	accs      = 4 // chains if a row is alone
 )
 
 func (r rows) emit() {

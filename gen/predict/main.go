@@ -25,7 +25,7 @@ const unit = 256
 type loop struct {
 	name       string
 	amd64      place
-	arm64, dot place // dot on neondot, where that has a form of its own
+	arm64, dot place // dot on neondot, if that has a form of its own
 	i8mm       place // and on neondot with I8MM
 }
 

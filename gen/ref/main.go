@@ -50,7 +50,7 @@ func refRows(l emit.Level, e emit.Element, gather bool) {
 	IMUL3Q(U32(e.Bytes), d, stride)
 	tail := newTail(l, rest, lanes/(l.Bytes/8))
 
-	// The conversion of h to float64 costs as much as that of a row: where
+	// The conversion of h to float64 costs as much as the conversion of a row: if
 	// there are registers for the lanes of four rows, they share it.
 	blocks := []int{1}
 	if l.Bytes == 64 {
@@ -155,7 +155,7 @@ func combine(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 	return sum
 }
 
-// tail loads the k-th vector of the last, partial set of lanes, zeros where
+// tail loads the k-th vector of the last, partial set of lanes, zeros if
 // the row has ended.
 type tail struct {
 	l     emit.Level

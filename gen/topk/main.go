@@ -104,7 +104,7 @@ func kthOfLanes(l emit.Level) {
 	emit.End()
 }
 
-// countAbove subtracts 1 from each lane of above where x is greater than v.
+// countAbove subtracts 1 from each lane of above if x is greater than v.
 func countAbove(l emit.Level, x, v, above reg.VecVirtual) {
 	if l.Bytes == 64 {
 		k := K()

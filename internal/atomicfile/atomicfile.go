@@ -31,8 +31,8 @@ type File struct {
 // made.
 // Temporary files of the same destination that a killed process has left are
 // removed, if the system has locks by which a living one is known.
-// The file gets the permissions of the one it replaces, or else those of any
-// new file.
+// The file gets the permissions of the file that it replaces, or else the permissions of
+// any new file.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")

@@ -33,7 +33,7 @@ func Hold(path string) (release func(), err error) {
 			return err == nil && info.Mode().IsRegular() && info.Size() == 0
 		}
 		switch taken, err := lock(f); {
-		case err != nil: // there are none here
+		case err != nil: // there are no locks here
 			if removable() {
 				os.Remove(name)
 			}

@@ -16,7 +16,7 @@ import (
 // system gives it up with the process, on whatever machine that was. A file is
 // removed under the lock alone, so that no file of a living process ever is.
 
-// longestBase is how much of a destination's name goes into that of its temporary
+// longestBase is how much of a destination's name goes into the name of its temporary
 // file: systems allow names of 255 bytes.
 const longestBase = 200
 
@@ -27,7 +27,7 @@ func temporaryPrefix(dest string) string {
 	return "." + base[:min(len(base), longestBase)] + ".tmp-"
 }
 
-// IsTemporary reports whether a file's name is that of a temporary file of the
+// IsTemporary reports whether a file is named like a temporary file of the
 // destination path, in whatever folder: one that [Create] removes if no process is
 // writing it.
 func IsTemporary(name, path string) bool {
@@ -57,7 +57,7 @@ func createTemp(dest string) (tmp, held *os.File, err error) {
 		held, err = os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
 			taken, lockErr := lock(held)
-			if lockErr != nil { // there are none here
+			if lockErr != nil { // there are no locks here
 				held.Close()
 				return tmp, nil, nil
 			}

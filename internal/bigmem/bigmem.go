@@ -1,14 +1,14 @@
 // Package bigmem allocates large read-mostly tables.
 //
 // A query touches a few hundred rows scattered over a table of megabytes. On
-// 4 KiB pages each costs a miss of the translation buffer beside that of the
+// 4 KiB pages each costs a miss of the translation buffer beside the miss of the
 // cache; so, if the system can, a large table is put on large pages, which
 // the Go heap does not do.
 package bigmem
 
 import "unsafe"
 
-// align is the alignment of all tables: that of a cache line.
+// align is the alignment of all tables: a cache line.
 const align = 64
 
 // minMapped is the size from which a table gets a mapping of its own.

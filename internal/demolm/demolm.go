@@ -1,7 +1,7 @@
 // Package demolm holds a small language model that is built in: a 2-layer LSTM
 // of 200 units over a vocabulary of 20,000, trained on public-domain novels,
 // with weights in float16. README.md beside the model tells more. The model
-// writes a text, whose contexts stand in for those of a real one.
+// writes a text, whose contexts are used instead of the contexts of a real one.
 package demolm
 
 import (

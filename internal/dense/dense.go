@@ -23,7 +23,7 @@ type Searcher struct {
 // New returns a searcher, with the weights of [Weights].
 func New(l *softmax.Layer) *Searcher { return &Searcher{weights: Weights(l), bias: l.Bias()} }
 
-// Weights returns W in float32, row-major: that of the layer, or a widened copy if
+// Weights returns W in float32, row-major: the layer's own, or a widened copy if
 // its elements are of another type.
 func Weights(l *softmax.Layer) []float32 {
 	w, ok := l.Weights().AsFloat32()
@@ -37,7 +37,7 @@ func Weights(l *softmax.Layer) []float32 {
 }
 
 // TopK writes the labels of the largest logits to dst, in order, ties by the
-// lower id, and returns their number: that of dst, or of all if there are fewer.
+// lower id, and returns their number: the length of dst, or L if that is less.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.scores = grow.Slice(s.scores, len(s.bias))
 	kernels.Scan(s.scores, s.weights, s.bias, h)

@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// If logits are integers, float32 holds them exactly: the answers are those of
+// If logits are integers, float32 holds them exactly: the answers are the same as by
 // the exact search, for every type of weights.
 func TestAnswersAreExactForIntegers(t *testing.T) {
 	const labels, dim, k = 500, 33, 7

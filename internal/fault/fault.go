@@ -22,7 +22,7 @@ func Guard(f, gone func() error) (err error) {
 	return f()
 }
 
-// Is reports whether what recover returned is a fault, which it is only where
+// Is reports whether what recover returned is a fault, which it is only if
 // [debug.SetPanicOnFault] has made it a panic.
 func Is(recovered any) bool {
 	_, ok := recovered.(interface{ Addr() uintptr }) // only faults have one

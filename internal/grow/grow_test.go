@@ -17,6 +17,6 @@ func TestSliceReusesWhatIsThere(t *testing.T) {
 		t.Errorf("from nothing to 2: found %d elements", len(g))
 	}
 	if n := testing.AllocsPerRun(100, func() { s = Slice(s, 4) }); n != 0 {
-		t.Errorf("found %v allocations where the capacity allows, want none", n)
+		t.Errorf("found %v allocations if the capacity allows, want none", n)
 	}
 }

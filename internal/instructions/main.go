@@ -1,5 +1,5 @@
 // Command instructions counts the instructions that a query executes on an arm64 with
-// dot products, beside those of plain Go. It needs no such CPU, no performance
+// dot products, beside the count for plain Go. It needs no such CPU, no performance
 // counters and no plugin: user-mode qemu logs each block of instructions when it is
 // translated, with what it consists of, and each time that it is executed.
 //
@@ -24,7 +24,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The layer is as wide as that of PTB-Small and shorter, since building it is
+// The layer is as wide as the layer of PTB-Small and shorter, since building it is
 // emulated too; its candidate sets are as large.
 const (
 	labels, dim, clusters, candidates = 2000, 200, 100, 280

@@ -1,9 +1,9 @@
 // Package jsonscan goes over JSON without keeping it: for files of tens of
 // megabytes, such as a tokenizer's, of which a few numbers are wanted.
 //
-// It takes what RFC 8259 calls JSON, no more, at most 100 deep, in one pass and in
-// no memory beyond that of the strings that are asked for. That a name is there
-// twice is left to its caller.
+// It takes what RFC 8259 calls JSON, no more, at most 100 deep. It makes one pass, and
+// takes memory only for strings with escapes that its caller reads. The caller decides
+// what to do if a name is there twice.
 package jsonscan
 
 import (

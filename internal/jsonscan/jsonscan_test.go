@@ -171,6 +171,6 @@ func TestNothingIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}); n > 8 {
-		t.Errorf("%v allocations, want those of a few closures", n)
+		t.Errorf("%v allocations, want the few of closures", n)
 	}
 }

@@ -69,7 +69,7 @@ type Header struct {
 	First, Count, Total int
 	// Labels and Dim are the shape of the layer.
 	Labels, Dim int
-	// Fingerprint is that of the layer.
+	// Fingerprint identifies the layer.
 	Fingerprint [32]byte
 	// Contexts is the digest of the contexts First to First+Count-1.
 	Contexts Digest
@@ -98,7 +98,7 @@ func (h *Header) check() error {
 // first, has the same label twice.
 func (h *Header) checkRepeated(labels []uint32, first int) error {
 	if i, id, found := Repeated(labels, h.K); found {
-		return fmt.Errorf("ids: found %d twice among those of context %d, expected %d different ones", id, first+i, h.K)
+		return fmt.Errorf("ids: found %d twice in context %d, expected %d different ones", id, first+i, h.K)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (f *File) Close() error { return f.file.Close() }
 // rowsAtOnce bounds the memory for a file that is being read.
 const rowsAtOnce = 1 << 14
 
-// Each reads the labels in order and calls yield with those of some contexts
+// Each reads the labels in order and calls yield with the labels of some contexts
 // at a time, in a slice that is used again. Whether the file is damaged is
 // known at the end: what was yielded counts only if Each returns nil. It
 // returns the error of yield or of ctx if there is one.

@@ -269,7 +269,7 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// A row has a repeated label where a set of its labels is smaller than the row.
+// A row has a repeated label if a set of its labels is smaller than the row.
 func TestRepeatedLabels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := rapid.SampledFrom([]int{1, 2, 5, 32, 33, 100}).Draw(t, "k")
@@ -328,7 +328,7 @@ func TestDigest(t *testing.T) {
 	sum := digest(c.rows[3*800:], 800, 2)
 	sum.Add(digest(c.rows[:3*800], 0, 1))
 	if sum != want {
-		t.Error("found another sum of the digests of two parts, expected that of the whole")
+		t.Error("found another sum of the digests of two parts, expected the digest of the whole")
 	}
 	if digest(c.rows, 1, 1) == want {
 		t.Error("found the same digest for the same contexts in other places")

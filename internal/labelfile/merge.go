@@ -83,13 +83,13 @@ func checkParts(parts []part) error {
 			return fmt.Errorf("%s: found contexts %d to %d, expected %d or later: %s has them up to %d",
 				p.path, p.First, p.last(), next, parts[i-1].path, next-1)
 		case p.First > next:
-			return fmt.Errorf("found no labels of contexts %d to %d, expected them before those of %s: a part is missing",
+			return fmt.Errorf("found no labels of contexts %d to %d, expected them before the labels of %s: a part is missing",
 				next, p.First-1, p.path)
 		}
 		next = p.last() + 1
 	}
 	if total := parts[0].Total; next < total {
-		return fmt.Errorf("found no labels of contexts %d to %d, expected them after those of %s: a part is missing",
+		return fmt.Errorf("found no labels of contexts %d to %d, expected them after the labels of %s: a part is missing",
 			next, total-1, parts[len(parts)-1].path)
 	}
 	return nil

@@ -47,7 +47,7 @@ func OpenFiles(sources []string) (*Contexts, error) {
 	return c, nil
 }
 
-// Fit makes the contexts those of a layer, as OpenContexts has them, or closes the
+// Fit makes the contexts belong to a layer, as OpenContexts has them, or closes the
 // files.
 func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
 	c.dim = l.Dim()

@@ -18,7 +18,7 @@ type Codes struct {
 	Verify bool   // compares them with all of the weights
 }
 
-// Open opens the head source as a layer, whose weights are those of the head, without
+// Open opens the head source as a layer, which uses the weights of the head without
 // a copy: the head is to be closed when the layer is done with. An error names the
 // file, what was found and what was expected. Prepared codes that are of another
 // layer are [softmax.ErrStale].
@@ -53,7 +53,7 @@ func Open(source string, opt head.Options, codes Codes) (*softmax.Layer, *head.H
 }
 
 // Origin returns the origin of the weights of a head: the file, or all files of the
-// folder that Open may read weights or the choice of a tensor from. That of a draft
+// folder that Open may read weights or the choice of a tensor from. The origin of a draft
 // is not known, since its list of labels has a part in it.
 func Origin(source string, opt head.Options) (softmax.Origin, error) {
 	if opt.IDs != nil {

@@ -110,7 +110,7 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 	}
 }
 
-// Where no normalisation is known the probabilities tell.
+// If no normalisation is known the probabilities tell.
 func TestUnnormedByProbabilities(t *testing.T) {
 	const labels, dim, n = 200, 64, 100
 	r := rand.New(rand.NewPCG(9, 10))

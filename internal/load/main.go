@@ -277,7 +277,7 @@ func (r *report) quantile(p float64) float64 {
 
 func (r *report) String() string {
 	return fmt.Sprintf(`%d queries by %d goroutines in %.1fs: %d wrong answers
-%d allocations in all, those of starting the goroutines included
+%d allocations in all, including the start of the goroutines
 resident memory %.1f MiB, growth %.1f MiB
 p50 %.2f us, p99 %.2f us, p99.9 %.2f us, the longest %.0f us
 `, r.queries, r.goroutines, r.seconds, r.wrong, r.allocs, float64(r.resident)/(1<<20), float64(r.growth)/(1<<20),

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The shape of the models that the benchmarks run: that of the demo's.
+// benchModel has the shape of the model of the demo.
 func benchModel(b *testing.B) *Model { return newSpec(1, 20000, 200, 200, 2, true).read(b, "F16") }
 
 func perToken(b *testing.B, tokens int) {

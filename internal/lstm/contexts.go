@@ -24,7 +24,7 @@ type chunk struct {
 // Each layer runs on a goroutine of its own, one chunk of tokens behind the
 // layer below. f, and the token sequence, run on the caller's.
 //
-// Contexts returns the first error of the token stream or of f, or that of
+// Contexts returns the first error of the token stream or of f, or the error of
 // ctx once it is done; f may then not have seen all tokens that were read. It
 // panics if a token is not below Vocab.
 func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f func(h []float32) error) error {

@@ -18,8 +18,8 @@ import (
 // TestGolden: the contexts of the first 500 tokens of the Penn Treebank's
 // test text, and the five likeliest words after each, against PyTorch.
 //
-// The tolerance: these contexts are within 2e-6 of an evaluation in float64,
-// those of PyTorch, in float32 as well, within 5e-6. A wrong gate or a lost
+// The tolerance: these contexts are within 2e-6 of an evaluation in float64, the
+// contexts of PyTorch, in float32 as well, within 5e-6. A wrong gate or a lost
 // bias moves them by more than 1e-2.
 func TestGolden(t *testing.T) {
 	const n, k, tolerance = 500, 5, 1e-5

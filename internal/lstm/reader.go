@@ -65,7 +65,7 @@ func layerOf(prefix, tensor string) (l int, ok bool) {
 }
 
 // Only returns an error, which is also the reader's, if the file holds
-// other tensors than those of the layers of each prefix and the ones that are
+// other tensors than the layers of each prefix have, and the ones that are
 // named. A model with more parts, run without them, would give wrong answers
 // in silence.
 func (r *Reader) Only(prefixes []string, others ...string) error {
@@ -78,7 +78,7 @@ func (r *Reader) Only(prefixes []string, others ...string) error {
 			layers = append(layers, prefix+"{weight,bias}_{ih,hh}_l0 and so on")
 		}
 		if !known {
-			r.Fail(tensor, "found a tensor that is none of %s, expected %s", r.of, strings.Join(append(layers, others...), ", "))
+			r.Fail(tensor, "found a tensor that does not belong to %s, expected %s", r.of, strings.Join(append(layers, others...), ", "))
 			break
 		}
 	}
@@ -142,7 +142,7 @@ func (r *Reader) Stack(prefix string, e *Embedding) *Stack {
 		return s
 	}
 	if s.dim = t.Shape[1]; s.dim < 1 || t.Shape[0]/4 != s.dim || t.Shape[0]%4 != 0 {
-		r.Fail(prefix+"weight_hh_l0", "shape: found [%d %d], expected that of an LSTM layer, [4d d]", t.Shape[0], s.dim)
+		r.Fail(prefix+"weight_hh_l0", "shape: found [%d %d], expected the shape of an LSTM layer, [4d d]", t.Shape[0], s.dim)
 		return s
 	}
 	in, d := s.in, s.dim

@@ -73,7 +73,7 @@ type GenerateOptions struct {
 // threads or on the CPU: a shorter run is the beginning of a longer one.
 //
 // f runs on the caller's goroutine. Generate returns the first error of f,
-// or that of ctx once it is done, or an error if the logits are not finite
+// or the error of ctx once it is done, or an error if the logits are not finite
 // or the options make no sense.
 func (m *Model) Generate(ctx context.Context, n int, opt GenerateOptions, f func(tokens []uint32, contexts []float32) error) error {
 	if n < 0 {

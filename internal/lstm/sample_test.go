@@ -28,7 +28,7 @@ func generate(t testing.TB, m *Model, n int, opt GenerateOptions) (tokens []uint
 }
 
 // TestGenerateIsStepAndNext: the text is what a state and a sampler write,
-// anew for each stream, and the contexts are those of that text.
+// anew for each stream, and the contexts belong to that text.
 func TestGenerateIsStepAndNext(t *testing.T) {
 	m := newSpec(3, 60, 16, 16, 2, true).read(t, "F32")
 	simdtest.EachLevel(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestGenerateIsStepAndNext(t *testing.T) {
 			}
 			h := st.Step(token)
 			if !slices.Equal(h, contexts[i*16:(i+1)*16]) {
-				t.Fatalf("context %d is not that of the text", i)
+				t.Fatalf("context %d is not the context of the text", i)
 			}
 			var err error
 			if next, err = sampler.next(h); err != nil {

@@ -19,7 +19,7 @@ func newSampler(m *Model, seed uint64) *sampler {
 }
 
 // next draws the word that follows the context h, Dim elements as
-// [State.Step] returns them. It returns an error where the logits are not
+// [State.Step] returns them. It returns an error if the logits are not
 // finite.
 func (s *sampler) next(h []float32) (uint32, error) {
 	Products(s.logits, s.m.logits(), s.m.decoderBias, h, 1)

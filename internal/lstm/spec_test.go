@@ -164,7 +164,7 @@ func (s *spec) reference(tokens []uint32) [][]float64 {
 	return out
 }
 
-// logits are those of the softmax layer after a context, in float64.
+// logits returns the logits of the softmax layer after a context, in float64.
 func (s *spec) logits(h []float64) []float64 {
 	w, ok := s.tensors["decoder.weight"]
 	if !ok {

@@ -51,8 +51,8 @@ func Products(dst []float32, w *kernels.Panels, bias, x []float32, n int) {
 // row, and may be x. h and c are the state of the streams, a row each. It returns
 // gates, scratch of 4d elements a row, which it may have to make larger.
 //
-// The input products of all steps share one pass over the weights, and those
-// of the state one pass a step. An output is the same bits however streams
+// The input products of all steps share one pass over the weights. The products
+// of the state take one pass a step. An output is the same bits however streams
 // and steps are grouped.
 func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float32 {
 	size, d := len(l.bias), l.hidden.Dim()
@@ -114,7 +114,7 @@ func (st *Streams) Reset() {
 }
 
 // Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
-// of x each, In elements; the rows of one step follow those of the step
+// of x each, In elements; the rows of one step follow the rows of the step
 // before. It returns the outputs, a row of Dim elements for each of x, valid
 // until the next call. They do not depend on how streams and steps are
 // grouped into calls. Once it has seen the largest call, Run allocates
@@ -160,7 +160,7 @@ func (st *Streams) Restore(i int, src []float32) {
 	}
 }
 
-// Reorder makes the state of stream i that of stream parents[i] before the
+// Reorder gives stream i the state that stream parents[i] had before the
 // call, for all i below len(parents). It makes room for them if there is
 // too little.
 func (st *Streams) Reorder(parents []int) {

@@ -12,7 +12,7 @@ import (
 	"os"
 )
 
-// Open maps a regular file, or reads it where it cannot be mapped. Others are
+// Open maps a regular file, or reads it if it cannot be mapped. Others are
 // refused: of a pipe or a device the size is not known. unmap is to be called with
 // data when it is no longer read; it is nil for memory of the Go heap. An error
 // does not name the file.

@@ -13,7 +13,7 @@ import (
 // next piece before its last one is taken, which bounds what is held.
 //
 // InOrder returns the first error, in the order of the pieces, of the work or of
-// take, or that of ctx once it is done. No goroutine is left when it returns.
+// take, or the error of ctx once it is done. No goroutine is left when it returns.
 func InOrder[T any](ctx context.Context, n, threads int, worker func() func(ctx context.Context, i int) (T, error), take func(T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -38,8 +38,8 @@ func Guard(f func() error) error {
 // what a chunk computes must not depend on it. done, unless nil, is told the
 // number of elements finished since its last call, from any goroutine.
 //
-// Chunks are begun in ascending order and none that is begun is left, so that
-// the error returned is that of the lowest chunk that has one, for any number
+// Chunks are begun in ascending order, and each that is begun is finished. So the
+// error returned is the error of the lowest chunk that has one, for any number
 // of threads. A fault of mapped memory is [ErrGone]. Once ctx is done no chunk
 // is begun, and if that leaves any, the error says so and wraps ctx.Err().
 // No goroutine is left when Each returns.

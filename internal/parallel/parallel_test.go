@@ -93,7 +93,7 @@ func TestEachStopsWhenCancelled(t *testing.T) {
 	}
 }
 
-// A cancellation that leaves nothing undone is none.
+// A cancellation that leaves nothing undone is no error.
 func TestEachThatIsDoneIsNotInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := Each(ctx, 1, 3, 3, nil, func(int, int, int) error { cancel(); return nil }); err != nil {

@@ -4,7 +4,7 @@
 // it, so that both agree on the cluster of every context.
 //
 // On two levels the clusters are in groups with vectors u_a of their own, and
-// z(h) is sought in the group of the largest u_a.h alone. Products are those of
+// z(h) is sought in the group of the largest u_a.h alone. Products are computed in
 // the reference arithmetic; ties go to the lower group and cluster.
 package router
 
@@ -107,12 +107,12 @@ func elements(l *softmax.Layer) []float32 {
 	return x
 }
 
-// GroupSize returns the number of clusters in group a; those of all are those of
-// group 0 of a flat router.
+// GroupSize returns the number of clusters in group a. In a flat router all clusters
+// are in group 0.
 func (r *Router) GroupSize(a int) int { return r.starts[a+1] - r.starts[a] }
 
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory
-// grows to that of the largest search and stays.
+// grows to what the largest search needs, and stays.
 type Searcher struct {
 	r                *Router
 	clusters, groups *softmax.Searcher
@@ -139,7 +139,7 @@ type Found struct {
 
 // Find writes the k best clusters of each of the contexts to dst, k elements a
 // context, and to found how many there are and what they cost: k, or all if there
-// are fewer. On two levels they are those of the best group. The logit of a
+// are fewer. On two levels they are the clusters of the best group. The logit of a
 // cluster is v_t.h. It returns an error if a query has no context of the
 // router's dimension.
 func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*softmax.Query) error {
@@ -174,7 +174,7 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 }
 
 // BestGroups writes the best groups of a context to dst and returns their number:
-// that of dst, or of all if there are fewer. A flat router has one, 0.
+// the length of dst, or the number of all if there are fewer. A flat router has one, 0.
 func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, error) {
 	if s.groups == nil {
 		dst[0] = softmax.Prediction{}
@@ -184,7 +184,7 @@ func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, 
 }
 
 // Within writes the best clusters of a group to dst and returns their number:
-// that of dst, or of all in the group if there are fewer.
+// the length of dst, or the number of all in the group if there are fewer.
 func (s *Searcher) Within(dst []softmax.Prediction, q *softmax.Query, group int) (int, error) {
 	return s.search(s.clusters, dst, q, s.r.starts[group], s.r.starts[group+1])
 }

@@ -33,7 +33,7 @@ type Decoded struct {
 //
 // The work runs on threads goroutines, 0 for GOMAXPROCS, which does not change
 // the result. f runs on the caller's. Contexts returns the first error of f,
-// or that of ctx once it is done.
+// or the error of ctx once it is done.
 func (m *Model) Contexts(ctx context.Context, pairs []Pair, threads int, f func(Decoded) error) error {
 	return m.groups(ctx, len(pairs), threads, func() groupWork {
 		d := m.NewDecoder()

@@ -152,7 +152,7 @@ func TestGoldenContexts(t *testing.T) {
 }
 
 // TestGoldenGreedy: the exact layer's greedy translations, against PyTorch's.
-// One in 200 may differ: where two words are nearly tied, rounding chooses.
+// One in 200 may differ: if two words are nearly tied, rounding chooses.
 func TestGoldenGreedy(t *testing.T) {
 	const most = 60
 	m, dir := golden(t)

@@ -19,7 +19,7 @@ const (
 )
 
 // Files returns the files of a model in a folder, all that Load reads: its tensors,
-// the vocabulary of the language from and that of the language to.
+// the vocabulary of the language from, and the vocabulary of the language to.
 func Files(dir, from, to string) []string {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return []string{in("model.safetensors"), in("vocab." + from), in("vocab." + to)}
@@ -132,7 +132,7 @@ func read(name string, data []byte) (*Model, error) {
 	d := m.Dim()
 	enc, dec := m.encoder.stack, m.decoder.stack
 	if enc.Dim() != d {
-		r.Fail(encoderLayers+"weight_hh_l0", "shape: found [%d %d], expected [%d %d], that of the decoder, which continues its state", 4*enc.Dim(), enc.Dim(), 4*d, d)
+		r.Fail(encoderLayers+"weight_hh_l0", "shape: found [%d %d], expected [%d %d], the shape of the decoder, which continues its state", 4*enc.Dim(), enc.Dim(), 4*d, d)
 	}
 	if enc.Layers() != dec.Layers() {
 		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected %d, as many as the decoder has, which continues their state", enc.Layers(), dec.Layers())

@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// tinyShape is that of the models that must be refused.
+// tinyShape is the shape of the models that must be refused.
 var tinyShape = shape{source: 6, target: 7, embedSource: 5, embedTarget: 4, dim: 3, layers: 2}
 
 func TestLoadErrors(t *testing.T) {
@@ -51,13 +51,13 @@ func TestLoadErrors(t *testing.T) {
 		{"no encoder", remove(slices.Concat(layer("encoder", "0"), layer("encoder", "1"))...), "found no tensor encoder.rnn.weight_hh_l0"},
 		{"a gap between layers", remove(layer("decoder", "0")...), "_l1: found, but no layer 0"},
 		{"a layer without a bias", remove("decoder.rnn.bias_ih_l1"), "found no tensor decoder.rnn.bias_ih_l1"},
-		{"a GRU", zeros("encoder.rnn.weight_hh_l0", 9, 3), "encoder.rnn.weight_hh_l0: shape: found [9 3], expected that of an LSTM layer"},
+		{"a GRU", zeros("encoder.rnn.weight_hh_l0", 9, 3), "encoder.rnn.weight_hh_l0: shape: found [9 3], expected the shape of an LSTM layer"},
 		{"input feeding", zeros("decoder.rnn.weight_ih_l0", 12, 7), "decoder.rnn.weight_ih_l0: shape: found [12 7], expected [12 4]"},
 		{"fewer layers in the encoder", remove(layer("encoder", "1")...), "encoder.rnn.weight_hh_l0: found 1 layers, expected 2"},
 		{"fewer layers in the decoder", remove(layer("decoder", "1")...), "encoder.rnn.weight_hh_l0: found 2 layers, expected 1"},
-		{"both directions", zeros("encoder.rnn.weight_ih_l0_reverse", 12, 5), "encoder.rnn.weight_ih_l0_reverse: found a tensor that is none of a translation model"},
-		{"another attention", zeros("decoder.attn.v.weight", 1, 3), "decoder.attn.v.weight: found a tensor that is none of a translation model"},
-		{"a language model", zeros("rnn.weight_ih_l0", 12, 5), "rnn.weight_ih_l0: found a tensor that is none"},
+		{"both directions", zeros("encoder.rnn.weight_ih_l0_reverse", 12, 5), "encoder.rnn.weight_ih_l0_reverse: found a tensor that does not belong to a translation model"},
+		{"another attention", zeros("decoder.attn.v.weight", 1, 3), "decoder.attn.v.weight: found a tensor that does not belong to a translation model"},
+		{"a language model", zeros("rnn.weight_ih_l0", 12, 5), "rnn.weight_ih_l0: found a tensor that does not belong to"},
 		{"no A", remove("decoder.attn.linear_in.weight"), "found no tensor decoder.attn.linear_in.weight"},
 		{"A of another shape", zeros("decoder.attn.linear_in.weight", 3, 4), "decoder.attn.linear_in.weight: shape: found [3 4], expected [3 3]"},
 		{"B of another shape", zeros("decoder.attn.linear_out.weight", 3, 3), "decoder.attn.linear_out.weight: shape: found [3 3], expected [3 6]"},
@@ -75,7 +75,7 @@ func TestLoadErrors(t *testing.T) {
 					s.tensors[name] = tensor
 				}
 			}
-		}, "encoder.rnn.weight_hh_l0: shape: found [16 4], expected [12 3], that of the decoder"},
+		}, "encoder.rnn.weight_hh_l0: shape: found [16 4], expected [12 3], the shape of the decoder"},
 	} {
 		dir := t.TempDir()
 		s := newSpec(1, tinyShape, 1)

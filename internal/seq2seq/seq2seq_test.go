@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// smallShape is that of the models for laws which hold for any.
+// smallShape is the shape of the models for laws that hold for any.
 var smallShape = shape{source: 30, target: 40, embedSource: 9, embedTarget: 12, dim: 17, layers: 2}
 
 // randomSentence draws n words, none of them special.
@@ -78,7 +78,7 @@ func TestAgainstReference(t *testing.T) {
 			m := s.load(t)
 			if m.Dim() != sh.dim || m.Source().Len() != sh.source || m.Target().Len() != sh.target ||
 				m.Start() != start || m.End() != end || m.Layer().Labels() != sh.target || m.Layer().Dim() != sh.dim {
-				t.Fatal("the model is not that of the file")
+				t.Fatal("the model is not the model of the file")
 			}
 			if !slices.Equal(dense.Weights(m.Layer()), s.tensors["generator.weight"].Data) || !slices.Equal(m.Layer().Bias(), s.tensors["generator.bias"].Data) {
 				t.Fatal("Layer is not the softmax layer of the file")
@@ -208,7 +208,7 @@ func TestReorder(t *testing.T) {
 	})
 }
 
-// TestGreedy: the translation is that of the obvious loop over one sentence.
+// TestGreedy: the translation is what the obvious loop over one sentence gives.
 func TestGreedy(t *testing.T) {
 	const most = 12
 	m := newSpec(5, smallShape, 1).load(t)
@@ -283,7 +283,7 @@ func TestOddSentences(t *testing.T) {
 	}
 }
 
-// TestOverflow: where products overflow the contexts are NaN, and a
+// TestOverflow: if products overflow the contexts are NaN, and a
 // translation is refused rather than made up.
 func TestOverflow(t *testing.T) {
 	s := newSpec(9, smallShape, 1)

@@ -17,8 +17,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/vocab"
 )
 
-// The ids of the special words in the vocabularies of the test models, which
-// are those of the real one.
+// The ids of the special words in the vocabularies of the test models: the same as in
+// the real model.
 const (
 	unknown = 1
 	start   = 2

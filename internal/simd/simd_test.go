@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestForcedLevelIsTheLevel is what a CI leg relies on: where L2S_SIMD is
-// set, the tests run on that level; where L2S_BEST is set, that is the highest
+// TestForcedLevelIsTheLevel is what a CI leg relies on: if L2S_SIMD is
+// set, the tests run on that level; if L2S_BEST is set, that is the highest
 // level that was found.
 func TestForcedLevelIsTheLevel(t *testing.T) {
 	found := best().String()
@@ -56,16 +56,16 @@ func TestChoose(t *testing.T) {
 		available = c.levels
 		for _, name := range c.no {
 			if _, err := choose(name); err == nil || !strings.Contains(err.Error(), "not available") {
-				t.Errorf("%s where %s are available: error %v, want not available", name, list(available), err)
+				t.Errorf("%s if %s are available: error %v, want not available", name, list(available), err)
 			}
 		}
 		for _, name := range c.there {
 			if l, err := choose(name); err != nil || l.String() != name {
-				t.Errorf("%s where %s are available: %v, %v", name, list(available), l, err)
+				t.Errorf("%s if %s are available: %v, %v", name, list(available), l, err)
 			}
 		}
 		if l, err := choose(""); err != nil || l != c.levels[len(c.levels)-1] {
-			t.Errorf("no value where %s are available: %v, %v, want the highest", list(available), l, err)
+			t.Errorf("no value if %s are available: %v, %v, want the highest", list(available), l, err)
 		}
 	}
 }

@@ -56,8 +56,8 @@ func (n *normal) fill(x []float32, deviation float64) []float32 {
 	return x
 }
 
-// Structured returns a layer and n contexts whose logits are spread as those
-// of a language model: each label leans towards one of some topic directions,
+// Structured returns a layer and n contexts whose logits are spread as in
+// a language model: each label leans towards one of some topic directions,
 // each context too. With unit directions u and normal noise of norm 1,
 //
 //	w_s = a_s u_z(s) + 0.5 noise,  a_s uniform in [0.3, 1]

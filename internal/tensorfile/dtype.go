@@ -60,7 +60,7 @@ const (
 
 // dtypes gives each type its name here, in safetensors and in npy (without
 // the byte order; "" if npy has none or it is not read), the size of an
-// element or, of types that store a number of elements together, that of a
+// element or, of types that store a number of elements together, the size of a
 // block and the number.
 var dtypes = [...]struct {
 	name, safetensors, npy string

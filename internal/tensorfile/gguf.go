@@ -332,7 +332,7 @@ func (r *ggufReader) tensor(e *ggufEntry) error {
 }
 
 // Number returns the number that a GGUF file has under this key, and whether it
-// has the key, which must be one that OpenFile was asked for.
+// has the key, which must be one that OpenFile was told to keep.
 func (f *File) Number(key string) (x float64, ok bool, err error) {
 	v, ok := f.metadata[key]
 	if ok && (v.kind == ggufString || v.kind == ggufArray || v.kind == ggufBool) {

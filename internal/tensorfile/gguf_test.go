@@ -214,7 +214,7 @@ func TestBrokenGGUF(t *testing.T) {
 		"exabytes of values":      {patched(16, ones...), `metadata count: found 18446744073709551615, expected at most 42 in a file of 576 bytes`},
 		"a long key":              {patched(24, ones...), `metadata: found the end of the file in value 0, expected 8 values`},
 		"a value too many":        {patched(16, 9), `tensor 0: found the end of the file, expected its name, shape, type and offset`},
-		"a type that is none":     {value("x", u32(13, 0)), `metadata x: found the type 13, expected 0 to 12`},
+		"an unknown type":         {value("x", u32(13, 0)), `metadata x: found the type 13, expected 0 to 12`},
 		"a long string":           {value("x", append(u32(8), ones...)), `metadata x: found the end of the file, expected its value`},
 		"an array of arrays":      {value("x", append(u32(9, 9), 0, 0, 0, 0, 0, 0, 0, 0)), `metadata x: found an array of type 9, expected numbers or strings`},
 		"an array of no type":     {value("x", append(u32(9, 99), 0, 0, 0, 0, 0, 0, 0, 0)), `metadata x: found an array of type 99, expected numbers or strings`},
@@ -296,7 +296,7 @@ func TestGGUFMemory(t *testing.T) {
 		bytes []byte
 		most  int // times the file's size
 	}{
-		{"metadata", few.Bytes(), 1}, // which is the file itself where it is not mapped
+		{"metadata", few.Bytes(), 1}, // which is the file itself if it is not mapped
 		{"tensors", many.Bytes(), 16},
 	} {
 		path := file(t, "x.gguf", c.bytes)

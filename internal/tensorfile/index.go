@@ -63,8 +63,8 @@ func parseIndex(data []byte, path string) (map[string]string, error) {
 	return files, nil
 }
 
-// plainName reports whether name is that of a file in a folder on every system,
-// and leads nowhere else.
+// plainName reports whether name names a file in a folder on every system, and leads
+// nowhere else.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\:\x00")
 }

@@ -144,8 +144,8 @@ func (m *zipMember) open() stream {
 	return stream{flate.NewReader(packed), packed}
 }
 
-// end returns an error unless the stream has been read to its end, which is that of
-// the compressed bytes too.
+// end returns an error unless the stream has been read to its end, and the compressed
+// bytes end there too.
 func (s stream) end() error {
 	switch n, err := io.CopyN(io.Discard, s, 1); {
 	case n != 0:

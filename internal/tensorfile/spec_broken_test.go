@@ -43,8 +43,8 @@ func broken() []brokenFile {
 		{"empty file", "x.npy", "", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"empty safetensors", "x.safetensors", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"empty npz", "x.npz", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
-		{"foreign file", "x.bin", "", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00"), `FILE: format: found the first bytes "\x7fELF\x02\x01\x01\x00", expected those of a .npy, .npz, safetensors or GGUF file`},
-		{"foreign short file", "x", "", []byte("PK"), `FILE: format: found the first bytes "PK", expected those of a .npy, .npz, safetensors or GGUF file`},
+		{"foreign file", "x.bin", "", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00"), `FILE: format: found the first bytes "\x7fELF\x02\x01\x01\x00", expected a .npy, .npz, safetensors or GGUF file`},
+		{"foreign short file", "x", "", []byte("PK"), `FILE: format: found the first bytes "PK", expected a .npy, .npz, safetensors or GGUF file`},
 		{"text", "x.npy", "", []byte("1.0 2.0\n"), `FILE: magic: found "1.0 2.", expected "\x93NUMPY"`},
 		{"pickle", "x.npy", "", []byte("\x80\x04\x95\x0b\x00"), `FILE: magic: found "\x80\x04\x95\v\x00", expected "\x93NUMPY"`},
 		{"npy named npz", "x.npz", ":x", good, `FILE: archive: found no end record, expected a zip archive as numpy.savez writes it`},
@@ -345,7 +345,7 @@ func TestWrongUse(t *testing.T) {
 	refuse(t, err, path, "FILE: shape: found [2 0], expected at least one column")
 }
 
-// An error names the row in the file, not in the block that was asked for.
+// An error names the row in the file, not in the block that was read.
 func TestReadRowsRefusesOnlyItsRows(t *testing.T) {
 	nan := float32(math.NaN())
 	for descr, order := range map[string]string{"C": "False", "Fortran": "True"} {

@@ -98,7 +98,7 @@ func wideEnd(b []byte) []byte {
 var wideArray = npy(1, dict("<f4", "False", "(2,)"), f32s(le, 1, 2))
 
 // A zip archive says most things twice. One that says two different things, or has
-// bytes of which it says nothing, is refused, whichever of its members is asked for.
+// bytes of which it says nothing, is refused, whichever of its members is opened.
 func TestArchivesThatContradictThemselves(t *testing.T) {
 	member := zipMember{name: "x.npy", data: wideArray}
 	one, two := npz(member), npz(member, zipMember{name: "y.npy", data: wideArray})
@@ -136,7 +136,7 @@ func TestArchivesThatContradictThemselves(t *testing.T) {
 		{"another checksum in the local header", patched(one, localHeader, 0, 14, word(7)), `FILE:x.npy: member: checksum: found 7 in the local header and 3886795418 in the directory, expected the same`},
 		{"another method in the local header", patched(one, localHeader, 0, 8, half(8)), `FILE:x.npy: member: compression method: found 8 in the local header and 0 in the directory, expected the same`},
 		{"other flags in the local header", patched(one, localHeader, 0, 6, half(1<<11)), `FILE:x.npy: member: flags: found 2048 in the local header and 0 in the directory, expected the same`},
-		{"a wrong member that is not asked for", patched(two, localHeader, 1, 14, word(7)), `FILE:y.npy: member: checksum: found 7 in the local header and 3886795418 in the directory, expected the same`},
+		{"a wrong member that is not opened", patched(two, localHeader, 1, 14, word(7)), `FILE:y.npy: member: checksum: found 7 in the local header and 3886795418 in the directory, expected the same`},
 		{"a size narrow and wide that differ", patched(one, localHeader, 0, 22, word(7)), `FILE:x.npy: member: local header: found 136 in the zip64 field and 7 outside, expected the same`},
 		{"no wide size for a narrow one that refers to it", patched(one, directoryEntry, 0, 24, word(math.MaxUint32)), `FILE: directory: x.npy: found a zip64 field of 0 bytes, expected 8`},
 		{"an extra field longer than its place", patched(one, localHeader, 0, 37, half(17)), `FILE:x.npy: member: local header: found an extra field that ends beyond its place, expected one within`},

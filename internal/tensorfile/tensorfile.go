@@ -166,7 +166,7 @@ func formatOf(data []byte, path string) (string, error) {
 	case len(data) > 8 && data[8] == '{':
 		return ".safetensors", nil
 	}
-	return "", fail(path, "format", "found the first bytes %q, expected those of a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
+	return "", fail(path, "format", "found the first bytes %q, expected a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
 }
 
 // fail makes the errors of this package.

@@ -17,7 +17,7 @@ import (
 )
 
 // WriteNPY writes data, in C order, as a float32 array of this shape, without
-// sizes a scalar. The file is byte for byte that of numpy.save (numpy 1.23 or
+// sizes a scalar. The file is byte for byte what numpy.save writes (numpy 1.23 or
 // later). It appears under its name when it is complete: an error leaves
 // what was there before.
 func WriteNPY(path string, data []float32, shape ...int) error {
@@ -143,7 +143,7 @@ type NPYWriter struct {
 	done bool // after Commit or Abort
 }
 
-// CreateNPY starts a matrix of cols columns. It fails at once where path
+// CreateNPY starts a matrix of cols columns. It fails at once if path
 // cannot be written to; nothing is at path before Commit.
 func CreateNPY(path string, cols int) (*NPYWriter, error) {
 	if cols < 1 || cols > math.MaxInt/4 {
@@ -184,7 +184,7 @@ func (w *NPYWriter) WriteRows(rows []float32) error {
 // Rows returns the number of rows written so far.
 func (w *NPYWriter) Rows() int { return w.rows }
 
-// Commit completes the file and puts it at its path. Where it fails, or a
+// Commit completes the file and puts it at its path. If it fails, or a
 // call of WriteRows has, the path is as it was before.
 func (w *NPYWriter) Commit() error {
 	defer w.Abort()
@@ -216,7 +216,7 @@ type Array struct {
 }
 
 // WriteSafetensors writes arrays, each of another name, as tensors of type
-// F32. The file is byte for byte that of the format's own Python package, which
+// F32. The file is byte for byte what the format's own Python package writes, which
 // sorts by name, and appears under its name when it is complete.
 func WriteSafetensors(path string, arrays ...Array) error {
 	arrays = slices.Clone(arrays)

@@ -185,7 +185,7 @@ func TestTokensStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestTokensIsFields: the stream is that of the obvious program, which holds
+// TestTokensIsFields: the stream is what the obvious program gives, which holds
 // the text in memory.
 func TestTokensIsFields(t *testing.T) {
 	v := mustRead(t, "<unk>", "<eos>", "a", "bb", "é")

@@ -19,7 +19,7 @@ var allowed = map[string]string{
 // baseline is what every amd64 CPU has (MMX+ is avo's name for PREFETCHT0).
 const baseline = "CMOV MMX+ SSE SSE2"
 
-// vnni lists the functions that leaves call only where VNNI is.
+// vnni lists the functions that leaves call only if VNNI is.
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
 	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
@@ -97,7 +97,7 @@ const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMP
 	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmul frintn fsub ldr " +
 	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull umaxv"
 
-// dotProducts and matrixProducts are those of the extensions for them.
+// dotProducts and matrixProducts are the instructions of the extensions for them.
 const (
 	dotProducts    = "sdot"
 	matrixProducts = "usmmla"

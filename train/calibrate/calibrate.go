@@ -37,7 +37,7 @@ type Options struct {
 	ExactLimit float64
 	// Block is the number of consecutive contexts whose mean loss is one
 	// observation, at least 1. Larger blocks are for contexts that depend on
-	// their neighbours, such as those of a running text: then blocks, not
+	// their neighbours, as in a running text: then blocks, not
 	// contexts, have to be independent. An incomplete last block is left out.
 	Block int
 	// Seed decides which contexts choose the path and which test it.
@@ -57,7 +57,7 @@ func DefaultOptions() Options {
 	return Options{Target: 0.99, K: 5, Confidence: 0.95, ExactLimit: 0.5, Block: 1, Seed: 1}
 }
 
-// Calibration says what [Run] was asked for and what it found. It stands in the
+// Calibration says what [Run] had to reach and what it found. It stands in the
 // record of the screen, under the name "calibration".
 type Calibration struct {
 	Target     float64 `json:"target"`
@@ -66,11 +66,11 @@ type Calibration struct {
 	ExactCost  float64 `json:"exact_cost"` // in rows
 	Block      int     `json:"block"`
 	Seed       uint64  `json:"seed"`
-	// Choosing is the number of contexts that chose the path, Testing that of
-	// those that tested it. All figures below are of the latter.
+	// Choosing is the number of contexts that chose the path, Testing the number
+	// of contexts that tested it. All figures below are of the latter.
 	Choosing int `json:"choosing_contexts"`
 	Testing  int `json:"testing_contexts"`
-	// ProbeMargin and ExactMargin are those of the screen. Both are 0 where it
+	// ProbeMargin and ExactMargin are the margins of the screen. Both are 0 if it
 	// reaches the target without.
 	ProbeMargin float64 `json:"probe_margin"`
 	ExactMargin float64 `json:"exact_margin"`
@@ -78,7 +78,7 @@ type Calibration struct {
 	// tests passed before the first that failed, or before the end of the path.
 	Path   int `json:"path"`
 	Passed int `json:"passed"`
-	// PValue is that of the pair chosen, for the hypothesis that its precision
+	// PValue is the p-value of the pair chosen, for the hypothesis that its precision
 	// is below the target.
 	PValue float64 `json:"p_value"`
 	// Calibrated are the figures with the margins, Plain those without any.
@@ -103,11 +103,11 @@ type Figures struct {
 }
 
 // Run sets the margins of a screen such that P@K is at least the target
-// with the confidence asked for, at the least cost that it finds. It returns the
+// with the confidence of the options, at the least cost that it finds. It returns the
 // screen with its margins, whose record has the Calibration too. Margins that m
 // has already play no part.
 //
-// The contexts, N x layer.Dim(), row-major, must not be those of training. The
+// The contexts, N x layer.Dim(), row-major, must not be contexts of training. The
 // promise is about the draw of the contexts: in at least Confidence of all draws
 // the P@K expected of the contexts of use, answered by a Searcher without the
 // option Short, is at least Target. It assumes that the contexts of

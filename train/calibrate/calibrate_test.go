@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -407,30 +408,29 @@ func TestFixedSequenceStops(t *testing.T) {
 	if found.Calibrated.Precision < opt.Target || found.Plain.Precision >= opt.Target {
 		t.Errorf("found P@5 %v with margins and %v without, expected the target %v between", found.Calibrated.Precision, found.Plain.Precision, opt.Target)
 	}
-	// More confidence and higher targets cost more.
-	for _, change := range []func(*Options){
-		func(o *Options) { o.Confidence = 0.9999 },
-		func(o *Options) { o.Target = 0.98 },
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		dearer bool // or more exact answers
+	}{
+		{"more confidence costs more", func(o *Options) { o.Confidence = 0.9999 }, true},
+		{"a higher target costs more", func(o *Options) { o.Target = 0.98 }, true},
+		{"a cheap exact layer is asked more", func(o *Options) { o.ExactCost = 300 }, false},
 	} {
-		more := opt
-		change(&more)
-		dearer, err := choose(all, &more)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if dearer.Calibrated.Cost <= found.Calibrated.Cost {
-			t.Errorf("found cost %v for %+v, expected more than %v", dearer.Calibrated.Cost, more, found.Calibrated.Cost)
-		}
-	}
-	// A cheap exact layer is used more.
-	cheap := opt
-	cheap.ExactCost = 300
-	other, err := choose(all, &cheap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if other.Calibrated.ExactShare <= found.Calibrated.ExactShare {
-		t.Errorf("found a share of exact answers of %v where they are cheap, expected more than %v", other.Calibrated.ExactShare, found.Calibrated.ExactShare)
+		t.Run(c.name, func(t *testing.T) {
+			other := opt
+			c.change(&other)
+			o, err := choose(all, &other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.dearer && o.Calibrated.Cost <= found.Calibrated.Cost {
+				t.Errorf("found cost %v, expected more than %v", o.Calibrated.Cost, found.Calibrated.Cost)
+			}
+			if !c.dearer && o.Calibrated.ExactShare <= found.Calibrated.ExactShare {
+				t.Errorf("found a share of exact answers of %v, expected more than %v", o.Calibrated.ExactShare, found.Calibrated.ExactShare)
+			}
+		})
 	}
 }
 
@@ -441,14 +441,16 @@ func TestCalibrateDegenerate(t *testing.T) {
 		name     string
 		outcomes []outcome
 		exact    bool   // found: an exact margin
+		probe    bool   // found: a probe margin that all contexts are below
 		failure  string // or this error
 	}{
-		{"nothing missed", all(1000, outcome{lead: 1, rows: [2]uint32{9, 12}}), false, ""},
-		{"nothing missed by one cluster alone", all(1000, outcome{lead: inf, rows: [2]uint32{9, 9}}), false, ""},
-		{"the exact layer answers all for want of candidates", all(1000, outcome{lead: 1, rows: [2]uint32{exactAnswer, exactAnswer}}), false, ""},
-		{"all missed at one lead", all(1000, outcome{lead: 1, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, ""},
-		{"all missed at lead 0", all(1000, outcome{missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, ""},
-		{"all missed by one cluster alone", all(1000, outcome{lead: inf, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 9}}), false, "target 0.99 is not reached at confidence 0.95: found P@5 0.000000 on 750 contexts"},
+		{"nothing missed", all(1000, outcome{lead: 1, rows: [2]uint32{9, 12}}), false, false, ""},
+		{"nothing missed by one cluster alone", all(1000, outcome{lead: inf, rows: [2]uint32{9, 9}}), false, false, ""},
+		{"the exact layer answers all for want of candidates", all(1000, outcome{lead: 1, rows: [2]uint32{exactAnswer, exactAnswer}}), false, false, ""},
+		{"all missed at one lead", all(1000, outcome{lead: 1, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, false, ""},
+		{"all missed at lead 0", all(1000, outcome{missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, false, ""},
+		{"all missed by one cluster alone", all(1000, outcome{lead: inf, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 9}}), false, false, "target 0.99 is not reached at confidence 0.95: found P@5 0.000000 on 750 contexts"},
+		{"all missed by one cluster, nothing by two", all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), false, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opt := DefaultOptions()
@@ -463,25 +465,14 @@ func TestCalibrateDegenerate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := found.ExactMargin > 0; got != c.exact || found.ProbeMargin != 0 {
-				t.Errorf("found margins %v and %v, expected an exact one: %v", found.ProbeMargin, found.ExactMargin, c.exact)
+			if (found.ExactMargin > 0) != c.exact || (found.ProbeMargin != 0) != c.probe || c.probe && (found.ProbeMargin <= 1 || found.Calibrated.ProbeShare != 1) {
+				t.Errorf("found %+v, expected an exact margin: %v, two sets for all: %v", found, c.exact, c.probe)
 			}
-			if !c.exact && found.Passed != found.Path {
+			if !c.exact && !c.probe && found.Passed != found.Path {
 				t.Errorf("found %d of %d pairs passed, expected all", found.Passed, found.Path)
 			}
 		})
 	}
-	t.Run("a second set mends all", func(t *testing.T) {
-		opt := DefaultOptions()
-		opt.ExactCost = 100
-		found, err := choose(all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), &opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found.ExactMargin != 0 || found.ProbeMargin <= 1 || found.Calibrated.ProbeShare != 1 {
-			t.Errorf("found %+v, expected two sets for all", found)
-		}
-	})
 }
 
 // data is a layer and contexts for it.
@@ -516,49 +507,51 @@ func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
 	for _, twoLevels := range []bool{false, true} {
 		s, m, contexts := newCalibrated(t, twoLevels)
 		for _, k := range []int{1, 5, 9} {
-			opt := DefaultOptions()
-			opt.K, opt.Target, opt.Threads, opt.ExactLimit = k, 0.97, 1, 1
-			calibrated, found, err := Run(t.Context(), m, s.layer, contexts, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			opt.Threads = 3
-			again, _, err := Run(t.Context(), calibrated, s.layer, contexts, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var a, b bytes.Buffer
-			calibrated.WriteTo(&a)
-			again.WriteTo(&b)
-			if !bytes.Equal(a.Bytes(), b.Bytes()) {
-				t.Error("found another screen with other threads from the calibrated one, expected the same")
-			}
-			if calibrated.ProbeMargin() != found.ProbeMargin || calibrated.ExactMargin() != found.ExactMargin {
-				t.Errorf("found margins %v and %v in the screen, expected those of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
-			}
-			if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
-				t.Error("found margins in the screen that was given, expected it unchanged")
-			}
-			all, err := findOutcomes(t.Context(), m, s.layer, contexts, &opt)
-			if err != nil {
-				t.Fatal(err)
-			}
-			opt.ExactCost = found.ExactCost
-			want := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
-			e, err := screen.Evaluate(t.Context(), calibrated, s.layer, contexts, screen.EvaluateOptions{K: []int{k}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, at := float64(e.Contexts), e.AtK[0]
-			if math.Abs(at.Precision-want.Precision) > 1e-12 || float64(at.Exact) != math.Round(want.ExactShare*n) || math.Abs(at.MeanScored-want.Cost) > 1e-9 {
-				t.Errorf("two levels %v, k %d: found P@k %v, %d exact answers, %v rows, expected %+v of %v contexts", twoLevels, k, at.Precision, at.Exact, at.MeanScored, want, n)
-			}
-			if found.ExactCost != float64(s.layer.Labels()) || found.Choosing+found.Testing != e.Contexts {
-				t.Errorf("found %+v, expected all %d contexts and the cost of all labels", found, e.Contexts)
-			}
-			if want.Precision < opt.Target {
-				t.Errorf("found P@%d %v on the contexts of calibration, expected %v", k, want.Precision, opt.Target)
-			}
+			t.Run(fmt.Sprintf("two levels: %v, k = %d", twoLevels, k), func(t *testing.T) {
+				opt := DefaultOptions()
+				opt.K, opt.Target, opt.Threads, opt.ExactLimit = k, 0.97, 1, 1
+				calibrated, found, err := Run(t.Context(), m, s.layer, contexts, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opt.Threads = 3
+				again, _, err := Run(t.Context(), calibrated, s.layer, contexts, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var a, b bytes.Buffer
+				calibrated.WriteTo(&a)
+				again.WriteTo(&b)
+				if !bytes.Equal(a.Bytes(), b.Bytes()) {
+					t.Error("found another screen with other threads from the calibrated one, expected the same")
+				}
+				if calibrated.ProbeMargin() != found.ProbeMargin || calibrated.ExactMargin() != found.ExactMargin {
+					t.Errorf("found margins %v and %v in the screen, expected those of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
+				}
+				if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
+					t.Error("found margins in the screen that was given, expected it unchanged")
+				}
+				all, err := findOutcomes(t.Context(), m, s.layer, contexts, &opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				opt.ExactCost = found.ExactCost
+				want := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
+				e, err := screen.Evaluate(t.Context(), calibrated, s.layer, contexts, screen.EvaluateOptions{K: []int{k}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, at := float64(e.Contexts), e.AtK[0]
+				if math.Abs(at.Precision-want.Precision) > 1e-12 || float64(at.Exact) != math.Round(want.ExactShare*n) || math.Abs(at.MeanScored-want.Cost) > 1e-9 {
+					t.Errorf("found P@k %v, %d exact answers, %v rows, expected %+v of %v contexts", at.Precision, at.Exact, at.MeanScored, want, n)
+				}
+				if found.ExactCost != float64(s.layer.Labels()) || found.Choosing+found.Testing != e.Contexts {
+					t.Errorf("found %+v, expected all %d contexts and the cost of all labels", found, e.Contexts)
+				}
+				if want.Precision < opt.Target {
+					t.Errorf("found P@%d %v on the contexts of calibration, expected %v", k, want.Precision, opt.Target)
+				}
+			})
 		}
 	}
 }
@@ -682,8 +675,8 @@ func TestLeastBlocks(t *testing.T) {
 	})
 }
 
-// The least number of contexts asked for passes where nothing is missed, and one
-// test less does not.
+// The least number of contexts that Run wants passes if nothing is missed, and one test
+// less does not.
 func TestCalibrateLeastContexts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := DefaultOptions()
@@ -722,21 +715,18 @@ func TestCalibrateLimitsExactAnswers(t *testing.T) {
 		{"many contexts and a lower target", 20000, 0.95, 0.5, false},
 		{"none allowed where some are needed", 20000, 0.97, 0, true},
 	} {
-		opt := DefaultOptions()
-		opt.Target, opt.ExactLimit, opt.ExactCost = c.target, c.limit, 5000
-		found, err := choose(population(3, c.size, opt.K), &opt)
-		if (err != nil) != c.fails {
-			t.Errorf("%s: found error %v, expected one: %v", c.name, err, c.fails)
-			continue
-		}
-		if c.fails {
-			if !strings.Contains(err.Error(), "takes the exact layer for") || !strings.Contains(err.Error(), "more contexts, a lower target") {
-				t.Errorf("%s: found error %v, expected the share and what to do", c.name, err)
+		t.Run(c.name, func(t *testing.T) {
+			opt := DefaultOptions()
+			opt.Target, opt.ExactLimit, opt.ExactCost = c.target, c.limit, 5000
+			found, err := choose(population(3, c.size, opt.K), &opt)
+			switch {
+			case (err != nil) != c.fails:
+				t.Errorf("found error %v, expected one: %v", err, c.fails)
+			case c.fails && (!strings.Contains(err.Error(), "takes the exact layer for") || !strings.Contains(err.Error(), "more contexts, a lower target")):
+				t.Errorf("found error %v, expected the share and what to do", err)
+			case !c.fails && found.Calibrated.ExactShare > c.limit:
+				t.Errorf("found an exact share of %v, expected at most %v", found.Calibrated.ExactShare, c.limit)
 			}
-			continue
-		}
-		if found.Calibrated.ExactShare > c.limit {
-			t.Errorf("%s: found an exact share of %v, expected at most %v", c.name, found.Calibrated.ExactShare, c.limit)
-		}
+		})
 	}
 }

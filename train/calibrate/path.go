@@ -7,7 +7,7 @@ import (
 )
 
 // maxGrid bounds the number of margins of a kind that are tried, fewest and
-// finestStep that of the pairs tested: the next pair on the path costs less by
+// finestStep the step of the pairs tested: the next pair on the path costs less by
 // this share at least.
 const (
 	maxGrid    = 512
@@ -22,7 +22,7 @@ type candidate struct {
 }
 
 // newPath returns pairs of margins from the safest, with which the exact layer
-// answers all that it can, to the cheapest: those of the grid of all quantiles of
+// answers all that it can, to the cheapest: the pairs of the grid of all quantiles of
 // the leads that no other pair beats both in cost and in labels missed.
 func newPath(outcomes []outcome, exactCost float64) []point {
 	t := newTable(outcomes)
@@ -91,7 +91,7 @@ func newTable(outcomes []outcome) *table {
 }
 
 // grid returns the margins to try, ascending: 0, quantiles of the leads, and the
-// largest number. The quantiles are of the shares (i/n)^2, finer where small: few
+// largest number. The quantiles are of the shares (i/n)^2, finer if small: few
 // contexts should need the exact layer.
 func (t *table) grid() []float64 {
 	n := min(maxGrid, max(32, len(t.leads)/8))

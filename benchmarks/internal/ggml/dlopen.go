@@ -134,7 +134,7 @@ func open(folder string, rows kernels.Rows) (Product, error) {
 	}
 	var f C.api
 	if C.find(&f, base, best) == 0 {
-		return nil, fmt.Errorf("%s: found a library that lacks a function, expected those of ggml.h", folder)
+		return nil, fmt.Errorf("%s: found a library that lacks a function, expected all functions of ggml.h", folder)
 	}
 	m := &matrix{C.make(f, C.int64_t(rows.Len()), C.int64_t(rows.Dim())), rows.Len(), rows.Dim(), name}
 	if m.m.ctx == nil {

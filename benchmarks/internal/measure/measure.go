@@ -19,11 +19,11 @@ type Turn struct {
 	Query func(i int) (contexts int)
 	// Micros is the mean time of a context in microseconds, one element a turn.
 	Micros []float64
-	// Ratios is that of the dense scan, divided by it.
+	// Ratios is the time of the dense scan, divided by Micros.
 	Ratios []float64
 
 	// Block is the number of queries of a turn; InTurns raises it where the turn would
-	// be shorter than asked for.
+	// be shorter than wanted.
 	Block int
 }
 
@@ -40,7 +40,7 @@ const groupSize = 8
 //
 // The rounds run on the caller's goroutine, on one thread, with the
 // other cores at rest. InTurns returns the number of rounds that are complete,
-// fewer than asked for where ctx ends, and drops what belongs to none. progress
+// fewer than wanted if ctx ends, and drops what belongs to none. progress
 // is told the number of rounds that are done.
 func InTurns(ctx context.Context, dense *Turn, turns []*Turn, n, rounds int, block time.Duration, seed uint64, progress func(done int)) int {
 	runtime.LockOSThread()

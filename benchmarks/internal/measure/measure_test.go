@@ -104,7 +104,7 @@ func TestSettingsTakeTurnsOnTheSameItems(t *testing.T) {
 	}
 }
 
-// A time is that of a context, however many an item has.
+// A time is the time of a context, however many an item has.
 func TestTimesAreOfContexts(t *testing.T) {
 	turn := func(contexts int) *measure.Turn {
 		return &measure.Turn{Query: func(int) int {

@@ -24,7 +24,7 @@ import (
 // ICML 2017.
 //
 // Labels are ordered by frequency and cut into a head and tails. A query
-// computes the logits of the head, and those of a tail only where its class
+// computes the logits of the head, and the logits of a tail only if its class
 // score says that it may hold one of the largest.
 //
 // The paper trains the layer in this form: a tail has a class vector in the
@@ -333,8 +333,8 @@ type adaptiveSearcher struct {
 	values []float32
 }
 
-// LogitSearcher is a Searcher that gives all the logits that it computes: those
-// of a perplexity.
+// LogitSearcher is a Searcher that gives all the logits that it computes, for a
+// perplexity.
 type LogitSearcher interface {
 	Searcher
 	// Logits writes the logits of all labels that a search for the k largest

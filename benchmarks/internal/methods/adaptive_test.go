@@ -39,7 +39,7 @@ func TestAdaptiveSoftmaxCutsTheLabelsAndWithoutAMarginAnswersFromTheHead(t *test
 	}
 }
 
-// The logits of a query are those of whole parts: the head, and the tails that the
+// The logits of a query are the logits of whole parts: the head, and the tails that the
 // search for k labels opens, so that its answer is among them.
 func TestAdaptiveSoftmaxGivesTheLogitsOfWhatItOpens(t *testing.T) {
 	in, contexts := small(t)

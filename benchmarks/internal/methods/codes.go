@@ -10,11 +10,11 @@ import (
 
 // codes are rows to be scored in a hurry: by the int8 codes by which
 // softmax.Layer finds its exact answers too. A score is the upper end of the
-// interval of a logit. Where there is none it is the logit in float32.
+// interval of a logit. Without one it is the logit in float32.
 type codes struct {
 	weights, bias []float32
 	dim           int
-	rows          *kernels.Int8Rows // nil where there are none
+	rows          *kernels.Int8Rows // nil without codes
 }
 
 // newCodes returns the codes of weights, row-major with rows of dim elements,

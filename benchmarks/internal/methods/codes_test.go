@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// A score is the upper end of the interval of the logit; where there is none,
+// A score is the upper end of the interval of the logit; without one,
 // the logit in float32.
 func TestScoresAreNearTheLogits(t *testing.T) {
 	in, contexts := small(t)

@@ -19,7 +19,7 @@ import (
 // so that the nearest label has the largest logit. A hierarchical navigable
 // small world (graph says how it works) over the w^_s finds it.
 //
-// Distances between labels, in the construction, are those of the w^_s: all
+// Distances between labels, in the construction, are distances of the w^_s: all
 // have the norm U, so |w^_s - w^_t|^2 = 2 U^2 - 2 w^_s.w^_t, and the order by
 // distance is that by inner product. The order by distance to h^ is that by
 // logit, so a search needs W and b alone: the added dimensions cost it nothing.
@@ -53,7 +53,7 @@ func (m FGD) Build(ctx context.Context, in *Input) (Index, error) {
 	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, false))
 }
 
-// augment returns the rows [w_s; b_s], and with oneNorm those of the reduction
+// augment returns the rows [w_s; b_s], and with oneNorm the rows of the reduction
 // of MIPS to nearest neighbours, [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)]; their
 // dimension, which is made a multiple of 16 by zeros; and the labels by |w_s|^2
 // + b_s^2, the largest first.

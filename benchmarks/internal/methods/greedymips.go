@@ -112,7 +112,7 @@ func (s greedySetting) Searcher() Searcher {
 		at: make([]listIterator, lists), key: make([]float32, leaves), winner: make([]int32, 2*leaves),
 	}
 	for j := range g.key {
-		g.key[j] = float32(math.Inf(-1)) // those of the leaves without a list
+		g.key[j] = float32(math.Inf(-1)) // the leaves without a list
 		g.winner[leaves+j] = int32(j)
 	}
 	return g

@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// specK is the number of labels asked for, where there are as many.
+// specK is the number of labels of a query, if there are as many.
 const specK = 5
 
 // input returns what a method is built from, the first contexts of d with their

@@ -151,7 +151,7 @@ type gatherer interface {
 }
 
 // walk is a search in progress, and the scratch of all searches of one
-// goroutine. The scores of a construction are others than those of a query.
+// goroutine. A construction has other scores than a query.
 type walk struct {
 	gatherer
 	met    []uint32 // n: the number of the last search that met the node
@@ -197,7 +197,7 @@ func (w *walk) descend(g *graph, last int) uint32 {
 
 // expand is Algorithm 2, the search of one layer from a node: w.found becomes
 // the best ef nodes that it meets. It follows the links of each of them, the
-// best first, and ends when there is none left whose links it has not followed:
+// best first, and ends when it has followed the links of all:
 // one that falls behind ef better ones is dropped.
 func (w *walk) expand(g *graph, from uint32, layer, ef int) {
 	if w.search++; w.search == 0 {
@@ -410,7 +410,7 @@ func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, orde
 	return &graphIndex{g, in.Layer, newCodes(dense.Weights(in.Layer), in.Layer.Bias(), in.Layer.Dim())}, nil
 }
 
-// Bytes counts the codes once: those of the search are those of the layer.
+// Bytes counts the codes once: the search uses the codes of the layer.
 func (x *graphIndex) Bytes() int64 { return x.bytes() + layerCodes(x.layer) }
 
 // graphEfs are the sizes of the list of candidates worth measuring.

@@ -138,7 +138,7 @@ func TestGraphsOfFewLabels(t *testing.T) {
 	}
 }
 
-// What graphs find they also normalise: the answer is that of TopK, and the sum
+// What graphs find they also normalise: the answer is the answer of TopK, and the sum
 // is over the list of candidates, with ef = L over all labels that a path leads
 // to.
 func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
@@ -157,7 +157,7 @@ func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 					t.Fatalf("%s %s: found %v, want %v", title(m), s.Params(), got[:n], want)
 				}
 				if lse < got[0].Logit || lse > exact+2e-2 {
-					t.Fatalf("%s %s: sum %v, want between that of the best label, %v, and that of all, %v", title(m), s.Params(), lse, got[0].Logit, exact)
+					t.Fatalf("%s %s: sum %v, want it between the sum of the best label, %v, and of all, %v", title(m), s.Params(), lse, got[0].Logit, exact)
 				}
 				if _, most := m.(FGD); most && i == len(settings)-1 && lse < exact-2e-2 {
 					t.Fatalf("%s: sum %v over a list of most labels, want about %v", title(m), lse, exact)
@@ -167,8 +167,7 @@ func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 	}
 }
 
-// The order of nodes is that of scores, the largest first, and of equals that
-// of ids.
+// The order of nodes is by score, the largest first, and of equals by id.
 func TestNodesAreOrderedByScoreThenID(t *testing.T) {
 	inf := float32(math.Inf(1))
 	last := uint64(math.MaxUint64)

@@ -12,7 +12,7 @@ import "context"
 //
 // Labels are inserted as for FGD, by their norm, the largest first, and links
 // are filled up: the heuristic alone leaves a label the few of the largest
-// norms. Searches are those of FGD.
+// norms. Searches are done as in FGD.
 //
 // A label of a small norm may be the neighbour of none: no search finds it,
 // with a list of all labels (ef = L) either. For the others the answer is exact

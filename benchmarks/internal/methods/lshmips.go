@@ -19,7 +19,7 @@ import (
 //
 // A table hashes a point to the signs of its products with Bits random normal
 // vectors. The candidates of a context are the points that share its bucket in
-// any of the tables. With more than one probe, each table is asked for further
+// any of the tables. With more than one probe, each table is searched in further
 // buckets, in the order of what the signs that change cost: the sum of the
 // squares of the context's products with them (multi-probe, Lv et al., VLDB
 // 2007).
@@ -28,7 +28,7 @@ import (
 // behind that row hashes contexts with other projections than the points, so
 // that what shares a bucket has nothing in common. Here they are hashed alike.
 type LSHMIPS struct {
-	// Tables is the number of tables, at least 1, and Bits that of the
+	// Tables is the number of tables, at least 1, and Bits the number of
 	// projections of each, 1 to 20.
 	Tables, Bits int
 	// Probes are the settings, ascending: the number of buckets looked up in
@@ -188,7 +188,7 @@ func (s *lshSearcher) bucket(t int, hash uint32) {
 
 // more adds the labels of the next best buckets. With bits in the order of
 // cost, every set of bits comes from one other, whose cost is no larger, by one
-// of two steps: the next bit in place of the last (shift), or beside it
+// of two steps: the next bit instead of the last (shift), or beside it
 // (expand). So a heap that starts with the cheapest bit gives all sets by cost.
 func (s *lshSearcher) more(t int, hash uint32, products []float32) {
 	for i, v := range products {

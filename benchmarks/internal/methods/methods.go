@@ -46,8 +46,8 @@ type Method interface {
 // Index is what a construction leaves behind.
 type Index interface {
 	// Bytes is the memory that queries read beyond W and b, in bytes: the index,
-	// and once the int8 codes of W and b where the method reads them, though it
-	// shares those of the layer.
+	// and once the int8 codes of W and b if the method reads them, though it
+	// shares the codes of the layer.
 	Bytes() int64
 	// Settings are the query-time parameters worth measuring, from the
 	// cheapest to the most precise. At least one.
@@ -72,7 +72,7 @@ type Searcher interface {
 	TopK(dst []softmax.Prediction, h []float32) int
 }
 
-// Normaliser is a Searcher that gives probabilities: those of beam search.
+// Normaliser is a Searcher that gives probabilities, for beam search.
 type Normaliser interface {
 	Searcher
 	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels

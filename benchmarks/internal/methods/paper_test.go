@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// In the paper's arithmetic the labels are those of the screen and the logits
+// In the paper's arithmetic the labels are the screen's and the logits
 // within the rounding of float32: flat, on two levels, and if the set is too small.
 func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 	d := synthetic.Structured(600, 24, 12, 300, 1)

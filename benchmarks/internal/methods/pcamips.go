@@ -32,7 +32,7 @@ type PCAMIPS struct {
 	// Depth is the number of levels: there are 2^Depth leaves.
 	Depth int
 	// Distances are the settings, ascending: the number of decisions in which
-	// the path of a leaf may differ from that of the context, 0 to Depth.
+	// the path of a leaf may differ from the path of the context, 0 to Depth.
 	Distances []int
 }
 

@@ -25,7 +25,7 @@ func TestTheReductionTurnsInnerProductsIntoDistances(t *testing.T) {
 			}
 		}
 		if want := exactOf(in.Layer, h, nil)[0].ID; uint32(nearest) != want {
-			t.Errorf("context %d: the nearest point is %d, the largest logit that of %d", i, nearest, want)
+			t.Errorf("context %d: the nearest point is %d, the largest logit has %d", i, nearest, want)
 		}
 	}
 }

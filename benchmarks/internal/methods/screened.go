@@ -16,7 +16,7 @@ import (
 // ICLR 2019). Package train learns the screen, package screen asks it.
 //
 // Screens for several budgets come from one run: V is learned for Budget, the
-// candidate sets are those of each of Budgets. So the budget is a parameter of
+// candidate sets are chosen for each of Budgets. So the budget is a parameter of
 // the construction that is swept like one of the query.
 type L2S struct {
 	// Clusters is r. With Groups, it is the number of all clusters, and they
@@ -29,7 +29,7 @@ type L2S struct {
 	// two clusters, see train.Options.
 	ProbeShare float64
 	// Wide is for precision that the sets of training do not reach: candidates have
-	// no price (lambda is 0), and the counts of a cluster back off to those of all
+	// no price (lambda is 0), and the counts of a cluster back off to the counts of all
 	// contexts (smoothing 20), so that sets hold labels that the cluster has not seen.
 	Wide bool
 	// Budget is the B for which V is learned.
@@ -38,7 +38,7 @@ type L2S struct {
 	Budgets []float64
 }
 
-// Name returns "L2S", "L2S, two levels", or those of spherical k-means.
+// Name returns "L2S", "L2S, two levels", or the names of spherical k-means.
 func (m L2S) Name() string {
 	name := "L2S"
 	if m.KMeansOnly {
@@ -109,8 +109,8 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 
 type screenIndex struct{ settings []Setting }
 
-// Bytes returns the memory of the largest screen: that of each is
-// [Screened.Bytes].
+// Bytes returns the memory of the largest screen: [Screened.Bytes] is the memory of
+// each.
 func (x *screenIndex) Bytes() int64 {
 	var most int64
 	for _, s := range x.settings {
@@ -126,7 +126,7 @@ type Screened struct {
 	layer *softmax.Layer
 	// Model is the screen.
 	Model *screen.Model
-	// Budget is B, ProbeShare and Wide are those of the construction.
+	// Budget is B; ProbeShare and Wide are as in the construction.
 	Budget, ProbeShare float64
 	Wide               bool
 }

@@ -24,8 +24,8 @@ type specimen struct {
 	Method
 	every   func(Index) Setting // looks at every label; nil: no setting surely does
 	own     func(Index) int64   // the memory beside the codes of the layer; nil: not told here
-	rough   bool                // logits are those of a scan in float32, without an index
-	few     bool                // finds less than is asked for, sometimes
+	rough   bool                // logits come from a scan in float32, without an index
+	few     bool                // finds fewer than k, sometimes
 	instant bool                // Build has nothing to do that would have to stop
 }
 
@@ -169,7 +169,7 @@ func TestAnswersAreOrderedDistinctAndOfTheLayer(t *testing.T) {
 		}
 		if _, screened := s.(Screened); !screened { // package screen refuses k = 0
 			if n := sr.TopK(nil, contexts[0]); n != 0 {
-				t.Errorf("%d labels where none was asked for", n)
+				t.Errorf("%d labels, expected none for k = 0", n)
 			}
 		}
 	})
@@ -181,7 +181,7 @@ func TestPrecisionGrowsWithTheSettings(t *testing.T) {
 		for _, s := range x.Settings() {
 			p := precision(s, in.Layer, contexts)
 			if p < last {
-				t.Errorf("%s: P@5 %v, want at least that of the setting before, %v", s.Params(), p, last)
+				t.Errorf("%s: P@5 %v, want at least the P@5 of the setting before, %v", s.Params(), p, last)
 			}
 			last = p
 		}

@@ -20,7 +20,7 @@ import (
 // NIPS 2017.
 //
 // With W = U S V^T, the preview of all logits is made of the first columns of
-// A = U S, those of the largest singular values:
+// A = U S, the ones with the largest singular values:
 //
 //	x~_s = sum over j < width of A_sj (V^T h)_j + b_s
 //
@@ -34,9 +34,9 @@ import (
 //     that N previews reach is cheaper to find than the N-th of them. At L the
 //     answer is exact.
 //
-// The paper keeps A in place of W, so its query is d^2 products for V^T h, L
+// The paper keeps A instead of W, so its query is d^2 products for V^T h, L
 // width for the preview and N d for the logits. Here W stays as it is beside
-// the first columns of A. Logits are those of W and h, and only the first
+// the first columns of A. Logits are products of W and h, and only the first
 // width elements of V^T h are needed: width d products, which are part of the
 // query and of its time. The answers are the same.
 type SVDSoftmax struct {
@@ -78,7 +78,7 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 }
 
 // rightSingularVectors returns the first n right singular vectors of the
-// matrix of rows of d elements, as n rows: those of the largest singular
+// matrix of rows of d elements, as n rows: the ones with the largest singular
 // values, the largest first.
 func rightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
 	// The sum over blocks of rows, in float64.

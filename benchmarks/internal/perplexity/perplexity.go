@@ -2,7 +2,7 @@
 // whose softmax layer is approximated, and the time of it: the table of the
 // paper's appendix ("Perplexity Results").
 //
-// The logits of the labels that a method finds are exact, those of all others
+// The logits of the labels that a method finds are exact, the logits of all others
 // are w~_s.h + b_s with a low-rank W~ (screen.Tail), and the probability is the
 // softmax over all labels. So a method that misses the next word still gives it
 // a probability.
@@ -27,7 +27,7 @@ import (
 // Text is what a language model reads: contexts, each with the word that comes
 // next.
 type Text struct {
-	// Name is that of the file.
+	// Name is the name of the file.
 	Name string
 	// Layer is the softmax layer of the model.
 	Layer *softmax.Layer
@@ -101,7 +101,7 @@ type LogProber interface {
 type Row struct {
 	// Method and Params name it.
 	Method, Params string
-	// Rank is that of W~, 0 where there is none.
+	// Rank is the rank of W~, 0 if there is none.
 	Rank int
 	// New returns a LogProber for one goroutine.
 	New func() LogProber

@@ -254,7 +254,7 @@ func TestProbersDoNotAllocate(t *testing.T) {
 	}
 }
 
-// What is written beside a figure is what ran: a graph that is asked for n labels
+// What is written beside a figure is what ran: a graph that looks for n labels
 // has a list of at least n candidates.
 func TestTheParametersOfARowAreThoseThatRan(t *testing.T) {
 	text := made(t)

@@ -105,9 +105,9 @@ type found struct {
 }
 
 // Found is the row of a method that finds the labels of the largest logits, such
-// as FGD: the logits of the n that it finds are those of its answer, and outside
-// is the tail. params are those of the construction, to which n and those of the
-// search are added: of a setting that searches otherwise for n labels than its
+// as FGD: the logits of the n that it finds come from its answer, and outside
+// is the tail. params are the parameters of the construction, to which n and the ones of
+// the search are added: of a setting that searches otherwise for n labels than its
 // Params say, its ParamsOf(n).
 func Found(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
@@ -140,9 +140,9 @@ type opened struct {
 
 // Opened is the row of a method that looks at parts of the layer, such as adaptive
 // softmax with its head and the tails that it opens: all logits there are exact,
-// not those of its answer alone, and outside is the tail. Parts are opened as for
+// not the logits of its answer alone, and outside is the tail. Parts are opened as for
 // the k largest logits, the query at which settings are compared. params are
-// those of the construction, to which those of the setting and k are added. The
+// the parameters of the construction, to which the ones of the setting and k are added. The
 // searchers of the setting are methods.LogitSearchers.
 func Opened(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
@@ -166,7 +166,7 @@ type svd struct {
 }
 
 // SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail
-// are the preview, whose rank is the width of the preview window; those of the n
+// are the preview, whose rank is the width of the preview window; the logits of the n
 // labels with the largest previews are exact, and the others keep their preview.
 // n is at least 1.
 //

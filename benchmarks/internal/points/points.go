@@ -51,10 +51,10 @@ type File struct {
 	// or have fewer rounds than Rounds.
 	Complete bool    `json:"complete"`
 	Machine  Machine `json:"machine"`
-	// Level is that of package kernels: generic, avx2 or avx512.
+	// Level is the level of package kernels: generic, avx2 or avx512.
 	Level string `json:"level"`
 	Layer Layer  `json:"layer"`
-	// K is the number of labels that were asked for when times were taken.
+	// K is the number of labels of a query when times were taken.
 	K    int    `json:"k"`
 	Seed uint64 `json:"seed"`
 	// TrainContexts is the number of contexts that the methods could learn
@@ -125,7 +125,7 @@ type Point struct {
 	// Of screens only, 0 otherwise. Clusters is r, Groups the number of groups
 	// of a screen on two levels, Budget is B, MeanCandidates is L-bar on the
 	// test contexts, and RowsScanned the mean number of rows scanned in all:
-	// those of the clusters and the candidates.
+	// vectors of clusters, and candidates.
 	Clusters       int     `json:"clusters,omitempty"`
 	Groups         int     `json:"groups,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
@@ -141,11 +141,11 @@ type Perplexity struct {
 	Method string `json:"method"`
 	// Params are the parameters of construction and query.
 	Params string `json:"params,omitempty"`
-	// Rank is that of the tail outside the candidate set, 0 where there is
+	// Rank is the rank of the tail outside the candidate set, 0 if there is
 	// none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`
-	// Timing is that of the log-probability of one token, beside the exact row.
+	// Timing is for the log-probability of one token, beside the exact row.
 	Timing
 }
 

@@ -18,15 +18,15 @@ func Here() Machine {
 type Translation struct {
 	Schema  int     `json:"schema"`
 	Machine Machine `json:"machine"`
-	// Level is that of package kernels.
+	// Level is the level of package kernels.
 	Level string `json:"level"`
 	Layer Layer  `json:"layer"`
 	Seed  uint64 `json:"seed"`
-	// Alpha and MaxLen are those of the beam search.
+	// Alpha and MaxLen are options of the beam search.
 	Alpha  float64 `json:"alpha"`
 	MaxLen int     `json:"max_len"`
-	// Sentences is the number of sentences translated, and TimedSentences that
-	// of those whose contexts were timed.
+	// Sentences is the number of sentences translated, and TimedSentences the
+	// number of sentences whose contexts were timed.
 	Sentences      int `json:"sentences"`
 	TimedSentences int `json:"timed_sentences"`
 	// References and Own are the numbers of contexts to learn from: under teacher
@@ -79,8 +79,8 @@ type Translator struct {
 // Decoding is a translation of all sentences with one width of the beam.
 type Decoding struct {
 	BLEU float64 `json:"bleu"`
-	// Differ is the number of sentences whose translation is not that of the
-	// exact layer.
+	// Differ is the number of sentences whose translation differs from the exact
+	// layer's.
 	Differ int `json:"differ"`
 	// Cut is the number of translations that did not end by themselves.
 	Cut   int      `json:"cut"`

@@ -33,8 +33,8 @@ func nines(p float64) float64 { return min(-math.Log10(1-p), mostNines) }
 
 const mostNines = 4.5
 
-// closest returns the point of the fronts whose precisions are closest to those
-// of the paper, in nines.
+// closest returns the point of the fronts whose precisions are closest to the
+// paper's, in nines.
 func closest(all []points.Point, target figures) points.Point {
 	candidates := append(front(all, p1), front(all, p5)...)
 	distance := func(p points.Point) float64 {
@@ -60,7 +60,7 @@ func p1(p points.Point) float64 { return p.P1 }
 func p5(p points.Point) float64 { return p.P5 }
 
 // byMethod returns the points of the curves by method, and the methods in the
-// order in which they are to be shown: those of the paper's Table 1, with their
+// order in which they are to be shown: the methods of the paper's Table 1, with their
 // variants, spherical k-means, then the others as they come.
 func byMethod(f *points.File) (names []string, of map[string][]points.Point) {
 	of = map[string][]points.Point{}

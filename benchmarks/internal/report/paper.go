@@ -30,7 +30,7 @@ const (
 // paperOrder is the order of the rows of Table 1.
 var paperOrder = []string{l2s, fgd, svd, adaptive, greedy, pca, lsh}
 
-// paperLayers are Table 1, the table of spherical k-means and that of
+// paperLayers are Table 1, the table of spherical k-means and the table of
 // perplexities. (For L2S on PTB-Large the table of k-means gives P@1 0.999 and
 // P@5 0.82, and Table 1 gives 0.996 and 0.982: the latter are the ones here.)
 var paperLayers = []paperLayer{

@@ -141,7 +141,7 @@ func rows(t *testing.T, md, title string) (list [][]string) {
 func TestReport(t *testing.T) {
 	dir := write(t, made())
 	t.Run("every method has a row", func(t *testing.T) { checkRows(t, dir) })
-	t.Run("the tables are those of the paper", func(t *testing.T) { checkTables(t, dir) })
+	t.Run("the tables are the paper's", func(t *testing.T) { checkTables(t, dir) })
 	t.Run("both figures are there", func(t *testing.T) { checkFigures(t, dir) })
 	t.Run("the page needs nothing else", func(t *testing.T) { checkPage(t, dir) })
 	t.Run("equal points give equal files", func(t *testing.T) {
@@ -188,7 +188,7 @@ func checkTables(t *testing.T, dir string) {
 	// to its L2S, the most precise ones that were made up.
 	for _, r := range one {
 		if want := map[string]string{"PCA-MIPS": "0.8587", "LSH-MIPS": "0.7761"}[r[0]]; want != "" && r[4] != want {
-			t.Errorf("%s: P@5 %s, want that of the most precise point, %s", r[0], r[4], want)
+			t.Errorf("%s: P@5 %s, want the value of the most precise point, %s", r[0], r[4], want)
 		}
 	}
 	if !strings.Contains(md, "in 7 rounds, in an order drawn anew, at 2,000 contexts") || !strings.Contains(md, "at least 64 contexts") {

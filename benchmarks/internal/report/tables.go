@@ -88,12 +88,12 @@ func tableOne(f *points.File) table {
 	paper, own := paperOf(f.Layer.Name)
 	t := table{
 		title: "Table 1: speedup and precision",
-		note: "Each method at the measured point whose P@1 and P@5 are closest to those that the paper gives for it, " +
+		note: "Each method at the measured point whose P@1 and P@5 are closest to the values that the paper gives for it, " +
 			"in nines, -log10(1-P); methods that the paper does not have, closest to its L2S. A speedup of 1 is the dense " +
 			"float32 scan with top-k; in brackets the quartiles over rounds. " +
 			"Memory is what queries read beyond W and b, the int8 codes of W included for each method that reads them. The paper's figures are of numpy, on another machine. " +
-			"Its rows of PCA-MIPS and LSH-MIPS read as those of a random selection: the program behind them rotates, or hashes, contexts in " +
-			"another way than labels. Here the two are treated alike, and the points of these methods are those closest to the paper's L2S.",
+			"Its rows of PCA-MIPS and LSH-MIPS read as a random selection's: the program behind them rotates, or hashes, contexts in " +
+			"another way than labels. Here the two are treated alike, and the points of these methods are the ones closest to the paper's L2S.",
 		head: []string{"method", "parameters", "speedup", "P@1", "P@5", "µs", "memory", "build", "paper: speedup", "P@1", "P@5"},
 		text: 2,
 	}
@@ -156,8 +156,8 @@ func tableEqual(f *points.File) table {
 }
 
 // standardError says how far the choice by precision is to be trusted. The hits
-// of a context are between 0 and k, so that their variance is at most that of
-// hits that come all together, and k times less where they are independent.
+// of a context are between 0 and k, so that their variance is at most the variance of
+// hits that come all together, and k times less if they are independent.
 func standardError(f *points.File) string {
 	n, k := float64(f.PrecisionContexts), float64(f.K)
 	if n == 0 || k == 0 {
@@ -215,7 +215,7 @@ func tableClusters(f *points.File) (table, bool) {
 	})
 	t := table{
 		title: "Numbers of clusters",
-		note: "L2S with r clusters at about equal numbers of rows scanned, those of the cluster vectors and of the candidates. " +
+		note: "L2S with r clusters at about equal numbers of rows scanned: cluster vectors and candidates. " +
 			"The paper's figures are of its PTB-Small.",
 		head: []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
 	}
@@ -269,7 +269,7 @@ func tablePerplexity(f *points.File) (table, bool) {
 	t := table{
 		title: "Perplexity",
 		note: fmt.Sprintf("Of %s, %s words: exact logits for the labels that a method finds, w~.h + b with a W~ of the given rank for all others, "+
-			"softmax over all labels. It can be below that of the exact layer, whose probabilities are not those of the text either. "+
+			"softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
 			"A speedup of 1 is the dense float32 scan with the sum over all labels. The paper's figures are of %s.",
 			f.Text, thousands(f.Tokens), paper.name),
 		head: []string{"method", "parameters", "rank", "perplexity", "µs a word", "speedup", "paper: perplexity", "speedup"}, text: 2,

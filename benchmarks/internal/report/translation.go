@@ -156,8 +156,8 @@ func translationMeasured(t *points.Translation) []string {
 		fmt.Sprintf("Model: %s, German to English; softmax layer of %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
 			t.Layer.Name, thousands(t.Layer.Labels), thousands(t.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, t.Level),
 		fmt.Sprintf("Times are of the softmax layer alone, on one thread: the best labels of a step's hypotheses, as many as the beam is wide, and their log-probabilities. "+
-			"The contexts are those that the exact search meets in %s of the sentences, step by step, the hypotheses of a step together; all methods answer the same steps in turns, in %d rounds. "+
-			"A time is that of one context, the median over rounds; a speedup is the median of the dense scan's time in the round divided by the method's own, in brackets the quartiles.",
+			"The contexts are the ones that the exact search meets in %s of the sentences, step by step, the hypotheses of a step together; all methods answer the same steps in turns, in %d rounds. "+
+			"A time is the time of one context, the median over rounds; a speedup is the median of the dense scan's time in the round divided by the method's own, in brackets the quartiles.",
 			thousands(t.TimedSentences), t.Rounds),
 		fmt.Sprintf("BLEU is corpus BLEU-4 over %s sentences, on the text as it is tokenised, with one reference. Each method decodes them itself, by beam search "+
 			"that ranks ended hypotheses by their log-probability divided by length^%g and cuts after %d words. Log-probabilities are normalised over the labels that the method looks at, "+
@@ -167,7 +167,7 @@ func translationMeasured(t *points.Translation) []string {
 			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences, a sentence an observation. The model has learned those too: what is promised for contexts like them is not promised for the test. "+
 			"Every candidate set holds </s>.",
 			thousands(t.TestContexts), thousands(t.References), thousands(t.Own), thousands(t.Calibration)),
-		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push those of the layer out of the caches, every method takes longer, the fast ones most: l2s translate prints the time of a context there.",
+		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push the weights of the layer out of the caches, every method takes longer, the fast ones most: l2s translate prints the time of a context there.",
 		fmt.Sprintf("Seed %d, %s in all.", t.Seed, time.Duration(t.Seconds*1e9).Round(time.Second)),
 	}
 }
@@ -257,7 +257,7 @@ func groupTable(t *points.Translation) table {
 func screenTable(t *points.Translation) table {
 	s := table{
 		title: "What paid",
-		note: "Screens with one part of the training changed, on the same test contexts; first those of the table above. " +
+		note: "Screens with one part of the training changed, on the same test contexts; first the screens of the table above. " +
 			"Differences are to the screen on two levels of the table above with the same budget, which learns from both kinds of contexts, with smoothing and spread, and keeps the clusters of k-means.",
 		head: []string{"screen", "budget", "rows scanned", "P@1", "P@5", "difference: P@1", "P@5", "training"}, text: 1,
 	}

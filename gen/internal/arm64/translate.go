@@ -7,7 +7,7 @@ import (
 )
 
 // operand is one operand of an instruction: a register, with its arrangement and
-// an index where it is one, a list of them, a number, memory, or a name.
+// an index if it is one, a list of them, a number, memory, or a name.
 type operand struct {
 	kind        byte // x, w; v, q, d, s, h; #; [ memory; { a list; n a name
 	number      int  // of the register, or of the first of a list; the value of #
@@ -329,7 +329,7 @@ func vector(fixed uint32, shape int, sizes string) encoding {
 			word |= (a.size - 1) << 22
 		case "float":
 			if a.size < 2 {
-				return 0, fmt.Errorf("arrangement %q is none of floats", ops[shape].arrangement)
+				return 0, fmt.Errorf("arrangement %q is not one of floats", ops[shape].arrangement)
 			}
 			word |= (a.size - 2) << 22
 		}
@@ -356,7 +356,7 @@ func indexed(fixed uint32) func([]operand) (uint32, error) {
 	}
 }
 
-// scalarOr returns the encoding for vectors, or that for scalars where the first
+// scalarOr returns the encoding for vectors, or that for scalars if the first
 // operand is one, whose fixed bits are given.
 func scalarOr(fixed uint32, vectors encoding) encoding {
 	return encoding{encode: func(ops []operand) (uint32, error) {

@@ -11,7 +11,7 @@ import (
 // Rows is the loop of the float32 kernels: the inner products of rows with
 // h, in blocks of rows side by side, the last rows one by one.
 //
-// The parameters rows, n, h, d (and ids, where Gather is set) are read from
+// The parameters rows, n, h, d (and ids, if Gather is set) are read from
 // the function's arguments. Rows must not be empty and d not zero.
 type Rows struct {
 	Level  Level
@@ -20,7 +20,7 @@ type Rows struct {
 	// Done4 and Done1 take the sums of four rows, or of one, in an XMM
 	// register.
 	Done4, Done1 func(sums reg.VecVirtual)
-	// Finish, where it is not nil, comes after the last row.
+	// Finish, if it is not nil, comes after the last row.
 	Finish func()
 }
 

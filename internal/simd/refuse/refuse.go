@@ -1,5 +1,5 @@
 // Package refuse says how a program ends that L2S_SIMD asks for a SIMD level
-// that is not to be had.
+// that this machine lacks.
 package refuse
 
 // Level ends the program. A library panics; a command may set this to something

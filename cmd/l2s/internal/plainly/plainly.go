@@ -1,5 +1,5 @@
 // Package plainly makes the command say in one line that L2S_SIMD asks for a
-// level that is not to be had, where a program that uses the library panics.
+// level that this machine lacks. A program that uses the library panics then.
 //
 // That is found out while packages are initialised, before main. This one is
 // initialised before the one that finds it out: it imports no more than that one

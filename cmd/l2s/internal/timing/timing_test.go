@@ -77,7 +77,7 @@ func TestMeanCountsTheQueriesThatTakeLong(t *testing.T) {
 	}
 }
 
-// record returns a method that notes the contexts it is asked for.
+// record returns a method that notes the contexts that it gets.
 func record(into *[]int) func(i int) { return func(i int) { *into = append(*into, i) } }
 
 func TestContextsComeInTurn(t *testing.T) {
@@ -199,7 +199,7 @@ func TestEachQueryIsTimedByItself(t *testing.T) {
 			found++
 		}
 	}
-	// More may be long where the machine is busy, fewer never.
+	// More may be long if the machine is busy, fewer never.
 	if found < wantLong || wantLong == 0 {
 		t.Errorf("found %d queries of at least %v among %d, expected at least %d", found, long, timed.Queries(), wantLong)
 	}
@@ -263,6 +263,6 @@ func TestAllocsDoesNotCountTheFirstQuery(t *testing.T) {
 		}
 	})
 	if got != 0 {
-		t.Errorf("found %v allocations, expected those of the first query not to count", got)
+		t.Errorf("found %v allocations, expected that the first query does not count", got)
 	}
 }
