@@ -146,7 +146,7 @@ func checkRequests(t *rapid.T) {
 	if short {
 		opts = append(opts, screen.Short())
 	}
-	single, batch := in.searcher(t, opts...), in.searcher(t, opts...)
+	single, batch := in.searcher(t, opts...), in.searcher(t, append(opts, screen.Pack(0))...)
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
 		req := drawRequest(t, in)
