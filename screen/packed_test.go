@@ -30,7 +30,7 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 		opts   []Option
 		packed bool
 	}{
-		{"no option", nil, true},
+		{"no option and a small layer", nil, false},
 		{"as much as all sets take", []Option{Pack(all)}, true},
 		{"a byte less", []Option{Pack(all - 1)}, false},
 		{"none", []Option{Pack(0)}, false},
@@ -47,10 +47,35 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	}
 }
 
+// A layer whose codes are more than the caches like has its sets packed by default.
+func TestTheSetsOfALargeLayerArePacked(t *testing.T) {
+	const labels, dim = 5000, 900
+	l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewModel(Config{Dim: dim, Labels: labels, Clusters: make([]float32, dim), Sets: [][]uint32{{1, 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		opts   []Option
+		packed bool
+	}{"no option": {nil, true}, "none": {[]Option{Pack(0)}, false}} {
+		s, err := NewSearcher(m, l, c.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := s.packed != nil; found != c.packed {
+			t.Errorf("%s: found packed sets: %v, expected %v", name, found, c.packed)
+		}
+	}
+}
+
 func TestSearchersShareTheCopies(t *testing.T) {
 	m, l := packable(t)
 	searcher := func(m *Model, l *softmax.Layer) *Searcher {
-		s, err := NewSearcher(m, l)
+		s, err := NewSearcher(m, l, Pack(1<<20))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +105,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 	m, l := packable(t)
 	gone := make(chan bool, 1)
-	s, err := NewSearcher(m, l)
+	s, err := NewSearcher(m, l, Pack(1<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +115,7 @@ func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-gone:
-			if s, err = NewSearcher(m, l); err != nil || s.packed == nil || len(m.packs.sets) != 1 {
+			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.packs.sets) != 1 {
 				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.packs.sets), err)
 			}
 			return

@@ -47,6 +47,7 @@ type Searcher struct {
 	bias     []float32       // of the layer
 	packed   *softmax.Packed // the candidate sets; nil if they are not packed
 	packUpTo int64           // bytes
+	packSet  bool            // packUpTo is that of an option
 	short    bool
 	overTail bool
 
@@ -120,12 +121,15 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: defaultPacked}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias()}
 	for _, o := range opts {
 		o(s)
 	}
 	if s.overTail && m.tail == nil && m.regression == nil {
 		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
+	}
+	if !s.packSet && l.PackedBytes(l.Labels()) > minPackedLayer {
+		s.packUpTo = defaultPacked
 	}
 	var err error
 	if s.packed, err = m.packs.of(m, l, s.packUpTo); err != nil {
