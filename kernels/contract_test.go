@@ -78,6 +78,8 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, Float32Rows(nil, 0), nil) }},
 		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
 		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
+		{"Int8Rows.Gather id", "id out of range", func() { m.Gather(alignedBytes(2*Int8Stride(3)), []uint32{0, 4}) }},
+		{"Int8Rows.Gather data", "length of data", func() { m.Gather(alignedBytes(Int8Stride(3)), []uint32{0, 1}) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},
 		{"Bounds upper", "length of lower or upper", func() { m.Bounds(dst32, dst32[:3], v) }},
 		{"Bounds vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},

@@ -155,6 +155,47 @@ func (m *Int8Rows) Part(first, end int) Int8Rows {
 	return part
 }
 
+// startBytes is how much of the records is among the lines of rows: the CPU reads on by
+// itself.
+const startBytes = 256
+
+// AddLines adds the start of the records, and a line of each 2 MiB of them up to
+// maxLinePages: each is of a large page of its own, if there are large pages, whose
+// place is then known before the first of its records is needed.
+func (m *Int8Rows) AddLines(l *Lines) {
+	AddLines(l, math.MaxInt, unsafe.Slice(m, 1))
+	AddLines(l, startBytes, m.data)
+	for page := 1; page < min(maxLinePages, (len(m.data)+largePage-1)/largePage); page++ {
+		AddLines(l, 1, m.data[page*largePage:])
+	}
+}
+
+const (
+	largePage    = 2 << 20
+	maxLinePages = 8
+)
+
+// Bias returns the bias of row i, from its record: the caches have it if Bounds has
+// just read the row.
+func (m *Int8Rows) Bias(i int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(m.data[(i+1)*m.stride-metaBytes+4:]))
+}
+
+// Gather returns rows of their own for the rows ids, in that order, whose records it
+// copies to data: Int8Stride(Dim) bytes for each id, taken over as by NewInt8Rows. Their
+// intervals are those of GatherBounds, bit for bit, but one stream of bytes instead of
+// as many places in memory as there are ids. Each id must be less than Len.
+func (m *Int8Rows) Gather(data []byte, ids []uint32) *Int8Rows {
+	checkIDs(ids, m.n)
+	rows := &Int8Rows{codeRows: newCodeRows(data, m.dim, len(ids), Int8Stride)}
+	rows.slack = m.slack
+	for i, id := range ids {
+		copy(rows.data[i*m.stride:(i+1)*m.stride], m.data[int(id)*m.stride:])
+	}
+	runtime.KeepAlive(m)
+	return rows
+}
+
 // Int8Vector is a context vector prepared for Int8Rows of the same
 // dimension: h ~ h^ = scale * q, with bounds on ||h|| and ||h - h^||. It is
 // not safe for concurrent use.
@@ -185,6 +226,13 @@ func NewInt8Vector(dim int) *Int8Vector {
 	buf := make([]int8, stride+rowAlign)
 	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
 	return &Int8Vector{dim: dim, h: make([]float32, stride), codes: buf[start : start+stride : start+stride]}
+}
+
+// AddLines adds the memory that Set writes.
+func (v *Int8Vector) AddLines(l *Lines) {
+	AddLines(l, math.MaxInt, unsafe.Slice(v, 1))
+	AddLines(l, math.MaxInt, v.h)
+	AddLines(l, math.MaxInt, v.codes)
 }
 
 // Fit says what Int8Vector.Set found.

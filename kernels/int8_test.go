@@ -437,6 +437,36 @@ func TestPartIsThoseRows(t *testing.T) {
 	}
 }
 
+// Rows that are gathered to a place of their own have the intervals of GatherBounds, bit
+// for bit, and the biases of the rows.
+func TestGatheredRowsAreThoseRows(t *testing.T) {
+	r := newRand(31)
+	for _, d := range []int{1, 33, 48, 64, 200, 500, 640} {
+		const n = 90
+		bias := fill(r, make([]float32, n))
+		m := int8Rows(t, fill(r, make([]float32, n*d)), bias, d)
+		v := NewInt8Vector(d)
+		v.Set(fill(r, make([]float32, d)))
+		simdtest.EachLevel(t, func(t *testing.T) {
+			v.Set(v.Vector()) // the level's form of the codes
+			for _, size := range []int{0, 1, 5, 16, 31, n} {
+				ids := randomIDs(r, size, n)
+				rows := m.Gather(alignedBytes(size*Int8Stride(d)), ids)
+				want, got := make([]float32, 2*size), make([]float32, 2*size)
+				m.GatherBounds(want[:size], want[size:], ids, v)
+				if rows.Bounds(got[:size], got[size:], v); !slices.Equal(got, want) {
+					t.Errorf("%d rows of %d elements: found other intervals than those of GatherBounds", size, d)
+				}
+				for i, id := range ids {
+					if found := rows.Bias(i); found != bias[id] || found != m.Bias(int(id)) {
+						t.Errorf("row %d: found the bias %v, expected %v", id, found, bias[id])
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(10)

@@ -54,6 +54,13 @@ func maxIDLeaf(ids []uint32) uint32 {
 	return maxIDGeneric(ids)
 }
 
+// prefetchLinesLeaf is of every amd64 CPU, but plain Go, which is tested as such, has none.
+func prefetchLinesLeaf(lines []unsafe.Pointer) {
+	if simd.HasAVX2 {
+		asm.PrefetchLinesAVX2((*uintptr)(unsafe.Pointer(&lines[0])), len(lines))
+	}
+}
+
 func argmaxDotLeaf(rows, h []float32) (int, float32) {
 	switch d := len(h); {
 	case simd.HasAVX512:

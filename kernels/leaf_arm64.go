@@ -42,6 +42,12 @@ func maxIDLeaf(ids []uint32) uint32 {
 	return asm.MaxIDNEON(&ids[0], len(ids))
 }
 
+func prefetchLinesLeaf(lines []unsafe.Pointer) {
+	if simd.HasNEON {
+		asm.PrefetchLinesNEON((*uintptr)(unsafe.Pointer(&lines[0])), len(lines))
+	}
+}
+
 func argmaxDotLeaf(rows, h []float32) (int, float32) {
 	if !simd.HasNEON {
 		return argmaxDotGeneric(rows, h)

@@ -2,6 +2,8 @@
 
 package kernels
 
+import "unsafe"
+
 // The leaves of CPUs without assembly are the plain Go forms.
 
 func scanLeaf(dst, rows, h []float32, stream bool) { scanGeneric(dst, rows, h) }
@@ -45,6 +47,8 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 func encodeLeaf(codes []int8, x []float32, inv, most float32) encodeSums {
 	return encodeGeneric(codes, x, inv, most)
 }
+
+func prefetchLinesLeaf([]unsafe.Pointer) {}
 
 const panelVectorsMost = 8
 

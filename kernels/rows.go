@@ -287,6 +287,14 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 	}
 }
 
+// Advise hands the memory of the rows, which must not be changed, to a function that may
+// advise the system about its pages.
+func (m Rows) Advise(by func([]byte)) {
+	if m.n > 0 && m.dim > 0 {
+		by(m.bytes())
+	}
+}
+
 // bytes returns the elements as bytes.
 func (m Rows) bytes() []byte {
 	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())

@@ -3,8 +3,11 @@ package screen_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -88,6 +91,75 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	run("exact", 1, func() error { _, err := exact.TopK(top, turn()); return err })
 	plain := dense.New(layer)
 	run("dense-float32", 1, func() error { plain.TopK(top, turn()); return nil })
+}
+
+// BenchmarkCold times single queries, top-5, before each of which so many MiB of other
+// memory are read, as between the steps of a decoder. The ways take turns. Times are
+// medians and 99th percentiles.
+func BenchmarkCold(b *testing.B) {
+	for _, s := range []struct{ labels, dim, clusters, set int }{
+		{10000, 200, 100, 300},
+		{10000, 1500, 100, 120},
+		{25000, 500, 100, 200},
+	} {
+		data := synthetic.Structured(s.labels, s.dim, s.clusters, 2000, 1)
+		model, err := data.Screen(s.set)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, mib := range []int{8, 64} {
+			b.Run(fmt.Sprintf("%dx%d/r%d/L%d/%dMiB", s.labels, s.dim, s.clusters, s.set, mib), func(b *testing.B) {
+				benchmarkCold(b, data, model, mib)
+			})
+		}
+	}
+}
+
+func benchmarkCold(b *testing.B, data *synthetic.Data, model *screen.Model, mib int) {
+	top := make([]softmax.Prediction, 5)
+	searcher := func(opts ...screen.Option) func(h []float32) {
+		s, err := screen.NewSearcher(model, data.Layer, opts...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return func(h []float32) { _, _ = s.TopK(top, h) }
+	}
+	exact, plain := softmax.NewSearcher(data.Layer), dense.New(data.Layer)
+	ways := []struct {
+		name  string
+		query func(h []float32)
+		times []time.Duration
+	}{
+		{name: "screened", query: searcher()},
+		{name: "packed", query: searcher(screen.Pack(1 << 40))},
+		{name: "not-packed", query: searcher(screen.Pack(0))},
+		{name: "exact", query: func(h []float32) { _, _ = exact.TopK(top, h) }},
+		{name: "dense", query: func(h []float32) { plain.TopK(top, h) }},
+	}
+	other := cold.NewBuffer(mib)
+	const block = 20 // queries of a turn; the first ones, which find what another way left, do not count
+	next := 0
+	for b.Loop() {
+		for w := range ways {
+			for i := range block {
+				h := data.Context((next + i) % data.Len())
+				other.Read(h)
+				time.Now() // the clock is not to be cold
+				start := time.Now()
+				ways[w].query(h)
+				if took := time.Since(start); i >= 3 {
+					ways[w].times = append(ways[w].times, took)
+				}
+			}
+		}
+		next += block
+	}
+	for _, w := range ways {
+		slices.Sort(w.times)
+		b.ReportMetric(float64(w.times[len(w.times)/2])/1e3, w.name+"-us")
+		b.ReportMetric(float64(w.times[len(w.times)*99/100])/1e3, w.name+"-p99-us")
+	}
+	b.ReportMetric(0, "ns/op") // of all ways together, and of no interest
 }
 
 // unbound is the model for any layer of its shape.

@@ -80,6 +80,7 @@ type Model struct {
 	fingerprint [32]byte
 	record      json.RawMessage
 	largest     int
+	packs       *packs    // shared with all models that have the same sets
 	extra       []section // optional sections of the file that this version does not know
 }
 
@@ -145,8 +146,9 @@ func newModel(c Config) (*Model, error) {
 	return m, err
 }
 
-// setSizes sets the offsets of the sets.
+// setSizes sets the offsets of the sets, which no searcher has packed.
 func (m *Model) setSizes(sizes []int) {
+	m.packs = &packs{}
 	m.offsets = make([]int, len(sizes)+1)
 	for t, size := range sizes {
 		m.offsets[t+1] = m.offsets[t] + size

@@ -3,7 +3,9 @@ package screen
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -42,7 +44,10 @@ type Searcher struct {
 	model    *Model
 	layer    *softmax.Searcher
 	router   *router.Searcher
-	bias     []float32 // of the layer
+	bias     []float32       // of the layer
+	packed   *softmax.Packed // the candidate sets; nil if they are not packed
+	packUpTo int64           // bytes
+	packSet  bool            // packUpTo is that of an option
 	short    bool
 	overTail bool
 	profile  *profile
@@ -68,6 +73,7 @@ type Searcher struct {
 	oneLogit              [1]float64
 	asking                [1]*softmax.Query
 	stats                 Stats
+	lines                 kernels.Lines // what every query uses
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -123,7 +129,34 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if s.overTail && m.tail == nil && m.regression == nil {
 		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
 	}
-	return s, s.warm()
+	if !s.packSet && l.PackedBytes(l.Labels()) > minPackedLayer {
+		s.packUpTo = defaultPacked
+	}
+	var err error
+	if s.packed, err = m.packs.of(m, l, s.packUpTo); err != nil {
+		return nil, err
+	}
+	if err := s.warm(); err != nil {
+		return nil, err
+	}
+	s.addLines()
+	return s, nil
+}
+
+// addLines adds the memory of the searcher and what of the model every query reads.
+func (s *Searcher) addLines() {
+	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s.model, 1))
+	kernels.AddLines(&s.lines, math.MaxInt, s.queries)
+	s.queries[0].AddLines(&s.lines)
+	s.router.AddLines(&s.lines)
+	s.layer.AddLines(&s.lines)
+	kernels.AddLines(&s.lines, math.MaxInt, s.best)
+	kernels.AddLines(&s.lines, math.MaxInt, s.found)
+	kernels.AddLines(&s.lines, math.MaxInt, s.routes)
+	if s.packed != nil {
+		s.packed.AddLines(&s.lines)
+	}
 }
 
 type otherLayer struct{ text string }
@@ -227,6 +260,7 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 		}
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
+	s.lines.Prefetch()
 	qs, err := s.set(n, contexts)
 	if err != nil {
 		return err
@@ -294,13 +328,14 @@ const shared = 64
 func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
 	r, k := routes[0], req.K
 	all := s.candidates(r)
-	set := all
+	set, among := all, s.among(r, all)
 	s.count(routes, len(set))
 	source := r.source()
 	if req.Edits() {
 		set = s.edit(set, req) // none is left that may not be answered
+		among = softmax.Only(set)
 	}
-	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(set), Biases: req.Biases}
+	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: among, Biases: req.Biases}
 	quick := s.overTail && s.quick(r, req)
 	if s.overTail && k > 0 && !quick {
 		ask.LogSum = false // it is not the one that is wanted

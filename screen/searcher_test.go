@@ -146,7 +146,7 @@ func checkRequests(t *rapid.T) {
 	if short {
 		opts = append(opts, screen.Short())
 	}
-	single, batch := in.searcher(t, opts...), in.searcher(t, opts...)
+	single, batch := in.searcher(t, opts...), in.searcher(t, append(opts, screen.Pack(1<<40))...)
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
 		req := drawRequest(t, in)
@@ -589,12 +589,13 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
+	t.Run("packed", func(t *testing.T) { checkAllocations(t, ordinary(t), screen.Pack(1<<40)) })
 	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
 	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
 	t.Run("tail", func(t *testing.T) { checkAllocations(t, tailed(t)) })
 }
 
-func checkAllocations(t *testing.T, in *instance) {
+func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 	const k = 5
 	banned := bitset.New(in.config.Labels)
 	for id := uint32(0); id < 300; id += 7 {
@@ -602,7 +603,7 @@ func checkAllocations(t *testing.T, in *instance) {
 	}
 	edits := softmax.Request{K: k, LogSum: true, Banned: banned, Biases: []softmax.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s := in.searcher(t)
+		s := in.searcher(t, opts...)
 		batch, answers := make([]softmax.Prediction, 100*k), make([]softmax.Answer, 100)
 		all := make([]softmax.Prediction, in.model.LargestSet()+1)
 		i := 0

@@ -38,6 +38,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 		return nil, err
 	}
 	if err := l.encode(); err == nil {
+		weights.Advise(bigmem.Advise)
 		return l, nil
 	} else if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("softmax: weights: %w", err)

@@ -83,8 +83,9 @@ const maxBias = 0x1p100
 // value, neighbours, or the labels in a list.
 type Labels struct {
 	kind       labelsKind
-	first, end int
+	first, end int // of a list: its place among those that are packed
 	ids        []uint32
+	packed     *Packed // of a list: what its codes are packed in; nil for a list of Only
 }
 
 type labelsKind uint8

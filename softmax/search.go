@@ -40,6 +40,8 @@ type place struct {
 	k      int         // the number of labels to answer with: no more than may be answered
 	mask   *bitset.Set // the labels of a range that may be answered; nil for all
 	req    *Request
+	packed *Packed // what the codes of a list are packed in, from row at on; nil for none
+	at     int
 }
 
 // label returns the label of a row of the place.
@@ -60,6 +62,7 @@ func (s *Searcher) resolve(p *place) {
 		p.first, p.n = req.Among.first, req.Among.end-req.Among.first
 	case listOfLabels:
 		p.listed, p.ids, p.n = true, req.Among.ids, len(req.Among.ids)
+		p.packed, p.at = req.Among.packed, req.Among.first
 	}
 	if req.Allowed != nil || req.Banned != nil {
 		s.restrict(p)
@@ -80,7 +83,7 @@ func (s *Searcher) restrict(p *place) {
 				s.list = append(s.list, id)
 			}
 		}
-		p.ids, p.n = s.list, len(s.list)
+		p.ids, p.n, p.packed = s.list, len(s.list), nil
 		return
 	}
 	if s.mask == nil {
@@ -165,6 +168,9 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 func (s *Searcher) intervals(q *Query, p *place) {
 	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
 	switch l := s.layer; {
+	case p.packed != nil:
+		part := p.packed.codes.Part(p.at, p.at+p.n)
+		part.Bounds(s.lower, s.upper, q.vec)
 	case p.listed:
 		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
 	case p.n == l.Labels():
@@ -199,6 +205,11 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 	var vecs [kernels.BatchContexts]*kernels.Int8Vector
 	for c, q := range qs {
 		vecs[c] = q.vec
+	}
+	if p.packed != nil {
+		part := p.packed.codes.Part(p.at+at, p.at+at+size)
+		part.BoundsBatch(lower, upper, vecs[:len(qs)])
+		return
 	}
 	if p.listed {
 		l.codes.GatherBoundsBatch(lower, upper, p.ids[at:at+size], vecs[:len(qs)])
@@ -292,6 +303,9 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	if p.req.LogSum {
 		s.places = append(s.places[:0], left...)
 	}
+	for j, row := range left {
+		s.biases[j] = s.layer.biasOf(p, int(row))
+	}
 	if p.listed {
 		for j, row := range left {
 			left[j] = p.ids[row]
@@ -307,14 +321,26 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	}
 }
 
+// biasOf returns the bias of a row of a place, from its record, which has just been read.
+func (l *Layer) biasOf(p *place, row int) float32 {
+	switch {
+	case p.packed != nil:
+		return p.packed.codes.Bias(p.at + row)
+	case p.listed:
+		return l.codes.Bias(int(p.ids[row]))
+	}
+	return l.codes.Bias(p.first + row)
+}
+
 // survivors returns the indices of the intervals that may belong to the k
-// largest logits, which are at least k. The result is scratch of s. At least k
+// largest logits, which are at least k. The result is scratch of s, which has room for
+// their biases then. At least k
 // intervals are finite.
 func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
 	n := len(lower)
 	// At least k rows have a lower end of threshold or more: it is the k-th
 	// largest, or a bound just below it.
-	s.ids = grow.Slice(s.ids, n)
+	s.ids, s.biases = grow.Slice(s.ids, n), grow.Slice(s.biases, n)
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok || math.IsInf(float64(threshold), -1) {
 		s.scores = append(s.scores[:0], lower...)
@@ -323,11 +349,14 @@ func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
 	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 }
 
-// score fills dst with the best of the labels ids, whose edited logits it leaves
-// in s.logits.
+// score fills dst with the best of the labels ids, whose biases are in s.biases and
+// whose edited logits it leaves in s.logits.
 func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request) {
 	s.logits = grow.Slice(s.logits, len(ids))
-	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, ids, q.Vector())
+	s.layer.rows.RefGatherDot(s.logits, nil, ids, q.Vector())
+	for j, b := range s.biases[:len(ids)] {
+		s.logits[j] += float64(b)
+	}
 	if len(req.Biases) > 0 {
 		for j, id := range ids {
 			s.logits[j] += req.Bias(id)

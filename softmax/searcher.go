@@ -2,6 +2,8 @@ package softmax
 
 import (
 	"fmt"
+	"math"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -22,6 +24,7 @@ type Searcher struct {
 	list         []uint32 // labels to search among
 	scores       []float32
 	order, spare []Prediction // all labels of a place, to be put in order
+	biases       []float32    // of the survivors
 	logits       []float64
 	label        [1]uint32 // whose logit LogitAndSum is asked for
 	mask         *bitset.Set
@@ -106,6 +109,9 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 		}
 		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
 	}
+	if p := req.Among.packed; p != nil && p.layer != s.layer {
+		return invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
+	}
 	for _, q := range qs {
 		if err := q.check(s.layer); err != nil {
 			return err
@@ -167,4 +173,24 @@ func (q *Query) check(l *Layer) error {
 		return invalid(ErrContext, "softmax: context: found none that was set, expected one")
 	}
 	return nil
+}
+
+// scratchBytes is how much of each part of a searcher's scratch is among its lines: the
+// CPU goes on by itself.
+const scratchBytes = 256
+
+// AddLines adds the memory that a search of one context uses again, but for the rows
+// that it reads: who asks many searchers in turn asks for the memory of all beforehand.
+// The scratch is that of the searches so far.
+func (s *Searcher) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer, 1))
+	if s.layer.codes != nil {
+		s.layer.codes.AddLines(l)
+	}
+	kernels.AddLines(l, scratchBytes, s.lower)
+	kernels.AddLines(l, scratchBytes, s.upper)
+	kernels.AddLines(l, scratchBytes, s.ids)
+	kernels.AddLines(l, scratchBytes, s.biases)
+	kernels.AddLines(l, scratchBytes, s.logits)
 }

@@ -246,7 +246,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 		}
 		return s
 	}
-	switch rapid.SampledFrom([]string{"all", "range", "list"}).Draw(t, "among") {
+	switch rapid.SampledFrom([]string{"all", "range", "list", "packed list"}).Draw(t, "among") {
 	case "all":
 		among = allIDs(n)
 	case "range":
@@ -257,6 +257,18 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 		among = some(share.Draw(t, "listed"))
 		r.Shuffle(len(among), func(i, j int) { among[i], among[j] = among[j], among[i] })
 		req.Among = softmax.Only(among)
+	case "packed list":
+		// Between two others, whose labels it may share.
+		lists := [][]uint32{some(50), some(share.Draw(t, "packed")), some(50)}
+		packed, err := l.Pack(slices.Concat(lists...), []int{0, len(lists[0]), len(lists[0]) + len(lists[1]), len(lists[0]) + len(lists[1]) + len(lists[2])})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if among = lists[1]; packed == nil { // a layer without codes
+			req.Among = softmax.Only(among)
+		} else {
+			req.Among = packed.List(1)
+		}
 	}
 	if rapid.Bool().Draw(t, "with allowed labels") {
 		req.Allowed = set("allowed")

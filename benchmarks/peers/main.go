@@ -6,6 +6,10 @@
 // times are medians over the rounds of a turn's mean; ratios are to the dense
 // float32 scan of l2s, and their spread is given as the first and third quartile
 // of the ratio within a round.
+//
+// The dense scan, the exact and the screened search are measured with cold caches too:
+// before each query 8 or 64 MiB of other memory are read, as a decoder would do between
+// two steps. Those times are medians of single queries.
 package main
 
 import (
@@ -15,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +32,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -47,6 +53,7 @@ type shape struct {
 type method struct {
 	name  string
 	query func(first int) (contexts int)
+	cold  bool // it is measured with cold caches too
 }
 
 // row is a line of the table.
@@ -54,7 +61,18 @@ type row struct {
 	Shape  string `json:"shape"`
 	Method string `json:"method"`
 	points.Timing
+	Cold []coldTime `json:"cold,omitempty"`
 }
+
+// coldTime is the median time of single queries, in microseconds, with so many MiB of
+// other memory read before each.
+type coldTime struct {
+	MiB    int     `json:"mib"`
+	Micros float64 `json:"us"`
+}
+
+// coldMiB are the sizes of the other memory.
+var coldMiB = []int{8, 64}
 
 func main() {
 	rounds := flag.Int("rounds", 21, "`number` of rounds")
@@ -91,10 +109,22 @@ func main() {
 	last := ""
 	for _, r := range rows {
 		if r.Shape != last {
-			fmt.Printf("\n| %s | us | speedup | quartiles |\n|---|---:|---:|---:|\n", r.Shape)
+			fmt.Printf("\n| %s | us | speedup | quartiles |", r.Shape)
+			for _, mib := range coldMiB {
+				fmt.Printf(" cold, %d MiB: us |", mib)
+			}
+			fmt.Printf("\n|---|---:|---:|---:|%s\n", strings.Repeat("---:|", len(coldMiB)))
 			last = r.Shape
 		}
-		fmt.Printf("| %s | %.2f | %.2f | %.2f - %.2f |\n", r.Method, r.Micros, r.Speedup, r.SpeedupQ1, r.SpeedupQ3)
+		fmt.Printf("| %s | %.2f | %.2f | %.2f - %.2f |", r.Method, r.Micros, r.Speedup, r.SpeedupQ1, r.SpeedupQ3)
+		for i := range coldMiB {
+			if i < len(r.Cold) {
+				fmt.Printf(" %.2f |", r.Cold[i].Micros)
+			} else {
+				fmt.Print(" |")
+			}
+		}
+		fmt.Println()
 	}
 }
 
@@ -157,14 +187,19 @@ func contestants(s *shape) []method {
 	dst := make([]softmax.Prediction, k)
 	weights, plain, exact := dense.Weights(l), dense.New(l), softmax.NewSearcher(l)
 	each := func(name string, f func(h []float32)) method {
-		return method{name, func(i int) int { f(s.data.Context(i)); return 1 }}
+		return method{name: name, query: func(i int) int { f(s.data.Context(i)); return 1 }}
+	}
+	eachCold := func(name string, f func(h []float32)) method {
+		m := each(name, f)
+		m.cold = true
+		return m
 	}
 	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
-	list := []method{each("dense float32 scan", func(h []float32) { plain.TopK(dst, h) })}
+	list := []method{eachCold("dense float32 scan", func(h []float32) { plain.TopK(dst, h) })}
 	scores := make([]float32, labels)
 	ids, vals := make([]uint32, k), make([]float32, k)
 	peer := func(name string, scan func(dst, rows, h []float32)) {
@@ -197,13 +232,13 @@ func contestants(s *shape) []method {
 			dst[i] = s
 		}
 	})
-	list = append(list, each("exact, int8 envelope", func(h []float32) {
+	list = append(list, eachCold("exact, int8 envelope", func(h []float32) {
 		_, err := exact.TopK(dst, h)
 		must(err)
 	}))
 	const batch = 32
 	many, found := make([]softmax.Prediction, batch*k), make([]softmax.Answer, batch)
-	list = append(list, method{"exact, batch of 32", func(i int) int {
+	list = append(list, method{name: "exact, batch of 32", query: func(i int) int {
 		first := i * batch % (n - batch)
 		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], softmax.Request{K: k}))
 		return batch
@@ -213,7 +248,7 @@ func contestants(s *shape) []method {
 	}
 	sr, err := screen.NewSearcher(s.model, l)
 	must(err)
-	list = append(list, each("screened", func(h []float32) {
+	list = append(list, eachCold("screened", func(h []float32) {
 		_, err := sr.TopK(dst, h)
 		must(err)
 	}))
@@ -221,7 +256,7 @@ func contestants(s *shape) []method {
 	list = append(list, each("screened, float32", func(h []float32) { paper.TopK(dst, h) }))
 	const screened = 256
 	answers, of := make([]softmax.Prediction, screened*k), make([]softmax.Answer, screened)
-	return append(list, method{"screened, batch of 256", func(i int) int {
+	return append(list, method{name: "screened, batch of 256", query: func(i int) int {
 		first := i * screened % (n - screened)
 		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], softmax.Request{K: k}))
 		return screened
@@ -239,9 +274,46 @@ func timed(s *shape, rounds int, block time.Duration) []row {
 	title := s.name + detail(s)
 	var rows []row
 	for i, m := range list {
-		rows = append(rows, row{title, m.name, turns[i].Timing()})
+		rows = append(rows, row{Shape: title, Method: m.name, Timing: turns[i].Timing()})
+	}
+	for _, mib := range coldMiB {
+		for i, t := range coldTimes(list, s.data, mib) {
+			if list[i].cold {
+				rows[i].Cold = append(rows[i].Cold, coldTime{mib, float64(t.Nanoseconds()) / 1e3})
+			}
+		}
 	}
 	return rows
+}
+
+// coldTimes returns the median times of single queries of the methods that are measured
+// with cold caches. They take turns, some queries each; the first of a turn, which finds
+// what another method left, does not count.
+func coldTimes(list []method, data *synthetic.Data, mib int) []time.Duration {
+	const turns, queries = 10, 30
+	other := cold.NewBuffer(mib)
+	times := make([][]time.Duration, len(list))
+	for turn := range turns {
+		for m := range list {
+			for i := 0; list[m].cold && i < queries; i++ {
+				at := (turn*queries + i) % data.Len()
+				other.Read(data.Context(at))
+				time.Now() // the clock is not to be cold
+				start := time.Now()
+				list[m].query(at)
+				if took := time.Since(start); i > 0 {
+					times[m] = append(times[m], took)
+				}
+			}
+		}
+	}
+	medians := make([]time.Duration, len(list))
+	for m, t := range times {
+		if slices.Sort(t); len(t) > 0 {
+			medians[m] = t[len(t)/2]
+		}
+	}
+	return medians
 }
 
 // detail describes the screen of a shape and what it finds.

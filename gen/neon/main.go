@@ -22,6 +22,7 @@ func operations() map[string]*arm64.File {
 		"gather":   gather(),
 		"int8":     codes(),
 		"panels":   panels(),
+		"prefetch": prefetch(),
 		"quantize": quantize(),
 		"ref":      ref(),
 		"scan":     scan(),

@@ -10,6 +10,8 @@ package router
 
 import (
 	"fmt"
+	"math"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -129,6 +131,19 @@ func (r *Router) NewSearcher() *Searcher {
 		s.groups = softmax.NewSearcher(r.groups)
 	}
 	return s
+}
+
+// AddLines adds the memory of the searcher and of what it searches, but the vectors.
+func (s *Searcher) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
+	kernels.AddLines(l, math.MaxInt, s.answers)
+	s.clusters.AddLines(l)
+	if s.groups != nil {
+		s.groups.AddLines(l)
+		kernels.AddLines(l, math.MaxInt, s.best)
+		kernels.AddLines(l, math.MaxInt, s.r.starts)
+	}
 }
 
 // Found says what was found for a context.

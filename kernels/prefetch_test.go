@@ -1,0 +1,63 @@
+package kernels
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+func TestLinesHoldTheFirstBytesOfEachPart(t *testing.T) {
+	x := make([]float32, 100) // 400 bytes
+	for _, c := range []struct {
+		name     string
+		n, lines int
+	}{
+		{"nothing", 0, 0}, {"a byte", 1, 1}, {"a line", 64, 1}, {"a byte more", 65, 2}, {"all", 400, 7}, {"more than there is", 1 << 40, 7},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var l Lines
+			AddLines(&l, c.n, x)
+			if len(l.at) != c.lines {
+				t.Fatalf("found %d lines, expected %d", len(l.at), c.lines)
+			}
+			for i, p := range l.at {
+				if want := unsafe.Pointer(&x[16*i]); p != want {
+					t.Errorf("line %d: found %v, expected %v", i, p, want)
+				}
+			}
+			AddLines(&l, c.n, []byte(nil))
+			AddLines(&l, 1, []byte{1})
+			if len(l.at) != c.lines+1 {
+				t.Errorf("found %d lines after another part, expected %d", len(l.at), c.lines+1)
+			}
+		})
+	}
+}
+
+// What is asked for stays as it is, and so many lines are asked for in bounded calls.
+func TestPrefetchChangesNothing(t *testing.T) {
+	x := fill(newRand(3), make([]float32, 5000*lineBytes/4))
+	was := append([]float32(nil), x...)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		var l Lines
+		l.Prefetch()
+		AddLines(&l, 4*len(x), x)
+		l.at = append(l.at, nil) // no memory at all: a hint does not fault
+		calls := 0
+		defer func(f func()) { checkpoint = f }(checkpoint)
+		checkpoint = func() { calls++ }
+		l.Prefetch()
+		if want := (5001 - 1) / (maxCallBytes / lineBytes); calls != want {
+			t.Errorf("found %d pauses, expected %d", calls, want)
+		}
+		for i := range x {
+			if x[i] != was[i] {
+				t.Fatalf("element %d: found %v, expected %v", i, x[i], was[i])
+			}
+		}
+		if n := simdtest.AllocsPerRun(10, l.Prefetch); n != 0 {
+			t.Errorf("found %v allocations, expected 0", n)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package screen
+
+import (
+	"sync"
+	"weak"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	// defaultPacked is the memory that the packed candidate sets of a model and a layer
+	// may take unless an option says otherwise.
+	defaultPacked = 256 << 20
+	// minPackedLayer is the size of the codes of a layer from which its sets are packed
+	// unless an option says otherwise. Those of a smaller layer stay in the caches better
+	// than several copies of them.
+	minPackedLayer = 4 << 20
+)
+
+// Pack bounds the memory that copies of the codes of all candidate sets may take, in
+// bytes: 0 for no copies. A set takes as many records as it has labels, of some d+16
+// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more, none is
+// copied. Without the option there are copies of up to 256 MiB for a layer whose own
+// codes take more than 4 MiB.
+//
+// Copies make a query faster whose data are not in the caches, as between two steps of a
+// decoder. If the codes of the layer fit the caches and the copies do not, they make one
+// slower that follows another. All searchers of a model and a layer share them. The
+// answers are the same.
+func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo, s.packSet = bytes, true } }
+
+// packs are the packed sets of a model, by their layers. Searchers keep them alive.
+type packs struct {
+	mu   sync.Mutex
+	sets map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]
+}
+
+// of returns the sets of m packed for the layer. It returns nil if the layer has no
+// codes, or if they would take more than most bytes.
+func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, error) {
+	if len(m.ids) == 0 || l.PackedBytes(len(m.ids)) > most {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := weak.Make(l)
+	if sets := p.sets[key].Value(); sets != nil {
+		return sets, nil
+	}
+	for key, sets := range p.sets {
+		if sets.Value() == nil {
+			delete(p.sets, key)
+		}
+	}
+	sets, err := l.Pack(m.ids, m.offsets)
+	if err != nil || sets == nil {
+		return nil, err
+	}
+	if p.sets == nil {
+		p.sets = map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]{}
+	}
+	p.sets[key] = weak.Make(sets)
+	return sets, nil
+}
+
+// among is the candidate set of a route, as candidates returned it.
+func (s *Searcher) among(r route, set []uint32) softmax.Labels {
+	if s.packed == nil || r.second != r.first {
+		return softmax.Only(set)
+	}
+	return s.packed.List(r.first)
+}

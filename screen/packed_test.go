@@ -1,0 +1,126 @@
+package screen
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// packable is a layer of 4 labels and a model with 5 of them in 2 sets.
+func packable(t *testing.T) (*Model, *softmax.Layer) {
+	l, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1, -1, 0}, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewModel(Config{Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2, 3}, {1, 2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, l
+}
+
+func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
+	m, l := packable(t)
+	all := l.PackedBytes(5)
+	for _, c := range []struct {
+		name   string
+		opts   []Option
+		packed bool
+	}{
+		{"no option and a small layer", nil, false},
+		{"as much as all sets take", []Option{Pack(all)}, true},
+		{"a byte less", []Option{Pack(all - 1)}, false},
+		{"none", []Option{Pack(0)}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := NewSearcher(m, l, c.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := s.packed != nil; found != c.packed {
+				t.Errorf("found packed sets: %v, expected %v", found, c.packed)
+			}
+		})
+	}
+}
+
+// A layer whose codes are more than the caches like has its sets packed by default.
+func TestTheSetsOfALargeLayerArePacked(t *testing.T) {
+	const labels, dim = 5000, 900
+	l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewModel(Config{Dim: dim, Labels: labels, Clusters: make([]float32, dim), Sets: [][]uint32{{1, 3}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		opts   []Option
+		packed bool
+	}{"no option": {nil, true}, "none": {[]Option{Pack(0)}, false}} {
+		s, err := NewSearcher(m, l, c.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := s.packed != nil; found != c.packed {
+			t.Errorf("%s: found packed sets: %v, expected %v", name, found, c.packed)
+		}
+	}
+}
+
+func TestSearchersShareTheCopies(t *testing.T) {
+	m, l := packable(t)
+	searcher := func(m *Model, l *softmax.Layer) *Searcher {
+		s, err := NewSearcher(m, l, Pack(1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	probing, err := m.WithMargins(1, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, other := packable(t)
+	first := searcher(m, l)
+	for name, c := range map[string]struct {
+		s     *Searcher
+		share bool
+	}{
+		"the same model and layer":           {searcher(m, l), true},
+		"the model with other margins":       {searcher(probing, l), true},
+		"another layer of the same elements": {searcher(m, other), false},
+	} {
+		if shares := c.s.packed == first.packed; shares != c.share {
+			t.Errorf("%s: found copies shared: %v, expected %v", name, shares, c.share)
+		}
+	}
+}
+
+// A model that outlives its searchers holds no copies for them.
+func TestCopiesGoWithTheLastSearcher(t *testing.T) {
+	m, l := packable(t)
+	gone := make(chan bool, 1)
+	s, err := NewSearcher(m, l, Pack(1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.AddCleanup(s.packed, func(c chan bool) { c <- true }, gone)
+	s = nil
+	for range 100 { // cleanups run some time after the collection
+		runtime.GC()
+		select {
+		case <-gone:
+			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.packs.sets) != 1 {
+				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.packs.sets), err)
+			}
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	t.Error("found the copies still there after 100 collections")
+}
