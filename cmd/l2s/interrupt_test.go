@@ -450,6 +450,15 @@ func TestTuneContinuesAfterAnInterrupt(t *testing.T) {
 	if left, _ := filepath.Glob(at("out.l2s.partial*")); len(left) > 0 {
 		t.Errorf("found %v, expected no state", left)
 	}
+	t.Run("with labels from a file", func(t *testing.T) {
+		succeed(t, dir, joined("labels", testArgs(), "--quiet", "--out", "T.labels")...)
+		cmd := command(t, dir, joined(args, "--labels", "T.labels")...)
+		stderr := &watcher{part: "4: 2 budgets", call: func() { cmd.Process.Signal(os.Interrupt) }}
+		cmd.Stderr = stderr
+		if err := cmd.Run(); err == nil || !strings.Contains(stderr.text.String(), "out.l2s.partial-4 keeps what was done") {
+			t.Errorf("found %v and no word of the state on standard error:\n%s", err, stderr.text.String())
+		}
+	})
 }
 
 // A run that learns says which alternation it keeps, or why none.

@@ -280,6 +280,11 @@ func (t *tuning) explainInterrupt(err error) error {
 	if _, missing := os.Stat(file); missing == nil {
 		return interruptedError{err, file + " keeps the labels, and the same command continues from there"}
 	}
+	for _, file := range tune.CheckpointFiles(t.Train.Checkpoint, t.Forms) {
+		if _, missing := os.Stat(file); missing == nil {
+			return interruptedError{err, file + " keeps what was done, and the same command continues from there"}
+		}
+	}
 	return err
 }
 
