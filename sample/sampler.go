@@ -280,8 +280,8 @@ type pool struct {
 	// rest is what is known of the log of the sum of e^(x/T) over all other labels, at
 	// the temperature of the first truncation. Nothing is where only the labels matter.
 	rest screen.Interval
-	// inside is the log of the sum over the pool, at that temperature, where the rest
-	// is known.
+	// inside is the log of the sum over the pool of e^((x-largest)/T) at that temperature,
+	// where the rest is known and top-p may come first.
 	inside float64
 }
 
@@ -310,6 +310,7 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		if s.o.onlyTopP() {
 			return s.drawNucleus(temperature, u)
 		}
+		s.sumInside(temperature)
 		t, _, err := s.drawKept(u)
 		return t, err
 	}
@@ -409,6 +410,18 @@ func (s *Sampler) drawFrom(temperature, u float64) (Token, error) {
 	logSum := s.weigh(s.pool.logits, largest, temperature)
 	i := walk(s.terms, u)
 	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - logSum}, nil
+}
+
+// sumInside finds the log of the sum of e^((x-largest)/T) over the pool, and returns the
+// largest.
+func (s *Sampler) sumInside(temperature float64) (largest float64) {
+	if len(s.pool.logits) == 0 {
+		return math.Inf(-1)
+	}
+	if largest = slices.Max(s.pool.logits); !math.IsInf(largest, -1) {
+		s.pool.inside = s.weigh(s.pool.logits, largest, temperature)
+	}
+	return largest
 }
 
 // weigh leaves probabilities in proportion to e^(x/T) in s.terms, whose sum is 1, and
@@ -560,7 +573,7 @@ func (s *Sampler) keep(left bool) (n int, grade Grade, ok bool) {
 				low, high = m, m
 			} else {
 				// Shares of the sum over the pool, and over the head among them.
-				inside := p.inside - s.head[0].Logit/temperature
+				inside := p.inside
 				share := kernels.Exp(s.weighHead(n, temperature) - inside)
 				for i := range s.terms {
 					s.terms[i] *= share
@@ -644,12 +657,8 @@ func (s *Sampler) drawScreened(h []float32, u float64) (Token, bool, error) {
 		return s.drawWithTail(temperature, u)
 	}
 	if !greedy && !math.IsNaN(head.Tail.Log) {
-		s.terms = grow.Slice(s.terms, len(s.poolX))
-		for i, x := range s.poolX {
-			s.terms[i] = x / temperature
-		}
-		s.pool.inside = kernels.LogSumExp(s.terms)
-		if outside := head.Tail.Log - kernels.LogAddExp(head.Tail.Log, s.pool.inside); kernels.Exp(outside) > s.o.MaxOutside {
+		inside := s.sumInside(temperature)/temperature + s.pool.inside
+		if outside := head.Tail.Log - kernels.LogAddExp(head.Tail.Log, inside); kernels.Exp(outside) > s.o.MaxOutside {
 			return Token{}, false, nil
 		}
 	}

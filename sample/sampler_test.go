@@ -553,6 +553,33 @@ func TestNoMoreIsOutsideThanAllowed(t *testing.T) {
 	}
 }
 
+// What top-p keeps before another truncation is a share of all labels, also of those
+// far below the first.
+func TestTopPBeforeAnotherTruncation(t *testing.T) {
+	const labels, dim = 300, 8
+	l := newLayer(t, 19, labels, dim)
+	for _, order := range orders {
+		t.Run(order.name, func(t *testing.T) {
+			o := sample.DefaultOptions()
+			o.Order, o.Temperature, o.TopP, o.MinP = order.steps, 0.6, 0.6, 1e-9
+			s, err := sample.New(l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 50 {
+				h := normals(newRand(uint64(i)), dim, 0.4)
+				token, err := s.Draw(h, sample.Edits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := math.Log(definition(l, h, o, sample.Edits{})[token.ID]); math.Abs(token.LogProb-want) > 1e-9 {
+					t.Errorf("context %d: found %+v, expected a log-probability of %v", i, token, want)
+				}
+			}
+		})
+	}
+}
+
 // A nucleus of all labels is that of the definition also where roundings leave its sum
 // below the share, and at temperatures at which all labels weigh the same or one has
 // all the weight.
