@@ -37,11 +37,31 @@ func TestManyCallsAreOne(t *testing.T) {
 			Axpy(dst, 0.3, scores)
 			return bitsOf(dst)
 		}},
+		{"LSTMCell", func() any {
+			c, h := slices.Clone(scores), make([]float32, n)
+			LSTMCell(c, h, slices.Concat(scores, scores, scores, scores))
+			return slices.Concat(c, h)
+		}},
+		{"Tanh", func() any {
+			y := slices.Clone(scores)
+			Tanh(y)
+			return y
+		}},
+		{"Panels.AddProducts", func() any {
+			dst := make([]float32, 2*3)
+			NewPanels(make([]float32, PanelsLen(3, long)), fill(newRand(6), make([]float32, 3*long)), 3, long).
+				AddProducts(dst, slices.Concat(row, h), 2)
+			return dst
+		}},
 		{"Softmax", func() any {
 			dst := make([]float64, n)
 			return bitsOf(append(dst, Softmax(dst, x)))
 		}},
 		{"LogSumExp", func() any { return math.Float64bits(LogSumExp(x)) }},
+		{"SumExpCentres", func() any {
+			m, sum := SumExpCentres(scores, scores, 0.3)
+			return bitsOf([]float64{float64(m), sum})
+		}},
 		{"maxID", func() any { return maxID(ids) }},
 		{"maxAbsBits", func() any { return maxAbsBits(scores[:n&^15]) }},
 		{"SelectAtLeast", func() any {
@@ -139,6 +159,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	v := NewInt8Vector(d)
 	v.Set(h)
 	four := []*Int8Vector{v, v, v, v}
+	panels := NewPanels(make([]float32, n*d), rows, n, d)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -159,12 +180,16 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Rows.Widen, bfloat16", 2 * len(long), func() { BFloat16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
 		{"Rows.NotFinite", 4 * n * d, func() { Float32Rows(rows, d).NotFinite() }},
 		{"Rows.NotFinite, float16", 2 * n * d, func() { Float16Rows(narrow, d).NotFinite() }},
+		{"Panels.AddProducts", 4 * n * d, func() { panels.AddProducts(dst[:2*n], rows[:2*d], 2) }},
+		{"LSTMCell", 16 * len(dst), func() { LSTMCell(dst, upper, rows[:4*len(dst)]) }},
+		{"Tanh", 4 * len(long), func() { Tanh(long) }},
 		{"Axpy", 4 * len(long), func() { Axpy(wide, 0.5, long) }},
 		{"kthOfLanes", 4 * len(long), func() { kthOfLanes(long, 5) }},
 		{"nextAbove", 4 * len(long), func() { nextAbove(long, 1) }},
 		{"SelectAtLeast", 4 * len(long), func() { SelectAtLeast(manyIDs, long, 1) }},
 		{"expBlocks", 8 * len(wide), func() { expBlocks(new([expLanes]float64), wide, wide, 0) }},
 		{"maxFloat64", 8 * len(wide), func() { maxFloat64(wide) }},
+		{"SumExpCentres", 8 * len(long), func() { SumExpCentres(long, long, 1) }},
 		{"maxAbsBits", 4 * len(long), func() { maxAbsBits(long) }},
 		{"Int8Rows.Bounds", n * m.stride, func() { m.Bounds(dst[:n], upper[:n], v) }},
 		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},

@@ -19,6 +19,11 @@ func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 }
 func widenLeaf(dst []float32, x []uint16, e Element) { widenGeneric(dst, x, e) }
 func maxAbsBits16Leaf(x []uint16) uint32             { return maxAbsBits16Generic(x) }
+func cellLeaf(c, h, gates []float32, stride int)     { cellGeneric(c, h, gates, stride) }
+func tanhLeaf(x []float32)                           { tanhGeneric(x) }
+func addPanelLeaf(dst []float32, ldd int, panel, x []float32, ldx, n int) {
+	addPanelGeneric(dst, ldd, panel, x, ldx, n)
+}
 func axpyLeaf(dst []float64, a float32, x []float32) { axpyGeneric(dst, a, x) }
 func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
 	return kthOfLanesGeneric(lane, scores, k)
@@ -31,7 +36,11 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 }
 func expLeaf(lane *[expLanes]float64, dst, x []float64, m float64) { expBlocksGeneric(lane, dst, x, m) }
 func maxFloat64Leaf(x []float64) float64                           { return maxFloat64Generic(x) }
-func maxAbsBitsLeaf(x []float32) uint32                            { return maxAbsBitsGeneric(x) }
+func maxCentreLeaf(lower, upper []float32) float32                 { return maxCentreGeneric(lower, upper) }
+func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
+	expCentresGeneric(lane, lower, upper, m, scale)
+}
+func maxAbsBitsLeaf(x []float32) uint32 { return maxAbsBitsGeneric(x) }
 func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 	return quantizeGeneric(codes, h, inv)
 }
@@ -41,6 +50,9 @@ func encodeLeaf(codes []int8, x []float32, inv, most float32) encodeSums {
 
 func prefetchLinesLeaf([]unsafe.Pointer) {}
 
+const panelVectorsMost = 8
+
+func panelVectors() int         { return panelVectorsMost }
 func codesBlock() int           { return 1 }
 func batchBlock() int           { return 1 }
 func batchContexts(int) int     { return BatchContexts }

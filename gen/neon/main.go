@@ -21,6 +21,7 @@ func operations() map[string]*arm64.File {
 		"exp":      exp(),
 		"gather":   gather(),
 		"int8":     codes(),
+		"panels":   panels(),
 		"prefetch": prefetch(),
 		"quantize": quantize(),
 		"ref":      ref(),
