@@ -67,7 +67,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"labels", "codes head ids verify bias contexts json k out quiet shard threads weights", ""},
 	{"merge", "json out quiet", ""},
 	{"train", "codes head ids verify bias budget clusters contexts json kmeans-only labels out quiet restart seed threads weights",
-		"always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank"},
+		"always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank"},
 	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
 	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},
 	{"bench", "codes head ids verify bias contexts json k quiet weights", ""},

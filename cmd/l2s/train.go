@@ -73,10 +73,13 @@ The exact best k labels of every context are found first; spherical k-means
 then gives the clusters, a knapsack the sets. Learning alternates between the
 two: gradient descent on the clusters, the knapsack on the sets.
 
-With --clusters GxR the screen has two levels: a query scans the vectors of G
-groups and those of the R clusters of the best group. Many small clusters then
-cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
-0.00003.
+With --clusters R/G a query finds one of R clusters through G groups: it scans the
+vectors of the groups, and those of the clusters in the list of the best group.
+Many small clusters then cost little. The lists are learned as the sets are, from
+the clusters that contexts have; a cluster is in --overlap of them on average. As
+many groups as the root of 2R serve well, as in 512/32. The defaults are then
+--smoothing 20 and --lambda 0.00003. With --clusters GxR each of G groups has R
+clusters of its own, and --spread is 0.3.
 
 With --tail regression it also learns, for each cluster, what the labels outside
 its set weigh together, for probabilities over all labels: see l2s topk
@@ -115,13 +118,14 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	clusters := custom(f, "clusters", []int{o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, r, or GxR for two levels", parseClusters)
+	clusters := custom(f, "clusters", shape{clusters: o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, or R/G: found through G groups, or GxR", parseClusters)
+	overlap := f.real("overlap", 2, 1, "number `X` of lists that a cluster of R/G is in on average")
 	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates a context, or several: 50,100,150")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
@@ -152,10 +156,21 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if c := *clusters; len(c) == 2 {
-		o.SetLevels(c[0], c[1])
-	} else {
-		o.Clusters = c[0]
+	switch c := *clusters; {
+	case c.lists:
+		o.SetOverlap(c.clusters, c.groups)
+		if f.given("overlap") {
+			o.Overlap = *overlap
+		}
+		if o.Overlap > float64(c.groups) {
+			return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", o.Overlap, c.groups)
+		}
+	case f.given("overlap"):
+		return f.wrongUse("--overlap is for --clusters R/G")
+	case c.groups > 0:
+		o.SetLevels(c.groups, c.clusters/c.groups)
+	default:
+		o.Clusters = c.clusters
 	}
 	if f.given("lambda") {
 		o.Lambda = *lambda
@@ -279,19 +294,36 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	return write(stdout, r.String())
 }
 
-// parseClusters reads R, or G and R of GxR.
-func parseClusters(s string) ([]int, error) {
-	var numbers []int
-	product := 1
-	for _, part := range strings.SplitN(s, "x", 2) {
-		n, err := parseWhole(part, 1)
-		if err != nil || n > math.MaxInt32/product {
-			return nil, fmt.Errorf("expected a whole number, at least 1, or two such with an x between them")
-		}
-		numbers = append(numbers, n)
-		product *= n
+// shape is how many clusters there are, and in how many groups, 0 for none. With
+// lists the groups overlap.
+type shape struct {
+	clusters, groups int
+	lists            bool
+}
+
+// parseClusters reads R, R/G or GxR, the R of which are those of one group.
+func parseClusters(s string) (shape, error) {
+	bad := errors.New("expected a whole number, at least 1, or R/G with G at most R, or GxR")
+	first, second, lists := strings.Cut(s, "/")
+	two := lists
+	if !lists {
+		first, second, two = strings.Cut(s, "x")
 	}
-	return numbers, nil
+	a, err := parseWhole(first, 1)
+	if err != nil || a > math.MaxInt32 {
+		return shape{}, bad
+	}
+	if !two {
+		return shape{clusters: a}, nil
+	}
+	b, err := parseWhole(second, 1)
+	switch {
+	case err != nil || lists && b > a || !lists && b > math.MaxInt32/a:
+		return shape{}, bad
+	case lists:
+		return shape{a, b, true}, nil
+	}
+	return shape{clusters: a * b, groups: a}, nil
 }
 
 // budgetFiles returns the name of the screen for each budget: out where there
@@ -440,12 +472,14 @@ func (t *trainProgress) endStage() {
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))
-		if t.o.Groups == 0 {
+		if t.o.Groups == 0 || t.o.Overlap > 0 {
 			t.announce()
 		}
 	case train.StageGroups:
 		t.p.End()
-		t.announce()
+		if t.o.Overlap == 0 {
+			t.announce()
+		}
 	}
 }
 

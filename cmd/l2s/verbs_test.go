@@ -303,6 +303,20 @@ func TestTrain(t *testing.T) {
 			}
 		}
 	})
+	t.Run("--clusters through groups that overlap", func(t *testing.T) {
+		for _, c := range []struct {
+			args    []string
+			overlap string
+		}{{nil, "2"}, {[]string{"--kmeans-only"}, "2"}, {[]string{"--overlap", "1.5"}, "1.5"}} {
+			m, _ := train(t, append(c.args, "--clusters", "12/3")...)
+			if m.Clusters() != 12 || m.Groups() != 3 || len(m.GroupClusters()) < 3 {
+				t.Errorf("%v: found %d clusters, %d groups, %d clusters in their lists; expected 12 and 3 with lists", c.args, m.Clusters(), m.Groups(), len(m.GroupClusters()))
+			}
+			if want := `"overlap":` + c.overlap; !strings.Contains(string(m.Record()), want) {
+				t.Errorf("%v: found the record %s, expected %s in it", c.args, m.Record(), want)
+			}
+		}
+	})
 	t.Run("--tail-rank", func(t *testing.T) {
 		m, _ := train(t, "--tail-rank", "3")
 		if m.Tail() == nil || m.Tail().Rank() != 3 {
