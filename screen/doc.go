@@ -38,7 +38,9 @@
 // appendix.
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and
-// each goroutine has its own; a query with it allocates nothing.
+// each goroutine has its own; a query with it allocates nothing. A [Pool] has
+// searchers for all goroutines of a service, and changes the model and the layer
+// while they ask.
 //
 // [Model.Save] and [Load] keep a model in a file; FORMAT.md beside this
 // package describes it byte by byte.

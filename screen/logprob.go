@@ -36,17 +36,21 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
 	}
+	s.profile.begin()
+	defer s.profile.end()
 	q, r, err := s.routeOne(h)
 	if err != nil {
 		return 0, err
 	}
 	if reg := s.model.regression; r.exact || reg != nil && !reg.covers(1) {
+		s.profile.from(softmax.FromLayer)
 		s.wide = grow.Slice(s.wide, s.model.labels)
 		if err := s.layer.Logits(s.wide, q, softmax.Labels{}); err != nil {
 			return 0, err
 		}
 		return s.wide[id] - kernels.LogSumExp(s.wide), nil
 	}
+	s.profile.from(r.source())
 	set := s.candidates(r)
 	at, inside := slices.BinarySearch(set, id)
 	switch {

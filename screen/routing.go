@@ -86,6 +86,14 @@ func (r route) with(o route) bool {
 	return r.exact == o.exact && r.first == o.first && r.second == o.second
 }
 
+// source says whether the candidates are those of one cluster or of two.
+func (r route) source() softmax.Source {
+	if r.second != r.first {
+		return softmax.FromTwoSets
+	}
+	return softmax.FromSet
+}
+
 func compareRoutes(a, b route) int {
 	switch {
 	case a.exact != b.exact:

@@ -44,6 +44,7 @@ type Searcher struct {
 	bias     []float32 // of the layer
 	short    bool
 	overTail bool
+	profile  *profile
 
 	queries []*softmax.Query // of the contexts of a batch
 	best    []softmax.Prediction
@@ -213,6 +214,8 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 }
 
 func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req *softmax.Request) error {
+	s.profile.begin()
+	defer s.profile.end()
 	n := len(answers)
 	if err := req.Check(s.model.labels); err != nil {
 		return err
@@ -230,6 +233,7 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	if req.Among.Some() {
 		s.stats.Queries += uint64(n)
 		s.stats.Exact += uint64(n)
+		s.profile.from(softmax.FromLayer)
 		return s.layer.Find(dst, answers, qs, req)
 	}
 	routes, err := s.route(qs, s.model.margins)
@@ -291,10 +295,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	all := s.candidates(r)
 	set := all
 	s.count(routes, len(set))
-	source := softmax.FromSet
-	if r.second != r.first {
-		source = softmax.FromTwoSets
-	}
+	source := r.source()
 	if req.Edits() {
 		set = s.edit(set, req) // none is left that may not be answered
 	}
@@ -306,6 +307,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	if r.exact || len(set) < k && !s.short {
 		source, ask = softmax.FromLayer, req
 	}
+	s.profile.from(source)
 	if len(routes) == 1 {
 		i := r.context
 		if err := s.layer.Find(dst[i*k:(i+1)*k], answers[i:i+1], s.queries[i:i+1], ask); err != nil {
@@ -398,6 +400,9 @@ func (s *Searcher) countAnswer(a *softmax.Answer, k int) {
 		s.stats.Short++
 	}
 }
+
+// Model returns the searcher's model.
+func (s *Searcher) Model() *Model { return s.model }
 
 // Stats returns what the searcher did so far. Like every method it is for
 // the searcher's own goroutine.

@@ -1,0 +1,74 @@
+package screen_test
+
+import (
+	"context"
+	"runtime/pprof"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// BenchmarkPool times what a pool adds to a query, top-5, and labels for profiles to
+// that, on one goroutine and on as many as there are cores.
+func BenchmarkPool(b *testing.B) {
+	const k, contexts = 5, 2000
+	data := synthetic.Structured(10000, 200, 100, contexts, 1)
+	model, err := data.Screen(300)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := func(opts ...screen.Option) *screen.Pool {
+		p, err := screen.NewPool(model, data.Layer, opts...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return p
+	}
+	plain, labelled := pool(), pool(screen.ProfileLabels(context.Background()))
+	labels := pprof.Labels("l2s", "screen")
+	for _, c := range []struct {
+		name  string
+		asker func() func(dst []softmax.Prediction, h []float32) (int, error) // one for each goroutine
+	}{
+		{"searcher", func() func([]softmax.Prediction, []float32) (int, error) {
+			s, err := screen.NewSearcher(model, data.Layer)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return s.TopK
+		}},
+		{"pool", func() func([]softmax.Prediction, []float32) (int, error) { return plain.TopK }},
+		{"pool with labels", func() func([]softmax.Prediction, []float32) (int, error) { return labelled.TopK }},
+		{"pool in pprof.Do", func() func([]softmax.Prediction, []float32) (int, error) {
+			return func(dst []softmax.Prediction, h []float32) (n int, err error) {
+				pprof.Do(context.Background(), labels, func(context.Context) { n, err = plain.TopK(dst, h) })
+				return n, err
+			}
+		}},
+	} {
+		b.Run(c.name+"/one goroutine", func(b *testing.B) {
+			b.ReportAllocs()
+			ask, dst, i := c.asker(), make([]softmax.Prediction, k), 0
+			for b.Loop() {
+				i = (i + 1) % contexts
+				if _, err := ask(dst, data.Context(i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(c.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				ask, dst, i := c.asker(), make([]softmax.Prediction, k), 0
+				for pb.Next() {
+					i = (i + 1) % contexts
+					if _, err := ask(dst, data.Context(i)); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,479 @@
+package screen_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+func (in *instance) pool(t failer, opts ...screen.Option) *screen.Pool {
+	t.Helper()
+	p, err := screen.NewPool(in.model, in.layer, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func swap(t failer, p *screen.Pool, in *instance) <-chan struct{} {
+	t.Helper()
+	drained, err := p.Swap(in.model, in.layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drained
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// asker is what a Pool and a Searcher have in common.
+type asker interface {
+	TopK(dst []softmax.Prediction, h []float32) (int, error)
+	Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error)
+	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
+	LogProb(h []float32, id uint32) (float64, error)
+	LogSum(h []float32, temperature, confidence float64) (screen.Interval, error)
+	Stats() screen.Stats
+}
+
+// ask asks one question by its number, and returns all that is answered.
+func ask(a asker, question int, in *instance, at int, req softmax.Request) []any {
+	h := in.context(at)
+	switch question {
+	case 0:
+		dst := make([]softmax.Prediction, req.K)
+		n, err := a.TopK(dst, h)
+		return []any{dst, n, err}
+	case 1:
+		dst := make([]softmax.Prediction, req.K)
+		answer, err := a.Search(dst, h, req)
+		return []any{dst, answer, err}
+	case 2:
+		dst, answers := make([]softmax.Prediction, req.K*in.n), make([]softmax.Answer, in.n)
+		err := a.SearchBatch(dst, answers, in.contexts, req)
+		return []any{dst, answers, err}
+	case 3:
+		x, err := a.LogProb(h, uint32(req.K-1))
+		return []any{x, err}
+	case 4:
+		x, err := a.LogSum(h, 1, 0)
+		return []any{x, err}
+	}
+	_, err := a.TopK(nil, h[:len(h)-1])
+	return []any{err}
+}
+
+// checkPool: whatever is asked and swapped, in whatever order, an answer of a pool is
+// that of a searcher of the generation it came from, bit for bit, and so is an error.
+// Its counts are those of all these searchers together.
+func checkPool(t *rapid.T) {
+	var ins []*instance
+	for range rapid.IntRange(1, 3).Draw(t, "instances") {
+		ins = append(ins, drawShape(t).instance(t))
+	}
+	var opts []screen.Option
+	if rapid.Bool().Draw(t, "short") {
+		opts = append(opts, screen.Short())
+	}
+	var searchers []*screen.Searcher
+	for _, in := range ins {
+		searchers = append(searchers, in.searcher(t, opts...))
+	}
+	pool, current, number := ins[0].pool(t, opts...), 0, uint64(1)
+	query := func(a asker, generation int) {
+		in := ins[generation]
+		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
+		req := softmax.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum")}
+		got, want := ask(a, question, in, at, req), ask(searchers[generation], question, in, at, req)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
+		}
+	}
+	change := func() <-chan struct{} {
+		current = rapid.IntRange(0, len(ins)-1).Draw(t, "next")
+		number++
+		return swap(t, pool, ins[current])
+	}
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		switch rapid.SampledFrom([]string{"query", "query", "swap", "swap within Do"}).Draw(t, "step") {
+		case "query":
+			query(pool, current)
+		case "swap":
+			if !isClosed(change()) {
+				t.Fatal("no query is under way, and the old generation is in use")
+			}
+		case "swap within Do":
+			var drained <-chan struct{}
+			before := current
+			failure := errors.New("an error of the caller")
+			if err := pool.Do(func(s *screen.Searcher) error {
+				query(s, before)
+				drained = change()
+				query(s, before)
+				query(pool, current)
+				if s.Model() != ins[before].model {
+					t.Fatal("Do lends a searcher of another model")
+				}
+				if isClosed(drained) {
+					t.Fatal("a query is under way, and its generation counts as drained")
+				}
+				return failure
+			}); err != failure {
+				t.Fatalf("Do returned %v", err)
+			}
+			if !isClosed(drained) {
+				t.Fatal("the last query has ended, and its generation is in use")
+			}
+		}
+		if got := pool.Generation(); got != number {
+			t.Fatalf("found generation %d, expected %d", got, number)
+		}
+	}
+	var want screen.Stats
+	for _, s := range searchers {
+		want = sum(want, s.Stats())
+	}
+	if got := pool.Stats(); got != want {
+		t.Fatalf("found %+v, expected %+v", got, want)
+	}
+}
+
+func sum(a, b screen.Stats) screen.Stats {
+	return screen.Stats{
+		Queries: a.Queries + b.Queries, Probes: a.Probes + b.Probes, Candidates: a.Candidates + b.Candidates,
+		Routing: a.Routing + b.Routing, Exact: a.Exact + b.Exact, Short: a.Short + b.Short,
+	}
+}
+
+func TestAnAnswerIsThatOfItsGeneration(t *testing.T) { rapid.Check(t, checkPool) }
+
+// Goroutines ask while the pool is swapped. The weights of a generation are overwritten
+// as soon as it is drained, as if its file had been closed: an answer that read them
+// later would be wrong, and the race detector would tell.
+func TestAPoolIsSwappedUnderLoad(t *testing.T) {
+	const kinds, k, goroutines = 4, 5, 8
+	swaps := 60
+	if testing.Short() {
+		swaps = 15
+	}
+	type kind struct {
+		config  screen.Config
+		weights []float32
+		bias    []float32
+		want    []softmax.Prediction
+		answers []softmax.Answer
+	}
+	const n = 40 // contexts, which all kinds share
+	var all [kinds]kind
+	in := ordinary(t)
+	contexts := in.contexts[:n*in.config.Dim]
+	for i := range all {
+		other := shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, probe: 1, seed: uint64(i)}.instance(t)
+		x := &all[i]
+		x.config, x.weights, x.bias = other.config, other.weights(), other.layer.Bias()
+		x.want, x.answers = make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+		if err := other.searcher(t).SearchBatch(x.want, x.answers, contexts, softmax.Request{K: k, LogSum: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var owners sync.Map // *screen.Model: *kind
+	open := func(i int) (*screen.Model, *softmax.Layer, []float32) {
+		x := &all[i%kinds]
+		weights := slices.Clone(x.weights)
+		layer, err := softmax.NewLayer(kernels.Float32Rows(weights, x.config.Dim), x.bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, err := screen.NewModel(x.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners.Store(model, x)
+		return model, layer, weights
+	}
+	model, layer, weights := open(0)
+	pool, err := screen.NewPool(model, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		stop    atomic.Bool
+		queries atomic.Uint64
+		wg      sync.WaitGroup
+	)
+	for g := range goroutines {
+		wg.Go(func() {
+			dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+			for round := g; !stop.Load(); round++ {
+				if err := pool.Do(func(s *screen.Searcher) error {
+					owner, _ := owners.Load(s.Model())
+					x := owner.(*kind)
+					if round%3 == 0 {
+						queries.Add(n)
+						if err := s.SearchBatch(dst, answers, contexts, softmax.Request{K: k, LogSum: true}); err != nil {
+							return err
+						}
+						if !slices.Equal(dst, x.want) || !slices.Equal(answers, x.answers) {
+							t.Error("a batch has answers of another generation")
+						}
+						return nil
+					}
+					queries.Add(1)
+					at := round % n
+					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], softmax.Request{K: k, LogSum: true})
+					if a != x.answers[at] || !slices.Equal(dst[:k], x.want[at*k:(at+1)*k]) {
+						t.Error("an answer is of another generation")
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+				queries.Add(1)
+				if _, err := pool.TopK(dst[:k], contexts[:24]); err != nil {
+					t.Error(err)
+				}
+				last := pool.Stats()
+				if now := pool.Stats(); now.Queries < last.Queries || now.Candidates < last.Candidates {
+					t.Errorf("counts fall: %+v after %+v", now, last)
+				}
+			}
+		})
+	}
+	for i := range swaps {
+		model, layer, next := open(i + 1)
+		drained, err := pool.Swap(model, layer)
+		if err != nil {
+			t.Error(err)
+		}
+		<-drained
+		for j := range weights {
+			weights[j] = float32(math.NaN())
+		}
+		weights = next
+	}
+	stop.Store(true)
+	wg.Wait()
+	if got, want := pool.Stats().Queries, queries.Load(); got != want {
+		t.Errorf("found %d queries in all generations, expected %d", got, want)
+	}
+	if got := pool.Generation(); got != uint64(swaps)+1 {
+		t.Errorf("found generation %d, expected %d", got, swaps+1)
+	}
+}
+
+// Several goroutines may swap: one generation follows the other, and all but the last
+// are drained.
+func TestSwapsMayMeet(t *testing.T) {
+	in := ordinary(t)
+	pool := in.pool(t)
+	const swappers, each = 4, 10
+	var channels sync.Map
+	var wg sync.WaitGroup
+	for range swappers {
+		wg.Go(func() {
+			for range each {
+				drained, err := pool.Swap(in.model, in.layer)
+				if err != nil {
+					t.Error(err)
+				}
+				if _, twice := channels.LoadOrStore(drained, true); twice {
+					t.Error("two swaps ended the same generation")
+				}
+				<-drained
+			}
+		})
+	}
+	wg.Wait()
+	if got := pool.Generation(); got != swappers*each+1 {
+		t.Errorf("found generation %d, expected %d", got, swappers*each+1)
+	}
+}
+
+func TestARefusedSwapChangesNothing(t *testing.T) {
+	in, other := ordinary(t), shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: 2}.instance(t)
+	pool := in.pool(t)
+	want := topK(t, in.searcher(t), 5, in.context(0))
+	if drained, err := pool.Swap(in.model, other.layer); !errors.Is(err, screen.ErrLayer) || drained != nil {
+		t.Fatalf("found error %v, expected ErrLayer", err)
+	}
+	got := make([]softmax.Prediction, 5)
+	if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) || pool.Generation() != 1 {
+		t.Errorf("after it: %v, %v, generation %d, want %v of generation 1", got, err, pool.Generation(), want)
+	}
+	if p, err := screen.NewPool(other.model, in.layer); !errors.Is(err, screen.ErrLayer) || p != nil {
+		t.Errorf("NewPool: found error %v, expected ErrLayer", err)
+	}
+	if p, err := screen.NewPool(in.model, in.layer, screen.OverTail()); err == nil || p != nil {
+		t.Error("NewPool: found no error for OverTail without a tail")
+	}
+}
+
+// A query that panics, as reads of a mapped file may, ends too: its generation drains,
+// what it counted stays, and its searcher is not used again.
+func TestAPanicEndsAQuery(t *testing.T) {
+	in := ordinary(t)
+	pool := in.pool(t)
+	var broken *screen.Searcher
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		pool.Do(func(s *screen.Searcher) error {
+			topK(t, s, 5, in.context(0))
+			broken = s
+			panic("a fault")
+		})
+	}()
+	if err := pool.Do(func(s *screen.Searcher) error {
+		if s == broken {
+			t.Error("the searcher of the panic is used again")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !isClosed(swap(t, pool, in)) {
+		t.Error("the generation of the panic is in use")
+	}
+	if got := pool.Stats().Queries; got != 1 {
+		t.Errorf("found %d queries, expected 1", got)
+	}
+}
+
+func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
+	in := probing(t)
+	batch, answers := make([]softmax.Prediction, 100*5), make([]softmax.Answer, 100)
+	i := 0
+	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
+	for _, kind := range []struct {
+		name string
+		opts []screen.Option
+	}{
+		{"without labels", nil},
+		{"with labels of profiles", []screen.Option{screen.ProfileLabels(context.Background())}},
+	} {
+		p := in.pool(t, kind.opts...)
+		for _, c := range []struct {
+			name string
+			f    func() error
+		}{
+			{"TopK", func() error { var dst [5]softmax.Prediction; _, err := p.TopK(dst[:], next()); return err }},
+			{"Search", func() error {
+				var dst [5]softmax.Prediction
+				_, err := p.Search(dst[:], next(), softmax.Request{K: 5, LogSum: true})
+				return err
+			}},
+			{"SearchBatch", func() error {
+				return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: 5})
+			}},
+			{"LogProb", func() error { _, err := p.LogProb(next(), 7); return err }},
+			{"Do", func() error { return p.Do(func(s *screen.Searcher) error { next(); return nil }) }},
+			{"Stats", func() error { p.Stats(); return nil }},
+		} {
+			var err error
+			for range in.n { // scratch grows to the largest set
+				err = c.f()
+			}
+			if n := simdtest.AllocsPerRun(50, func() { err = c.f() }); n != 0 || err != nil {
+				t.Errorf("%s, %s: %v allocations a call, %v", kind.name, c.name, n, err)
+			}
+		}
+	}
+}
+
+// A swap makes the searchers, so that the first query after it need not.
+func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("what is announced to the race detector escapes to the heap")
+	}
+	in := ordinary(t)
+	p := in.pool(t)
+	const runs = 20
+	p.Do(func(*screen.Searcher) error { return p.Do(func(*screen.Searcher) error { return nil }) }) // two at once
+	var least uint64 = math.MaxUint64
+	for range runs { // of which other goroutines, of the runtime, may disturb some
+		swap(t, p, in)
+		var before, after runtime.MemStats
+		var dst [2]softmax.Prediction
+		runtime.ReadMemStats(&before)
+		p.Do(func(*screen.Searcher) error { _, err := p.TopK(dst[:], in.context(0)); return err })
+		runtime.ReadMemStats(&after)
+		least = min(least, after.Mallocs-before.Mallocs)
+	}
+	if least != 0 {
+		t.Errorf("found %d allocations, expected none", least)
+	}
+}
+
+// While a query runs, profiles of its goroutine have the labels of the query beside
+// those of the context that the option names, and afterwards these alone.
+func TestProfileLabels(t *testing.T) {
+	in := probing(t)
+	in.model, _ = in.model.WithMargins(3, 1, nil)
+	ctx := pprof.WithLabels(context.Background(), pprof.Labels("handler", "of "+t.Name()))
+	pool := in.pool(t, screen.ProfileLabels(ctx))
+	goroutines := func() string {
+		var b bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	var stop, stopped = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		pprof.SetGoroutineLabels(ctx)
+		dst, answers := make([]softmax.Prediction, in.n*5), make([]softmax.Answer, in.n)
+		for !isClosed(stop) {
+			if err := pool.SearchBatch(dst, answers, in.contexts, softmax.Request{K: 5, LogSum: true, ExactSum: true}); err != nil {
+				t.Error(err)
+			}
+			if _, err := pool.LogProb(in.context(0), 1); err != nil {
+				t.Error(err)
+			}
+		}
+		if found := goroutines(); !strings.Contains(found, `{"handler":"of TestProfileLabels"}`) {
+			t.Errorf("after the queries: found %s, expected the label handler alone", found)
+		}
+	}()
+	missing := []string{`"source":"set"`, `"source":"two sets"`, `"source":"layer"`}
+	const handlerAndQuery = `{"handler":"of TestProfileLabels", "l2s":"screen", `
+	for range 100000 {
+		found := goroutines()
+		missing = slices.DeleteFunc(missing, func(label string) bool { return strings.Contains(found, handlerAndQuery+label) })
+		if len(missing) == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	close(stop)
+	<-stopped
+	if len(missing) > 0 {
+		t.Errorf("during queries: found no sample with %s%s", handlerAndQuery, missing)
+	}
+}

@@ -1,0 +1,51 @@
+package screen
+
+import (
+	"context"
+	"runtime/pprof"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// ProfileLabels gives labels to the samples of a CPU profile that are taken within
+// TopK, Search, SearchBatch and LogProb: l2s=screen, and source, which is the String
+// of a [softmax.Source], as soon as the query knows which labels it chooses among. In
+// a batch it is the source of the contexts that are answered at the time.
+//
+// Go does not tell what labels a goroutine has. So those of ctx stay beside them, and
+// the goroutine has those of ctx afterwards: give the context whose labels the
+// goroutines of the queries have, or context.Background() for none. The labels are
+// made once, here: a query with them allocates nothing and takes some nanoseconds
+// more, whereas [pprof.Do] makes two allocations.
+func ProfileLabels(ctx context.Context) Option {
+	p := &profile{before: ctx, query: pprof.WithLabels(ctx, pprof.Labels("l2s", "screen"))}
+	for i := range p.source {
+		p.source[i] = pprof.WithLabels(p.query, pprof.Labels("source", softmax.Source(i).String()))
+	}
+	return func(s *Searcher) { s.profile = p }
+}
+
+// profile sets the labels of goroutines. Nil sets none.
+type profile struct {
+	before, query context.Context
+	source        [softmax.FromTwoSets + 1]context.Context
+}
+
+func (p *profile) begin() {
+	if p != nil {
+		pprof.SetGoroutineLabels(p.query)
+	}
+}
+
+// from is for the answer from a source.
+func (p *profile) from(source softmax.Source) {
+	if p != nil {
+		pprof.SetGoroutineLabels(p.source[source])
+	}
+}
+
+func (p *profile) end() {
+	if p != nil {
+		pprof.SetGoroutineLabels(p.before)
+	}
+}
