@@ -7,10 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The lists of groups are as long as asked for on average, every context is in the
-// cluster that a query finds, and no fewer contexts have their best cluster in the
-// list of their group than if each cluster were in one group alone, that of most of
-// its contexts.
+// Every context is in the cluster that a query finds, which is its best of all where
+// the list of its group has that, and the lists are no longer than asked for on
+// average over the contexts.
 func TestGroupsThatOverlap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		groups := rapid.IntRange(1, 5).Draw(rt, "groups")
@@ -49,6 +48,9 @@ func TestGroupsThatOverlap(t *testing.T) {
 				rt.Fatalf("context %d: cluster %d, the best is %d; its group has %v", i, c.cluster[i], best[i], of(group))
 			}
 			length += sizes[group]
+		}
+		if len(sizes) < groups {
+			return // contexts of a group that has no clusters go to others, whose lists may be longer
 		}
 		if mean, most := float64(length)/float64(n), opt.Overlap*float64(clusters)/float64(groups); mean > most+1e-9 {
 			rt.Fatalf("lists of %v clusters on average, expected at most %v", mean, most)
