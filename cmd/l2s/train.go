@@ -557,6 +557,18 @@ func (r trainResult) figures() string {
 	return b.String()
 }
 
+// time says how long the run took, and its stages that took a second or more.
 func (r trainResult) time() string {
-	return fmt.Sprintf("  %s in all, on %d threads at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Threads, r.Level)
+	duration := func(stage string) string { return progress.Duration(time.Duration(r.Seconds[stage] * 1e9)) }
+	var parts []string
+	for _, stage := range train.Stages() {
+		if r.Seconds[stage] >= 1 {
+			parts = append(parts, stage+" "+duration(stage))
+		}
+	}
+	s := fmt.Sprintf("  %s in all, on %d threads at level %s\n", duration("total"), r.Threads, r.Level)
+	if len(parts) > 0 {
+		s += "  of it: " + strings.Join(parts, ", ") + "\n"
+	}
+	return s
 }

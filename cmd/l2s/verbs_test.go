@@ -1050,3 +1050,22 @@ func TestDemo(t *testing.T) {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.95 and 0.9", p1, p5)
 	}
 }
+
+// The text of a run names the stages that took a second or more, in their order.
+func TestTrainSaysWhatTookLong(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		seconds map[string]float64
+		want    string
+	}{
+		{"a short run", map[string]float64{"labels": 0.4, "k-means": 0.5, "total": 0.9}, "  0.9s in all, on 2 threads at level avx2\n"},
+		{"a long run", map[string]float64{"learn": 61, "labels": 2, "k-means": 0.9, "total": 63.9},
+			"  1m04s in all, on 2 threads at level avx2\n  of it: labels 2.0s, learn 1m01s\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := (trainResult{Seconds: c.seconds, Threads: 2, Level: "avx2"}).time(); got != c.want {
+				t.Errorf("found %q, expected %q", got, c.want)
+			}
+		})
+	}
+}
