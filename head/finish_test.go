@@ -1,6 +1,7 @@
 package head
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -229,6 +230,59 @@ func TestTokenizerSize(t *testing.T) {
 			}
 			if n != c.want || err != nil {
 				t.Errorf("found %d, %v, want %d", n, err, c.want)
+			}
+		})
+	}
+}
+
+// The texts of tokens, in every form.
+func TestTokens(t *testing.T) {
+	sentencepiece := "\x0a\x05\x0a\x03<s>" + "\x0a\x0b\x0a\x04\xe2\x96\x81x\x15\x00\x00\x80\xbf" + "\x0a\x05\x15\x00\x00\x00\x00" + "\x12\x02\x08\x01"
+	gguf := gguftest.File{Metadata: []gguftest.Value{gguftest.KV("tokenizer.ggml.tokens", []string{"a", "", "Ġb"})}}
+	for name, c := range map[string]struct {
+		files  map[string]string
+		source string
+		want   map[uint32]string
+		err    string
+	}{
+		"an object of ids": {map[string]string{"tokenizer.json": `{"added_tokens":[{"id":9,"content":"<s>","special":true}],"model":{"vocab":{"a":0,"\u0120b":7}}}`}, "",
+			map[uint32]string{0: "a", 7: "Ġb", 9: "<s>"}, ""},
+		"the file alone": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}}}`, "added_tokens.json": `{"x":1}`}, "/tokenizer.json",
+			map[uint32]string{0: "a"}, ""},
+		"a list of pieces": {map[string]string{"tokenizer.json": `{"model":{"vocab":[["<s>",0.0],["\u2581x",-3.5],[],7,["\n",1]]}}`}, "",
+			map[uint32]string{0: "<s>", 1: "▁x", 2: "", 3: "", 4: "\n"}, ""},
+		"added tokens in other files": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}}}`, "tokenizer_config.json": `{"added_tokens_decoder":{"2":{"content":"</s>"},"3":{}}}`, "added_tokens.json": `{"x":4}`}, "",
+			map[uint32]string{0: "a", 2: "</s>", 3: "", 4: "x"}, ""},
+		"an id that no list reaches": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":4294967294}}}`}, "",
+			map[uint32]string{4294967294: "a"}, ""},
+		"sentencepiece in a folder":         {map[string]string{"tokenizer.model": sentencepiece}, "", map[uint32]string{0: "<s>", 1: "▁x", 2: ""}, ""},
+		"sentencepiece":                     {map[string]string{"tokenizer.model": sentencepiece}, "/tokenizer.model", map[uint32]string{0: "<s>", 1: "▁x", 2: ""}, ""},
+		"GGUF":                              {map[string]string{"m.gguf": string(gguf.Bytes())}, "/m.gguf", map[uint32]string{0: "a", 1: "", 2: "Ġb"}, ""},
+		"GGUF without tokens":               {map[string]string{"m.gguf": string(gguftest.File{}.Bytes())}, "/m.gguf", nil, "/m.gguf: metadata: found no tokenizer.ggml.tokens, expected the tokens"},
+		"another file with the name":        {map[string]string{"m.gguf": "{}"}, "/m.gguf", nil, "/m.gguf"},
+		"a folder without a tokenizer":      {nil, "", nil, ": tokens: found a folder without tokenizer.json and tokenizer.model, expected one of them"},
+		"another file of sentencepiece":     {map[string]string{"tokenizer.model": "IQ== 0\n"}, "/tokenizer.model", nil, "/tokenizer.model: tokens: found another kind of file, expected a model of sentencepiece"},
+		"a file that is not there":          {nil, "/none.json", nil, "/none.json: no such file or directory"},
+		"a text in the place of a number":   {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":"0"}}}`}, "", nil, `/tokenizer.json: tokens: found "\"" at byte 23, expected a number`},
+		"a tokenizer.json that is cut":      {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}`}, "", nil, "/tokenizer.json: tokens: found the end of the JSON, expected '}'"},
+		"an added token without an id":      {map[string]string{"tokenizer.json": `{"added_tokens":[{"content":"q"}],"model":{"vocab":{"a":0}}}`}, "", map[uint32]string{0: "a"}, ""},
+		"a text that is there for two ids":  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0,"a":1}}}`}, "", map[uint32]string{0: "a", 1: "a"}, ""},
+		"an id that is there for two texts": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0,"b":0}}}`}, "", map[uint32]string{0: "b"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range c.files {
+				writeFile(t, dir+"/"+file, []byte(text))
+			}
+			got, err := Tokens(dir + c.source)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), dir+c.err) {
+					t.Errorf("error %v, want %q in it", err, c.err)
+				}
+				return
+			}
+			if err != nil || !maps.Equal(got, c.want) {
+				t.Errorf("found %q, %v, want %q", got, err, c.want)
 			}
 		})
 	}

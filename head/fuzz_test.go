@@ -142,6 +142,15 @@ func FuzzFolder(f *testing.F) {
 			writeFile(t, path, data)
 		}
 		within(t, size, func() {
+			texts, err := Tokens(dir)
+			switch {
+			case err != nil:
+				refused(t, err)
+			case len(texts) == 0 && len(tokenizer) == 0:
+				t.Error("a tokenizer without a piece")
+			}
+		})
+		within(t, size, func() {
 			h, err := Open(dir, Options{})
 			if err != nil {
 				if !os.IsNotExist(err) && !strings.Contains(err.Error(), "no such file") && !strings.Contains(err.Error(), "a folder, expected") && !strings.Contains(err.Error(), "file name too long") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -13,68 +14,143 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
+// tokens are what is known of a tokenizer's tokens: how many ids there are, and, if
+// they are kept, their texts. The memory follows the file, whatever the ids are.
+type tokens struct {
+	n     int               // one more than the largest id
+	texts map[uint32]string // nil if they are not kept
+}
+
+// add notes the token of an id, which is from 0 to largestID.
+func (t *tokens) add(id int, text []byte) {
+	t.n = max(t.n, id+1)
+	if t.texts != nil {
+		t.texts[uint32(id)] = string(text)
+	}
+}
+
+// largestID is the largest id that a token may have.
+const largestID = min(math.MaxUint32-1, math.MaxInt-1)
+
 // tokenizerSize returns one more than the largest id that the files of a folder
-// give a token, 0 if they do not say what all tokens are. The forms are those of
-// the tokenizers library, https://huggingface.co/docs/tokenizers, of transformers,
-// and of sentencepiece's sentencepiece_model.proto.
+// give a token, 0 if they do not say what all tokens are.
 func tokenizerSize(folder string, c *config) (n int, err error) {
-	read := func(name string, parse func(data []byte) (int, error)) (found bool, err error) {
-		path := filepath.Join(folder, name)
-		err = tensorfile.Parse(path, func(data []byte) error {
-			size, err := parse(data)
-			if err != nil {
-				return fail(path, "tokens", "%w", err)
+	var t tokens
+	if known, err := t.folder(folder); err != nil || !known {
+		return 0, err
+	}
+	return max(t.n, c.tokens), nil
+}
+
+// Tokens returns the text of each token of a model, by its id, as the tokenizer has
+// it: pieces, in which Ġ or ▁ most often stands for a space. The source is the folder
+// of a model, a tokenizer.json, a tokenizer.model of sentencepiece, or a GGUF file,
+// FILE.gguf. It reads the whole file, tens of megabytes for large vocabularies. An
+// error names the file, what was found and what was expected.
+func Tokens(source string) (map[uint32]string, error) {
+	t := tokens{texts: map[uint32]string{}}
+	info, err := os.Stat(source)
+	switch {
+	case err == nil && info.IsDir():
+		known, err := t.folder(source)
+		if err == nil && !known {
+			err = fail(source, "tokens", "found a folder without %s and %s, expected one of them", tokenizerFile, piecesFile)
+		}
+		if err != nil {
+			return nil, err
+		}
+	case filepath.Ext(source) == ".gguf":
+		if err := t.gguf(source); err != nil {
+			return nil, err
+		}
+	default:
+		parse := t.tokenizerJSON
+		if filepath.Ext(source) == filepath.Ext(piecesFile) {
+			parse = func(data []byte) error {
+				if !t.pieces(data) {
+					return errors.New("found another kind of file, expected a model of sentencepiece")
+				}
+				return nil
 			}
-			n = max(n, size)
-			return nil
-		})
+		}
+		if _, err := readTokens(source, parse); err != nil {
+			return nil, err
+		}
+	}
+	return t.texts, nil
+}
+
+// readTokens calls parse with the bytes of a file, if it is there.
+func readTokens(path string, parse func(data []byte) error) (found bool, err error) {
+	err = tensorfile.Parse(path, func(data []byte) error {
+		if err := parse(data); err != nil {
+			return fail(path, "tokens", "%w", err)
+		}
+		return nil
+	})
+	return err == nil, err
+}
+
+// folder reads the tokens of a folder, and reports whether its files say what all
+// tokens are. The forms are those of the tokenizers library,
+// https://huggingface.co/docs/tokenizers, of transformers, and of sentencepiece's
+// sentencepiece_model.proto.
+func (t *tokens) folder(folder string) (known bool, err error) {
+	read := func(name string, parse func(data []byte) error) (found bool, err error) {
+		found, err = readTokens(filepath.Join(folder, name), parse)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil
 		}
-		return err == nil, err
+		return found, err
 	}
 	custom := false
-	if _, err := read(tokenizerConfigFile, func(data []byte) (n int, err error) {
-		n, custom, err = tokenizerConfig(data)
-		return n, err
+	if _, err := read(tokenizerConfigFile, func(data []byte) (err error) {
+		custom, err = t.tokenizerConfig(data)
+		return err
 	}); err != nil {
-		return 0, err
+		return false, err
 	}
-	if _, err := read(addedTokensFile, addedTokens); err != nil {
-		return 0, err
+	if _, err := read(addedTokensFile, t.addedTokens); err != nil {
+		return false, err
 	}
-	known, err := read(tokenizerFile, tokenizerJSON)
+	known, err = read(tokenizerFile, t.tokenizerJSON)
 	if err == nil && !known && !custom {
 		// What is no model of sentencepiece says nothing: other tokenizers have files
 		// of this name, too.
-		_, err = read(piecesFile, func(data []byte) (int, error) {
-			pieces := countPieces(data)
-			known = pieces > 0
-			return pieces, nil
+		_, err = read(piecesFile, func(data []byte) error {
+			known = t.pieces(data)
+			return nil
 		})
 	}
-	if err != nil || !known {
-		return 0, err
+	return known, err
+}
+
+// gguf reads the tokens of a GGUF file.
+func (t *tokens) gguf(path string) error {
+	f, err := tensorfile.OpenFile(path, func(key []byte) bool { return string(key) == ggufTokens })
+	if err != nil {
+		return err
 	}
-	return max(n, c.tokens), nil
+	if f == nil || !f.IsGGUF() {
+		return fail(path, "file", "found another kind of file, expected a GGUF file")
+	}
+	defer f.Close()
+	found, err := f.Strings(ggufTokens, t.add)
+	if err == nil && !found {
+		err = fail(path, "metadata", "found no %s, expected the tokens", ggufTokens)
+	}
+	return err
 }
 
 // tokenizerJSON reads a tokenizer.json: its model's vocabulary, an object of ids or
 // a list of pieces, and the added tokens.
-func tokenizerJSON(data []byte) (n int, err error) {
+func (t *tokens) tokenizerJSON(data []byte) error {
 	s := jsonscan.New(data)
 	found := false
-	err = s.Object(func(name []byte) error {
+	err := s.Object(func(name []byte) error {
 		switch string(name) {
 		case "added_tokens":
-			return s.Array(func() error {
-				return s.Object(func(name []byte) error {
-					if string(name) != "id" {
-						return s.Skip()
-					}
-					return id(s, &n)
-				})
-			})
+			return s.Array(func() error { return t.addedToken(s) })
 		case "model":
 			return s.Object(func(name []byte) error {
 				if string(name) != "vocab" {
@@ -82,15 +158,9 @@ func tokenizerJSON(data []byte) (n int, err error) {
 				}
 				found = true
 				if s.Kind() == '[' {
-					pieces := 0
-					err := s.Array(func() error {
-						pieces++
-						return s.Skip()
-					})
-					n = max(n, pieces)
-					return err
+					return t.list(s)
 				}
-				return s.Object(func([]byte) error { return id(s, &n) })
+				return t.object(s)
 			})
 		}
 		return s.Skip()
@@ -99,26 +169,84 @@ func tokenizerJSON(data []byte) (n int, err error) {
 		err = s.End()
 	}
 	if err == nil && !found {
-		err = fmt.Errorf("found no vocabulary in the model, expected one")
-	}
-	return n, err
-}
-
-// id reads an id and makes n larger than it.
-func id(s *jsonscan.Scanner, n *int) error {
-	x, err := s.Int()
-	if err == nil && (x < 0 || uint64(x) >= math.MaxUint32 || x == math.MaxInt) {
-		err = fmt.Errorf("found the id %d, expected 0 to %d", x, uint32(math.MaxUint32)-1)
-	}
-	if err == nil {
-		*n = max(*n, x+1)
+		err = errors.New("found no vocabulary in the model, expected one")
 	}
 	return err
 }
 
-// tokenizerConfig reads of a tokenizer_config.json the ids of added tokens, and
-// whether the tokenizer is code of the model's own, which may add others.
-func tokenizerConfig(data []byte) (n int, custom bool, err error) {
+// list reads a list of pieces, whose places are their ids. A piece is a list, which
+// begins with its text.
+func (t *tokens) list(s *jsonscan.Scanner) error {
+	id := 0
+	return s.Array(func() error {
+		var text []byte
+		defer func() {
+			t.add(id, text)
+			id++
+		}()
+		if s.Kind() != '[' {
+			return s.Skip()
+		}
+		first := true
+		return s.Array(func() (err error) {
+			if first && s.Kind() == '"' {
+				text, err = s.Bytes()
+			} else {
+				err = s.Skip()
+			}
+			first = false
+			return err
+		})
+	})
+}
+
+// object reads an object of texts and their ids.
+func (t *tokens) object(s *jsonscan.Scanner) error {
+	return s.Object(func(text []byte) error {
+		id, err := readID(s)
+		if err == nil {
+			t.add(id, text)
+		}
+		return err
+	})
+}
+
+// addedToken reads an object with an id and its text.
+func (t *tokens) addedToken(s *jsonscan.Scanner) error {
+	var text []byte
+	id, found := 0, false
+	err := s.Object(func(name []byte) (err error) {
+		switch string(name) {
+		case "id":
+			found = true
+			id, err = readID(s)
+			return err
+		case "content":
+			if s.Kind() == '"' {
+				text, err = s.Bytes()
+				return err
+			}
+		}
+		return s.Skip()
+	})
+	if err == nil && found {
+		t.add(id, text)
+	}
+	return err
+}
+
+// readID reads an id.
+func readID(s *jsonscan.Scanner) (int, error) {
+	x, err := s.Int()
+	if err == nil && (x < 0 || uint64(x) > largestID) {
+		err = fmt.Errorf("found the id %d, expected 0 to %d", x, uint32(math.MaxUint32)-1)
+	}
+	return x, err
+}
+
+// tokenizerConfig reads of a tokenizer_config.json the added tokens, and whether the
+// tokenizer is code of the model's own, which may add others.
+func (t *tokens) tokenizerConfig(data []byte) (custom bool, err error) {
 	s := jsonscan.New(data)
 	err = s.Object(func(name []byte) error {
 		switch string(name) {
@@ -126,12 +254,26 @@ func tokenizerConfig(data []byte) (n int, custom bool, err error) {
 			custom = s.Kind() != 'n'
 		case "added_tokens_decoder":
 			return s.Object(func(name []byte) error {
-				x, err := strconv.ParseUint(string(name), 10, 32)
+				id, err := strconv.ParseUint(string(name), 10, 32)
 				if err != nil {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
-				n = max(n, int(min(x, math.MaxUint32-1, math.MaxInt-1))+1)
-				return s.Skip()
+				var text []byte
+				if s.Kind() != '{' {
+					err = s.Skip()
+				} else {
+					err = s.Object(func(name []byte) (err error) {
+						if string(name) != "content" || s.Kind() != '"' {
+							return s.Skip()
+						}
+						text, err = s.Bytes()
+						return err
+					})
+				}
+				if err == nil {
+					t.add(int(min(id, largestID)), text)
+				}
+				return err
 			})
 		}
 		return s.Skip()
@@ -139,25 +281,50 @@ func tokenizerConfig(data []byte) (n int, custom bool, err error) {
 	if err == nil {
 		err = s.End()
 	}
-	return n, custom, err
+	return custom, err
 }
 
 // addedTokens reads an added_tokens.json, an object of ids.
-func addedTokens(data []byte) (n int, err error) {
+func (t *tokens) addedTokens(data []byte) error {
 	s := jsonscan.New(data)
-	if err = s.Object(func([]byte) error { return id(s, &n) }); err == nil {
+	err := t.object(s)
+	if err == nil {
 		err = s.End()
 	}
-	return n, err
+	return err
 }
 
-// countPieces returns the number of pieces of a sentencepiece model, a message of
-// protocol buffers whose field 1 they are, and 0 for what is no such message.
-func countPieces(data []byte) (pieces int) {
+// pieces reads a sentencepiece model, a message of protocol buffers whose field 1 they
+// are, each a message whose field 1 is its text. It reports false for what is no such
+// message, of which nothing is kept.
+func (t *tokens) pieces(data []byte) bool {
+	if !eachField(data, func(uint64, []byte) {}) {
+		return false
+	}
+	id := 0
+	eachField(data, func(field uint64, piece []byte) {
+		if field != 1 {
+			return
+		}
+		var text []byte
+		eachField(piece, func(field uint64, value []byte) {
+			if field == 1 {
+				text = value
+			}
+		})
+		t.add(id, text)
+		id++
+	})
+	return id > 0
+}
+
+// eachField calls visit for each field of a message that is bytes, and reports whether
+// the whole is a message.
+func eachField(data []byte, visit func(field uint64, value []byte)) bool {
 	for len(data) > 0 {
 		tag, n := binary.Uvarint(data)
 		if n <= 0 || tag>>3 == 0 {
-			return 0
+			return false
 		}
 		data = data[n:]
 		var size uint64
@@ -165,7 +332,7 @@ func countPieces(data []byte) (pieces int) {
 		case 0:
 			_, n := binary.Uvarint(data)
 			if n <= 0 {
-				return 0
+				return false
 			}
 			size = uint64(n)
 		case 1:
@@ -173,21 +340,19 @@ func countPieces(data []byte) (pieces int) {
 		case 2:
 			length, n := binary.Uvarint(data)
 			if n <= 0 || length > uint64(len(data)-n) {
-				return 0
+				return false
 			}
 			size = uint64(n) + length
-			if tag>>3 == 1 {
-				pieces++
-			}
+			visit(tag>>3, data[n:size])
 		case 5:
 			size = 4
 		default:
-			return 0
+			return false
 		}
 		if size > uint64(len(data)) {
-			return 0
+			return false
 		}
 		data = data[size:]
 	}
-	return pieces
+	return true
 }

@@ -146,6 +146,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 		ref[i] = float64(dst[i])
 	}
 	run("LogSumExp", 8*n, func() { LogSumExp(ref[:n]) })
+	run("SumExpCentres", 8*n, func() { SumExpCentres(dst[:n], dst[:n], 1) })
 	grad := make([]float64, m.dim)
 	run("Axpy", 12*m.dim, func() { Axpy(grad, 0.5, m.contexts[m.turn()]) })
 }

@@ -42,6 +42,10 @@ func TestManyCallsAreOne(t *testing.T) {
 			return bitsOf(append(dst, Softmax(dst, x)))
 		}},
 		{"LogSumExp", func() any { return math.Float64bits(LogSumExp(x)) }},
+		{"SumExpCentres", func() any {
+			m, sum := SumExpCentres(scores, scores, 0.3)
+			return bitsOf([]float64{float64(m), sum})
+		}},
 		{"maxID", func() any { return maxID(ids) }},
 		{"maxAbsBits", func() any { return maxAbsBits(scores[:n&^15]) }},
 		{"SelectAtLeast", func() any {
@@ -165,6 +169,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"SelectAtLeast", 4 * len(long), func() { SelectAtLeast(manyIDs, long, 1) }},
 		{"expBlocks", 8 * len(wide), func() { expBlocks(new([expLanes]float64), wide, wide, 0) }},
 		{"maxFloat64", 8 * len(wide), func() { maxFloat64(wide) }},
+		{"SumExpCentres", 8 * len(long), func() { SumExpCentres(long, long, 1) }},
 		{"maxAbsBits", 4 * len(long), func() { maxAbsBits(long) }},
 		{"Int8Rows.Bounds", n * m.stride, func() { m.Bounds(dst[:n], upper[:n], v) }},
 		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},

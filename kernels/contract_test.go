@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -56,6 +57,9 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
 		{"SelectAtLeast dst", "dst is shorter", func() { SelectAtLeast(ids, f(5), -1) }},
 		{"Softmax lengths", "lengths of dst and x differ", func() { Softmax(dst64, make([]float64, 3)) }},
+		{"SumExpCentres lengths", "lengths of lower and upper differ", func() { SumExpCentres(f(3), f(4), 1) }},
+		{"SumExpCentres scale of zero", "scale is not", func() { SumExpCentres(f(3), f(3), 0) }},
+		{"SumExpCentres infinite scale", "scale is not", func() { SumExpCentres(f(3), f(3), float32(math.Inf(1))) }},
 		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows alignment", "not 16-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
@@ -133,6 +137,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			Axpy(grad[:], 1, h[:])
 			TopK(top[:], vals[:], dst[:])
 			Softmax(dst64[:], dst64[:])
+			SumExpCentres(h[:], h[:], 1)
 		})
 		if n != 0 {
 			t.Errorf("%v allocations", n)

@@ -213,6 +213,7 @@ var kernelsAtEdges = []struct {
 	{"KthBound", func(a *atEdges) { KthBound(a.floats(a.d), 1+a.r.IntN(min(a.d, 16))) }},
 	{"SelectAtLeast", func(a *atEdges) { SelectAtLeast(take[uint32](a.edges, a.d), a.floats(a.d), 0) }},
 	{"LogSumExp", func(a *atEdges) { LogSumExp(a.doubles(a.d)) }},
+	{"SumExpCentres", func(a *atEdges) { SumExpCentres(a.floats(a.d), a.floats(a.d), 1) }},
 	{"Softmax", func(a *atEdges) { Softmax(take[float64](a.edges, a.d), a.doubles(a.d)) }},
 }
 

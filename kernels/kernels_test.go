@@ -212,6 +212,14 @@ var sameOnEveryLevel = []struct {
 		dst := make([]float64, o.n)
 		return append(dst, Softmax(dst, o.x), LogSumExp(o.x))
 	}, nil},
+	{"SumExpCentres", func(o *operands) []float64 {
+		lower, upper := make([]float32, o.n), make([]float32, o.n)
+		for i, x := range o.x {
+			lower[i], upper[i] = float32(x)-1, float32(x)+float32(i%3)
+		}
+		m, sum := SumExpCentres(lower, upper, 0.37)
+		return []float64{float64(m), sum}
+	}, nil},
 	{"SelectAtLeast", func(o *operands) []float64 {
 		dst := make([]uint32, o.n)
 		return numbers(dst[:SelectAtLeast(dst, o.bias, o.threshold)]...)

@@ -185,6 +185,27 @@ func maxFloat64Leaf(x []float64) float64 {
 	return maxFloat64Generic(x)
 }
 
+func maxCentreLeaf(lower, upper []float32) float32 {
+	switch {
+	case simd.HasAVX512:
+		return asm.MaxCentreAVX512(&lower[0], &upper[0], len(lower))
+	case simd.HasAVX2:
+		return asm.MaxCentreAVX2(&lower[0], &upper[0], len(lower))
+	}
+	return maxCentreGeneric(lower, upper)
+}
+
+func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
+	switch {
+	case simd.HasAVX512:
+		asm.ExpCentresAVX512(&lane[0], &lower[0], &upper[0], len(lower), m, scale)
+	case simd.HasAVX2:
+		asm.ExpCentresAVX2(&lane[0], &lower[0], &upper[0], len(lower), m, scale)
+	default:
+		expCentresGeneric(lane, lower, upper, m, scale)
+	}
+}
+
 func maxAbsBitsLeaf(x []float32) uint32 {
 	switch {
 	case simd.HasAVX512:

@@ -133,6 +133,21 @@ func maxFloat64Leaf(x []float64) float64 {
 	return asm.MaxFloat64NEON(&x[0], len(x))
 }
 
+func maxCentreLeaf(lower, upper []float32) float32 {
+	if !simd.HasNEON {
+		return maxCentreGeneric(lower, upper)
+	}
+	return asm.MaxCentreNEON(&lower[0], &upper[0], len(lower))
+}
+
+func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
+	if !simd.HasNEON {
+		expCentresGeneric(lane, lower, upper, m, scale)
+		return
+	}
+	asm.ExpCentresNEON(&lane[0], &lower[0], &upper[0], len(lower), m, scale)
+}
+
 func maxAbsBitsLeaf(x []float32) uint32 {
 	if !simd.HasNEON {
 		return maxAbsBitsGeneric(x)

@@ -29,7 +29,11 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 }
 func expLeaf(lane *[expLanes]float64, dst, x []float64, m float64) { expBlocksGeneric(lane, dst, x, m) }
 func maxFloat64Leaf(x []float64) float64                           { return maxFloat64Generic(x) }
-func maxAbsBitsLeaf(x []float32) uint32                            { return maxAbsBitsGeneric(x) }
+func maxCentreLeaf(lower, upper []float32) float32                 { return maxCentreGeneric(lower, upper) }
+func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
+	expCentresGeneric(lane, lower, upper, m, scale)
+}
+func maxAbsBitsLeaf(x []float32) uint32 { return maxAbsBitsGeneric(x) }
 func quantizeLeaf(codes []int8, h []float32, inv float32) quantSums {
 	return quantizeGeneric(codes, h, inv)
 }

@@ -102,6 +102,7 @@ func TestTheCollectorComesBetween(t *testing.T) {
 		{"SelectAtLeast", false, func() { SelectAtLeast(ids, scores, 0) }},
 		{"Softmax", false, func() { Softmax(dst64, x) }},
 		{"LogSumExp", false, func() { LogSumExp(x) }},
+		{"SumExpCentres", false, func() { SumExpCentres(scores, scores, 1) }},
 		{"Axpy", false, func() { Axpy(grad, 0.5, scores) }},
 		{"Set", false, func() { v.Set(h) }},
 	} {

@@ -70,6 +70,8 @@ func raceCases() []raceCase {
 		{"Softmax writes dst", func() { Softmax(soft, x) }, func() { soft[60] = 1 }},
 		{"Softmax reads x", func() { Softmax(soft, x) }, func() { x[60] = 1 }},
 		{"LogSumExp reads x", func() { LogSumExp(x) }, func() { x[60] = 1 }},
+		{"SumExpCentres reads lower", func() { SumExpCentres(scores, dst[:len(scores)], 1) }, touch(&scores[40])},
+		{"SumExpCentres reads upper", func() { SumExpCentres(dst[:len(scores)], scores, 1) }, touch(&scores[40])},
 		{"Set reads h", func() { fresh.Set(h) }, touch(&h[5])},
 		{"Set writes the codes", func() { fresh.Set(h) }, func() { fresh.codes[5] = 1 }},
 		{"Bounds writes lower", func() { m.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},

@@ -72,6 +72,16 @@ func Log(x float64) float64 {
 	return float64(n*ln2Hi) + (2*s + (float64(float64(2*s*s2)*p) + float64(n*ln2Lo)))
 }
 
+// LogAddExp returns log(e^a + e^b) without overflow, of numbers that are neither NaN nor
+// +Inf. It has the same bits on every architecture.
+func LogAddExp(a, b float64) float64 {
+	a, b = max(a, b), min(a, b)
+	if math.IsInf(a, -1) {
+		return a
+	}
+	return a + Log(1+Exp(b-a))
+}
+
 // expLanes is the number of partial sums of LogSumExp and Softmax.
 const expLanes = 8
 

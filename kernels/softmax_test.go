@@ -60,6 +60,19 @@ func TestLogIsWithinTwoUlps(t *testing.T) {
 	}
 }
 
+func TestLogAddExp(t *testing.T) {
+	none := math.Inf(-1)
+	for _, c := range []struct{ a, b, want float64 }{
+		{none, none, none}, {none, 3, 3}, {-1e300, 3, 3}, {5, 5, 5 + math.Ln2}, {1000, 999, 1000 + math.Log1p(math.Exp(-1))},
+	} {
+		for _, got := range []float64{LogAddExp(c.a, c.b), LogAddExp(c.b, c.a)} {
+			if got != c.want && !(math.Abs(got-c.want) < 1e-12) {
+				t.Errorf("log(e^%v + e^%v): found %v, expected %v", c.a, c.b, got, c.want)
+			}
+		}
+	}
+}
+
 func TestSoftmaxIsEqualBitForBitAndRight(t *testing.T) {
 	r := newRand(7)
 	for n := 0; n < 200; n++ {

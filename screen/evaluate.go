@@ -22,6 +22,9 @@ type EvaluateOptions struct {
 	// Targets, unless nil, holds the label that followed each context, below 0 for
 	// none: what Perplexity is of.
 	Targets []int64
+	// Temperature is that of the probabilities of the targets, above 0 and finite, 0 for
+	// 1: 1/scale for a model with a logit scale.
+	Temperature float64
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
 	// Progress, unless nil, is called with the number of contexts done and
@@ -48,7 +51,7 @@ type Evaluation struct {
 	// for any k it is MeanRouting + Precision.MeanScored.
 	MeanRouting float64
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
-	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
+	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
 	// the same with that of the layer. Both are 0 where there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k asked for, in that order.
@@ -108,6 +111,13 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			return nil, fmt.Errorf("screen: targets: found label %d at %d, expected one below the %d labels", id, i, m.Labels())
 		}
 	}
+	temperature := opt.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	if err := checkTemperature(temperature); err != nil {
+		return nil, err
+	}
 	chunks := (n + chunk - 1) / chunk
 	logs := make([]targetLogs, chunks) // added up in order, whoever takes a chunk
 	threads := parallel.Threads(opt.Threads, chunks)
@@ -133,7 +143,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			if opt.Targets == nil || opt.Targets[i] < 0 {
 				continue
 			}
-			if err := workers[worker].target(contexts[i*d:(i+1)*d], uint32(opt.Targets[i]), &logs[i/chunk]); err != nil {
+			if err := workers[worker].target(contexts[i*d:(i+1)*d], uint32(opt.Targets[i]), temperature, &logs[i/chunk]); err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
 		}
@@ -166,13 +176,13 @@ type targetLogs struct {
 	screened, exact float64
 }
 
-// target adds the log-probabilities of the label id in the context h.
-func (w *evaluation) target(h []float32, id uint32, to *targetLogs) error {
-	screened, err := w.screened.LogProb(h, id)
+// target adds the log-probabilities of the label id in the context h at a temperature.
+func (w *evaluation) target(h []float32, id uint32, temperature float64, to *targetLogs) error {
+	screened, err := w.screened.LogProbAt(h, id, temperature)
 	if err != nil {
 		return err
 	}
-	exact, err := w.full.LogProb(h, id)
+	exact, err := w.full.LogProbAt(h, id, temperature)
 	to.n, to.screened, to.exact = to.n+1, to.screened+screened, to.exact+exact
 	return err
 }

@@ -13,28 +13,37 @@ import (
 
 // LogProb returns the log-probability of the label id for the context h over all L
 // labels: its logit minus the log of the sum of e^x over the candidate set and over the
-// others. By what the model has, these are
+// others. The logit is exact wherever the label is. The sum is, by what the model has,
 //
-//   - estimated together by its regression. The logit of id is exact wherever it is, and
-//     the sum over the set is that of the int8 codes with its 8 largest logits exact
-//     (softmax.Answer). Probabilities need not sum to 1: see [Searcher.LogSum];
-//   - or w~_s.h + b_s with W~ of its tail, as the paper defines it to compute
-//     perplexity (its appendix);
-//   - or impossible: they get -Inf.
+//   - estimated: over the set that of the int8 codes with the logit of the label where it
+//     is one of them (softmax.Answer), over the others by the regression. Probabilities
+//     need not sum to 1: see [Searcher.LogSum];
+//   - or over the others that of w~_s.h + b_s with W~ of its tail, as the paper defines
+//     it to compute perplexity (its appendix). The logit of a label outside is then
+//     that too;
+//   - or over the set alone, by the reference arithmetic. Labels outside are impossible:
+//     they get -Inf.
 //
 // All logits are exact if the lead of the best cluster is below the exact margin.
 // The result has the same bits on every CPU.
 //
-// Logits are w_s.h + b_s. For a model with a logit scale ask Search, with OverTail, for
-// the log-sum at the temperature 1/scale; for one with a soft cap only the exact layer
-// has the probabilities, see [softmax.Answer].
+// Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one
+// with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
 // It returns an error if id is not below L, or if h is not a context, as TopK
 // does. Without a regression it takes memory for L logits with the first query,
 // then none.
-func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
+func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
+
+// LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
+// proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
+// 1/scale. Where a regression has no coefficients for T the exact layer answers.
+func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
+	}
+	if err := checkTemperature(temperature); err != nil {
+		return 0, err
 	}
 	s.profile.begin()
 	defer s.profile.end()
@@ -42,61 +51,75 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if reg := s.model.regression; r.exact || reg != nil && !reg.covers(1) {
+	req := softmax.Request{LogSum: true, Temperature: temperature}
+	reg := s.model.regression
+	if r.exact || reg != nil && !reg.covers(temperature) {
 		s.profile.from(softmax.FromLayer)
-		s.wide = grow.Slice(s.wide, s.model.labels)
-		if err := s.layer.Logits(s.wide, q, softmax.Labels{}); err != nil {
-			return 0, err
-		}
-		return s.wide[id] - kernels.LogSumExp(s.wide), nil
+		req.ExactSum = true
+		logit, sum, err := s.layer.LogitAndSum(q, id, &req)
+		return logit/temperature - sum, err
 	}
 	s.profile.from(r.source())
-	set := s.candidates(r)
-	at, inside := slices.BinarySearch(set, id)
 	switch {
-	case s.model.regression != nil:
-		sum, tail, err := s.quickSum(q, r, set)
-		if err != nil {
-			return 0, err
+	case reg != nil && r.second == r.first:
+		return s.quickLogProb(q, r, id, &req)
+	case reg == nil && s.model.tail != nil:
+		sum, err := s.byLowRank(q, s.candidates(r), &req)
+		return s.wide[id]/temperature - sum, err
+	case reg == nil:
+		set := s.candidates(r)
+		if _, inside := slices.BinarySearch(set, id); !inside {
+			return math.Inf(-1), nil
 		}
+		req.ExactSum, req.Among = true, softmax.Only(set)
+	default:
+		return s.logProbOfTwo(q, r, id, temperature)
+	}
+	logit, sum, err := s.layer.LogitAndSum(q, id, &req)
+	return logit/temperature - sum, err
+}
+
+// quickLogProb is LogProbAt for the set of one cluster and the regression.
+func (s *Searcher) quickLogProb(q *softmax.Query, r route, id uint32, req *softmax.Request) (float64, error) {
+	set := s.model.Candidates(r.first)
+	req.Among = softmax.Only(set)
+	logit, sum, err := s.layer.LogitAndSum(q, id, req)
+	if err != nil {
+		return 0, err
+	}
+	logit /= req.Temperature
+	tail := s.tailOf(q, r, set, req.Temperature)
+	if tail < logit {
+		if _, inside := slices.BinarySearch(set, id); !inside {
+			tail = logit // it is one of the labels outside
+		}
+	}
+	return min(logit-kernels.LogAddExp(sum, tail), 0), nil
+}
+
+// logProbOfTwo is LogProbAt for the sets of two clusters and the regression of the first.
+func (s *Searcher) logProbOfTwo(q *softmax.Query, r route, id uint32, temperature float64) (float64, error) {
+	set := s.candidates(r)
+	tail, err := s.byRegression(q, r, set, temperature, 0)
+	if err != nil {
+		return 0, err
+	}
+	var logit float64
+	at, inside := slices.BinarySearch(set, id)
+	if inside {
+		logit = s.logits[at] / temperature
+	} else {
 		s.asked[0] = id
 		if err := s.layer.Logits(s.oneLogit[:], q, softmax.Only(s.asked[:])); err != nil {
 			return 0, err
 		}
-		logit := s.oneLogit[0]
-		if !inside {
-			tail = max(tail, logit) // it is one of the labels outside
-		}
-		return min(logit-addLogs(sum, tail), 0), nil
-	case s.model.tail != nil:
-		sum, err := s.byLowRank(q, set, &softmax.Request{})
-		return s.wide[id] - sum, err
-	case !inside:
-		return math.Inf(-1), nil
+		logit = s.oneLogit[0] / temperature
+		tail.Log = max(tail.Log, logit)
 	}
-	if err := s.setLogits(q, set); err != nil {
-		return 0, err
+	for i := range s.logits {
+		s.logits[i] /= temperature
 	}
-	return s.logits[at] - kernels.LogSumExp(s.logits), nil
-}
-
-// quickBest is the number of labels whose logits are exact in the sums of quickSum.
-const quickBest = 8
-
-// quickSum returns the log of the sum of e^x over the set, by the intervals of the int8
-// codes but for the largest logits (softmax.Answer.LogSum), and that over all other
-// labels, by the regression.
-func (s *Searcher) quickSum(q *softmax.Query, r route, set []uint32) (sum, tail float64, err error) {
-	if r.second != r.first {
-		t, err := s.byRegression(q, r, set, 1, 0)
-		return kernels.LogSumExp(s.logits), t.Log, err
-	}
-	s.top, s.asking[0] = grow.Slice(s.top, quickBest), q
-	k := min(quickBest, len(set))
-	if err := s.layer.Find(s.top[:k], s.one[:], s.asking[:], &softmax.Request{K: k, LogSum: true, Among: softmax.Only(set)}); err != nil {
-		return 0, 0, err
-	}
-	return s.one[0].LogSum, s.tailOf(q, r, set, 1), nil
+	return min(logit-kernels.LogAddExp(kernels.LogSumExp(s.logits), tail.Log), 0), nil
 }
 
 // tailOf is what the regression says of the labels outside the set of one cluster, at a
@@ -116,21 +139,19 @@ func (s *Searcher) quick(r route, req *softmax.Request) bool {
 	return reg != nil && r.second == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
 }
 
+func checkTemperature(temperature float64) error {
+	if !(temperature > 0) || math.IsInf(temperature, 1) {
+		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number above 0", temperature)}
+	}
+	return nil
+}
+
 // temperatureOf is the temperature of a request.
 func temperatureOf(req *softmax.Request) float64 {
 	if req.Temperature == 0 {
 		return 1
 	}
 	return req.Temperature
-}
-
-// addLogs returns log(e^a + e^b).
-func addLogs(a, b float64) float64 {
-	a, b = max(a, b), min(a, b)
-	if math.IsInf(a, -1) {
-		return a
-	}
-	return a + kernels.Log(1+kernels.Exp(b-a))
 }
 
 // Interval is a number that is known about.
@@ -195,10 +216,11 @@ func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence flo
 	switch {
 	case s.model.regression == nil:
 		return Head{}, errors.New("screen: regression: found a model without one, expected one")
-	case !(temperature > 0) || math.IsInf(temperature, 1):
-		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number above 0", temperature)}
 	case !(confidence >= 0 && confidence < 1):
 		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
+	}
+	if err := checkTemperature(temperature); err != nil {
+		return Head{}, err
 	}
 	if err := checkIDs(extra, s.model.labels); err != nil {
 		return Head{}, invalid{softmax.ErrRequest, "screen: extra: " + err.Error()}

@@ -204,6 +204,11 @@ func TestLogSumAtATemperature(t *testing.T) {
 			{2, 0.9, screen.Interval{Log: sum(all, 2, -inf), Low: sum(all, 2, -inf), High: sum(all, 2, -inf)}},
 		} {
 			got := logSum(c.temperature, c.confidence)
+			// The sums of a log-probability are off by what roundings to int8 lose.
+			p, err := s.LogProbAt(h, set[0], c.temperature)
+			if want := in.ranked(h, set[:1])[0].Logit/c.temperature - got.Log; err != nil || math.Abs(p-want) > 0.2/c.temperature {
+				t.Fatalf("context %d, temperature %v: log-probability %v, %v, want about %v", i, c.temperature, p, err, want)
+			}
 			for _, pair := range [][2]float64{{got.Log, c.want.Log}, {got.Low, c.want.Low}, {got.High, c.want.High}} {
 				if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-9) {
 					t.Fatalf("context %d, temperature %v, confidence %v: found %+v, want %+v", i, c.temperature, c.confidence, got, c.want)
@@ -215,7 +220,7 @@ func TestLogSumAtATemperature(t *testing.T) {
 	var total float64
 	if n := simdtest.AllocsPerRun(20, func() {
 		x, _ := s.LogSum(h, 0.8, 0.9)
-		p, _ := s.LogProb(h, 5)
+		p, _ := s.LogProbAt(h, 5, 0.8)
 		total += x.Log + p
 	}); n != 0 {
 		t.Errorf("%v allocations, want none", n)
@@ -226,6 +231,7 @@ func TestLogSumAtATemperature(t *testing.T) {
 		want string
 	}{
 		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, "screen: temperature: found 0, expected"},
+		{"temperature of a log-probability", func() error { _, err := s.LogProbAt(h, 0, math.Inf(1)); return err }, "screen: temperature: found +Inf, expected"},
 		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, "screen: confidence: found 1, expected"},
 		{"labels", func() error { _, err := s.Head(h, []uint32{3, 300}, 1, 0); return err }, "screen: extra: found id 300"},
 		{"context", func() error { _, err := s.Head(h[1:], nil, 1, 0); return err }, "softmax: context: found 23"},

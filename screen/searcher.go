@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -319,7 +320,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 	for _, r := range routes {
 		a := &answers[r.context]
 		if a.Source = source; quick && req.LogSum && source != softmax.FromLayer {
-			a.LogSum = addLogs(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
+			a.LogSum = kernels.LogAddExp(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
 		} else if s.overTail && req.LogSum && source != softmax.FromLayer {
 			sum, err := s.sumOverTail(s.queries[r.context], r, all, req)
 			if err != nil {

@@ -157,11 +157,17 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 		s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
 		return
 	}
+	s.intervals(q, p)
+	s.finish(dst, a, q, p, s.lower, s.upper)
+}
+
+// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper.
+func (s *Searcher) intervals(q *Query, p *place) {
 	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
-	switch {
+	switch l := s.layer; {
 	case p.listed:
 		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
-	case all:
+	case p.n == l.Labels():
 		l.codes.Bounds(s.lower, s.upper, q.vec)
 	default:
 		part := l.codes.Part(p.first, p.first+p.n)
@@ -170,7 +176,6 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 	if p.edits() {
 		p.edit(s.lower, s.upper, 0)
 	}
-	s.finish(dst, a, q, p, s.lower, s.upper)
 }
 
 // group answers as many queries as share the load of a row, all of which have
@@ -285,10 +290,6 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		return
 	}
 	if p.req.LogSum {
-		s.terms = grow.Slice(s.terms, p.n)
-		for i, low := range lower {
-			s.terms[i] = (float64(low) + float64(upper[i])) * 0.5
-		}
 		s.places = append(s.places[:0], left...)
 	}
 	if p.listed {
@@ -302,10 +303,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	}
 	s.score(dst, q, left, p.req)
 	if p.req.LogSum {
-		for j, row := range s.places {
-			s.terms[row] = s.logits[j]
-		}
-		a.LogSum = p.req.logSum(s.terms)
+		a.LogSum = s.logSum(p.req, lower, upper)
 	}
 }
 

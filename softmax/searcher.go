@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -24,7 +23,7 @@ type Searcher struct {
 	scores       []float32
 	order, spare []Prediction // all labels of a place, to be put in order
 	logits       []float64
-	terms        []float64 // of a log-sum-exp
+	label        [1]uint32 // whose logit LogitAndSum is asked for
 	mask         *bitset.Set
 	kept         []kept // of a search by tiles
 }
@@ -142,19 +141,21 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 //
 // It returns an error if id is not below L ([ErrRequest]) or if h is not a context
 // ([ErrContext]).
-func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) {
-	if int64(id) >= int64(s.layer.Labels()) {
-		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels()))
+func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
+
+// LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
+// proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
+// 1/scale.
+func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
+	if temperature == 0 {
+		return 0, invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number above 0")
 	}
 	qs, err := s.set(s.one[:], h)
 	if err != nil {
 		return 0, err
 	}
-	s.logits = grow.Slice(s.logits, s.layer.Labels())
-	if err := s.Logits(s.logits, qs[0], Labels{}); err != nil {
-		return 0, err
-	}
-	return s.logits[id] - kernels.LogSumExp(s.logits), nil
+	logit, sum, err := s.LogitAndSum(qs[0], id, &Request{LogSum: true, ExactSum: true, Temperature: temperature})
+	return logit/temperature - sum, err
 }
 
 // check returns an error unless the query has a context of the layer.

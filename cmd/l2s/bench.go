@@ -78,7 +78,7 @@ contain one reading of the clock. The precision of the screen on the same contex
 is shown too. Run it on an idle machine.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
-the head has a logit scale or a soft cap.`, leastContexts),
+the head has a soft cap.`, leastContexts),
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
@@ -89,6 +89,9 @@ the head has a logit scale or a soft cap.`, leastContexts),
 	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
@@ -161,9 +164,8 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
-	scale, softCap := l.scale()
-	if (m.Tail() != nil || m.Regression() != nil) && scale == 1 && softCap == 0 {
-		queries = append(queries, denseLogProb(l, rows), logProb(s, m.Labels(), rows))
+	if _, softCap := l.scale(); (m.Tail() != nil || m.Regression() != nil) && softCap == 0 {
+		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
 		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
@@ -225,12 +227,12 @@ func screenedQuery(s *screen.Searcher, rows [][]float32, dst []softmax.Predictio
 // denseLogProb returns a function that computes the log-probability of a label for row
 // i by a scan of all labels in float32.
 func denseLogProb(l *layer, rows [][]float32) func(i int) {
-	weights, bias := dense.Weights(l.Layer), l.Bias()
+	weights, bias, temperature := dense.Weights(l.Layer), l.Bias(), l.temperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
 	return func(i int) {
 		kernels.Scan(narrow, weights, bias, rows[i])
 		for j, x := range narrow {
-			logits[j] = float64(x)
+			logits[j] = float64(x) / temperature
 		}
 		logProbSink = logits[i%len(logits)] - kernels.LogSumExp(logits)
 	}
@@ -238,9 +240,10 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 
 // logProb returns a function that asks the screen for the log-probability of a label for
 // row i.
-func logProb(s *screen.Searcher, labels int, rows [][]float32) func(i int) {
+func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
+	labels, temperature := l.Labels(), l.temperature()
 	return func(i int) {
-		p, err := s.LogProb(rows[i], uint32(i%labels))
+		p, err := s.LogProbAt(rows[i], uint32(i%labels), temperature)
 		must(err)
 		logProbSink = p
 	}
@@ -281,6 +284,7 @@ func (r *benchResult) String() string {
 	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
 }
 

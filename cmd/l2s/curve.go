@@ -149,6 +149,11 @@ l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png
 	if err := f.parseList(args, "screen files", &paths); err != nil {
 		return err
 	}
+	if *svg == "" && *png == "" {
+		if err := checkStdout(stdout); err != nil {
+			return err
+		}
+	}
 	inputs := slices.Concat(lf.files(), *src, paths)
 	if err := checkOutputs(f, []output{{flag: "--svg", path: *svg}, {flag: "--png", path: *png}}, inputs...); err != nil {
 		return err
@@ -287,6 +292,7 @@ func (r *curveResult) String() string {
 		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Screened, s.Median, s.P99, s.Speedup)
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us on average, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
 }
 

@@ -82,7 +82,7 @@ network is needed.
 
 The model writes a text, whose contexts train a screen; %s contexts that were
 kept out of the training measure it. Then the exact layer and the screen
-complete a few sentences side by side. It takes about a minute.`, progress.Count(size.heldOut)),
+complete a few sentences side by side.`, progress.Count(size.heldOut)),
 		usage:   "[flags]",
 		notes:   "With --json the fields of eval and bench are printed together.",
 		example: "l2s demo --keep demo",
@@ -92,6 +92,9 @@ complete a few sentences side by side. It takes about a minute.`, progress.Count
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	made := false
@@ -277,6 +280,9 @@ func (r *demoResult) String() string {
 	line("exact layer", "%8.1f us", r.Exact)
 	line("screen", "%8.1f us  (99 of 100 take at most %.1f us)", r.Screened, r.ScreenedP99)
 	line("speedup", "%8.1f x   against the dense scan", r.Speedup)
+	if note := busyNote(r.DenseF32, r.DenseF32Median); note != "" {
+		b.WriteString("\n" + note)
+	}
 	fmt.Fprintf(&b, `
 The best five of this model are drawn from few different words, so that one
 list of frequent words for all contexts is a strong rival on it. A list of %d

@@ -28,27 +28,36 @@ func disk(t *testing.T, dir, name string, kib int) string {
 	return path
 }
 
-// outputs are the verbs that write a file, each with that file's flag.
+// outputs are all verbs that write a file, each with that file's flag.
 var outputs = []struct {
+	name string
 	args []string
 	out  string
 }{
-	{goodTrain, "--out"},
-	{joined(goodLabels, "--k", "100"), "--out"},
-	{joined(goodGenerate, "--generate", "5000"), "--out"},
-	{goodContexts, "--out"},
-	{goodCurve, "--png"},
+	{"train", goodTrain, "--out"},
+	{"calibrate", goodCalibrate, "--out"},
+	{"labels", joined(goodLabels, "--k", "100"), "--out"},
+	{"merge", goodMerge, "--out"},
+	{"prepare", []string{"prepare", "layer.safetensors:weight", "--bias", "layer.safetensors:bias", "--quiet", "--out", "out.codes"}, "--out"},
+	{"contexts of the model's own text", joined(goodGenerate, "--generate", "5000"), "--out"},
+	{"contexts of a text", goodContexts, "--out"},
+	{"the labels that follow", joined(goodContexts, "--targets", "targets.npy"), "--targets"},
+	{"contexts of translations", goodPairs, "--out"},
+	{"curve, PNG", goodCurve, "--png"},
+	{"curve, SVG", goodCurve, "--svg"},
+	{"translate", goodTranslate, "--out"},
 }
 
 // On a disk that is full the command says so, and the old file stays.
 func TestFullDisk(t *testing.T) {
 	for _, verb := range outputs {
-		t.Run(verb.args[0], func(t *testing.T) {
+		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)
+			labelParts(t, dir, 3)
 			full := disk(t, dir, "full", 16)
 			writeFile(t, filepath.Join(full, "out"), []byte("precious"))
-			// What is left is less than any of the outputs.
-			writeFile(t, filepath.Join(full, "filler"), make([]byte, 8<<10))
+			// Nothing is left: tmpfs gives whole pages.
+			writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10))
 			before := contentOf(t, full)
 			r := l2s(t, dir, joined(verb.args, verb.out, "full/out")...)
 			if r.code != 1 || !strings.Contains(r.stderr, ": full/out") || !strings.HasSuffix(r.stderr, "no space left on device\n") {
@@ -64,8 +73,9 @@ func TestFullDisk(t *testing.T) {
 // So it does on one that is read only, before any work.
 func TestReadOnlyDisk(t *testing.T) {
 	for _, verb := range outputs {
-		t.Run(verb.args[0], func(t *testing.T) {
+		t.Run(verb.name, func(t *testing.T) {
 			dir := files(t)
+			labelParts(t, dir, 3)
 			locked := disk(t, dir, "locked", 16)
 			writeFile(t, filepath.Join(locked, "out"), []byte("precious"))
 			if err := syscall.Mount("", locked, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {

@@ -53,7 +53,7 @@ the k answers of the screen, the mean over the contexts.
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p of these labels, p the probability by the
 screen, trained with --tail regression or --tail-rank, and by the layer. A head
-with a logit scale or a soft cap is refused then.`,
+with a soft cap is refused then.`,
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
@@ -68,6 +68,9 @@ with a logit scale or a soft cap is refused then.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
@@ -79,8 +82,8 @@ with a logit scale or a soft cap is refused then.`,
 		if m.Tail() == nil && m.Regression() == nil {
 			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
 		}
-		if scale, softCap := l.scale(); scale != 1 || softCap != 0 {
-			return fmt.Errorf("%s: found logit scale %v and soft cap %v, expected 1 and 0 for --targets: perplexities are those of w.h + b", l.name, scale, softCap)
+		if _, softCap := l.scale(); softCap != 0 {
+			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are those of logits without one", l.name, softCap)
 		}
 		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
 		if err != nil {
@@ -110,7 +113,7 @@ with a logit scale or a soft cap is refused then.`,
 func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
-		K: ks, Threads: threads, Targets: targets, Progress: func(done, _ int) { p.Set(done) },
+		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Progress: func(done, _ int) { p.Set(done) },
 	})
 	if err != nil {
 		return nil, err

@@ -209,7 +209,7 @@ func (f *flags) parseList(args []string, kind string, list *[]string) error {
 func (f *flags) parseFiles(args []string) (files []string, err error) {
 	for {
 		if err := f.set.Parse(args); err == flag.ErrHelp {
-			if err := write(f.stdout, f.help()); err != nil {
+			if err := answer(f.stdout, f.help()); err != nil {
 				return nil, err
 			}
 			return nil, flag.ErrHelp

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 )
@@ -138,11 +140,38 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			} else if r := l2s(t, dir, ask...); r.code != 1 || !strings.Contains(r.stderr, refused) {
 				t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, refused)
 			}
-			if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected 1 and 0 for --targets") {
-				t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
+			timed := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...)["log_prob_us"]
+			if refused != "" {
+				if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected none for --targets") {
+					t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
+				}
+				if timed != nil {
+					t.Errorf("bench: found %v us, expected no time of a log-probability", timed)
+				}
+				return
 			}
-			if o := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...); o["log_prob_us"] != nil {
-				t.Errorf("bench: found %v, expected no time of a log-probability", o)
+			if timed == nil {
+				t.Error("bench: found no time of a log-probability, expected one")
+			}
+			// The label that follows context i is i modulo their number.
+			var targets []int32
+			want, logits := 0.0, make([]float64, model.Labels())
+			for i := range len(h) / model.Dim() {
+				id := i % model.Labels()
+				targets = append(targets, int32(id))
+				model.Rows().RefScan(logits, model.Bias(), h[i*model.Dim():(i+1)*model.Dim()])
+				for j, x := range logits {
+					logits[j] = model.Logit(x)
+				}
+				want += kernels.LogSumExp(slices.Clone(logits)) - logits[id]
+			}
+			want = math.Exp(want / float64(len(targets)))
+			if err := tensorfile.WriteNPYInt32s(filepath.Join(dir, "y.npy"), targets); err != nil {
+				t.Fatal(err)
+			}
+			o := object(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--json", "--quiet")...)
+			if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); math.Abs(math.Log(exact/want)) > 1e-9 || math.Abs(math.Log(p/want)) > 0.05 {
+				t.Errorf("found perplexities %v and %v, expected %v and nearly that", exact, p, want)
 			}
 		})
 	}
@@ -222,6 +251,95 @@ func TestTheHeadOfAFolder(t *testing.T) {
 	}
 }
 
+// The words of topk are those of a vocabulary, or the pieces of a model's tokenizer.
+func TestTheWordsOfATokenizer(t *testing.T) {
+	dir := files(t)
+	modelFolder(t, dir, "model")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	tokens := strings.Fields(string(readFile(t, in("words.txt"))))
+	pieces := slices.Clone(tokens)
+	for i := range pieces {
+		pieces[i] = "w" + strconv.Itoa(i)
+	}
+	pieces[3], pieces[4], pieces[5] = "a b", "\n", `"`
+	var vocabulary strings.Builder
+	for i, piece := range pieces {
+		fmt.Fprintf(&vocabulary, ",%q:%d", piece, i)
+	}
+	writeFile(t, in("odd.json"), []byte(`{"model":{"vocab":{`+vocabulary.String()[1:]+`}}}`))
+	gguf := gguftest.File{Metadata: []gguftest.Value{gguftest.KV("tokenizer.ggml.tokens", pieces)}}
+	writeFile(t, in("m.gguf"), gguf.Bytes())
+	plain := slices.Clone(pieces)
+	plain[3], plain[4], plain[5] = "w3", "w4", "w5"
+	quoted := slices.Clone(pieces)
+	quoted[3], quoted[4], quoted[5] = `"a b"`, `"\n"`, `"\""`
+
+	for _, c := range []struct {
+		name, vocab string
+		json        bool
+		want        []string // the word of each label
+	}{
+		{"a vocabulary", "words.txt", false, tokens},
+		{"a folder", "model", false, plain},
+		{"the file of a folder", "model/tokenizer.json", false, plain},
+		{"odd pieces", "odd.json", false, quoted},
+		{"odd pieces in JSON", "odd.json", true, pieces},
+		{"a GGUF file", "m.gguf", false, quoted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := joined(goodTopK, "--k", "12", "--vocab", c.vocab)
+			if c.json {
+				args = append(args, "--json")
+			}
+			for line := range strings.Lines(succeed(t, dir, args...)) {
+				var ids []int
+				var words []string
+				if c.json {
+					var o struct {
+						IDs   []int
+						Words []string
+					}
+					if err := json.Unmarshal([]byte(line), &o); err != nil {
+						t.Fatal(err)
+					}
+					ids, words = o.IDs, o.Words
+				} else {
+					columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+					for _, id := range strings.Split(columns[0], " ") {
+						n, _ := strconv.Atoi(id)
+						ids = append(ids, n)
+					}
+					for _, id := range ids {
+						words = append(words, c.want[id])
+					}
+					if got := columns[3]; got != strings.Join(words, " ") {
+						t.Fatalf("labels %v: found %q, expected %q", ids, got, strings.Join(words, " "))
+					}
+				}
+				for i, id := range ids {
+					if words[i] != c.want[id] {
+						t.Fatalf("label %d: found %q, expected %q", id, words[i], c.want[id])
+					}
+				}
+			}
+		})
+	}
+	t.Run("a tokenizer with fewer tokens", func(t *testing.T) {
+		writeFile(t, in("few.json"), []byte(`{"model":{"vocab":{"a":0}}}`))
+		r := l2s(t, dir, joined(goodTopK, "--vocab", "few.json")...)
+		if want := "l2s topk: few.json: found 1 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
+		}
+	})
+	t.Run("the model's own tokenizer, which does not name all labels", func(t *testing.T) {
+		writeFile(t, in("model/tokenizer.json"), []byte(`{"model":{"vocab":{"a":0,"last":299}}}`))
+		r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
+		if r.code != 0 || !strings.HasSuffix(strings.SplitN(r.stdout, "\n", 2)[0], "\t\"\"") {
+			t.Errorf("found exit status %d, %s and\n%s, expected an empty word", r.code, r.stderr, r.stdout)
+		}
+	})
+}
+
 // A draft head answers with labels of the full vocabulary: those of the list that the
 // full layer gives, in its order.
 func TestADraftHead(t *testing.T) {
@@ -237,6 +355,17 @@ func TestADraftHead(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "ids.npy"), data)
 	draft := joined(layerArgs(), "--ids", "ids.npy")
 	succeed(t, dir, joined("train", draft, "--contexts", "H.npy", "--clusters", "3", "--budget", "20", "--iterations", "1", "--always", "299,5", "--out", "draft.l2s", "--quiet")...)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{nil, "always          0 42\n"}, {[]string{"--ids", "ids.npy"}, "always          299 5\n"}} {
+		if text := succeed(t, dir, joined("inspect", "draft.l2s", c.args)...); !strings.Contains(text, c.want) {
+			t.Errorf("inspect %v: found no %q in\n%s", c.args, c.want, text)
+		}
+	}
+	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one a row of the layer of m.l2s\n" {
+		t.Errorf("found exit status %d and %q", r.code, r.stderr)
+	}
 	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--exact", "--k", "4", "--vocab", "words.txt")...), "\n")
 	full := strings.Split(succeed(t, dir, joined("topk", "m.l2s", layerArgs(), "--contexts", "T.npy", "--exact", "--k", "300", "--vocab", "words.txt")...), "\n")
 	if len(got) != tinyTest+1 || len(full) != len(got) {

@@ -17,25 +17,36 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// sourceNote explains SRC and MODEL in the help of the verbs that take them.
-const sourceNote = `SRC is file.npy, file.npz:name or file.safetensors:tensor, of float16, float32
-or float64 (safetensors: F16, BF16, F32). --bias none means a layer without one.
-A bias may have one row or one column, and a context may stand alone, as a vector.
+// sourceNote says, in the help of the verbs that take them, where SRC and MODEL are
+// explained.
+const sourceNote = "l2s help sources explains SRC, MODEL and --contexts."
+
+// sourceHelp explains SRC, MODEL and --contexts.
+const sourceHelp = `Where the verbs find a layer and its contexts.
+
+SRC is an array in a file: file.npy, file.npz:name or file.safetensors:tensor, of
+float16, float32 or float64 (safetensors: F16, BF16, F32). --bias none means a layer
+without a bias. A bias may have one row or one column, and a context may stand alone,
+as a vector.
 
 MODEL is the folder of a language model as Hugging Face lays it out, FOLDER:tensor,
-a GGUF file, or a SRC. It stands in place of --weights and --bias: the bias is looked
-for beside the weights, rows that no token has are left out, and standard error says
-what was taken. Weights stay in the file, 2 bytes for each of float16 and bfloat16,
-or quantised: leave it alone meanwhile. --weights copies them.
+a GGUF file, or a SRC. --head MODEL stands instead of --weights and --bias: the bias is
+looked for beside the weights, rows that no token has are left out, and standard error
+says what was taken. The weights stay in the file, 2 bytes for each of float16 and
+bfloat16, or quantised: do not change the file meanwhile. --weights copies them.
 
 --contexts may be given several times, with * and ? in the names of files, as in
-'states/*.safetensors:hidden_states': all are read, one behind the other, by name.
+'states/*.safetensors:hidden_states': all are read, one after the other, by name.
 They must be the states that the layer is applied to, after the model's last
 normalisation. --contexts - reads standard input: a .npy file, or text with a
 context a line, its numbers separated by spaces, tabs or commas.
-Contexts may be larger than memory. One file of float32 in C order is read where it
-lies; of others, l2s labels and topk read a block at a time, and the other verbs
-make float32, beyond a GiB in a temporary file, in the folder that TMPDIR names.`
+Contexts may be larger than memory. One file of float32 in C order is read in place.
+Of others, l2s labels and l2s topk read a block at a time, and the other verbs convert
+them to float32: beyond a GiB in a temporary file, in the folder that TMPDIR names.
+
+Example:
+  l2s eval m.l2s --head models/llama --contexts 'states/*.npy'
+`
 
 // layerFlags are the flags that name a softmax layer.
 type layerFlags struct {
@@ -122,6 +133,13 @@ func (l *layer) scale() (scale, softCap float64) {
 		return 1, 0
 	}
 	return l.head.LogitScale(), l.head.SoftCap()
+}
+
+// temperature is that of the model's probabilities over w.h + b: the softmax is of these
+// multiplied by the scale. A soft cap is another matter.
+func (l *layer) temperature() float64 {
+	scale, _ := l.scale()
+	return 1 / scale
 }
 
 // open opens the layer. A model is used where it lies, and the verb says what was
@@ -311,7 +329,7 @@ func (in *inputs) closed(recovered any, err *error) {
 		panic(recovered)
 	}
 	if recovered != nil {
-		*err = fmt.Errorf("contexts: %w", parallel.ErrGone)
+		*err = parallel.ErrGone
 	}
 	if in.layer == nil {
 		return
@@ -319,6 +337,8 @@ func (in *inputs) closed(recovered any, err *error) {
 	if errors.Is(*err, parallel.ErrGone) {
 		if gone := in.layer.head.Check(); gone != nil {
 			*err = gone
+		} else if in.contexts != nil {
+			*err = fmt.Errorf("%s: %w", in.contexts.name, parallel.ErrGone)
 		}
 	}
 	if in.contexts != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
@@ -28,7 +29,7 @@ type inspectResult struct {
 	Dim         int      `json:"dim"`
 	Labels      int      `json:"labels"`
 	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
-	Always      []uint32 `json:"always"`
+	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	Sets        setSizes `json:"sets"`
 	TailRank    int      `json:"tail_rank,omitempty"`
 	// TailTemperatures are those of the regression of the tail.
@@ -52,11 +53,17 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f := newFlags("inspect", description{
 		purpose: "Show what a screen file holds: its shape, the sizes of its candidate sets, and\nhow it was trained.",
 		usage:   "m.l2s [flags]",
+		notes: `A screen of a draft head holds rows of the head, not labels of the full vocabulary:
+--ids, as it was given to l2s train, turns the ones that are shown into labels.`,
 		example: "l2s inspect m.l2s",
 	}, stdout, stderr)
+	idsSource := f.text("ids", "show labels of the draft head with this list, a `SRC` of integers, instead of rows")
 	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
+		return err
+	}
+	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	m, err := loading(ctx, screen.Load, path)
@@ -67,9 +74,22 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	always := append([]uint32{}, m.Always()...)
+	if *idsSource != "" {
+		ids, err := loading(ctx, head.ReadIDs, *idsSource)
+		if err != nil {
+			return err
+		}
+		if len(ids) != m.Labels() {
+			return fmt.Errorf("%s: found %d ids, expected %d, one a row of the layer of %s", *idsSource, len(ids), m.Labels(), path)
+		}
+		for i, row := range always {
+			always[i] = ids[row]
+		}
+	}
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), Dim: m.Dim(), Labels: m.Labels(),
-		Always: append([]uint32{}, m.Always()...), Sets: sizesOf(m),
+		Always: always, Sets: sizesOf(m),
 		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if t := m.Tail(); t != nil {

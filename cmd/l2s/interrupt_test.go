@@ -10,7 +10,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -71,7 +73,11 @@ func TestInterrupt(t *testing.T) {
 		{"contexts", joined(goodPairs, "--pairs", "many"), "", ".out.npy.tmp-"},
 		{"contexts", joined(goodPairs, "--own", "--longest", "1000000"), "", ".out.npy.tmp-"},
 	} {
-		for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		signals := []os.Signal{os.Interrupt} // which all verbs handle in one place
+		if c.name == "train" {
+			signals = append(signals, syscall.SIGTERM, syscall.SIGHUP)
+		}
+		for _, signal := range signals {
 			t.Run(c.name+": "+signal.String(), func(t *testing.T) {
 				t.Parallel()
 				dir := files(t)
@@ -137,6 +143,31 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// A signal that the caller has switched off, as nohup does and as shells do for what
+// they run in the background, does not end a run.
+func TestSignalsThatAreSwitchedOff(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("no shell here")
+	}
+	for _, c := range []struct {
+		name   string
+		signal os.Signal
+	}{{"HUP", syscall.SIGHUP}, {"INT", os.Interrupt}} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := files(t)
+			cmd := command(t, dir, joined(goodTrain, "--quiet=false")...)
+			script := exec.Command("sh", append([]string{"-c", `trap "" ` + c.name + `; exec "$0" "$@"`}, cmd.Args...)...)
+			script.Dir, script.Env = cmd.Dir, cmd.Env
+			stderr := &watcher{part: "k-means", call: func() { script.Process.Signal(c.signal) }}
+			script.Stderr = stderr
+			err := script.Run()
+			if stderr.call != nil || err != nil {
+				t.Errorf("found %v, signal sent: %v, expected that the run ends well; standard error:\n%s", err, stderr.call == nil, stderr.text.String())
+			}
+		})
+	}
+}
+
 // What stands on standard output when topk is interrupted is whole lines, as many
 // as it says.
 func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
@@ -154,6 +185,27 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	if stderr.String() != want || !strings.HasSuffix(stdout.text.String(), "\n") {
 		t.Errorf("found %d lines on standard output and\n%sexpected\n%s", lines, stderr.String(), want)
 	}
+}
+
+// An interrupt ends generate behind a whole word, which it counts.
+func TestInterruptedGenerateSaysWhatIsThere(t *testing.T) {
+	dir := files(t)
+	cmd := command(t, dir, joined(goodWrite, "--length", "1000000000")...)
+	stdout := &watcher{part: " ", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.String())
+	}
+	text := stdout.text.String()
+	tokens := len(strings.Fields(text)) + strings.Count(text, "\n")
+	// The last line may have been ended for it.
+	for _, n := range []int{tokens, tokens - 1} {
+		if stderr.String() == fmt.Sprintf("l2s generate: interrupted; standard output has the first %s of 1,000,000,000 tokens\n", progress.Count(n)) && strings.HasSuffix(text, "\n") {
+			return
+		}
+	}
+	t.Errorf("found %d tokens on standard output and\n%s", tokens, stderr.String())
 }
 
 // An interrupt ends topk while it waits for standard input.
@@ -232,6 +284,43 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 		if strings.Contains(name, "partial") {
 			t.Errorf("found %s, expected it removed", name)
 		}
+	}
+}
+
+// A second training with the same output is refused while the first one runs, and
+// changes nothing of it: an interrupt still keeps what the first has done.
+func TestASecondTrainingOfOneScreen(t *testing.T) {
+	switch runtime.GOOS {
+	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
+	default:
+		t.Skip("no locks here")
+	}
+	dir := files(t)
+	noiseIn(t, dir)
+	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000")
+	cmd := command(t, dir, long...)
+	stderr := &watcher{part: "P@1", call: func() {
+		for name, args := range map[string][]string{"the same": long, "anew": joined(long, "--restart"), "another": joined(goodTrain, "--budget", "20,40")} {
+			r := l2s(t, dir, args...)
+			want := "l2s train: out.l2s.partial: found another run that works on it, expected none: wait for its end, or give another --out\n"
+			if r.code != 1 || !strings.HasSuffix(r.stderr, want) {
+				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
+			}
+		}
+		cmd.Process.Signal(os.Interrupt)
+	}}
+	cmd.Stderr = stderr
+	err := cmd.Run()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || stderr.call != nil {
+		t.Errorf("found exit status %d (%v), expected 130; standard error:\n%s", code, err, stderr.text.String())
+	}
+	for _, name := range []string{"out.l2s.partial", "out.l2s.partial-labels"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("found no %s (%v), expected the state of the first run", name, err)
+		}
+	}
+	if names := listFolder(t, dir); slices.Contains(names, ".out.l2s.partial.lock") {
+		t.Errorf("found the files %v, expected no lock", names)
 	}
 }
 

@@ -13,6 +13,7 @@
 //	l2s bench      measure the time of a query
 //	l2s curve      compare screens: precision against candidates and time
 //	l2s topk       answer: the best labels of each context
+//	l2s generate   let a language model write, by exact or screened draws
 //	l2s translate  translate a text by beam search, exact or screened
 //	l2s inspect    show what a screen file holds
 //	l2s version    show the version, the CPU and the SIMD level
@@ -32,6 +33,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -58,6 +60,7 @@ func verbs() []verb {
 		{"bench", "measure the time of a query", runBench},
 		{"curve", "compare screens: precision against candidates and time", runCurve},
 		{"topk", "answer: the best labels of each context", runTopK},
+		{"generate", "let a language model write, by exact or screened draws", runGenerate},
 		{"translate", "translate a text by beam search, exact or screened", runTranslate},
 		{"inspect", "show what a screen file holds", runInspect},
 		{"version", "show the version, the CPU and the SIMD level", runVersion},
@@ -73,11 +76,19 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
 	// After the first signal the next one has its usual effect: it ends the
 	// program at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// interrupts are the signals that end a run such that nothing is lost: the request to
+// end, and, unless the caller has switched them off, the interrupt key and the end of
+// the terminal. Nohup switches off the last.
+func interrupts() []os.Signal {
+	fromTerminal := []os.Signal{os.Interrupt, syscall.SIGHUP}
+	return append(slices.DeleteFunc(fromTerminal, signal.Ignored), syscall.SIGTERM)
 }
 
 // run does what the arguments ask for and returns the exit status.
@@ -95,6 +106,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "help":
 		if len(rest) == 0 {
 			return report(ctx, "l2s", help(stdout), stderr)
+		}
+		if rest[0] == "sources" {
+			return report(ctx, "l2s", answer(stdout, sourceHelp), stderr)
 		}
 		name, rest = rest[0], []string{"-h"}
 	case "-h", "-help", "--help":
@@ -154,7 +168,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam", "sample"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
@@ -175,6 +189,7 @@ context vectors, measures it and asks it.
 
 Usage:
   l2s VERB [flags]      l2s VERB -h explains a verb, l2s -v says which version this is
+  l2s help sources      how to name the files of a layer and of its contexts
 
 Verbs:
 `)
@@ -188,7 +203,15 @@ Environment:
 Example:
   l2s demo
 `)
-	return write(w, b.String())
+	return answer(w, b.String())
+}
+
+// answer writes what the program was asked for, unless nobody can get it.
+func answer(w io.Writer, text string) error {
+	if err := checkStdout(w); err != nil {
+		return err
+	}
+	return write(w, text)
 }
 
 // checkStdout returns an error if standard output is closed. It is for verbs whose

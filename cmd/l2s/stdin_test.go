@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -135,15 +137,35 @@ func TestTopKAnswersLineByLine(t *testing.T) {
 	}
 }
 
-// What is wrong with a line does not cost the answers to the lines before it.
-func TestTopKAnswersWhatComesBeforeAnError(t *testing.T) {
+// What is wrong with a context does not cost the answers to those before it, and the
+// error says how many there are.
+func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	dir := files(t)
-	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-	want := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
-	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
-	cmd.Stdin = strings.NewReader(asText(h[:3*tinyDim], tinyDim, " ", "\n") + "1 2 3\n")
-	r := finish(t, cmd)
-	if r.code != 1 || r.stdout != strings.Join(want[:3], "") || !strings.Contains(r.stderr, "line 4: found 3 numbers") {
-		t.Errorf("found exit status %d, the answers\n%s\nand %q, expected three answers and an error of line 4", r.code, r.stdout, r.stderr)
+	h, _, dim := rows(t, filepath.Join(dir, "T.npy"))
+	all := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
+	bad := slices.Clone(h)
+	bad[300*dim+1] = float32(math.NaN()) // in the second block of rows
+	data := npyHead("<f4", false, len(bad)/dim, dim)
+	for _, x := range bad {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+	}
+	writeFile(t, filepath.Join(dir, "bad.npy"), data)
+	for _, c := range []struct {
+		name, contexts, stdin string
+		answers               int
+		want                  string
+	}{
+		{"in a file", "bad.npy", "", rowBlock, "bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts"},
+		{"on standard input", "-", asText(h[:3*dim], dim, " ", "\n") + "1\n", 3, "standard input: line 4: found 1 numbers, expected 12, the columns of W.npy; standard output has the answers to the first 3 contexts"},
+		{"the first", "-", "1\n", 0, "standard input: line 1: found 1 numbers, expected 12, the columns of W.npy"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := command(t, dir, joined(goodTopK, "--contexts", c.contexts)...)
+			cmd.Stdin = strings.NewReader(c.stdin)
+			r := finish(t, cmd)
+			if r.code != 1 || r.stderr != "l2s topk: "+c.want+"\n" || r.stdout != strings.Join(all[:c.answers], "") {
+				t.Errorf("found exit status %d, the answers\n%s\nand\n%sexpected 1, %d answers, and\n%s", r.code, r.stdout, r.stderr, c.answers, c.want)
+			}
+		})
 	}
 }

@@ -15,18 +15,27 @@ func TestClosedStandardOutput(t *testing.T) {
 	}
 	dir := files(t)
 	translate := goodTranslate[:5:5] // without --out
-	for _, c := range []struct {
+	closed := func(verb string) string {
+		return "l2s " + verb + ": standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null discards the answers\n"
+	}
+	type closedCase struct {
 		name, to string
 		args     []string
 		code     int
 		want     string
-	}{
-		{"topk: closed", ">&-", goodTopK, 1, "l2s topk: standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null discards the answers\n"},
+	}
+	cases := []closedCase{
 		{"topk: discarded", ">/dev/null", goodTopK, 0, ""},
-		{"translate: closed", ">&-", joined(translate, "--quiet"), 1, "l2s translate: standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null discards the answers\n"},
 		{"translate: discarded", ">/dev/null", joined(translate, "--quiet"), 0, ""},
 		{"train: closed, where the answer is a file", ">&-", goodTrain, 0, ""},
-	} {
+		{"curve: closed, where the answer is a file", ">&-", joined(goodCurve, "--svg", "c.svg", "--quiet"), 0, ""},
+		{"the help of all", ">&-", []string{"-h"}, 1, strings.Replace(closed(""), " :", ":", 1)},
+		{"the help of a verb", ">&-", []string{"train", "-h"}, 1, closed("train")},
+	}
+	for _, args := range [][]string{goodTopK, goodEval, goodBench, goodCurve, joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
+		cases = append(cases, closedCase{args[0] + ": closed", ">&-", args, 1, closed(args[0])})
+	}
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := command(t, dir, c.args...)
 			script := exec.Command("sh", append([]string{"-c", `exec "$0" "$@" ` + c.to}, cmd.Args...)...)

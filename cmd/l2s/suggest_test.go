@@ -73,8 +73,9 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"bench", "codes head ids verify bias contexts json k quiet weights", ""},
 	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head ids verify bias contexts exact json k logprobs vocab weights", ""},
+	{"generate", "json length lm prompt quiet screen seed temperature top-p vocab", "min-p top-k"},
 	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail to"},
-	{"inspect", "json", ""},
+	{"inspect", "ids json", ""},
 	{"version", "json", ""},
 }
 

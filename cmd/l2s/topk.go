@@ -7,8 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -35,6 +42,10 @@ its scale and its cap. The screen must have been trained with --tail regression 
 --tail-rank, or --exact be given: then they are exact. A head with a cap needs
 --exact.
 
+--vocab may also name the folder of a model, a tokenizer.json, a tokenizer.model or a
+GGUF file: the words are then the pieces of its tokenizer, quoted if they are empty
+or hold white space.
+
 With --json each line is an object: ids, logits, with --logprobs logprobs,
 cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
@@ -43,7 +54,7 @@ cluster, and with --vocab words.`,
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
 	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
 	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
-	vocabulary := f.text("vocab", "vocabulary `FILE`, line i (from 0) is label i; adds a column of words")
+	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
 	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
@@ -69,12 +80,9 @@ cluster, and with --vocab words.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
-	var voc *vocab.Vocab
+	var words func(id uint32) string
 	if *vocabulary != "" {
-		if voc, err = loading(ctx, vocab.Load, *vocabulary); err != nil {
-			return err
-		}
-		if err := voc.CheckLen(l.vocabulary()); err != nil {
+		if words, err = openWords(ctx, *vocabulary, *lf.head, l); err != nil {
 			return err
 		}
 	}
@@ -102,7 +110,7 @@ cluster, and with --vocab words.`,
 	case capped:
 		final, logits = l.head.Logit, make([]float64, l.Labels())
 	case scale != 1: // the arithmetic of a log-sum at a temperature
-		temperature := 1 / scale
+		temperature := l.temperature()
 		final = func(logit float64) float64 { return logit / temperature }
 	}
 	var nearest [1]softmax.Prediction
@@ -129,15 +137,19 @@ cluster, and with --vocab words.`,
 			if next == io.EOF {
 				return nil
 			}
+			there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
-				next = interruptedError{next, fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())}
+				return interruptedError{next, there}
+			}
+			if i > 0 {
+				next = fmt.Errorf("%w; %s", next, there)
 			}
 			return next
 		}
 		var a softmax.Answer
 		req := softmax.Request{K: *k, LogSum: *logProbs && !capped, ExactSum: *exact}
 		if req.LogSum && scale != 1 {
-			req.Temperature = 1 / scale
+			req.Temperature = l.temperature()
 		}
 		if *exact {
 			a, err = full.Search(dst, h, req)
@@ -162,14 +174,45 @@ cluster, and with --vocab words.`,
 		}
 		found := answered{dst[:a.Count], *logProbs, a.LogSum, final, int(nearest[0].ID)}
 		if *asJSON {
-			line = found.appendJSON(line[:0], voc)
+			line = found.appendJSON(line[:0], words)
 		} else {
-			line = found.appendLine(line[:0], voc)
+			line = found.appendLine(line[:0], words)
 		}
 		if _, err := w.Write(line); err != nil {
 			return err
 		}
 	}
+}
+
+// openWords opens a vocabulary for the labels of l: a file with one word a line, or the
+// tokenizer of a model, of which an id may have no text. own is the model that the
+// layer is of, if any: its tokenizer need not name all labels.
+func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
+	info, err := os.Stat(path)
+	if isFolder := err == nil && info.IsDir(); !isFolder && !slices.Contains([]string{".json", ".model", ".gguf"}, filepath.Ext(path)) {
+		voc, err := loading(ctx, vocab.Load, path)
+		if err != nil {
+			return nil, err
+		}
+		return voc.Word, voc.CheckLen(l.vocabulary())
+	}
+	tokens, err := loading(ctx, head.Tokens, path)
+	if err != nil {
+		return nil, err
+	}
+	if len(tokens) < l.vocabulary() && path != own {
+		return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), l.vocabulary())
+	}
+	return func(id uint32) string { return tokens[id] }, nil
+}
+
+// appendWord appends a word, quoted if it would not stand for itself between spaces.
+func appendWord(b []byte, word string) []byte {
+	apart := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError }
+	if word == "" || word[0] == '"' || strings.ContainsFunc(word, apart) {
+		return strconv.AppendQuote(b, word)
+	}
+	return append(b, word...)
 }
 
 // finalSum returns the log of the sum of e^x over all labels, x their logits behind
@@ -269,29 +312,29 @@ func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
 	return strconv.AppendFloat(b, a.final(p.Logit)-a.logSum, 'g', -1, 64)
 }
 
-func (a *answered) appendLine(b []byte, voc *vocab.Vocab) []byte {
+func (a *answered) appendLine(b []byte, words func(id uint32) string) []byte {
 	b = append(appendList(b, a.best, ' ', appendID), '\t')
 	b = append(appendList(b, a.best, ' ', appendLogit), '\t')
 	if a.logProbs {
 		b = append(appendList(b, a.best, ' ', a.appendLogProb), '\t')
 	}
 	b = strconv.AppendInt(b, int64(a.cluster), 10)
-	if voc != nil {
-		b = appendList(append(b, '\t'), a.best, ' ', func(b []byte, p softmax.Prediction) []byte { return append(b, voc.Word(p.ID)...) })
+	if words != nil {
+		b = appendList(append(b, '\t'), a.best, ' ', func(b []byte, p softmax.Prediction) []byte { return appendWord(b, words(p.ID)) })
 	}
 	return append(b, '\n')
 }
 
-func (a *answered) appendJSON(b []byte, voc *vocab.Vocab) []byte {
+func (a *answered) appendJSON(b []byte, words func(id uint32) string) []byte {
 	b = appendList(append(b, `{"ids":[`...), a.best, ',', appendID)
 	b = appendList(append(b, `],"logits":[`...), a.best, ',', appendLogit)
 	if a.logProbs {
 		b = appendList(append(b, `],"logprobs":[`...), a.best, ',', a.appendLogProb)
 	}
 	b = fmt.Appendf(b, `],"cluster":%d`, a.cluster)
-	if voc != nil {
+	if words != nil {
 		b = appendList(append(b, `,"words":[`...), a.best, ',', func(b []byte, p softmax.Prediction) []byte {
-			word, _ := json.Marshal(voc.Word(p.ID)) // a string always has a JSON form
+			word, _ := json.Marshal(words(p.ID)) // a string always has a JSON form
 			return append(b, word...)
 		})
 		b = append(b, ']')

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -222,6 +223,11 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	defer in.close(&err)
 	l, c := in.layer, in.contexts
+	if o.Tail != nil { // as temperatures of w.h + b
+		for i := range o.Tail.Temperatures {
+			o.Tail.Temperatures[i] *= l.temperature()
+		}
+	}
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
@@ -255,6 +261,14 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := checkWritable(outputs); err != nil {
 		return err
 	}
+	release, err := atomicfile.Hold(o.Checkpoint)
+	if errors.Is(err, atomicfile.ErrHeld) {
+		return fmt.Errorf("%w: wait for its end, or give another --out", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
 
 	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
 		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
@@ -334,6 +348,9 @@ func budgetFiles(out string, budgets []float64) []string {
 	}
 	var names []string
 	extension := filepath.Ext(out)
+	if extension == filepath.Base(out) { // of a hidden file without one
+		extension = ""
+	}
 	for _, b := range budgets {
 		names = append(names, strings.TrimSuffix(out, extension)+"-"+strconv.FormatFloat(b, 'f', -1, 64)+extension)
 	}

@@ -132,7 +132,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	var w io.Writer = writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) })
 	var file *atomicfile.File
 	if *out != "" {
-		if err := checkWritable(outputs[1:]); err != nil {
+		if err := checkWritable(outputs); err != nil {
 			return err
 		}
 		if file, err = atomicfile.Create(*out); err != nil {

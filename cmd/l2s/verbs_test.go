@@ -31,14 +31,14 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	for _, v := range verbs() {
 		all = append(all, []string{v.name, "-h"}, []string{v.name, "--help"}, []string{"help", v.name})
 	}
-	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"})
+	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"}, []string{"help", "sources"})
 	for _, a := range all {
 		t.Run(strings.Join(a, " "), func(t *testing.T) {
 			r := l2s(t, dir, a...)
 			if r.code != 0 || r.stderr != "" {
 				t.Errorf("found exit status %d and %q on standard error, expected 0 and nothing", r.code, r.stderr)
 			}
-			if !strings.Contains(r.stdout, "Usage:\n") || !strings.Contains(r.stdout, "Example:\n  l2s ") {
+			if !strings.Contains(r.stdout, "Usage:\n") && a[len(a)-1] != "sources" || !strings.Contains(r.stdout, "Example:\n  l2s ") {
 				t.Errorf("found no usage and example in\n%s", r.stdout)
 			}
 			for line := range strings.Lines(r.stdout) {
@@ -222,6 +222,29 @@ func TestContextsOfAModelTrainAScreenForIt(t *testing.T) {
 	o := object(t, dir, joined("eval", "g.l2s", of("lm.safetensors:decoder.weight"), "--json")...)
 	if p := number(t, o, "precision", "1"); p < 0.8 {
 		t.Errorf("found P@1 %v with half of the labels for candidates, expected at least 0.8", p)
+	}
+}
+
+func TestTheFilesOfSeveralBudgets(t *testing.T) {
+	for _, c := range []struct {
+		name, out string
+		budgets   []float64
+		want      []string
+	}{
+		{"one budget", "m.l2s", []float64{50}, []string{"m.l2s"}},
+		{"several", "m.l2s", []float64{50, 100}, []string{"m-50.l2s", "m-100.l2s"}},
+		{"a fraction", "m.l2s", []float64{2.5, 5}, []string{"m-2.5.l2s", "m-5.l2s"}},
+		{"without an extension", "m", []float64{50, 100}, []string{"m-50", "m-100"}},
+		{"a dot in the folder alone", "a.b/m", []float64{50, 100}, []string{"a.b/m-50", "a.b/m-100"}},
+		{"a hidden file", ".l2s", []float64{50, 100}, []string{".l2s-50", ".l2s-100"}},
+		{"a hidden file in a folder", "a/.l2s", []float64{50, 100}, []string{"a/.l2s-50", "a/.l2s-100"}},
+		{"a hidden file with an extension", ".m.l2s", []float64{50, 100}, []string{".m-50.l2s", ".m-100.l2s"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := budgetFiles(c.out, c.budgets); !slices.Equal(got, c.want) {
+				t.Errorf("found %q, expected %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -40,6 +40,9 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	info, _ := debug.ReadBuildInfo()
 	version, revision := buildVersion(info)
 	r := versionResult{

@@ -1,7 +1,9 @@
-// Command exp generates the exponentials of log-sum-exp and softmax.
+// Command exp generates the exponentials of log-sum-exp and softmax, and those of the
+// centres of intervals in float32.
 //
-// The operations and their order are those of kernels.Exp, without fused
-// multiply-adds, so that every level gives the same bits.
+// The operations and their order are those of kernels.Exp and of
+// kernels.SumExpCentres, without fused multiply-adds, so that every level gives the
+// same bits.
 package main
 
 import (
@@ -20,6 +22,8 @@ func main() {
 		expBlocks(l, "ExpSum", false)
 		expBlocks(l, "ExpStore", true)
 		maxBlocks(l)
+		maxCentre(l)
+		expCentres(l)
 	}
 	Generate()
 }
@@ -40,6 +44,167 @@ func constant(c float64) Mem {
 		constants[c] = m
 	}
 	return m
+}
+
+var constants32 = map[float32]Mem{}
+
+// broadcast32 returns a register with the float32 c in every lane.
+func broadcast32(l emit.Level, c float32) reg.VecVirtual {
+	v := l.Vec()
+	spread32(c, v)
+	return v
+}
+
+// spread32 puts the float32 c in every lane of v.
+func spread32(c float32, v reg.VecVirtual) {
+	m, ok := constants32[c]
+	if !ok {
+		m = ConstData(emit.Name("f32_", len(constants32)), U32(math.Float32bits(c)))
+		constants32[c] = m
+	}
+	VBROADCASTSS(m, v)
+}
+
+// centre puts the centres of the intervals at disp in v.
+func centre(lower, upper reg.GPVirtual, disp int, half, v reg.VecVirtual) {
+	VMOVUPS(Mem{Base: lower, Disp: disp}, v)
+	VADDPS(Mem{Base: upper, Disp: disp}, v, v)
+	VMULPS(half, v, v)
+}
+
+// intervals returns the registers of the parameters that the passes over centres share.
+func intervals() (lower, upper, n reg.GPVirtual) {
+	return Load(Param("lower"), GP64()).(reg.GPVirtual), Load(Param("upper"), GP64()).(reg.GPVirtual), Load(Param("n"), GP64()).(reg.GPVirtual)
+}
+
+// nextCentres goes on to the next 16 intervals, if there are any.
+func nextCentres(lower, upper, n reg.GPVirtual) {
+	ADDQ(I32(64), lower)
+	ADDQ(I32(64), upper)
+	SUBQ(I32(16), n)
+	JNZ(LabelRef("loop"))
+}
+
+func maxCentre(l emit.Level) {
+	l.Function("MaxCentre", "func(lower, upper *float32, n int) float32",
+		"returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.")
+	lower, upper, n := intervals()
+	half, v := broadcast32(l, 0.5), l.Vec()
+	acc := l.Vecs(64 / l.Bytes)
+	for k := range acc {
+		spread32(float32(math.Inf(-1)), acc[k])
+	}
+	Label("loop")
+	for k := range acc {
+		centre(lower, upper, k*l.Bytes, half, v)
+		VMAXPS(v, acc[k], acc[k])
+	}
+	nextCentres(lower, upper, n)
+	if len(acc) == 2 {
+		VMAXPS(acc[1], acc[0], acc[0])
+	}
+	y := acc[0]
+	if l.Bytes == 64 {
+		hi := YMM()
+		VEXTRACTF64X4(U8(1), y, hi)
+		VMAXPS(y.AsY(), hi, hi)
+		y = hi
+	}
+	r, t := XMM(), XMM()
+	VEXTRACTF128(U8(1), y.AsY(), r)
+	VMAXPS(y.AsX(), r, r)
+	VPERMILPS(U8(0x4e), r, t)
+	VMAXPS(t, r, r)
+	VPERMILPS(U8(0xb1), r, t)
+	VMAXSS(t, r, r)
+	Store(r, ReturnIndex(0))
+	emit.End()
+}
+
+func expCentres(l emit.Level) {
+	l.Function("ExpCentres", "func(lane *float64, lower, upper *float32, n int, m, scale float32)",
+		"adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.")
+	lane := Load(Param("lane"), GP64())
+	lower, upper, n := intervals()
+	spread := func(name string) reg.VecVirtual {
+		v := l.Vec()
+		p, err := Param(name).Resolve()
+		if err != nil {
+			panic(err)
+		}
+		VBROADCASTSS(p.Addr, v)
+		return v
+	}
+	m, scale := spread("m"), spread("scale")
+	sum := l.Vecs(128 / l.Bytes)
+	for k := range sum {
+		VMOVUPD(Mem{Base: lane, Disp: k * l.Bytes}, sum[k])
+	}
+	half, least := broadcast32(l, 0.5), broadcast32(l, -86)
+	v, q, t, coef := l.Vec(), l.Vec(), l.Vec(), l.Vec()
+	use := func(c float32) reg.VecVirtual {
+		spread32(c, coef)
+		return coef
+	}
+	Label("loop")
+	for k := range 64 / l.Bytes {
+		centre(lower, upper, k*l.Bytes, half, v)
+		VSUBPS(m, v, v)
+		VMULPS(scale, v, v)
+		Comment("Below the least exponent the result is replaced by zero.")
+		keep := below32(l, least, v)
+		VMAXPS(least, v, v)
+		VMULPS(use(0x1.715476p+0), v, q)
+		if l.Bytes == 64 {
+			VRNDSCALEPS(U8(0), q, q)
+		} else {
+			VROUNDPS(U8(0), q, q)
+		}
+		VMULPS(use(0x1.62p-1), q, t)
+		VSUBPS(t, v, v)
+		VMULPS(use(math.Ln2-0x1.62p-1), q, t)
+		VSUBPS(t, v, v)
+		spread32(1.0/5040, t)
+		for _, c := range []float32{1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1} {
+			VMULPS(v, t, t)
+			VADDPS(use(c), t, t)
+		}
+		Comment("Add the exponent.")
+		VCVTPS2DQ(q, q)
+		VPSLLD(U8(23), q, q)
+		VPADDD(q, t, t)
+		keep(t)
+		Comment("Sum in float64: the lower half, then the upper.")
+		low, high := l.Half(), l.Half()
+		if l.Bytes == 64 {
+			VEXTRACTF64X4(U8(0), t, low)
+			VEXTRACTF64X4(U8(1), t, high)
+		} else {
+			VEXTRACTF128(U8(0), t, low)
+			VEXTRACTF128(U8(1), t, high)
+		}
+		for j, part := range []reg.VecVirtual{low, high} {
+			VCVTPS2PD(part, v)
+			VADDPD(v, sum[2*k+j], sum[2*k+j])
+		}
+	}
+	nextCentres(lower, upper, n)
+	for k := range sum {
+		VMOVUPD(sum[k], Mem{Base: lane, Disp: k * l.Bytes})
+	}
+	emit.End()
+}
+
+// below32 is below for float32.
+func below32(l emit.Level, least, v reg.VecVirtual) func(reg.VecVirtual) {
+	if l.Bytes == 64 {
+		k := K()
+		VCMPPS(U8(atLeast), least, v, k)
+		return func(t reg.VecVirtual) { VMOVAPS_Z(t, k, t) }
+	}
+	mask := l.Vec()
+	VCMPPS(U8(atLeast), least, v, mask)
+	return func(t reg.VecVirtual) { VANDPS(mask, t, t) }
 }
 
 func expBlocks(l emit.Level, name string, store bool) {
@@ -134,17 +299,19 @@ func expBlocks(l emit.Level, name string, store bool) {
 	emit.End()
 }
 
+// atLeast is the comparison v >= least, false for NaN.
+const atLeast = 13
+
 // below compares v with least and returns a function that clears the lanes
 // that were below.
 func below(l emit.Level, least, v reg.VecVirtual) func(reg.VecVirtual) {
-	const ge = 13 // v >= least, false for NaN
 	if l.Bytes == 64 {
 		k := K()
-		VCMPPD(U8(ge), least, v, k)
+		VCMPPD(U8(atLeast), least, v, k)
 		return func(t reg.VecVirtual) { VMOVAPD_Z(t, k, t) }
 	}
 	mask := l.Vec()
-	VCMPPD(U8(ge), least, v, mask)
+	VCMPPD(U8(atLeast), least, v, mask)
 	return func(t reg.VecVirtual) { VANDPD(mask, t, t) }
 }
 

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
@@ -433,14 +435,21 @@ func TestWhatAKilledProcessLeavesIsRemoved(t *testing.T) {
 	}
 	content(t, in("out"), "from a living writer")
 	content(t, in("data"), "precious")
-	switch runtime.GOOS {
-	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
-	default:
-		return // no locks: all stays
+	if !hasLocks() {
+		return // all stays
 	}
 	want := append(others, ".out.tmp-55", ".out.tmp-56", "data", "out")
 	slices.Sort(want)
 	holds(t, dir, want...)
+}
+
+// hasLocks reports whether the system has locks that end with their process.
+func hasLocks() bool {
+	switch runtime.GOOS {
+	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
+		return true
+	}
+	return false
 }
 
 // However many write one file at the same time, none loses what it wrote.
@@ -472,4 +481,116 @@ func TestWritersDoNotRemoveEachOthersFiles(t *testing.T) {
 		}
 	}
 	holds(t, filepath.Dir(path), "out")
+}
+
+// hold holds path, or fails the test.
+func hold(t *testing.T, path string) (release func()) {
+	t.Helper()
+	release, err := atomicfile.Hold(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return release
+}
+
+func TestOneRunAtATimeHoldsAPath(t *testing.T) {
+	if !hasLocks() {
+		t.Skip("no locks here")
+	}
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "out"), filepath.Join(dir, "link")
+	if err := os.Symlink("out", link); err != nil {
+		t.Fatal(err)
+	}
+	release := hold(t, path)
+	for _, name := range []string{path, link} {
+		_, err := atomicfile.Hold(name)
+		if want := name + ": found another run that works on it, expected none"; !errors.Is(err, atomicfile.ErrHeld) || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	hold(t, filepath.Join(dir, "other"))()
+	release()
+	hold(t, link)()
+	holds(t, dir, "link")
+}
+
+// A process that was killed has left the file and no lock.
+func TestTheLockOfAKilledProcessIsTaken(t *testing.T) {
+	if !hasLocks() {
+		t.Skip("no locks here")
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, ".out.lock"), "", 0o666)
+	release := hold(t, filepath.Join(dir, "out"))
+	if _, err := atomicfile.Hold(filepath.Join(dir, "out")); !errors.Is(err, atomicfile.ErrHeld) {
+		t.Errorf("error %v, want that it is held", err)
+	}
+	release()
+	holds(t, dir)
+}
+
+func TestHoldRemovesNothingOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, ".out.lock"), "precious", 0o666)
+	hold(t, filepath.Join(dir, "out"))()
+	content(t, filepath.Join(dir, ".out.lock"), "precious")
+
+	put(t, filepath.Join(dir, "data"), "", 0o666)
+	if err := os.Symlink("data", filepath.Join(dir, ".linked.lock")); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	if release, err := atomicfile.Hold(filepath.Join(dir, "linked")); err == nil {
+		release()
+		if hasLocks() {
+			t.Error("a link in the place of the lock was followed")
+		}
+	}
+	holds(t, dir, ".linked.lock", ".out.lock", "data")
+}
+
+func TestHoldInAFolderThatIsNotThere(t *testing.T) {
+	if !hasLocks() {
+		t.Skip("no locks here")
+	}
+	path := filepath.Join(t.TempDir(), "none", "out")
+	if _, err := atomicfile.Hold(path); err == nil || err.Error() != path+": cannot be written: no such file or directory" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// However many try at the same time, one holds it at any moment.
+func TestManyTryToHold(t *testing.T) {
+	if !hasLocks() {
+		t.Skip("no locks here")
+	}
+	path := filepath.Join(t.TempDir(), "out")
+	var holding, most, held atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				release, err := atomicfile.Hold(path)
+				if errors.Is(err, atomicfile.ErrHeld) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				held.Add(1)
+				if n := holding.Add(1); n > 1 {
+					most.Store(n)
+				}
+				runtime.Gosched()
+				holding.Add(-1)
+				release()
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > 1 || held.Load() == 0 {
+		t.Errorf("found %d at once that held it, and %d in all, expected one at once", most.Load(), held.Load())
+	}
+	holds(t, filepath.Dir(path))
 }

@@ -26,3 +26,9 @@ func lock(f *os.File) (taken bool, err error) {
 func openLeft(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 }
+
+// openLock opens the file of a lock, which is made if it is not there. It waits for
+// nothing and follows no link.
+func openLock(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o666)
+}

@@ -37,8 +37,8 @@ func (s *Scanner) End() error {
 	return nil
 }
 
-// Object reads an object and calls field for each of its names. What field is
-// given is valid during the call.
+// Object reads an object and calls field for each of its names, which are as
+// [Scanner.Bytes] returns them.
 func (s *Scanner) Object(field func(name []byte) error) error {
 	return s.group('{', '}', "an object", func() error {
 		name, err := s.Bytes()
@@ -150,8 +150,22 @@ func (s *Scanner) Int() (int, error) {
 	return n, nil
 }
 
-// Bytes reads a string, valid until the next call; most often it is part of the
-// text.
+// Count reads an integer of 0 or more.
+func (s *Scanner) Count() (int, error) {
+	at := s.at
+	text, err := s.number()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(string(text), 10, strconv.IntSize-1)
+	if err != nil {
+		return 0, fmt.Errorf("found %.40q at byte %d, expected an integer of 0 or more within %d bits", text, at, strconv.IntSize-1)
+	}
+	return int(n), nil
+}
+
+// Bytes reads a string. It is a part of the text, or memory of its own if it has
+// escapes; it must not be changed.
 func (s *Scanner) Bytes() ([]byte, error) {
 	at := s.at
 	raw, escaped, err := s.raw()

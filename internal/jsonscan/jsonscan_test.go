@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -139,6 +140,20 @@ func TestNumbers(t *testing.T) {
 		if _, err := New([]byte(text)).Int(); err == nil || err.Error() != want {
 			t.Errorf("%q: error %v, want %q", text, err, want)
 		}
+	}
+	for text, want := range map[string]string{
+		"-1":  `found "-1" at byte 0, expected an integer of 0 or more within 63 bits`,
+		"-0":  `found "-0" at byte 0, expected an integer of 0 or more within 63 bits`,
+		"1e0": `found "1e0" at byte 0, expected an integer of 0 or more within 63 bits`,
+		"[":   `found "[" at byte 0, expected a number`,
+	} {
+		want = strings.Replace(want, "63", fmt.Sprint(strconv.IntSize-1), 1)
+		if _, err := New([]byte(text)).Count(); err == nil || err.Error() != want {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+	if n, err := New([]byte(" 30,")).Count(); n != 30 || err != nil {
+		t.Errorf("%d, %v", n, err)
 	}
 	if v, found, err := New([]byte("false")).Bool(); v || !found || err != nil {
 		t.Errorf("false: %v, %v, %v", v, found, err)

@@ -3,14 +3,12 @@ package tensorfile
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"unicode/utf8"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
 
 // maxSafetensorsHeader is the bound of the format's reference implementation.
@@ -148,15 +146,14 @@ func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
 	at := 0
 	for _, i := range order {
 		e := entries[i]
-		source := path + ":" + label(e.name)
 		if e.begin > e.end {
-			return nil, fail(source, "data_offsets", "found [%d, %d], expected a begin up to the end", e.begin, e.end)
+			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected a begin up to the end", e.begin, e.end)
 		}
 		if e.begin != at {
-			return nil, fail(source, "data_offsets", "found [%d, %d], expected a begin of %d, where the tensor before it ends", e.begin, e.end, at)
+			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected a begin of %d, where the tensor before it ends", e.begin, e.end, at)
 		}
 		if e.end > len(data) {
-			return nil, fail(source, "data_offsets", "found [%d, %d], expected an end within the %d bytes of data", e.begin, e.end, len(data))
+			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected an end within the %d bytes of data", e.begin, e.end, len(data))
 		}
 		at = e.end
 	}
@@ -181,19 +178,22 @@ type entry struct {
 	begin, end int
 }
 
-// parseEntries parses the header. It goes through the JSON token by token,
-// since to decode it into structs would let duplicate names, names in another
-// case and missing fields pass.
+// parseEntries parses the header. Its memory follows the names and the numbers that
+// it keeps: there may be hundreds of thousands of tensors, and millions of keys in
+// the metadata.
 func parseEntries(header []byte) ([]entry, error) {
-	h := newJSONHeader(bytes.NewReader(header))
+	s := jsonscan.New(header)
 	var entries []entry
-	err := h.object("the file", func(name string) error {
-		if name == metadataKey {
-			return h.metadata()
+	err := object(s, func(key []byte) error {
+		if string(key) == metadataKey {
+			if err := metadataStrings(s); err != nil {
+				return fmt.Errorf("%s: %w", metadataKey, err)
+			}
+			return nil
 		}
-		e := entry{name: name}
-		if err := h.entry(&e); err != nil {
-			return fmt.Errorf("tensor %s: %w", label(name), err)
+		e := entry{name: string(key)}
+		if err := e.parse(s); err != nil {
+			return fmt.Errorf("tensor %s: %w", label(e.name), err)
 		}
 		entries = append(entries, e)
 		return nil
@@ -201,235 +201,105 @@ func parseEntries(header []byte) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rest := bytes.TrimRight(header[h.InputOffset():], " "); len(rest) > 0 {
+	if rest := bytes.TrimRight(header[s.Offset():], " "); len(rest) > 0 {
 		return nil, fmt.Errorf("found %q after the object, expected spaces", cut(string(rest)))
 	}
 	return entries, nil
 }
 
-type jsonHeader struct{ *json.Decoder }
-
-func newJSONHeader(r io.Reader) jsonHeader {
-	h := jsonHeader{json.NewDecoder(r)}
-	h.UseNumber()
-	return h
-}
-
-// token is Token with its errors in the words of this package.
-func (h jsonHeader) token() (json.Token, error) {
-	tok, err := h.Token()
-	if err != nil {
-		return nil, h.jsonError(err)
-	}
-	return tok, nil
-}
-
-// jsonError is an error of the decoder in the words of this package.
-func (h jsonHeader) jsonError(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("found its end, expected more JSON")
-	}
-	return fmt.Errorf("found at its byte %d: %w, expected JSON", h.InputOffset(), err)
-}
-
-func (h jsonHeader) expect(want json.Delim, what string) error {
-	tok, err := h.token()
-	if err == nil && tok != want {
-		err = fmt.Errorf("found %s, expected %s", show(tok), what)
-	}
-	return err
-}
-
-// object parses an object without duplicate keys and calls value for each.
-func (h jsonHeader) object(name string, value func(key string) error) error {
-	if err := h.expect('{', "an object"); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	seen := map[string]bool{}
-	for h.More() {
-		tok, err := h.token()
-		if err != nil {
-			return err
-		}
-		key, ok := tok.(string)
-		if !ok {
-			return fmt.Errorf("found %s, expected a name", show(tok))
-		}
-		if seen[key] {
-			return fmt.Errorf("found %s twice, expected once", label(key))
-		}
-		seen[key] = true
-		if err := value(key); err != nil {
-			return err
-		}
-	}
-	return h.expect('}', "the end of an object")
-}
-
-// metadata parses an object of strings without duplicate keys. There may be
-// millions of them, which token by token would cost an allocation or more each.
-func (h jsonHeader) metadata() error {
-	var raw json.RawMessage
-	if err := h.Decode(&raw); err != nil {
-		return h.jsonError(err)
-	}
-	text := string(raw) // which is JSON, so that it need not be checked again
-	at := 0
-	space := func() {
-		for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
-			at++
-		}
-	}
-	// rest is for what is not as it must be.
-	rest := func() jsonHeader { return newJSONHeader(strings.NewReader(text[at:])) }
-	// value returns the string that is next, with its quotes, and whether it has
-	// escapes.
-	value := func() (s string, escaped bool, err error) {
-		if space(); text[at] != '"' {
-			_, err := rest().text("a string")
-			return "", false, fmt.Errorf("%s: %w", metadataKey, err)
-		}
-		start := at
-		for at++; text[at] != '"'; at++ {
-			if text[at] == '\\' {
-				escaped = true
-				at++
-			}
-		}
-		at++
-		return text[start:at], escaped, nil
-	}
-	if space(); text[at] != '{' {
-		return fmt.Errorf("%s: %w", metadataKey, rest().expect('{', "an object"))
-	}
-	at++
-	seen := map[string]struct{}{}
-	for space(); text[at] != '}'; space() {
-		key, escaped, err := value()
-		if err != nil {
-			return err
-		}
-		name := key[1 : len(key)-1]
-		if escaped {
-			if name, err = unescaped(key); err != nil {
-				return h.jsonError(err)
-			}
-		}
+// object reads an object without duplicate keys and calls field for each.
+func object(s *jsonscan.Scanner, field func(key []byte) error) error {
+	seen := map[string]struct{}{} // whose strings are the bytes of the text itself
+	return s.Object(func(key []byte) error {
+		name := unsafe.String(unsafe.SliceData(key), len(key))
 		if _, twice := seen[name]; twice {
 			return fmt.Errorf("found %s twice, expected once", label(name))
 		}
 		seen[name] = struct{}{}
-		space()
-		at++ // the colon
-		if _, _, err := value(); err != nil {
-			return err
-		}
-		if space(); text[at] == ',' {
-			at++
-		}
-	}
-	return nil
+		return field(key)
+	})
 }
 
-// unescaped returns the text of a JSON string.
-func unescaped(s string) (text string, err error) {
-	err = json.Unmarshal([]byte(s), &text)
-	return text, err
+// metadataStrings reads an object of strings without duplicate keys.
+func metadataStrings(s *jsonscan.Scanner) error {
+	return object(s, func(key []byte) error {
+		if _, err := s.Bytes(); err != nil {
+			return fmt.Errorf("%s: %w", label(string(key)), err)
+		}
+		return nil
+	})
 }
 
-// entry parses the description of one tensor.
-func (h jsonHeader) entry(e *entry) error {
+// The fields of the description of a tensor.
+var entryFields = [...]string{"dtype", "shape", "data_offsets"}
+
+// parse reads the description of a tensor: each field once, and no other.
+func (e *entry) parse(s *jsonscan.Scanner) error {
+	var seen [len(entryFields)]bool
 	fields := 0
-	err := h.object("description", func(key string) error {
+	err := s.Object(func(key []byte) (err error) {
+		field := slices.Index(entryFields[:], string(key))
+		if field < 0 {
+			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(string(key)))
+		}
+		if seen[field] {
+			return fmt.Errorf("found %s twice, expected once", entryFields[field])
+		}
+		seen[field] = true
 		fields++
-		var err error
-		switch key {
+		switch entryFields[field] {
 		case "dtype":
-			var name string
-			if name, err = h.text("the name of a type"); err == nil {
+			var name []byte
+			if name, err = s.Bytes(); err == nil {
 				e.dtype, err = safetensorsType(name)
 			}
 		case "shape":
-			e.shape, err = h.integers(maxRank)
+			e.shape, err = integers(s, make([]int, 0, 2), maxRank)
 		case "data_offsets":
+			var room [2]int
 			var at []int
-			if at, err = h.integers(2); err == nil && len(at) != 2 {
+			if at, err = integers(s, room[:0], 2); err == nil && len(at) != 2 {
 				err = fmt.Errorf("found %v, expected a begin and an end", at)
 			}
 			if err == nil {
 				e.begin, e.end = at[0], at[1]
 			}
-		default:
-			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(key))
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", key, err)
+			err = fmt.Errorf("%s: %w", entryFields[field], err)
 		}
 		return err
 	})
-	if err == nil && fields != 3 {
+	if err == nil && fields != len(entryFields) {
 		err = fmt.Errorf("found %d fields, expected dtype, shape and data_offsets", fields)
 	}
 	return err
 }
 
-func safetensorsType(name string) (DType, error) {
-	var known []string
+func safetensorsType(name []byte) (DType, error) {
 	for d, t := range dtypes {
-		if t.safetensors == "" {
-			continue
-		}
-		if t.safetensors == name {
+		if t.safetensors != "" && t.safetensors == string(name) {
 			return DType(d), nil
 		}
-		known = append(known, t.safetensors)
 	}
-	return 0, fmt.Errorf("found %s, expected one of %v", label(name), known)
+	var known []string
+	for _, t := range dtypes {
+		if t.safetensors != "" {
+			known = append(known, t.safetensors)
+		}
+	}
+	return 0, fmt.Errorf("found %s, expected one of %v", label(string(name)), known)
 }
 
-func (h jsonHeader) text(what string) (string, error) {
-	tok, err := h.token()
-	if err != nil {
-		return "", err
-	}
-	s, ok := tok.(string)
-	if !ok {
-		return "", fmt.Errorf("found %s, expected %s", show(tok), what)
-	}
-	return s, nil
-}
-
-// integers parses an array of at most so many integers of 0 or more.
-func (h jsonHeader) integers(most int) ([]int, error) {
-	if err := h.expect('[', "an array of integers"); err != nil {
-		return nil, err
-	}
-	list := []int{}
-	for h.More() {
+// integers reads an array of at most so many integers of 0 or more, behind list.
+func integers(s *jsonscan.Scanner, list []int, most int) ([]int, error) {
+	err := s.Array(func() error {
 		if len(list) == most {
-			return nil, fmt.Errorf("found more than %d integers, expected at most %d", most, most)
+			return fmt.Errorf("found more than %d integers, expected at most %d", most, most)
 		}
-		tok, err := h.token()
-		if err != nil {
-			return nil, err
-		}
-		number, _ := tok.(json.Number)
-		n, err := strconv.ParseUint(number.String(), 10, strconv.IntSize-1)
-		if err != nil {
-			return nil, fmt.Errorf("found %s, expected an integer of 0 or more within %d bits", show(tok), strconv.IntSize-1)
-		}
-		list = append(list, int(n))
-	}
-	return list, h.expect(']', "the end of an array")
-}
-
-// show makes a token fit for an error message.
-func show(tok json.Token) string {
-	switch s := tok.(type) {
-	case nil:
-		return "null"
-	case string:
-		return strconv.Quote(cut(s))
-	}
-	return cut(fmt.Sprint(tok))
+		n, err := s.Count()
+		list = append(list, n)
+		return err
+	})
+	return list, err
 }

@@ -817,3 +817,32 @@ func TestMetadata(t *testing.T) {
 		t.Errorf("found %d allocations for %d keys, expected fewer than one for ten", n, keys)
 	}
 }
+
+// The work for a header grows as its tensors do: what each costs, in allocations and
+// in bytes, does not depend on how many there are.
+func TestManyTensors(t *testing.T) {
+	cost := func(tensors int) (mallocs, size float64) {
+		header := []byte("{")
+		for i := range tensors {
+			header = fmt.Appendf(header, `"layers.%d.weight":{"dtype":"F32","shape":[1],"data_offsets":[%d,%d]},`, i, 4*i, 4*i+4)
+		}
+		data := safetensors(string(append(header[:len(header)-1], '}')), make([]byte, 4*tensors))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		f, err := tensorfile.ReadSafetensors(data, "x.safetensors")
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(f.Names()); n != tensors {
+			t.Errorf("found %d tensors, expected %d", n, tensors)
+		}
+		return float64(after.Mallocs-before.Mallocs) / float64(tensors), float64(after.TotalAlloc-before.TotalAlloc) / float64(tensors)
+	}
+	few, fewBytes := cost(10_000)
+	many, manyBytes := cost(100_000)
+	if many > 10 || many > 1.5*few || manyBytes > 2*fewBytes {
+		t.Errorf("found %.1f allocations and %.0f bytes a tensor for 100,000, %.1f and %.0f for 10,000: expected at most 10, and no more for many", many, manyBytes, few, fewBytes)
+	}
+	t.Logf("%.1f allocations and %.0f bytes a tensor for 100,000, %.1f and %.0f for 10,000", many, manyBytes, few, fewBytes)
+}

@@ -19,6 +19,16 @@ func ExpStoreAVX2(lane *float64, dst *float64, x *float64, n int, m float64)
 //go:noescape
 func MaxFloat64AVX2(x *float64, n int) float64
 
+// MaxCentreAVX2 returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
+//
+//go:noescape
+func MaxCentreAVX2(lower *float32, upper *float32, n int) float32
+
+// ExpCentresAVX2 adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
+//
+//go:noescape
+func ExpCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+
 // ExpSumAVX512 adds e^(x[i]-m) to lane[i%8] for n elements, a positive multiple of 8.
 //
 //go:noescape
@@ -33,3 +43,13 @@ func ExpStoreAVX512(lane *float64, dst *float64, x *float64, n int, m float64)
 //
 //go:noescape
 func MaxFloat64AVX512(x *float64, n int) float64
+
+// MaxCentreAVX512 returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
+//
+//go:noescape
+func MaxCentreAVX512(lower *float32, upper *float32, n int) float32
+
+// ExpCentresAVX512 adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
+//
+//go:noescape
+func ExpCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)

@@ -377,6 +377,212 @@ next:
 	VZEROUPPER
 	RET
 
+// func MaxCentreAVX2(lower *float32, upper *float32, n int) float32
+// Requires: AVX, SSE
+TEXT ·MaxCentreAVX2(SB), NOSPLIT, $0-28
+	MOVQ         lower+0(FP), AX
+	MOVQ         upper+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS f32_0<>+0(SB), Y0
+	VBROADCASTSS f32_1<>+0(SB), Y2
+	VBROADCASTSS f32_1<>+0(SB), Y3
+
+loop:
+	VMOVUPS      (AX), Y1
+	VADDPS       (CX), Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMAXPS       Y1, Y2, Y2
+	VMOVUPS      32(AX), Y1
+	VADDPS       32(CX), Y1, Y1
+	VMULPS       Y0, Y1, Y1
+	VMAXPS       Y1, Y3, Y3
+	ADDQ         $+64, AX
+	ADDQ         $+64, CX
+	SUBQ         $+16, DX
+	JNZ          loop
+	VMAXPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X0
+	VMAXPS       X2, X0, X0
+	VPERMILPS    $0x4e, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VMAXSS       X1, X0, X0
+	MOVSS        X0, ret+24(FP)
+	VZEROUPPER
+	RET
+
+DATA f32_0<>+0(SB)/4, $0x3f000000
+GLOBL f32_0<>(SB), RODATA|NOPTR, $4
+
+DATA f32_1<>+0(SB)/4, $0xff800000
+GLOBL f32_1<>(SB), RODATA|NOPTR, $4
+
+// func ExpCentresAVX2(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·ExpCentresAVX2(SB), NOSPLIT, $0-40
+	MOVQ         lane+0(FP), AX
+	MOVQ         lower+8(FP), CX
+	MOVQ         upper+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS m+32(FP), Y0
+	VBROADCASTSS scale+36(FP), Y1
+	VMOVUPD      (AX), Y2
+	VMOVUPD      32(AX), Y3
+	VMOVUPD      64(AX), Y4
+	VMOVUPD      96(AX), Y5
+	VBROADCASTSS f32_0<>+0(SB), Y6
+	VBROADCASTSS f32_2<>+0(SB), Y7
+
+loop:
+	VMOVUPS (CX), Y8
+	VADDPS  (DX), Y8, Y8
+	VMULPS  Y6, Y8, Y8
+	VSUBPS  Y0, Y8, Y8
+	VMULPS  Y1, Y8, Y8
+
+	// Below the least exponent the result is replaced by zero.
+	VCMPPS       $0x0d, Y7, Y8, Y12
+	VMAXPS       Y7, Y8, Y8
+	VBROADCASTSS f32_3<>+0(SB), Y11
+	VMULPS       Y11, Y8, Y9
+	VROUNDPS     $0x00, Y9, Y9
+	VBROADCASTSS f32_4<>+0(SB), Y11
+	VMULPS       Y11, Y9, Y10
+	VSUBPS       Y10, Y8, Y8
+	VBROADCASTSS f32_5<>+0(SB), Y11
+	VMULPS       Y11, Y9, Y10
+	VSUBPS       Y10, Y8, Y8
+	VBROADCASTSS f32_6<>+0(SB), Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_7<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_8<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_9<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_10<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_0<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_11<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_11<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+
+	// Add the exponent.
+	VCVTPS2DQ Y9, Y9
+	VPSLLD    $0x17, Y9, Y9
+	VPADDD    Y9, Y10, Y10
+	VANDPS    Y12, Y10, Y10
+
+	// Sum in float64: the lower half, then the upper.
+	VEXTRACTF128 $0x00, Y10, X8
+	VEXTRACTF128 $0x01, Y10, X9
+	VCVTPS2PD    X8, Y8
+	VADDPD       Y8, Y2, Y2
+	VCVTPS2PD    X9, Y8
+	VADDPD       Y8, Y3, Y3
+	VMOVUPS      32(CX), Y8
+	VADDPS       32(DX), Y8, Y8
+	VMULPS       Y6, Y8, Y8
+	VSUBPS       Y0, Y8, Y8
+	VMULPS       Y1, Y8, Y8
+
+	// Below the least exponent the result is replaced by zero.
+	VCMPPS       $0x0d, Y7, Y8, Y12
+	VMAXPS       Y7, Y8, Y8
+	VBROADCASTSS f32_3<>+0(SB), Y11
+	VMULPS       Y11, Y8, Y9
+	VROUNDPS     $0x00, Y9, Y9
+	VBROADCASTSS f32_4<>+0(SB), Y11
+	VMULPS       Y11, Y9, Y10
+	VSUBPS       Y10, Y8, Y8
+	VBROADCASTSS f32_5<>+0(SB), Y11
+	VMULPS       Y11, Y9, Y10
+	VSUBPS       Y10, Y8, Y8
+	VBROADCASTSS f32_6<>+0(SB), Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_7<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_8<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_9<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_10<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_0<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_11<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+	VMULPS       Y8, Y10, Y10
+	VBROADCASTSS f32_11<>+0(SB), Y11
+	VADDPS       Y11, Y10, Y10
+
+	// Add the exponent.
+	VCVTPS2DQ Y9, Y9
+	VPSLLD    $0x17, Y9, Y9
+	VPADDD    Y9, Y10, Y10
+	VANDPS    Y12, Y10, Y10
+
+	// Sum in float64: the lower half, then the upper.
+	VEXTRACTF128 $0x00, Y10, X8
+	VEXTRACTF128 $0x01, Y10, X9
+	VCVTPS2PD    X8, Y8
+	VADDPD       Y8, Y4, Y4
+	VCVTPS2PD    X9, Y8
+	VADDPD       Y8, Y5, Y5
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	SUBQ         $+16, BX
+	JNZ          loop
+	VMOVUPD      Y2, (AX)
+	VMOVUPD      Y3, 32(AX)
+	VMOVUPD      Y4, 64(AX)
+	VMOVUPD      Y5, 96(AX)
+	VZEROUPPER
+	RET
+
+DATA f32_2<>+0(SB)/4, $0xc2ac0000
+GLOBL f32_2<>(SB), RODATA|NOPTR, $4
+
+DATA f32_3<>+0(SB)/4, $0x3fb8aa3b
+GLOBL f32_3<>(SB), RODATA|NOPTR, $4
+
+DATA f32_4<>+0(SB)/4, $0x3f310000
+GLOBL f32_4<>(SB), RODATA|NOPTR, $4
+
+DATA f32_5<>+0(SB)/4, $0x3ae42ff0
+GLOBL f32_5<>(SB), RODATA|NOPTR, $4
+
+DATA f32_6<>+0(SB)/4, $0x39500d01
+GLOBL f32_6<>(SB), RODATA|NOPTR, $4
+
+DATA f32_7<>+0(SB)/4, $0x3ab60b61
+GLOBL f32_7<>(SB), RODATA|NOPTR, $4
+
+DATA f32_8<>+0(SB)/4, $0x3c088889
+GLOBL f32_8<>(SB), RODATA|NOPTR, $4
+
+DATA f32_9<>+0(SB)/4, $0x3d2aaaab
+GLOBL f32_9<>(SB), RODATA|NOPTR, $4
+
+DATA f32_10<>+0(SB)/4, $0x3e2aaaab
+GLOBL f32_10<>(SB), RODATA|NOPTR, $4
+
+DATA f32_11<>+0(SB)/4, $0x3f800000
+GLOBL f32_11<>(SB), RODATA|NOPTR, $4
+
 // func ExpSumAVX512(lane *float64, x *float64, n int, m float64)
 // Requires: AVX, AVX512F
 TEXT ·ExpSumAVX512(SB), NOSPLIT, $0-32
@@ -567,5 +773,113 @@ next:
 	VPERMILPD     $0x01, X0, X1
 	VMAXSD        X1, X0, X0
 	MOVSD         X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func MaxCentreAVX512(lower *float32, upper *float32, n int) float32
+// Requires: AVX, AVX512F, SSE
+TEXT ·MaxCentreAVX512(SB), NOSPLIT, $0-28
+	MOVQ         lower+0(FP), AX
+	MOVQ         upper+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS f32_0<>+0(SB), Z0
+	VBROADCASTSS f32_1<>+0(SB), Z2
+
+loop:
+	VMOVUPS       (AX), Z1
+	VADDPS        (CX), Z1, Z1
+	VMULPS        Z0, Z1, Z1
+	VMAXPS        Z1, Z2, Z2
+	ADDQ          $+64, AX
+	ADDQ          $+64, CX
+	SUBQ          $+16, DX
+	JNZ           loop
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VMAXPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPS        X0, X1, X1
+	VPERMILPS     $0x4e, X1, X0
+	VMAXPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VMAXSS        X0, X1, X1
+	MOVSS         X1, ret+24(FP)
+	VZEROUPPER
+	RET
+
+// func ExpCentresAVX512(lane *float64, lower *float32, upper *float32, n int, m float32, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·ExpCentresAVX512(SB), NOSPLIT, $0-40
+	MOVQ         lane+0(FP), AX
+	MOVQ         lower+8(FP), CX
+	MOVQ         upper+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS m+32(FP), Z0
+	VBROADCASTSS scale+36(FP), Z1
+	VMOVUPD      (AX), Z2
+	VMOVUPD      64(AX), Z3
+	VBROADCASTSS f32_0<>+0(SB), Z4
+	VBROADCASTSS f32_2<>+0(SB), Z5
+
+loop:
+	VMOVUPS (CX), Z6
+	VADDPS  (DX), Z6, Z6
+	VMULPS  Z4, Z6, Z6
+	VSUBPS  Z0, Z6, Z6
+	VMULPS  Z1, Z6, Z6
+
+	// Below the least exponent the result is replaced by zero.
+	VCMPPS       $0x0d, Z5, Z6, K1
+	VMAXPS       Z5, Z6, Z6
+	VBROADCASTSS f32_3<>+0(SB), Z9
+	VMULPS       Z9, Z6, Z7
+	VRNDSCALEPS  $0x00, Z7, Z7
+	VBROADCASTSS f32_4<>+0(SB), Z9
+	VMULPS       Z9, Z7, Z8
+	VSUBPS       Z8, Z6, Z6
+	VBROADCASTSS f32_5<>+0(SB), Z9
+	VMULPS       Z9, Z7, Z8
+	VSUBPS       Z8, Z6, Z6
+	VBROADCASTSS f32_6<>+0(SB), Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_7<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_8<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_9<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_10<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_0<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_11<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+	VMULPS       Z6, Z8, Z8
+	VBROADCASTSS f32_11<>+0(SB), Z9
+	VADDPS       Z9, Z8, Z8
+
+	// Add the exponent.
+	VCVTPS2DQ Z7, Z7
+	VPSLLD    $0x17, Z7, Z7
+	VPADDD    Z7, Z8, Z8
+	VMOVAPS.Z Z8, K1, Z8
+
+	// Sum in float64: the lower half, then the upper.
+	VEXTRACTF64X4 $0x00, Z8, Y6
+	VEXTRACTF64X4 $0x01, Z8, Y7
+	VCVTPS2PD     Y6, Z6
+	VADDPD        Z6, Z2, Z2
+	VCVTPS2PD     Y7, Z6
+	VADDPD        Z6, Z3, Z3
+	ADDQ          $+64, CX
+	ADDQ          $+64, DX
+	SUBQ          $+16, BX
+	JNZ           loop
+	VMOVUPD       Z2, (AX)
+	VMOVUPD       Z3, 64(AX)
 	VZEROUPPER
 	RET

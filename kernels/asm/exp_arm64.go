@@ -18,3 +18,13 @@ func ExpStoreNEON(lane, dst, x *float64, n int, m float64)
 //
 //go:noescape
 func MaxFloat64NEON(x *float64, n int) float64
+
+// MaxCentreNEON returns the largest of n centres (lower[i]+upper[i])/2, n a positive multiple of 16.
+//
+//go:noescape
+func MaxCentreNEON(lower, upper *float32, n int) float32
+
+// ExpCentresNEON adds e^((c-m)scale), c = (lower[i]+upper[i])/2, to lane[i%16], for n intervals, a positive multiple of 16.
+//
+//go:noescape
+func ExpCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)

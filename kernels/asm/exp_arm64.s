@@ -596,3 +596,249 @@ fold:
 	WORD $0x4e68c400 // fmaxnm v0.2d, v0.2d, v8.2d
 	FMOVD F0, ret+16(FP)
 	RET
+
+// func MaxCentreNEON(lower, upper *float32, n int) float32
+// Requires: ASIMD
+TEXT ·MaxCentreNEON(SB), NOSPLIT, $0-28
+	MOVD lower+0(FP), R0
+	MOVD upper+8(FP), R1
+	MOVD n+16(FP), R2
+	MOVZ $(16128<<16), R3
+	VDUP R3, V0.S4
+	VLD1.P 64(R0), [V1.S4, V2.S4, V3.S4, V4.S4]
+	VLD1.P 64(R1), [V9.S4, V10.S4, V11.S4, V12.S4]
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
+	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
+	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	SUBS $16, R2, R2
+	BEQ fold
+
+loop:
+	VLD1.P 64(R0), [V5.S4, V6.S4, V7.S4, V8.S4]
+	VLD1.P 64(R1), [V9.S4, V10.S4, V11.S4, V12.S4]
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
+	WORD $0x4e2cd508 // fadd v8.4s, v8.4s, v12.4s
+	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
+	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
+	WORD $0x6e20dce7 // fmul v7.4s, v7.4s, v0.4s
+	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
+	WORD $0x4e25c421 // fmaxnm v1.4s, v1.4s, v5.4s
+	WORD $0x4e26c442 // fmaxnm v2.4s, v2.4s, v6.4s
+	WORD $0x4e27c463 // fmaxnm v3.4s, v3.4s, v7.4s
+	WORD $0x4e28c484 // fmaxnm v4.4s, v4.4s, v8.4s
+	SUBS $16, R2, R2
+	BNE loop
+
+fold:
+	WORD $0x4e22c421 // fmaxnm v1.4s, v1.4s, v2.4s
+	WORD $0x4e24c463 // fmaxnm v3.4s, v3.4s, v4.4s
+	WORD $0x4e23c421 // fmaxnm v1.4s, v1.4s, v3.4s
+	WORD $0x6e30c821 // fmaxnmv s1, v1.4s
+	FMOVS F1, ret+24(FP)
+	RET
+
+// func ExpCentresNEON(lane *float64, lower, upper *float32, n int, m, scale float32)
+// Requires: ASIMD
+TEXT ·ExpCentresNEON(SB), NOSPLIT, $0-40
+	MOVD lane+0(FP), R0
+	MOVD lower+8(FP), R1
+	MOVD upper+16(FP), R2
+	MOVD n+24(FP), R3
+	FMOVS m+32(FP), F0
+	VDUP V0.S[0], V0.S4
+	FMOVS scale+36(FP), F1
+	VDUP V1.S[0], V1.S4
+	MOVZ $(16128<<16), R4
+	VDUP R4, V2.S4
+	MOVZ $(49836<<16), R4
+	VDUP R4, V3.S4
+	ADD $64, R0, R4
+	VLD1 (R0), [V4.D2, V5.D2, V6.D2, V7.D2]
+	VLD1 (R4), [V8.D2, V9.D2, V10.D2, V11.D2]
+
+loop:
+	VLD1.P 64(R1), [V12.S4, V13.S4, V14.S4, V15.S4]
+	VLD1.P 64(R2), [V16.S4, V17.S4, V18.S4, V19.S4]
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
+	WORD $0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
+	WORD $0x6e22ddad // fmul v13.4s, v13.4s, v2.4s
+	WORD $0x6e22ddce // fmul v14.4s, v14.4s, v2.4s
+	WORD $0x6e22ddef // fmul v15.4s, v15.4s, v2.4s
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
+	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
+	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
+	WORD $0x6e21dd8c // fmul v12.4s, v12.4s, v1.4s
+	WORD $0x6e21ddad // fmul v13.4s, v13.4s, v1.4s
+	WORD $0x6e21ddce // fmul v14.4s, v14.4s, v1.4s
+	WORD $0x6e21ddef // fmul v15.4s, v15.4s, v1.4s
+
+	// Keep which are at least the least exponent: the others give zero.
+	WORD $0x6e23e599 // fcmge v25.4s, v12.4s, v3.4s
+	WORD $0x6e23e5ba // fcmge v26.4s, v13.4s, v3.4s
+	WORD $0x6e23e5db // fcmge v27.4s, v14.4s, v3.4s
+	WORD $0x6e23e5fc // fcmge v28.4s, v15.4s, v3.4s
+	WORD $0x4e23c58c // fmaxnm v12.4s, v12.4s, v3.4s
+	WORD $0x4e23c5ad // fmaxnm v13.4s, v13.4s, v3.4s
+	WORD $0x4e23c5ce // fmaxnm v14.4s, v14.4s, v3.4s
+	WORD $0x4e23c5ef // fmaxnm v15.4s, v15.4s, v3.4s
+	MOVZ $43579, R5
+	MOVK $(16312<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x6e38dd90 // fmul v16.4s, v12.4s, v24.4s
+	WORD $0x6e38ddb1 // fmul v17.4s, v13.4s, v24.4s
+	WORD $0x6e38ddd2 // fmul v18.4s, v14.4s, v24.4s
+	WORD $0x6e38ddf3 // fmul v19.4s, v15.4s, v24.4s
+	WORD $0x4e218a10 // frintn v16.4s, v16.4s
+	WORD $0x4e218a31 // frintn v17.4s, v17.4s
+	WORD $0x4e218a52 // frintn v18.4s, v18.4s
+	WORD $0x4e218a73 // frintn v19.4s, v19.4s
+	MOVZ $(16177<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4eb4d58c // fsub v12.4s, v12.4s, v20.4s
+	WORD $0x4eb5d5ad // fsub v13.4s, v13.4s, v21.4s
+	WORD $0x4eb6d5ce // fsub v14.4s, v14.4s, v22.4s
+	WORD $0x4eb7d5ef // fsub v15.4s, v15.4s, v23.4s
+	MOVZ $12272, R5
+	MOVK $(15076<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x6e38de14 // fmul v20.4s, v16.4s, v24.4s
+	WORD $0x6e38de35 // fmul v21.4s, v17.4s, v24.4s
+	WORD $0x6e38de56 // fmul v22.4s, v18.4s, v24.4s
+	WORD $0x6e38de77 // fmul v23.4s, v19.4s, v24.4s
+	WORD $0x4eb4d58c // fsub v12.4s, v12.4s, v20.4s
+	WORD $0x4eb5d5ad // fsub v13.4s, v13.4s, v21.4s
+	WORD $0x4eb6d5ce // fsub v14.4s, v14.4s, v22.4s
+	WORD $0x4eb7d5ef // fsub v15.4s, v15.4s, v23.4s
+	MOVZ $3329, R5
+	MOVK $(14672<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x6e38dd94 // fmul v20.4s, v12.4s, v24.4s
+	WORD $0x6e38ddb5 // fmul v21.4s, v13.4s, v24.4s
+	WORD $0x6e38ddd6 // fmul v22.4s, v14.4s, v24.4s
+	WORD $0x6e38ddf7 // fmul v23.4s, v15.4s, v24.4s
+	MOVZ $2913, R5
+	MOVK $(15030<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $34953, R5
+	MOVK $(15368<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $43691, R5
+	MOVK $(15658<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $43691, R5
+	MOVK $(15914<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $(16128<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $(16256<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+	WORD $0x6e2cde94 // fmul v20.4s, v20.4s, v12.4s
+	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
+	WORD $0x6e2eded6 // fmul v22.4s, v22.4s, v14.4s
+	WORD $0x6e2fdef7 // fmul v23.4s, v23.4s, v15.4s
+	MOVZ $(16256<<16), R5
+	VDUP R5, V24.S4
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e38d6b5 // fadd v21.4s, v21.4s, v24.4s
+	WORD $0x4e38d6d6 // fadd v22.4s, v22.4s, v24.4s
+	WORD $0x4e38d6f7 // fadd v23.4s, v23.4s, v24.4s
+
+	// Add the exponent.
+	WORD $0x4e21aa10 // fcvtns v16.4s, v16.4s
+	VSHL $23, V16.S4, V16.S4
+	WORD $0x4e21aa31 // fcvtns v17.4s, v17.4s
+	VSHL $23, V17.S4, V17.S4
+	WORD $0x4e21aa52 // fcvtns v18.4s, v18.4s
+	VSHL $23, V18.S4, V18.S4
+	WORD $0x4e21aa73 // fcvtns v19.4s, v19.4s
+	VSHL $23, V19.S4, V19.S4
+	VADD V16.S4, V20.S4, V20.S4
+	VADD V17.S4, V21.S4, V21.S4
+	VADD V18.S4, V22.S4, V22.S4
+	VADD V19.S4, V23.S4, V23.S4
+	VAND V25.B16, V20.B16, V20.B16
+	VAND V26.B16, V21.B16, V21.B16
+	VAND V27.B16, V22.B16, V22.B16
+	VAND V28.B16, V23.B16, V23.B16
+
+	// Sum in float64.
+	WORD $0x0e617a8c // fcvtl v12.2d, v20.2s
+	WORD $0x4e617a90 // fcvtl2 v16.2d, v20.4s
+	WORD $0x4e6cd484 // fadd v4.2d, v4.2d, v12.2d
+	WORD $0x4e70d4a5 // fadd v5.2d, v5.2d, v16.2d
+	WORD $0x0e617aad // fcvtl v13.2d, v21.2s
+	WORD $0x4e617ab1 // fcvtl2 v17.2d, v21.4s
+	WORD $0x4e6dd4c6 // fadd v6.2d, v6.2d, v13.2d
+	WORD $0x4e71d4e7 // fadd v7.2d, v7.2d, v17.2d
+	WORD $0x0e617ace // fcvtl v14.2d, v22.2s
+	WORD $0x4e617ad2 // fcvtl2 v18.2d, v22.4s
+	WORD $0x4e6ed508 // fadd v8.2d, v8.2d, v14.2d
+	WORD $0x4e72d529 // fadd v9.2d, v9.2d, v18.2d
+	WORD $0x0e617aef // fcvtl v15.2d, v23.2s
+	WORD $0x4e617af3 // fcvtl2 v19.2d, v23.4s
+	WORD $0x4e6fd54a // fadd v10.2d, v10.2d, v15.2d
+	WORD $0x4e73d56b // fadd v11.2d, v11.2d, v19.2d
+	SUBS $16, R3, R3
+	BNE loop
+	VST1 [V4.D2, V5.D2, V6.D2, V7.D2], (R0)
+	VST1 [V8.D2, V9.D2, V10.D2, V11.D2], (R4)
+	RET

@@ -1,0 +1,18 @@
+package main
+
+import "fmt"
+
+// busyFactor is the ratio of the mean to the median of the dense scan's times from which
+// on a machine counts as busy. The scan does the same work for every context, so that
+// on an idle machine the two differ by a few percent.
+const busyFactor = 1.2
+
+// busyNote returns a line that says that other programs ran during a measurement, or
+// nothing if the times of the dense scan, in microseconds, do not show it.
+func busyNote(mean, median float64) string {
+	if mean <= busyFactor*median {
+		return ""
+	}
+	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+
+		"on average and %.2f us in the median. Compare medians, or measure again on an idle machine.\n", mean, median)
+}

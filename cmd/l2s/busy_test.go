@@ -1,0 +1,28 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every table of times says if the machine was busy, and nothing of it otherwise.
+func TestABusyMachineIsSaid(t *testing.T) {
+	const note = "The machine was busy: the dense scan, whose work is the same for every context, took 90.00 us\non average and 60.00 us in the median. Compare medians"
+	for _, c := range []struct {
+		name string
+		mean float64
+		want bool
+	}{{"idle", 61, false}, {"just idle", 72, false}, {"busy", 90, true}} {
+		for table, text := range map[string]string{
+			"bench": (&benchResult{DenseF32: c.mean, DenseF32Median: 60}).String(),
+			"curve": (&curveResult{DenseF32: c.mean, DenseF32Median: 60}).String(),
+			"demo":  (&demoResult{evalResult: &evalResult{}, benchResult: &benchResult{DenseF32: c.mean, DenseF32Median: 60}, Seconds: map[string]float64{}}).String(),
+		} {
+			t.Run(c.name+": "+table, func(t *testing.T) {
+				if found := strings.Contains(text, note); found != c.want || strings.Contains(text, "busy") != c.want {
+					t.Errorf("found the note: %v, expected %v, in\n%s", found, c.want, text)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package softmax_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// checkLogitAndSum: the logit is that of the definition; the sum is that of a request
+// for no labels with the label's own logit in it.
+func checkLogitAndSum(t *rapid.T) {
+	l, h := drawLayer(t)
+	s, q := softmax.NewSearcher(l), newQuery(t, h)
+	n := l.Labels()
+	id := uint32(rapid.IntRange(0, n-1).Draw(t, "id"))
+	list := allIDs(n)
+	among := softmax.Labels{}
+	switch rapid.SampledFrom([]string{"all", "range", "list"}).Draw(t, "among") {
+	case "range":
+		first := rapid.IntRange(0, n).Draw(t, "first")
+		end := rapid.IntRange(first, n).Draw(t, "end")
+		among, list = softmax.Range(first, end), list[first:end]
+	case "list":
+		list = slices.DeleteFunc(list, func(uint32) bool { return rapid.Bool().Draw(t, "left out") })
+		among = softmax.Only(list)
+	}
+	req := softmax.Request{LogSum: true, Among: among, Temperature: rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "temperature")}
+	if rapid.Bool().Draw(t, "biased") {
+		req.Biases = []softmax.Bias{{ID: id, Add: 1.5}}
+	}
+	req.ExactSum = rapid.Bool().Draw(t, "exact")
+	logit, sum, err := s.LogitAndSum(q, id, &req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := wide(l)
+	if want := definition(l, w, h, []uint32{id}, &req)[0].Logit; logit != want {
+		t.Fatalf("logit: found %v, expected %v", logit, want)
+	}
+	all := definition(l, w, h, list, &req)
+	usual := req
+	if req.Temperature == 0 {
+		req.Temperature = 1
+	}
+	for i := range all {
+		all[i].Logit /= req.Temperature
+	}
+	unit := req
+	unit.Temperature = 0
+	if req.ExactSum {
+		var terms []float64
+		for _, p := range all {
+			terms = append(terms, p.Logit)
+		}
+		if want := kernels.LogSumExp(terms); sum != want && !(math.Abs(sum-want) < 1e-9*(1+math.Abs(want))) {
+			t.Fatalf("exact sum: found %v, expected %v", sum, want)
+		}
+		return
+	}
+	if req.Temperature == 1 {
+		checkSum(t, l, w, h, &unit, all, sum)
+	}
+	if !slices.Contains(list, id) {
+		if a, err := s.Search(nil, h, usual); err != nil || a.LogSum != sum {
+			t.Fatalf("sum without the label: found %v, expected that of a search, %v (%v)", sum, a.LogSum, err)
+		}
+		return
+	}
+	if p := logit/req.Temperature - sum; p > 1e-5 {
+		t.Fatalf("found a log-probability of %v among labels with the label, expected at most 0", p)
+	}
+	if len(list) == 1 && math.Abs(logit/req.Temperature-sum) > 1e-12 {
+		t.Fatalf("sum of the label alone: found %v, expected %v", sum, logit/req.Temperature)
+	}
+}
+
+func TestLogitAndSumAreTheirDefinition(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogitAndSum) })
+}
+
+func TestLogitAndSumRefuses(t *testing.T) {
+	l := newLayer(t, []float32{1, 2, 3, 4}, nil, 2)
+	s, q := softmax.NewSearcher(l), newQuery(t, []float32{1, 1})
+	for _, c := range []struct {
+		name string
+		q    *softmax.Query
+		id   uint32
+		req  softmax.Request
+		kind error
+		want string
+	}{
+		{"a label beyond the last", q, 2, softmax.Request{LogSum: true}, softmax.ErrRequest, "softmax: id: found 2, expected one below the 2 labels"},
+		{"labels wanted", q, 1, softmax.Request{K: 1, LogSum: true}, softmax.ErrRequest, "softmax: k: found 1, expected 0, a request for a log-sum alone"},
+		{"no sum wanted", q, 1, softmax.Request{}, softmax.ErrRequest, "softmax: k: found 0, expected 1 to the 2 labels"},
+		{"no context", softmax.NewQuery(2), 1, softmax.Request{LogSum: true}, softmax.ErrContext, "softmax: context: found none that was set, expected one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, _, err := s.LogitAndSum(c.q, c.id, &c.req); !errors.Is(err, c.kind) || err.Error() != c.want {
+				t.Errorf("found error %v, expected %s", err, c.want)
+			}
+		})
+	}
+	if _, err := s.LogProbAt([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number above 0" {
+		t.Errorf("temperature 0: error %v", err)
+	}
+	// x = 3 and 7 at T = 4.
+	if p, err := s.LogProbAt([]float32{1, 1}, 0, 4); err != nil || math.Abs(p+math.Log(1+math.E)) > 1e-12 {
+		t.Errorf("found log-probability %v, %v, expected %v", p, err, -math.Log(1+math.E))
+	}
+}
