@@ -1,7 +1,7 @@
 # The two commands to know: `make demo` and `make test`. `make help` lists all.
 
 GO         ?= go
-OPERATIONS := argmax axpy exp gather int8 quantize ref scan topk widen
+OPERATIONS := argmax axpy cell exp gather int8 panels quantize ref scan topk widen
 TIME       ?= 10s
 
 .PHONY: help
@@ -21,6 +21,7 @@ test: lint check-generate ## Run all tests, natively: some 3 minutes on two core
 	$(GO) test ./...
 	cd gen && $(GO) test ./...
 	cd benchmarks && $(GO) test $(OPENBLAS) ./...
+	cd examples && $(GO) test -mod=readonly ./...
 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
@@ -52,6 +53,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests under the race detector, which needs a C compiler.
 	$(GO) test -race -short -timeout 40m ./...
+	cd examples && $(GO) test -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
 builds: ## Build for the other architectures and systems.
@@ -96,6 +98,7 @@ vet-all: ## Run go vet in the other modules and for other architectures.
 	GOOS=js GOARCH=wasm $(GO) vet ./kernels/... ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
+	cd examples && $(GO) vet -mod=readonly ./...
 
 # Where generate writes, from gen.
 ASM ?= ../kernels/asm
@@ -142,6 +145,27 @@ load-short: build ## The same with 200,000 queries, on the embedded language mod
 		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
 	$(GO) run ./internal/load -weights $(EMBEDDED):encoder.weight -bias $(EMBEDDED):decoder.bias \
 		-contexts bin/load/h.npy -screen bin/load/m.l2s -queries 200000
+
+# The service answers for the PTB layer if that is there, else for the embedded one.
+SERVED := $(if $(wildcard $(PTB)),bin/service/ptb.l2s)
+
+.PHONY: service-load
+service-load: $(SERVED) ## Put the example service under the load of 4 clients on loopback, with ten swaps.
+	cd examples && $(GO) test -mod=readonly -count=1 -v ./serve -run TestServiceUnderLoad -load-requests 1000 $(if $(SERVED), \
+		-load-head $(abspath $(PTB)):decoder.weight -load-bias $(abspath $(PTB)):decoder.bias \
+		-load-screen $(abspath $(SERVED)) -load-contexts $(abspath $(SERVED:.l2s=.npy)))
+
+bin/service/ptb.l2s: | build
+	@mkdir -p bin/service
+	bin/l2s contexts --lm $(PTB) --vocab $(dir $(PTB))vocab.txt --text $(dir $(PTB))ptb.test.txt --quiet --out bin/service/ptb.npy
+	bin/l2s contexts --lm $(PTB) --vocab $(dir $(PTB))vocab.txt --text $(dir $(PTB))ptb.train.txt --quiet --out bin/service/train.npy
+	bin/l2s train --weights $(PTB):decoder.weight --bias $(PTB):decoder.bias --contexts bin/service/train.npy \
+		--budget 150 --iterations 2 --quiet --out $@
+
+.PHONY: slurm
+slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
+	scripts/slurm --install
+	cd examples && L2S_SLURM=1 $(GO) test -mod=readonly -count=1 -v ./labels -run Slurm
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.

@@ -17,6 +17,7 @@ type config struct {
 	tied       *bool               // nil if it says nothing
 	vocabulary int                 // 0 for none
 	tokens     int                 // one more than the largest id of a special token
+	specials   []uint32            // the ids of special tokens
 	numbers    map[string]*float64 // nil if the file has null
 	inverse    bool                // logit_scale is "inv_sqrt_d_model"
 }
@@ -130,6 +131,9 @@ func (c *config) field(s *jsonscan.Scanner, name string) error {
 		id := func() error {
 			n, err := s.Int()
 			c.tokens = max(c.tokens, min(n, math.MaxInt-1)+1)
+			if err == nil && n >= 0 && uint64(n) < math.MaxUint32 { // some say -1 for none
+				c.specials = append(c.specials, uint32(n))
+			}
 			return err
 		}
 		if kind == '[' {
@@ -165,6 +169,7 @@ func (c *config) add(text *config) {
 		c.tied = text.tied
 	}
 	c.tokens = max(c.tokens, text.tokens)
+	c.specials = append(c.specials, text.specials...)
 	for name, x := range text.numbers {
 		if _, ok := c.numbers[name]; !ok {
 			c.numbers[name] = x

@@ -298,17 +298,17 @@ func (t *tokens) addedTokens(data []byte) error {
 // are, each a message whose field 1 is its text. It reports false for what is no such
 // message, of which nothing is kept.
 func (t *tokens) pieces(data []byte) bool {
-	if !eachField(data, func(uint64, []byte) {}) {
+	if !eachField(data, func(int, []byte, uint64) {}) {
 		return false
 	}
 	id := 0
-	eachField(data, func(field uint64, piece []byte) {
-		if field != 1 {
+	eachField(data, func(field int, piece []byte, _ uint64) {
+		if field != modelPieces || piece == nil {
 			return
 		}
 		var text []byte
-		eachField(piece, func(field uint64, value []byte) {
-			if field == 1 {
+		eachField(piece, func(field int, value []byte, _ uint64) {
+			if field == pieceText {
 				text = value
 			}
 		})
@@ -318,41 +318,52 @@ func (t *tokens) pieces(data []byte) bool {
 	return id > 0
 }
 
-// eachField calls visit for each field of a message that is bytes, and reports whether
-// the whole is a message.
-func eachField(data []byte, visit func(field uint64, value []byte)) bool {
+// Fields of sentencepiece's messages: the pieces of a model, and the text and the type
+// of a piece.
+const (
+	modelPieces = 1
+	pieceText   = 1
+	pieceType   = 3
+)
+
+// eachField calls f for each field of a message of protocol buffers: with the bytes of
+// one that has a length, else with nil and the number of a varint. It returns false for
+// what is no such message.
+func eachField(data []byte, f func(field int, value []byte, number uint64)) bool {
 	for len(data) > 0 {
 		tag, n := binary.Uvarint(data)
-		if n <= 0 || tag>>3 == 0 {
+		if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
 			return false
 		}
 		data = data[n:]
-		var size uint64
+		field := int(tag >> 3)
 		switch tag & 7 {
 		case 0:
-			_, n := binary.Uvarint(data)
+			x, n := binary.Uvarint(data)
 			if n <= 0 {
 				return false
 			}
-			size = uint64(n)
-		case 1:
-			size = 8
+			f(field, nil, x)
+			data = data[n:]
+		case 1, 5:
+			size := 8
+			if tag&7 == 5 {
+				size = 4
+			}
+			if size > len(data) {
+				return false
+			}
+			data = data[size:]
 		case 2:
 			length, n := binary.Uvarint(data)
 			if n <= 0 || length > uint64(len(data)-n) {
 				return false
 			}
-			size = uint64(n) + length
-			visit(tag>>3, data[n:size])
-		case 5:
-			size = 4
+			f(field, data[n:n+int(length):n+int(length)], 0)
+			data = data[n+int(length):]
 		default:
 			return false
 		}
-		if size > uint64(len(data)) {
-			return false
-		}
-		data = data[size:]
 	}
 	return true
 }

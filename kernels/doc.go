@@ -9,7 +9,7 @@
 // what it is, the environment variable L2S_SIMD (generic, avx2, avx512, neon, neondot)
 // forces it, and the build tag purego leaves the assembly out.
 //
-// # Three arithmetics
+// # Four arithmetics
 //
 // The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are what the paper's
 // method needs. Their sums are ordered as the machine likes, so results of
@@ -19,6 +19,11 @@
 // exact products summed in float64 in a fixed order. They give the same bits
 // on every level and every architecture. So do Axpy, Exp, Log, LogSumExp and
 // Softmax, which are float64 too.
+//
+// The kernels of a model's layers (Panels, LSTMCell, Tanh) are float32 too, but in a
+// fixed order and with the same rounding everywhere: fused multiply-adds in blocks,
+// and nonlinearities from float64. They give the same bits on every level and every
+// architecture.
 //
 // The int8 kernels (Int8Rows) give for each row an interval that provably
 // holds the reference logit, from a quarter of the bytes. Their integers are

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -171,7 +172,7 @@ type loan struct {
 	*Searcher
 	generation *generation
 	shelf      *shelf
-	ended      bool // not by a panic
+	sound      bool // the searcher, after the query
 }
 
 // borrow takes a searcher of the current generation. The caller gives it back.
@@ -198,10 +199,9 @@ func (p *Pool) borrow() (loan, error) {
 	}
 }
 
-// giveBack ends a loan. A searcher whose query panicked is not used again, since its
-// scratch may be in any state.
+// giveBack ends a loan. A searcher that is not sound is not used again.
 func (p *Pool) giveBack(l *loan) {
-	if l.shelf.put(l.Searcher, l.ended) && l.generation.inUse.Add(-1) == 0 {
+	if l.shelf.put(l.Searcher, l.sound) && l.generation.inUse.Add(-1) == 0 {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.retire(l.generation)
@@ -279,8 +279,12 @@ func (b *shelf) count() int {
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,
 // and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
-// the generations apart. The searcher's own Stats begin at 0. Do returns the error of
-// f. A channel of Swap waits for f, so f must not wait for that.
+// the generations apart. The searcher's own Stats begin at 0. A channel of Swap waits
+// for f, so f must not wait for that.
+//
+// Do returns the error of f. After one that is neither softmax.ErrContext nor
+// softmax.ErrRequest, such as a fault of a mapped head, and after a panic, the searcher
+// is not used again: its scratch may be in any state.
 func (p *Pool) Do(f func(s *Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {
@@ -288,7 +292,7 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 	}
 	defer p.giveBack(&l)
 	err = f(l.Searcher)
-	l.ended = true
+	l.sound = err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest)
 	return err
 }
 

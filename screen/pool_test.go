@@ -331,37 +331,54 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 	}
 }
 
-// A query that panics, as reads of a mapped file may, ends too: its generation drains,
-// what it counted stays, and its searcher is not used again.
-func TestAPanicEndsAQuery(t *testing.T) {
+// A query that panics, or fails as a read of a mapped file may, ends too: its generation
+// drains, and what it counted stays. Its searcher may be in any state.
+func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 	in := ordinary(t)
-	pool := in.pool(t)
-	var broken *screen.Searcher
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("the panic was lost")
+	for _, c := range []struct {
+		name  string
+		f     func(s *screen.Searcher) error
+		again bool
+	}{
+		{"no error", func(s *screen.Searcher) error { return nil }, true},
+		{"a bad context", func(s *screen.Searcher) error { _, err := s.TopK(make([]softmax.Prediction, 1), nil); return err }, true},
+		{"a bad request", func(s *screen.Searcher) error {
+			_, err := s.Search(nil, in.context(0), softmax.Request{})
+			return err
+		}, true},
+		{"another error", func(s *screen.Searcher) error { return errors.New("a fault") }, false},
+		{"a panic", func(s *screen.Searcher) error { panic("a fault") }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pool := in.pool(t)
+			var first *screen.Searcher
+			func() {
+				defer func() {
+					if got, want := recover() != nil, c.name == "a panic"; got != want {
+						t.Errorf("a panic came: %v, want %v", got, want)
+					}
+				}()
+				pool.Do(func(s *screen.Searcher) error {
+					topK(t, s, 5, in.context(0))
+					first = s
+					return c.f(s)
+				})
+			}()
+			if err := pool.Do(func(s *screen.Searcher) error {
+				if again := s == first; again != c.again {
+					t.Errorf("the searcher is used again: %v, want %v", again, c.again)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
-		}()
-		pool.Do(func(s *screen.Searcher) error {
-			topK(t, s, 5, in.context(0))
-			broken = s
-			panic("a fault")
+			if !isClosed(swap(t, pool, in)) {
+				t.Error("the old generation is in use")
+			}
+			if got := pool.Stats().Queries; got != 1 {
+				t.Errorf("found %d queries, expected 1", got)
+			}
 		})
-	}()
-	if err := pool.Do(func(s *screen.Searcher) error {
-		if s == broken {
-			t.Error("the searcher of the panic is used again")
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if !isClosed(swap(t, pool, in)) {
-		t.Error("the generation of the panic is in use")
-	}
-	if got := pool.Stats().Queries; got != 1 {
-		t.Errorf("found %d queries, expected 1", got)
 	}
 }
 

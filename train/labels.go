@@ -119,3 +119,28 @@ func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, er
 	}
 	return labels, nil
 }
+
+// FindLabels returns the labels with which [Run] would work with these options: those
+// of opt.Labels, those that a run before kept in opt.Checkpoint, or new ones, which are
+// then kept there. They serve runs of other options with the same K, which are given
+// them as Options.Labels.
+//
+// Errors are those of [Labels], and those of [Run] about the checkpoint.
+func FindLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (labels []uint32, err error) {
+	err = outward(func() error {
+		d, err := newData(layer, contexts, &opt)
+		if err != nil {
+			return err
+		}
+		if err := opt.check(d.n, d.universe, d.dim, nil); err != nil {
+			return err
+		}
+		c, err := openCheckpoint(ctx, d, layer, &opt)
+		if err != nil {
+			return err
+		}
+		labels, err = findLabels(ctx, d, layer, opt.Labels, c)
+		return err
+	})
+	return labels, err
+}

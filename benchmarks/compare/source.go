@@ -17,7 +17,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -148,9 +147,8 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 // cachedContexts returns the contexts of the first n tokens of a text. They
 // are read from the folder cache where it has them, and put there where not.
 func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
-	// The level takes part because contexts differ by rounding between levels.
 	key := sha256.New()
-	fmt.Fprintf(key, "%s %d\n", kernels.Level(), n)
+	fmt.Fprintf(key, "%d\n", n)
 	for _, path := range []string{model, text} {
 		if err := layers.HashFile(key, path); err != nil {
 			return nil, err

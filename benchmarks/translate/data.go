@@ -15,7 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -118,9 +117,8 @@ type contexts struct {
 // contexts returns the contexts of pairs, from the folder cache where it has
 // them. The own decoding is left out unless own.
 func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
-	// The level takes part because contexts differ by rounding between levels.
 	key := sha256.New()
-	fmt.Fprintf(key, "%s %v %d %v\n", kernels.Level(), own, longest, pairs)
+	fmt.Fprintf(key, "%v %d %v\n", own, longest, pairs)
 	if err := layers.HashFile(key, filepath.Join(d.dir, "model.safetensors")); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@
 // A speedup is to the dense float32 scan with top-k and log-sum-exp in the same
 // round.
 //
+// With --whole it measures whole translations instead: decoder, search and layer.
+//
 // The figures go to translate.json in the folder --out, and what package report
 // makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts
 // and labels in the folder --cache are kept for the next run.
@@ -97,6 +99,7 @@ type options struct {
 	longest, limit    int
 	rounds            int
 	ablate, json      bool
+	whole             bool
 }
 
 // run does what the arguments ask for.
@@ -113,6 +116,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.IntVar(&o.limit, "limit", 0, "take the first `N` pairs of each text; 0 for all")
 	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds (default: 21)")
 	f.BoolVar(&o.ablate, "ablations", false, "train screens without each part of the training too, to say what it is worth")
+	f.BoolVar(&o.whole, "whole", false, "measure whole translations of the test text instead, from words to words, and print a table")
+	w := wholeOptions{}
+	f.StringVar(&w.screen, "screen", "", "with --whole: a screen `file`, measured beside the exact layers")
+	f.IntVar(&w.width, "beam", 5, "with --whole: keep `N` hypotheses a sentence")
+	f.IntVar(&w.group, "batch", 1, "with --whole: translate `N` sentences together")
+	f.IntVar(&w.threads, "threads", 1, "with --whole: on `N` threads, 0 for all CPUs")
 	f.BoolVar(&o.json, "json", false, "print the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -126,6 +135,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("--longest: found %d, expected at least 1", o.longest)
 	case o.limit < 0:
 		return fmt.Errorf("--limit: found %d, expected at least 0", o.limit)
+	case w.width < 1 || w.group < 1 || w.threads < 0:
+		return fmt.Errorf("--beam, --batch, --threads: found %d, %d and %d, expected at least 1, 1 and 0", w.width, w.group, w.threads)
 	case o.rounds < 0:
 		return fmt.Errorf("--rounds: found %d, expected at least 1", o.rounds)
 	}
@@ -134,6 +145,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	d, err := load(ctx, o.model, o.limit)
 	if err != nil {
 		return err
+	}
+	if o.whole {
+		w.alpha, w.longest, w.rounds = o.alpha, o.longest, max(o.rounds, 1)
+		return whole(ctx, d, w, stdout, p)
 	}
 	s := defaultSweep(d.model.Layer().Labels())
 	if o.rounds > 0 {
@@ -287,7 +302,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 	list := []*contestant{
 		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return &oneScan{dense.New(l), l.Dim()}, nil }},
 		{row: points.Translator{Method: exactName}, setting: certified, searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
-		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return &shared{layer: l, weights: dense.Weights(l)}, nil }},
+		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return newShared(l), nil }},
 	}
 	for _, r := range s.rivals {
 		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)

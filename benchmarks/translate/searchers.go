@@ -28,16 +28,20 @@ func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer
 // shared is oneScan where the contexts of a step share the loads of rows.
 type shared struct {
 	layer        *softmax.Layer
-	weights      []float32
+	weights      *kernels.Panels
 	scores, best []float32
 	ids          []uint32
 	terms        []float64
 }
 
+func newShared(l *softmax.Layer) *shared {
+	return &shared{layer: l, weights: lstm.Pack(dense.Weights(l), l.Labels(), l.Dim())}
+}
+
 func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	l, n, labels, k := s.layer, len(answers), s.layer.Labels(), req.K
 	s.ids, s.best, s.terms, s.scores = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, labels), grow.Slice(s.scores, n*labels)
-	lstm.Products(s.scores, s.weights, l.Bias(), 0, contexts, n, l.Dim())
+	lstm.Products(s.scores, s.weights, l.Bias(), contexts, n)
 	for i := range answers {
 		scores := s.scores[i*labels : (i+1)*labels]
 		kernels.TopK(s.ids, s.best, scores)

@@ -351,7 +351,7 @@ func TestSearchersNormalise(t *testing.T) {
 	}
 	all := x.Settings()[len(x.Settings())-1] // a list of most labels
 	for name, s := range map[string]beam.Searcher{
-		"dense": &oneScan{dense.New(l), dim}, "shared": &shared{layer: l, weights: dense.Weights(l)}, "certified": softmax.NewSearcher(l),
+		"dense": &oneScan{dense.New(l), dim}, "shared": newShared(l), "certified": softmax.NewSearcher(l),
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
 		dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)

@@ -202,6 +202,7 @@ var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
 	goodBench = joined("bench", "m.l2s", testArgs())
+	goodTune  = joined("tune", testArgs(), "--clusters", "4,2x3", "--budget", "20,40", "--out", "out.l2s", "--quiet")
 	// A target that so few contexts can show.
 	goodCalibrate = joined("calibrate", "m.l2s", testArgs(), "--target", "0.9", "--out", "out.l2s", "--quiet")
 	goodTopK      = joined("topk", "m.l2s", testArgs())
@@ -223,7 +224,7 @@ func TestBadTensors(t *testing.T) {
 		{"W.npy", "--weights", [][]string{goodTrain, goodEval}, true},
 		{"b.npy", "--bias", [][]string{goodTrain, goodTopK}, false},
 		{"H.npy", "--contexts", [][]string{goodTrain}, true},
-		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK, goodCalibrate}, true},
+		{"T.npy", "--contexts", [][]string{goodTune, goodEval, goodBench, goodTopK, goodCalibrate}, true},
 	} {
 		for _, verb := range in.verbs {
 			add := func(name string, files func(*testing.T, string), args []string, want ...string) {
@@ -384,7 +385,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: a seed below zero", args: joined(goodTrain, "--seed", "-1"), code: 2, want: []string{"--seed", "at least 0"}},
 		{name: "train: clusters in words", args: joined(goodTrain, "--clusters", "many"), code: 2, want: []string{`"many"`, "--clusters", "whole number"}},
 		{name: "train: clusters of no groups", args: joined(goodTrain, "--clusters", "0x8"), code: 2, want: []string{`"0x8"`, "--clusters", "at least 1"}},
-		{name: "train: half of two levels", args: joined(goodTrain, "--clusters", "8x"), code: 2, want: []string{`"8x"`, "--clusters", "or GxR"}},
+		{name: "train: half of two levels", args: joined(goodTrain, "--clusters", "8x"), code: 2, want: []string{`"8x"`, "--clusters", "with an x between"}},
 		{name: "train: more groups than clusters", args: joined(goodTrain, "--clusters", "8/9"), code: 2, want: []string{`"8/9"`, "--clusters", "G at most R"}},
 		{name: "train: clusters through no groups", args: joined(goodTrain, "--clusters", "8/0"), code: 2, want: []string{`"8/0"`, "--clusters"}},
 		{name: "train: groups of groups", args: joined(goodTrain, "--clusters", "8/4x2"), code: 2, want: []string{`"8/4x2"`, "--clusters"}},
@@ -397,6 +398,22 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: clusters and a half", args: joined(goodTrain, "--clusters", "2.5"), code: 2, want: []string{`"2.5"`, "--clusters"}},
 		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},
 		{name: "train: an id of --always below zero", args: joined(goodTrain, "--always", "-1"), code: 2, want: []string{"--always"}},
+		{name: "train: --always of a file that is not there", args: joined(goodTrain, "--always", "1,@none.txt"), code: 1, want: []string{"none.txt"}},
+		{name: "train: --always of an empty file", files: inFile("ids.txt", []byte(" \n")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "found none"}},
+		{name: "train: --always of words in a file", files: inFile("ids.txt", []byte("1\n<unk>\n")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "<unk> at position 1", "whole number"}},
+		{name: "train: --always of an id in a file that no label has", files: inFile("ids.txt", []byte("1,300")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"W.npy", "300", "--always @ids.txt"}},
+		{name: "train: --always of fractions in a file", files: matrixIn("ids.npy", 3), args: joined(goodTrain, "--always", "@ids.npy"), code: 1, want: []string{"ids.npy", "float32"}},
+		{name: "train: --always specials without --head", args: joined(goodTrain, "--always", "specials"), code: 2, want: []string{"--always specials is for --head"}},
+		{name: "train: a target without auto", args: joined(goodTrain, "--target", "0.9"), code: 2, want: []string{"--target is for --clusters auto"}},
+		{name: "train: a budget to learn for with auto", args: joined(goodTrain, "--budget", "auto", "--learn-for", "20"), code: 2, want: []string{"--learn-for", "auto"}},
+		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},
+		{name: "train: auto on too few contexts", args: joined(goodTrain, "--clusters", "auto"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
+		{name: "tune: a target of 1", args: joined(goodTune, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
+		{name: "tune: lukewarm caches", args: joined(goodTune, "--by", "lukewarm"), code: 2, want: []string{`"lukewarm"`, "--by", "warm or cold"}},
+		{name: "tune: clusters in words", args: joined(goodTune, "--clusters", "8,many"), code: 2, want: []string{`"8,many"`, "--clusters", "expected auto"}},
+		{name: "tune: budgets below k", args: joined(goodTune, "--budget", "2,3"), code: 1, want: []string{"budgets: found [2 3]", "at least 5"}},
+		{name: "tune: more clusters than contexts", args: joined(goodTune, "--clusters", "4,40x40"), code: 1, want: []string{"T.npy", "1200 contexts", "1600 clusters"}},
+		{name: "tune: too few contexts", args: joined(goodTune, "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
 		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
 		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
@@ -407,6 +424,9 @@ func TestBadNumbers(t *testing.T) {
 		{name: "eval: an empty list", args: joined(goodEval, "--k", ""), code: 2, want: []string{"--k"}},
 		{name: "bench: k of 0", args: joined(goodBench, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
 		{name: "bench: k above the labels", args: joined(goodBench, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
+		{name: "bench: no MiB between queries", args: joined(goodBench, "--cold", "8,0"), code: 2, want: []string{`"8,0"`, "--cold", "1 to 1024"}},
+		{name: "bench: too many MiB between queries", args: joined(goodBench, "--cold", "8,1025"), code: 2, want: []string{`"8,1025"`, "--cold", "1 to 1024"}},
+		{name: "bench: MiB that are no number", args: joined(goodBench, "--cold", "8,"), code: 2, want: []string{`"8,"`, "--cold", "1 to 1024"}},
 		{name: "bench: too few contexts", args: joined(goodBench, "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
 		{name: "bench: the same context all the time", files: matrixIn("T.npy", 5000, tinyDim), args: goodBench, code: 1, want: []string{"T.npy", "1 different", "1000"}},
 		{name: "topk: k of 0", args: joined(goodTopK, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
@@ -549,7 +569,7 @@ func TestBadTranslationModels(t *testing.T) {
 
 func TestWrongUse(t *testing.T) {
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, tune, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -574,7 +594,7 @@ func TestWrongUse(t *testing.T) {
 		{name: "contexts: translations of no words", args: joined(goodPairs, "--own", "--longest", "0"), want: []string{"--longest", "at least 1"}},
 		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
 	}
-	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain, goodTune, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
 		required := []string{"--weights", "--bias", "--contexts"}
 		if verb[0] == "contexts" {
 			required = []string{"--lm", "--vocab", "--out"}

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -43,6 +44,19 @@ type benchResult struct {
 	K            int     `json:"k"`
 	Queries      int     `json:"queries"`  // different contexts that were queried
 	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	// Cold are the times of queries that find other data in the caches, as between the
+	// steps of a decoder.
+	Cold []coldTimes `json:"cold,omitempty"`
+}
+
+// coldTimes are the median times of single queries, in microseconds, and a 99th
+// percentile, with so many MiB of other memory read before each.
+type coldTimes struct {
+	MiB         int     `json:"mib"`
+	DenseF32    float64 `json:"dense_f32_us"`
+	Exact       float64 `json:"exact_us"`
+	Screened    float64 `json:"screened_us"`
+	ScreenedP99 float64 `json:"screened_p99_us"`
 }
 
 // measuredBench is the JSON of l2s bench: the times, and what they buy.
@@ -77,6 +91,11 @@ their share. Medians and 99th percentiles of single queries are shown too. All
 contain one reading of the clock. The precision of the screen on the same contexts
 is shown too. Run it on an idle machine.
 
+Queries that follow each other find the data of the last one in the caches. Between
+two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
+queries before each of which so many MiB of other memory are read. The context
+itself is in the cache then.
+
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
@@ -85,6 +104,7 @@ the head has a soft cap.`, leastContexts),
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
+	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
@@ -113,10 +133,29 @@ the head has a soft cap.`, leastContexts),
 	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p); err != nil {
 		return err
 	}
+	for _, mib := range *coldMiB {
+		times, err := benchCold(ctx, m, l, rows, *k, mib, p)
+		if err != nil {
+			return err
+		}
+		r.Cold = append(r.Cold, times)
+	}
 	if *asJSON {
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
+}
+
+// mostCold bounds the MiB that are read between two queries.
+const mostCold = 1 << 10
+
+// parseCold parses the sizes of the memory that is read between two queries.
+func parseCold(s string) ([]int, error) {
+	list, err := wholeList(s, 1)
+	if err != nil || list[len(list)-1] > mostCold {
+		return nil, fmt.Errorf("expected whole numbers of 1 to %d with commas between them", mostCold)
+	}
+	return list, nil
 }
 
 // enoughDifferent returns the contexts that differ from all before them, and an
@@ -185,6 +224,37 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	}
 	r.Speedup = round(r.DenseF32 / r.Screened)
 	return r, nil
+}
+
+// Cold queries are some rounds of turns in which most of the time goes to what is
+// read between them.
+const (
+	coldRounds = 10
+	coldBlock  = 5 * time.Millisecond
+)
+
+// benchCold measures queries before each of which a buffer of so many MiB is read.
+func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer) (coldTimes, error) {
+	s, err := screen.NewSearcher(m, l.Layer)
+	if err != nil {
+		return coldTimes{}, err
+	}
+	dst := make([]softmax.Prediction, k)
+	other := cold.NewBuffer(mib)
+	queries := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}
+	p.Start(fmt.Sprintf("bench, %d MiB read before each query", mib), "rounds", coldRounds)
+	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
+		Rounds: coldRounds, Block: coldBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
+		Before: func(i int) { other.Read(rows[i]) },
+	})
+	if err != nil {
+		return coldTimes{}, err
+	}
+	p.EndWith(fmt.Sprintf("%d rounds", coldRounds))
+	return coldTimes{
+		MiB: mib, DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()),
+		Screened: micros(times[2].Median()), ScreenedP99: micros(times[2].Quantile(0.99)),
+	}, nil
 }
 
 // precisionOf returns P@1 and P@k of a screen on some contexts.
@@ -279,6 +349,12 @@ func (r *benchResult) String() string {
 	line("dense float32", r.DenseF32, r.DenseF32Median, r.DenseF32P99)
 	line("exact layer", r.Exact, r.ExactMedian, r.ExactP99)
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
+	for i, c := range r.Cold {
+		if i == 0 {
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen          p99   against dense\n")
+		}
+		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
+	}
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}

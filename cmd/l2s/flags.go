@@ -114,22 +114,35 @@ func (f *flags) number(name string, initial float64, expected, usage string, goo
 	})
 }
 
-// reals adds a flag for finite numbers of at least least with commas between
-// them: ascending, each once.
-func (f *flags) reals(name string, initial, least float64, usage string) *[]float64 {
-	text := strconv.FormatFloat(initial, 'f', -1, 64)
-	return custom(f, name, []float64{initial}, text, usage, func(s string) ([]float64, error) {
-		var list []float64
-		for _, part := range strings.Split(s, ",") {
-			x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-			if err != nil || !(x >= least) || math.IsInf(x, 0) {
-				return nil, fmt.Errorf("expected finite numbers, at least %v, with commas between them", least)
-			}
-			list = append(list, x)
+// realList parses finite numbers of at least least with commas between them:
+// ascending, each once.
+func realList(s string, least float64) ([]float64, error) {
+	var list []float64
+	for _, part := range strings.Split(s, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(x >= least) || math.IsInf(x, 0) {
+			return nil, fmt.Errorf("expected finite numbers, at least %v, with commas between them", least)
 		}
-		slices.Sort(list)
-		return slices.Compact(list), nil
+		list = append(list, x)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// heldOut adds the flag --held-out; text is the default as -h shows it.
+func (f *flags) heldOut(initial float64, text string) *float64 {
+	return custom(f, "held-out", initial, text, "share `X` of the contexts that are held-out ones", func(s string) (float64, error) {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(x > 0 && x < 1) {
+			return 0, fmt.Errorf("expected a number above 0 and below 1")
+		}
+		return x, nil
 	})
+}
+
+// probeShare adds the flag --probe-share.
+func (f *flags) probeShare(initial float64) *float64 {
+	return f.number("probe-share", initial, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
 }
 
 // seed adds the flag --seed.

@@ -187,7 +187,7 @@ func openSampler(ctx context.Context, model *lstm.Model, screenFile string, o sa
 // generate lets the model read tokens and then write n of its own, each of which it
 // tells of. The result counts those that were written, whatever ends it.
 func generate(ctx context.Context, model *lstm.Model, s *sample.Sampler, tokens []uint32, n int, tell func(sample.Token) error) (r generateResult, err error) {
-	state := model.NewReference()
+	state := model.NewState()
 	var h []float32
 	for _, token := range tokens {
 		if err := ctx.Err(); err != nil {

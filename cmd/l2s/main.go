@@ -8,6 +8,7 @@
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
+//	l2s tune       find the clusters and the budget that are fastest at a precision
 //	l2s calibrate  set the margins of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
@@ -55,6 +56,7 @@ func verbs() []verb {
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
+		{"tune", "find the clusters and the budget that are fastest at a precision", runTune},
 		{"calibrate", "set the margins of a screen such that it reaches a precision", runCalibrate},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},

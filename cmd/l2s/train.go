@@ -21,6 +21,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/tune"
 )
 
 // trainResult is the JSON of l2s train.
@@ -44,6 +45,9 @@ type trainResult struct {
 	// HeldOut are figures on contexts that a screen made as this one is was not
 	// trained on, see train.Record.Unseen.
 	HeldOut *heldOut `json:"held_out,omitempty"`
+	// Chosen says which flags were not given, or were auto, and why they have the value
+	// that they have.
+	Chosen []string `json:"chosen,omitempty"`
 	// Warnings say what should make one think twice.
 	Warnings []string           `json:"warnings,omitempty"`
 	Seconds  map[string]float64 `json:"seconds"` // of each stage, and in all
@@ -91,7 +95,12 @@ chance to be among the best of one of them, whether the cluster has met it or no
 The counts are smoothed towards that: with few contexts, or many clusters, counts
 alone starve. --geometry 0 leaves it out.
 
-A fiftieth of the contexts is kept as held-out contexts: the figures of the screen on them
+Without --clusters and --budget their values go by the number of contexts and that of
+labels, and the run says which they are. With --clusters auto, or --budget auto, they
+are chosen by measurement, as l2s tune does it: the fastest screen is written that has
+P@k of --target on held-out contexts.
+
+Share --held-out of the contexts is kept as held-out contexts: the figures of the screen on them
 stand beside those on the contexts of training, and where the two, or anything
 else, should make one think twice, a warning says so and what to do.
 
@@ -108,6 +117,12 @@ the probability, or if all labels have about the same.
 More contexts give a better screen: some hundred thousand of the kind that the
 layer meets in use. The screen is for this layer alone.
 
+Every set holds the labels of --always, and they count towards the budget. It takes
+ids, files and the word specials, with commas between them: 7,@ids.txt,specials. A
+file is text with ids between spaces, commas or ends of lines, or a SRC of integers.
+specials are the special tokens of the model in the folder that --head names, by its
+configuration and its tokenizer's files.
+
 With several budgets one run writes a screen for each: --out m.l2s becomes
 m-50.l2s, m-100.l2s. The clusters are learned for one budget, --learn-for, and
 the sets are chosen for each. l2s curve compares the screens.
@@ -119,22 +134,32 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	clusters := custom(f, "clusters", shape{clusters: o.Clusters}, strconv.Itoa(o.Clusters), "number `R` of clusters, or R/G: found through G groups, or GxR", parseClusters)
+	groups := 0 // of R/G
+	clusters := custom(f, "clusters", nil, "by the contexts", "number `R` of clusters, R/G: through G groups that overlap, GxR, or auto", func(s string) (shape []int, err error) {
+		if groups = 0; strings.Contains(s, "/") {
+			shape = make([]int, 1)
+			shape[0], groups, err = parseThrough(s)
+			return shape, err
+		}
+		return parseClustersOrAuto(s)
+	})
 	overlap := f.real("overlap", 2, 1, "number `X` of lists that a cluster of R/G is in on average")
-	budgets := f.reals("budget", o.Budget, 1, "mean number `B` of candidates a context, or several: 50,100,150")
+	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
+	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
 	geometry := f.real("geometry", o.Geometry, 0, "contexts `X` that the geometry of a cluster counts for, 0: none")
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
-	probeShare := f.number("probe-share", o.ProbeShare, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
+	probeShare := f.probeShare(o.ProbeShare)
+	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
@@ -144,7 +169,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	kmeansBatch := f.whole("kmeans-batch", o.KMeansBatch, 0, "contexts `N` of an iteration of k-means, 0 for all")
 	kmeansOnly := f.boolean("kmeans-only", "stop after spherical k-means and one knapsack, without learning")
 	estimator := custom(f, "estimator", o.Estimator, "expected", "gradient estimator `NAME`, gumbel-st or expected", parseEstimator)
-	always := custom(f, "always", nil, "", "label `IDS` that every set holds, with commas between them", func(s string) ([]int, error) { return wholeList(s, 0) })
+	always := f.always()
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
@@ -157,39 +182,35 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	switch c := *clusters; {
-	case c.lists:
-		o.SetOverlap(c.clusters, c.groups)
-		if f.given("overlap") {
-			o.Overlap = *overlap
+	// Two levels have defaults of their own, which go behind what is given.
+	adjust := func(o *train.Options) {
+		if f.given("lambda") {
+			o.Lambda = *lambda
 		}
-		if o.Overlap > float64(c.groups) {
-			return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", o.Overlap, c.groups)
+		if f.given("smoothing") {
+			o.Smoothing = *smoothing
 		}
-	case f.given("overlap"):
-		return f.wrongUse("--overlap is for --clusters R/G")
-	case c.groups > 0:
-		o.SetLevels(c.groups, c.clusters/c.groups)
-	default:
-		o.Clusters = c.clusters
+		if f.given("spread") {
+			o.Spread = *spread
+		}
 	}
-	if f.given("lambda") {
-		o.Lambda = *lambda
-	}
-	if f.given("smoothing") {
-		o.Smoothing = *smoothing
-	}
-	if f.given("spread") {
-		o.Spread = *spread
-	}
-	o.ProbeShare = *probeShare
+	o.ProbeShare, o.HeldOut = *probeShare, *heldOut
 	o.Geometry = *geometry
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
-	least := (*budgets)[0]
-	if o.Budget = *learnFor; !f.given("learn-for") {
-		o.Budget = (*budgets)[len(*budgets)/2]
+	measured := f.given("clusters") && *clusters == nil || f.given("budget") && *budgets == nil
+	switch {
+	case measured && f.given("learn-for"):
+		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
+	case measured && groups > 0:
+		return f.wrongUse("--clusters R/G is for a --budget that is not auto")
+	case f.given("overlap") && groups == 0:
+		return f.wrongUse("--overlap is for --clusters R/G")
+	case f.given("overlap") && *overlap > float64(groups):
+		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, groups)
+	case !measured && f.given("target"):
+		return f.wrongUse("--target is for --clusters auto or --budget auto")
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
@@ -200,24 +221,35 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		options := train.DefaultTailOptions()
 		o.Tail = &options
 	}
-	for _, b := range []struct {
-		flag  string
-		value float64
-	}{{"--budget", least}, {"--learn-for", o.Budget}} {
-		if b.value < float64(o.K) {
+	var stated []statedBudget
+	if *budgets != nil {
+		stated = append(stated, statedBudget{"--budget", (*budgets)[0]})
+	}
+	if f.given("learn-for") {
+		stated = append(stated, statedBudget{"--learn-for", *learnFor})
+	}
+	for _, b := range stated {
+		switch {
+		case b.value < float64(o.K):
 			return f.wrongUse("%s %v cannot hold --k %d candidates: raise the one or lower the other", b.flag, b.value, o.K)
-		}
-		if float64(len(*always)) > b.value {
-			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, len(*always))
+		case b.value < float64(always.least()):
+			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, always.least())
 		}
 	}
-	outs := budgetFiles(*out, *budgets)
+	outs := []string{*out}
+	if *budgets != nil && !measured {
+		outs = budgetFiles(*out, *budgets)
+	}
 	o.Checkpoint = *out + partialSuffix
-	outputs := trainOutputs(outs, o.Checkpoint)
-	if err := checkOutputs(f, outputs, slices.Concat(lf.files(), *src, []string{*labels, *tailContexts})...); err != nil {
+	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels, *tailContexts})
+	if err := checkOutputs(f, outputs, sources...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, nil, *src, o.K, openContexts)
+	leastLabels := 1 // without --k a layer of fewer labels has fewer
+	if f.given("k") {
+		leastLabels = o.K
+	}
+	in, err := openInputs(ctx, lf, nil, *src, leastLabels, openContexts)
 	if err != nil {
 		return err
 	}
@@ -231,20 +263,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
 		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
-	for _, id := range *always {
-		row := id
-		if ids := l.ids(); ids != nil {
-			if row = slices.Index(ids, uint32(id)); row < 0 {
-				return fmt.Errorf("%s: found no label %d in the draft head, expected it for --always", l.name, id)
-			}
-		}
-		if row >= l.Labels() {
-			return fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), id)
-		}
-		o.Always = append(o.Always, uint32(row))
-	}
-	if c.n < o.Clusters {
-		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	o.K = min(o.K, l.Labels())
+	if o.Always, err = always.read(ctx, l); err != nil {
+		return err
 	}
 	if *tailContexts != "" {
 		src, err := openSources([]string{*tailContexts})
@@ -258,6 +279,49 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		defer others.close()
 		o.TailContexts = others.rows
 	}
+	var chosen []string
+	shape := *clusters
+	if shape == nil && !measured {
+		shape, chosen = chooseClusters(c.n, chosen)
+	}
+	if *budgets == nil && !measured {
+		*budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
+	}
+	p := f.printer(*quiet)
+	defer p.Close()
+	if measured {
+		t := tuning{Options: tune.Options{Train: o, Adjust: adjust, Target: *target, Refine: !*kmeansOnly}, budgets: *budgets, labels: *labels, restart: *restart, sources: sources, p: p}
+		if !f.given("held-out") {
+			t.Train.HeldOut = 0
+		}
+		switch {
+		case shape != nil:
+			t.clusters = [][]int{shape}
+		case !f.given("clusters"):
+			t.clusters = [][]int{nil}
+			t.clusters[0], chosen = chooseClusters(c.n, chosen)
+		case !f.given("budget"):
+			t.budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
+		}
+		return trainTuned(ctx, f, &t, in, *out, chosen, stdout, *asJSON)
+	}
+	switch {
+	case groups > 0:
+		if o.SetOverlap(shape[0], groups); f.given("overlap") {
+			o.Overlap = *overlap
+		}
+	case len(shape) == 2:
+		o.SetLevels(shape[0], shape[1])
+	default:
+		o.Clusters = shape[0]
+	}
+	adjust(&o)
+	if o.Budget = *learnFor; !f.given("learn-for") {
+		o.Budget = (*budgets)[len(*budgets)/2]
+	}
+	if c.n < o.Clusters {
+		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
+	}
 	if err := checkWritable(outputs); err != nil {
 		return err
 	}
@@ -270,11 +334,10 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	defer release()
 
-	if why := layerfile.Unnormed(l.head, c.rows); why != "" {
-		say(stderr, "l2s train: warning: "+c.name, "the contexts do not look like those that the layer is applied to: "+why)
+	warnOfContexts(f, in)
+	for _, choice := range chosen {
+		p.Line(choice)
 	}
-	p := f.printer(*quiet)
-	defer p.Close()
 	if *labels != "" {
 		if o.Labels, err = readLabels(ctx, *labels, l, c, o.K, o.Threads, p); err != nil {
 			return err
@@ -294,7 +357,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		if err := m.Save(outs[i]); err != nil {
 			return err
 		}
-		r.Screens = append(r.Screens, newTrainResult(outs[i], m, records[i], o, seconds))
+		result := newTrainResult(outs[i], m, records[i], o, seconds)
+		result.Chosen = chosen
+		r.Screens = append(r.Screens, result)
 	}
 	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return err
@@ -308,36 +373,125 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	return write(stdout, r.String())
 }
 
-// shape is how many clusters there are, and in how many groups, 0 for none. With
-// lists the groups overlap.
-type shape struct {
-	clusters, groups int
-	lists            bool
+// statedBudget is a budget that was given, with its flag.
+type statedBudget struct {
+	flag  string
+	value float64
 }
 
-// parseClusters reads R, R/G or GxR, the R of which are those of one group.
-func parseClusters(s string) (shape, error) {
-	bad := errors.New("expected a whole number, at least 1, or R/G with G at most R, or GxR")
-	first, second, lists := strings.Cut(s, "/")
-	two := lists
-	if !lists {
-		first, second, two = strings.Cut(s, "x")
+// warnOfContexts warns of contexts that look like the states of another layer.
+func warnOfContexts(f *flags, in *inputs) {
+	if why := layerfile.Unnormed(in.layer.head, in.contexts.rows); why != "" {
+		say(f.stderr, "l2s "+f.verb+": warning: "+in.contexts.name, "the contexts do not look like those that the layer is applied to: "+why)
 	}
-	a, err := parseWhole(first, 1)
-	if err != nil || a > math.MaxInt32 {
-		return shape{}, bad
+}
+
+// chooseClusters chooses the clusters of a run without --clusters, and adds the choice
+// to those made before.
+func chooseClusters(contexts int, chosen []string) ([]int, []string) {
+	groups, clusters := train.ClustersFor(contexts)
+	shape, text := []int{clusters}, fmt.Sprint(clusters)
+	if groups > 0 {
+		shape, text = []int{groups, clusters}, fmt.Sprintf("%dx%d", groups, clusters)
 	}
-	if !two {
-		return shape{clusters: a}, nil
+	return shape, append(chosen, fmt.Sprintf("--clusters %s, for %s contexts", text, progress.Count(contexts)))
+}
+
+// chooseBudget chooses the budget of a run without --budget.
+func chooseBudget(labels, least int, chosen []string) ([]float64, []string) {
+	budget := train.BudgetFor(labels, least)
+	return []float64{budget}, append(chosen, fmt.Sprintf("--budget %v, for %s labels", budget, progress.Count(labels)))
+}
+
+// trainTuned writes the screen that package tune recommends.
+func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string, chosen []string, stdout io.Writer, asJSON bool) error {
+	start := time.Now()
+	warnOfContexts(f, in)
+	// The tail is that of the one screen.
+	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
+	t.Train.TailRank, t.Train.Tail, t.Train.TailContexts = 0, nil, nil
+	found, err := t.run(ctx, f, in, out)
+	if err != nil {
+		return err
 	}
-	b, err := parseWhole(second, 1)
-	switch {
-	case err != nil || lists && b > a || !lists && b > math.MaxInt32/a:
-		return shape{}, bad
-	case lists:
-		return shape{a, b, true}, nil
+	if !found.Reached {
+		if err := t.end(); err != nil {
+			return err
+		}
+		return notReached(in.contexts.name, found, t.Target)
 	}
-	return shape{clusters: a * b, groups: a}, nil
+	best := &found.Screens[found.Best]
+	model, record := best.Model, best.Record
+	if tailRank > 0 || tail != nil {
+		o := record.Options
+		budget := o.Budget
+		if record.LearnedFor > 0 {
+			o.Budget = record.LearnedFor
+		}
+		o.Labels, o.Threads, o.TailRank, o.Tail, o.TailContexts = t.Train.Labels, t.Train.Threads, tailRank, tail, tailContexts
+		says := &tuneProgress{p: t.p}
+		o.Progress = func(r train.Progress) { says.report("tail", r) }
+		models, records, err := train.RunBudgets(ctx, in.layer.Layer, in.contexts.rows, o, []float64{budget})
+		if err != nil {
+			return err
+		}
+		model, record = models[0], records[0]
+	}
+	if err := model.Save(out); err != nil {
+		return err
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	t.p.Close()
+	o := record.Options
+	o.Threads = t.Train.Threads
+	r := newTrainResult(out, model, record, o, map[string]float64{"total": round(time.Since(start).Seconds())})
+	r.Chosen = append(chosen, fmt.Sprintf("%s, the fastest of %d screens with P@%d of at least %v: %.2f us, %.2f us with cold caches", trainFlags(record), found.Trained, o.K, t.Target, micros(best.Warm), micros(best.Cold)))
+	if asJSON {
+		return printJSON(stdout, r)
+	}
+	return write(stdout, r.String())
+}
+
+// parseClustersOrAuto is parseClusters; auto is nil.
+func parseClustersOrAuto(s string) ([]int, error) {
+	if s == auto {
+		return nil, nil
+	}
+	shape, err := parseClusters(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w, or auto", err)
+	}
+	return shape, nil
+}
+
+// parseClusters reads R, or G and R of GxR.
+func parseClusters(s string) ([]int, error) {
+	var numbers []int
+	product := 1
+	for _, part := range strings.SplitN(s, "x", 2) {
+		n, err := parseWhole(part, 1)
+		if err != nil || n > math.MaxInt32/product {
+			return nil, fmt.Errorf("expected a whole number, at least 1, or two such with an x between them")
+		}
+		numbers = append(numbers, n)
+		product *= n
+	}
+	return numbers, nil
+}
+
+// parseThrough reads R/G.
+func parseThrough(s string) (clusters, groups int, err error) {
+	first, second, _ := strings.Cut(s, "/")
+	clusters, err = parseWhole(first, 1)
+	if err == nil {
+		groups, err = parseWhole(second, 1)
+	}
+	if err != nil || clusters > math.MaxInt32 || groups > clusters {
+		err = errors.New("expected R/G, two whole numbers of at least 1, with G at most R")
+	}
+	return clusters, groups, err
 }
 
 // budgetFiles returns the name of the screen for each budget: out where there
@@ -567,6 +721,9 @@ func (r trainResult) figures() string {
 	line("training contexts", r.Contexts, r.TrainingPrecision)
 	if v := r.HeldOut; v != nil {
 		line("held-out contexts", v.Contexts, v.Precision)
+	}
+	for _, c := range r.Chosen {
+		fmt.Fprintf(&b, "  chosen: %s\n", c)
 	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "  warning: %s\n", w)

@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/bleu"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen"
@@ -29,9 +30,13 @@ type translateResult struct {
 	Words   int `json:"words"`
 	Unknown int `json:"unknown"`
 	Cut     int `json:"cut"`
-	// Seconds is the time of all, SoftmaxSeconds that in the softmax layer.
+	// Seconds is the time of all. DecoderSeconds is that in the encoder, the decoder and
+	// the search, and SoftmaxSeconds that in the softmax layer, both summed over
+	// Threads.
 	Seconds        float64 `json:"seconds"`
+	DecoderSeconds float64 `json:"decoder_seconds"`
 	SoftmaxSeconds float64 `json:"softmax_seconds"`
+	Threads        int     `json:"threads"`
 	// Contexts is how many the softmax layer has answered.
 	Contexts int      `json:"contexts"`
 	BLEU     *float64 `json:"bleu,omitempty"`
@@ -41,7 +46,7 @@ func (r *translateResult) summary() string {
 	s := max(r.Seconds, 1e-9)
 	text := fmt.Sprintf("%s sentences, %s words: %.1f sentences/s, %.0f words/s, %.1f%% of the time in the softmax layer (%.1f us a context)",
 		progress.Count(r.Sentences), progress.Count(r.Words),
-		float64(r.Sentences)/s, float64(r.Words)/s, 100*r.SoftmaxSeconds/s, 1e6*r.SoftmaxSeconds/float64(max(1, r.Contexts)))
+		float64(r.Sentences)/s, float64(r.Words)/s, 100*r.SoftmaxSeconds/max(r.DecoderSeconds+r.SoftmaxSeconds, 1e-9), 1e6*r.SoftmaxSeconds/float64(max(1, r.Contexts)))
 	if r.Cut > 0 {
 		text += fmt.Sprintf("; %s cut", progress.Count(r.Cut))
 	}
@@ -64,7 +69,7 @@ length of a sentence; a translation is cut after --longest words.
 
 An interrupt keeps the lines that are translated, in FILE.partial. The folder of
 the model is as for l2s contexts --nmt. Every candidate set of the screen must hold </s>.`,
-		advanced: "alpha batch from longest tail to",
+		advanced: "alpha batch from longest tail threads to",
 		example: `l2s translate --model nmt-multi30k --text test.de --screen m.l2s --out hyp.en
 l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en --out hyp.en`,
 	}, stdout, stderr)
@@ -80,7 +85,8 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	width := f.whole("beam", 5, 1, "keep `N` hypotheses a sentence; 1 is greedy")
 	alpha := f.real("alpha", 1, 0, "divide log-probabilities by the length to the power of `A`")
 	longest := f.whole("longest", 60, 1, "cut translations after `N` words")
-	batch := f.whole("batch", 8, 1, "translate `N` sentences together; does not change the result")
+	batch := f.whole("batch", 16, 1, "translate `N` sentences together; does not change the result")
+	threads := f.threads("translate")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	if err := f.parse(args, nil); err != nil {
@@ -112,7 +118,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if *tail && *screenFile == "" {
 		return f.wrongUse("--tail needs --screen: the exact layer is normalised over all words")
 	}
-	searcher, err := openSearcher(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
+	newSearcher, err := openSearcher(ctx, *screenFile, *tail, m, filepath.Join(*dir, "model.safetensors")+":generator.weight")
 	if err != nil {
 		return err
 	}
@@ -143,13 +149,12 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	}
 	p := f.printer(*quiet)
 	defer p.Close()
-	t := &translator{m: m, decoder: &nmtDecoder{m: m, d: m.NewDecoder()}, searcher: &timedSearcher{Searcher: searcher}, w: bufio.NewWriter(w), references: references}
-	t.search, err = beam.New(t.decoder, t.searcher, beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha})
-	if err != nil {
-		return err
+	t := &translator{
+		m: m, newSearcher: newSearcher, w: bufio.NewWriter(w), references: references,
+		opt: beam.Options{Width: *width, MaxLen: *longest, Start: m.Start(), End: m.End(), Alpha: *alpha},
 	}
 	p.Start("translate", "sentences", len(sentences))
-	err = t.run(ctx, sentences, *batch, p)
+	err = t.run(ctx, sentences, *batch, *threads, p)
 	if err != nil && t.Sentences == 0 {
 		return err
 	}
@@ -198,10 +203,10 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 const partialSuffix = ".partial"
 
 // openSearcher opens the screen of a path for the model's layer, or the layer if
-// there is none.
-func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (beam.Searcher, error) {
+// there is none, and returns what makes the searcher of a goroutine.
+func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model, name string) (func() (beam.Searcher, error), error) {
 	if path == "" {
-		return softmax.NewSearcher(m.Layer()), nil
+		return func() (beam.Searcher, error) { return softmax.NewSearcher(m.Layer()), nil }, nil
 	}
 	s, err := loadScreenFor(ctx, path, &layer{Layer: m.Layer(), name: name})
 	if err != nil {
@@ -216,13 +221,14 @@ func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model,
 			return nil, fmt.Errorf("%s: candidate set of cluster %d: found no </s> (id %d), expected it in every set: train with --always %d", path, t, m.End(), m.End())
 		}
 	}
-	if !tail {
-		return screen.NewSearcher(s, m.Layer())
+	var options []screen.Option
+	if tail {
+		if s.Tail() == nil {
+			return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail-rank", path)
+		}
+		options = append(options, screen.OverTail())
 	}
-	if s.Tail() == nil {
-		return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail-rank", path)
-	}
-	return screen.NewSearcher(s, m.Layer(), screen.OverTail())
+	return func() (beam.Searcher, error) { return screen.NewSearcher(s, m.Layer(), options...) }, nil
 }
 
 // readWords reads the words of each line of a file.
@@ -270,64 +276,110 @@ func (s *timedSearcher) SearchBatch(dst []softmax.Prediction, answers []softmax.
 
 // translator translates sentences and writes them in order.
 type translator struct {
-	m          *seq2seq.Model
-	decoder    *nmtDecoder
-	searcher   *timedSearcher
-	search     *beam.Search
-	w          *bufio.Writer
-	references [][]string
-	bleu       bleu.Corpus
+	m           *seq2seq.Model
+	newSearcher func() (beam.Searcher, error)
+	opt         beam.Options
+	w           *bufio.Writer
+	references  [][]string
+	bleu        bleu.Corpus
 	translateResult
 }
 
-func (t *translator) run(ctx context.Context, sentences [][]uint32, batch int, p *progress.Printer) error {
+// translated is the translation of one sentence.
+type translated struct {
+	words []string
+	cut   bool
+}
+
+// group is what one goroutine made of some sentences, and how long that took.
+type group struct {
+	list           []translated
+	all, inSoftmax time.Duration
+	contexts       int
+}
+
+// run translates groups of sentences on threads.
+func (t *translator) run(ctx context.Context, sentences [][]uint32, batch, threads int, p *progress.Printer) error {
 	unknown, err := t.m.Source().Unknown()
 	if err != nil {
 		return err
 	}
+	groups := (len(sentences) + batch - 1) / batch
+	t.Threads = parallel.Threads(threads, groups)
 	start := time.Now()
-	for first := 0; first < len(sentences); first += batch {
-		group := sentences[first:min(first+batch, len(sentences))]
-		var full [][]uint32
-		for _, s := range group {
-			if len(s) > 0 {
-				full = append(full, s)
+	return parallel.InOrder(ctx, groups, threads, func() func(context.Context, int) (group, error) {
+		work, err := t.worker(ctx)
+		return func(_ context.Context, i int) (g group, _ error) {
+			if err != nil {
+				return g, err
 			}
+			return work(sentences[i*batch : min((i+1)*batch, len(sentences))])
 		}
-		var results []beam.Hypothesis
-		if len(full) > 0 {
-			t.decoder.start(full)
-			if results, err = t.search.Run(ctx, len(full)); err != nil {
-				return err
+	}, func(g group) error {
+		for _, x := range g.list {
+			for _, id := range sentences[t.Sentences] {
+				if id == unknown {
+					t.Unknown++
+				}
 			}
-		}
-		for i, s := range group {
-			var words []string
-			if len(s) > 0 {
-				for _, id := range s {
-					if id == unknown {
-						t.Unknown++
-					}
-				}
-				for _, id := range results[0].Tokens {
-					words = append(words, t.m.Target().Word(id))
-				}
-				if !results[0].Ended {
-					t.Cut++
-				}
-				results = results[1:]
+			if x.cut {
+				t.Cut++
 			}
-			t.Words += len(words)
+			t.Words += len(x.words)
 			if t.references != nil {
-				t.bleu.Add(words, t.references[first+i])
+				t.bleu.Add(x.words, t.references[t.Sentences])
 			}
-			if _, err := t.w.WriteString(strings.Join(words, " ") + "\n"); err != nil {
+			if _, err := t.w.WriteString(strings.Join(x.words, " ") + "\n"); err != nil {
 				return err
 			}
+			t.Sentences++
 		}
-		t.Sentences += len(group)
-		t.Seconds, t.SoftmaxSeconds, t.Contexts = time.Since(start).Seconds(), t.searcher.time.Seconds(), t.searcher.contexts
+		t.Seconds = time.Since(start).Seconds()
+		t.SoftmaxSeconds += g.inSoftmax.Seconds()
+		t.DecoderSeconds += (g.all - g.inSoftmax).Seconds()
+		t.Contexts += g.contexts
 		p.Set(t.Sentences)
+		return nil
+	})
+}
+
+// worker returns what translates some sentences together, for one goroutine.
+func (t *translator) worker(ctx context.Context) (func(sentences [][]uint32) (group, error), error) {
+	found, err := t.newSearcher()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	searcher, decoder := &timedSearcher{Searcher: found}, &nmtDecoder{m: t.m, d: t.m.NewDecoder()}
+	search, err := beam.New(decoder, searcher, t.opt)
+	if err != nil {
+		return nil, err
+	}
+	return func(sentences [][]uint32) (g group, _ error) {
+		start := time.Now()
+		searcher.time, searcher.contexts = 0, 0
+		g.list = make([]translated, len(sentences))
+		var full [][]uint32
+		var places []int
+		for i, s := range sentences {
+			if len(s) > 0 {
+				full, places = append(full, s), append(places, i)
+			}
+		}
+		if len(full) > 0 {
+			decoder.start(full)
+			results, err := search.Run(ctx, len(full))
+			if err != nil {
+				return g, err
+			}
+			for i, r := range results {
+				x := &g.list[places[i]]
+				x.cut = !r.Ended
+				for _, id := range r.Tokens {
+					x.words = append(x.words, t.m.Target().Word(id))
+				}
+			}
+		}
+		g.all, g.inSoftmax, g.contexts = time.Since(start), searcher.time, searcher.contexts
+		return g, nil
+	}, nil
 }

@@ -50,7 +50,7 @@ func TestTranslate(t *testing.T) {
 	saveScreen(t, dir, "all.l2s", ^uint32(0), 0)
 	args := joined(goodTranslate, "--text", "text")
 	o := object(t, dir, append(args, "--json")...)
-	expectFields(t, o, "out", "sentences", "words", "unknown", "cut", "seconds", "softmax_seconds", "contexts")
+	expectFields(t, o, "out", "sentences", "words", "unknown", "cut", "seconds", "decoder_seconds", "softmax_seconds", "threads", "contexts")
 	if n := number(t, o, "sentences"); n != 5 {
 		t.Errorf("%v sentences, want 5", n)
 	}
@@ -62,7 +62,7 @@ func TestTranslate(t *testing.T) {
 	if len(lines) != 6 || lines[1] != "" {
 		t.Errorf("found %q, want five lines, the second one empty", want)
 	}
-	for _, more := range [][]string{{"--screen", "all.l2s"}, {"--batch", "1"}} {
+	for _, more := range [][]string{{"--screen", "all.l2s"}, {"--batch", "1"}, {"--batch", "2", "--threads", "3"}, {"--threads", "1"}} {
 		succeed(t, dir, joined(args, more)...)
 		if got := string(readFile(t, filepath.Join(dir, "out.en"))); got != want {
 			t.Errorf("%v: found %q, want %q", more, got, want)
@@ -123,6 +123,7 @@ func TestTranslateRefuses(t *testing.T) {
 		{[]string{"--tail", "--screen", "all.l2s"}, 1, "all.l2s: found no tail, expected one for --tail: train with --tail-rank"},
 		{[]string{"--longest", "0"}, 2, "at least 1"},
 		{[]string{"--batch", "0"}, 2, "at least 1"},
+		{[]string{"--threads", "-1"}, 2, "--threads"},
 		{[]string{"more"}, 2, `unexpected argument "more"`},
 		{[]string{"--beam", "51"}, 2, "at most the 50 words"},
 		{[]string{"--beam", "0"}, 2, "at least 1"},
@@ -155,7 +156,7 @@ func (c countdown) Err() error {
 func TestInterruptKeepsTranslations(t *testing.T) {
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	args := []string{"translate", "--model", dir, "--text", in("pairs.de"), "--longest", "10", "--quiet", "--batch", "4"}
+	args := []string{"translate", "--model", dir, "--text", in("pairs.de"), "--longest", "10", "--quiet", "--batch", "4", "--threads", "1"}
 	var stdout, stderr strings.Builder
 	if code := run(t.Context(), append(args, "--out", in("all.en")), &stdout, &stderr); code != 0 {
 		t.Fatal(stderr.String())

@@ -638,6 +638,41 @@ func TestBench(t *testing.T) {
 	}
 }
 
+func TestBenchCold(t *testing.T) {
+	dir := files(t)
+	args := joined("bench", "m.l2s", testArgs(), "--quiet")
+	if o := object(t, dir, joined(args, "--json")...); o["cold"] != nil {
+		t.Errorf("found %v, expected no cold queries unless they are asked for", o["cold"])
+	}
+	// Each size once, ascending.
+	o := object(t, dir, joined(args, "--json", "--cold", "2,1,2")...)
+	list, ok := o["cold"].([]any)
+	if !ok || len(list) != 2 {
+		t.Fatalf("cold: found %v, expected a list of 2", o["cold"])
+	}
+	for i, item := range list {
+		times := item.(map[string]any)
+		if got := number(t, times, "mib"); got != float64(i+1) {
+			t.Errorf("cold[%d]: mib: found %v, expected %d", i, got, i+1)
+		}
+		for _, name := range []string{"dense_f32_us", "exact_us", "screened_us"} {
+			if x := number(t, times, name); x <= 0 {
+				t.Errorf("cold[%d]: %s: found %v, expected more than 0", i, name, x)
+			}
+		}
+		if median, p99 := number(t, times, "screened_us"), number(t, times, "screened_p99_us"); p99 < median {
+			t.Errorf("cold[%d]: found the 99th percentile %v below the median %v", i, p99, median)
+		}
+		if len(times) != 5 {
+			t.Errorf("cold[%d]: found %v, expected 5 fields", i, times)
+		}
+	}
+	text := succeed(t, dir, joined(args, "--cold", "1")...)
+	if want := "1 MiB read"; !strings.Contains(text, want) {
+		t.Errorf("found no %q in\n%s", want, text)
+	}
+}
+
 // However many threads are asked for, no more are started than help.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))

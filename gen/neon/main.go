@@ -21,6 +21,7 @@ func operations() map[string]*arm64.File {
 		"exp":      exp(),
 		"gather":   gather(),
 		"int8":     codes(),
+		"panels":   panels(),
 		"quantize": quantize(),
 		"ref":      ref(),
 		"scan":     scan(),

@@ -105,9 +105,9 @@ func (m *Model) runLayer(l int, from <-chan *chunk, to chan<- *chunk) {
 	for t := range active {
 		active[t] = 1
 	}
-	var s scratch
+	var gates []float32
 	for k := range from {
-		m.stack.layers[l].run(k.x, k.x, active[:len(k.tokens)], h, c, &s)
+		gates = m.stack.layers[l].run(k.x, k.x, active[:len(k.tokens)], h, c, gates)
 		to <- k
 	}
 }

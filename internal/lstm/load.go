@@ -3,8 +3,10 @@ package lstm
 import (
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Load reads a model from a safetensors file, of float16, bfloat16, float32
@@ -59,5 +61,6 @@ func read(name string, data []byte) (*Model, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
+	m.logits = sync.OnceValue(func() *kernels.Panels { return Pack(m.decoder, m.Vocab(), m.Dim()) })
 	return m, nil
 }

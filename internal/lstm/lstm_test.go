@@ -234,8 +234,8 @@ func panicOf(f func()) (msg string) {
 	return ""
 }
 
-// TestProductsInBlocks: blocks that end within the matrix change nothing.
-func TestProductsInBlocks(t *testing.T) {
+// TestProducts: W x + b, of one vector and of several.
+func TestProducts(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, c := range []struct{ n, m, d int }{{1, 1, 1}, {3, 31, 200}, {2, 100, 200}, {5, 7, 5000}, {1, 40, 1000}} {
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -246,25 +246,52 @@ func TestProductsInBlocks(t *testing.T) {
 				}
 				return x
 			}
-			rows, x := draw(c.m*c.d), draw(c.n*c.d)
-			for _, step := range []int{0, c.m} {
-				bias := draw(c.m + (c.n-1)*step)
-				dst := make([]float32, c.n*c.m)
-				Products(dst, rows, bias, step, x, c.n, c.d)
-				for s := range c.n {
-					for i := range c.m {
-						want, size := float64(bias[s*step+i]), 0.0
-						for j := range c.d {
-							p := float64(rows[i*c.d+j]) * float64(x[s*c.d+j])
-							want += p
-							size += math.Abs(p)
-						}
-						if err := math.Abs(float64(dst[s*c.m+i]) - want); err > 1e-6*(1+size) {
-							t.Fatalf("n %d, m %d, d %d: product %d of vector %d is %v, want %v", c.n, c.m, c.d, i, s, dst[s*c.m+i], want)
-						}
+			rows, x, bias := draw(c.m*c.d), draw(c.n*c.d), draw(c.m)
+			dst := draw(c.n * c.m)
+			Products(dst, Pack(rows, c.m, c.d), bias, x, c.n)
+			for s := range c.n {
+				for i := range c.m {
+					want, size := float64(bias[i]), 0.0
+					for j := range c.d {
+						p := float64(rows[i*c.d+j]) * float64(x[s*c.d+j])
+						want += p
+						size += math.Abs(p)
+					}
+					if err := math.Abs(float64(dst[s*c.m+i]) - want); err > 1e-6*(1+size) {
+						t.Fatalf("n %d, m %d, d %d: product %d of vector %d is %v, want %v", c.n, c.m, c.d, i, s, dst[s*c.m+i], want)
 					}
 				}
 			}
+		}
+	})
+}
+
+// TestLevelsAgree: contexts, and the text that a model writes, are the same bits on
+// every level.
+func TestLevelsAgree(t *testing.T) {
+	m := newSpec(3, 70, 37, 45, 2, false).read(t, "F16")
+	var wantContexts [][]float32
+	var wantTokens []uint32
+	simdtest.EachLevel(t, func(t *testing.T) {
+		i := 0
+		err := m.Contexts(context.Background(), stream(randomTokens(4, 300, m.Vocab()), nil), func(h []float32) error {
+			if i == len(wantContexts) {
+				wantContexts = append(wantContexts, slices.Clone(h))
+			} else if !slices.Equal(h, wantContexts[i]) {
+				t.Fatalf("context %d: other bits than on the first level", i)
+			}
+			i++
+			return nil
+		})
+		if err != nil || i != 300 {
+			t.Fatalf("%d contexts, %v", i, err)
+		}
+		tokens, _ := generate(t, m, 2*streamLen+9, GenerateOptions{Seed: 5})
+		if wantTokens == nil {
+			wantTokens = tokens
+		}
+		if !slices.Equal(tokens, wantTokens) {
+			t.Error("another text than on the first level")
 		}
 	})
 }

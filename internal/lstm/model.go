@@ -12,9 +12,11 @@
 //
 // The first layer reads the embedding of a token, each other layer the h of
 // the one below; the h of the top layer is the context vector. The matrix
-// products are those of package kernels, in float32, so that contexts differ
-// by rounding between its levels; all else is the same everywhere.
+// products are those of kernels.Panels, in float32, and the bits of a context are
+// equal on every CPU.
 package lstm
+
+import "github.com/learning-to-screen/l2s/kernels"
 
 const errToken = "lstm: token out of range"
 
@@ -25,6 +27,8 @@ type Model struct {
 	stack       *Stack
 	decoder     []float32 // V x d
 	decoderBias []float32 // V
+	// logits is decoder for the products of Generate, which alone needs it.
+	logits func() *kernels.Panels
 }
 
 // Vocab returns the number of words, V: the tokens that the model reads, and

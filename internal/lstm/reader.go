@@ -162,7 +162,7 @@ func (r *Reader) Stack(prefix string, e *Embedding) *Stack {
 				return s
 			}
 		}
-		s.layers = append(s.layers, layer{input: tensors[0], hidden: tensors[1], bias: bias})
+		s.layers = append(s.layers, layer{input: Pack(tensors[0], 4*d, in), hidden: Pack(tensors[1], 4*d, d), bias: bias})
 		in = d
 	}
 	return s

@@ -69,10 +69,8 @@ type GenerateOptions struct {
 // The tokens come in streams of 512. Each starts from the zero state, reads
 // opt.Start as its first token and then the words that it draws from the
 // softmax at temperature 1, with random numbers of its own. So a token depends
-// on the model, Start, Seed and its position alone, not on n or on the
-// number of threads: a shorter run is the beginning of a longer one. The
-// rounding of the float32 kernels differs between the levels of [kernels],
-// though, and now and then makes another word of a draw.
+// on the model, Start, Seed and its position alone, not on n, on the number of
+// threads or on the CPU: a shorter run is the beginning of a longer one.
 //
 // f runs on the caller's goroutine. Generate returns the first error of f,
 // or that of ctx once it is done, or an error if the logits are not finite
@@ -153,7 +151,7 @@ func (g *generator) run(ctx context.Context, first, n int) (tokens []uint32, con
 			tokens[s*streamLen+t] = g.next[s]
 			copy(contexts[(s*streamLen+t)*d:], top[s*d:(s+1)*d])
 		}
-		Products(g.logits, g.m.decoder, g.m.decoderBias, 0, top, active, d)
+		Products(g.logits, g.m.logits(), g.m.decoderBias, top, active)
 		for s := range active {
 			if g.next[s], err = draw(g.logits[s*v:(s+1)*v], g.probs, g.rngs[s]); err != nil {
 				return nil, nil, err

@@ -22,6 +22,6 @@ func newSampler(m *Model, seed uint64) *sampler {
 // [State.Step] returns them. It returns an error where the logits are not
 // finite.
 func (s *sampler) next(h []float32) (uint32, error) {
-	Products(s.logits, s.m.decoder, s.m.decoderBias, 0, h, 1, s.m.Dim())
+	Products(s.logits, s.m.logits(), s.m.decoderBias, h, 1)
 	return draw(s.logits, s.probs, s.rng)
 }

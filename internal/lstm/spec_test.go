@@ -122,6 +122,8 @@ func (s *spec) read(t testing.TB, dtype string) *Model {
 	return m
 }
 
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+
 // reference is the model by the equations in float64: one context a token.
 func (s *spec) reference(tokens []uint32) [][]float64 {
 	d := s.dim

@@ -8,9 +8,14 @@ import (
 // layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in
 // the order i, f, g, o.
 type layer struct {
-	input  []float32 // 4d x e for the first layer, 4d x d above: weight_ih
-	hidden []float32 // 4d x d: weight_hh
-	bias   []float32 // 4d: bias_ih + bias_hh
+	input  *kernels.Panels // 4d x e for the first layer, 4d x d above: weight_ih
+	hidden *kernels.Panels // 4d x d: weight_hh
+	bias   []float32       // 4d: bias_ih + bias_hh
+}
+
+// Pack packs a matrix W, n rows of dim elements, for products.
+func Pack(rows []float32, n, dim int) *kernels.Panels {
+	return kernels.NewPanels(make([]float32, kernels.PanelsLen(n, dim)), rows, n, dim)
 }
 
 // Stack is LSTM layers one above the other: the recurrent part of a model. It
@@ -29,79 +34,56 @@ func (s *Stack) Dim() int { return s.dim }
 // Layers returns the number of layers.
 func (s *Stack) Layers() int { return len(s.layers) }
 
-// blockBytes is how much of a weight matrix [Products] reads for one vector
-// before it turns to the next: it stays in the first-level cache.
-const blockBytes = 24 << 10
-
-// Products computes the matrix-vector products of n vectors x (n x d) with
-// the same rows (m x d): dst[s*m+i] = rows[i] . x_s + bias[s*step+i]. step is
-// 0 for one bias of m elements and m for a bias of each vector; a nil bias is
-// none.
-//
-// The rows are read once for all vectors, in blocks that fit the cache. What
-// dst gets does not depend on n: each element comes from the same call to the
-// kernel, but for the place of dst.
-func Products(dst, rows, bias []float32, step int, x []float32, n, d int) {
-	m := len(rows) / d
-	block := max(blockBytes/(4*d)&^7, 8)
-	for from := 0; from < m; from += block {
-		to := min(from+block, m)
-		for s := range n {
-			var b []float32
-			if bias != nil {
-				b = bias[s*step+from : s*step+to]
-			}
-			kernels.Scan(dst[s*m+from:s*m+to], rows[from*d:to*d], b, x[s*d:(s+1)*d])
-		}
+// Products computes the products of a matrix W (m x d) with n vectors x (n x d) and
+// adds a bias of m elements: dst[s*m+i] = bias[i] + W_i . x_s. The weights are read
+// once for all vectors, and what dst gets does not depend on n.
+func Products(dst []float32, w *kernels.Panels, bias, x []float32, n int) {
+	m := w.Len()
+	for s := range n {
+		copy(dst[s*m:(s+1)*m], bias)
 	}
-}
-
-// scratch is what a layer needs beside its state.
-type scratch struct {
-	in   []float32 // rows x 4d: what the inputs contribute to the gates
-	gate []float32 // streams x 4d: the gates before the nonlinearities
-	exp  []float64 // 4d
+	w.AddProducts(dst[:n*m], x[:n*w.Dim()], n)
 }
 
 // run takes some time steps of independent streams through the layer. Step t
 // has a row of x for each of the first active[t] streams, in order, and the
 // rows of one step follow those of the step before. y gets the output of each
-// row, and may be x. h and c are the state of the streams, a row each.
+// row, and may be x. h and c are the state of the streams, a row each. It returns
+// gates, scratch of 4d elements a row, which it may have to make larger.
 //
 // The input products of all steps share one pass over the weights, and those
 // of the state one pass a step. An output is the same bits however streams
 // and steps are grouped.
-func (l *layer) run(y, x []float32, active []int, h, c []float32, s *scratch) {
-	gates := len(l.bias)
-	d := gates / 4
-	e := len(l.input) / gates
-	rows, most := 0, 0
+func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float32 {
+	size, d := len(l.bias), l.hidden.Dim()
+	rows := 0
 	for _, n := range active {
-		rows, most = rows+n, max(most, n)
+		rows += n
 	}
-	s.in, s.gate, s.exp = grow.Slice(s.in, rows*gates), grow.Slice(s.gate, most*gates), grow.Slice(s.exp, gates)
-	Products(s.in, l.input, l.bias, 0, x, rows, e)
-	in := s.in
+	gates = grow.Slice(gates, rows*size)
+	Products(gates, l.input, l.bias, x, rows)
+	left := gates
 	for _, n := range active {
-		Products(s.gate, l.hidden, in, gates, h, n, d)
+		l.hidden.AddProducts(left[:n*size], h[:n*d], n)
 		for i := range n {
-			cell(c[i*d:(i+1)*d], h[i*d:(i+1)*d], s.gate[i*gates:(i+1)*gates], s.exp)
+			kernels.LSTMCell(c[i*d:(i+1)*d], h[i*d:(i+1)*d], left[i*size:(i+1)*size])
 		}
 		copy(y, h[:n*d])
-		in, y = in[n*gates:], y[n*d:]
+		left, y = left[n*size:], y[n*d:]
 	}
+	return gates
 }
 
 // Streams is the recurrent state of independent streams, and the scratch to
 // advance them together. A goroutine needs its own.
 type Streams struct {
-	s       *Stack
-	h, c    [][]float32 // one a layer: a row of d a stream
-	n       int         // streams that there is room for
-	spare   []float32
-	x       []float32 // the rows on their way through the layers
-	one     [1]int
-	scratch scratch
+	s     *Stack
+	h, c  [][]float32 // one a layer: a row of d a stream
+	n     int         // streams that there is room for
+	spare []float32
+	x     []float32 // the rows on their way through the layers
+	gates []float32 // of the rows in a layer
+	one   [1]int
 }
 
 // NewStreams returns the zero state of n streams.
@@ -144,7 +126,7 @@ func (st *Streams) Run(x []float32, active []int) []float32 {
 	}
 	st.x = grow.Slice(st.x, rows*st.s.dim)
 	for l := range st.s.layers {
-		st.s.layers[l].run(st.x, x, active, st.h[l], st.c[l], &st.scratch)
+		st.gates = st.s.layers[l].run(st.x, x, active, st.h[l], st.c[l], st.gates)
 		x = st.x
 	}
 	return st.x

@@ -1,7 +1,6 @@
 package lstm
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,29 +9,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
-
-// TestTanh: within a rounding of float32, and of float64 near 0.
-func TestTanh(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		x := rapid.SliceOfN(rapid.OneOf(
-			rapid.Float32Range(-20, 20), rapid.Float32Range(-1e-3, 1e-3),
-			rapid.SampledFrom([]float32{0, 1e30, -1e30, float32(math.Inf(1)), float32(math.Inf(-1))}),
-		), 1, 9).Draw(t, "x")
-		got := slices.Clone(x)
-		Tanh(got, make([]float64, len(x)+3))
-		for i, v := range x {
-			// An exponential is off by 1e-10 of itself, and that much of 1
-			// remains where tanh is small.
-			if want := math.Tanh(float64(v)); math.Abs(float64(got[i])-want) > 0x1p-24*math.Abs(want)+2e-10 {
-				t.Fatalf("tanh(%v) = %v, want %v", v, got[i], want)
-			}
-		}
-	})
-	x := []float32{float32(math.NaN())}
-	if Tanh(x, make([]float64, 1)); x[0] == x[0] {
-		t.Errorf("tanh(NaN) = %v", x[0])
-	}
-}
 
 // testStack is a stack of 2 layers and some inputs for it.
 func testStack(t *testing.T) (s *Stack, inputs func(rng *rand.Rand, rows int) []float32) {

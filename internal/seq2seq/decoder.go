@@ -1,7 +1,6 @@
 package seq2seq
 
 import (
-	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -19,18 +18,14 @@ type Decoder struct {
 	spare   []*Source
 
 	x       []float32 // n x e: the embeddings of the words
-	keys    []float32 // n x d: A q
-	joined  []float32 // n x 2d: [c; q]
 	context []float32 // n x d: h
-	scores  []float32 // of the attention, one a position
-	weights []float64
-	sum     []float64 // d: c
-	exp     []float64 // d
+	scores  []float32 // of the attention: one a position for hypotheses of one source
+	weights []float64 // one a position
 }
 
 // NewDecoder returns a decoder without hypotheses.
 func (m *Model) NewDecoder() *Decoder {
-	return &Decoder{m: m, streams: m.decoder.stack.NewStreams(0), sum: make([]float64, m.Dim()), exp: make([]float64, m.Dim())}
+	return &Decoder{m: m, streams: m.decoder.stack.NewStreams(0)}
 }
 
 // Start begins anew, with one hypothesis for each source, in order. No word is
@@ -64,49 +59,53 @@ func (d *Decoder) Step(tokens []uint32) []float32 {
 		panic("seq2seq: number of tokens differs from the number of hypotheses")
 	}
 	d.x = grow.Slice(d.x, n*d.m.decoder.stack.In())
-	d.keys = grow.Slice(d.keys, n*dim)
-	d.joined = grow.Slice(d.joined, n*2*dim)
 	d.context = grow.Slice(d.context, n*dim)
 
 	d.m.decoder.embeddings.Rows(d.x, tokens)
 	q := d.streams.Step(d.x, n)
-	lstm.Products(d.keys, d.m.attnIn, nil, 0, q, n, dim)
-	for i, s := range d.sources {
-		row := d.joined[2*i*dim : 2*(i+1)*dim]
-		d.attend(row[:dim], s, d.keys[i*dim:(i+1)*dim])
-		copy(row[dim:], q[i*dim:(i+1)*dim])
+	clear(d.context)
+	d.m.attnQuery.AddProducts(d.context, q, n)
+	// Hypotheses of one source lie together in a beam search.
+	for from := 0; from < n; {
+		to := from + 1
+		for to < n && d.sources[to] == d.sources[from] {
+			to++
+		}
+		d.attend(d.context[from*dim:to*dim], d.sources[from], q[from*dim:to*dim], to-from)
+		from = to
 	}
-	lstm.Products(d.context, d.m.attnOut, nil, 0, d.joined, n, 2*dim)
-	for i := range n {
-		lstm.Tanh(d.context[i*dim:(i+1)*dim], d.exp)
-	}
+	kernels.Tanh(d.context)
 	return d.context
 }
 
-// attend computes c, the mean of the outputs of s weighted by the softmax of
-// their products with key. It is NaN if the products overflow.
-func (d *Decoder) attend(c []float32, s *Source, key []float32) {
-	dim := len(key)
-	n := len(s.outputs) / dim
-	d.scores, d.weights = grow.Slice(d.scores, n), grow.Slice(d.weights, n)
-	kernels.Scan(d.scores, s.outputs, nil, key)
-	for p, x := range d.scores {
-		if x-x != 0 {
-			for j := range c {
-				c[j] = float32(math.NaN())
-			}
-			return
+// attend adds C c to the context of each of n hypotheses of s, where c is the mean of
+// the outputs of s weighted by the softmax of their scores with q. It makes a context
+// NaN if the products overflow.
+func (d *Decoder) attend(context []float32, s *Source, q []float32, n int) {
+	positions := s.keys.Len()
+	d.scores, d.weights = grow.Slice(d.scores, n*positions), grow.Slice(d.weights, positions)
+	clear(d.scores)
+	s.keys.AddProducts(d.scores, q, n)
+	for i := range n {
+		scores := d.scores[i*positions : (i+1)*positions]
+		var overflow float32 // NaN, or 0
+		for p, x := range scores {
+			overflow += x - x
+			d.weights[p] = float64(x)
 		}
-		d.weights[p] = float64(x)
+		if overflow != 0 {
+			// Softmax takes no such scores.
+			for p := range scores {
+				scores[p] = overflow
+			}
+			continue
+		}
+		kernels.Softmax(d.weights, d.weights)
+		for p, w := range d.weights {
+			scores[p] = float32(w)
+		}
 	}
-	kernels.Softmax(d.weights, d.weights)
-	clear(d.sum)
-	for p, w := range d.weights {
-		kernels.Axpy(d.sum, float32(w), s.outputs[p*dim:(p+1)*dim])
-	}
-	for j, x := range d.sum {
-		c[j] = float32(x)
-	}
+	s.values.AddProducts(context, d.scores, n)
 }
 
 // Reorder makes hypothesis i continue what was hypothesis parents[i], for all

@@ -5,21 +5,24 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Source is a sentence as the encoder of a model leaves it. It does not
 // change: any number of decoders of that model, and of hypotheses, may share
 // it.
 type Source struct {
-	m       *Model
-	outputs []float32 // y: one row of d for each word, and for </s>
-	state   []float32 // of all layers, after </s>
+	m      *Model
+	keys   *kernels.Panels // n x d: A' y_s for each word, and for </s>
+	values *kernels.Panels // d x n: C y_s
+	state  []float32       // of all layers, after </s>
 }
 
 // encodeRows is the number of rows that go through the encoder's layers
 // together, unless a single time step has more. It bounds the memory that a
 // long sentence takes, and changes nothing else.
-const encodeRows = 1024
+const encodeRows = 256
 
 // Encode reads sentences, each the words of the source vocabulary without the
 // </s> that Encode adds. A sentence of no words is </s> alone. There is no
@@ -37,9 +40,9 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(sentences[b]), len(sentences[a])) })
 
 	enc, d := &m.encoder, m.Dim()
-	sources := make([]*Source, len(sentences))
+	outputs := make([][]float32, len(sentences)) // y: a row of d for each word, and for </s>
 	for i, sentence := range sentences {
-		sources[i] = &Source{m: m, outputs: make([]float32, 0, (len(sentence)+1)*d), state: make([]float32, enc.stack.StateLen())}
+		outputs[i] = make([]float32, 0, (len(sentence)+1)*d)
 	}
 	var (
 		streams = enc.stack.NewStreams(len(sentences))
@@ -53,7 +56,7 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 		y := streams.Run(x, active)
 		for _, n := range active {
 			for _, i := range order[:n] {
-				sources[i].outputs = append(sources[i].outputs, y[:d]...)
+				outputs[i] = append(outputs[i], y[:d]...)
 				y = y[d:]
 			}
 		}
@@ -81,8 +84,20 @@ func (m *Model) Encode(sentences [][]uint32) []*Source {
 	if len(active) > 0 {
 		advance()
 	}
+	sources := make([]*Source, len(sentences))
+	var projected []float32
 	for at, i := range order {
-		streams.Save(sources[i].state, at)
+		y, n := outputs[i], len(outputs[i])/d
+		s := &Source{m: m, state: make([]float32, enc.stack.StateLen())}
+		streams.Save(s.state, at)
+		projected = grow.Slice(projected, len(y))
+		clear(projected)
+		m.attnKeys.AddProducts(projected, y, n)
+		s.keys = lstm.Pack(projected, n, d)
+		clear(projected)
+		m.attnValues.AddProducts(projected, y, n)
+		s.values = kernels.NewTransposedPanels(make([]float32, kernels.PanelsLen(d, n)), projected, d, n)
+		sources[i] = s
 	}
 	return sources
 }

@@ -137,16 +137,25 @@ func read(name string, data []byte) (*Model, error) {
 	if enc.Layers() != dec.Layers() {
 		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected %d, as many as the decoder has, which continues their state", enc.Layers(), dec.Layers())
 	}
-	m.attnIn = r.Tensor(attentionIn, d, d)
-	m.attnOut = r.Tensor(attentionOut, d, 2*d)
+	a, b := r.Tensor(attentionIn, d, d), r.Tensor(attentionOut, d, 2*d)
 	labels := m.decoder.embeddings.Vocab()
 	weights := r.Tensor(generatorWeight, labels, d)
 	bias := r.Tensor(generatorBias, labels)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
+	m.attnKeys = kernels.NewTransposedPanels(make([]float32, kernels.PanelsLen(d, d)), a, d, d)
+	m.attnValues, m.attnQuery = lstm.Pack(columns(b, 2*d, 0, d), d, d), lstm.Pack(columns(b, 2*d, d, 2*d), d, d)
 	if m.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, d), bias); err != nil {
 		return nil, fmt.Errorf("%s:%s: %w", name, generatorWeight, err)
 	}
 	return m, nil
+}
+
+// columns returns the columns from to to of a matrix of rows of n elements.
+func columns(rows []float32, n, from, to int) (part []float32) {
+	for ; len(rows) > 0; rows = rows[n:] {
+		part = append(part, rows[from:to]...)
+	}
+	return part
 }

@@ -13,15 +13,24 @@
 //	c = sum_s a_s y_s
 //	h = tanh(B [c; q])
 //
-// The matrix products are those of package kernels, in float32, so that
-// contexts differ by rounding between its levels; all else is the same
-// everywhere. A context is the same bits whatever else is computed beside it:
-// other sentences, other hypotheses, other goroutines.
+// With B = [C D] that is
+//
+//	a = softmax_s(q . (A' y_s))
+//	h = tanh(sum_s a_s (C y_s) + D q)
+//
+// whose products A' y_s and C y_s are those of the sentence alone: they are computed
+// once, where the first form has two products of that size for each hypothesis of each
+// step.
+//
+// The matrix products are those of kernels.Panels, in float32. The bits of a context
+// are equal on every CPU, whatever else is computed beside it: other sentences, other
+// hypotheses, other goroutines.
 package seq2seq
 
 import (
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -29,9 +38,9 @@ import (
 // may be used by many goroutines.
 type Model struct {
 	encoder, decoder half
-	attnIn           []float32 // A: d x d
-	attnOut          []float32 // B: d x 2d, the columns of c first
-	layer            *softmax.Layer
+	// The attention: A', C and D, all d x d.
+	attnKeys, attnValues, attnQuery *kernels.Panels
+	layer                           *softmax.Layer
 }
 
 // half is the encoder or the decoder.

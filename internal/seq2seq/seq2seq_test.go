@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -104,11 +105,11 @@ func TestBatchIsSingle(t *testing.T) {
 		batch := m.Encode(sourcesOf(pairs))
 		for i, p := range pairs {
 			single := m.Encode([][]uint32{p.Source})[0]
-			if !slices.Equal(single.outputs, batch[i].outputs) || !slices.Equal(single.state, batch[i].state) {
+			if !reflect.DeepEqual(single, batch[i]) {
 				t.Fatalf("sentence %d is encoded otherwise among others", i)
 			}
-			if len(single.outputs) != (len(p.Source)+1)*m.Dim() {
-				t.Fatalf("sentence %d of %d words has %d numbers", i, len(p.Source), len(single.outputs))
+			if n := single.keys.Len(); n != len(p.Source)+1 || single.values.Dim() != n {
+				t.Fatalf("sentence %d of %d words has %d positions", i, len(p.Source), n)
 			}
 		}
 		want := force(t, m, pairs, 1)
@@ -129,6 +130,24 @@ func TestBatchIsSingle(t *testing.T) {
 			}
 			if n := (len(p.Target) + 1) * m.Dim(); len(want[i].Contexts) != n {
 				t.Fatalf("pair %d: %d numbers, want %d", i, len(want[i].Contexts), n)
+			}
+		}
+	})
+}
+
+// TestLevelsAgree: contexts are the same bits on every level.
+func TestLevelsAgree(t *testing.T) {
+	m := newSpec(14, shape{source: 30, target: 30, embedSource: 21, embedTarget: 35, dim: 43, layers: 2}, 0.3).load(t)
+	pairs := randomPairs(15, 20, 40, shape{source: 30, target: 30})
+	var want []Decoded
+	simdtest.EachLevel(t, func(t *testing.T) {
+		got := force(t, m, pairs, 1)
+		if want == nil {
+			want = got
+		}
+		for i := range got {
+			if !slices.Equal(got[i].Contexts, want[i].Contexts) {
+				t.Errorf("pair %d: other bits than on the first level", i)
 			}
 		}
 	})

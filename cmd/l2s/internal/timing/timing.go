@@ -30,6 +30,9 @@ type Options struct {
 	Block time.Duration
 	// Least is the least number of timed queries of each method.
 	Least int
+	// Before, unless nil, is called before each query, with its context. It is no part
+	// of the query's time.
+	Before func(i int)
 	// Progress, unless nil, is called before each round and after the last.
 	Progress func(round, rounds int)
 }
@@ -78,7 +81,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	turns := make([]turn, len(methods))
 	for i, query := range methods {
 		t := &turns[i]
-		*t = turn{n: n, query: query}
+		*t = turn{n: n, query: query, before: opt.Before}
 		each := t.warm(opt.Block)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
@@ -113,12 +116,20 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 type turn struct {
 	n, next int
 	query   func(i int)
+	before  func(i int) // nil for none
 	block   int
 	times   []time.Duration
 	means   []float64
 }
 
 func (t *turn) step() {
+	if t.before != nil {
+		t.before(t.next)
+	}
+	t.ask()
+}
+
+func (t *turn) ask() {
 	t.query(t.next)
 	if t.next++; t.next == t.n {
 		t.next = 0
@@ -141,6 +152,10 @@ func (t *turn) run() {
 	for range int(warmUp*float64(t.block)) + 1 {
 		t.step()
 	}
+	if t.before != nil {
+		t.runApart()
+		return
+	}
 	start := time.Now()
 	before := time.Duration(0)
 	for range t.block {
@@ -150,6 +165,21 @@ func (t *turn) run() {
 		before = after
 	}
 	t.means = append(t.means, float64(before)/float64(t.block))
+}
+
+// runApart is run for queries that do not follow each other.
+func (t *turn) runApart() {
+	sum := time.Duration(0)
+	for range t.block {
+		t.before(t.next)
+		time.Now() // so that the clock is no part of what is cold
+		start := time.Now()
+		t.ask()
+		took := time.Since(start)
+		t.times = append(t.times, took)
+		sum += took
+	}
+	t.means = append(t.means, float64(sum)/float64(t.block))
 }
 
 // Clock returns the cost of reading the clock once.

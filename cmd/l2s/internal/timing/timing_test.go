@@ -140,6 +140,32 @@ func TestMethodsTakeTurnsInBlocks(t *testing.T) {
 	}
 }
 
+// What goes before a query has its context, is done for each, and is in no time.
+func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
+	const n, long = 7, 2 * time.Millisecond
+	var asked, before []int
+	got, err := Measure(context.Background(), n, []func(int){record(&asked)}, Options{
+		Rounds: 2, Block: time.Microsecond, Least: 20,
+		Before: func(i int) { before = append(before, i); time.Sleep(long) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(asked, before) {
+		t.Errorf("found the queries %v, but before them %v", asked, before)
+	}
+	if found := got[0].Queries(); found != 20 {
+		t.Errorf("found %d times, expected one for each of 20 queries", found)
+	}
+	// A query may be interrupted, but not all of them.
+	if least := got[0].sorted[0]; least >= long {
+		t.Errorf("found at least %v for each query, expected less than what goes before it, %v", least, long)
+	}
+	if mean := got[0].means[0]; mean >= float64(long) {
+		t.Errorf("found a mean of %v ns, expected less than what goes before a query, %v", mean, long)
+	}
+}
+
 // A query that takes long must show in the quantile that it belongs to, and
 // the queries that are not timed in none.
 func TestEachQueryIsTimedByItself(t *testing.T) {

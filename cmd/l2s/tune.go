@@ -1,0 +1,524 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/cold"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/tune"
+)
+
+// tuneResult is the JSON of l2s tune.
+type tuneResult struct {
+	Out      string  `json:"out,omitempty"`
+	K        int     `json:"k"`
+	Target   float64 `json:"target"`
+	By       string  `json:"by"` // warm or cold: the time that counts
+	Contexts int     `json:"contexts"`
+	HeldOut  int     `json:"held_out"` // of them
+	Labels   int     `json:"labels"`
+	Dim      int     `json:"dim"`
+	// Trained is the number of all screens, and Screens are those whose times were
+	// measured, the fastest first.
+	Trained int         `json:"trained"`
+	Screens []tunePoint `json:"screens"`
+	// Recommended is one of them, and Reached says whether it reaches the target.
+	Recommended tunePoint `json:"recommended"`
+	Reached     bool      `json:"reached"`
+	Seconds     float64   `json:"seconds"`
+	Level       string    `json:"level"`
+}
+
+// tunePoint are the figures of one screen. Times are microseconds a query, as in
+// benchResult.
+type tunePoint struct {
+	Clusters int     `json:"clusters"`
+	Groups   int     `json:"groups"` // 0 on one level
+	Method   string  `json:"method"` // as in curvePoint
+	Probes   float64 `json:"probe_share"`
+	Budget   float64 `json:"budget"`
+	// Flags are those with which l2s train makes the same screen.
+	Flags          string             `json:"flags"`
+	Precision      map[string]float64 `json:"precision"` // on held-out contexts
+	Deviation      float64            `json:"deviation"` // standard error of P@k
+	MeanCandidates float64            `json:"mean_candidates"`
+	Rows           float64            `json:"rows_scanned"`
+	Warm           float64            `json:"warm_us"`
+	Cold           float64            `json:"cold_us"`
+	Bytes          int64              `json:"bytes"`
+	// Frontier says that no other screen is as fast and at least as precise.
+	Frontier bool `json:"frontier"`
+}
+
+const (
+	byWarm = "warm"
+	byCold = "cold"
+	// defaultTarget is the P@k that a screen is chosen for.
+	defaultTarget = 0.99
+	// coldMiB is what is read between two queries.
+	coldMiB = 8
+	// tuneState is what the state of a run is called that writes no screen.
+	tuneState = "tune.l2s"
+)
+
+func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	start := time.Now()
+	f := newFlags("tune", description{
+		purpose: fmt.Sprintf(`Find the clusters and the budget with which a screen is fastest at a precision.
+
+The contexts are labelled once. Screens of several shapes are then trained by
+k-means, each for many budgets, and their precision is measured on held-out
+contexts. Of the shape that does best a second probe and
+learning are tried too. Last, all screens take turns at answering, on one thread:
+with warm caches, and with %d MiB of other data read before each query.
+
+The table has the frontier: no other screen is as fast and at least as precise. The
+fastest screen that reaches --target is recommended, with the flags with which
+l2s train makes it again, byte for byte; --out writes it. Run it on an idle machine.`, coldMiB),
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
+		notes: sourceNote + fmt.Sprintf(`
+
+The held-out contexts choose the screen, so its precision on them is flattered a
+little: measure it on others by l2s eval, or have l2s calibrate set its margins.
+
+What is done is kept beside the output in FILE.partial, FILE.partial-labels and
+FILE.partial-SHAPE, without --out in files of %s.partial, until the run ends. After
+an interrupt the same command continues from there; --restart discards it.`, tuneState),
+		advanced: "always budget clusters held-out k kmeans-only probe-share seed",
+		example: `l2s tune --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
+    --contexts train.npy --target 0.99 --out m.l2s`,
+	}, stdout, stderr)
+	lf, src := f.layer(), f.contexts()
+	out := f.text("out", "screen `FILE` to write: the one that is recommended")
+	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach")
+	by := custom(f, "by", byWarm, byWarm, "time that counts: `CACHES` warm or cold", parseBy)
+	clusters := custom(f, "clusters", nil, "auto", "numbers of clusters to try, a `LIST` of R and GxR, or auto", parseClusterList)
+	budgets := custom(f, "budget", nil, "auto", "budgets to try, a `LIST`, or auto", parseBudgets)
+	k := f.whole("k", train.DefaultOptions().K, 1, "learn from the `N` best labels of each context")
+	kmeansOnly := f.boolean("kmeans-only", "try no second probe and no learning")
+	probeShare := f.probeShare(0)
+	heldOut := f.heldOut(0, "by the contexts")
+	always := f.always()
+	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
+	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
+	seed := f.seed(train.DefaultOptions().Seed)
+	threads := f.threads("train")
+	quiet := f.boolean("quiet", "show no progress")
+	asJSON := f.json()
+	if err := f.parse(args, nil); err != nil {
+		return err
+	}
+	o := tune.Options{Train: train.DefaultOptions(), Target: *target, Cold: *by == byCold, Refine: !*kmeansOnly}
+	o.Train.K, o.Train.ProbeShare, o.Train.HeldOut, o.Train.Seed, o.Train.Threads = *k, *probeShare, *heldOut, *seed, *threads
+	o.Train.Checkpoint = tuneState + partialSuffix
+	if *out != "" {
+		o.Train.Checkpoint = *out + partialSuffix
+	}
+	sources := slices.Concat(lf.files(), *src, always.files(), []string{*labels})
+	t := tuning{Options: o, sources: sources, clusters: *clusters, budgets: *budgets, restart: *restart, labels: *labels, p: f.printer(*quiet)}
+	defer t.p.Close()
+	if err := checkOutputs(f, t.outputs(*out, 0), sources...); err != nil {
+		return err
+	}
+	in, err := openInputs(ctx, lf, nil, *src, *k, openContexts)
+	if err != nil {
+		return err
+	}
+	defer in.close(&err)
+	if t.Train.Always, err = always.read(ctx, in.layer); err != nil {
+		return err
+	}
+	warnOfContexts(f, in)
+	found, err := t.run(ctx, f, in, *out)
+	if err != nil {
+		return err
+	}
+	r := newTuneResult(*out, *by, found, in, &t.Options)
+	if *out != "" && found.Reached {
+		if err := found.Screens[found.Best].Save(*out); err != nil {
+			return err
+		}
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	r.Seconds = round(time.Since(start).Seconds())
+	t.p.Close()
+	if *asJSON {
+		err = printJSON(stdout, r)
+	} else {
+		err = write(stdout, r.String())
+	}
+	if err == nil && *out != "" && !found.Reached {
+		err = notReached(in.contexts.name, found, o.Target)
+	}
+	return err
+}
+
+// notReached is the error of a run that was to write a screen of a precision that none
+// has.
+func notReached(contexts string, found *tune.Result, target float64) error {
+	best := found.Screens[found.Best].Record
+	return fmt.Errorf("%s: found no screen with P@%d of %v on held-out contexts, expected one: the best has %.4f, with %s; more contexts, larger budgets or more clusters help",
+		contexts, best.Options.K, target, best.Unseen.PrecisionK, trainFlags(best))
+}
+
+// tuning is a run of package tune.
+type tuning struct {
+	tune.Options
+	clusters [][]int // the forms to try, nil for those that suit the contexts
+	budgets  []float64
+	labels   string // file of labels, empty for none
+	restart  bool
+	sources  []string // that no output may replace
+	p        *progress.Printer
+}
+
+// forms are those to try on n contexts.
+func (t *tuning) forms(n int) (forms []tune.Form) {
+	if t.clusters == nil {
+		return tune.Forms(n)
+	}
+	for _, c := range t.clusters {
+		if len(c) == 2 {
+			forms = append(forms, tune.Levels(c[0], c[1]))
+		} else {
+			forms = append(forms, tune.Flat(c[0]))
+		}
+	}
+	return forms
+}
+
+// outputs are the files that a run on n contexts may write.
+func (t *tuning) outputs(out string, n int) (all []output) {
+	if out != "" {
+		all = append(all, output{flag: "--out", path: out})
+	}
+	for _, file := range tune.CheckpointFiles(t.Train.Checkpoint, t.forms(n)) {
+		all = append(all, output{"--out", file, "where the state of the run is kept"})
+	}
+	return all
+}
+
+// run finds the screen.
+func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tune.Result, error) {
+	l, c := in.layer, in.contexts
+	if t.Forms = t.forms(c.n); t.Budgets == nil {
+		t.Budgets = t.budgets
+	}
+	for _, form := range t.clusters {
+		r := 1
+		for _, n := range form {
+			r *= n
+		}
+		if c.n < r {
+			return nil, fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, r)
+		}
+	}
+	if t.Budgets == nil {
+		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
+	}
+	if t.Train.HeldOut == 0 {
+		t.Train.HeldOut = shareHeldOut(c.n)
+	}
+	rows, err := enoughDifferent(c)
+	if err != nil {
+		return nil, err
+	}
+	outputs := t.outputs(out, c.n)
+	if err := checkOutputs(f, outputs, t.sources...); err != nil {
+		return nil, err
+	}
+	if err := checkWritable(outputs); err != nil {
+		return nil, err
+	}
+	if t.labels != "" {
+		if t.Train.Labels, err = readLabels(ctx, t.labels, l, c, t.Train.K, t.Train.Threads, t.p); err != nil {
+			return nil, err
+		}
+	}
+	if t.restart {
+		if err := t.end(); err != nil {
+			return nil, err
+		}
+	}
+	t.Measure = func(ctx context.Context, screens []*screen.Model) ([]tune.Cost, error) {
+		return measureCosts(ctx, screens, l, rows, t.Train.K, t.p)
+	}
+	says := &tuneProgress{p: t.p}
+	t.Progress, t.Done = says.report, says.done
+	t.Train.Progress = func(r train.Progress) { says.report("", r) }
+	found, err := tune.Run(ctx, l.Layer, c.rows, t.Options)
+	if err != nil {
+		return nil, t.explainInterrupt(err)
+	}
+	return found, nil
+}
+
+// end removes the state of the run.
+func (t *tuning) end() error { return tune.RemoveCheckpoint(t.Train.Checkpoint, t.Forms) }
+
+// explainInterrupt adds to the error of a run what its state is good for.
+func (t *tuning) explainInterrupt(err error) error {
+	if errors.Is(err, train.ErrCheckpoint) {
+		return fmt.Errorf("%w; --restart discards it", err)
+	}
+	file := train.CheckpointFiles(t.Train.Checkpoint)[1]
+	if _, missing := os.Stat(file); missing == nil {
+		return interruptedError{err, file + " keeps the labels, and the same command continues from there"}
+	}
+	return err
+}
+
+// Of what is held out, when nothing is said: as many contexts as tell 0.99 from 0.995,
+// but no more than a fifth.
+const (
+	wantedHeldOut = 3000
+	mostHeldOut   = 0.2
+)
+
+func shareHeldOut(contexts int) float64 {
+	share := min(max(float64(wantedHeldOut)/float64(contexts), train.DefaultOptions().HeldOut), mostHeldOut)
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(share, 'f', 3, 64), 64) // as one types it
+	return short
+}
+
+// How the costs are measured: rounds of turns of about the time of a block.
+const (
+	tuneRounds  = 10
+	tuneBlock   = 5 * time.Millisecond
+	coldQueries = 200
+)
+
+// measureCosts measures the times of screens, which take turns, with progress on p.
+func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer) ([]tune.Cost, error) {
+	dst := make([]softmax.Prediction, k)
+	var methods []func(int)
+	for _, m := range screens {
+		s, err := screen.NewSearcher(m, l.Layer)
+		if err != nil {
+			return nil, err
+		}
+		methods = append(methods, screenedQuery(s, rows, dst))
+	}
+	p.Start("times", "rounds", 2*tuneRounds)
+	warm, err := timing.Measure(ctx, len(rows), methods, timing.Options{
+		Rounds: tuneRounds, Block: tuneBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	other := cold.NewBuffer(coldMiB)
+	apart, err := timing.Measure(ctx, len(rows), methods, timing.Options{
+		Rounds: tuneRounds, Block: tuneBlock, Least: coldQueries, Before: func(i int) { other.Read(rows[i]) },
+		Progress: func(round, _ int) { p.Set(tuneRounds + round) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.EndWith(fmt.Sprintf("%d screens", len(screens)))
+	costs := make([]tune.Cost, len(screens))
+	for i := range costs {
+		costs[i] = tune.Cost{Warm: warm[i].Mean(), Cold: apart[i].Mean()}
+	}
+	return costs, nil
+}
+
+// tuneProgress turns the reports of a run into bars, and a line for each form.
+type tuneProgress struct {
+	p        *progress.Printer
+	now      string
+	since    time.Time // of the form
+	labelled bool
+}
+
+func (t *tuneProgress) report(form string, r train.Progress) {
+	if r.Message != "" {
+		return
+	}
+	stage := r.Stage
+	if form != "" {
+		stage = form + ": " + r.Stage
+	}
+	if r.Iteration > 0 {
+		stage += " " + strconv.Itoa(r.Iteration)
+	}
+	if stage != t.now {
+		if t.now == train.StageLabels {
+			t.p.End()
+		}
+		if t.since.IsZero() && form != "" {
+			t.since = time.Now()
+		}
+		unit := "contexts"
+		if r.Stage == train.StageGeometry {
+			unit = "clusters"
+		}
+		t.p.Start(stage, unit, r.Total)
+		t.now = stage
+	}
+	t.p.Set(r.Done)
+}
+
+func (t *tuneProgress) done(form string, screens []tune.Screen) {
+	first, last := screens[0].Record, screens[len(screens)-1].Record
+	t.p.Line(fmt.Sprintf("%s: %d budgets, %v to %v, P@%d %.4f to %.4f, in %s", form, len(screens), first.Options.Budget, last.Options.Budget,
+		first.Options.K, first.Unseen.PrecisionK, last.Unseen.PrecisionK, progress.Duration(time.Since(t.since))))
+	t.p.Close()
+	t.since, t.now = time.Time{}, ""
+}
+
+func parseBy(s string) (string, error) {
+	if s != byWarm && s != byCold {
+		return "", fmt.Errorf("expected %s or %s", byWarm, byCold)
+	}
+	return s, nil
+}
+
+// auto is what stands for a choice by measurement.
+const auto = "auto"
+
+// parseClusterList reads several of what parseClusters reads, with commas between
+// them; auto is nil.
+func parseClusterList(s string) (list [][]int, err error) {
+	if s == auto {
+		return nil, nil
+	}
+	for _, part := range strings.Split(s, ",") {
+		c, err := parseClusters(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("expected auto, or numbers of at least 1 or two such with an x between them, with commas between all")
+		}
+		if !slices.ContainsFunc(list, func(other []int) bool { return slices.Equal(c, other) }) {
+			list = append(list, c)
+		}
+	}
+	return list, nil
+}
+
+// parseBudgets reads budgets with commas between them; auto is nil.
+func parseBudgets(s string) ([]float64, error) {
+	if s == auto {
+		return nil, nil
+	}
+	list, err := realList(s, 1)
+	if err != nil {
+		return nil, fmt.Errorf("%w, or auto", err)
+	}
+	return list, nil
+}
+
+// trainFlags are the flags with which l2s train makes a screen again.
+func trainFlags(r *train.Record) string {
+	o, d := &r.Options, train.DefaultOptions()
+	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+	text := fmt.Sprintf("--clusters %s --budget %s", clustersText(o.Clusters, o.Groups, 0), number(o.Budget))
+	add := func(name, value string) { text += " --" + name + " " + value }
+	if r.LearnedFor != 0 {
+		add("learn-for", number(r.LearnedFor))
+	}
+	if o.ProbeShare != 0 {
+		add("probe-share", number(o.ProbeShare))
+	}
+	if o.KMeansOnly {
+		text += " --kmeans-only"
+	}
+	if o.HeldOut != d.HeldOut {
+		add("held-out", number(o.HeldOut))
+	}
+	if o.K != d.K {
+		add("k", strconv.Itoa(o.K))
+	}
+	if o.Seed != d.Seed {
+		add("seed", strconv.FormatUint(o.Seed, 10))
+	}
+	if len(o.Always) > 0 {
+		add("always", strings.ReplaceAll(strings.Trim(fmt.Sprint(o.Always), "[]"), " ", ","))
+	}
+	return text
+}
+
+func newTunePoint(s *tune.Screen) tunePoint {
+	o, u := &s.Record.Options, s.Record.Unseen
+	p := tunePoint{
+		Clusters: s.Clusters(), Groups: s.Groups(), Method: methodKMeans, Probes: o.ProbeShare, Budget: o.Budget, Flags: trainFlags(s.Record),
+		Precision: precisions(o.K, u.Precision1, u.PrecisionK), Deviation: u.Deviation, MeanCandidates: u.MeanCandidates, Rows: s.Rows,
+		Warm: micros(s.Warm), Cold: micros(s.Cold), Bytes: s.Bytes, Frontier: s.Frontier,
+	}
+	if len(s.Record.Alternations) > 0 {
+		p.Method = methodL2S
+	}
+	return p
+}
+
+func newTuneResult(out, by string, found *tune.Result, in *inputs, o *tune.Options) *tuneResult {
+	best := found.Screens[found.Best].Record
+	r := &tuneResult{
+		K: best.Options.K, Target: o.Target, By: by, Contexts: best.Contexts, HeldOut: best.Unseen.Contexts,
+		Labels: in.layer.Labels(), Dim: in.layer.Dim(), Trained: found.Trained, Reached: found.Reached, Level: kernels.Level(),
+	}
+	if found.Reached {
+		r.Out = out
+	}
+	for i := range found.Screens {
+		r.Screens = append(r.Screens, newTunePoint(&found.Screens[i]))
+	}
+	r.Recommended = r.Screens[found.Best]
+	return r
+}
+
+func (r *tuneResult) String() string {
+	var b strings.Builder
+	at := strconv.Itoa(r.K)
+	fmt.Fprintf(&b, "%s labels, %s contexts of training; precision on %s held-out ones\n\n", progress.Count(r.Labels), progress.Count(r.Contexts-r.HeldOut), progress.Count(r.HeldOut))
+	fmt.Fprintf(&b, "clusters                 budget     P@1")
+	if r.K > 1 {
+		fmt.Fprintf(&b, "  %6s", "P@"+at)
+	}
+	fmt.Fprintf(&b, "  candidates    rows       warm       cold        bytes\n")
+	line := func(p tunePoint) {
+		name := clustersText(p.Clusters, p.Groups, 0)
+		if p.Method == methodL2S {
+			name += ", learned"
+		}
+		if p.Probes > 0 {
+			name += ", two probes"
+		}
+		fmt.Fprintf(&b, "%-23s  %6v  %.4f", name, p.Budget, p.Precision["1"])
+		if r.K > 1 {
+			fmt.Fprintf(&b, "  %.4f", p.Precision[at])
+		}
+		fmt.Fprintf(&b, "  %10.1f  %6.1f  %6.2f us  %6.2f us  %11s\n", p.MeanCandidates, p.Rows, p.Warm, p.Cold, progress.Count(int(p.Bytes)))
+	}
+	for _, p := range r.Screens {
+		if p.Frontier || p.Flags == r.Recommended.Flags {
+			line(p)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d screens of %d were measured; those that another one is as fast as and at least as precise are left out here.\n", len(r.Screens), r.Trained)
+	best := r.Recommended
+	p := best.Precision[at]
+	if r.Reached {
+		fmt.Fprintf(&b, "Fastest by %s caches with P@%d of at least %v: %.4f (within about %.4f) in %.2f us.\n", r.By, r.K, r.Target, p, 2*best.Deviation, map[string]float64{byWarm: best.Warm, byCold: best.Cold}[r.By])
+	} else {
+		fmt.Fprintf(&b, "No screen reaches P@%d of %v: more contexts, larger budgets (--budget) or more clusters help. The most precise has %.4f.\n", r.K, r.Target, p)
+	}
+	fmt.Fprintf(&b, "  l2s train ... %s\n", best.Flags)
+	if r.Out != "" {
+		fmt.Fprintf(&b, "%s is this screen.\n", r.Out)
+	}
+	return b.String()
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// tuneArgs are the arguments of a short choice on the shared files.
+func tuneArgs() []string { return without(goodTune, "--out") }
+
+func TestTune(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	before := contentOf(t, dir)
+	o := object(t, dir, joined(tuneArgs(), "--target", "0.7", "--json")...)
+	expectFields(t, o, "k", "target", "by", "contexts", "held_out", "labels", "dim", "trained", "screens", "recommended", "reached", "seconds", "level")
+	screens := o["screens"].([]any)
+	if trained := number(t, o, "trained"); len(screens) == 0 || float64(len(screens)) > trained {
+		t.Errorf("found %d screens of %v, expected some of them", len(screens), trained)
+	}
+	most, best := -1.0, o["recommended"].(map[string]any)
+	for _, s := range screens {
+		s := s.(map[string]any)
+		expectFields(t, s, "clusters", "groups", "method", "probe_share", "budget", "flags", "precision", "deviation", "mean_candidates", "rows_scanned", "warm_us", "cold_us", "bytes", "frontier")
+		precision := number(t, s, "precision", "5")
+		if frontier := precision > most; s["frontier"] != frontier {
+			t.Errorf("%v: found frontier %v with P@5 %v after %v, expected %v", s["flags"], s["frontier"], precision, most, frontier)
+		}
+		most = max(most, precision)
+		if number(t, s, "warm_us") <= 0 || number(t, s, "cold_us") <= 0 || number(t, s, "rows_scanned") <= number(t, s, "mean_candidates") {
+			t.Errorf("found the figures %v, expected times, and more rows than candidates", s)
+		}
+	}
+	if o["reached"] != true || number(t, best, "precision", "5") < 0.7 {
+		t.Errorf("found the recommendation %v, expected P@5 of at least 0.7", best)
+	}
+	if after := contentOf(t, dir); !maps.Equal(before, after) {
+		t.Errorf("found the files %v, expected those from before: no screen was asked for", slices.Sorted(maps.Keys(after)))
+	}
+
+	t.Run("the screen is that of its flags", func(t *testing.T) {
+		for _, args := range [][]string{
+			joined(goodTune, "--target", "0.7"),
+			joined(goodTune, "--target", "0.7", "--by", "cold", "--k", "3", "--seed", "4", "--always", "7,2", "--held-out", "0.15"),
+			joined(goodTune, "--target", "0.7", "--kmeans-only", "--probe-share", "0.25", "--clusters", "2x3"),
+		} {
+			o := object(t, dir, joined(args, "--json")...)
+			flags := strings.Fields(o["recommended"].(map[string]any)["flags"].(string))
+			succeed(t, dir, joined("train", testArgs(), flags, "--quiet", "--out", "again.l2s")...)
+			if !bytes.Equal(readFile(t, at("out.l2s")), readFile(t, at("again.l2s"))) {
+				t.Errorf("%v: found another screen with %v, expected the same bytes", args, flags)
+			}
+			if info, err := os.Stat(at("out.l2s")); err != nil || float64(info.Size()) != number(t, o, "recommended", "bytes") {
+				t.Errorf("found a file of %v bytes (%v), expected %v", info.Size(), err, number(t, o, "recommended", "bytes"))
+			}
+			if left, _ := filepath.Glob(at("out.l2s.partial*")); len(left) > 0 {
+				t.Errorf("found %v after the end of a run, expected no state", left)
+			}
+		}
+	})
+	t.Run("labels from a file", func(t *testing.T) {
+		succeed(t, dir, joined("labels", testArgs(), "--quiet", "--out", "T.labels")...)
+		r := l2s(t, dir, joined(tuneArgs(), "--labels", "T.labels", "--kmeans-only", "--quiet=false", "--target", "0.7")...)
+		if r.code != 0 || strings.Contains(r.stderr, "labels:") {
+			t.Errorf("found exit status %d and\n%sexpected no labels to be found anew", r.code, r.stderr)
+		}
+		for _, want := range []string{"4: 2 budgets", "2x3: 2 budgets", "screens in "} {
+			if !strings.Contains(r.stderr, want) {
+				t.Errorf("found no %q in the progress\n%s", want, r.stderr)
+			}
+		}
+		for _, want := range []string{"clusters ", "P@1", "P@5", "candidates", "rows", "warm", "cold", "bytes", "  l2s train ... --clusters "} {
+			if !strings.Contains(r.stdout, want) {
+				t.Errorf("found no %q in the table\n%s", want, r.stdout)
+			}
+		}
+	})
+	t.Run("a target that none reaches", func(t *testing.T) {
+		os.Remove(at("out.l2s"))
+		r := l2s(t, dir, joined(goodTune, "--target", "0.999999", "--kmeans-only")...)
+		if r.code != 1 || !strings.Contains(r.stderr, "found no screen with P@5 of 0.999999 on held-out contexts") || !strings.Contains(r.stdout, "No screen reaches P@5 of 0.999999") {
+			t.Errorf("found exit status %d, standard output\n%sand standard error\n%sexpected 1 and what to do", r.code, r.stdout, r.stderr)
+		}
+		if _, err := os.Stat(at("out.l2s")); err == nil {
+			t.Error("found a screen, expected none that misses its target")
+		}
+		succeed(t, dir, joined(tuneArgs(), "--target", "0.999999", "--kmeans-only")...) // nothing was to be written
+	})
+}
+
+// l2s train --clusters auto and --budget auto are the same choice.
+func TestTrainChooses(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		name        string
+		args        []string
+		code        int
+		want, chose string
+	}{
+		{"the budget", []string{"--clusters", "6", "--budget", "auto", "--target", "0.7"}, 0, "", "--clusters 6 --budget "},
+		{"the clusters", []string{"--clusters", "auto", "--budget", "60", "--target", "0.7"}, 0, "", "--budget 60"},
+		{"the budget, with a tail", []string{"--clusters", "2x3", "--budget", "auto", "--target", "0.7", "--tail", "regression", "--kmeans-only", "--lambda", "0"}, 0, "", "--clusters 2x3 --budget "},
+		{"for a target that none reaches", []string{"--clusters", "6", "--budget", "auto", "--target", "0.999999", "--geometry", "0"}, 1, "found no screen with P@5 of 0.999999", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			os.Remove(at("a.l2s"))
+			r := l2s(t, dir, joined("train", testArgs(), c.args, "--iterations", "3", "--out", "a.l2s", "--json", "--quiet")...)
+			if r.code != c.code || !strings.Contains(r.stderr, c.want) {
+				t.Fatalf("found exit status %d and %q, expected %d and %q", r.code, r.stderr, c.code, c.want)
+			}
+			if left, _ := filepath.Glob(at("a.l2s.partial*")); len(left) > 0 {
+				t.Errorf("found %v, expected no state of a run that has ended", left)
+			}
+			if c.code != 0 {
+				if _, err := os.Stat(at("a.l2s")); err == nil {
+					t.Error("found a screen, expected none")
+				}
+				return
+			}
+			o := parseObject(t, r.stdout)
+			chosen := fmt.Sprint(o["chosen"])
+			if !strings.Contains(chosen, c.chose) || !strings.Contains(chosen, "the fastest of ") {
+				t.Errorf("found the choice %s, expected %q and why", chosen, c.chose)
+			}
+			if p := number(t, o, "held_out", "precision", "5"); p < 0.7 {
+				t.Errorf("found P@5 %v on held-out contexts, expected at least 0.7", p)
+			}
+			m, err := screen.Load(at("a.l2s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tail := slices.Contains(c.args, "--tail"); (m.Regression() != nil) != tail {
+				t.Errorf("found a regression: %v, expected %v", m.Regression() != nil, tail)
+			}
+		})
+	}
+}
+
+// Without flags the clusters and the budget go by the contexts and the labels, and the
+// run says so.
+func TestTrainSaysWhatItChose(t *testing.T) {
+	dir := files(t)
+	plain := joined("train", testArgs(), "--kmeans-only", "--out", "x.l2s")
+	r := l2s(t, dir, plain...)
+	for _, want := range []string{"--clusters 12, for 1,200 contexts", "--budget 30, for 300 labels"} {
+		if !strings.Contains(r.stderr, want) || !strings.Contains(r.stdout, "chosen: "+want) {
+			t.Errorf("found no %q in\n%sand\n%s", want, r.stderr, r.stdout)
+		}
+	}
+	o := object(t, dir, joined(plain, "--quiet", "--json")...)
+	if number(t, o, "clusters") != 12 || number(t, o, "budget") != 30 || len(o["chosen"].([]any)) != 2 {
+		t.Errorf("found %v, expected 12 clusters and a budget of 30, chosen", o)
+	}
+	again := readFile(t, filepath.Join(dir, "x.l2s"))
+	o = object(t, dir, joined(plain, "--clusters", "12", "--budget", "30", "--quiet", "--json")...)
+	if _, chosen := o["chosen"]; chosen || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
+		t.Errorf("found the choice %v or another screen, expected no choice and the same bytes", o["chosen"])
+	}
+	t.Run("a layer of three labels", func(t *testing.T) {
+		matrixIn("W3.npy", 3, tinyDim)(t, dir)
+		matrixIn("b3.npy", 3)(t, dir)
+		o := object(t, dir, joined(plain, "--weights", "W3.npy", "--bias", "b3.npy", "--quiet", "--json")...)
+		if number(t, o, "k") != 3 || number(t, o, "budget") != 3 {
+			t.Errorf("found k %v and budget %v, expected 3 and 3", o["k"], o["budget"])
+		}
+	})
+}
+
+// An interrupted choice keeps its labels, and those of the clusters that it has found;
+// the same command goes on and leaves nothing.
+func TestTuneContinuesAfterAnInterrupt(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	args := joined(goodTune, "--quiet=false", "--target", "0.7")
+	cmd := command(t, dir, args...)
+	stderr := &watcher{part: "4: 2 budgets", call: func() { cmd.Process.Signal(os.Interrupt) }}
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.text.String())
+	}
+	if !strings.Contains(stderr.text.String(), "out.l2s.partial-labels keeps the labels") {
+		t.Errorf("found no word of the state on standard error:\n%s", stderr.text.String())
+	}
+	for _, kept := range []string{"out.l2s.partial", "out.l2s.partial-labels", "out.l2s.partial-4"} {
+		if _, err := os.Stat(at(kept)); err != nil {
+			t.Errorf("found no %s, expected the state of the run", kept)
+		}
+	}
+	if r := l2s(t, dir, joined(args, "--seed", "9")...); r.code != 1 || !strings.Contains(r.stderr, "--restart discards it") {
+		t.Errorf("found exit status %d and %q for another seed, expected a word of --restart", r.code, r.stderr)
+	}
+	r := l2s(t, dir, args...)
+	if r.code != 0 || strings.Contains(r.stderr, "labels: 1,200") {
+		t.Errorf("found exit status %d and\n%sexpected the labels that were kept", r.code, r.stderr)
+	}
+	if left, _ := filepath.Glob(at("out.l2s.partial*")); len(left) > 0 {
+		t.Errorf("found %v, expected no state", left)
+	}
+}
+
+// Labels of every set come from the command line, from files of both kinds, and from
+// the special tokens of a model; an id may be named several times.
+func TestAlwaysFrom(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	writeFile(t, at("ids.txt"), []byte("7, 0\n299\n7\t12\r\n"))
+	if err := tensorfile.WriteNPYInt32s(at("ids.npy"), []int32{5, 299, 5}); err != nil {
+		t.Fatal(err)
+	}
+	modelFolder(t, dir, "model")
+	writeFile(t, filepath.Join(dir, "model", "tokenizer_config.json"), []byte(`{"added_tokens_decoder":{"2":{"special":true},"3":{"special":false},"100000":{"special":true}}}`))
+	inModel := joined("train", "--head", "model", "--contexts", "H.npy", "--clusters", "3", "--budget", "40")
+	inLayer := joined("train", trainArgs())
+	for _, c := range []struct {
+		name  string
+		train []string
+		value string
+		want  []uint32
+	}{
+		{"a text file", inLayer, "@ids.txt", []uint32{0, 7, 12, 299}},
+		{"an array", inLayer, "@ids.npy", []uint32{5, 299}},
+		{"all together", inLayer, "9,@ids.npy,@ids.txt,7", []uint32{0, 5, 7, 9, 12, 299}},
+		{"special tokens, without those that have no row", inModel, "specials", []uint32{2}},
+		{"and others", inModel, "specials,4", []uint32{2, 4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			succeed(t, dir, joined(c.train, "--always", c.value, "--kmeans-only", "--quiet", "--out", "x.l2s")...)
+			m, err := screen.Load(at("x.l2s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(m.Always(), c.want) {
+				t.Errorf("found always %v, expected %v", m.Always(), c.want)
+			}
+			for cluster := range m.Clusters() {
+				for _, id := range c.want {
+					if !slices.Contains(m.Candidates(cluster), id) {
+						t.Errorf("found no id %d in set %d, expected it in every set", id, cluster)
+					}
+				}
+			}
+		})
+	}
+}

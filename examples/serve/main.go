@@ -1,0 +1,119 @@
+// Command serve answers over HTTP which labels of a layer are the best for a context,
+// by a screen: an example to copy from. README.md in the folder above describes it.
+//
+//	serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt
+//
+// service.go is the service, metrics.go what Prometheus reads of it, and this file the
+// program: flags, signals, the server.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+func main() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
+	if err := run(os.Args[1:], signals); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// run serves until a signal other than SIGHUP comes, which reloads the files.
+func run(args []string, signals <-chan os.Signal) error {
+	var (
+		s       sources
+		l       limits
+		flags   = flag.NewFlagSet("serve", flag.ExitOnError)
+		listen  = flags.String("listen", "127.0.0.1:8080", "the address")
+		timeout = flags.Duration("timeout", 10*time.Second, "the longest time to read a request, and to answer it")
+		grace   = flags.Duration("grace", 20*time.Second, "the longest time that requests under way have at the end")
+		drain   = flags.Duration("drain", 0, "how long /readyz fails before connections are refused, for a load balancer to notice")
+		profile = flags.Bool("pprof", false, "serve /debug/pprof, with labels of the queries in CPU profiles")
+	)
+	flags.StringVar(&s.head, "head", "", "the layer: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
+	flags.StringVar(&s.bias, "bias", "", `its bias, if it is not beside the weights; "none" for none`)
+	flags.StringVar(&s.screen, "screen", "", "the screen that l2s train wrote")
+	flags.StringVar(&s.vocab, "vocab", "", "the labels as texts, one a line")
+	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body, in bytes")
+	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request")
+	flags.IntVar(&l.k, "max-k", 100, "the most labels of an answer")
+	flags.Parse(args)
+
+	var opts []screen.Option
+	if *profile {
+		opts = append(opts, screen.ProfileLabels(context.Background()))
+	}
+	v, err := newService(s, l, opts...)
+	if err != nil {
+		return err
+	}
+	m := newMetrics(v.pool)
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: v.routes(m, *profile), ReadHeaderTimeout: *timeout, ReadTimeout: *timeout, WriteTimeout: *timeout, IdleTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	log.Printf("listening on %s", listener.Addr())
+	for {
+		select {
+		case err := <-served:
+			return err
+		case sig := <-signals:
+			if sig != syscall.SIGHUP {
+				v.stopping.Store(true)
+				log.Printf("%v: stopping", sig)
+				select {
+				case <-time.After(*drain):
+				case <-signals: // a second one: at once
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), *grace)
+				defer cancel()
+				return server.Shutdown(ctx)
+			}
+			if err := v.reload(); err != nil {
+				m.reloads.WithLabelValues("refused").Inc()
+				log.Printf("reload refused, generation %d stays: %v", v.pool.Generation(), err)
+			} else {
+				m.reloads.WithLabelValues("served").Inc()
+				log.Printf("generation %d is served", v.pool.Generation())
+			}
+		}
+	}
+}
+
+// routes are the paths of the service.
+func (v *service) routes(m *metrics, profile bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/topk", m.count("topk", v.handler(false)))
+	mux.Handle("/logprobs", m.count("logprobs", v.handler(true)))
+	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if v.stopping.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintf(w, "generation %d\n", v.pool.Generation())
+	})
+	if profile {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	}
+	return mux
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// metrics are what Prometheus reads of a service.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	reloads  *prometheus.CounterVec
+}
+
+func newMetrics(pool *screen.Pool) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "l2s_http_requests_total", Help: "Requests, by handler and status."}, []string{"handler", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "l2s_http_request_seconds", Help: "Time of a request, by handler.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}, []string{"handler"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "l2s_reloads_total", Help: "Reloads, by result: served or refused."}, []string{"result"}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, m.reloads, poolCollector{pool},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// count counts and times the requests of a handler.
+func (m *metrics) count(name string, h http.Handler) http.Handler {
+	by := prometheus.Labels{"handler": name}
+	return promhttp.InstrumentHandlerDuration(m.seconds.MustCurryWith(by), promhttp.InstrumentHandlerCounter(m.requests.MustCurryWith(by), h))
+}
+
+// poolCollector tells what a pool counted, all numbers of one moment.
+type poolCollector struct{ pool *screen.Pool }
+
+var (
+	contexts   = prometheus.NewDesc("l2s_contexts_total", "Contexts answered.", nil, nil)
+	candidates = prometheus.NewDesc("l2s_candidates_total", "Labels in their candidate sets.", nil, nil)
+	routing    = prometheus.NewDesc("l2s_routing_rows_total", "Cluster vectors scanned for them.", nil, nil)
+	probes     = prometheus.NewDesc("l2s_two_sets_total", "Contexts answered from two sets.", nil, nil)
+	exact      = prometheus.NewDesc("l2s_exact_total", "Contexts that the exact layer answered.", nil, nil)
+	short      = prometheus.NewDesc("l2s_short_total", "Contexts answered with fewer than k labels.", nil, nil)
+	generation = prometheus.NewDesc("l2s_generation", "Number of the files that are served, from 1.", nil, nil)
+)
+
+func (c poolCollector) Describe(d chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, d) }
+
+func (c poolCollector) Collect(m chan<- prometheus.Metric) {
+	s := c.pool.Stats()
+	for desc, n := range map[*prometheus.Desc]uint64{contexts: s.Queries, candidates: s.Candidates, routing: s.Routing, probes: s.Probes, exact: s.Exact, short: s.Short} {
+		m <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
+	}
+	m <- prometheus.MustNewConstMetric(generation, prometheus.GaugeValue, float64(c.pool.Generation()))
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// sources are the files that are served.
+type sources struct{ head, bias, screen, vocab string }
+
+// limits bound what one request may cost.
+type limits struct {
+	body        int64
+	contexts, k int
+}
+
+// files are the sources as they were when they were opened: one generation of the pool.
+type files struct {
+	generation uint64
+	head       *head.Head
+	layer      *softmax.Layer
+	model      *screen.Model
+	vocab      []string // nil for none
+}
+
+func (s sources) open() (_ *files, err error) {
+	f := &files{}
+	if f.head, err = head.Open(s.head, head.Options{Bias: s.bias}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.head.Close()
+		}
+	}()
+	if err = f.head.Read(func() (err error) {
+		f.layer, err = softmax.NewLayer(f.head.Rows(), f.head.Bias())
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.head, err)
+	}
+	if f.model, err = screen.Load(s.screen); err != nil {
+		return nil, err
+	}
+	if s.vocab == "" {
+		return f, nil
+	}
+	text, err := os.ReadFile(s.vocab)
+	if err != nil {
+		return nil, err
+	}
+	f.vocab = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(f.vocab) != f.head.Labels() {
+		return nil, fmt.Errorf("%s: found %d lines, expected one for each of the %d labels", s.vocab, len(f.vocab), f.head.Labels())
+	}
+	return f, nil
+}
+
+// service answers from the newest files. A query ends with the files it began with.
+type service struct {
+	sources  sources
+	limits   limits
+	dim      int // of a context
+	pool     *screen.Pool
+	opened   sync.Map // *screen.Model: *files, until no query uses them
+	stopping atomic.Bool
+}
+
+func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
+	f, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	if f.model.Regression() != nil || f.model.Tail() != nil {
+		opts = append(opts, screen.OverTail()) // log-sums are over all labels
+	}
+	f.generation = 1
+	v := &service{sources: s, limits: l, dim: f.model.Dim()}
+	v.opened.Store(f.model, f)
+	if v.pool, err = screen.NewPool(f.model, f.layer, opts...); err != nil {
+		f.head.Close()
+		return nil, fmt.Errorf("%s: %w", s.screen, err)
+	}
+	return v, nil
+}
+
+// reload opens the files anew, and serves them from now on unless that fails. One
+// goroutine calls it at a time.
+func (v *service) reload() error {
+	f, err := v.sources.open()
+	if err != nil {
+		return err
+	}
+	f.generation = v.pool.Generation() + 1
+	var old *files
+	v.opened.Range(func(_, x any) bool {
+		if x := x.(*files); x.generation == f.generation-1 {
+			old = x
+		}
+		return true
+	})
+	if f.model.Dim() != v.dim {
+		f.head.Close()
+		return fmt.Errorf("%s: dim: found %d, expected %d, as clients send", v.sources.screen, f.model.Dim(), v.dim)
+	}
+	v.opened.Store(f.model, f) // before a query can have the model
+	drained, err := v.pool.Swap(f.model, f.layer)
+	if err != nil {
+		v.opened.Delete(f.model)
+		f.head.Close()
+		return fmt.Errorf("%s: %w", v.sources.screen, err)
+	}
+	go func() {
+		<-drained
+		v.opened.Delete(old.model)
+		old.head.Close()
+	}()
+	return nil
+}
+
+// query is the body of a request.
+type query struct {
+	Contexts []vector `json:"contexts"` // all of the layer's dimension
+	K        int      `json:"k"`
+}
+
+// vector reads a list of numbers, or a text: little-endian float32 in base64, which
+// takes less time. encoding/json alone would read null, which is what JavaScript writes
+// for NaN, as 0.
+type vector []float32
+
+func (v *vector) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		var raw []byte // which encoding/json reads from base64
+		if err := json.Unmarshal(data, &raw); err != nil || len(raw)%4 != 0 {
+			return fmt.Errorf("contexts: found %.20s, expected base64 of float32", data)
+		}
+		*v = make(vector, len(raw)/4)
+		_, err := binary.Decode(raw, binary.LittleEndian, []float32(*v))
+		return err
+	}
+	list, isList := bytes.CutPrefix(bytes.TrimSuffix(data, []byte("]")), []byte("["))
+	if !isList {
+		return fmt.Errorf("contexts: found %.20s, expected lists of numbers", data)
+	}
+	*v = make(vector, 0, bytes.Count(list, []byte(","))+1)
+	for x := range bytes.SplitSeq(list, []byte(",")) {
+		if x = bytes.TrimSpace(x); len(x) == 0 {
+			break // of an empty list
+		}
+		f, err := strconv.ParseFloat(string(x), 32)
+		if err != nil {
+			return fmt.Errorf("contexts: found %.20s, expected a number of float32", x)
+		}
+		*v = append(*v, float32(f))
+	}
+	return nil
+}
+
+// reply is the body of an answer.
+type reply struct {
+	Generation uint64   `json:"generation"` // of the files, from 1
+	Answers    []answer `json:"answers"`    // one for each context
+}
+
+type answer struct {
+	Source string  `json:"source"` // what the labels were chosen among: "set", "two sets" or "layer"
+	Labels []label `json:"labels"` // the best first
+}
+
+type label struct {
+	ID      uint32   `json:"id"`
+	Text    *string  `json:"text,omitempty"` // with a vocabulary
+	Logit   float64  `json:"logit"`
+	LogProb *float64 `json:"logprob,omitempty"` // for /logprobs
+}
+
+// failure is an error with the status of HTTP that it means.
+type failure struct {
+	status int
+	text   string
+}
+
+func (f failure) Error() string { return f.text }
+
+func failed(status int, format string, args ...any) error {
+	return failure{status, fmt.Sprintf(format, args...)}
+}
+
+// read checks all of a request but what depends on the generation.
+func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err error) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, v.limits.body))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&q); err == nil && d.More() {
+		err = errors.New("found more after the object")
+	}
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return q, failed(http.StatusRequestEntityTooLarge, "body: found more than %d bytes", large.Limit)
+	case err != nil:
+		return q, failed(http.StatusBadRequest, "body: %v", err)
+	case len(q.Contexts) < 1 || len(q.Contexts) > v.limits.contexts:
+		return q, failed(http.StatusBadRequest, "contexts: found %d, expected 1 to %d", len(q.Contexts), v.limits.contexts)
+	case q.K < 1 || q.K > v.limits.k:
+		return q, failed(http.StatusBadRequest, "k: found %d, expected 1 to %d", q.K, v.limits.k)
+	}
+	for i, h := range q.Contexts {
+		if len(h) != v.dim {
+			return q, failed(http.StatusBadRequest, "contexts[%d]: found %d numbers, expected %d", i, len(h), v.dim)
+		}
+	}
+	return q, nil
+}
+
+// ask answers a query from the pool, with log-probabilities if they are wanted.
+func (v *service) ask(q query, logProbs bool) (*reply, error) {
+	req := softmax.Request{K: q.K, LogSum: logProbs}
+	best, answers := make([]softmax.Prediction, q.K*len(q.Contexts)), make([]softmax.Answer, len(q.Contexts))
+	flat := slices.Concat(q.Contexts...)
+	var f *files
+	err := v.pool.Do(func(s *screen.Searcher) error {
+		x, _ := v.opened.Load(s.Model())
+		f = x.(*files)
+		if logProbs {
+			if f.head.SoftCap() != 0 {
+				return failed(http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without")
+			}
+			req.Temperature = 1 / f.head.LogitScale()
+			if f.model.Regression() == nil && f.model.Tail() == nil {
+				req.Among = softmax.Range(0, f.model.Labels()) // only the exact layer knows the others
+			}
+		}
+		// A fault of a mapped file is an error within Read, and no end of the program.
+		return f.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
+	})
+	switch {
+	case errors.Is(err, softmax.ErrContext), errors.Is(err, softmax.ErrRequest):
+		return nil, failed(http.StatusBadRequest, "%v", err)
+	case err != nil:
+		return nil, err
+	}
+	r := &reply{f.generation, make([]answer, len(answers))}
+	for i, a := range answers {
+		r.Answers[i] = answer{a.Source.String(), make([]label, a.Count)}
+		for j, p := range best[i*q.K:][:a.Count] {
+			l := label{ID: p.ID, Logit: f.head.Logit(p.Logit)}
+			if f.vocab != nil {
+				l.Text = &f.vocab[p.ID]
+			}
+			if logProbs {
+				x := l.Logit - a.LogSum
+				l.LogProb = &x
+			}
+			r.Answers[i].Labels[j] = l
+		}
+	}
+	return r, nil
+}
+
+// handler answers POST /topk and, with log-probabilities, POST /logprobs.
+func (v *service) handler(logProbs bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, err := v.read(w, r)
+		var body any
+		if err == nil {
+			body, err = v.ask(q, logProbs)
+		}
+		status := http.StatusOK
+		if err != nil {
+			f := failure{http.StatusInternalServerError, "internal error"} // whose text is for the log alone
+			if !errors.As(err, &f) {
+				log.Printf("%s: %v", r.URL.Path, err)
+			}
+			status, body = f.status, map[string]string{"error": f.text}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		json.NewEncoder(w).Encode(body)
+	}
+}

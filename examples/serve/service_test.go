@@ -1,0 +1,528 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	testLabels, testDim, testClusters = 200, 12, 5
+	testContexts                      = 7
+)
+
+// testFiles writes a layer, a screen and a vocabulary to a folder, all drawn by the
+// seed.
+func testFiles(t *testing.T, dir string, seed uint64, labels, dim int, change func(c *screen.Config)) sources {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	draw := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	w, b := draw(labels*dim), draw(labels)
+	layer, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := screen.Config{Dim: dim, Labels: labels, Clusters: draw(testClusters * dim), Sets: make([][]uint32, testClusters), Fingerprint: layer.Fingerprint()}
+	for i := range c.Sets {
+		for id := range labels {
+			if r.IntN(4) == 0 {
+				c.Sets[i] = append(c.Sets[i], uint32(id))
+			}
+		}
+	}
+	if change != nil {
+		change(&c)
+	}
+	m, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words strings.Builder
+	for id := range labels {
+		fmt.Fprintf(&words, "word %d of %d\n", id, seed)
+	}
+	s := sources{head: filepath.Join(dir, "W.npy"), bias: filepath.Join(dir, "b.npy"), screen: filepath.Join(dir, "m.l2s"), vocab: filepath.Join(dir, "vocab.txt")}
+	for _, err := range []error{
+		tensorfile.WriteNPY(s.head, w, labels, dim), tensorfile.WriteNPY(s.bias, b, labels),
+		m.Save(s.screen), os.WriteFile(s.vocab, []byte(words.String()), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func drawContexts(seed uint64, n, dim int) []vector {
+	r := rand.New(rand.NewPCG(seed, 2))
+	contexts := make([]vector, n)
+	for i := range contexts {
+		for range dim {
+			contexts[i] = append(contexts[i], float32(r.NormFloat64()))
+		}
+	}
+	return contexts
+}
+
+// base64Of is the other form of contexts in a request.
+func base64Of(t *testing.T, contexts []vector) (texts [][]byte) { // which JSON writes in base64
+	for _, h := range contexts {
+		raw, err := binary.Append(nil, binary.LittleEndian, []float32(h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, raw)
+	}
+	return texts
+}
+
+var testLimits = limits{body: 1 << 16, contexts: 10, k: 150}
+
+func serve(t *testing.T, s sources) (*service, *httptest.Server) {
+	t.Helper()
+	v, err := newService(s, testLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(v.routes(newMetrics(v.pool), false))
+	t.Cleanup(server.Close)
+	return v, server
+}
+
+func post(t *testing.T, url string, body any) (status int, r reply, text string) {
+	t.Helper()
+	b, isText := body.(string)
+	if !isText {
+		j, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = string(j)
+	}
+	answer, err := http.Post(url, "application/json", strings.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(data, &r); err != nil {
+			t.Fatalf("%v: %s", err, data)
+		}
+	}
+	return answer.StatusCode, r, string(data)
+}
+
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(data)
+}
+
+// checkReply compares the answers with those of the library to the same request, over
+// the same files.
+func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
+	t.Helper()
+	f, err := s.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.head.Close()
+	var opts []screen.Option
+	if f.model.Tail() != nil {
+		opts = append(opts, screen.OverTail())
+	}
+	searcher, err := screen.NewSearcher(f.model, f.layer, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Answers) != len(q.Contexts) {
+		t.Fatalf("found %d answers, expected %d", len(got.Answers), len(q.Contexts))
+	}
+	for i, h := range q.Contexts {
+		best := make([]softmax.Prediction, q.K)
+		req := softmax.Request{K: q.K, LogSum: logProbs}
+		a, err := searcher.Search(best, h, req)
+		if logProbs && f.model.Tail() == nil {
+			a, err = softmax.NewSearcher(f.layer).Search(best, h, req)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := answer{Source: a.Source.String()}
+		for _, p := range best {
+			l := label{ID: p.ID, Text: &f.vocab[p.ID], Logit: p.Logit}
+			if logProbs {
+				x := p.Logit - a.LogSum
+				l.LogProb = &x
+			}
+			want.Labels = append(want.Labels, l)
+		}
+		g, _ := json.Marshal(got.Answers[i])
+		w, _ := json.Marshal(want)
+		if !bytes.Equal(g, w) {
+			t.Fatalf("context %d: found %s, expected %s", i, g, w)
+		}
+	}
+}
+
+func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
+	tail := func(c *screen.Config) {
+		c.Tail, _ = screen.NewTail(make([]float32, 2*c.Labels), make([]float32, 2*c.Dim), c.Labels, c.Dim)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*screen.Config)
+		path   string
+		k      int
+		source string
+	}{
+		{"the best labels", nil, "/topk", 5, "set"},
+		{"more labels than a set has", nil, "/topk", 150, "layer"},
+		{"two sets", func(c *screen.Config) { c.ProbeMargin = 1e30 }, "/topk", 5, "two sets"},
+		{"log-probabilities of the exact layer", nil, "/logprobs", 5, "layer"},
+		{"log-probabilities over a tail", tail, "/logprobs", 5, "set"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := testFiles(t, t.TempDir(), 1, testLabels, testDim, c.change)
+			_, server := serve(t, s)
+			for _, n := range []int{1, testContexts} {
+				q := query{drawContexts(uint64(n), n, testDim), c.k}
+				status, got, text := post(t, server.URL+c.path, q)
+				if status != http.StatusOK {
+					t.Fatalf("status %d: %s", status, text)
+				}
+				checkReply(t, got, s, q, c.path == "/logprobs")
+				if status, _, again := post(t, server.URL+c.path, map[string]any{"k": c.k, "contexts": base64Of(t, q.Contexts)}); again != text {
+					t.Errorf("the same in base64: found %d %s, expected %s", status, again, text)
+				}
+				if got.Generation != 1 || got.Answers[0].Source != c.source {
+					t.Errorf("found generation %d and source %q, expected 1 and %q", got.Generation, got.Answers[0].Source, c.source)
+				}
+			}
+		})
+	}
+}
+
+func TestALayerWithoutVocabularyAnswersWithIDs(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+	s.vocab = ""
+	_, server := serve(t, s)
+	if _, got, text := post(t, server.URL+"/topk", query{drawContexts(1, 1, testDim), 2}); len(got.Answers) != 1 || strings.Contains(text, "text") || strings.Contains(text, "logprob") {
+		t.Errorf("found %s, expected ids and logits alone", text)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
+	row := "[" + strings.Repeat("0.5,", testDim-1) + "0.5]"
+	rows := func(n int) string { return strings.TrimSuffix(strings.Repeat(row+",", n), ",") }
+	for _, c := range []struct {
+		name, body string
+		status     int
+		want       string
+	}{
+		{"no body", "", 400, "body: EOF"},
+		{"no JSON", "hello", 400, "body: invalid character 'h' looking for beginning of value"},
+		{"half of a body", `{"k":1,"contexts":[[0.5`, 400, "body: unexpected EOF"},
+		{"two objects", `{"k":1,"contexts":[` + row + `]}{}`, 400, "body: found more after the object"},
+		{"a list", `[]`, 400, "body: json: cannot unmarshal array into Go value of type main.query"},
+		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: json: unknown field "temperature"`},
+		{"a body that is too long", `{"k":1,"contexts":[` + strings.Repeat(" ", 1<<16), 413, "body: found more than 65536 bytes"},
+		{"no contexts", `{"k":1}`, 400, "contexts: found 0, expected 1 to 10"},
+		{"an empty list of contexts", `{"k":1,"contexts":[]}`, 400, "contexts: found 0, expected 1 to 10"},
+		{"too many contexts", `{"k":1,"contexts":[` + rows(11) + `]}`, 400, "contexts: found 11, expected 1 to 10"},
+		{"contexts not in a list of lists", `{"k":1,"contexts":` + row + `}`, 400, "body: contexts: found 0.5, expected lists of numbers"},
+		{"an empty context", `{"k":1,"contexts":[[]]}`, 400, "contexts[0]: found 0 numbers, expected 12"},
+		{"a context that is null", `{"k":1,"contexts":[null]}`, 400, "body: contexts: found null, expected lists of numbers"},
+		{"a short context", `{"k":1,"contexts":[` + row + `,[1,2]]}`, 400, "contexts[1]: found 2 numbers, expected 12"},
+		{"a number that is null, as JavaScript writes NaN", `{"k":1,"contexts":[[0.5,null]]}`, 400, "body: contexts: found null, expected a number of float32"},
+		{"NaN", `{"k":1,"contexts":[[NaN]]}`, 400, "body: invalid character 'N' looking for beginning of value"},
+		{"a number beyond float32", `{"k":1,"contexts":[[1e39]]}`, 400, "body: contexts: found 1e39, expected a number of float32"},
+		{"a text for a number", `{"k":1,"contexts":[["1"]]}`, 400, `body: contexts: found "1", expected a number of float32`},
+		{"lists in a context", `{"k":1,"contexts":[[[1,2]]]}`, 400, "body: contexts: found [1, expected a number of float32"},
+		{"a text that is not base64", `{"k":1,"contexts":["1"]}`, 400, `body: contexts: found "1", expected base64 of float32`},
+		{"half a float32 in base64", `{"k":1,"contexts":["AAA="]}`, 400, `body: contexts: found "AAA=", expected base64 of float32`},
+		{"a short context in base64", `{"k":1,"contexts":["AAAAAA=="]}`, 400, "contexts[0]: found 1 numbers, expected 12"},
+		{"NaN in base64", `{"k":1,"contexts":["` + base64.StdEncoding.EncodeToString(append(make([]byte, 4*testDim-4), 0, 0, 0xc0, 0x7f)) + `"]}`, 400,
+			"softmax: context: found NaN at element 11, expected finite numbers"},
+		{"no k", `{"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
+		{"k below 1", `{"k":-1,"contexts":[` + row + `]}`, 400, "k: found -1, expected 1 to 150"},
+		{"k above the limit", `{"k":151,"contexts":[` + row + `]}`, 400, "k: found 151, expected 1 to 150"},
+		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: json: cannot unmarshal number 1.5 into Go struct field query.k of type int"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, path := range []string{"/topk", "/logprobs"} {
+				want, _ := json.Marshal(map[string]string{"error": c.want})
+				if status, _, text := post(t, server.URL+path, c.body); status != c.status || strings.TrimSpace(text) != string(want) {
+					t.Errorf("%s: found %d %sexpected %d %s", path, status, text, c.status, want)
+				}
+			}
+		})
+	}
+	t.Run("GET", func(t *testing.T) {
+		if status, text := get(t, server.URL+"/topk"); status != 405 || strings.TrimSpace(text) != `{"error":"method: found GET, expected POST"}` {
+			t.Errorf("found %d %s", status, text)
+		}
+	})
+	t.Run("a path that does not exist", func(t *testing.T) {
+		if status, _ := get(t, server.URL+"/top"); status != 404 {
+			t.Errorf("found %d, expected 404", status)
+		}
+	})
+	t.Run("k above the labels", func(t *testing.T) {
+		_, small := serve(t, testFiles(t, t.TempDir(), 1, 20, testDim, nil))
+		if status, _, text := post(t, small.URL+"/topk", `{"k":21,"contexts":[`+row+`]}`); status != 400 || !strings.Contains(text, "k: found 21, expected 1 to the 20 labels") {
+			t.Errorf("found %d %s", status, text)
+		}
+	})
+}
+
+// A soft cap bends logits, so that the log-sum of the bent ones is another: without it
+// a service must not pretend to know probabilities.
+func TestTheLogitsOfAHeadWithASoftCapAreBent(t *testing.T) {
+	const labels, dim = 4, 2
+	dir := t.TempDir()
+	w := []float32{1, 0, 0, 1, 2, 0, 0, 2}
+	layer, err := softmax.NewLayer(kernels.Float32Rows(w, dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 1}, Sets: [][]uint32{{0, 2}}, Fingerprint: layer.Fingerprint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sources{head: dir, screen: filepath.Join(dir, "m.l2s")}
+	for _, err := range []error{
+		tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"), tensorfile.Array{Name: "lm_head.weight", Data: w, Shape: []int{labels, dim}}),
+		os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"model_type":"gemma2","final_logit_softcapping":3.0,"tie_word_embeddings":false,"vocab_size":4}`), 0o644),
+		m.Save(s.screen),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := head.Open(dir, head.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	_, server := serve(t, s)
+	q := query{[]vector{{3, 1}}, 1}
+	if _, got, text := post(t, server.URL+"/topk", q); len(got.Answers) != 1 || got.Answers[0].Labels[0].Logit != h.Logit(6) || h.Logit(6) > 3 {
+		t.Errorf("found %s, expected the logit %v", text, h.Logit(6))
+	}
+	if status, _, text := post(t, server.URL+"/logprobs", q); status != http.StatusNotImplemented || !strings.Contains(text, "soft cap") {
+		t.Errorf("found %d %s, expected 501", status, text)
+	}
+}
+
+// Files that are bad are refused, and the old ones serve on; then good ones are taken.
+func TestReload(t *testing.T) {
+	good := testFiles(t, t.TempDir(), 2, testLabels, testDim, nil)
+	other := testFiles(t, t.TempDir(), 3, testLabels, testDim, nil)
+	wide := testFiles(t, t.TempDir(), 4, testLabels, testDim+1, nil)
+	copyFile := func(t *testing.T, to, from string) {
+		t.Helper()
+		data, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to+".part", data, 0o644)
+		}
+		if err == nil {
+			err = os.Rename(to+".part", to)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := func(t *testing.T, to, from sources) {
+		copyFile(t, to.head, from.head)
+		copyFile(t, to.bias, from.bias)
+		copyFile(t, to.screen, from.screen)
+		copyFile(t, to.vocab, from.vocab)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, s sources)
+		want   string // "" for none
+	}{
+		{"nothing has changed", func(*testing.T, sources) {}, ""},
+		{"other files", func(t *testing.T, s sources) { all(t, s, good) }, ""},
+		{"no screen", func(t *testing.T, s sources) { os.Remove(s.screen) }, "no such file"},
+		{"a broken screen", func(t *testing.T, s sources) { os.Truncate(s.screen, 100) }, "m.l2s"},
+		{"the screen of another layer", func(t *testing.T, s sources) { copyFile(t, s.screen, other.screen) }, "made for another layer"},
+		{"another layer", func(t *testing.T, s sources) { copyFile(t, s.head, other.head) }, "made for another layer"},
+		{"a layer of another dimension", func(t *testing.T, s sources) { copyFile(t, s.head, wide.head) }, "found a layer of dimension 13, expected the model's, 12"},
+		{"contexts of another dimension", func(t *testing.T, s sources) { all(t, s, wide) }, "dim: found 13, expected 12, as clients send"},
+		{"a layer with NaN", func(t *testing.T, s sources) {
+			data, err := os.ReadFile(good.head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(data[len(data)-4:], []byte{0, 0, 0xc0, 0x7f})
+			os.WriteFile(s.head+".part", data, 0o644)
+			os.Rename(s.head+".part", s.head)
+		}, "NaN"},
+		{"a vocabulary of another length", func(t *testing.T, s sources) { os.WriteFile(s.vocab, []byte("one\ntwo\n"), 0o644) }, "vocab.txt: found 2 lines, expected one for each of the 200 labels"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+			before := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil) // what s was
+			v, server := serve(t, s)
+			q := query{drawContexts(1, 3, testDim), 5}
+			c.change(t, s)
+			err := v.reload()
+			serves, generation := before, uint64(1)
+			if c.want == "" {
+				serves, generation = s, 2
+				if err != nil {
+					t.Fatal(err)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("found error %v, expected one with %q", err, c.want)
+			}
+			status, got, text := post(t, server.URL+"/topk", q)
+			if status != http.StatusOK || got.Generation != generation {
+				t.Fatalf("found %d %s, expected an answer of generation %d", status, text, generation)
+			}
+			checkReply(t, got, serves, q, false)
+			all(t, s, good)
+			if err := v.reload(); err != nil {
+				t.Fatalf("good files after it: %v", err)
+			}
+			if _, got, _ := post(t, server.URL+"/topk", q); got.Generation != generation+1 {
+				t.Errorf("found generation %d, expected %d", got.Generation, generation+1)
+			} else {
+				checkReply(t, got, good, q, false)
+			}
+		})
+	}
+}
+
+// The old head is closed when no query uses it any more, and not before.
+func TestReloadClosesTheOldFiles(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+	v, _ := serve(t, s)
+	var old *files
+	if err := v.pool.Do(func(q *screen.Searcher) error {
+		x, _ := v.opened.Load(q.Model())
+		old = x.(*files)
+		if err := v.reload(); err != nil {
+			return err
+		}
+		return old.head.Read(func() error {
+			_, err := q.TopK(make([]softmax.Prediction, 3), drawContexts(1, 1, testDim)[0])
+			return err
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	closed := false
+	for range 10000 { // a goroutine does it
+		if closed = old.head.Read(func() error { return nil }) != nil; closed {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if !closed {
+		t.Error("the old head is open")
+	}
+	n := 0
+	v.opened.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("found %d generations of files, expected 1", n)
+	}
+}
+
+func TestHealthReadinessAndMetrics(t *testing.T) {
+	v, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
+	q := query{drawContexts(1, 3, testDim), 5}
+	post(t, server.URL+"/topk", q)
+	post(t, server.URL+"/logprobs", q)
+	post(t, server.URL+"/topk", "{")
+	if err := v.reload(); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := get(t, server.URL+"/healthz"); status != 200 || text != "ok\n" {
+		t.Errorf("/healthz: found %d %s", status, text)
+	}
+	if status, text := get(t, server.URL+"/readyz"); status != 200 || text != "generation 2\n" {
+		t.Errorf("/readyz: found %d %s", status, text)
+	}
+	status, text := get(t, server.URL+"/metrics")
+	if status != 200 {
+		t.Fatal(text)
+	}
+	stats := v.pool.Stats()
+	for _, want := range []string{
+		`l2s_http_requests_total{code="200",handler="topk"} 1`,
+		`l2s_http_requests_total{code="400",handler="topk"} 1`,
+		`l2s_http_requests_total{code="200",handler="logprobs"} 1`,
+		`l2s_http_request_seconds_count{handler="topk"} 2`,
+		`l2s_contexts_total 6`,
+		`l2s_exact_total 3`,
+		fmt.Sprintf("l2s_candidates_total %d", stats.Candidates),
+		fmt.Sprintf("l2s_routing_rows_total %d", stats.Routing),
+		`l2s_two_sets_total 0`,
+		`l2s_short_total 0`,
+		`l2s_generation 2`,
+		`go_goroutines `,
+	} {
+		if !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return strings.HasPrefix(line, want) }) {
+			t.Errorf("/metrics: found no line %q", want)
+		}
+	}
+	v.stopping.Store(true)
+	if status, _ := get(t, server.URL+"/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz: found %d while it stops, expected 503", status)
+	}
+}
+
+func TestNewServiceRefusesBadFiles(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+	other := testFiles(t, t.TempDir(), 2, testLabels, testDim, nil)
+	s.screen = other.screen
+	if v, err := newService(s, testLimits); v != nil || !errors.Is(err, screen.ErrLayer) || !strings.Contains(err.Error(), s.screen) {
+		t.Errorf("found error %v, expected ErrLayer and the name of the screen", err)
+	}
+	s.head = "missing.npy"
+	if v, err := newService(s, testLimits); v != nil || err == nil || !strings.Contains(err.Error(), s.head) {
+		t.Errorf("found error %v, expected one that names %s", err, s.head)
+	}
+}

@@ -1,0 +1,100 @@
+package head
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSpecials(t *testing.T) {
+	// Pieces of the types unknown, control, control, normal (not said), byte.
+	const pieces = "\x0a\x04\x0a\x00\x18\x02" + "\x0a\x05\x0a\x01a\x18\x03" + "\x0a\x05\x0a\x01b\x18\x03" + "\x0a\x03\x0a\x01c" + "\x0a\x05\x0a\x01d\x18\x06"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  []uint32
+		err   string
+	}{
+		{"config.json", map[string]string{"config.json": `{"bos_token_id":1,"eos_token_id":[7,2],"pad_token_id":-1,"sep_token_id":null}`}, []uint32{1, 2, 7}, ""},
+		{"its text model", map[string]string{"config.json": `{"eos_token_id":3,"text_config":{"bos_token_id":9,"eos_token_id":3}}`}, []uint32{3, 9}, ""},
+		{"generation_config.json", map[string]string{"config.json": `{}`, "generation_config.json": `{"eos_token_id":[5,6],"temperature":0.5}`}, []uint32{5, 6}, ""},
+		{"tokenizer.json", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[{"id":4,"special":true,"content":"<s>"},{"special":false,"id":5},{"id":0,"special":true}],"model":{"vocab":{}}}`, "tokenizer.model": pieces}, []uint32{0, 4}, ""},
+		{"tokenizer_config.json", map[string]string{"config.json": `{"eos_token_id":2}`, "tokenizer_config.json": `{"added_tokens_decoder":{"11":{"special":true},"12":{"content":"x","special":false},"13":{}}}`}, []uint32{2, 11}, ""},
+		{"tokenizer.model", map[string]string{"config.json": `{}`, "tokenizer.model": pieces}, []uint32{0, 1, 2}, ""},
+		{"a tokenizer.model of another kind", map[string]string{"config.json": `{"eos_token_id":2}`, "tokenizer.model": "IQ== 0\n"}, []uint32{2}, ""},
+		{"none", map[string]string{"config.json": `{"vocab_size":4}`}, nil, "special tokens: found none, expected some"},
+		{"no config.json", map[string]string{"tokenizer.json": `{}`}, nil, "no such file"},
+		{"an id that is none", map[string]string{"config.json": `{}`, "tokenizer_config.json": `{"added_tokens_decoder":{"x":{"special":true}}}`}, nil, "found x in added_tokens_decoder, expected an id"},
+		{"an id below 0", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[{"id":-4,"special":true}]}`}, nil, "found the id -4, expected 0 to"},
+		{"a file that ends too soon", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[`}, nil, "tokenizer.json: special tokens: found the end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range c.files {
+				writeFile(t, filepath.Join(dir, file), []byte(text))
+			}
+			ids, err := Specials(dir)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("found the error %v, expected %q in it", err, c.err)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(ids, c.want) {
+				t.Errorf("found %v, %v, expected %v", ids, err, c.want)
+			}
+		})
+	}
+}
+
+func TestSpecialsOfAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	writeFile(t, path, nil)
+	if _, err := Specials(path + ":lm_head.weight"); err == nil || !strings.Contains(err.Error(), "found a file, expected the folder of a model") {
+		t.Errorf("found the error %v, expected one that asks for a folder", err)
+	}
+}
+
+// The model that the project was measured on has the three of Llama.
+func TestSpecialsOfASharedModel(t *testing.T) {
+	const dir = "../../shared/data/llm-65k"
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("the model is not here: %v", err)
+	}
+	ids, err := Specials(dir)
+	if err != nil || !slices.Equal(ids, []uint32{0, 1, 2}) {
+		t.Errorf("found %v, %v, expected <unk>, <s> and </s>", ids, err)
+	}
+}
+
+// Whatever the files hold, special tokens are ids in order, or an error says what is
+// wrong.
+func FuzzSpecials(f *testing.F) {
+	f.Add([]byte(`{"eos_token_id":[2]}`), []byte(`{"added_tokens":[{"id":0,"special":true}]}`), []byte(`{"added_tokens_decoder":{"0":{"special":true}}}`), []byte("\x0a\x04\x0a\x00\x18\x02"))
+	f.Add([]byte(`{}`), []byte(``), []byte(`{}`), []byte("\x0a\x05\x0a\x01a\x18\x03"))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, config, tokenizer, tokenizerConfig, pieces []byte) {
+		size := 0
+		for name, data := range map[string][]byte{"config.json": config, "tokenizer.json": tokenizer, "tokenizer_config.json": tokenizerConfig, "tokenizer.model": pieces} {
+			size += len(data)
+			path := filepath.Join(dir, name)
+			if name == "tokenizer.json" && len(data) == 0 { // so that the other tokenizer counts
+				os.Remove(path)
+				continue
+			}
+			writeFile(t, path, data)
+		}
+		within(t, size, func() {
+			ids, err := Specials(dir)
+			if err != nil {
+				refused(t, err)
+				return
+			}
+			if len(ids) == 0 || !slices.IsSorted(ids) || len(slices.Compact(slices.Clone(ids))) != len(ids) {
+				t.Errorf("found %v, expected ids in order", ids)
+			}
+		})
+	})
+}

@@ -1,0 +1,37 @@
+package train
+
+import "math"
+
+// What [ClustersFor] goes by.
+const (
+	contextsPerCluster = 100
+	leastTwoLevels     = 20000 // contexts
+	mostFlat           = 128   // clusters on one level
+	leastGroups        = 16
+	mostGroups         = 32
+)
+
+// ClustersFor returns the shape of clusters that serves most layers, for that many
+// contexts of training: groups and the clusters in each, for [Options.SetLevels], or
+// groups 0 and the clusters of a flat screen. A cluster gets a hundred contexts, by
+// which its set is chosen; many small clusters are on two levels, since a flat screen
+// scans them all. Package tune measures what serves a layer best.
+func ClustersFor(contexts int) (groups, clusters int) {
+	if contexts < leastTwoLevels {
+		return 0, min(max(contexts/contextsPerCluster, 1), mostFlat)
+	}
+	side := int(math.Round(math.Sqrt(float64(contexts) / contextsPerCluster)))
+	side = min(max(side, leastGroups), mostGroups)
+	return side, side
+}
+
+// BudgetFor returns the budget that serves most layers of that many labels: one and a
+// half of the square root of their number, which is 150 for 10,000 labels. It is at
+// least least, for the k labels and the ids always included, and at most labels.
+func BudgetFor(labels, least int) float64 {
+	budget := 1.5 * math.Sqrt(float64(labels))
+	if budget > 20 {
+		budget = 10 * math.Round(budget/10)
+	}
+	return float64(min(max(int(math.Ceil(budget)), least), max(labels, least)))
+}

@@ -1,0 +1,98 @@
+package tune
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// Form is a shape of clusters, and what else of the options belongs to it. A new one
+// is a function that returns a Form, and a place in [Forms] or in refinements.
+type Form struct {
+	// Name tells the form from all others: a part of messages and of the names of
+	// files.
+	Name string
+	// Set sets the options that make the form.
+	Set func(o *train.Options)
+}
+
+// Flat is a number of clusters on one level.
+func Flat(clusters int) Form {
+	return Form{fmt.Sprint(clusters), func(o *train.Options) { o.Groups, o.Clusters = 0, clusters }}
+}
+
+// Levels is a number of groups with that many clusters each.
+func Levels(groups, clusters int) Form {
+	return Form{fmt.Sprintf("%dx%d", groups, clusters), func(o *train.Options) { o.SetLevels(groups, clusters) }}
+}
+
+// Probing is the form with a second probe for that share of the contexts.
+func (f Form) Probing(share float64) Form {
+	return Form{f.Name + "-probe", func(o *train.Options) {
+		f.Set(o)
+		o.ProbeShare = share
+	}}
+}
+
+// Learned is the form with clusters that are learned for the budget.
+func (f Form) Learned(budget float64) Form {
+	return Form{f.Name + "-learned", func(o *train.Options) {
+		f.Set(o)
+		o.KMeansOnly, o.Budget = false, budget
+	}}
+}
+
+// refinedProbes is the share of the contexts that a refined form asks twice: of those
+// in train/RESULTS.md the one that does best.
+const refinedProbes = 0.4
+
+// refinements are what is tried with the best of the forms, chosen at that budget. Each
+// takes longer than the form: one learns, the other looks for two clusters.
+func refinements(f Form, budget float64, base *train.Options) (forms []Form) {
+	if base.ProbeShare == 0 {
+		forms = append(forms, f.Probing(refinedProbes))
+	}
+	if base.Iterations > 0 {
+		forms = append(forms, f.Learned(budget))
+	}
+	return forms
+}
+
+// Forms returns the forms to try with that many contexts of training: flat ones, and
+// those on two levels about as fine as [train.ClustersFor] says. A cluster has at least
+// 20 contexts on average, unless there is one cluster alone.
+func Forms(contexts int) []Form {
+	const least = 20
+	var forms []Form
+	for _, clusters := range []int{64, 128, 256} {
+		if clusters*least <= contexts {
+			forms = append(forms, Flat(clusters))
+		}
+	}
+	for _, side := range []int{16, 24, 32, 48} {
+		if side*side*least <= contexts {
+			forms = append(forms, Levels(side, side))
+		}
+	}
+	if len(forms) == 0 {
+		forms = append(forms, Flat(max(1, contexts/least)))
+	}
+	return forms
+}
+
+// Budgets returns the budgets to try for a layer of that many labels, ascending: from a
+// sixth of [train.BudgetFor] to five times that, each a quarter more than the one
+// before; at least least, and at most labels.
+func Budgets(labels, least int) []float64 {
+	middle := train.BudgetFor(labels, 1)
+	var budgets []float64
+	for b := middle / 6; b <= 5*middle; b *= 1.25 {
+		budgets = append(budgets, min(max(math.Round(b), float64(least)), float64(max(labels, least))))
+	}
+	if len(budgets) == 0 {
+		budgets = []float64{float64(least)}
+	}
+	return slices.Compact(budgets)
+}

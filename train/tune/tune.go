@@ -1,0 +1,367 @@
+// Package tune chooses the clusters and the budget of a screen by measurement. It
+// labels the contexts once, trains screens of several forms by k-means, each for many
+// budgets, and measures their precision on held-out contexts and their times. Of the
+// form that does best it tries refinements, such as learning. The fastest screen that
+// reaches a target is recommended.
+package tune
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// Options say what is tried, and what the screen is to reach.
+type Options struct {
+	// Train are the options of all runs, but for those that a form sets. Budget and
+	// KMeansOnly are set by the run. With a Checkpoint what is done is kept in the files
+	// of [CheckpointFiles]: the labels, and the clusters of each form. A run that was
+	// interrupted continues from there; [RemoveCheckpoint] removes them.
+	Train train.Options
+	// Adjust, unless nil, changes what a form has set.
+	Adjust func(o *train.Options)
+	// Forms are tried by k-means alone.
+	Forms []Form
+	// Budgets are the budgets of each form, ascending. Those that cannot hold the k
+	// labels, or those always included, are left out.
+	Budgets []float64
+	// Refine asks for refinements of the form that does best: a second probe, and
+	// learning.
+	Refine bool
+	// Target is the P@k on held-out contexts that the screen is to reach, above 0 and
+	// below 1.
+	Target float64
+	// Cold chooses by the time with cold caches.
+	Cold bool
+	// Measure measures the times of screens, which are compared with each other.
+	Measure func(ctx context.Context, screens []*screen.Model) ([]Cost, error)
+	// Progress, unless nil, is told how the run of a form goes.
+	Progress func(form string, p train.Progress)
+	// Done, unless nil, is told of each form what its screens are, without costs.
+	Done func(form string, screens []Screen)
+}
+
+// Cost is the mean time of a query: with warm caches, and with caches that have been
+// filled with other data before each query.
+type Cost struct{ Warm, Cold time.Duration }
+
+// Screen is a screen with its figures.
+type Screen struct {
+	Form string
+	*screen.Model
+	// Record is that in the model: its options make the same screen again, and its
+	// Unseen are the figures on held-out contexts.
+	Record *train.Record
+	// Rows is the mean number of rows that a query scans: the vectors that find its
+	// cluster, and the candidates.
+	Rows float64
+	// Bytes is the size of the screen's file.
+	Bytes int64
+	Cost
+	// Frontier says that no other screen is as fast and at least as precise.
+	Frontier bool
+}
+
+// precision is P@k on held-out contexts.
+func (s *Screen) precision() float64 { return s.Record.Unseen.PrecisionK }
+
+// Result is what was found.
+type Result struct {
+	// Screens are those whose times were measured, the fastest first.
+	Screens []Screen
+	// Trained is the number of all screens. Those that scan twice the rows of one that
+	// is as precise, and those far below the target, are not measured.
+	Trained int
+	// Best is the index in Screens of the one that is recommended: the fastest that
+	// reaches the target. Of several within 3% of its time it is the most precise.
+	// Where none reaches the target it is the most precise of all.
+	Best int
+	// Reached says whether it reaches the target.
+	Reached bool
+}
+
+// What is compared, and what is the same.
+const (
+	hopeless = 10   // times as many missed as the target allows: not measured
+	wasteful = 2    // times the rows of a screen as precise: not measured
+	sameTime = 1.03 // of the fastest
+)
+
+// CheckpointFiles returns the names of the files that a run with these forms and the
+// Checkpoint path may keep.
+func CheckpointFiles(path string, forms []Form) []string {
+	files := train.CheckpointFiles(path)
+	for _, name := range names(forms) {
+		files = append(files, train.CheckpointFiles(formCheckpoint(path, name))[0])
+	}
+	return files
+}
+
+// RemoveCheckpoint removes the files of [CheckpointFiles]. Errors are those of
+// train.RemoveCheckpoint.
+func RemoveCheckpoint(path string, forms []Form) error {
+	for _, name := range names(forms) {
+		if err := train.RemoveCheckpoint(formCheckpoint(path, name)); err != nil {
+			return err
+		}
+	}
+	return train.RemoveCheckpoint(path)
+}
+
+// names are those of the forms and of what they are refined to.
+func names(forms []Form) (all []string) {
+	for _, f := range forms {
+		all = append(all, f.Name)
+		for _, r := range refinements(f, 1, &train.Options{LearningOptions: train.LearningOptions{Iterations: 1}}) {
+			all = append(all, r.Name)
+		}
+	}
+	return all
+}
+
+func formCheckpoint(path, form string) string { return path + "-" + form }
+
+// run is the state of Run.
+type run struct {
+	*Options
+	layer    *softmax.Layer
+	contexts []float32
+	labels   []uint32
+	budgets  []float64
+	trained  int
+	all      []Screen
+}
+
+// Run tries all forms. The screens depend on the options alone, but the choice among
+// them depends on times: a screen that is to be the same again is trained with the
+// options in its record.
+//
+// Errors are those of train.Run and of Measure, and no form or budget that fits, or no
+// contexts held out. When ctx is cancelled it returns an error for which errors.Is
+// with ctx.Err() holds.
+func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*Result, error) {
+	r := &run{Options: &opt, layer: layer, contexts: contexts}
+	least := float64(max(opt.Train.K, len(opt.Train.Always)))
+	for _, b := range opt.Budgets {
+		if b >= least {
+			r.budgets = append(r.budgets, b)
+		}
+	}
+	switch {
+	case len(opt.Forms) == 0:
+		return nil, fmt.Errorf("tune: forms: found none, expected at least one")
+	case len(r.budgets) == 0:
+		return nil, fmt.Errorf("tune: budgets: found %v, expected one of at least %v candidates", opt.Budgets, least)
+	case !(opt.Target > 0 && opt.Target < 1):
+		return nil, fmt.Errorf("tune: target: found %v, expected above 0 and below 1", opt.Target)
+	}
+	o := r.optionsOf(opt.Forms[0])
+	o.Checkpoint = opt.Train.Checkpoint
+	var err error
+	if r.labels, err = train.FindLabels(ctx, layer, contexts, o); err != nil {
+		return nil, err
+	}
+	for _, f := range opt.Forms {
+		if err := r.try(ctx, f, r.budgets); err != nil {
+			return nil, err
+		}
+	}
+	found, err := r.measure(ctx)
+	if err != nil || !opt.Refine {
+		return found, err
+	}
+	best := found.Screens[found.Best]
+	form := opt.Forms[slices.IndexFunc(opt.Forms, func(f Form) bool { return f.Name == best.Form })]
+	more := refinements(form, best.Record.Options.Budget, &opt.Train)
+	if len(more) == 0 {
+		return found, nil
+	}
+	for _, f := range more {
+		if err := r.try(ctx, f, r.nearBudgets(best.Record.Options.Budget)); err != nil {
+			return nil, err
+		}
+	}
+	return r.measure(ctx)
+}
+
+// nearBudgets are those that a refinement of a screen for the budget may have instead:
+// it is as precise with fewer candidates, or more precise.
+func (r *run) nearBudgets(budget float64) []float64 {
+	near := []float64{budget}
+	for _, b := range r.budgets {
+		if b >= budget/2 && b <= budget*1.3 {
+			near = append(near, b)
+		}
+	}
+	slices.Sort(near)
+	return slices.Compact(near)
+}
+
+// optionsOf are the options of the run of a form.
+func (r *run) optionsOf(f Form) train.Options {
+	o := r.Train
+	o.Measure, o.KMeansOnly = true, true
+	if r.labels != nil {
+		o.Labels = r.labels
+	}
+	o.Budget = r.budgets[len(r.budgets)/2]
+	f.Set(&o)
+	if r.Adjust != nil {
+		r.Adjust(&o)
+	}
+	if o.Checkpoint != "" {
+		o.Checkpoint = formCheckpoint(o.Checkpoint, f.Name)
+	}
+	o.Progress = nil
+	if r.Progress != nil {
+		o.Progress = func(p train.Progress) { r.Progress(f.Name, p) }
+	}
+	return o
+}
+
+// try trains the screens of a form and keeps those that are worth their rows.
+func (r *run) try(ctx context.Context, f Form, budgets []float64) error {
+	o := r.optionsOf(f)
+	models, records, err := train.RunBudgets(ctx, r.layer, r.contexts, o, budgets)
+	if errors.Is(err, train.ErrCheckpoint) && !slices.ContainsFunc(r.Forms, func(g Form) bool { return g.Name == f.Name }) {
+		// A refinement of a form that was chosen at another budget: its state is no
+		// use now.
+		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
+			return err
+		}
+		models, records, err = train.RunBudgets(ctx, r.layer, r.contexts, o, budgets)
+	}
+	if err != nil {
+		return err
+	}
+	var screens []Screen
+	for i, m := range models {
+		s := Screen{Form: f.Name, Model: m, Record: records[i]}
+		if s.Record.Unseen == nil {
+			return fmt.Errorf("tune: contexts: found %d, of which none is held out, expected more", s.Record.Contexts)
+		}
+		if n := len(screens); n > 0 && screens[n-1].Record.MeanCandidates == s.Record.MeanCandidates {
+			break // the sets are at their end
+		}
+		if s.Bytes, err = m.WriteTo(io.Discard); err != nil {
+			return err
+		}
+		routing, err := r.routing(m)
+		if err != nil {
+			return err
+		}
+		s.Rows = routing + s.Record.Unseen.MeanCandidates
+		screens = append(screens, s)
+	}
+	if r.Done != nil {
+		r.Done(f.Name, screens)
+	}
+	r.trained += len(screens)
+	r.all = worthwhile(append(r.all, screens...), r.Target)
+	return nil
+}
+
+// routing is the mean number of vectors that find the cluster of a context.
+func (r *run) routing(m *screen.Model) (float64, error) {
+	s, err := screen.NewSearcher(m, r.layer)
+	if err != nil {
+		return 0, err
+	}
+	dim := r.layer.Dim()
+	n := len(r.contexts) / dim
+	asked := min(n, 256)
+	dst := make([]softmax.Prediction, 1)
+	for j := range asked {
+		i := j * n / asked
+		if _, err := s.TopK(dst, r.contexts[i*dim:(i+1)*dim]); err != nil {
+			return 0, err
+		}
+	}
+	return float64(s.Stats().Routing) / float64(asked), nil
+}
+
+// worthwhile are the screens that are not hopeless and not wasteful, at least the most
+// precise one.
+func worthwhile(screens []Screen, target float64) []Screen {
+	best := slices.MaxFunc(screens, func(a, b Screen) int { return cmp.Compare(a.precision(), b.precision()) })
+	least := min(1-hopeless*(1-target), best.precision())
+	return slices.DeleteFunc(slices.Clone(screens), func(s Screen) bool {
+		return s.precision() < least || slices.ContainsFunc(screens, func(q Screen) bool {
+			return q.precision() >= s.precision() && wasteful*q.Rows <= s.Rows
+		})
+	})
+}
+
+// measure measures the times of all screens that are left, and recommends one.
+func (r *run) measure(ctx context.Context) (*Result, error) {
+	models := make([]*screen.Model, len(r.all))
+	for i, s := range r.all {
+		models[i] = s.Model
+	}
+	costs, err := r.Measure(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.all {
+		r.all[i].Cost = costs[i]
+	}
+	found := &Result{Screens: slices.Clone(r.all), Trained: r.trained}
+	slices.SortStableFunc(found.Screens, func(a, b Screen) int {
+		return cmp.Or(cmp.Compare(r.time(&a), r.time(&b)), cmp.Compare(b.precision(), a.precision()))
+	})
+	markFrontier(found.Screens)
+	found.Best, found.Reached = r.choose(found.Screens)
+	return found, nil
+}
+
+func (r *run) time(s *Screen) time.Duration {
+	if r.Cold {
+		return s.Cold
+	}
+	return s.Warm
+}
+
+// markFrontier marks the screens, the fastest first, that are more precise than all
+// faster ones.
+func markFrontier(screens []Screen) {
+	most := -1.0
+	for i := range screens {
+		s := &screens[i]
+		s.Frontier = s.precision() > most
+		most = max(most, s.precision())
+	}
+}
+
+// choose returns the screen that is recommended of those given, the fastest first.
+func (r *run) choose(screens []Screen) (best int, reached bool) {
+	best = -1
+	var fastest time.Duration
+	for i := range screens {
+		s := &screens[i]
+		switch {
+		case s.precision() < r.Target:
+		case best < 0:
+			best, fastest = i, r.time(s)
+		case float64(r.time(s)) <= sameTime*float64(fastest) && s.precision() > screens[best].precision():
+			best = i
+		}
+	}
+	if best >= 0 {
+		return best, true
+	}
+	best = 0
+	for i := range screens {
+		if screens[i].precision() > screens[best].precision() {
+			best = i
+		}
+	}
+	return best, false
+}
