@@ -580,6 +580,12 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewModel: ids out of order":    config(func(c *screen.Config) { c.Sets[0] = []uint32{1, 0} }),
 		"NewModel: an always id beyond": config(func(c *screen.Config) { c.Always = []uint32{9} }),
 		"NewModel: a record of text":    config(func(c *screen.Config) { c.Record = []byte("seed") }),
+		"NewModel: a list of nothing": config(func(c *screen.Config) {
+			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 1}, []int{2, 0}, []uint32{0, 1}
+		}),
+		"NewModel: a list beyond the clusters": config(func(c *screen.Config) {
+			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 1}, []int{1, 2}, []uint32{0, 1, 2}
+		}),
 		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ProbeMargin = math.NaN() }),
 		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
 		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),

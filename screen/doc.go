@@ -9,10 +9,10 @@
 // within the candidate set of z(h). It computes r + |c_z| inner products instead
 // of L.
 //
-// A screen may have two levels: the clusters are in groups with vectors u_a of
-// their own, and z(h) is sought in the group of the largest u_a.h alone. With g
-// groups of equal size that is g + r/g inner products instead of r, which makes
-// many small clusters affordable.
+// The clusters of a screen may be in groups with vectors u_a of their own, and z(h)
+// is sought in the group of the largest u_a.h alone. With g groups of equal size
+// that is g + r/g inner products instead of r, which makes many small clusters
+// affordable. Groups may overlap: each then has a list of clusters.
 //
 // A model may carry margins. A context whose best cluster leads the second best
 // by less than the probe margin is looked up in the sets of both, and one whose

@@ -128,6 +128,21 @@ func pairSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(1, 1)})
 }
 
+// sharedSections are the sections of smallModel with both clusters in the list of the first
+// group and the second in that of the other.
+func sharedSections() []sectionBytes {
+	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(2, 1)}, sectionBytes{11, 0, le32(0, 1, 1)})
+}
+
+// sharedWith returns an edit that writes that file with other sizes and lists.
+func sharedWith(edit func(sizes, lists *sectionBytes)) func([]byte) []byte {
+	return func([]byte) []byte {
+		s := sharedSections()
+		edit(&s[6], &s[7])
+		return write(10, 3, 2, smallFingerprint, s)
+	}
+}
+
 // tailSections are the sections of smallModel with a tail of rank 1, at 640: A is 1 for
 // label 0, 0.5 for label 9, B is (0, -1, 2). The file has 704 bytes.
 func tailSections() []sectionBytes {
@@ -199,6 +214,9 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 		{"two levels: two sections more", small(func(c *screen.Config) {
 			c.Groups, c.GroupSizes = []float32{1, 0, 0, 0, 1, 0.5}, []int{1, 1}
 		}), write(10, 3, 2, smallFingerprint, pairSections())},
+		{"groups that overlap: three sections more", small(func(c *screen.Config) {
+			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 0, 1, 0.5}, []int{2, 1}, []uint32{0, 1, 1}
+		}), write(10, 3, 2, smallFingerprint, sharedSections())},
 		{"margins: one section more",
 			screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25},
 			write(1, 1, 1, [32]byte{}, append(slices.Clone(least), sectionBytes{8, 0, doubles(1.5, 0.25)}))},
@@ -273,6 +291,9 @@ func TestFileRoundTrip(t *testing.T) {
 			}
 			if !slices.Equal(got.GroupSizes(), m.GroupSizes()) {
 				t.Fatalf("groups of %v clusters, want %v", got.GroupSizes(), m.GroupSizes())
+			}
+			if !slices.Equal(got.GroupClusters(), m.GroupClusters()) {
+				t.Fatalf("groups have the clusters %v, want %v", got.GroupClusters(), m.GroupClusters())
 			}
 			for s := range m.Clusters() {
 				if !slices.Equal(got.Candidates(s), m.Candidates(s)) {
@@ -444,6 +465,18 @@ var brokenFiles = []struct {
 	{"groups of too few clusters", groupedWith(func(v, s *sectionBytes) { v.data, s.data = floats(1, 0, 0), le32(1) }), sealed,
 		"group sizes: found 1 clusters in all, expected 2"},
 
+	// Groups that overlap.
+	{"lists without groups", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{11, 0, le32(0, 1)}) }), sealed,
+		"group clusters: found a file without groups, expected no section of this kind then"},
+	{"no lists", sharedWith(func(s, l *sectionBytes) { l.data = nil }), sealed, "group clusters: length: found 0 bytes, expected 4 for each of 3 clusters of the groups"},
+	{"half a cluster in the lists", sharedWith(func(s, l *sectionBytes) { l.data = l.data[:11] }), sealed, "group clusters: length: found 11 bytes, expected 4 for each of 3 clusters of the groups"},
+	{"lists longer than the groups", sharedWith(func(s, l *sectionBytes) { l.data = le32(0, 1, 0, 1) }), sealed, "group clusters: length: found 16 bytes, expected 4 for each of 3 clusters of the groups"},
+	{"an empty list", sharedWith(func(s, l *sectionBytes) { s.data = le32(0, 3) }), sealed, "group sizes: group 0: found 0 clusters, expected 1 to the 3 that are left of 3 in the lists"},
+	{"a list of 2^32-1", sharedWith(func(s, l *sectionBytes) { s.data = le32(1, math.MaxUint32) }), sealed, "group clusters: length: found 12 bytes, expected 4 for each of 4 clusters of the groups"},
+	{"a cluster beyond the lists", sharedWith(func(s, l *sectionBytes) { l.data = le32(0, 2, 1) }), sealed, "group clusters: group 0: found cluster 2 at position 1, expected below 2"},
+	{"a cluster twice in a list", sharedWith(func(s, l *sectionBytes) { l.data = le32(1, 1, 1) }), sealed, "group clusters: group 0: found cluster 1 after 1 at position 1, expected ascending, distinct clusters"},
+	{"lists that are optional", sharedWith(func(s, l *sectionBytes) { l.flags = 1 }), sealed, "group clusters: flags: found 0x1, expected 0"},
+
 	// Margins.
 	{"no margins", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed, "margins: length: found 0 bytes, expected 16"},
 	{"a margin alone", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1)}) }), sealed, "margins: length: found 8 bytes, expected 16"},
@@ -597,7 +630,7 @@ func checkRead(t testing.TB, file []byte) {
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
 	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
-	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
 				file := bytes.Clone(original)
@@ -620,11 +653,12 @@ func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
 	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
+	f.Add(write(10, 3, 2, smallFingerprint, sharedSections()))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}
 	for seed := range uint64(4) {
-		in := shape{labels: 40, dim: 5, clusters: 7, groups: int(seed), probe: float64(seed % 2), contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
+		in := shape{labels: 40, dim: 5, clusters: 7, groups: int(seed), overlap: seed == 3, probe: float64(seed % 2), contexts: 1, keep: 20, always: []uint32{0, 39}, seed: seed}.instance(f)
 		f.Add(encode(f, in.model))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {

@@ -26,14 +26,19 @@ type Config struct {
 	Clusters []float32
 	// Groups is nil for the flat screen of the paper, where the cluster of a
 	// context is the best of all r. Otherwise it holds g rows of Dim elements,
-	// row-major, g >= 1, and the cluster is found on two levels: the group with
-	// the largest u.h first, then the best cluster of that group. So g + r/g
-	// rows are scanned instead of r.
+	// row-major, g >= 1, and the cluster is found through them: the group with
+	// the largest u.h first, then the best cluster of that group. So g rows and
+	// those of one group are scanned instead of r.
 	Groups []float32
 	// GroupSizes holds the number of clusters in each group, if there are
-	// groups: g numbers of at least 1 whose sum is r. The clusters of a group
-	// are neighbours: the first GroupSizes[0] belong to group 0.
+	// groups: g numbers of at least 1.
 	GroupSizes []int
+	// GroupClusters holds the clusters of group 0, then those of group 1, and so
+	// on, in each group ascending. A cluster may be in several groups. If it is
+	// nil, each cluster is in one group, the sum of GroupSizes is r, and the
+	// clusters of a group are neighbours: those of group 0 are the first
+	// GroupSizes[0].
+	GroupClusters []uint32
 	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
 	// second best, below which a context has the candidates of both.
 	// With groups both are of the best group. 0: one cluster always.
@@ -142,7 +147,7 @@ func newModel(c Config) (*Model, error) {
 		return nil, err
 	}
 	var err error
-	m.router, err = router.New(slices.Clone(c.Clusters), slices.Clone(c.Groups), c.GroupSizes, c.Dim)
+	m.router, err = router.New(slices.Clone(c.Clusters), slices.Clone(c.Groups), c.GroupSizes, slices.Clone(c.GroupClusters), c.Dim)
 	return m, err
 }
 

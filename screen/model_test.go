@@ -31,6 +31,9 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 		if !slices.Equal(m.GroupSizes(), c.GroupSizes) {
 			t.Fatalf("groups of %v clusters, want %v", m.GroupSizes(), c.GroupSizes)
 		}
+		if !slices.Equal(m.GroupClusters(), c.GroupClusters) {
+			t.Fatalf("groups have the clusters %v, want %v", m.GroupClusters(), c.GroupClusters)
+		}
 		always := slices.Clone(c.Always)
 		slices.Sort(always)
 		if !slices.Equal(m.Always(), slices.Compact(always)) {
@@ -53,7 +56,7 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 	c := screen.Config{
 		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Sets: [][]uint32{{1, 2}, {3}}, Always: []uint32{5, 4},
-		Groups: []float32{1, 2}, GroupSizes: []int{1, 1},
+		Groups: []float32{1, 2}, GroupSizes: []int{1, 2}, GroupClusters: []uint32{1, 0, 1},
 		Record: json.RawMessage(`{"a": 1}`),
 	}
 	m, err := screen.NewModel(c)
@@ -64,7 +67,7 @@ func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 		t.Error("the always ids of the caller were sorted in place")
 	}
 	before := encode(t, m)
-	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0] = 7, 7, 7, 7, 7, 7
+	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0], c.GroupClusters[0] = 7, 7, 7, 7, 7, 7, 7
 	if !slices.Equal(encode(t, m), before) {
 		t.Error("a change of the configuration changed the model")
 	}
@@ -138,6 +141,13 @@ func TestNewModelRefuses(t *testing.T) {
 		{"an empty group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{2, 0} }, "screen: group sizes: group 1: found 0 clusters, expected 1 to the 0 that are left of 2"},
 		{"a negative group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{-1, 3} }, "screen: group sizes: group 0: found -1 clusters, expected 1 to the 2 that are left of 2"},
 		{"groups too large", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{1, 2} }, "screen: group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2"},
+		{"lists without groups", func(c *screen.Config) { c.GroupClusters = []uint32{0} }, "screen: group clusters: found 1 without groups, expected none"},
+		{"lists too short", func(c *screen.Config) {
+			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 2, 3, 4}, []int{1, 2}, []uint32{0, 1}
+		}, "screen: group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2 in the lists"},
+		{"a cluster of a list beyond", func(c *screen.Config) {
+			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 2, 3, 4}, []int{1, 2}, []uint32{0, 1, 2}
+		}, "screen: group clusters: group 1: found cluster 2 at position 1, expected below 2"},
 		{"groups too small", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2}, []int{1} }, "screen: group sizes: found 1 clusters in all, expected 2"},
 		{"a set too few", func(c *screen.Config) { c.Sets = c.Sets[:1] }, "screen: sets: found 1, expected one for each of 2 clusters"},
 		{"a set too many", func(c *screen.Config) { c.Sets = append(c.Sets, nil) }, "screen: sets: found 3, expected one for each of 2 clusters"},

@@ -52,8 +52,7 @@ func (m *Model) WithMargins(probe, exact float64, record json.RawMessage) (*Mode
 	return &c, nil
 }
 
-// Groups returns the number of groups of a screen on two levels, 0 for a flat
-// one.
+// Groups returns the number of groups, 0 for a flat screen.
 func (m *Model) Groups() int { return m.router.Groups() }
 
 // GroupWeights returns the vectors of the groups, Groups() x d, row-major, nil
@@ -69,6 +68,10 @@ func (m *Model) GroupSizes() []int {
 	}
 	return sizes
 }
+
+// GroupClusters returns the clusters of the groups, see Config, nil for a flat screen
+// and if each cluster is in one group. It must not be changed.
+func (m *Model) GroupClusters() []uint32 { return m.router.GroupClusters() }
 
 // route is what routing finds out about a context.
 type route struct {

@@ -635,10 +635,11 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	large := ordinary(t)
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)
+	shared := shape{labels: 300, dim: 24, clusters: 80, groups: 6, overlap: true, contexts: 30, keep: 4, seed: 8}.instance(t)
 	probes := shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, probe: 1e300, seed: 8}.instance(t)
 	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "one group": one, "two sets": probes} {
+		for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "groups that overlap": shared, "one group": one, "two sets": probes} {
 			const runs = 20
 			var fresh []*screen.Searcher
 			for range runs + 1 { // AllocsPerRun makes one call more

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -29,6 +30,8 @@ const (
 	kindTail = lastKind + 4
 	// If there is a regression of the tail. Optional too.
 	kindRegression = lastKind + 5
+	// If groups have lists of clusters. Only in a file with groups.
+	kindGroupClusters = lastKind + 6
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -56,6 +59,8 @@ var kinds = [...]sectionKind{
 	kindMargins:    {"margins", 0, writeMargins, (*parts).readMargins},
 	kindTail:       {"tail", flagOptional, writeTail, (*parts).readTail},
 	kindRegression: {"regression", flagOptional, writeRegression, (*parts).readRegression},
+
+	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
 }
 
 // parts is a model that is being read.
@@ -65,6 +70,7 @@ type parts struct {
 	clusters   []float32
 	groups     []float32
 	groupSizes []int
+	lists      []uint32 // group clusters
 }
 
 // finish returns the model of all parts.
@@ -81,7 +87,7 @@ func (p *parts) finish() (m *Model, err error) {
 	if err := m.check(int(p.dim), int(p.header.clusters)); err != nil {
 		return nil, err
 	}
-	m.router, err = router.New(p.clusters, p.groups, p.groupSizes, int(p.dim))
+	m.router, err = router.New(p.clusters, p.groups, p.groupSizes, p.lists, int(p.dim))
 	return m, err
 }
 
@@ -176,6 +182,21 @@ func (p *parts) readGroupSizes(data []byte) error {
 		// If int has 32 bits a size may be too large for it.
 		p.groupSizes = append(p.groupSizes, int(min(uint64(size), p.header.clusters+1)))
 	}
+	return nil
+}
+
+func (p *parts) readGroupClusters(data []byte) error {
+	if p.groups == nil {
+		return errors.New("found a file without groups, expected no section of this kind then")
+	}
+	total := uint64(0) // of fewer than 2^32 sizes of at most 2^32
+	for _, size := range p.groupSizes {
+		total += uint64(size)
+	}
+	if total > math.MaxInt/4 || uint64(len(data)) != 4*total {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d clusters of the groups", len(data), total)
+	}
+	p.lists = decodeIDs(data)
 	return nil
 }
 

@@ -31,6 +31,7 @@ type instance struct {
 type shape struct {
 	labels, dim, clusters, contexts int
 	groups                          int     // 0: a flat screen; at most clusters
+	overlap                         bool    // groups have lists of clusters
 	probe, exact                    float64 // margins
 	keep                            int     // percentage of the labels in a set
 	ties                            bool
@@ -52,6 +53,7 @@ func drawShape(t *rapid.T) shape {
 	}
 	if rapid.Bool().Draw(t, "two levels") {
 		s.groups = rapid.IntRange(1, s.clusters).Draw(t, "groups")
+		s.overlap = rapid.Bool().Draw(t, "overlap")
 	}
 	if rapid.Bool().Draw(t, "margins") {
 		leads := []float64{0, 0.5, 2.5, 1e300}
@@ -111,9 +113,24 @@ func (s shape) instance(t failer) *instance {
 		Fingerprint: layer.Fingerprint(), ProbeMargin: s.probe, ExactMargin: s.exact,
 	}}
 	if s.groups > 0 {
-		// Ragged: each group has a cluster, the others go anywhere.
 		in.config.Groups = fill(s.groups * s.dim)
 		in.config.GroupSizes = make([]int, s.groups)
+	}
+	for a := range in.config.GroupSizes {
+		if !s.overlap {
+			break
+		}
+		// Each group has a cluster of its own choice, and any of the others.
+		own := r.IntN(s.clusters)
+		for c := range s.clusters {
+			if c == own || r.IntN(3) == 0 {
+				in.config.GroupSizes[a]++
+				in.config.GroupClusters = append(in.config.GroupClusters, uint32(c))
+			}
+		}
+	}
+	if s.groups > 0 && !s.overlap {
+		// Ragged: each group has a cluster, the others go anywhere.
 		for c := range s.clusters {
 			if c >= s.groups {
 				c = r.IntN(s.groups)
@@ -191,11 +208,12 @@ func (in *instance) find(h []float32) found {
 // lead of the first, and the number of rows scanned for them.
 func (in *instance) route(h []float32) (cluster, second int, lead float64, rows int) {
 	d := in.config.Dim
-	// The two best of the rows.
-	two := func(rows []float32) (best, second int, lead float64) {
-		second = -1
+	// The two best of some of the rows.
+	two := func(rows []float32, some []uint32) (best, second int, lead float64) {
+		best, second = int(some[0]), -1
 		score := func(t int) float64 { return kernels.RefDot(rows[t*d:(t+1)*d], h) }
-		for t := 1; t < len(rows)/d; t++ {
+		for _, id := range some[1:] {
+			t := int(id)
 			switch {
 			case score(t) > score(best):
 				best, second = t, best
@@ -208,22 +226,30 @@ func (in *instance) route(h []float32) (cluster, second int, lead float64, rows 
 		}
 		return best, second, lead
 	}
-	sizes := in.config.GroupSizes
-	if sizes == nil {
-		cluster, second, lead = two(in.config.Clusters)
-		return cluster, second, lead, len(in.config.Sets)
+	sizes, lists := in.config.GroupSizes, in.config.GroupClusters
+	if lists == nil {
+		lists = numbered(len(in.config.Sets))
 	}
-	group, _, _ := two(in.config.Groups)
+	if sizes == nil {
+		cluster, second, lead = two(in.config.Clusters, lists)
+		return cluster, second, lead, len(lists)
+	}
+	group, _, _ := two(in.config.Groups, numbered(len(sizes)))
 	first := 0
 	for _, size := range sizes[:group] {
 		first += size
 	}
-	own := in.config.Clusters[first*d : (first+sizes[group])*d]
-	cluster, second, lead = two(own)
-	if second >= 0 {
-		second += first
+	cluster, second, lead = two(in.config.Clusters, lists[first:first+sizes[group]])
+	return cluster, second, lead, len(sizes) + sizes[group]
+}
+
+// numbered are the numbers below n.
+func numbered(n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
 	}
-	return first + cluster, second, lead, len(sizes) + sizes[group]
+	return ids
 }
 
 // candidates is the set of cluster t as the configuration gives it.

@@ -34,7 +34,7 @@ func findClusters(ctx context.Context, d *data, opt *Options, c *checkpoint) (*c
 	}
 	d.report.message("continuing after " + after)
 	found := &clustered{
-		clusters: clusters{opt.levels(), make([]float32, len(left.v)), make([]uint32, d.n)},
+		clusters: clusters{opt.levels(), make([]float32, len(left.v)), make([]uint32, d.n), nil},
 		history:  left.Record.KMeans, groupCosine: left.Record.GroupCosine,
 	}
 	narrow(found.weights, left.v)
@@ -70,7 +70,7 @@ func clusterContexts(ctx context.Context, d *data, opt *KMeansOptions) (*cluster
 	if err != nil {
 		return nil, err
 	}
-	c := &clustered{clusters: clusters{opt.levels(), upper.v, upper.cluster}, history: upper.history}
+	c := &clustered{clusters: clusters{opt.levels(), upper.v, upper.cluster, nil}, history: upper.history}
 	if c.groups == 0 {
 		return c, nil
 	}

@@ -37,6 +37,15 @@
 // [SetOptions].Smoothing lets small clusters borrow candidates from their group,
 // and [SetOptions].Spread from the clusters near them.
 //
+// # Groups that overlap
+//
+// With [KMeansOptions].Overlap the groups have lists of clusters, and a cluster may
+// be in several. V is found as for a flat screen. The groups are then learned as a
+// screen for V: the clusters are the labels, and the one label of a context is its
+// best cluster of all. The list of a group so has the clusters that contexts of the
+// group have as their best, and few contexts miss theirs. The sets are chosen from
+// the contexts as the groups lead them.
+//
 // # Sets from geometry
 //
 // Counts know only the labels that a cluster has met. With [SetOptions].Geometry the

@@ -88,7 +88,7 @@ func clustersOf(t testing.TB, n int, seed uint64) (synthetic, *clusters) {
 		t.Fatal(err)
 	}
 	s := synthetic{layer, normal(n*dim, 0.7), n, dim}
-	c := &clusters{levels{clusters: centres}, middle, make([]uint32, n)}
+	c := &clusters{levels{clusters: centres}, middle, make([]uint32, n), nil}
 	for i := range n {
 		c.cluster[i] = uint32(i % centres)
 		for j := range dim {

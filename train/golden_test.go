@@ -48,6 +48,7 @@ func TestGoldenScreens(t *testing.T) {
 			o.Estimator, o.KMeansBatch = GumbelST, 100
 		}, 0xa0497e3a7436f226, 0x7910bdb0429b7304},
 		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8, 0x24800738389f0554},
+		{"groups that overlap, expected", func(o *Options) { o.SetOverlap(13, 4); o.Estimator = Expected }, 0x189b352b492576c7, 0x9434d9134e1c360b},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
@@ -67,6 +68,9 @@ func TestGoldenScreens(t *testing.T) {
 				write(m.GroupWeights())
 				write(m.ClusterWeights())
 				write(m.ProbeMargin())
+				if lists := m.GroupClusters(); lists != nil {
+					write(lists)
+				}
 				for c := range m.Clusters() {
 					write(m.Candidates(c))
 				}

@@ -98,7 +98,7 @@ func sphericalKMeans(ctx context.Context, d *data, clusters, iterations, batch i
 
 // assign gives each context its best cluster and returns how many changed.
 func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err error) {
-	c := clusters{levels{clusters: m.clusters}, m.v, m.cluster}
+	c := clusters{levels{clusters: m.clusters}, m.v, m.cluster, nil}
 	return c.route(ctx, m.data, done)
 }
 

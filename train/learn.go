@@ -40,7 +40,7 @@ func learn(ctx context.Context, d *data, start *clustered, opt *LearningOptions,
 			return nil, err
 		}
 	}
-	so.clusters = clusters{now.levels, slices.Clone(now.weights), now.cluster}
+	so.clusters = clusters{now.levels, slices.Clone(now.weights), now.cluster, nil}
 	l := newLearner(d, now.levels, now.weights, pool, sets.Budget, opt)
 	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(len(pool)))/float64(len(l.batch)))))
 	l.steps = opt.Iterations * steps

@@ -29,7 +29,7 @@ func (l levels) top() int {
 // perGroup is the number of clusters in a group; on one level all are in one.
 func (l levels) perGroup() int { return l.clusters / max(1, l.groups) }
 
-// groupSizes is what screen.Config says of the groups.
+// groupSizes are the numbers of clusters in the groups, nil on one level.
 func (l levels) groupSizes() []int {
 	if l.groups == 0 {
 		return nil
@@ -44,6 +44,17 @@ func (l levels) groupSizes() []int {
 // clusters are vectors, and the contexts that are theirs.
 type clusters struct {
 	levels
-	weights []float32 // rows x dim
-	cluster []uint32  // of each context
+	weights []float32    // rows x dim
+	cluster []uint32     // of each context
+	through *overlapping // unless nil, the groups through which the clusters are found
+}
+
+// routing returns what the router is made of: U, V, and of the groups the numbers
+// of clusters and the lists, see router.New.
+func (c *clusters) routing(dim int) (u, v []float32, sizes []int, lists []uint32) {
+	if o := c.through; o != nil {
+		return o.vectors, c.weights, o.sizes, o.lists
+	}
+	u, v = c.split(c.weights, dim)
+	return u, v, c.groupSizes(), nil
 }

@@ -5,16 +5,19 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/screen"
 	"pgregory.net/rapid"
 )
 
-// naiveRoute is the cluster of h by plain loops, the best of all or of the best
-// group; the second best, -1 where there is none; and its distance to that.
-func naiveRoute(u, v []float32, dim, per int, h []float32) (cluster, second int, margin float64) {
-	two := func(rows []float32) (first, second int, margin float64) {
+// naiveRoute is the cluster of h by plain loops, the best of all or, with u, of those
+// that the best group has; the second best, -1 where there is none; and its distance
+// to that.
+func naiveRoute(u, v []float32, dim int, of func(group int) []uint32, h []float32) (cluster, second int, margin float64) {
+	two := func(rows []float32, some []uint32) (first, second int, margin float64) {
 		first, second = -1, -1
 		best, next := math.Inf(-1), math.Inf(-1)
-		for t := range len(rows) / dim {
+		for _, id := range some {
+			t := int(id)
 			switch x := naiveDot(rows[t*dim:(t+1)*dim], h); {
 			case first < 0 || x > best:
 				first, second, best, next = t, first, x, best
@@ -25,14 +28,33 @@ func naiveRoute(u, v []float32, dim, per int, h []float32) (cluster, second int,
 		return first, second, best - next
 	}
 	if len(u) == 0 {
-		return two(v)
+		return two(v, ascending(len(v)/dim))
 	}
-	group, _, _ := two(u)
-	cluster, second, margin = two(v[group*per*dim : (group+1)*per*dim])
-	if second >= 0 {
-		second += group * per
+	group, _, _ := two(u, ascending(len(u)/dim))
+	return two(v, of(group))
+}
+
+// equalGroups returns the clusters of a group where each has as many, of its own.
+func equalGroups(per int) func(group int) []uint32 {
+	return func(group int) []uint32 { return ascending((group + 1) * per)[group*per:] }
+}
+
+// groupClusters returns the clusters of a group of the screen.
+func groupClusters(m *screen.Model) func(group int) []uint32 {
+	lists := m.GroupClusters()
+	if lists == nil {
+		lists = ascending(m.Clusters())
 	}
-	return group*per + cluster, second, margin
+	return func(group int) []uint32 {
+		own := lists
+		for a, size := range m.GroupSizes() {
+			if a == group {
+				return own[:size]
+			}
+			own = own[size:]
+		}
+		return nil
+	}
 }
 
 // The clusters of a group come from its contexts alone, and every context is
@@ -59,7 +81,7 @@ func TestClustersOnTwoLevels(t *testing.T) {
 		cosines := 0.0
 		for i := range n {
 			h := tr.row(uint32(i))
-			want, _, _ := naiveRoute(u, v, dim, per, h)
+			want, _, _ := naiveRoute(u, v, dim, equalGroups(per), h)
 			if int(cluster[i]) != want {
 				rt.Fatalf("context %d is in cluster %d, a query finds %d", i, cluster[i], want)
 			}

@@ -11,7 +11,7 @@ import (
 // newModels makes the screen for each budget, with its record: what is recorded
 // of the run, and the figures of the sets, on the held-out slice too unless unseen is nil.
 func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail *screen.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
-	u, v := s.clusters.split(s.clusters.weights, d.dim)
+	u, v, sizes, lists := s.clusters.routing(d.dim)
 	for _, budget := range budgets {
 		r := *run
 		r.Options.Budget = budget
@@ -30,7 +30,7 @@ func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail
 			return nil, nil, fmt.Errorf("record: %w", err)
 		}
 		model, err := screen.NewModel(screen.Config{
-			Dim: d.dim, Labels: d.universe, Clusters: v, Groups: u, GroupSizes: s.clusters.groupSizes(), ProbeMargin: margin,
+			Dim: d.dim, Labels: d.universe, Clusters: v, Groups: u, GroupSizes: sizes, GroupClusters: lists, ProbeMargin: margin,
 			Sets: sets.sets, Always: s.ranked.always, Tail: tail,
 			Fingerprint: layer.Fingerprint(), Record: encoded,
 		})

@@ -65,8 +65,16 @@ type KMeansOptions struct {
 	// Groups, unless 0, asks for a screen on two levels: that many groups of
 	// Clusters/Groups clusters each. A query scans the vectors of the groups
 	// and the vectors of the clusters of the best group, so that many small clusters
-	// cost little. It divides Clusters. 0: the flat screen of the paper.
+	// cost little. It divides Clusters, if Overlap is 0. 0: the flat screen of
+	// the paper.
 	Groups int
+	// Overlap, unless 0, lets groups have lists of clusters that overlap, with a
+	// cluster in that many lists on average: lists of Overlap Clusters/Groups
+	// clusters. V is then that of a flat screen, and the groups are learned as
+	// a screen for V: which clusters the contexts of a group have as their
+	// best. More of them find it than where each cluster is in one group. At
+	// least 1, at most Groups; Groups need not divide Clusters.
+	Overlap float64
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int
 	// KMeansBatch, unless 0, is the number of contexts, drawn anew, that one
@@ -216,8 +224,22 @@ func (o *Options) SetLevels(groups, clusters int) {
 	o.Smoothing, o.Spread, o.Lambda = 20, 0.3, 0.00003
 }
 
-// levels is the shape of the clusters.
-func (o *KMeansOptions) levels() levels { return levels{o.Clusters, o.Groups} }
+// SetOverlap asks for a screen of which each of the given number of clusters is in
+// the lists of two of the groups on average, and sets the options that serve it
+// best: Smoothing 20 and Lambda 0.00003, as for [Options.SetLevels].
+func (o *Options) SetOverlap(clusters, groups int) {
+	o.Clusters, o.Groups, o.Overlap = clusters, groups, min(2, float64(groups))
+	o.Smoothing, o.Lambda = 20, 0.00003
+}
+
+// levels is the shape of the clusters that k-means finds: groups that overlap are
+// found for them afterwards.
+func (o *KMeansOptions) levels() levels {
+	if o.Overlap > 0 {
+		return levels{clusters: o.Clusters}
+	}
+	return levels{o.Clusters, o.Groups}
+}
 
 // learns reports whether V is learned.
 func (o *LearningOptions) learns() bool { return !o.KMeansOnly && o.Iterations > 0 }
@@ -263,7 +285,9 @@ func (o *KMeansOptions) check(n int) error {
 		return fmt.Errorf("clusters: found %d, expected at most the number of contexts, %d", o.Clusters, n)
 	case o.Groups < 0 || o.Groups > o.Clusters:
 		return fmt.Errorf("groups: found %d, expected 0 to %d, the number of clusters", o.Groups, o.Clusters)
-	case o.Groups > 0 && o.Clusters%o.Groups != 0:
+	case o.Overlap != 0 && !(o.Overlap >= 1 && o.Overlap <= float64(o.Groups)):
+		return fmt.Errorf("overlap: found %v, expected 0, or 1 to %d, the number of groups", o.Overlap, o.Groups)
+	case o.Overlap == 0 && o.Groups > 0 && o.Clusters%o.Groups != 0:
 		return fmt.Errorf("clusters: found %d, expected a multiple of %d, the number of groups", o.Clusters, o.Groups)
 	case o.KMeansIterations < 1:
 		return fmt.Errorf("k-means iterations: found %d, expected at least 1", o.KMeansIterations)

@@ -19,6 +19,7 @@ func (o *Options) list() []option {
 	return []option{
 		{"clusters", &o.Clusters, false},
 		{"groups", &o.Groups, true},
+		{"overlap", &o.Overlap, true},
 		{"budget", &o.Budget, false},
 		{"k", &o.K, false},
 		{"lambda", &o.Lambda, false},

@@ -6,7 +6,7 @@ import "github.com/learning-to-screen/l2s/internal/parallel"
 const (
 	StageLabels   = "labels"   // exact top-k of the full layer for every context
 	StageKMeans   = "k-means"  // spherical k-means
-	StageGroups   = "groups"   // spherical k-means within each group, on two levels
+	StageGroups   = "groups"   // spherical k-means within each group, on two levels; or groups that overlap
 	StageLearn    = "learn"    // gradient descent on V
 	StageAssign   = "assign"   // clusters of all contexts and the knapsack
 	StageMeasure  = "measure"  // sets without the held-out slice, for Options.Measure
@@ -16,11 +16,15 @@ const (
 	StageTail     = "tail"     // the weight of the labels outside the sets, for Options.Tail
 )
 
+// Stages returns the names of the stages in their order. A run may come back to
+// StageAssign.
+func Stages() []string {
+	return []string{StageLabels, StageKMeans, StageGroups, StageLearn, StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe, StageTail}
+}
+
 // Progress is one report of how a run goes.
 type Progress struct {
-	// Stage is one of StageLabels, StageKMeans, StageGroups, StageLearn,
-	// StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe,
-	// StageTail.
+	// Stage is one of [Stages].
 	Stage string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// if there is none.

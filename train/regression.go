@@ -206,7 +206,7 @@ func (f *tailFit) members(t int) []uint32 { return slices.Concat(f.fit[t], f.hel
 
 // draw draws the contexts of each cluster.
 func (f *tailFit) draw(ctx context.Context) error {
-	r, err := router.New(f.model.ClusterWeights(), f.model.GroupWeights(), f.model.GroupSizes(), f.dim)
+	r, err := router.New(f.model.ClusterWeights(), f.model.GroupWeights(), f.model.GroupSizes(), f.model.GroupClusters(), f.dim)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -17,8 +18,8 @@ var errAstray = errors.New("learning went astray")
 // newRouter returns the router of the screen with these weights, so that training
 // and queries agree on the clusters of contexts.
 func (c *clusters) newRouter(dim int) (*router.Router, error) {
-	u, v := c.split(c.weights, dim)
-	r, err := router.New(v, u, c.groupSizes(), dim)
+	u, v, sizes, lists := c.routing(dim)
+	r, err := router.New(v, u, sizes, lists, dim)
 	if err != nil {
 		return nil, fmt.Errorf("%w, give a lower learning rate: %w", errAstray, err)
 	}
@@ -168,7 +169,11 @@ func (nb *neighbours) find(s *router.Searcher, q *softmax.Query, i int) error {
 	if found < 2 {
 		return nil
 	}
-	_, err = s.Within(best[:1], q, int(groups[1].ID))
-	ids[near-1], gaps[near-1] = best[0].ID, float32(groups[0].Logit-groups[1].Logit)
-	return err
+	if _, err = s.Within(best[:1], q, int(groups[1].ID)); err != nil {
+		return err
+	}
+	if !slices.Contains(ids[:n], best[0].ID) { // groups may share it
+		ids[near-1], gaps[near-1] = best[0].ID, float32(groups[0].Logit-groups[1].Logit)
+	}
+	return nil
 }

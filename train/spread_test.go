@@ -171,7 +171,7 @@ func TestSpreadSharesLabelsBetweenNeighbours(t *testing.T) {
 		near *neighbours
 		want [][]uint32
 	}{{nil, [][]uint32{{0}, {1}, {2}}}, {nb, [][]uint32{{0, 1}, {0, 1}, {2}}}} {
-		r, err := rankLabels(t.Context(), tr, ascending(tr.n), &clusters{opt.levels(), weights, cluster}, c.near, &opt.SetOptions)
+		r, err := rankLabels(t.Context(), tr, ascending(tr.n), &clusters{opt.levels(), weights, cluster, nil}, c.near, &opt.SetOptions)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -90,6 +90,11 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		found.record(record)
 		v = &found.clusters
 	}
+	if opt.Overlap > 0 {
+		if err := findGroups(ctx, d, v, opt); err != nil {
+			return nil, nil, err
+		}
+	}
 	var u *unseen
 	if opt.Measure {
 		if u, err = measureUnseen(ctx, d, layer, v, opt); err != nil {

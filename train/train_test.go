@@ -29,7 +29,7 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, ca
 	}
 	for i := range s.n {
 		h := s.contexts[i*s.dim : (i+1)*s.dim]
-		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, m.Clusters()/max(1, m.Groups()), h)
+		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, groupClusters(m), h)
 		set := m.Candidates(at)
 		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
 			set = append(slices.Clone(set), m.Candidates(second)...)
@@ -63,6 +63,17 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	t.Run("two levels", func(t *testing.T) {
 		opt := opt
 		opt.Groups, opt.Clusters, opt.Smoothing = 4, 12, 5
+		checkRecord(t, s, opt)
+	})
+	t.Run("groups that overlap", func(t *testing.T) {
+		opt := opt
+		opt.SetOverlap(14, 4)
+		checkRecord(t, s, opt)
+	})
+	t.Run("groups that overlap, a second probe and spread", func(t *testing.T) {
+		opt := opt
+		opt.SetOverlap(14, 4)
+		opt.ProbeShare, opt.Spread = 0.3, 0.2
 		checkRecord(t, s, opt)
 	})
 	t.Run("second probe", func(t *testing.T) {
@@ -169,7 +180,13 @@ func TestLearningImprovesOnKMeans(t *testing.T) {
 	opt.Clusters, opt.Budget = 16, 30
 	t.Run("flat", func(t *testing.T) { checkLearning(t, train, test, opt) })
 	t.Run("two levels", func(t *testing.T) {
+		opt := opt
 		opt.Groups, opt.Smoothing = 4, 5
+		checkLearning(t, train, test, opt)
+	})
+	t.Run("groups that overlap", func(t *testing.T) {
+		opt := opt
+		opt.Groups, opt.Overlap, opt.Smoothing = 4, 2, 5
 		checkLearning(t, train, test, opt)
 	})
 }
@@ -221,6 +238,8 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 			o.Smoothing, o.Spread, o.ProbeShare = 3, 0.3, 0.4
 		}},
 		{"two levels, expected", Expected, 12, 4, func(o *Options) { o.Smoothing = 3 }},
+		{"groups that overlap, a second probe", Expected, 13, 4, func(o *Options) { o.Overlap, o.ProbeShare = 1.7, 0.4 }},
+		{"groups that overlap, spread, mini-batches", Expected, 13, 4, func(o *Options) { o.Overlap, o.Spread, o.KMeansBatch = 2, 0.2, 90 }},
 		{"flat, ids always, a second probe, momentum", GumbelST, 13, 0, func(o *Options) {
 			o.Always, o.ProbeShare, o.Optimizer = []uint32{149, 3}, 0.3, Momentum
 		}},
@@ -343,6 +362,19 @@ func TestRunOnDegenerateData(t *testing.T) {
 			}
 		}, true},
 		{"groups of zeros", func(s *synthetic, o *Options) { o.Groups = 4; clear(s.contexts) }, true},
+		{"groups that overlap of equal contexts", func(s *synthetic, o *Options) {
+			o.Groups, o.Overlap = 4, 2
+			for i := range s.n {
+				copy(s.contexts[i*6:], s.contexts[:6])
+			}
+		}, true},
+		{"groups that overlap of zeros", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 4, 2; clear(s.contexts) }, true},
+		{"groups that have all clusters", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 3, 3 }, false},
+		{"one group with all clusters", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 1, 1 }, false},
+		{"groups that overlap, of one cluster and one context", func(s *synthetic, o *Options) {
+			s.n, o.Clusters, o.Groups, o.Overlap, s.contexts = 1, 1, 1, 1, s.contexts[:6]
+		}, true},
+		{"groups that overlap, nearly all held out", func(s *synthetic, o *Options) { o.Groups, o.Overlap, o.HeldOut = 3, 1.5, 0.99 }, false},
 		{"as many groups as contexts", func(s *synthetic, o *Options) {
 			s.n, o.Clusters, o.Groups, s.contexts = 10, 10, 10, s.contexts[:60]
 		}, false},
@@ -402,6 +434,10 @@ func TestRunRefuses(t *testing.T) {
 		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
 		{"groups: found 9, expected 0 to 8", func(o *Options) { o.Groups = 9 }},
 		{"clusters: found 8, expected a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
+		{"overlap: found 0.5, expected 0, or 1 to 4, the number of groups", func(o *Options) { o.Groups, o.Overlap = 4, 0.5 }},
+		{"overlap: found 5, expected 0, or 1 to 4, the number of groups", func(o *Options) { o.Groups, o.Overlap = 4, 5 }},
+		{"overlap: found 1, expected 0, or 1 to 0, the number of groups", func(o *Options) { o.Overlap = 1 }},
+		{"overlap: found NaN", func(o *Options) { o.Groups, o.Overlap = 4, nan }},
 		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
 		{"spread: found NaN", func(o *Options) { o.Spread = nan }},

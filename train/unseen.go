@@ -44,7 +44,7 @@ func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *cluste
 
 // part is the clusters of some of the contexts.
 func (c *clusters) part(contexts []uint32) *clusters {
-	p := &clusters{c.levels, c.weights, make([]uint32, len(contexts))}
+	p := &clusters{c.levels, c.weights, make([]uint32, len(contexts)), c.through}
 	for j, i := range contexts {
 		p.cluster[j] = c.cluster[i]
 	}

@@ -44,7 +44,8 @@ type curvePoint struct {
 	// screen has no record of it.
 	Method         string  `json:"method"`
 	Clusters       int     `json:"clusters"`
-	Groups         int     `json:"groups"` // 0 on one level
+	Groups         int     `json:"groups"`            // 0 on one level
+	Overlap        float64 `json:"overlap,omitempty"` // as in inspectResult
 	ProbeMargin    float64 `json:"probe_margin"`
 	ExactMargin    float64 `json:"exact_margin"`
 	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
@@ -69,15 +70,15 @@ type curvePoint struct {
 // their number of candidates alone are one series.
 func (p curvePoint) order(q curvePoint) int {
 	return cmp.Or(
-		cmp.Compare(p.Method, q.Method), cmp.Compare(p.Clusters, q.Clusters), cmp.Compare(p.Groups, q.Groups),
+		cmp.Compare(p.Method, q.Method), cmp.Compare(p.Clusters, q.Clusters), cmp.Compare(p.Groups, q.Groups), cmp.Compare(sign(p.Overlap), sign(q.Overlap)),
 		cmp.Compare(sign(p.ProbeMargin), sign(q.ProbeMargin)), cmp.Compare(sign(p.ExactMargin), sign(q.ExactMargin)),
 		cmp.Compare(p.family, q.family),
 	)
 }
 
-// sign is 1 for a margin that is not 0.
-func sign(margin float64) int {
-	if margin > 0 {
+// sign is 1 for a number that is not 0.
+func sign(x float64) int {
+	if x > 0 {
 		return 1
 	}
 	return 0
@@ -94,7 +95,7 @@ func findFamilies(points []curvePoint) {
 		}
 		p.family = p.LearnedFor
 		for _, q := range points {
-			if p.LearnedFor == 0 && q.Method == methodL2S && q.Clusters == p.Clusters && q.Groups == p.Groups && q.LearnedFor == p.Budget {
+			if p.LearnedFor == 0 && q.Method == methodL2S && q.Clusters == p.Clusters && q.Groups == p.Groups && sign(q.Overlap) == sign(p.Overlap) && q.LearnedFor == p.Budget {
 				p.family = q.LearnedFor
 			}
 		}
@@ -216,7 +217,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 			return nil, err
 		}
 		point := curvePoint{
-			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
+			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
 			MeanCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
@@ -278,7 +279,7 @@ func (r *curveResult) String() string {
 	}
 	b.WriteString("       mean     median        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups), s.MeanCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups, s.Overlap), s.MeanCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}
@@ -296,10 +297,12 @@ func (r *curveResult) String() string {
 }
 
 // clustersText is how --clusters of l2s train gives that many.
-func clustersText(clusters, groups int) string {
+func clustersText(clusters, groups int, overlap float64) string {
 	switch {
 	case groups == 0:
 		return strconv.Itoa(clusters)
+	case overlap > 0:
+		return fmt.Sprintf("%d/%d", clusters, groups)
 	case clusters%groups == 0:
 		return fmt.Sprintf("%dx%d", groups, clusters/groups)
 	}

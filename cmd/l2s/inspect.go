@@ -19,10 +19,13 @@ import (
 
 // inspectResult is the JSON of l2s inspect.
 type inspectResult struct {
-	File        string   `json:"file"`
-	Bytes       int64    `json:"bytes"`
-	Clusters    int      `json:"clusters"`
-	Groups      int      `json:"groups"` // 0 on one level
+	File     string `json:"file"`
+	Bytes    int64  `json:"bytes"`
+	Clusters int    `json:"clusters"`
+	Groups   int    `json:"groups"` // 0 on one level
+	// Overlap is the mean number of groups that a cluster is in, if groups have
+	// lists of clusters.
+	Overlap     float64  `json:"overlap,omitempty"`
 	Dim         int      `json:"dim"`
 	Labels      int      `json:"labels"`
 	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
@@ -85,7 +88,7 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		}
 	}
 	r := inspectResult{
-		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(), Labels: m.Labels(),
+		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), Dim: m.Dim(), Labels: m.Labels(),
 		Always: always, Sets: sizesOf(m),
 		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
@@ -102,6 +105,12 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
+}
+
+// overlapOf returns the mean number of groups that a cluster of the screen is in, 0
+// for a screen whose groups have no lists.
+func overlapOf(m *screen.Model) float64 {
+	return float64(len(m.GroupClusters())) / float64(m.Clusters())
 }
 
 func sizesOf(m *screen.Model) setSizes {
@@ -133,9 +142,12 @@ func (r inspectResult) String() string {
 	line("file", "%s, %s bytes", r.File, progress.Count(int(r.Bytes)))
 	line("labels", "%s", progress.Count(r.Labels))
 	line("dimension", "%d", r.Dim)
-	if r.Groups > 0 {
+	switch {
+	case r.Overlap > 0:
+		line("clusters", "%d, each in %.2f of %d groups on average", r.Clusters, r.Overlap, r.Groups)
+	case r.Groups > 0:
 		line("clusters", "%d in %d groups", r.Clusters, r.Groups)
-	} else {
+	default:
 		line("clusters", "%d", r.Clusters)
 	}
 	if r.Fingerprint == "" {

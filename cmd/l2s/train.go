@@ -82,10 +82,13 @@ The exact best k labels of every context are found first; spherical k-means
 then gives the clusters, a knapsack the sets. Learning alternates between the
 two: gradient descent on the clusters, the knapsack on the sets.
 
-With --clusters GxR the screen has two levels: a query scans the vectors of G
-groups and the vectors of the R clusters of the best group. Many small clusters then
-cost little. The defaults are then --smoothing 20, --spread 0.3 and --lambda
-0.00003.
+With --clusters R/G a query finds one of R clusters through G groups: it scans the
+vectors of the groups, and the vectors of the clusters in the list of the best group.
+Many small clusters then cost little. The lists are learned as the sets are, from
+the clusters that contexts have; a cluster is in --overlap of them on average. As
+many groups as the root of 2R serve well, as in 512/32. The defaults are then
+--smoothing 20 and --lambda 0.00003. With --clusters GxR each of G groups has R
+clusters of its own, and --spread is 0.3.
 
 With --tail regression it also learns, for each cluster, what the labels outside
 its set weigh together, for probabilities over all labels: see l2s topk
@@ -135,13 +138,22 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	clusters := custom(f, "clusters", nil, "by the contexts", "number `R` of clusters, GxR for two levels, or auto", parseClustersOrAuto)
+	groups := 0 // of R/G
+	clusters := custom(f, "clusters", nil, "by the contexts", "number `R` of clusters, R/G: through G groups that overlap, GxR, or auto", func(s string) (shape []int, err error) {
+		if groups = 0; strings.Contains(s, "/") {
+			shape = make([]int, 1)
+			shape[0], groups, err = parseThrough(s)
+			return shape, err
+		}
+		return parseClustersOrAuto(s)
+	})
+	overlap := f.real("overlap", 2, 1, "number `X` of lists that a cluster of R/G is in on average")
 	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
@@ -195,6 +207,12 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	switch {
 	case measured && f.given("learn-for"):
 		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
+	case measured && groups > 0:
+		return f.wrongUse("--clusters R/G is for a --budget that is not auto")
+	case f.given("overlap") && groups == 0:
+		return f.wrongUse("--overlap is for --clusters R/G")
+	case f.given("overlap") && *overlap > float64(groups):
+		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, groups)
 	case !measured && f.given("target"):
 		return f.wrongUse("--target is for --clusters auto or --budget auto")
 	}
@@ -291,9 +309,14 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		}
 		return trainTuned(ctx, f, &t, in, *out, chosen, stdout, *asJSON)
 	}
-	if len(shape) == 2 {
+	switch {
+	case groups > 0:
+		if o.SetOverlap(shape[0], groups); f.given("overlap") {
+			o.Overlap = *overlap
+		}
+	case len(shape) == 2:
 		o.SetLevels(shape[0], shape[1])
-	} else {
+	default:
 		o.Clusters = shape[0]
 	}
 	adjust(&o)
@@ -462,6 +485,19 @@ func parseClusters(s string) ([]int, error) {
 	return numbers, nil
 }
 
+// parseThrough reads R/G.
+func parseThrough(s string) (clusters, groups int, err error) {
+	first, second, _ := strings.Cut(s, "/")
+	clusters, err = parseWhole(first, 1)
+	if err == nil {
+		groups, err = parseWhole(second, 1)
+	}
+	if err != nil || clusters > math.MaxInt32 || groups > clusters {
+		err = errors.New("expected R/G, two whole numbers of at least 1, with G at most R")
+	}
+	return clusters, groups, err
+}
+
 // budgetFiles returns the name of the screen for each budget: out if there
 // is one budget, and else out with the budget before its extension.
 func budgetFiles(out string, budgets []float64) []string {
@@ -611,12 +647,14 @@ func (t *trainProgress) endStage() {
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))
-		if t.o.Groups == 0 {
+		if t.o.Groups == 0 || t.o.Overlap > 0 {
 			t.announce()
 		}
 	case train.StageGroups:
 		t.p.End()
-		t.announce()
+		if t.o.Overlap == 0 {
+			t.announce()
+		}
 	}
 }
 
@@ -701,6 +739,18 @@ func (r trainResult) figures() string {
 	return b.String()
 }
 
+// time says how long the run took, and its stages that took a second or more.
 func (r trainResult) time() string {
-	return fmt.Sprintf("  %s in all, on %d threads at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Threads, r.Level)
+	duration := func(stage string) string { return progress.Duration(time.Duration(r.Seconds[stage] * 1e9)) }
+	var parts []string
+	for _, stage := range train.Stages() {
+		if r.Seconds[stage] >= 1 {
+			parts = append(parts, stage+" "+duration(stage))
+		}
+	}
+	s := fmt.Sprintf("  %s in all, on %d threads at level %s\n", duration("total"), r.Threads, r.Level)
+	if len(parts) > 0 {
+		s += "  of it: " + strings.Join(parts, ", ") + "\n"
+	}
+	return s
 }

@@ -430,7 +430,7 @@ func parseBudgets(s string) ([]float64, error) {
 func trainFlags(r *train.Record) string {
 	o, d := &r.Options, train.DefaultOptions()
 	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
-	text := fmt.Sprintf("--clusters %s --budget %s", clustersText(o.Clusters, o.Groups), number(o.Budget))
+	text := fmt.Sprintf("--clusters %s --budget %s", clustersText(o.Clusters, o.Groups, 0), number(o.Budget))
 	add := func(name, value string) { text += " --" + name + " " + value }
 	if r.LearnedFor != 0 {
 		add("learn-for", number(r.LearnedFor))
@@ -495,7 +495,7 @@ func (r *tuneResult) String() string {
 	}
 	fmt.Fprintf(&b, "  candidates    rows       warm       cold        bytes\n")
 	line := func(p tunePoint) {
-		name := clustersText(p.Clusters, p.Groups)
+		name := clustersText(p.Clusters, p.Groups, 0)
 		if p.Method == methodL2S {
 			name += ", learned"
 		}

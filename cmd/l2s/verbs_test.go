@@ -353,6 +353,20 @@ func TestTrain(t *testing.T) {
 			}
 		})
 	}
+	t.Run("--clusters through groups that overlap", func(t *testing.T) {
+		for _, c := range []struct {
+			args    []string
+			overlap string
+		}{{nil, "2"}, {[]string{"--kmeans-only"}, "2"}, {[]string{"--overlap", "1.5"}, "1.5"}} {
+			m, _ := train(t, append(c.args, "--clusters", "12/3")...)
+			if m.Clusters() != 12 || m.Groups() != 3 || len(m.GroupClusters()) < 3 {
+				t.Errorf("%v: found %d clusters, %d groups, %d clusters in their lists; expected 12 and 3 with lists", c.args, m.Clusters(), m.Groups(), len(m.GroupClusters()))
+			}
+			if want := `"overlap":` + c.overlap; !strings.Contains(string(m.Record()), want) {
+				t.Errorf("%v: found the record %s, expected %s in it", c.args, m.Record(), want)
+			}
+		}
+	})
 	t.Run("--kmeans-only has the clusters of no iterations", func(t *testing.T) {
 		a, _ := train(t, "--kmeans-only")
 		b, _ := train(t, "--iterations", "0")
@@ -1106,5 +1120,24 @@ func TestDemo(t *testing.T) {
 	expectDemoFields(t, o)
 	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.95 || p5 < 0.9 {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.95 and 0.9", p1, p5)
+	}
+}
+
+// The text of a run names the stages that took a second or more, in their order.
+func TestTrainSaysWhatTookLong(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		seconds map[string]float64
+		want    string
+	}{
+		{"a short run", map[string]float64{"labels": 0.4, "k-means": 0.5, "total": 0.9}, "  0.9s in all, on 2 threads at level avx2\n"},
+		{"a long run", map[string]float64{"learn": 61, "labels": 2, "k-means": 0.9, "total": 63.9},
+			"  1m04s in all, on 2 threads at level avx2\n  of it: labels 2.0s, learn 1m01s\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := (trainResult{Seconds: c.seconds, Threads: 2, Level: "avx2"}).time(); got != c.want {
+				t.Errorf("found %q, expected %q", got, c.want)
+			}
+		})
 	}
 }

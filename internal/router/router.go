@@ -1,11 +1,12 @@
 // Package router finds the clusters of contexts: z(h) = argmax_t v_t.h (Eq. 2 of
 // "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural
-// Networks"), flat or on two levels. A screen answers by it and train learns by
+// Networks"), flat or through groups. A screen answers by it and train learns by
 // it, so that both agree on the cluster of every context.
 //
-// On two levels the clusters are in groups with vectors u_a of their own, and
-// z(h) is sought in the group of the largest u_a.h alone. Products are computed in
-// the reference arithmetic; ties go to the lower group and cluster.
+// Groups have vectors u_a of their own, and z(h) is sought among the clusters of
+// the group of the largest u_a.h alone. Either each cluster is in one group, or
+// groups have lists of clusters, which may overlap. Products are computed in the
+// reference arithmetic; ties go to the lower group and cluster.
 package router
 
 import (
@@ -24,13 +25,16 @@ type Router struct {
 	clusters *softmax.Layer // V as a layer without bias
 	groups   *softmax.Layer // U likewise; nil if there is one level
 	starts   []int          // the clusters of group a are starts[a], ..., starts[a+1]-1; flat: 0 and r
+	lists    []uint32       // unless nil, the clusters of group a are those at these places of it
 }
 
 // New returns the router for the vectors of clusters, r x dim, and of groups, g x
-// dim, both row-major and kept; sizes are the numbers of clusters in the groups,
-// which are neighbours. Without groups it is flat. dim is at least 1. An error
-// names what was found and what was expected.
-func New(clusters, groups []float32, sizes []int, dim int) (*Router, error) {
+// dim, both row-major and kept; sizes are the numbers of clusters in the groups.
+// lists, which is kept too, holds the clusters of group 0, then those of group 1,
+// and so on, in each ascending and distinct; if it is nil, the clusters of a group
+// are neighbours, and each is in one group. Without groups the router is flat.
+// dim is at least 1. An error names what was found and what was expected.
+func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Router, error) {
 	if len(clusters) == 0 || len(clusters)%dim != 0 {
 		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(clusters), dim)
 	}
@@ -40,6 +44,9 @@ func New(clusters, groups []float32, sizes []int, dim int) (*Router, error) {
 	}
 	r := &Router{clusters: v, starts: []int{0, v.Labels()}}
 	if len(groups) == 0 && len(sizes) == 0 {
+		if lists != nil {
+			return nil, fmt.Errorf("group clusters: found %d without groups, expected none", len(lists))
+		}
 		return r, nil
 	}
 	if len(groups) == 0 || len(groups)%dim != 0 {
@@ -52,6 +59,10 @@ func New(clusters, groups []float32, sizes []int, dim int) (*Router, error) {
 	if len(sizes) != n {
 		return nil, fmt.Errorf("group sizes: found %d, expected one for each of %d groups", len(sizes), n)
 	}
+	if lists != nil {
+		r.lists = lists
+		return r, r.list(sizes)
+	}
 	r.starts = make([]int, n+1)
 	for a, size := range sizes {
 		if left := v.Labels() - r.starts[a]; size < 1 || size > left {
@@ -63,6 +74,31 @@ func New(clusters, groups []float32, sizes []int, dim int) (*Router, error) {
 		return nil, fmt.Errorf("group sizes: found %d clusters in all, expected %d", found, v.Labels())
 	}
 	return r, nil
+}
+
+// list makes the lists those of groups of these sizes.
+func (r *Router) list(sizes []int) error {
+	clusters := r.Clusters()
+	r.starts = make([]int, len(sizes)+1)
+	for a, size := range sizes {
+		start := r.starts[a]
+		if left := len(r.lists) - start; size < 1 || size > left {
+			return fmt.Errorf("group sizes: group %d: found %d clusters, expected 1 to the %d that are left of %d in the lists", a, size, left, len(r.lists))
+		}
+		r.starts[a+1] = start + size
+		for i, t := range r.lists[start : start+size] {
+			if int64(t) >= int64(clusters) {
+				return fmt.Errorf("group clusters: group %d: found cluster %d at position %d, expected below %d", a, t, i, clusters)
+			}
+			if i > 0 && t <= r.lists[start+i-1] {
+				return fmt.Errorf("group clusters: group %d: found cluster %d after %d at position %d, expected ascending, distinct clusters", a, t, r.lists[start+i-1], i)
+			}
+		}
+	}
+	if end := r.starts[len(sizes)]; end != len(r.lists) {
+		return fmt.Errorf("group sizes: found %d clusters in all, expected the %d of the lists", end, len(r.lists))
+	}
+	return nil
 }
 
 // vectors returns the rows as a layer without bias.
@@ -113,6 +149,10 @@ func elements(l *softmax.Layer) []float32 {
 // are in group 0.
 func (r *Router) GroupSize(a int) int { return r.starts[a+1] - r.starts[a] }
 
+// GroupClusters returns the lists of the groups, as [New] takes them. It must not be
+// changed.
+func (r *Router) GroupClusters() []uint32 { return r.lists }
+
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory
 // grows to what the largest search needs, and stays.
 type Searcher struct {
@@ -154,7 +194,7 @@ type Found struct {
 
 // Find writes the k best clusters of each of the contexts to dst, k elements a
 // context, and to found how many there are and what they cost: k, or all if there
-// are fewer. On two levels they are the clusters of the best group. The logit of a
+// are fewer. With groups they are the clusters of the best group. The logit of a
 // cluster is v_t.h. It returns an error if a query has no context of the
 // router's dimension.
 func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*softmax.Query) error {
@@ -195,19 +235,24 @@ func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, 
 		dst[0] = softmax.Prediction{}
 		return 1, nil
 	}
-	return s.search(s.groups, dst, q, 0, s.r.Groups())
+	return s.search(s.groups, dst, q, softmax.Range(0, s.r.Groups()), s.r.Groups())
 }
 
 // Within writes the best clusters of a group to dst and returns their number:
 // the length of dst, or the number of all in the group if there are fewer.
 func (s *Searcher) Within(dst []softmax.Prediction, q *softmax.Query, group int) (int, error) {
-	return s.search(s.clusters, dst, q, s.r.starts[group], s.r.starts[group+1])
+	first, end := s.r.starts[group], s.r.starts[group+1]
+	among := softmax.Range(first, end)
+	if s.r.lists != nil {
+		among = softmax.Only(s.r.lists[first:end])
+	}
+	return s.search(s.clusters, dst, q, among, end-first)
 }
 
-// search writes the best of the rows first, ..., end-1 to dst.
-func (s *Searcher) search(by *softmax.Searcher, dst []softmax.Prediction, q *softmax.Query, first, end int) (int, error) {
-	n := min(len(dst), end-first)
+// search writes the best of these rows, of which there are size, to dst.
+func (s *Searcher) search(by *softmax.Searcher, dst []softmax.Prediction, q *softmax.Query, among softmax.Labels, size int) (int, error) {
+	n := min(len(dst), size)
 	s.one[0] = q
-	err := by.Find(dst[:n], s.few[:], s.one[:], &softmax.Request{K: n, Among: softmax.Range(first, end)})
+	err := by.Find(dst[:n], s.few[:], s.one[:], &softmax.Request{K: n, Among: among})
 	return s.few[0].Count, err
 }

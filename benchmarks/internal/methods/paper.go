@@ -2,6 +2,7 @@ package methods
 
 import (
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -12,7 +13,8 @@ import (
 // set holds fewer than k labels. Margins play no part.
 type Paper struct {
 	model  *screen.Model
-	starts []int // of the groups
+	starts []int     // of the groups
+	scores []float32 // of the clusters in the list of a group
 	layer  *dense.Searcher
 }
 
@@ -41,8 +43,24 @@ func (p *Paper) cluster(h []float32) int {
 	if u := p.model.GroupWeights(); u != nil {
 		group, _ := kernels.ArgmaxDot(u, h)
 		first = p.starts[group]
+		if lists := p.model.GroupClusters(); lists != nil {
+			return p.best(lists[first:p.starts[group+1]], h)
+		}
 		v = v[first*len(h) : p.starts[group+1]*len(h)]
 	}
 	t, _ := kernels.ArgmaxDot(v, h)
 	return first + t
+}
+
+// best returns the best of some clusters.
+func (p *Paper) best(clusters []uint32, h []float32) int {
+	p.scores = grow.Slice(p.scores, len(clusters))
+	kernels.GatherDot(p.scores, p.model.ClusterWeights(), nil, clusters, h)
+	best := 0
+	for j, x := range p.scores {
+		if x > p.scores[best] {
+			best = j
+		}
+	}
+	return int(clusters[best])
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // In the paper's arithmetic the labels are the screen's and the logits
-// within the rounding of float32: flat, on two levels, and if the set is too small.
+// within the rounding of float32: flat, through groups, and if the set is too small.
 func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 	d := synthetic.Structured(600, 24, 12, 300, 1)
 	flat, err := d.Screen(40)
@@ -33,7 +33,12 @@ func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range map[string]*screen.Model{"flat": flat, "two levels": grouped, "small sets": small} {
+	c.GroupClusters = []uint32{0, 1, 5, 2, 3, 4, 5, 0, 6, 7, 9, 11}
+	shared, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]*screen.Model{"flat": flat, "two levels": grouped, "groups that overlap": shared, "small sets": small} {
 		s, err := screen.NewSearcher(m, d.Layer)
 		if err != nil {
 			t.Fatal(err)
