@@ -195,6 +195,17 @@ func checkTool(t *testing.T, words []string) {
 		if _, err := os.Stat(filepath.Join(root, strings.TrimPrefix(last, module))); err != nil {
 			t.Error(err)
 		}
+	case words[0] == "go" && (words[1] == "run" || words[1] == "test"):
+		for _, word := range words[2:] {
+			if !strings.HasPrefix(word, "./") {
+				continue
+			}
+			_, here := os.Stat(filepath.Join(root, word))
+			_, there := os.Stat(filepath.Join(root, "benchmarks", word))
+			if here != nil && there != nil {
+				t.Errorf("found no package %s", word)
+			}
+		}
 	default:
 		t.Errorf("found a command that this test does not know")
 	}

@@ -145,7 +145,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
 	groups := 0 // of R/G
-	clusters := custom(f, "clusters", nil, "by the contexts", "number `R` of clusters, R/G: through G groups that overlap, GxR, or auto", func(s string) (shape []int, err error) {
+	clusters := custom(f, "clusters", nil, "by the contexts", "clusters: `R`, R/G, GxR, or auto; see above", func(s string) (shape []int, err error) {
 		if groups = 0; strings.Contains(s, "/") {
 			shape = make([]int, 1)
 			shape[0], groups, err = parseThrough(s)
