@@ -387,7 +387,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: a seed below zero", args: joined(goodTrain, "--seed", "-1"), code: 2, want: []string{"--seed", "at least 0"}},
 		{name: "train: clusters in words", args: joined(goodTrain, "--clusters", "many"), code: 2, want: []string{`"many"`, "--clusters", "whole number"}},
 		{name: "train: clusters of no groups", args: joined(goodTrain, "--clusters", "0x8"), code: 2, want: []string{`"0x8"`, "--clusters", "at least 1"}},
-		{name: "train: half of two levels", args: joined(goodTrain, "--clusters", "8x"), code: 2, want: []string{`"8x"`, "--clusters", "with an x between"}},
+		{name: "train: half of two levels", args: joined(goodTrain, "--clusters", "8x"), code: 2, want: []string{`"8x"`, "--clusters", "or GxR"}},
 		{name: "train: more groups than clusters", args: joined(goodTrain, "--clusters", "8/9"), code: 2, want: []string{`"8/9"`, "--clusters", "G at most R"}},
 		{name: "train: clusters through no groups", args: joined(goodTrain, "--clusters", "8/0"), code: 2, want: []string{`"8/0"`, "--clusters"}},
 		{name: "train: groups of groups", args: joined(goodTrain, "--clusters", "8/4x2"), code: 2, want: []string{`"8/4x2"`, "--clusters"}},

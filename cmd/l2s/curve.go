@@ -279,7 +279,7 @@ func (r *curveResult) String() string {
 	}
 	b.WriteString("       mean     median        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, clustersText(s.Clusters, s.Groups, s.Overlap), s.MeanCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, shape{s.Clusters, s.Groups, s.Overlap > 0}, s.MeanCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}
@@ -294,17 +294,4 @@ func (r *curveResult) String() string {
 	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us on average, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
 	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
-}
-
-// clustersText is how --clusters of l2s train gives that many.
-func clustersText(clusters, groups int, overlap float64) string {
-	switch {
-	case groups == 0:
-		return strconv.Itoa(clusters)
-	case overlap > 0:
-		return fmt.Sprintf("%d/%d", clusters, groups)
-	case clusters%groups == 0:
-		return fmt.Sprintf("%dx%d", groups, clusters/groups)
-	}
-	return fmt.Sprintf("%d in %d", clusters, groups)
 }

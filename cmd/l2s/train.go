@@ -144,16 +144,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	groups := 0 // of R/G
-	clusters := custom(f, "clusters", nil, "by the contexts", "clusters: `R`, R/G, GxR, or auto; see above", func(s string) (shape []int, err error) {
-		if groups = 0; strings.Contains(s, "/") {
-			shape = make([]int, 1)
-			shape[0], groups, err = parseThrough(s)
-			return shape, err
-		}
-		return parseClustersOrAuto(s)
-	})
-	overlap := f.real("overlap", 2, 1, "number `X` of lists that a cluster of R/G is in on average")
+	clusters := custom(f, "clusters", shape{}, "by the contexts", "clusters: `R`, R/G, GxR, or auto; see above", parseShape)
+	overlap := f.real("overlap", defaultOverlap, 1, "number `X` of lists that a cluster of R/G is in on average")
 	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
@@ -186,7 +178,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	// Two levels have defaults of their own, which go behind what is given.
+	// Groups have defaults of their own, which go behind what is given.
 	adjust := func(o *train.Options) {
 		if f.given("lambda") {
 			o.Lambda = *lambda
@@ -197,22 +189,23 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		if f.given("spread") {
 			o.Spread = *spread
 		}
+		if f.given("overlap") && o.Overlap > 0 {
+			o.Overlap = *overlap
+		}
 	}
 	o.ProbeShare, o.HeldOut = *probeShare, *heldOut
 	o.Geometry = *geometry
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
-	measured := f.given("clusters") && *clusters == nil || f.given("budget") && *budgets == nil
+	measured := f.given("clusters") && *clusters == (shape{}) || f.given("budget") && *budgets == nil
 	switch {
 	case measured && f.given("learn-for"):
 		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
-	case measured && groups > 0:
-		return f.wrongUse("--clusters R/G is for a --budget that is not auto")
-	case f.given("overlap") && groups == 0:
+	case f.given("overlap") && !clusters.overlap:
 		return f.wrongUse("--overlap is for --clusters R/G")
-	case f.given("overlap") && *overlap > float64(groups):
-		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, groups)
+	case f.given("overlap") && *overlap > float64(clusters.groups):
+		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, clusters.groups)
 	case !measured && f.given("target"):
 		return f.wrongUse("--target is for --clusters auto or --budget auto")
 	}
@@ -284,9 +277,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		o.TailContexts = others.rows
 	}
 	var chosen []string
-	shape := *clusters
-	if shape == nil && !measured {
-		shape, chosen = chooseClusters(c.n, chosen)
+	form := *clusters
+	if form == (shape{}) && !measured {
+		form, chosen = chooseClusters(c.n, chosen)
 	}
 	if *budgets == nil && !measured {
 		*budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
@@ -299,26 +292,17 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			t.Train.HeldOut = 0
 		}
 		switch {
-		case shape != nil:
-			t.clusters = [][]int{shape}
+		case form != shape{}:
+			t.clusters = []shape{form}
 		case !f.given("clusters"):
-			t.clusters = [][]int{nil}
+			t.clusters = make([]shape, 1)
 			t.clusters[0], chosen = chooseClusters(c.n, chosen)
 		case !f.given("budget"):
 			t.budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
 		}
 		return trainTuned(ctx, f, &t, in, *out, chosen, stdout, *asJSON)
 	}
-	switch {
-	case groups > 0:
-		if o.SetOverlap(shape[0], groups); f.given("overlap") {
-			o.Overlap = *overlap
-		}
-	case len(shape) == 2:
-		o.SetLevels(shape[0], shape[1])
-	default:
-		o.Clusters = shape[0]
-	}
+	form.form().Set(&o)
 	adjust(&o)
 	if o.Budget = *learnFor; !f.given("learn-for") {
 		o.Budget = (*budgets)[len(*budgets)/2]
@@ -377,6 +361,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	return write(stdout, r.String())
 }
 
+// defaultOverlap is --overlap without the flag, as [train.Options.SetOverlap] has it.
+const defaultOverlap = 2
+
 // statedBudget is a budget that was given, with its flag.
 type statedBudget struct {
 	flag  string
@@ -392,13 +379,9 @@ func warnOfContexts(f *flags, in *inputs) {
 
 // chooseClusters chooses the clusters of a run without --clusters, and adds the choice
 // to those made before.
-func chooseClusters(contexts int, chosen []string) ([]int, []string) {
-	groups, clusters := train.ClustersFor(contexts)
-	shape, text := []int{clusters}, fmt.Sprint(clusters)
-	if groups > 0 {
-		shape, text = []int{groups, clusters}, fmt.Sprintf("%dx%d", groups, clusters)
-	}
-	return shape, append(chosen, fmt.Sprintf("--clusters %s, for %s contexts", text, progress.Count(contexts)))
+func chooseClusters(contexts int, chosen []string) (shape, []string) {
+	form := shapeFor(contexts)
+	return form, append(chosen, fmt.Sprintf("--clusters %s, for %s contexts", form, progress.Count(contexts)))
 }
 
 // chooseBudget chooses the budget of a run without --budget.
@@ -456,46 +439,6 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
-}
-
-// parseClustersOrAuto is parseClusters; auto is nil.
-func parseClustersOrAuto(s string) ([]int, error) {
-	if s == auto {
-		return nil, nil
-	}
-	shape, err := parseClusters(s)
-	if err != nil {
-		return nil, fmt.Errorf("%w, or auto", err)
-	}
-	return shape, nil
-}
-
-// parseClusters reads R, or G and R of GxR.
-func parseClusters(s string) ([]int, error) {
-	var numbers []int
-	product := 1
-	for _, part := range strings.SplitN(s, "x", 2) {
-		n, err := parseWhole(part, 1)
-		if err != nil || n > math.MaxInt32/product {
-			return nil, fmt.Errorf("expected a whole number, at least 1, or two such with an x between them")
-		}
-		numbers = append(numbers, n)
-		product *= n
-	}
-	return numbers, nil
-}
-
-// parseThrough reads R/G.
-func parseThrough(s string) (clusters, groups int, err error) {
-	first, second, _ := strings.Cut(s, "/")
-	clusters, err = parseWhole(first, 1)
-	if err == nil {
-		groups, err = parseWhole(second, 1)
-	}
-	if err != nil || clusters > math.MaxInt32 || groups > clusters {
-		err = errors.New("expected R/G, two whole numbers of at least 1, with G at most R")
-	}
-	return clusters, groups, err
 }
 
 // budgetFiles returns the name of the screen for each budget: out if there

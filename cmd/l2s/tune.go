@@ -46,8 +46,9 @@ type tuneResult struct {
 // benchResult.
 type tunePoint struct {
 	Clusters int     `json:"clusters"`
-	Groups   int     `json:"groups"` // 0 on one level
-	Method   string  `json:"method"` // as in curvePoint
+	Groups   int     `json:"groups"`            // 0 on one level
+	Overlap  float64 `json:"overlap,omitempty"` // as in curvePoint
+	Method   string  `json:"method"`            // as in curvePoint
 	Probes   float64 `json:"probe_share"`
 	Budget   float64 `json:"budget"`
 	// Flags are those with which l2s train makes the same screen.
@@ -105,7 +106,7 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 	out := f.text("out", "screen `FILE` to write: the one that is recommended")
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach")
 	by := custom(f, "by", byWarm, byWarm, "time that counts: `CACHES` warm or cold", parseBy)
-	clusters := custom(f, "clusters", nil, "auto", "numbers of clusters to try, a `LIST` of R and GxR, or auto", parseClusterList)
+	clusters := custom(f, "clusters", nil, "auto", "clusters to try, a `LIST` of R, R/G and GxR, or auto", parseShapes)
 	budgets := custom(f, "budget", nil, "auto", "budgets to try, a `LIST`, or auto", parseBudgets)
 	k := f.whole("k", train.DefaultOptions().K, 1, "learn from the `N` best labels of each context")
 	kmeansOnly := f.boolean("kmeans-only", "try no second probe and no learning")
@@ -179,7 +180,7 @@ func notReached(contexts string, found *tune.Result, target float64) error {
 // tuning is a run of package tune.
 type tuning struct {
 	tune.Options
-	clusters [][]int // the forms to try, nil for those that suit the contexts
+	clusters []shape // the forms to try, nil for those that suit the contexts
 	budgets  []float64
 	labels   string // file of labels, empty for none
 	restart  bool
@@ -193,11 +194,7 @@ func (t *tuning) forms(n int) (forms []tune.Form) {
 		return tune.Forms(n)
 	}
 	for _, c := range t.clusters {
-		if len(c) == 2 {
-			forms = append(forms, tune.Levels(c[0], c[1]))
-		} else {
-			forms = append(forms, tune.Flat(c[0]))
-		}
+		forms = append(forms, c.form())
 	}
 	return forms
 }
@@ -219,13 +216,9 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	if t.Forms = t.forms(c.n); t.Budgets == nil {
 		t.Budgets = t.budgets
 	}
-	for _, form := range t.clusters {
-		r := 1
-		for _, n := range form {
-			r *= n
-		}
-		if c.n < r {
-			return nil, fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, r)
+	for _, s := range t.clusters {
+		if c.n < s.clusters {
+			return nil, fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, s.clusters)
 		}
 	}
 	if t.Budgets == nil {
@@ -393,21 +386,18 @@ func parseBy(s string) (string, error) {
 	return s, nil
 }
 
-// auto is what stands for a choice by measurement.
-const auto = "auto"
-
-// parseClusterList reads several of what parseClusters reads, with commas between
-// them; auto is nil.
-func parseClusterList(s string) (list [][]int, err error) {
+// parseShapes reads several of what parseShape reads, with commas between them; auto is
+// nil.
+func parseShapes(s string) (list []shape, err error) {
 	if s == auto {
 		return nil, nil
 	}
 	for _, part := range strings.Split(s, ",") {
-		c, err := parseClusters(strings.TrimSpace(part))
-		if err != nil {
-			return nil, fmt.Errorf("expected auto, or numbers of at least 1 or two such with an x between them, with commas between all")
+		c, err := parseShape(strings.TrimSpace(part))
+		if err != nil || c == (shape{}) {
+			return nil, errors.New("expected auto, or some of R, R/G with G at most R, and GxR, with commas between them")
 		}
-		if !slices.ContainsFunc(list, func(other []int) bool { return slices.Equal(c, other) }) {
+		if !slices.Contains(list, c) {
 			list = append(list, c)
 		}
 	}
@@ -430,10 +420,13 @@ func parseBudgets(s string) ([]float64, error) {
 func trainFlags(r *train.Record) string {
 	o, d := &r.Options, train.DefaultOptions()
 	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
-	text := fmt.Sprintf("--clusters %s --budget %s", clustersText(o.Clusters, o.Groups, 0), number(o.Budget))
+	text := fmt.Sprintf("--clusters %s --budget %s", shapeOf(o), number(o.Budget))
 	add := func(name, value string) { text += " --" + name + " " + value }
 	if r.LearnedFor != 0 {
 		add("learn-for", number(r.LearnedFor))
+	}
+	if o.Overlap > 0 && o.Overlap != defaultOverlap {
+		add("overlap", number(o.Overlap))
 	}
 	if o.ProbeShare != 0 {
 		add("probe-share", number(o.ProbeShare))
@@ -459,7 +452,7 @@ func trainFlags(r *train.Record) string {
 func newTunePoint(s *tune.Screen) tunePoint {
 	o, u := &s.Record.Options, s.Record.Unseen
 	p := tunePoint{
-		Clusters: s.Clusters(), Groups: s.Groups(), Method: methodKMeans, Probes: o.ProbeShare, Budget: o.Budget, Flags: trainFlags(s.Record),
+		Clusters: s.Clusters(), Groups: s.Groups(), Overlap: overlapOf(s.Model), Method: methodKMeans, Probes: o.ProbeShare, Budget: o.Budget, Flags: trainFlags(s.Record),
 		Precision: precisions(o.K, u.Precision1, u.PrecisionK), Deviation: u.Deviation, MeanCandidates: u.MeanCandidates, Rows: s.Rows,
 		Warm: micros(s.Warm), Cold: micros(s.Cold), Bytes: s.Bytes, Frontier: s.Frontier,
 	}
@@ -495,7 +488,7 @@ func (r *tuneResult) String() string {
 	}
 	fmt.Fprintf(&b, "  candidates    rows       warm       cold        bytes\n")
 	line := func(p tunePoint) {
-		name := clustersText(p.Clusters, p.Groups, 0)
+		name := shape{p.Clusters, p.Groups, p.Overlap > 0}.String()
 		if p.Method == methodL2S {
 			name += ", learned"
 		}

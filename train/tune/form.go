@@ -20,12 +20,18 @@ type Form struct {
 
 // Flat is a number of clusters on one level.
 func Flat(clusters int) Form {
-	return Form{fmt.Sprint(clusters), func(o *train.Options) { o.Groups, o.Clusters = 0, clusters }}
+	return Form{fmt.Sprint(clusters), func(o *train.Options) { o.Groups, o.Overlap, o.Clusters = 0, 0, clusters }}
 }
 
 // Levels is a number of groups with that many clusters each.
 func Levels(groups, clusters int) Form {
 	return Form{fmt.Sprintf("%dx%d", groups, clusters), func(o *train.Options) { o.SetLevels(groups, clusters) }}
+}
+
+// Overlapping is a number of clusters found through that many groups, whose lists of
+// clusters overlap.
+func Overlapping(clusters, groups int) Form {
+	return Form{fmt.Sprintf("%d-through-%d", clusters, groups), func(o *train.Options) { o.SetOverlap(clusters, groups) }}
 }
 
 // Probing is the form with a second probe for that share of the contexts.
@@ -60,8 +66,8 @@ func refinements(f Form, budget float64, base *train.Options) (forms []Form) {
 	return forms
 }
 
-// Forms returns the forms to try with that many contexts of training: flat ones, and
-// those on two levels about as fine as [train.ClustersFor] says. A cluster has at least
+// Forms returns the forms to try with that many contexts of training: flat ones, two
+// levels about as fine as [train.ClustersFor] says, and groups that overlap. A cluster has at least
 // 20 contexts on average, unless there is one cluster alone.
 func Forms(contexts int) []Form {
 	const least = 20
@@ -75,6 +81,9 @@ func Forms(contexts int) []Form {
 		if side*side*least <= contexts {
 			forms = append(forms, Levels(side, side))
 		}
+	}
+	if clusters, groups := 512, 32; clusters*least <= contexts {
+		forms = append(forms, Overlapping(clusters, groups))
 	}
 	if len(forms) == 0 {
 		forms = append(forms, Flat(max(1, contexts/least)))
