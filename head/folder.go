@@ -78,7 +78,7 @@ func Files(source string) []string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return files
 	}
-	names := []string{configFile, weightsFile, indexFile, tokenizerFile, tokenizerConfigFile, addedTokensFile, piecesFile}
+	names := []string{configFile, generationConfigFile, weightsFile, indexFile, tokenizerFile, tokenizerConfigFile, addedTokensFile, piecesFile}
 	if shards, err := tensorfile.ReadIndex(filepath.Join(dir, indexFile)); err == nil {
 		names = append(names, slices.Compact(slices.Sorted(maps.Values(shards)))...)
 	}

@@ -98,3 +98,14 @@ func FuzzSpecials(f *testing.F) {
 		})
 	})
 }
+
+// Files names all that Specials reads, so that no output replaces it.
+func TestFilesNamesWhatSpecialsReads(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"}
+	for _, name := range names {
+		if path := filepath.Join(dir, name); !slices.Contains(Files(dir), path) {
+			t.Errorf("found %v, expected %s", Files(dir), path)
+		}
+	}
+}

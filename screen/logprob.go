@@ -22,7 +22,7 @@ import (
 //     it to compute perplexity (its appendix). The logit of a label outside is then
 //     that too;
 //   - or over the set alone, by the reference arithmetic. Labels outside are impossible:
-//     they get -Inf.
+//     they get -Inf. If the set is empty, the exact layer answers.
 //
 // All logits are exact if the lead of the best cluster is below the exact margin.
 // The result has the same bits on every CPU.
@@ -68,6 +68,11 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 		return s.wide[id]/temperature - sum, err
 	case reg == nil:
 		set := s.candidates(r)
+		if len(set) == 0 { // as a search for labels
+			s.profile.from(softmax.FromLayer)
+			req.ExactSum = true
+			break
+		}
 		if _, inside := slices.BinarySearch(set, id); !inside {
 			return math.Inf(-1), nil
 		}

@@ -31,7 +31,7 @@ func (in *instance) probabilityLogits(h []float32) []float64 {
 	for s := range logits {
 		b := float64(in.layer.Bias()[s])
 		switch _, inside := slices.BinarySearch(f.set, uint32(s)); {
-		case inside || f.exact:
+		case inside || f.exact || len(f.set) == 0 && in.config.Tail == nil:
 			logits[s] = in.ranked(h, []uint32{uint32(s)})[0].Logit
 		case in.config.Tail == nil:
 			logits[s] = math.Inf(-1)
@@ -45,6 +45,34 @@ func (in *instance) probabilityLogits(h []float32) []float64 {
 		}
 	}
 	return logits
+}
+
+// A cluster without candidates and without a tail leaves log-probabilities to the exact
+// layer, as it does the best labels.
+func TestLogProbOfAnEmptySetIsExact(t *testing.T) {
+	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1}, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 1}, Sets: [][]uint32{nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := screen.NewSearcher(m, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact := softmax.NewSearcher(layer)
+	h := []float32{1, 2}
+	for id := range 3 {
+		want, err := exact.LogProb(h, uint32(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := logProb(t, s, h, id); got != want {
+			t.Errorf("label %d: found %v, expected %v as by the exact layer", id, got, want)
+		}
+	}
 }
 
 // checkLogProb compares with a softmax in plain float64 over all labels: exact

@@ -140,6 +140,9 @@ func (a alwaysFlag) specials() ([]uint32, error) {
 	return head.Specials(*model.to)
 }
 
+// maxIDsText bounds the text of a file of labels: a device has no end.
+const maxIDsText = 64 << 20
+
 // maxID is the largest id that a label can have.
 const maxID = 1<<32 - 2
 
@@ -156,9 +159,12 @@ func readIDs(ctx context.Context, source string) ([]uint32, error) {
 		return nil, err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(file)
+	text, err := io.ReadAll(io.LimitReader(file, maxIDsText+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) > maxIDsText {
+		return nil, fmt.Errorf("%s: labels: found more than %d MiB of text, expected at most that", source, maxIDsText>>20)
 	}
 	words := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" ,\t\r\n", r) })
 	if len(words) == 0 {

@@ -411,6 +411,14 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},
 		{name: "train: auto on too few contexts", args: joined(goodTrain, "--clusters", "auto"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
 		{name: "tune: a target of 1", args: joined(goodTune, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
+		{name: "tune: an empty name", args: joined(goodTune, "--out", ""), code: 2, want: []string{"--out: found an empty name"}},
+		{name: "train: --always of a file without an end", files: func(t *testing.T, dir string) {
+			writeFile(t, filepath.Join(dir, "ids.txt"), nil)
+			if err := os.Truncate(filepath.Join(dir, "ids.txt"), maxIDsText+1); err != nil {
+				t.Fatal(err)
+			}
+		}, args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "more than 64 MiB"}},
+		{name: "translate: a file where an interrupt would keep lines", files: inFile("out.en.partial", []byte("precious\n")), args: joined(goodTranslate, "--out", "out.en"), code: 1, want: []string{"out.en.partial: found a file", "Move it away"}},
 		{name: "tune: lukewarm caches", args: joined(goodTune, "--by", "lukewarm"), code: 2, want: []string{`"lukewarm"`, "--by", "warm or cold"}},
 		{name: "tune: clusters in words", args: joined(goodTune, "--clusters", "8,many"), code: 2, want: []string{`"8,many"`, "--clusters", "expected auto"}},
 		{name: "tune: budgets below k", args: joined(goodTune, "--budget", "2,3"), code: 1, want: []string{"budgets: found [2 3]", "at least 5"}},

@@ -304,9 +304,12 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000")
 	cmd := command(t, dir, long...)
 	stderr := &watcher{part: "P@1", call: func() {
-		for name, args := range map[string][]string{"the same": long, "anew": joined(long, "--restart"), "another": joined(goodTrain, "--budget", "20,40")} {
+		for name, args := range map[string][]string{
+			"the same": long, "anew": joined(long, "--restart"), "another": joined(goodTrain, "--budget", "20,40"),
+			"by measurement": joined(goodTrain, "--contexts", "T.npy", "--budget", "auto"), "tune": joined(goodTune, "--restart"),
+		} {
 			r := l2s(t, dir, args...)
-			want := "l2s train: out.l2s.partial: found another run that works on it, expected none: wait for its end, or give another --out\n"
+			want := "l2s " + args[0] + ": out.l2s.partial: found another run that works on it, expected none: wait for its end, or give another --out\n"
 			if r.code != 1 || !strings.HasSuffix(r.stderr, want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
 			}

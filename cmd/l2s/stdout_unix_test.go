@@ -33,7 +33,7 @@ func TestClosedStandardOutput(t *testing.T) {
 		{"the help of all", ">&-", []string{"-h"}, 1, strings.Replace(closed(""), " :", ":", 1)},
 		{"the help of a verb", ">&-", []string{"train", "-h"}, 1, closed("train")},
 	}
-	for _, args := range [][]string{goodTopK, goodEval, goodBench, goodCurve, joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
+	for _, args := range [][]string{goodTopK, goodEval, goodBench, goodCurve, joined(tuneArgs(), "--quiet"), joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
 		cases = append(cases, closedCase{args[0] + ": closed", ">&-", args, 1, closed(args[0])})
 	}
 	for _, c := range cases {

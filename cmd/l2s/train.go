@@ -313,10 +313,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := checkWritable(outputs); err != nil {
 		return err
 	}
-	release, err := atomicfile.Hold(o.Checkpoint)
-	if errors.Is(err, atomicfile.ErrHeld) {
-		return fmt.Errorf("%w: wait for its end, or give another --out", err)
-	}
+	release, err := holdState(o.Checkpoint)
 	if err != nil {
 		return err
 	}
@@ -364,6 +361,16 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 // defaultOverlap is --overlap without the flag, as [train.Options.SetOverlap] has it.
 const defaultOverlap = 2
 
+// holdState makes the state of a run the caller's until release is called: another run
+// must neither change nor remove it.
+func holdState(path string) (release func(), err error) {
+	release, err = atomicfile.Hold(path)
+	if errors.Is(err, atomicfile.ErrHeld) {
+		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
+	}
+	return release, err
+}
+
 // statedBudget is a budget that was given, with its flag.
 type statedBudget struct {
 	flag  string
@@ -398,6 +405,7 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
 	t.Train.TailRank, t.Train.Tail, t.Train.TailContexts = 0, nil, nil
 	found, err := t.run(ctx, f, in, out)
+	defer t.letGo()
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,6 +142,9 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 		if err := checkWritable(outputs); err != nil {
 			return err
 		}
+		if kept := *out + partialSuffix; fileThere(kept) {
+			return fmt.Errorf("%s: found a file, expected none: an interrupt would replace it. Move it away: it may have the translations of an interrupted run", kept)
+		}
 		if file, err = atomicfile.Create(*out); err != nil {
 			return err
 		}
@@ -196,6 +200,12 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 		return write(stderr, fmt.Sprintf("BLEU %.2f\n", *r.BLEU))
 	}
 	return nil
+}
+
+// fileThere reports whether there is something of this name.
+func fileThere(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // partialSuffix ends the name of the file that keeps what an interrupted run has

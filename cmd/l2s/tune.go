@@ -122,6 +122,12 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
+	if *out == "" && f.given("out") {
+		return f.wrongUse("--out: found an empty name, expected a file")
+	}
+	if err := checkStdout(stdout); err != nil {
+		return err
+	}
 	o := tune.Options{Train: train.DefaultOptions(), Target: *target, Cold: *by == byCold, Refine: !*kmeansOnly}
 	o.Train.K, o.Train.ProbeShare, o.Train.HeldOut, o.Train.Seed, o.Train.Threads = *k, *probeShare, *heldOut, *seed, *threads
 	o.Train.Checkpoint = tuneState + partialSuffix
@@ -144,6 +150,7 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 	}
 	warnOfContexts(f, in)
 	found, err := t.run(ctx, f, in, *out)
+	defer t.letGo()
 	if err != nil {
 		return err
 	}
@@ -153,9 +160,6 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 			return err
 		}
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
 	r.Seconds = round(time.Since(start).Seconds())
 	t.p.Close()
 	if *asJSON {
@@ -163,10 +167,16 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 	} else {
 		err = write(stdout, r.String())
 	}
-	if err == nil && *out != "" && !found.Reached {
-		err = notReached(in.contexts.name, found, o.Target)
+	if err != nil { // the state is what is left of the work
+		return err
 	}
-	return err
+	if err := t.end(); err != nil {
+		return err
+	}
+	if *out != "" && !found.Reached {
+		return notReached(in.contexts.name, found, o.Target)
+	}
+	return nil
 }
 
 // notReached is the error of a run that was to write a screen of a precision that none
@@ -185,6 +195,7 @@ type tuning struct {
 	labels   string // file of labels, empty for none
 	restart  bool
 	sources  []string // that no output may replace
+	release  func()   // of the state, nil while it is not held
 	p        *progress.Printer
 }
 
@@ -238,6 +249,9 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	if err := checkWritable(outputs); err != nil {
 		return nil, err
 	}
+	if t.release, err = holdState(t.Train.Checkpoint); err != nil {
+		return nil, err
+	}
 	if t.labels != "" {
 		if t.Train.Labels, err = readLabels(ctx, t.labels, l, c, t.Train.K, t.Train.Threads, t.p); err != nil {
 			return nil, err
@@ -259,6 +273,13 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 		return nil, t.explainInterrupt(err)
 	}
 	return found, nil
+}
+
+// letGo lets other runs have the state.
+func (t *tuning) letGo() {
+	if t.release != nil {
+		t.release()
+	}
 }
 
 // end removes the state of the run.

@@ -11,7 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/screen"
@@ -105,15 +110,41 @@ func CheckpointFiles(path string, forms []Form) []string {
 	return files
 }
 
-// RemoveCheckpoint removes the files of [CheckpointFiles]. Errors are those of
-// train.RemoveCheckpoint.
+// RemoveCheckpoint removes the files of [CheckpointFiles], and what runs with other
+// forms have left of theirs. Errors are those of train.RemoveCheckpoint.
 func RemoveCheckpoint(path string, forms []Form) error {
+	if err := removeOthers(path); err != nil {
+		return err
+	}
 	for _, name := range names(forms) {
 		if err := train.RemoveCheckpoint(formCheckpoint(path, name)); err != nil {
 			return err
 		}
 	}
 	return train.RemoveCheckpoint(path)
+}
+
+var formName = regexp.MustCompile(`^[0-9]+(x[0-9]+|-through-[0-9]+)?(-probe)?(-learned)?$`)
+
+// removeOthers removes the states of forms at path, whatever run has left them. A file
+// with such a name that is no state stays.
+func removeOthers(path string) error {
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name, found := strings.CutPrefix(file.Name(), filepath.Base(path)+"-")
+		if !found || !formName.MatchString(name) {
+			continue
+		}
+		state := formCheckpoint(path, name)
+		if _, err := os.Lstat(train.CheckpointFiles(state)[1]); !errors.Is(err, fs.ErrNotExist) {
+			continue // the state of a form has no labels: these are someone's own
+		}
+		_ = train.RemoveCheckpoint(state) // an error is of a file that is no state
+	}
+	return nil
 }
 
 // names are those of the forms and of what they are refined to.

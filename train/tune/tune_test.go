@@ -206,6 +206,43 @@ func TestRunContinues(t *testing.T) {
 	}
 }
 
+// What runs with other forms have left goes with the state, but nothing else.
+func TestRemoveCheckpoint(t *testing.T) {
+	d := testData()
+	o := testOptions()
+	o.Train.Checkpoint = filepath.Join(t.TempDir(), "state")
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Done = func(string, []Screen) { cancel() }
+	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("found the error %v, expected that of the context", err)
+	}
+	before, err := filepath.Glob(o.Train.Checkpoint + "*")
+	if err != nil || len(before) < 3 {
+		t.Fatalf("found %v (%v), expected the labels and a form", before, err)
+	}
+	own := map[string]string{"state-7": "no state", "state-seven": "nor this", "other-7": "nor this"}
+	for name, text := range own {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(o.Train.Checkpoint), name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveCheckpoint(o.Train.Checkpoint, []Form{Flat(5)}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Dir(o.Train.Checkpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if _, kept := own[file.Name()]; !kept {
+			t.Errorf("found %s, expected it removed", file.Name())
+		}
+	}
+	if len(files) != len(own) {
+		t.Errorf("found %v, expected all of %v", files, own)
+	}
+}
+
 func TestForms(t *testing.T) {
 	for _, c := range []struct {
 		contexts int
