@@ -154,7 +154,11 @@ func (r *evalResult) text(ks []int) string {
 	for _, k := range ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
-			fmt.Fprintf(&b, "   (%s contexts answered by the exact layer: fewer than %d candidates%s)", progress.Count(n), k, r.margin)
+			fewer := fmt.Sprintf("fewer than %d candidates", k)
+			if k == 1 {
+				fewer = "an empty set"
+			}
+			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts: %s%s)", progress.Count(n), fewer, r.margin)
 		}
 		b.WriteByte('\n')
 	}

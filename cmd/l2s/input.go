@@ -253,9 +253,9 @@ func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, e
 func checkScreenFor(m *screen.Model, path string, l *layer) error {
 	switch {
 	case m.Dim() != l.Dim():
-		return fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s", path, m.Dim(), l.Dim(), l.name)
+		return fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s: the screen is for another layer", path, m.Dim(), l.Dim(), l.name)
 	case m.Labels() != l.Labels():
-		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, m.Labels(), l.Labels(), l.name)
+		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s: the screen is for another layer", path, m.Labels(), l.Labels(), l.name)
 	}
 	if made := m.Fingerprint(); made != [32]byte{} && made != l.Fingerprint() {
 		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: the screen was made for another layer",

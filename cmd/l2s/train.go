@@ -85,14 +85,17 @@ two: gradient descent on the clusters, the knapsack on the sets.
 With --clusters R/G a query finds one of R clusters through G groups: it scans the
 vectors of the groups, and the vectors of the clusters in the list of the best group.
 Many small clusters then cost little. The lists are learned as the sets are, from
-the clusters that contexts have; a cluster is in --overlap of them on average. As
-many groups as the root of 2R serve well, as in 512/32. The defaults are then
---smoothing 20 and --lambda 0.00003. With --clusters GxR each of G groups has R
-clusters of its own, and --spread is 0.3.
+the clusters that contexts have: the list of a context has --overlap times R/G clusters
+on average. Groups that few contexts choose have longer lists, and a group that none
+chooses is left out. As many groups as the root of 2R serve well, as in 512/32.
+
+With --clusters GxR each of G groups has R clusters of its own. With groups of either
+kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3 too.
 
 With --tail regression it also learns, for each cluster, what the labels outside
-its set weigh together, for probabilities over all labels: see l2s topk
---logprobs.
+its set weigh together, for probabilities over all labels: l2s topk --logprobs,
+l2s eval --targets and l2s generate --screen need it. It takes about as long as finding
+the labels does, and an interrupt does not keep it.
 
 Where the contexts of a cluster lie, and how far they spread, gives every label a
 chance to be among the best of one of them, whether the cluster has met it or not.
@@ -145,7 +148,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
 	clusters := custom(f, "clusters", shape{}, "by the contexts", "clusters: `R`, R/G, GxR, or auto; see above", parseShape)
-	overlap := f.real("overlap", defaultOverlap, 1, "number `X` of lists that a cluster of R/G is in on average")
+	overlap := f.real("overlap", defaultOverlap, 1, "mean length of the lists of R/G, in `X` times R/G clusters")
 	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")

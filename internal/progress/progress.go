@@ -190,8 +190,8 @@ func (p *Printer) line(now time.Time) {
 // left says how long the rest of the stage takes at the rate so far.
 func (p *Printer) left(before string, elapsed time.Duration) string {
 	share := p.share()
-	if p.total <= 0 || share == 0 || elapsed < time.Second {
-		return "" // too early to tell
+	if p.total <= 0 || share == 0 || elapsed < time.Second || share < 0.05 && elapsed < time.Minute {
+		return "" // too early to tell: the first units of a stage may be slow
 	}
 	return before + Duration(time.Duration(float64(elapsed)*(1-share)/share)) + " left"
 }
