@@ -72,17 +72,21 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 }
 
 // Swap makes m and l the model and the layer of all queries that begin after it has
-// returned. It makes as many searchers as the pool has before any query uses them.
-// The channel is closed when the last query with the model and the layer before has
-// ended: then they can be released, such as a mapped head or a file of codes that the
-// layer reads.
+// returned. It makes as many searchers as the pool has, at least one, before any query
+// uses them. The channel is closed when the last query with the model and the layer
+// before has ended: then they can be released, such as a mapped head or a file of codes
+// that the layer reads.
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
 	g := p.newGeneration(m, l)
 	before := p.current.Load()
 	for i := range before.shelves {
-		if err := g.add(&g.shelves[i], before.shelves[i].count()); err != nil {
+		n := before.shelves[i].count()
+		if i == 0 {
+			n = max(n, 1) // one at least, which checks m and l: all may have gone after errors
+		}
+		if err := g.add(&g.shelves[i], n); err != nil {
 			return nil, err
 		}
 	}

@@ -318,17 +318,48 @@ func TestSwapsMayMeet(t *testing.T) {
 
 func TestARefusedSwapChangesNothing(t *testing.T) {
 	in, other := ordinary(t), shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: 2}.instance(t)
-	pool := in.pool(t)
 	want := topK(t, in.searcher(t), 5, in.context(0))
-	if drained, err := pool.Swap(in.model, other.layer); !errors.Is(err, screen.ErrLayer) || drained != nil {
-		t.Fatalf("found error %v, expected ErrLayer", err)
-	}
-	got := make([]softmax.Prediction, 5)
-	if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) || pool.Generation() != 1 {
-		t.Errorf("after it: %v, %v, generation %d, want %v of generation 1", got, err, pool.Generation(), want)
-	}
-	if p, err := screen.NewPool(other.model, in.layer); !errors.Is(err, screen.ErrLayer) || p != nil {
-		t.Errorf("NewPool: found error %v, expected ErrLayer", err)
+	for _, c := range []struct {
+		name  string
+		model *screen.Model
+		layer *softmax.Layer
+		is    error  // nil for any
+		text  string // of the error
+	}{
+		{"another layer", in.model, other.layer, screen.ErrLayer, "screen: "},
+		{"another model", other.model, in.layer, screen.ErrLayer, "screen: "},
+		{"no model", nil, in.layer, nil, "screen: model: found nil, expected a model"},
+		{"no layer", in.model, nil, nil, "screen: layer: found nil, expected a layer"},
+		{"neither", nil, nil, nil, "screen: model: found nil, expected a model"},
+	} {
+		refused := func(t *testing.T, err error) {
+			t.Helper()
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.HasPrefix(err.Error(), c.text) {
+				t.Fatalf("found error %v, expected %v, %q", err, c.is, c.text)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			p, err := screen.NewPool(c.model, c.layer)
+			if refused(t, err); p != nil {
+				t.Error("NewPool: found a pool beside the error")
+			}
+			for _, before := range []string{"an idle searcher", "no searcher"} {
+				t.Run(before, func(t *testing.T) {
+					pool := in.pool(t)
+					if before == "no searcher" { // after an error it is not used again
+						pool.Do(func(*screen.Searcher) error { return errors.New("a fault") })
+					}
+					drained, err := pool.Swap(c.model, c.layer)
+					if refused(t, err); drained != nil {
+						t.Error("found a channel beside the error")
+					}
+					got := make([]softmax.Prediction, 5)
+					if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) || pool.Generation() != 1 {
+						t.Errorf("after it: %v, %v, generation %d, want %v of generation 1", got, err, pool.Generation(), want)
+					}
+				})
+			}
+		})
 	}
 	if p, err := screen.NewPool(in.model, in.layer, screen.OverTail()); err == nil || p != nil {
 		t.Error("NewPool: found no error for OverTail without a tail")

@@ -105,12 +105,18 @@ type Stats struct {
 // NewSearcher returns a searcher with the model m over the layer l. It
 // returns an error, for which errors.Is holds with [ErrLayer], if the shapes of
 // the two differ or if the model was made for another layer: its fingerprint is
-// neither the layer's nor all zero.
+// neither the layer's nor all zero. It returns another error if one of them is nil.
 //
 // The first call for a layer computes the layer's fingerprint, see
 // [softmax.Layer.Fingerprint]. Further calls take little more than the memory of a
 // Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
+	if m == nil {
+		return nil, errors.New("screen: model: found nil, expected a model")
+	}
+	if l == nil {
+		return nil, errors.New("screen: layer: found nil, expected a layer")
+	}
 	if m.Dim() != l.Dim() {
 		return nil, otherLayer{fmt.Sprintf("dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
 	}

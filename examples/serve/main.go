@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// run serves until a signal other than SIGHUP comes, which reloads the files.
+// run opens the files and serves them.
 func run(args []string, signals <-chan os.Signal) error {
 	var (
 		s       sources
@@ -68,31 +68,51 @@ func run(args []string, signals <-chan os.Signal) error {
 		return err
 	}
 	server := &http.Server{Handler: v.routes(m, *profile), ReadHeaderTimeout: *timeout, ReadTimeout: *timeout, WriteTimeout: *timeout, IdleTimeout: time.Minute}
+	return serveUntil(server, listener, signals, func() {
+		if err := v.reload(); err != nil {
+			m.reloads.WithLabelValues("refused").Inc()
+			log.Printf("reload refused, generation %d stays: %v", v.pool.Generation(), err)
+		} else {
+			m.reloads.WithLabelValues("served").Inc()
+			log.Printf("generation %d is served", v.pool.Generation())
+		}
+	}, func() { v.stopping.Store(true) }, *drain, *grace)
+}
+
+// serveUntil serves until a signal other than SIGHUP comes, for which it calls stopping.
+// SIGHUP calls reload, in a goroutine and once at a time: a file system that hangs must
+// not keep the other signals waiting.
+func serveUntil(server *http.Server, listener net.Listener, signals <-chan os.Signal, reload, stopping func(), drain, grace time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	log.Printf("listening on %s", listener.Addr())
+	reloads := make(chan struct{}, 1)
+	defer close(reloads)
+	go func() {
+		for range reloads {
+			reload()
+		}
+	}()
 	for {
 		select {
 		case err := <-served:
 			return err
 		case sig := <-signals:
 			if sig != syscall.SIGHUP {
-				v.stopping.Store(true)
+				stopping()
 				log.Printf("%v: stopping", sig)
 				select {
-				case <-time.After(*drain):
+				case <-time.After(drain):
 				case <-signals: // a second one: at once
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), *grace)
+				ctx, cancel := context.WithTimeout(context.Background(), grace)
 				defer cancel()
 				return server.Shutdown(ctx)
 			}
-			if err := v.reload(); err != nil {
-				m.reloads.WithLabelValues("refused").Inc()
-				log.Printf("reload refused, generation %d stays: %v", v.pool.Generation(), err)
-			} else {
-				m.reloads.WithLabelValues("served").Inc()
-				log.Printf("generation %d is served", v.pool.Generation())
+			log.Printf("%v: reloading", sig)
+			select {
+			case reloads <- struct{}{}:
+			default: // one that has not begun yet will read the newest files
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -54,11 +55,17 @@ func (s sources) open() (_ *files, err error) {
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.head, err)
 	}
+	if err = regular(s.screen); err != nil {
+		return nil, err
+	}
 	if f.model, err = screen.Load(s.screen); err != nil {
 		return nil, err
 	}
 	if s.vocab == "" {
 		return f, nil
+	}
+	if err = regular(s.vocab); err != nil {
+		return nil, err
 	}
 	text, err := os.ReadFile(s.vocab)
 	if err != nil {
@@ -69,6 +76,16 @@ func (s sources) open() (_ *files, err error) {
 		return nil, fmt.Errorf("%s: found %d lines, expected one for each of the %d labels", s.vocab, len(f.vocab), f.head.Labels())
 	}
 	return f, nil
+}
+
+// regular refuses what a read may wait for without an end, such as a pipe. head.Open
+// does so by itself.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: found a folder, device or pipe, expected a regular file", path)
+	}
+	return err
 }
 
 // service answers from the newest files. A query ends with the files it began with.
@@ -202,17 +219,53 @@ func failed(status int, format string, args ...any) error {
 	return failure{status, fmt.Sprintf(format, args...)}
 }
 
+// decode reads a query and the end of the body. It goes over the fields itself, since
+// encoding/json takes a name in any case, and the last field of those with one name.
+func decode(body io.Reader) (q query, err error) {
+	d := json.NewDecoder(body)
+	if t, err := d.Token(); err != nil {
+		return q, err
+	} else if t != json.Delim('{') {
+		return q, errors.New("found another value, expected an object")
+	}
+	fields := map[string]any{"contexts": &q.Contexts, "k": &q.K}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return q, err
+		}
+		field, wanted := fields[name.(string)]
+		if !wanted {
+			return q, fmt.Errorf("found field %.20q, expected contexts and k, each once", name)
+		}
+		delete(fields, name.(string))
+		if err := d.Decode(field); err != nil {
+			return q, err
+		}
+	}
+	if _, err := d.Token(); err == io.EOF { // without the object's end
+		return q, io.ErrUnexpectedEOF
+	} else if err != nil {
+		return q, err
+	}
+	_, err = d.Token()
+	var syntax *json.SyntaxError
+	switch {
+	case err == io.EOF:
+		return q, nil
+	case err == nil, errors.As(err, &syntax), err == io.ErrUnexpectedEOF:
+		return q, errors.New("found more after the object")
+	}
+	return q, err
+}
+
 // read checks all of a request but what depends on the generation.
 func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
 	}
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, v.limits.body))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&q); err == nil && d.More() {
-		err = errors.New("found more after the object")
-	}
+	q, err = decode(http.MaxBytesReader(w, r.Body, v.limits.body))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
