@@ -79,7 +79,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	screenFile := f.text("screen", "screen `FILE`; the exact layer without it")
 	out := f.text("out", "`FILE` to write; standard output without it")
 	reference := f.text("reference", "`FILE` of translations, line by line; gives BLEU-4")
-	tail := f.boolean("tail", "normalise over all words, by the screen's low-rank tail (l2s train --tail-rank)")
+	tail := f.boolean("tail", "normalise over all words, by the screen's tail (l2s train --tail)")
 	same := func(s string) (string, error) { return s, nil }
 	from := custom(f, "from", "de", "de", "`LANGUAGE` of the text, the ending of its vocabulary file", same)
 	to := custom(f, "to", "en", "en", "`LANGUAGE` of the translation, the ending of its vocabulary file", same)
@@ -233,8 +233,8 @@ func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model,
 	}
 	var options []screen.Option
 	if tail {
-		if s.Tail() == nil {
-			return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail-rank", path)
+		if s.Tail() == nil && s.Regression() == nil {
+			return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail regression", path)
 		}
 		options = append(options, screen.OverTail())
 	}

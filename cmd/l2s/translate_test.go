@@ -120,7 +120,7 @@ func TestTranslateRefuses(t *testing.T) {
 		{[]string{"--screen", "wide.l2s"}, 1, "dim"},
 		{[]string{"--alpha", "-1"}, 2, "--alpha"},
 		{[]string{"--tail"}, 2, "--tail needs --screen"},
-		{[]string{"--tail", "--screen", "all.l2s"}, 1, "all.l2s: found no tail, expected one for --tail: train with --tail-rank"},
+		{[]string{"--tail", "--screen", "all.l2s"}, 1, "all.l2s: found no tail, expected one for --tail: train with --tail regression"},
 		{[]string{"--longest", "0"}, 2, "at least 1"},
 		{[]string{"--batch", "0"}, 2, "at least 1"},
 		{[]string{"--threads", "-1"}, 2, "--threads"},
