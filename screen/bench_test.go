@@ -184,3 +184,53 @@ func halfBits(x float32) uint16 {
 	}
 	return sign | uint16(e)<<10 | uint16(bits>>13&1023)
 }
+
+// BenchmarkManyLabels takes the best 50 and 100 of 150 candidates, and the exact
+// log-probabilities of all 150 over the set.
+func BenchmarkManyLabels(b *testing.B) {
+	const contexts, set = 2000, 150
+	data := synthetic.Structured(10000, 200, 100, contexts, 1)
+	model, err := data.Screen(set)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := screen.NewSearcher(model, data.Layer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	exact, q := softmax.NewSearcher(data.Layer), softmax.NewQuery(data.Layer.Dim())
+	top, logits, next := make([]softmax.Prediction, 100), make([]float64, 10000), 0
+	var cluster [1]softmax.Prediction
+	turn := func() []float32 {
+		next = (next + 1) % contexts
+		return data.Context(next)
+	}
+	for _, k := range []int{50, 100} {
+		b.Run(fmt.Sprintf("top%d", k), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.TopK(top[:k], turn()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("logprobs", func(b *testing.B) {
+		for b.Loop() {
+			h := turn()
+			if _, err := s.Nearest(cluster[:], h); err != nil {
+				b.Fatal(err)
+			}
+			if err := q.Set(h); err != nil {
+				b.Fatal(err)
+			}
+			ids := model.Candidates(int(cluster[0].ID))
+			if err := exact.Logits(logits[:len(ids)], q, softmax.Only(ids)); err != nil {
+				b.Fatal(err)
+			}
+			sum := kernels.LogSumExp(logits[:len(ids)])
+			for i := range ids {
+				logits[i] -= sum
+			}
+		}
+	})
+}
