@@ -76,6 +76,7 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 }
 
 func TestCurve(t *testing.T) {
+	notUnderRace(t)
 	t.Parallel()
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -18,6 +18,7 @@ import (
 func tuneArgs() []string { return without(goodTune, "--out") }
 
 func TestTune(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	before := contentOf(t, dir)
@@ -99,6 +100,7 @@ func TestTune(t *testing.T) {
 
 // l2s train --clusters auto and --budget auto are the same choice.
 func TestTrainChooses(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct {
@@ -224,6 +226,7 @@ func TestAlwaysFrom(t *testing.T) {
 // Who asks for another number of labels than a screen was trained for is told so, on
 // standard error alone.
 func TestNoteOfAnotherK(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	succeed(t, dir, joined("train", trainArgs(), "--k", "3", "--kmeans-only", "--out", "k3.l2s")...)
 	for _, c := range []struct {

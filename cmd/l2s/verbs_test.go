@@ -622,6 +622,7 @@ func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 }
 
 func TestBench(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	o := object(t, dir, joined("bench", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, name := range []string{"dense_f32_us", "exact_us", "screened_us", "screened_median_us", "dense_f32_median_us", "exact_median_us", "speedup"} {
@@ -653,6 +654,7 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchCold(t *testing.T) {
+	notUnderRace(t)
 	dir := files(t)
 	args := joined("bench", "m.l2s", testArgs(), "--quiet")
 	if o := object(t, dir, joined(args, "--json")...); o["cold"] != nil {
@@ -984,6 +986,7 @@ func TestInspect(t *testing.T) {
 
 // TestDemoInSmall runs the demonstration with few contexts.
 func TestDemoInSmall(t *testing.T) {
+	notUnderRace(t)
 	if testing.Short() {
 		t.Skip("takes some seconds: not with -short")
 	}
