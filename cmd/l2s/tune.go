@@ -265,6 +265,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	t.Measure = func(ctx context.Context, screens []*screen.Model) ([]tune.Cost, error) {
 		return measureCosts(ctx, screens, l, rows, t.Train.K, t.p)
 	}
+	var names []string
+	for _, form := range t.Forms {
+		names = append(names, form.Name)
+	}
+	t.p.Line(fmt.Sprintf("shapes to try: %s; then a second probe and learning on the best, unless left out", strings.Join(names, ", ")))
 	says := &tuneProgress{p: t.p}
 	t.Progress, t.Done = says.report, says.done
 	t.Train.Progress = func(r train.Progress) { says.report("", r) }
