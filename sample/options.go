@@ -54,8 +54,8 @@ func HuggingFace() []Step { return []Step{Bias, Penalties, Mask, Temperature, To
 // Options say how a [Sampler] draws. They are used as they stand: start from
 // [DefaultOptions].
 type Options struct {
-	// Order holds the steps, each once at most: those of the edits (Mask, Bias,
-	// Penalties) first. A step that is not there is not done, whatever its option says.
+	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
+	// first. A step that is not in it is not done, whatever its option says.
 	Order []Step
 	// Temperature is T: at least 0 and finite. 0: the label with the largest logit.
 	Temperature float64
@@ -69,8 +69,8 @@ type Options struct {
 	Repetition float64
 	// Presence and Frequency are finite.
 	Presence, Frequency float64
-	// Confidence is that of the interval of the tail that draws over a screen rest on,
-	// at least 0 and below 1.
+	// Confidence is the confidence of the interval of the tail, which draws over a
+	// screen use: at least 0 and below 1.
 	Confidence float64
 	// MaxOutside bounds, over a screen, the share of the probability that the labels outside
 	// the candidate set have by the estimate, where a truncation is to look at the set
@@ -130,8 +130,8 @@ func (o *Options) cuts(s Step) bool {
 	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0
 }
 
-// firstCut returns the first truncation, if there is one, and the temperature that
-// logits have there; without one, that of the draw.
+// firstCut returns the first truncation, if there is one, and the temperature of the
+// logits at that step. Without a truncation it is the temperature of the draw.
 func (o *Options) firstCut() (step Step, temperature float64, some bool) {
 	temperature = 1
 	for _, s := range o.Order {
@@ -145,7 +145,7 @@ func (o *Options) firstCut() (step Step, temperature float64, some bool) {
 	return 0, temperature, false
 }
 
-// temperature is that of the draw.
+// temperature returns the temperature of the draw.
 func (o *Options) temperature() float64 {
 	if o.has(Temperature) {
 		return o.Temperature

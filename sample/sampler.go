@@ -26,14 +26,14 @@ type Edits struct {
 	History []uint32
 }
 
-// Grade says how near the distribution of a draw is to that of the layer.
+// Grade says how near the distribution of a draw is to the distribution of the layer.
 type Grade uint8
 
 const (
-	// Exact: it is that of the layer.
+	// Exact: the two are the same.
 	Exact Grade = iota
-	// Bounded: it is that of the layer if the interval of the tail holds the truth,
-	// which it does with Options.Confidence.
+	// Bounded: the two are the same if the interval of the tail holds the truth, which
+	// it does with Options.Confidence.
 	Bounded
 	// Approximate: the labels that were kept are the best of the candidate set, which
 	// may lack labels.
@@ -64,9 +64,10 @@ type Token struct {
 
 // Stats counts draws.
 type Stats struct {
-	// Draws is the number of draws: of those of each grade.
+	// Draws is the number of all draws, Bounded and Approximate the numbers of draws of
+	// these grades.
 	Draws, Bounded, Approximate uint64
-	// Layer is the number of draws that the exact layer was asked for.
+	// Layer is the number of draws that the exact layer answered.
 	Layer uint64
 }
 

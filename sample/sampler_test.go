@@ -362,7 +362,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	return o, e
 }
 
-// A token's probability is that of the definition, and an error says that no label is
+// A token's probability is the one that the definition gives, and an error says that no label is
 // left.
 func checkTokens(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
@@ -580,7 +580,7 @@ func TestTopPBeforeAnotherTruncation(t *testing.T) {
 	}
 }
 
-// A nucleus of all labels is that of the definition also where roundings leave its sum
+// A nucleus of all labels is the one of the definition, also if roundings leave its sum
 // below the share, and at temperatures at which all labels weigh the same or one has
 // all the weight.
 func TestNucleiAtTheLimits(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 )
 
 // Pool answers requests for any number of goroutines, and changes its model and its
-// layer while it does. Its methods answer as those of a [Searcher], bit for bit, and
-// may be called by all goroutines at once.
+// layer while they ask. Its methods give the answers of a [Searcher], bit for bit, and
+// all goroutines may call them at once.
 //
 // A model with its layer is a generation. A query ends with the generation that it
 // began with, and a query that begins after [Pool.Swap] has returned uses the new one.

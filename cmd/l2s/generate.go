@@ -33,9 +33,9 @@ type generateResult struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	// DrawSeconds is the part of Seconds that the draws took, without the LSTM.
 	DrawSeconds float64 `json:"draw_seconds"`
-	// LayerShare is the share of the draws that the exact layer was asked for,
-	// ExactShare that of the draws that are exact, and BoundedShare that of those within
-	// their bound (package sample).
+	// LayerShare is the share of the draws that the exact layer answered, ExactShare the
+	// share that are exact, and BoundedShare the share within their bound (package
+	// sample).
 	LayerShare   float64 `json:"layer_share"`
 	ExactShare   float64 `json:"exact_share"`
 	BoundedShare float64 `json:"bounded_share"`
@@ -53,13 +53,13 @@ func (r *generateResult) summary(screened bool) string {
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", description{
 		purpose: `Let an LSTM language model write, word by word, by draws from the exact softmax
-layer or from a screen. Without --lm it is the small one of l2s demo, which needs no
+layer or from a screen. Without --lm it is the small model of l2s demo, which needs no
 file. The model reads <eos>, then the prompt, and writes --length tokens behind it;
 <eos> ends a line.
 
-The order of the processors is that of vLLM: temperature, min-p, top-k, top-p. Equal
+The order of the processors is vLLM's: temperature, min-p, top-k, top-p. Equal
 seeds give equal tokens on every CPU. A draw over a screen, one trained with --tail
-regression, is answered by the exact layer where the screen does not suffice.
+regression, is answered by the exact layer if the screen does not suffice.
 
 The tokens a second go to standard error. With --json each token is a line, and the
 figures are the last one. An interrupt ends it at once, behind a whole word.`,

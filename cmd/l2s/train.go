@@ -36,7 +36,7 @@ type trainResult struct {
 	Seed      uint64  `json:"seed"`
 	Estimator string  `json:"estimator,omitempty"` // none without learning
 	// Alternations is the number of alternations of learning, and Kept the one whose
-	// clusters are kept: 0 for those of k-means.
+	// clusters are kept: 0 for the clusters of k-means.
 	Alternations int `json:"alternations,omitempty"`
 	Kept         int `json:"kept_alternation,omitempty"`
 	// LearnedFor is the budget that the clusters were learned for, if it is
@@ -404,7 +404,7 @@ func chooseBudget(labels, least int, chosen []string) ([]float64, []string) {
 func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string, chosen []string, stdout io.Writer, asJSON bool) error {
 	start := time.Now()
 	warnOfContexts(f, in)
-	// The tail is that of the one screen.
+	// The one screen that is chosen gets the tail.
 	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
 	t.Train.TailRank, t.Train.Tail, t.Train.TailContexts = 0, nil, nil
 	found, err := t.run(ctx, f, in, out)

@@ -110,8 +110,8 @@ func CheckpointFiles(path string, forms []Form) []string {
 	return files
 }
 
-// RemoveCheckpoint removes the files of [CheckpointFiles], and what runs with other
-// forms have left of theirs. Errors are those of train.RemoveCheckpoint.
+// RemoveCheckpoint removes the files of [CheckpointFiles], and the files that runs with
+// other forms have left. The errors are the errors of train.RemoveCheckpoint.
 func RemoveCheckpoint(path string, forms []Form) error {
 	if err := removeOthers(path); err != nil {
 		return err
@@ -147,7 +147,7 @@ func removeOthers(path string) error {
 	return nil
 }
 
-// names are those of the forms and of what they are refined to.
+// names returns the names of the forms, and of the forms that they are refined to.
 func names(forms []Form) (all []string) {
 	for _, f := range forms {
 		all = append(all, f.Name)
@@ -175,9 +175,9 @@ type run struct {
 // them depends on times: a screen that is to be the same again is trained with the
 // options in its record.
 //
-// Errors are those of train.Run and of Measure, and no form or budget that fits, or no
-// contexts held out. When ctx is cancelled it returns an error for which errors.Is
-// with ctx.Err() holds.
+// It returns the errors of train.Run and of Measure, and an error if no form or budget
+// fits or if no contexts are held out. If ctx is cancelled it returns an error for which
+// errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*Result, error) {
 	r := &run{Options: &opt, layer: layer, contexts: contexts}
 	least := float64(max(opt.Train.K, len(opt.Train.Always)))
