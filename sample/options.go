@@ -15,8 +15,8 @@ const (
 	// Bias adds numbers to logits.
 	Bias
 	// Penalties change the logits of labels that have occurred n > 0 times: a positive
-	// one is divided by Options.Repetition and another multiplied by it (Keskar et al.
-	// 2019), and n times Options.Frequency and Options.Presence are taken off.
+	// logit is divided by Options.Repetition, any other is multiplied by it (Keskar et al.
+	// 2019). Then n times Options.Frequency, and Options.Presence, are subtracted.
 	Penalties
 	// Temperature divides logits by Options.Temperature.
 	Temperature
@@ -39,8 +39,8 @@ func (s Step) String() string {
 }
 
 // LlamaCPP is the order of llama.cpp: its logit biases, then the default of
-// common_params_sampling.samplers (common/common.h) without the samplers that are not
-// here, with the temperature last, so that truncations do not depend on it.
+// common_params_sampling.samplers (common/common.h) without the samplers that this
+// package lacks. The temperature is last, so that truncations do not depend on it.
 func LlamaCPP() []Step { return []Step{Mask, Bias, Penalties, TopK, TopP, MinP, Temperature} }
 
 // VLLM is the order of vLLM's sampler (vllm/v1/sample/sampler.py): allowed tokens, logit
@@ -72,18 +72,17 @@ type Options struct {
 	// Confidence is the confidence of the interval of the tail, which draws over a
 	// screen use: at least 0 and below 1.
 	Confidence float64
-	// MaxOutside bounds, over a screen, the share of the probability that the labels outside
-	// the candidate set have by the estimate, where a truncation is to look at the set
-	// alone: above 0 and at most 1, which bounds nothing. The exact layer answers where there
-	// is more. What truncations keep wrongly is a part of that share.
+	// MaxOutside is for truncations over a screen: the largest share of the probability,
+	// as estimated, that the labels outside the candidate set may have. If they have more,
+	// the exact layer answers; else the truncation looks at the set alone, and what it
+	// keeps wrongly is a part of that share. Above 0 and at most 1, which bounds nothing.
 	MaxOutside float64
 	// Seed seeds the random numbers.
 	Seed uint64
 }
 
 // DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
-// the order of llama.cpp, with a confidence of 0.95 over a screen and no more than 0.07 of
-// the probability outside of a set that is truncated.
+// the order of llama.cpp. Over a screen the confidence is 0.95, and MaxOutside is 0.07.
 func DefaultOptions() Options {
 	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95, MaxOutside: 0.07}
 }

@@ -493,7 +493,7 @@ func TestGradesOverAScreen(t *testing.T) {
 	}
 }
 
-// A truncation looks at the set alone exactly where the estimate leaves no more outside
+// A truncation looks at the set alone if, and only if, by the estimate no more is outside
 // than is allowed, at the temperature of the first truncation.
 func TestNoMoreIsOutsideThanAllowed(t *testing.T) {
 	const labels, dim, n = 200, 8, 300

@@ -33,7 +33,7 @@ type generateResult struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	// DrawSeconds is the part of Seconds that the draws took, without the LSTM.
 	DrawSeconds float64 `json:"draw_seconds"`
-	// LayerShare is the share of the draws that the exact layer answered, ExactShare the
+	// LayerShare is the share of the draws that used the exact layer, ExactShare the
 	// share that are exact, and BoundedShare the share within their bound (package
 	// sample).
 	LayerShare   float64 `json:"layer_share"`
