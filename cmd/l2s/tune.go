@@ -80,24 +80,25 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	f := newFlags("tune", description{
 		purpose: fmt.Sprintf(`Find the clusters and the budget with which a screen is fastest at a precision.
 
-The contexts are labelled once. Screens of several shapes are then trained by
-k-means, each for many budgets, and their precision is measured on held-out
-contexts. Of the shape that does best a second probe and
-learning are tried too. Last, all screens take turns at answering, on one thread:
-with warm caches, and with %d MiB of other data read before each query.
+The command labels the contexts once. It trains screens of several shapes by k-means,
+each for many budgets, and measures their precision on held-out contexts. With the
+best shape it tries a second probe and learning too. Last, all screens take turns at
+answering queries, on one thread: with warm caches, and with %d MiB of other data read
+before each query.
 
-The table has the frontier: no other screen is as fast and at least as precise. The
-fastest screen that reaches --target is recommended, with the flags with which
-l2s train makes it again, byte for byte; --out writes it. Run it on an idle machine.`, coldMiB),
+The table has the frontier: the screens for which no other screen is as fast and at
+least as precise. The fastest screen that reaches --target is recommended, with the
+flags with which l2s train makes it again, byte for byte. --out writes it. Run the
+command on an idle machine.`, coldMiB),
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
 		notes: sourceNote + fmt.Sprintf(`
 
-The held-out contexts choose the screen, so its precision on them is flattered a
-little: measure it on others by l2s eval, or have l2s calibrate set its margins.
+The screen is chosen on the held-out contexts, so its precision on them is a little
+too high: measure it on others by l2s eval, or let l2s calibrate set its margins.
 
-What is done is kept beside the output in FILE.partial, FILE.partial-labels and
-FILE.partial-SHAPE, without --out in files of %s.partial, until the run ends. After
-an interrupt the same command continues from there; --restart discards it.`, tuneState),
+The state of the run is kept beside the output in FILE.partial, FILE.partial-labels
+and FILE.partial-SHAPE until the run ends; without --out in files of %s.partial.
+After an interrupt the same command continues from there; --restart discards it.`, tuneState),
 		advanced: "always budget clusters held-out k kmeans-only probe-share seed",
 		example: `l2s tune --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --target 0.99 --out m.l2s`,
