@@ -137,7 +137,7 @@ func specialsOfConfig(data []byte, add func(id int)) error {
 	return err
 }
 
-// specialPieces reads a tokenizer.model of sentencepiece. What is none names no piece:
+// specialPieces reads a tokenizer.model of sentencepiece. A file that is not one names no piece:
 // other tokenizers have files of this name, too.
 func specialPieces(data []byte, add func(id int)) error {
 	const unknown, control = 2, 3

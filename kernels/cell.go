@@ -130,8 +130,8 @@ const (
 )
 
 // expNeg replaces each x by e^-x, with a relative error below 2e-11 for x in
-// [-40, 40], and by the value at the nearer bound outside. NaN stays NaN, if it is that of a float32
-// or of an operation: the low bits of any other could be an exponent.
+// [-40, 40], and by the value at the nearer bound outside. A NaN that comes from a float32
+// or from an operation stays NaN. Any other NaN may not: its low bits could be an exponent.
 func expNeg(xs *[cellLanes]float64) {
 	for i, x := range xs {
 		if x > expBound {

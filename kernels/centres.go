@@ -20,8 +20,8 @@ var centreCoef = [8]float32{1, 1, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 7
 // centreLanes is the number of partial sums of SumExpCentres.
 const centreLanes = 16
 
-// SumExpCentres sums exponentials over the centres of intervals such as those of
-// Int8Rows.Bounds, c_i = (lower[i] + upper[i])/2. It returns the largest centre m and
+// SumExpCentres sums exponentials over the centres of intervals, such as
+// Int8Rows.Bounds gives: c_i = (lower[i] + upper[i])/2. It returns the largest centre m and
 //
 //	sum_i e^((c_i - m) scale)
 //

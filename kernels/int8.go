@@ -183,8 +183,8 @@ func (m *Int8Rows) Bias(i int) float32 {
 
 // Gather returns rows of their own for the rows ids, in that order, whose records it
 // copies to data: Int8Stride(Dim) bytes for each id, taken over as by NewInt8Rows. Their
-// intervals are those of GatherBounds, bit for bit, but one stream of bytes instead of
-// as many places in memory as there are ids. Each id must be less than Len.
+// intervals equal the intervals of GatherBounds, bit for bit. But a scan reads one stream
+// of bytes instead of as many places in memory as there are ids. Each id must be less than Len.
 func (m *Int8Rows) Gather(data []byte, ids []uint32) *Int8Rows {
 	checkIDs(ids, m.n)
 	rows := &Int8Rows{codeRows: newCodeRows(data, m.dim, len(ids), Int8Stride)}

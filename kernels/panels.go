@@ -10,8 +10,8 @@ const (
 
 // Panels is a matrix W of float32, packed for products with a few vectors at a
 // time: the layers of a decoder, whose weights are read once for all hypotheses of
-// a step. 32 rows lie together, a panel, and in it the elements j of all its rows
-// side by side; the last panel is filled up with zeros.
+// a step. 32 rows form a panel, in which the elements j of all rows lie side by
+// side. The last panel is filled up with zeros.
 //
 // Panels does not change and may be used by many goroutines.
 type Panels struct {
@@ -76,10 +76,10 @@ const vectorBytes = 256 << 10
 //
 // in float32. dst is n x Len and x is n x Dim, row-major; they must not overlap.
 //
-// The sum of each 128 elements is taken from 0 on, in their order, by fused
-// multiply-adds, which round once, and added to dst. So the bits are equal on every
-// level and every architecture, whatever n is. Plain Go, which has no such instruction
-// for float32, computes it.
+// Each block of 128 elements is summed from 0, in the order of the elements, by fused
+// multiply-adds, which round once; the sum is then added to dst. So the bits are equal on
+// every level and every architecture, for every n. Plain Go, which has no such
+// instruction for float32, computes the same rounding.
 //
 // The weights come from memory once for all vectors, and from the second-level cache
 // once for 8 of them (AVX-512) or 3 (AVX2).
@@ -165,19 +165,19 @@ func addPanelGeneric(dst []float32, ldd int, panel, x []float32, ldx, n int) {
 }
 
 // roundsTwice says whether a sum that was rounded to float64 and is rounded to float32
-// then may be another number than the sum rounded once: it lies in the middle between
-// two numbers of float32, or it is subnormal there, where the middles lie elsewhere.
+// then may differ from the sum rounded once: if it lies in the middle between two numbers
+// of float32, or if it is subnormal in float32, as the middles then lie elsewhere.
 func roundsTwice(s float64) bool {
 	b := math.Float64bits(s) << 1
 	return b<<34 == 1<<63 || b-1 < (1023-126)<<53-1
 }
 
-// roundOnce rounds p + z, which is s rounded to float64, to float32 and widens that: an
-// s that is not exact is made odd, so that it lies in no middle.
+// roundOnce rounds p + z, which is s rounded to float64, to float32 and widens that. If
+// s is not exact its last bit is made odd, so that it does not lie in a middle.
 func roundOnce(p, z, s float64) float64 {
 	back := s - p
 	lost := float64(p-float64(s-back)) + float64(z-back) // s + lost = p + z
-	// Neither where s is infinite.
+	// An infinite s stays as it is.
 	if b := math.Float64bits(s); lost != 0 && lost-lost == 0 && b&1 == 0 {
 		// To the neighbour on the side of what is lost.
 		if (lost > 0) == (s > 0) {

@@ -36,7 +36,7 @@ func TestLinesHoldTheFirstBytesOfEachPart(t *testing.T) {
 	}
 }
 
-// What is asked for stays as it is, and so many lines are asked for in bounded calls.
+// A prefetch does not change the memory, and prefetches so many lines in bounded calls.
 func TestPrefetchChangesNothing(t *testing.T) {
 	x := fill(newRand(3), make([]float32, 5000*lineBytes/4))
 	was := append([]float32(nil), x...)

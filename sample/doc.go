@@ -2,25 +2,25 @@
 // processors in a stated order.
 //
 // The edits come first and change logits: a mask of allowed and banned labels, biases,
-// and penalties on labels that have occurred. Then come, in the order that is asked for,
-// the temperature T, which divides logits, and the truncations, each of which keeps the
-// first few labels in the order of their logits (ties by the lower label), of those that
-// are left:
+// and penalties on labels that have occurred. Then come, in the order of the options, the
+// temperature T, which divides logits, and the truncations. The labels that are left stand
+// in the order of their logits (ties by the lower label), and a truncation keeps the first
+// few of them:
 //
 //   - top-k keeps k;
 //   - top-p keeps the fewest that hold the share p of the probability (Holtzman, Buys,
 //     Du, Forbes and Choi 2020);
-//   - min-p keeps those with at least p times the probability of the first (Nguyen,
+//   - min-p keeps the labels with at least p times the probability of the first (Nguyen,
 //     Baker, Neo, Roush, Kirsch and Shwartz-Ziv 2024).
 //
-// What is left is drawn from with probabilities in proportion to e^(x/T). [LlamaCPP],
-// [VLLM] and [HuggingFace] are the orders of those programs: they differ in whether
-// the temperature comes before or behind the truncations that depend on it.
+// A label that is left is drawn with a probability proportional to e^(x/T). [LlamaCPP],
+// [VLLM] and [HuggingFace] are the orders of these programs: they differ in whether
+// the temperature comes before or after the truncations that depend on it.
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
-// of the context have their exact logits, and its regression of the tail says about how
-// much all other labels weigh; the exact layer answers if that does not suffice.
-// [Token.Grade] says of each draw how good it is.
+// of the context have their exact logits, and the regression of the tail estimates how
+// much all other labels weigh. The exact layer answers if that does not suffice.
+// [Token.Grade] says how good each draw is.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

@@ -15,8 +15,8 @@ const (
 	// Bias adds numbers to logits.
 	Bias
 	// Penalties change the logits of labels that have occurred n > 0 times: a positive
-	// one is divided by Options.Repetition and another multiplied by it (Keskar et al.
-	// 2019), and n times Options.Frequency and Options.Presence are taken off.
+	// logit is divided by Options.Repetition, any other is multiplied by it (Keskar et al.
+	// 2019). Then n times Options.Frequency, and Options.Presence, are subtracted.
 	Penalties
 	// Temperature divides logits by Options.Temperature.
 	Temperature
@@ -39,8 +39,8 @@ func (s Step) String() string {
 }
 
 // LlamaCPP is the order of llama.cpp: its logit biases, then the default of
-// common_params_sampling.samplers (common/common.h) without the samplers that are not
-// here, with the temperature last, so that truncations do not depend on it.
+// common_params_sampling.samplers (common/common.h) without the samplers that this
+// package lacks. The temperature is last, so that truncations do not depend on it.
 func LlamaCPP() []Step { return []Step{Mask, Bias, Penalties, TopK, TopP, MinP, Temperature} }
 
 // VLLM is the order of vLLM's sampler (vllm/v1/sample/sampler.py): allowed tokens, logit
@@ -54,8 +54,8 @@ func HuggingFace() []Step { return []Step{Bias, Penalties, Mask, Temperature, To
 // Options say how a [Sampler] draws. They are used as they stand: start from
 // [DefaultOptions].
 type Options struct {
-	// Order holds the steps, each once at most: those of the edits (Mask, Bias,
-	// Penalties) first. A step that is not there is not done, whatever its option says.
+	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
+	// first. A step that is not in it is not done, whatever its option says.
 	Order []Step
 	// Temperature is T: at least 0 and finite. 0: the label with the largest logit.
 	Temperature float64
@@ -69,21 +69,20 @@ type Options struct {
 	Repetition float64
 	// Presence and Frequency are finite.
 	Presence, Frequency float64
-	// Confidence is that of the interval of the tail that draws over a screen rest on,
-	// at least 0 and below 1.
+	// Confidence is the confidence of the interval of the tail, which draws over a
+	// screen use: at least 0 and below 1.
 	Confidence float64
-	// MaxOutside bounds, over a screen, the share of the probability that the labels outside
-	// the candidate set have by the estimate, where a truncation is to look at the set
-	// alone: above 0 and at most 1, which bounds nothing. The exact layer answers where there
-	// is more. What truncations keep wrongly is a part of that share.
+	// MaxOutside is for truncations over a screen: the largest share of the probability,
+	// as estimated, that the labels outside the candidate set may have. If they have more,
+	// the exact layer answers; else the truncation looks at the set alone, and what it
+	// keeps wrongly is a part of that share. Above 0 and at most 1, which bounds nothing.
 	MaxOutside float64
 	// Seed seeds the random numbers.
 	Seed uint64
 }
 
 // DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
-// the order of llama.cpp, with a confidence of 0.95 over a screen and no more than 0.07 of
-// the probability outside of a set that is truncated.
+// the order of llama.cpp. Over a screen the confidence is 0.95, and MaxOutside is 0.07.
 func DefaultOptions() Options {
 	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95, MaxOutside: 0.07}
 }
@@ -130,8 +129,8 @@ func (o *Options) cuts(s Step) bool {
 	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0
 }
 
-// firstCut returns the first truncation, if there is one, and the temperature that
-// logits have there; without one, that of the draw.
+// firstCut returns the first truncation, if there is one, and the temperature of the
+// logits at that step. Without a truncation it is the temperature of the draw.
 func (o *Options) firstCut() (step Step, temperature float64, some bool) {
 	temperature = 1
 	for _, s := range o.Order {
@@ -145,7 +144,7 @@ func (o *Options) firstCut() (step Step, temperature float64, some bool) {
 	return 0, temperature, false
 }
 
-// temperature is that of the draw.
+// temperature returns the temperature of the draw.
 func (o *Options) temperature() float64 {
 	if o.has(Temperature) {
 		return o.Temperature

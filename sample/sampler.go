@@ -26,14 +26,14 @@ type Edits struct {
 	History []uint32
 }
 
-// Grade says how near the distribution of a draw is to that of the layer.
+// Grade says how near the distribution of a draw is to the distribution of the layer.
 type Grade uint8
 
 const (
-	// Exact: it is that of the layer.
+	// Exact: the two are the same.
 	Exact Grade = iota
-	// Bounded: it is that of the layer if the interval of the tail holds the truth,
-	// which it does with Options.Confidence.
+	// Bounded: the two are the same if the interval of the tail holds the truth, which
+	// it does with Options.Confidence.
 	Bounded
 	// Approximate: the labels that were kept are the best of the candidate set, which
 	// may lack labels.
@@ -64,9 +64,10 @@ type Token struct {
 
 // Stats counts draws.
 type Stats struct {
-	// Draws is the number of draws: of those of each grade.
+	// Draws is the number of all draws, Bounded and Approximate the numbers of draws of
+	// these grades.
 	Draws, Bounded, Approximate uint64
-	// Layer is the number of draws that the exact layer was asked for.
+	// Layer is the number of draws that used the exact layer.
 	Layer uint64
 }
 
@@ -123,13 +124,14 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 // NewScreened returns a sampler over a screen and its layer. The screen has a
 // regression of the tail ([screen.Regression]).
 //
-// A draw without truncation is from the candidates with the probability that they have
-// at least, by the upper end of the interval of the tail. In the rest of the cases the
-// exact layer draws from what is left of its own distribution, so that together the
-// two draw from that of the layer, if the interval holds the truth. A truncation looks at
-// the candidates alone; if they are too few, or hold too little of the probability
-// (Options.MaxOutside), the exact layer answers. It also does if there are allowed labels, or more than 256 banned
-// ones.
+// Without truncation a candidate is drawn with the least probability that it can have:
+// the probability if the tail is at the upper end of its interval. In the remaining cases
+// the exact layer draws from what is left of its own distribution. If the interval holds
+// the truth, the two together draw from the distribution of the layer.
+//
+// A truncation looks at the candidates alone. The exact layer answers if they are too few,
+// if they hold too little of the probability (Options.MaxOutside), if there are allowed
+// labels, or if more than 256 labels are banned.
 func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {
@@ -189,7 +191,7 @@ func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 // maxBanned bounds the banned labels whose share of the tail is taken off.
 const maxBanned = 256
 
-// prepare checks what is asked, and finds out what the edits change. Edits that the
+// prepare checks the context and the edits, and finds out what the edits change. Edits that the
 // order has no step for are dropped.
 func (s *Sampler) prepare(h []float32, e *Edits) error {
 	if err := s.query.Set(h); err != nil {
@@ -270,7 +272,7 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 	return x
 }
 
-// pool holds labels with their edited logits, none of them -Inf but where ids is nil.
+// pool holds labels with their edited logits, none of them -Inf unless ids is nil.
 type pool struct {
 	ids    []uint32 // nil: 0, 1, 2, ...
 	logits []float64
@@ -278,10 +280,10 @@ type pool struct {
 	whole bool
 	exact bool // all that is better than the pool's worst label is in it
 	// rest is what is known of the log of the sum of e^(x/T) over all other labels, at
-	// the temperature of the first truncation. Nothing is where only the labels matter.
+	// the temperature of the first truncation. It is not set if only the labels matter.
 	rest screen.Interval
 	// inside is the log of the sum over the pool of e^((x-largest)/T) at that temperature,
-	// where the rest is known and top-p may come first.
+	// if the rest is known and top-p may come first.
 	inside float64
 }
 

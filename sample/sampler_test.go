@@ -362,7 +362,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	return o, e
 }
 
-// A token's probability is that of the definition, and an error says that no label is
+// A token's probability is the one that the definition gives, and an error says that no label is
 // left.
 func checkTokens(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
@@ -493,7 +493,7 @@ func TestGradesOverAScreen(t *testing.T) {
 	}
 }
 
-// A truncation looks at the set alone exactly where the estimate leaves no more outside
+// A truncation looks at the set alone if, and only if, by the estimate no more is outside
 // than is allowed, at the temperature of the first truncation.
 func TestNoMoreIsOutsideThanAllowed(t *testing.T) {
 	const labels, dim, n = 200, 8, 300
@@ -580,7 +580,7 @@ func TestTopPBeforeAnotherTruncation(t *testing.T) {
 	}
 }
 
-// A nucleus of all labels is that of the definition also where roundings leave its sum
+// A nucleus of all labels is the one of the definition, also if roundings leave its sum
 // below the share, and at temperatures at which all labels weigh the same or one has
 // all the weight.
 func TestNucleiAtTheLimits(t *testing.T) {

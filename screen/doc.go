@@ -34,8 +34,7 @@
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any
 // label, for perplexity: a model may carry a low-rank stand-in for W, its tail,
-// and the logits outside the set are then those of the tail, as in the paper's
-// appendix.
+// and the tail then gives the logits outside the set, as in the paper's appendix.
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and
 // each goroutine has its own; a query with it allocates nothing. A [Pool] has

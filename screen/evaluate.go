@@ -22,8 +22,8 @@ type EvaluateOptions struct {
 	// Targets, unless nil, holds the label that followed each context, below 0 for
 	// none: what Perplexity is of.
 	Targets []int64
-	// Temperature is that of the probabilities of the targets, above 0 and finite, 0 for
-	// 1: 1/scale for a model with a logit scale.
+	// Temperature is the temperature of the probabilities of the targets, above 0 and
+	// finite; 0 stands for 1. A model with a logit scale has 1/scale.
 	Temperature float64
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option

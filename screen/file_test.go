@@ -129,7 +129,7 @@ func pairSections() []sectionBytes {
 }
 
 // sharedSections are the sections of smallModel with both clusters in the list of the first
-// group and the second in that of the other.
+// group and the second cluster in the list of the other.
 func sharedSections() []sectionBytes {
 	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(2, 1)}, sectionBytes{11, 0, le32(0, 1, 1)})
 }

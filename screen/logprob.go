@@ -15,12 +15,12 @@ import (
 // labels: its logit minus the log of the sum of e^x over the candidate set and over the
 // others. The logit is exact wherever the label is. The sum is, by what the model has,
 //
-//   - estimated: over the set that of the int8 codes with the logit of the label if it
-//     is one of them (softmax.Answer), over the others by the regression. Probabilities
-//     need not sum to 1: see [Searcher.LogSum];
-//   - or over the others that of w~_s.h + b_s with W~ of its tail, as the paper defines
-//     it to compute perplexity (its appendix). The logit of a label outside is then
-//     that too;
+//   - an estimate, if it has a regression: over the set from the int8 codes, but with the
+//     exact logit of the label if the label is in the set (softmax.Answer); over the
+//     others from the regression. Probabilities need not sum to 1: see [Searcher.LogSum];
+//   - if it has a low-rank tail W~: over the others the sum over w~_s.h + b_s, as the
+//     paper defines it to compute perplexity (its appendix). The logit of a label outside
+//     the set is then w~_s.h + b_s too;
 //   - or over the set alone, by the reference arithmetic. Labels outside are impossible:
 //     they get -Inf. If the set is empty, the exact layer answers.
 //

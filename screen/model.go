@@ -28,15 +28,15 @@ type Config struct {
 	// context is the best of all r. Otherwise it holds g rows of Dim elements,
 	// row-major, g >= 1, and the cluster is found through them: the group with
 	// the largest u.h first, then the best cluster of that group. So g rows and
-	// those of one group are scanned instead of r.
+	// the rows of one group are scanned instead of r.
 	Groups []float32
 	// GroupSizes holds the number of clusters in each group, if there are
 	// groups: g numbers of at least 1.
 	GroupSizes []int
-	// GroupClusters holds the clusters of group 0, then those of group 1, and so
-	// on, in each group ascending. A cluster may be in several groups. If it is
+	// GroupClusters holds the clusters of group 0, then the clusters of group 1, and
+	// so on, in each group ascending. A cluster may be in several groups. If it is
 	// nil, each cluster is in one group, the sum of GroupSizes is r, and the
-	// clusters of a group are neighbours: those of group 0 are the first
+	// clusters of a group are neighbours: group 0 has the first
 	// GroupSizes[0].
 	GroupClusters []uint32
 	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the

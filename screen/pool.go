@@ -10,8 +10,8 @@ import (
 )
 
 // Pool answers requests for any number of goroutines, and changes its model and its
-// layer while it does. Its methods answer as those of a [Searcher], bit for bit, and
-// may be called by all goroutines at once.
+// layer while they ask. Its methods give the answers of a [Searcher], bit for bit, and
+// all goroutines may call them at once.
 //
 // A model with its layer is a generation. A query ends with the generation that it
 // began with, and a query that begins after [Pool.Swap] has returned uses the new one.
@@ -40,8 +40,8 @@ type generation struct {
 	drained chan struct{}
 }
 
-// shelf holds searchers that no query uses. Each goroutine goes to one of them first,
-// so that goroutines seldom wait for each other and find a searcher whose scratch is in
+// shelf holds searchers that no query uses. Each goroutine goes to one shelf first, so
+// that goroutines seldom wait for each other and find a searcher whose scratch is in
 // the cache of their core.
 type shelf struct {
 	mu     sync.Mutex
@@ -73,9 +73,9 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 
 // Swap makes m and l the model and the layer of all queries that begin after it has
 // returned. It makes as many searchers as the pool has, at least one, before any query
-// uses them. The channel is closed when the last query with the model and the layer
-// before has ended: then they can be released, such as a mapped head or a file of codes
-// that the layer reads.
+// uses them. The channel is closed when the last query with the old model and the
+// old layer has ended. Then what they use can be released, such as a mapped head or a
+// file of codes that the layer reads.
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
@@ -122,7 +122,7 @@ func (g *generation) add(b *shelf, n int) error {
 	return nil
 }
 
-// retire keeps what a generation has counted that no query uses any more. The caller
+// retire keeps the counts of a generation that no query uses any more. The caller
 // holds p.mu.
 func (p *Pool) retire(g *generation) {
 	p.gone.add(g.stats())
@@ -135,13 +135,13 @@ func (p *Pool) retire(g *generation) {
 	close(g.drained)
 }
 
-// Generation returns the number of the generation that a query would use: 1, and
-// one more with each Swap.
+// Generation returns the number of the current generation: 1 at first, and one more
+// after each Swap.
 func (p *Pool) Generation() uint64 { return p.current.Load().number }
 
-// Stats returns what all generations did in TopK, Search and SearchBatch since
-// NewPool. A query counts when it has ended, with all its numbers at once. They never
-// fall: the difference of two calls is what happened between them.
+// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all
+// generations. A query counts when it has ended, with all its numbers at once. The counts
+// never fall: the difference of two calls is what happened between them.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,8 +212,8 @@ func (p *Pool) giveBack(l *loan) {
 	}
 }
 
-// home is the shelf that the calling goroutine goes to first, by the place of its
-// stack: goroutines have stacks of their own, which seldom move.
+// home returns the shelf that the calling goroutine goes to first, by the address of
+// its stack: goroutines have stacks of their own, which seldom move.
 func home() int {
 	var here byte
 	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 12
@@ -251,7 +251,7 @@ func (b *shelf) last() *Searcher {
 }
 
 // put brings back a searcher that is out, or nil in its place, and counts what it did.
-// It reports whether the shelf is of no more use: closed, and without any that are out.
+// It reports whether the shelf can be dropped: it is closed, and no searcher is out.
 func (b *shelf) put(s *Searcher, keep bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,7 +266,7 @@ func (b *shelf) put(s *Searcher, keep bool) bool {
 	return b.closed && b.out == 0
 }
 
-// close lets no more searchers out, and reports whether none is.
+// close lets no more searchers out, and reports whether no searcher is out.
 func (b *shelf) close() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,7 +274,7 @@ func (b *shelf) close() bool {
 	return b.out == 0
 }
 
-// count is the number of searchers on the shelf and out.
+// count returns the number of searchers on the shelf and out.
 func (b *shelf) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -284,11 +284,11 @@ func (b *shelf) count() int {
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,
 // and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
 // the generations apart. The searcher's own Stats begin at 0. A channel of Swap waits
-// for f, so f must not wait for that.
+// for f, so f must not wait for the channel.
 //
-// Do returns the error of f. After one that is neither softmax.ErrContext nor
-// softmax.ErrRequest, such as a fault of a mapped head, and after a panic, the searcher
-// is not used again: its scratch may be in any state.
+// Do returns the error of f. The searcher is not used again after a panic, or after an
+// error that is neither softmax.ErrContext nor softmax.ErrRequest, such as a fault of a
+// mapped head: its scratch may be in any state.
 func (p *Pool) Do(f func(s *Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {

@@ -90,9 +90,9 @@ func ask(a asker, question int, in *instance, at int, req softmax.Request) []any
 	return []any{err}
 }
 
-// checkPool: whatever is asked and swapped, in whatever order, an answer of a pool is
-// that of a searcher of the generation it came from, bit for bit, and so is an error.
-// Its counts are those of all these searchers together.
+// checkPool: whatever is asked and swapped, in whatever order, an answer of a pool
+// equals the answer of a searcher of the generation it came from, bit for bit, and so does
+// an error. Its counts are the sums of the counts of all these searchers.
 func checkPool(t *rapid.T) {
 	var ins []*instance
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
@@ -482,8 +482,8 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// While a query runs, profiles of its goroutine have the labels of the query beside
-// those of the context that the option names, and afterwards these alone.
+// While a query runs, profiles of its goroutine have the labels of the query and
+// the labels of the context that the option names; afterwards they have the latter alone.
 func TestProfileLabels(t *testing.T) {
 	in := probing(t)
 	in.model, _ = in.model.WithMargins(3, 1, nil)

@@ -12,9 +12,9 @@ import (
 // the String of a [softmax.Source], as soon as the query knows which labels it chooses
 // among. In a batch it is the source of the contexts that are answered at the time.
 //
-// Go does not tell what labels a goroutine has. So those of ctx stay beside them, and
-// the goroutine has those of ctx afterwards: give the context whose labels the
-// goroutines of the queries have, or context.Background() for none. The labels are
+// Go does not tell what labels a goroutine has. So a query sets the labels of ctx and its
+// own, and the labels of ctx alone afterwards: give the context whose labels the
+// goroutines of the queries have, or context.Background() if they have none. The labels are
 // made once, here: a query with them allocates nothing and takes some nanoseconds
 // more, whereas [pprof.Do] makes two allocations.
 func ProfileLabels(ctx context.Context) Option {

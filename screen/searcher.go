@@ -47,7 +47,7 @@ type Searcher struct {
 	bias     []float32       // of the layer
 	packed   *softmax.Packed // the candidate sets; nil if they are not packed
 	packUpTo int64           // bytes
-	packSet  bool            // packUpTo is that of an option
+	packSet  bool            // packUpTo comes from an option
 	short    bool
 	overTail bool
 	profile  *profile

@@ -66,7 +66,7 @@ func TestScreenedTopKIsTheFullTopKWithinTheSet(t *testing.T) {
 }
 
 // A context is counted once: as answered by the exact layer, or from the set of one
-// cluster, or from those of two.
+// cluster, or from the sets of two.
 func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawHardShape(t).instance(t)
@@ -136,7 +136,7 @@ func drawRequest(t *rapid.T, in *instance) (req softmax.Request) {
 	return req
 }
 
-// checkRequests: the answer to a request is that of its definition, for one
+// checkRequests: the answer to a request is the one of its definition, for one
 // context as for many, bit for bit, and so are the counts. The log-sum is within
 // the width of the int8 intervals of that over the labels it was chosen among.
 func checkRequests(t *rapid.T) {

@@ -64,7 +64,7 @@ func (p *place) row(id uint32) (row int, ok bool) {
 	return row, row >= 0 && row < p.n
 }
 
-// logSum returns the log-sum over the rows of a place: those of s.places count with
+// logSum returns the log-sum over the rows of a place. The rows in s.places count with
 // s.logits, all others with the centres of their intervals. It overwrites both.
 func (s *Searcher) logSum(req *Request, lower, upper []float32) float64 {
 	none := float32(math.Inf(-1))

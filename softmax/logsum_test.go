@@ -13,8 +13,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// checkLogitAndSum: the logit is that of the definition; the sum is that of a request
-// for no labels with the label's own logit in it.
+// checkLogitAndSum: the logit is the one of the definition; the sum equals the
+// sum of a request for no labels, with the label's own logit in it.
 func checkLogitAndSum(t *rapid.T) {
 	l, h := drawLayer(t)
 	s, q := softmax.NewSearcher(l), newQuery(t, h)

@@ -179,9 +179,9 @@ func (q *Query) check(l *Layer) error {
 // CPU goes on by itself.
 const scratchBytes = 256
 
-// AddLines adds the memory that a search of one context uses again, but for the rows
-// that it reads: who asks many searchers in turn asks for the memory of all beforehand.
-// The scratch is that of the searches so far.
+// AddLines adds the memory that a search of one context uses again, without the rows
+// that it reads: a caller with many searchers in turn prefetches the memory of all of
+// them. The scratch has the size that the searches so far needed.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer, 1))

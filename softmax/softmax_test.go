@@ -285,7 +285,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 	return req, among
 }
 
-// checkRequests: the answer to any request is that of its definition, bit for
+// checkRequests: the answer to any request is the one of its definition, bit for
 // bit, for one context and for many, and the sum is within the width of the int8
 // intervals of the one over the edited logits.
 func checkRequests(t *rapid.T) {
@@ -323,7 +323,7 @@ func checkRequests(t *rapid.T) {
 
 // checkSum compares a log-sum with the definition over all edited logits.
 func checkSum(t *rapid.T, l *softmax.Layer, w, h []float32, req *softmax.Request, all []softmax.Prediction, got float64) {
-	var logits []float64 // in the order of labels, which that of the sum is without a list
+	var logits []float64 // in the order of labels, the order of the sum without a list
 	for _, p := range slices.SortedFunc(slices.Values(all), func(a, b softmax.Prediction) int { return int(a.ID) - int(b.ID) }) {
 		logits = append(logits, p.Logit)
 	}
@@ -784,7 +784,7 @@ func TestGoldenBits(t *testing.T) {
 	const labels, dim = 400, 77
 	const want = uint64(0x82acf7eb705f8e2d)
 	r := rand.New(rand.NewPCG(7, 7))
-	// Uniform numbers alone: those of NormFloat64 go through math.Exp, which
+	// Uniform numbers alone: the numbers of NormFloat64 go through math.Exp, which
 	// is not the same everywhere.
 	uniform := func(n int) []float32 {
 		x := make([]float32, n)
@@ -856,7 +856,7 @@ func residentBytes() (int, bool) {
 	return resident * os.Getpagesize(), true
 }
 
-// The exact sum is that of the reference arithmetic, of one context as of many, at any
+// The exact sum is the reference arithmetic's, for one context as for many, at any
 // temperature, and the usual one is near it; the labels are the same. LogProb is a
 // logit minus that sum.
 func TestExactSumsAndTemperatures(t *testing.T) {

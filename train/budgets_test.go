@@ -43,7 +43,7 @@ func TestRunBudgets(t *testing.T) {
 			if !slices.Equal(models[i].ClusterWeights(), models[0].ClusterWeights()) {
 				t.Errorf("budget %v: found other clusters, expected those of all", budget)
 			}
-			// What does not depend on the budget is that of a run of its own.
+			// What does not depend on the budget is as in a run of its own.
 			if learning && budget != o.Budget {
 				continue
 			}

@@ -340,8 +340,8 @@ func (c *checkpoint) labelsHeader() labelfile.Header {
 	}
 }
 
-// saveLabels keeps the labels. The state that is kept before them says that they are
-// those of a run.
+// saveLabels keeps the labels. The state that is kept before them says that they
+// belong to a run.
 func (c *checkpoint) saveLabels(labels []uint32) error {
 	if c == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 // lie around their mean mu, and how far a label s is from the k best of one of
 // them, x_s = w_s.h + b_s - tau with tau the k-th largest logit of h, can be
 // computed for every label. With SetOptions.Geometry the share of s in a cluster
-// is that of a distribution of x_s, with
+// comes from a distribution of x_s, with
 //
 //	mean      w_s.mu + b_s - m_tau
 //	variance  the one over a sample of the cluster's contexts, shrunk towards the one over

@@ -205,8 +205,8 @@ func TestSetsOfAViewAreThoseOfACopy(t *testing.T) {
 	}
 }
 
-// The figures on the held-out slice foretell those on contexts that the run has
-// not seen at all, where those of training do not.
+// The figures on the held-out slice foretell the figures on contexts that the run has
+// not seen at all; the figures of training do not.
 func TestUnseenForetellsOtherContexts(t *testing.T) {
 	train, _ := clustersOf(t, 2000, 7)
 	other, _ := clustersOf(t, 4000, 8)

@@ -16,7 +16,7 @@ import (
 func TestGoldenScreens(t *testing.T) {
 	const labels, dim, n = 120, 13, 500
 	r := rand.New(rand.NewPCG(7, 7))
-	// Uniform numbers alone: those of NormFloat64 go through math.Exp, which
+	// Uniform numbers alone: the numbers of NormFloat64 go through math.Exp, which
 	// is not the same everywhere.
 	uniform := func(n int) []float32 {
 		x := make([]float32, n)

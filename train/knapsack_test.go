@@ -145,8 +145,8 @@ func TestKnapsackIsOptimalUpToOneItem(t *testing.T) {
 
 // The objective of Equation 8 on fixed assignments, sum_i (k - hits + lambda
 // (|c_t(i)| - hits)) + gamma max(0, L-bar - B), is never worse for the sets
-// that the knapsack gives than for those of any assignments before, up to one
-// item, where gamma is at least the price of the budget. And it falls with the
+// that the knapsack gives than for the sets of any assignments before, up to one
+// item, if gamma is at least the price of the budget. And it falls with the
 // budget.
 func TestKnapsackStepDoesNotWorsenTheObjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

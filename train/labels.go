@@ -125,7 +125,7 @@ func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, er
 // then kept there. They serve runs of other options with the same K, which are given
 // them as Options.Labels.
 //
-// Errors are those of [Labels], and those of [Run] about the checkpoint.
+// The errors are the errors of [Labels], and the errors of [Run] about the checkpoint.
 func FindLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (labels []uint32, err error) {
 	err = outward(func() error {
 		d, err := newData(layer, contexts, &opt)

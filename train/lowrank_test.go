@@ -92,7 +92,7 @@ func TestLowRankKeepsTheLargestSingularValues(t *testing.T) {
 	}
 }
 
-// Of full rank nothing is lost: the tail's logits are those of the layer.
+// With full rank nothing is lost: the tail's logits are the layer's.
 func TestLowRankOfFullRankIsTheLayer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.SampledFrom([]int{1, 7, 40, 1023, 1024, 1030}).Draw(t, "labels"), rapid.IntRange(1, 40).Draw(t, "dim")

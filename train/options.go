@@ -70,9 +70,9 @@ type KMeansOptions struct {
 	Groups int
 	// Overlap, unless 0, lets groups have lists of clusters that overlap, with a
 	// cluster in that many lists on average: lists of Overlap Clusters/Groups
-	// clusters. V is then that of a flat screen, and the groups are learned as
+	// clusters. V is then the V of a flat screen, and the groups are learned as
 	// a screen for V: which clusters the contexts of a group have as their
-	// best. More of them find it than where each cluster is in one group. At
+	// best. More of them find it than if each cluster is in one group. At
 	// least 1, at most Groups; Groups need not divide Clusters.
 	Overlap float64
 	// KMeansIterations bounds the iterations of k-means. At least 1.

@@ -58,7 +58,7 @@ func TestOptionsOfARecordComeBack(t *testing.T) {
 	})
 }
 
-// The bytes are those of the format: their order, and which members are left
+// The bytes follow the format: the order of the members, and which members are left
 // out.
 func TestOptionsAsJSON(t *testing.T) {
 	all := Options{

@@ -28,7 +28,7 @@ type overlapping struct {
 }
 
 // groupContexts is the number of contexts that one alternation learns the groups
-// from, where there are as many in two epochs. On 48,000 contexts a tenth of them
+// from, if there are as many in two epochs. On 48,000 contexts a tenth of them
 // left 2% of contexts outside the list of their group that this number takes in.
 const groupContexts = 25000
 
@@ -83,7 +83,7 @@ func findGroups(ctx context.Context, d *data, c *clusters, opt *Options) error {
 }
 
 // newOverlapping returns the groups with these vectors and lists. A group without
-// clusters is none: its contexts go to others.
+// clusters is left out: its contexts go to other groups.
 func newOverlapping(vectors []float32, lists [][]uint32, dim int) *overlapping {
 	o := &overlapping{}
 	for a, list := range lists {
@@ -95,8 +95,8 @@ func newOverlapping(vectors []float32, lists [][]uint32, dim int) *overlapping {
 	return o
 }
 
-// text says how long the lists are, and how many contexts are led to the best
-// cluster of all.
+// text says how long the lists are, and how many contexts find the best cluster of
+// all.
 func (o *overlapping) text(best, led []uint32) string {
 	same := 0
 	for i, t := range best {

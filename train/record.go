@@ -29,8 +29,8 @@ type Record struct {
 	Alternations []Alternation `json:"alternations,omitempty"`
 	// Best is the index in Alternations of the clusters that were kept.
 	Best int `json:"best"`
-	// LearnedFor is the budget for which V was learned, and that of
-	// Alternations, if it is not that of the screen. 0 if it is.
+	// LearnedFor is the budget for which V was learned, and the budget of
+	// Alternations, if it is not the budget of the screen. 0 if it is.
 	LearnedFor float64 `json:"learned_for,omitempty"`
 	// MeanCandidates is L-bar of the final sets over all contexts.
 	MeanCandidates float64 `json:"mean_candidates"`

@@ -355,8 +355,8 @@ func newCoefficients(dim, temps int) *coefficients {
 	return &coefficients{a: make([]float64, temps), u: make([]float64, temps*dim), factor: make([]float64, dim*dim), centred: make([]float64, dim)}
 }
 
-// solve finds the coefficients that minimise the squares of the errors plus ridge
-// times that of u, of at least one context.
+// solve finds the coefficients that minimise the sum of the squares of the errors plus
+// ridge times the square of u. There is at least one context.
 func (c *coefficients) solve(s *equations, ridge float64) {
 	d := s.dim
 	for i := range d {
@@ -651,8 +651,8 @@ func tailShare(head, tail float64) float64 {
 	return 1 / (1 + kernels.Exp(head-tail))
 }
 
-// centre returns the intercept near a at which the mean of log(e^head + e^(a + slope)) is
-// that of the true sums, whose tails are given, by Newton's method.
+// centre returns the intercept near a at which the mean of log(e^head + e^(a + slope))
+// equals the mean of the true sums, whose tails are given, by Newton's method.
 func centre(a float64, slopes, heads []float64, tail func(j int) float64) float64 {
 	want := 0.0
 	for j, head := range heads {

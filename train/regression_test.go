@@ -97,7 +97,7 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 	})
 }
 
-// Sums with and without a part are those of the rest.
+// Sums with a part, minus the part, are the sums of the rest.
 func TestNormalSumsOfFolds(t *testing.T) {
 	a, b := newEquations(2, 1), newEquations(2, 1)
 	a.add([]float32{1, 2}, []float64{3}, 1)

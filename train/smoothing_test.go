@@ -18,7 +18,7 @@ func rankWith(t rapid.TB, c *counts, groups int, alpha, lambda float64, always [
 	return r
 }
 
-// The order of the items is that of the smoothed shares, each computed from
+// The order of the items is the order of the smoothed shares, each computed from
 // the labels themselves.
 func TestSmoothedRankingIsThatOfTheShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

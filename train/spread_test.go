@@ -149,7 +149,7 @@ func TestTemperatureGivesTheSpreadAskedFor(t *testing.T) {
 // A label that only contexts of the next cluster have been seen with enters
 // the set of a cluster whose contexts lie close to it, and no other.
 func TestSpreadSharesLabelsBetweenNeighbours(t *testing.T) {
-	// Three clusters on a line of directions; label c for those of cluster c.
+	// Three clusters on a line of directions; label c for the contexts of cluster c.
 	tr := &data{dim: 2, threads: 1, universe: 3, k: 1, report: &reporter{}}
 	weights := []float32{1, 0, 0.8, 0.6, -1, 0}
 	var cluster []uint32

@@ -34,10 +34,10 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 // The labels and k-means do not depend on a budget and are computed once. V is
 // learned once, for opt.Budget; the sets of each screen are then those that the
 // knapsack gives for its budget with this V. So the screen for opt.Budget is
-// that of Run, byte for byte, and without learning the others are too; with
-// learning they have sets as good as any for their V, but a V that was learned
-// for another price of a candidate. The sets for a smaller budget are subsets
-// of those for a larger one.
+// the screen that Run gives, byte for byte. Without learning this holds for the
+// others too; with learning their sets are as good as any for their V, but V was
+// learned for another price of a candidate. The sets for a smaller budget are
+// subsets of the sets for a larger one.
 //
 // Errors are as from Run, for each of the budgets.
 func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) (models []*screen.Model, records []*Record, err error) {

@@ -189,7 +189,7 @@ func variation(s *sample.Sampler, l *softmax.Layer, h []float32, o sample.Option
 	return (v + max(mine, 0) + max(theirs, 0)) / 2, nil
 }
 
-// probabilities are those of the layer after the temperature, min-p, top-k and top-p, by
+// probabilities returns the probabilities of the layer after the temperature, min-p, top-k and top-p, by
 // their definition.
 func probabilities(l *softmax.Layer, h []float32, o sample.Options) []float64 {
 	x := make([]float64, l.Labels())

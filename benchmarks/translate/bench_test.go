@@ -35,7 +35,7 @@ func (s *timedSearcher) SearchBatch(dst []softmax.Prediction, answers []softmax.
 
 // BenchmarkBetweenSteps times the softmax layer where it is asked between the steps of a
 // real decoder, which translates a sentence of the test after the other. It reports the
-// median of the microseconds of a context, those of a step together, and the 99th
+// median of the microseconds of a context, the contexts of a step together, and the 99th
 // percentile. The methods take turns, a sentence each.
 //
 //	go test ./translate -run '^$' -bench BetweenSteps -benchtime 100x -args -screen m.l2s

@@ -32,7 +32,7 @@ type wholeOptions struct {
 // softmax layer: encoder, decoder and search. Both are summed over the threads.
 type wholeTime struct{ wall, decoder, layer float64 }
 
-// whole measures translations from the words of a sentence to those of its
+// whole measures translations from the words of a sentence to the words of its
 // translation, with each softmax layer. The layers take turns, in rounds.
 func whole(ctx context.Context, d *data, o wholeOptions, stdout io.Writer, p *progress.Printer) error {
 	l := d.model.Layer()

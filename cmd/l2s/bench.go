@@ -23,7 +23,7 @@ import (
 
 // benchResult is the JSON of l2s bench. Times are microseconds a query: the mean
 // of a block of queries, the median over the blocks. Medians and 99th percentiles
-// are those of single queries.
+// are over single queries.
 type benchResult struct {
 	DenseF32       float64 `json:"dense_f32_us"` // float32 scan of all labels and top-k
 	DenseF32Median float64 `json:"dense_f32_median_us"`
@@ -36,7 +36,7 @@ type benchResult struct {
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"` // dense_f32_us / screened_us
 	// The log-probability of a label: dense is a float32 scan and a log-sum-exp over all
-	// labels, the other that of a screen with a tail, and 0 without one.
+	// labels, the other the time of a screen with a tail, and 0 without one.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
 	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
 	Level        string  `json:"level"`

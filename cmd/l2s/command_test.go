@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // notUnderRace skips a test that starts many processes, or draws much, and has no
-// concurrency beyond that of others: under the race detector each process takes some
+// concurrency that other tests lack: under the race detector each process takes some
 // times as long.
 func notUnderRace(t *testing.T) {
 	t.Helper()

@@ -33,9 +33,9 @@ type generateResult struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	// DrawSeconds is the part of Seconds that the draws took, without the LSTM.
 	DrawSeconds float64 `json:"draw_seconds"`
-	// LayerShare is the share of the draws that the exact layer was asked for,
-	// ExactShare that of the draws that are exact, and BoundedShare that of those within
-	// their bound (package sample).
+	// LayerShare is the share of the draws that used the exact layer, ExactShare the
+	// share that are exact, and BoundedShare the share within their bound (package
+	// sample).
 	LayerShare   float64 `json:"layer_share"`
 	ExactShare   float64 `json:"exact_share"`
 	BoundedShare float64 `json:"bounded_share"`
@@ -52,17 +52,17 @@ func (r *generateResult) summary(screened bool) string {
 
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", description{
-		purpose: `Let an LSTM language model write, word by word, by draws from the exact softmax
-layer or from a screen. Without --lm it is the small one of l2s demo, which needs no
+		purpose: `Let an LSTM language model write text, word by word, by draws from the exact softmax
+layer or from a screen. Without --lm it is the small model of l2s demo, which needs no
 file. The model reads <eos>, then the prompt, and writes --length tokens behind it;
 <eos> ends a line.
 
-The order of the processors is that of vLLM: temperature, min-p, top-k, top-p. Equal
-seeds give equal tokens on every CPU. A draw over a screen, one trained with --tail
-regression, is answered by the exact layer where the screen does not suffice.
+The order of the processors is vLLM's: temperature, min-p, top-k, top-p. Equal
+seeds give equal tokens on every CPU. The screen must have been trained
+with --tail regression. The exact layer answers a draw if the screen does not suffice.
 
 The tokens a second go to standard error. With --json each token is a line, and the
-figures are the last one. An interrupt ends it at once, behind a whole word.`,
+figures are the last line. An interrupt ends the text at once, after a whole word.`,
 		usage: "[--lm model.safetensors --vocab vocab.txt] [--screen m.l2s] [--prompt TEXT] [flags]",
 		notes: `The language model is one as for l2s contexts. White space separates the words of
 the prompt; a word that the vocabulary lacks is <unk>.`,

@@ -137,8 +137,8 @@ func (l *layer) scale() (scale, softCap float64) {
 	return l.head.LogitScale(), l.head.SoftCap()
 }
 
-// temperature is that of the model's probabilities over w.h + b: the softmax is of these
-// multiplied by the scale. A soft cap is another matter.
+// temperature returns the temperature at which w.h + b have the model's probabilities:
+// the model's softmax is of w.h + b times the scale. A soft cap is another matter.
 func (l *layer) temperature() float64 {
 	scale, _ := l.scale()
 	return 1 / scale

@@ -427,7 +427,7 @@ func TestLabelsFromAPipe(t *testing.T) {
 	}
 }
 
-// An interrupted choice keeps its labels, and those of the clusters that it has found;
+// An interrupted choice keeps its labels, and the labels of the clusters that it has found;
 // the same command goes on and leaves nothing.
 func TestTuneContinuesAfterAnInterrupt(t *testing.T) {
 	dir := files(t)

@@ -36,7 +36,7 @@ type trainResult struct {
 	Seed      uint64  `json:"seed"`
 	Estimator string  `json:"estimator,omitempty"` // none without learning
 	// Alternations is the number of alternations of learning, and Kept the one whose
-	// clusters are kept: 0 for those of k-means.
+	// clusters are kept: 0 for the clusters of k-means.
 	Alternations int `json:"alternations,omitempty"`
 	Kept         int `json:"kept_alternation,omitempty"`
 	// LearnedFor is the budget that the clusters were learned for, if it is
@@ -78,9 +78,9 @@ func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 		purpose: `Learn a screen for a softmax layer from context vectors: r clusters of
 contexts, and for each the set of labels worth looking at.
 
-The exact best k labels of every context are found first; spherical k-means
-then gives the clusters, a knapsack the sets. Learning alternates between the
-two: gradient descent on the clusters, the knapsack on the sets.
+First the exact best k labels of every context are found. Then spherical k-means gives
+the clusters, and a knapsack gives the sets. Learning alternates between the two:
+gradient descent on the clusters, the knapsack on the sets.
 
 With --clusters R/G a query finds one of R clusters through G groups: it scans the
 vectors of the groups, and the vectors of the clusters in the list of the best group.
@@ -92,24 +92,24 @@ chooses is left out. As many groups as the root of 2R serve well, as in 512/32.
 With --clusters GxR each of G groups has R clusters of its own. With groups of either
 kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3 too.
 
-With --tail regression it also learns, for each cluster, what the labels outside
-its set weigh together, for probabilities over all labels: l2s topk --logprobs,
-l2s eval --targets and l2s generate --screen need it. It takes about as long as finding
-the labels does, and an interrupt does not keep it.
+With --tail regression the run also learns, for each cluster, what the labels outside
+its set weigh together. Probabilities over all labels need it: l2s topk --logprobs,
+l2s eval --targets and l2s generate --screen. It takes about as long as finding the
+labels, and after an interrupt it starts anew.
 
-Where the contexts of a cluster lie, and how far they spread, gives every label a
-chance to be among the best of one of them, whether the cluster has met it or not.
-The counts are smoothed towards that: with few contexts, or many clusters, counts
-alone starve. --geometry 0 leaves it out.
+The place of a cluster's contexts, and how far they spread, gives every label a chance
+to be among the best of a context, also a label that the cluster has not met. The counts
+of labels are smoothed towards these chances, because with few contexts, or many
+clusters, the counts are too small. --geometry 0 leaves this out.
 
-Without --clusters and --budget their values go by the number of contexts and the
-number of labels, and the run says which they are. With --clusters auto, or --budget
-auto, they are chosen by measurement, as l2s tune does it: the fastest screen is written
-that has P@k of --target on held-out contexts.
+Without --clusters the number of contexts decides their number, and without --budget the
+number of labels decides the budget; the run says which they are. With --clusters auto, or
+--budget auto, they are chosen by measurement, as by l2s tune: the run writes the fastest
+screen that has P@k of --target on held-out contexts.
 
-Share --held-out of the contexts is kept as held-out contexts. The figures of the screen
-on them stand beside the figures on the contexts of training. A warning says if something
-looks wrong, and what to do about it.
+--held-out is the share of the contexts that is held out. The figures of the screen on
+them stand beside the figures on the contexts of training. If something looks wrong, a
+warning says what to do about it.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them.`,
@@ -404,7 +404,7 @@ func chooseBudget(labels, least int, chosen []string) ([]float64, []string) {
 func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string, chosen []string, stdout io.Writer, asJSON bool) error {
 	start := time.Now()
 	warnOfContexts(f, in)
-	// The tail is that of the one screen.
+	// The one screen that is chosen gets the tail.
 	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
 	t.Train.TailRank, t.Train.Tail, t.Train.TailContexts = 0, nil, nil
 	found, err := t.run(ctx, f, in, out)

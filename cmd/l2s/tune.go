@@ -31,8 +31,8 @@ type tuneResult struct {
 	HeldOut  int     `json:"held_out"` // of them
 	Labels   int     `json:"labels"`
 	Dim      int     `json:"dim"`
-	// Trained is the number of all screens, and Screens are those whose times were
-	// measured, the fastest first.
+	// Trained is the number of all screens, and Screens are the screens whose times
+	// were measured, the fastest first.
 	Trained int         `json:"trained"`
 	Screens []tunePoint `json:"screens"`
 	// Recommended is one of them, and Reached says whether it reaches the target.
@@ -51,7 +51,7 @@ type tunePoint struct {
 	Method   string  `json:"method"`            // as in curvePoint
 	Probes   float64 `json:"probe_share"`
 	Budget   float64 `json:"budget"`
-	// Flags are those with which l2s train makes the same screen.
+	// Flags are the flags with which l2s train makes the same screen.
 	Flags          string             `json:"flags"`
 	Precision      map[string]float64 `json:"precision"` // on held-out contexts
 	Deviation      float64            `json:"deviation"` // standard error of P@k
@@ -71,7 +71,7 @@ const (
 	defaultTarget = 0.99
 	// coldMiB is what is read between two queries.
 	coldMiB = 8
-	// tuneState is what the state of a run is called that writes no screen.
+	// tuneState is the name of the state of a run that writes no screen.
 	tuneState = "tune.l2s"
 )
 
@@ -80,24 +80,25 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	f := newFlags("tune", description{
 		purpose: fmt.Sprintf(`Find the clusters and the budget with which a screen is fastest at a precision.
 
-The contexts are labelled once. Screens of several shapes are then trained by
-k-means, each for many budgets, and their precision is measured on held-out
-contexts. Of the shape that does best a second probe and
-learning are tried too. Last, all screens take turns at answering, on one thread:
-with warm caches, and with %d MiB of other data read before each query.
+The command labels the contexts once. It trains screens of several shapes by k-means,
+each for many budgets, and measures their precision on held-out contexts. With the
+best shape it tries a second probe and learning too. Last, all screens take turns at
+answering queries, on one thread: with warm caches, and with %d MiB of other data read
+before each query.
 
-The table has the frontier: no other screen is as fast and at least as precise. The
-fastest screen that reaches --target is recommended, with the flags with which
-l2s train makes it again, byte for byte; --out writes it. Run it on an idle machine.`, coldMiB),
+The table has the frontier: the screens for which no other screen is as fast and at
+least as precise. The fastest screen that reaches --target is recommended, with the
+flags with which l2s train makes it again, byte for byte. --out writes it. Run the
+command on an idle machine.`, coldMiB),
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
 		notes: sourceNote + fmt.Sprintf(`
 
-The held-out contexts choose the screen, so its precision on them is flattered a
-little: measure it on others by l2s eval, or have l2s calibrate set its margins.
+The screen is chosen on the held-out contexts, so its precision on them is a little
+too high: measure it on others by l2s eval, or let l2s calibrate set its margins.
 
-What is done is kept beside the output in FILE.partial, FILE.partial-labels and
-FILE.partial-SHAPE, without --out in files of %s.partial, until the run ends. After
-an interrupt the same command continues from there; --restart discards it.`, tuneState),
+The state of the run is kept beside the output in FILE.partial, FILE.partial-labels
+and FILE.partial-SHAPE until the run ends; without --out in files of %s.partial.
+After an interrupt the same command continues from there; --restart discards it.`, tuneState),
 		advanced: "always budget clusters held-out k kmeans-only probe-share seed",
 		example: `l2s tune --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --target 0.99 --out m.l2s`,
@@ -179,8 +180,8 @@ an interrupt the same command continues from there; --restart discards it.`, tun
 	return nil
 }
 
-// notReached is the error of a run that was to write a screen of a precision that none
-// has.
+// notReached is the error of a run that should write a screen of a precision that no
+// screen has.
 func notReached(contexts string, found *tune.Result, target float64) error {
 	best := found.Screens[found.Best].Record
 	return fmt.Errorf("%s: found no screen with P@%d of %v on held-out contexts, expected one: the best has %.4f, with %s; more contexts, larger budgets or more clusters help",
@@ -190,7 +191,7 @@ func notReached(contexts string, found *tune.Result, target float64) error {
 // tuning is a run of package tune.
 type tuning struct {
 	tune.Options
-	clusters []shape // the forms to try, nil for those that suit the contexts
+	clusters []shape // the forms to try, nil for the forms that suit the contexts
 	budgets  []float64
 	labels   string // file of labels, empty for none
 	restart  bool
@@ -199,7 +200,7 @@ type tuning struct {
 	p        *progress.Printer
 }
 
-// forms are those to try on n contexts.
+// forms returns the forms to try on n contexts.
 func (t *tuning) forms(n int) (forms []tune.Form) {
 	if t.clusters == nil {
 		return tune.Forms(n)
@@ -210,7 +211,7 @@ func (t *tuning) forms(n int) (forms []tune.Form) {
 	return forms
 }
 
-// outputs are the files that a run on n contexts may write.
+// outputs returns the files that a run on n contexts may write.
 func (t *tuning) outputs(out string, n int) (all []output) {
 	if out != "" {
 		all = append(all, output{flag: "--out", path: out})
@@ -290,7 +291,7 @@ func (t *tuning) letGo() {
 // end removes the state of the run.
 func (t *tuning) end() error { return tune.RemoveCheckpoint(t.Train.Checkpoint, t.Forms) }
 
-// explainInterrupt adds to the error of a run what its state is good for.
+// explainInterrupt adds to the error of a run what can be done with its state.
 func (t *tuning) explainInterrupt(err error) error {
 	if errors.Is(err, train.ErrCheckpoint) {
 		return fmt.Errorf("%w; --restart discards it", err)
@@ -307,7 +308,7 @@ func (t *tuning) explainInterrupt(err error) error {
 	return err
 }
 
-// Of what is held out, when nothing is said: as many contexts as tell 0.99 from 0.995,
+// How many contexts are held out without --held-out: as many as tell 0.99 from 0.995,
 // but no more than a fifth.
 const (
 	wantedHeldOut = 3000
@@ -412,8 +413,8 @@ func parseBy(s string) (string, error) {
 	return s, nil
 }
 
-// parseShapes reads several of what parseShape reads, with commas between them; auto is
-// nil.
+// parseShapes reads several shapes, as parseShape reads one, with commas between them;
+// auto is nil.
 func parseShapes(s string) (list []shape, err error) {
 	if s == auto {
 		return nil, nil

@@ -67,7 +67,7 @@ func (c *corpus) run(t *testing.T, name string, args ...string) string {
 
 func (c *corpus) path(name string) string { return filepath.Join(c.dir, name) }
 
-// check compares labels with those of one run without shards.
+// check compares labels with the labels of one run without shards.
 func (c *corpus) check(t *testing.T, path string) {
 	t.Helper()
 	c.run(t, c.l2s, "labels", "--weights", c.path("W.npy"), "--bias", c.path("b.npy"), "--contexts", c.path("H.npy"), "--out", c.path("whole.labels"))

@@ -147,7 +147,7 @@ func (s *slurm) killRest(t *testing.T) {
 	}
 }
 
-// processes are those of the machine, by their ids, with their arguments.
+// processes returns the processes of the machine, by their ids, with their arguments.
 func processes(t *testing.T) map[int][]string {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -291,7 +291,7 @@ func (p *process) heap(t *testing.T) int {
 }
 
 // Four clients ask while the files are swapped ten times: no request fails, each answer
-// is that of the generation that it names, bit for bit, and the heap does not grow.
+// comes from the generation that it names, bit for bit, and the heap does not grow.
 // With -v it prints what `make service-load` is for.
 func TestServiceUnderLoad(t *testing.T) {
 	const clients, swaps, k = 4, 10, 5

@@ -155,7 +155,7 @@ func get(t *testing.T, url string) (status int, text string) {
 	return answer.StatusCode, string(data)
 }
 
-// checkReply compares the answers with those of the library to the same request, over
+// checkReply compares the answers with the library's answers to the same request, over
 // the same files.
 func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 	t.Helper()

@@ -1,6 +1,6 @@
 // Command cell generates the nonlinearities of an LSTM layer.
 //
-// The operations and their order are those of the plain Go forms in kernels, without
+// The operations and their order are the same as in the plain Go forms in kernels, without
 // fused multiply-adds, so that every level gives the same bits.
 package main
 

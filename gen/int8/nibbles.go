@@ -12,7 +12,7 @@ import (
 )
 
 // nibbleBounds generates the scan of 4-bit codes. A byte of a record holds the
-// code of element j in its low half and that of element half+j in its high
+// code of element j in its low half and the code of element half+j in its high
 // half, each plus 8; the vector's codes come in the same two halves.
 func nibbleBounds(l emit.Level, stream bool) {
 	l.Function("Int4Bounds"+streamed(stream), "func(lower, upper *float32, data *byte, stride int, n int, b *byte)",

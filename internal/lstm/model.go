@@ -11,8 +11,8 @@
 //	h = sigmoid(o) tanh(c)
 //
 // The first layer reads the embedding of a token, each other layer the h of
-// the one below; the h of the top layer is the context vector. The matrix
-// products are those of kernels.Panels, in float32, and the bits of a context are
+// the one below; the h of the top layer is the context vector. kernels.Panels
+// computes the matrix products, in float32, and the bits of a context are
 // equal on every CPU.
 package lstm
 

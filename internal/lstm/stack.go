@@ -47,7 +47,7 @@ func Products(dst []float32, w *kernels.Panels, bias, x []float32, n int) {
 
 // run takes some time steps of independent streams through the layer. Step t
 // has a row of x for each of the first active[t] streams, in order, and the
-// rows of one step follow those of the step before. y gets the output of each
+// rows of one step follow the rows of the step before. y gets the output of each
 // row, and may be x. h and c are the state of the streams, a row each. It returns
 // gates, scratch of 4d elements a row, which it may have to make larger.
 //

@@ -30,7 +30,7 @@ type Router struct {
 
 // New returns the router for the vectors of clusters, r x dim, and of groups, g x
 // dim, both row-major and kept; sizes are the numbers of clusters in the groups.
-// lists, which is kept too, holds the clusters of group 0, then those of group 1,
+// lists, which is kept too, holds the clusters of group 0, then of group 1,
 // and so on, in each ascending and distinct; if it is nil, the clusters of a group
 // are neighbours, and each is in one group. Without groups the router is flat.
 // dim is at least 1. An error names what was found and what was expected.
@@ -76,7 +76,7 @@ func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Rou
 	return r, nil
 }
 
-// list makes the lists those of groups of these sizes.
+// list cuts the lists into groups of these sizes.
 func (r *Router) list(sizes []int) error {
 	clusters := r.Clusters()
 	r.starts = make([]int, len(sizes)+1)

@@ -18,11 +18,10 @@
 //	a = softmax_s(q . (A' y_s))
 //	h = tanh(sum_s a_s (C y_s) + D q)
 //
-// whose products A' y_s and C y_s are those of the sentence alone: they are computed
-// once, where the first form has two products of that size for each hypothesis of each
-// step.
+// whose products A' y_s and C y_s depend on the sentence alone: they are computed
+// once. The first form has two products of that size for each hypothesis of each step.
 //
-// The matrix products are those of kernels.Panels, in float32. The bits of a context
+// kernels.Panels computes the matrix products, in float32. The bits of a context
 // are equal on every CPU, whatever else is computed beside it: other sentences, other
 // hypotheses, other goroutines.
 package seq2seq

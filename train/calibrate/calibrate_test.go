@@ -151,7 +151,7 @@ func TestPValueIsValid(t *testing.T) {
 			for _, share := range []float64{0.01, 0.1, 0.5, 1} {
 				bet := share * largestBet(alpha)
 				// The p-value is exp(-capital). Sorted by it, the probabilities
-				// add up to that of a p-value of this size or less.
+				// add up to the probability of a p-value of this size or less.
 				sum, mean := 0.0, 0.0
 				for x := range n + 1 {
 					l := losses{blocks: []int{n - x, x}, labels: 1}
@@ -227,7 +227,7 @@ func TestPValueIsValidForLossesBetween(t *testing.T) {
 	}
 }
 
-// Blocks that test are not beside blocks that choose, nor are those of a running
+// Blocks that test are not beside blocks that choose, nor are the blocks of a running
 // text torn apart: what neighbours have in common stays on one side.
 func TestSplitOfBlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -342,7 +342,7 @@ func drawOutcomes(t *rapid.T, n, k int) []outcome {
 	return all
 }
 
-// The sums of the table are those of a count of the contexts one by one, and the
+// The sums of the table equal a count of the contexts one by one, and the
 // path leads from the safest pair to the cheapest, dearer ones first.
 func TestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

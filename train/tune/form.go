@@ -8,11 +8,10 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// Form is a shape of clusters, and what else of the options belongs to it. A new one
-// is a function that returns a Form, and a place in [Forms] or in refinements.
+// Form is a shape of clusters with the other options that belong to it. A new form
+// needs a function that returns it, and a place in [Forms] or in refinements.
 type Form struct {
-	// Name tells the form from all others: a part of messages and of the names of
-	// files.
+	// Name is unique to the form. It is a part of messages and of the names of files.
 	Name string
 	// Set sets the options that make the form.
 	Set func(o *train.Options)
@@ -50,12 +49,12 @@ func (f Form) Learned(budget float64) Form {
 	}}
 }
 
-// refinedProbes is the share of the contexts that a refined form asks twice: of those
-// in train/RESULTS.md the one that does best.
+// refinedProbes is the share of the contexts for which a refined form looks at two
+// clusters: the share in train/RESULTS.md that does best.
 const refinedProbes = 0.4
 
-// refinements are what is tried with the best of the forms, chosen at that budget. Each
-// takes longer than the form: one learns, the other looks for two clusters.
+// refinements returns what is tried with the best form, which was chosen at this
+// budget. Each takes longer than the form: one learns, the other looks for two clusters.
 func refinements(f Form, budget float64, base *train.Options) (forms []Form) {
 	if base.ProbeShare == 0 {
 		forms = append(forms, f.Probing(refinedProbes))
@@ -67,8 +66,8 @@ func refinements(f Form, budget float64, base *train.Options) (forms []Form) {
 }
 
 // Forms returns the forms to try with that many contexts of training: flat ones, two
-// levels about as fine as [train.ClustersFor] says, and groups that overlap. A cluster has at least
-// 20 contexts on average, unless there is one cluster alone.
+// levels about as fine as [train.ClustersFor] says, and groups that overlap. A cluster has
+// at least 20 contexts on average, unless there is one cluster alone.
 func Forms(contexts int) []Form {
 	const least = 20
 	var forms []Form

@@ -26,19 +26,19 @@ import (
 
 // Options say what is tried, and what the screen is to reach.
 type Options struct {
-	// Train are the options of all runs, but for those that a form sets. Budget and
-	// KMeansOnly are set by the run. With a Checkpoint what is done is kept in the files
-	// of [CheckpointFiles]: the labels, and the clusters of each form. A run that was
-	// interrupted continues from there; [RemoveCheckpoint] removes them.
+	// Train holds the options of all runs. A form changes some of them, and Run sets
+	// Budget and KMeansOnly. With a Checkpoint the files of [CheckpointFiles] keep the
+	// labels, and the clusters of each form. A run that was interrupted continues from
+	// there; [RemoveCheckpoint] removes the files.
 	Train train.Options
 	// Adjust, unless nil, changes what a form has set.
 	Adjust func(o *train.Options)
 	// Forms are tried by k-means alone.
 	Forms []Form
-	// Budgets are the budgets of each form, ascending. Those that cannot hold the k
-	// labels, or those always included, are left out.
+	// Budgets are the budgets of each form, ascending. A budget that cannot hold the k
+	// labels, or the labels that are always included, is left out.
 	Budgets []float64
-	// Refine asks for refinements of the form that does best: a second probe, and
+	// Refine tries refinements of the form that does best: a second probe, and
 	// learning.
 	Refine bool
 	// Target is the P@k on held-out contexts that the screen is to reach, above 0 and
@@ -48,9 +48,9 @@ type Options struct {
 	Cold bool
 	// Measure measures the times of screens, which are compared with each other.
 	Measure func(ctx context.Context, screens []*screen.Model) ([]Cost, error)
-	// Progress, unless nil, is told how the run of a form goes.
+	// Progress, unless nil, is called with the progress of the run of a form.
 	Progress func(form string, p train.Progress)
-	// Done, unless nil, is told of each form what its screens are, without costs.
+	// Done, unless nil, is called for each form with its screens, without costs.
 	Done func(form string, screens []Screen)
 }
 
@@ -62,8 +62,8 @@ type Cost struct{ Warm, Cold time.Duration }
 type Screen struct {
 	Form string
 	*screen.Model
-	// Record is that in the model: its options make the same screen again, and its
-	// Unseen are the figures on held-out contexts.
+	// Record is the record in the model: its options make the same screen again, and
+	// its Unseen has the figures on held-out contexts.
 	Record *train.Record
 	// Rows is the mean number of rows that a query scans: the vectors that find its
 	// cluster, and the candidates.
@@ -80,20 +80,20 @@ func (s *Screen) precision() float64 { return s.Record.Unseen.PrecisionK }
 
 // Result is what was found.
 type Result struct {
-	// Screens are those whose times were measured, the fastest first.
+	// Screens are the screens whose times were measured, the fastest first.
 	Screens []Screen
-	// Trained is the number of all screens. Those that scan twice the rows of one that
-	// is as precise, and those far below the target, are not measured.
+	// Trained is the number of all screens. A screen is not measured if it scans twice
+	// the rows of another that is as precise, or if it is far below the target.
 	Trained int
-	// Best is the index in Screens of the one that is recommended: the fastest that
-	// reaches the target. Of several within 3% of its time it is the most precise.
-	// Where none reaches the target it is the most precise of all.
+	// Best is the index in Screens of the recommended screen. Among the screens that
+	// reach the target, and whose time is within 3% of the fastest of them, it is the
+	// most precise. If no screen reaches the target it is the most precise of all.
 	Best int
 	// Reached says whether it reaches the target.
 	Reached bool
 }
 
-// What is compared, and what is the same.
+// Which screens are measured, and which times count as equal.
 const (
 	hopeless = 10   // times as many missed as the target allows: not measured
 	wasteful = 2    // times the rows of a screen as precise: not measured
@@ -110,8 +110,8 @@ func CheckpointFiles(path string, forms []Form) []string {
 	return files
 }
 
-// RemoveCheckpoint removes the files of [CheckpointFiles], and what runs with other
-// forms have left of theirs. Errors are those of train.RemoveCheckpoint.
+// RemoveCheckpoint removes the files of [CheckpointFiles], and the files that runs with
+// other forms have left. The errors are the errors of train.RemoveCheckpoint.
 func RemoveCheckpoint(path string, forms []Form) error {
 	if err := removeOthers(path); err != nil {
 		return err
@@ -126,8 +126,8 @@ func RemoveCheckpoint(path string, forms []Form) error {
 
 var formName = regexp.MustCompile(`^[0-9]+(x[0-9]+|-through-[0-9]+)?(-probe)?(-learned)?$`)
 
-// removeOthers removes the states of forms at path, whatever run has left them. A file
-// with such a name that is no state stays.
+// removeOthers removes the states of forms at path that any run has left. A file with
+// such a name that is not a state stays.
 func removeOthers(path string) error {
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -147,7 +147,7 @@ func removeOthers(path string) error {
 	return nil
 }
 
-// names are those of the forms and of what they are refined to.
+// names returns the names of the forms, and of the forms that they are refined to.
 func names(forms []Form) (all []string) {
 	for _, f := range forms {
 		all = append(all, f.Name)
@@ -175,9 +175,9 @@ type run struct {
 // them depends on times: a screen that is to be the same again is trained with the
 // options in its record.
 //
-// Errors are those of train.Run and of Measure, and no form or budget that fits, or no
-// contexts held out. When ctx is cancelled it returns an error for which errors.Is
-// with ctx.Err() holds.
+// It returns the errors of train.Run and of Measure, and an error if no form or budget
+// fits or if no contexts are held out. If ctx is cancelled it returns an error for which
+// errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*Result, error) {
 	r := &run{Options: &opt, layer: layer, contexts: contexts}
 	least := float64(max(opt.Train.K, len(opt.Train.Always)))
@@ -223,8 +223,8 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 	return r.measure(ctx)
 }
 
-// nearBudgets are those that a refinement of a screen for the budget may have instead:
-// it is as precise with fewer candidates, or more precise.
+// nearBudgets returns the budgets to try for a refinement of a screen that has this
+// budget: the refinement is as precise with fewer candidates, or more precise.
 func (r *run) nearBudgets(budget float64) []float64 {
 	near := []float64{budget}
 	for _, b := range r.budgets {
@@ -236,7 +236,7 @@ func (r *run) nearBudgets(budget float64) []float64 {
 	return slices.Compact(near)
 }
 
-// optionsOf are the options of the run of a form.
+// optionsOf returns the options of the run of a form.
 func (r *run) optionsOf(f Form) train.Options {
 	o := r.Train
 	o.Measure, o.KMeansOnly = true, true
@@ -263,8 +263,8 @@ func (r *run) try(ctx context.Context, f Form, budgets []float64) error {
 	o := r.optionsOf(f)
 	models, records, err := train.RunBudgets(ctx, r.layer, r.contexts, o, budgets)
 	if errors.Is(err, train.ErrCheckpoint) && !slices.ContainsFunc(r.Forms, func(g Form) bool { return g.Name == f.Name }) {
-		// A refinement of a form that was chosen at another budget: its state is no
-		// use now.
+		// A refinement of a form that was chosen at another budget: its state is of
+		// no use.
 		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 			return err
 		}
@@ -300,7 +300,7 @@ func (r *run) try(ctx context.Context, f Form, budgets []float64) error {
 	return nil
 }
 
-// routing is the mean number of vectors that find the cluster of a context.
+// routing returns the mean number of vectors that find the cluster of a context.
 func (r *run) routing(m *screen.Model) (float64, error) {
 	s, err := screen.NewSearcher(m, r.layer)
 	if err != nil {
@@ -319,7 +319,7 @@ func (r *run) routing(m *screen.Model) (float64, error) {
 	return float64(s.Stats().Routing) / float64(asked), nil
 }
 
-// worthwhile are the screens that are not hopeless and not wasteful, at least the most
+// worthwhile returns the screens that are not hopeless and not wasteful, at least the most
 // precise one.
 func worthwhile(screens []Screen, target float64) []Screen {
 	best := slices.MaxFunc(screens, func(a, b Screen) int { return cmp.Compare(a.precision(), b.precision()) })
@@ -371,7 +371,7 @@ func markFrontier(screens []Screen) {
 	}
 }
 
-// choose returns the screen that is recommended of those given, the fastest first.
+// choose returns the screen to recommend. The fastest of screens comes first.
 func (r *run) choose(screens []Screen) (best int, reached bool) {
 	best = -1
 	var fastest time.Duration

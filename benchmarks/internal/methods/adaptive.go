@@ -124,7 +124,7 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 type part struct {
 	layer   *softmax.Layer
 	weights []float32
-	ids     []uint32 // of its rows, ascending, so that of equal logits the lower comes first
+	ids     []uint32 // of its rows, ascending: among equal logits the lower id comes first
 }
 
 // newPart copies the rows of labels.
