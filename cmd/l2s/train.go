@@ -102,8 +102,8 @@ to be among the best of a context, also a label that the cluster has not met. Th
 of labels are smoothed towards these chances, because with few contexts, or many
 clusters, the counts are too small. --geometry 0 leaves this out.
 
-Without --clusters the number of contexts decides their number, and without --budget the
-number of labels decides the budget; the run says which they are. With --clusters auto, or
+Without --clusters the number of contexts decides the clusters, and without --budget the
+number of labels decides the budget; the run prints both. With --clusters auto, or
 --budget auto, they are chosen by measurement, as by l2s tune: the run writes the fastest
 screen that has P@k of --target on held-out contexts.
 
