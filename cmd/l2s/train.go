@@ -107,7 +107,7 @@ number of labels decides the budget; the run prints both. With --clusters auto, 
 --budget auto, they are chosen by measurement, as by l2s tune: the run writes the fastest
 screen that has P@k of --target on held-out contexts.
 
---held-out is the share of the contexts that is held out. The figures of the screen on
+--held-out is the share of the contexts that are held-out contexts. The figures of the screen on
 them stand beside the figures on the contexts of training. If something looks wrong, a
 warning says what to do about it.
 
