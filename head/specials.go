@@ -2,14 +2,11 @@ package head
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -44,119 +41,30 @@ func Specials(source string) ([]uint32, error) {
 		}
 		ids = append(ids, c.specials...)
 	}
-	inJSON := false
+	t, inJSON := tokens{}, false
 	for _, file := range []struct {
 		name  string
-		parse func(data []byte, add func(id int)) error
-	}{{tokenizerFile, specialsOfTokenizer}, {tokenizerConfigFile, specialsOfConfig}, {piecesFile, specialPieces}} {
+		parse func(data []byte) error
+	}{
+		{tokenizerFile, t.tokenizerJSON},
+		{tokenizerConfigFile, func(data []byte) error { _, err := t.tokenizerConfig(data); return err }},
+		// What is no model of sentencepiece names no piece: other tokenizers have files of
+		// this name, too.
+		{piecesFile, func(data []byte) error { t.pieces(data); return nil }},
+	} {
 		if file.name == piecesFile && inJSON {
 			continue
 		}
-		where := filepath.Join(path, file.name)
-		err := tensorfile.Parse(where, func(data []byte) error {
-			if err := file.parse(data, func(id int) { ids = append(ids, uint32(id)) }); err != nil {
-				return fail(where, "special tokens", "%w", err)
-			}
-			return nil
-		})
+		found, err := readTokens(filepath.Join(path, file.name), file.parse)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		inJSON = inJSON || file.name == tokenizerFile && err == nil
+		inJSON = inJSON || file.name == tokenizerFile && found
 	}
+	ids = append(ids, t.specials...)
 	if len(ids) == 0 {
 		return nil, fail(path, "special tokens", "found none, expected some in %s or the files of the tokenizer", configFile)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
-}
-
-// specialsOfTokenizer reads a tokenizer.json.
-func specialsOfTokenizer(data []byte, add func(id int)) error {
-	s := jsonscan.New(data)
-	err := s.Object(func(name []byte) error {
-		if string(name) != "added_tokens" {
-			return s.Skip()
-		}
-		return s.Array(func() error {
-			id, special := -1, false
-			err := s.Object(func(name []byte) (err error) {
-				switch string(name) {
-				case "id":
-					id, err = readID(s)
-					return err
-				case "special":
-					special, _, err = s.Bool()
-					return err
-				}
-				return s.Skip()
-			})
-			if special && id >= 0 {
-				add(id)
-			}
-			return err
-		})
-	})
-	if err == nil {
-		err = s.End()
-	}
-	return err
-}
-
-// specialsOfConfig reads a tokenizer_config.json.
-func specialsOfConfig(data []byte, add func(id int)) error {
-	s := jsonscan.New(data)
-	err := s.Object(func(name []byte) error {
-		if string(name) != "added_tokens_decoder" {
-			return s.Skip()
-		}
-		return s.Object(func(name []byte) error {
-			key, special := string(name), false
-			if err := s.Object(func(name []byte) (err error) {
-				if string(name) != "special" {
-					return s.Skip()
-				}
-				special, _, err = s.Bool()
-				return err
-			}); err != nil {
-				return err
-			}
-			x, err := strconv.ParseUint(key, 10, 31)
-			if err != nil {
-				return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(key))
-			}
-			if special {
-				add(int(x))
-			}
-			return nil
-		})
-	})
-	if err == nil {
-		err = s.End()
-	}
-	return err
-}
-
-// specialPieces reads a tokenizer.model of sentencepiece. A file that is not one names no piece:
-// other tokenizers have files of this name, too.
-func specialPieces(data []byte, add func(id int)) error {
-	const unknown, control = 2, 3
-	var found []int
-	pieces := 0
-	if eachField(data, func(field int, piece []byte, _ uint64) {
-		if field != modelPieces || piece == nil {
-			return
-		}
-		eachField(piece, func(field int, value []byte, kind uint64) {
-			if field == pieceType && value == nil && (kind == unknown || kind == control) {
-				found = append(found, pieces)
-			}
-		})
-		pieces++
-	}) {
-		for _, id := range found {
-			add(id)
-		}
-	}
-	return nil
 }

@@ -19,6 +19,8 @@ import (
 type tokens struct {
 	n     int               // one more than the largest id
 	texts map[uint32]string // nil if they are not kept
+
+	specials []uint32 // the ids of the tokens that their files call special
 }
 
 // add notes the token of an id, which is from 0 to largestID.
@@ -214,7 +216,7 @@ func (t *tokens) object(s *jsonscan.Scanner) error {
 // addedToken reads an object with an id and its text.
 func (t *tokens) addedToken(s *jsonscan.Scanner) error {
 	var text []byte
-	id, found := 0, false
+	id, found, special := 0, false, false
 	err := s.Object(func(name []byte) (err error) {
 		switch string(name) {
 		case "id":
@@ -226,11 +228,17 @@ func (t *tokens) addedToken(s *jsonscan.Scanner) error {
 				text, err = s.Bytes()
 				return err
 			}
+		case "special":
+			special, _, err = s.Bool()
+			return err
 		}
 		return s.Skip()
 	})
 	if err == nil && found {
 		t.add(id, text)
+		if special {
+			t.specials = append(t.specials, uint32(id))
+		}
 	}
 	return err
 }
@@ -259,19 +267,28 @@ func (t *tokens) tokenizerConfig(data []byte) (custom bool, err error) {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
 				var text []byte
+				special := false
 				if s.Kind() != '{' {
 					err = s.Skip()
 				} else {
 					err = s.Object(func(name []byte) (err error) {
-						if string(name) != "content" || s.Kind() != '"' {
-							return s.Skip()
+						switch {
+						case string(name) == "special":
+							special, _, err = s.Bool()
+						case string(name) == "content" && s.Kind() == '"':
+							text, err = s.Bytes()
+						default:
+							err = s.Skip()
 						}
-						text, err = s.Bytes()
 						return err
 					})
 				}
 				if err == nil {
-					t.add(int(min(id, largestID)), text)
+					id = min(id, largestID)
+					t.add(int(id), text)
+					if special {
+						t.specials = append(t.specials, uint32(id))
+					}
 				}
 				return err
 			})
@@ -307,9 +324,12 @@ func (t *tokens) pieces(data []byte) bool {
 			return
 		}
 		var text []byte
-		eachField(piece, func(field int, value []byte, _ uint64) {
-			if field == pieceText && value != nil {
+		eachField(piece, func(field int, value []byte, kind uint64) {
+			switch {
+			case field == pieceText && value != nil:
 				text = value
+			case field == pieceType && value == nil && (kind == unknownPiece || kind == controlPiece):
+				t.specials = append(t.specials, uint32(id))
 			}
 		})
 		t.add(id, text)
@@ -324,6 +344,12 @@ const (
 	modelPieces = 1
 	pieceText   = 1
 	pieceType   = 3
+)
+
+// Types of pieces.
+const (
+	unknownPiece = 2
+	controlPiece = 3
 )
 
 // eachField calls f for each field of a message of protocol buffers: with the bytes of
