@@ -38,7 +38,7 @@ type packs struct {
 // of returns the sets of m packed for the layer. It returns nil if the layer has no
 // codes, or if they would take more than most bytes.
 func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, error) {
-	if len(m.ids) == 0 || l.PackedBytes(len(m.ids)) > most {
+	if len(m.ids) == 0 || l.PackedBytes(m.offsets) > most {
 		return nil, nil
 	}
 	p.mu.Lock()
