@@ -18,8 +18,8 @@ const (
 )
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
-// bytes: 0 for no copies. A set takes as many records as it has labels, of some d+16
-// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more, none is
+// bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
+// rounded up to 16 ([softmax.Layer.PackedBytes]); if all sets together take more, none is
 // copied. Without the option there are copies of up to 256 MiB for a layer whose own
 // codes take more than 4 MiB.
 //
