@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -75,6 +76,37 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 func (p *Packed) List(t int) Labels {
 	l := &p.lists[t]
 	return Labels{kind: listOfLabels, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
+}
+
+// Size returns the number of labels of list t.
+func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
+
+// Best writes the len(dst) best labels of list t to dst, in order, as Find does for a
+// request of nothing but K and the list. It takes a shorter way through less code, which
+// counts if the instructions are not in the caches. It reports false, and writes nothing, if
+// that way is not for the list or the query: Find is then to be asked. The list must be
+// packed for the layer, and the query one of its dimension.
+func (s *Searcher) Best(dst []Prediction, q *Query, p *Packed, t int) bool {
+	list, k := &p.lists[t], len(dst)
+	n := list.end - list.first
+	if q.fit != kernels.Certified || p.layer != s.layer || k < 1 || float64(k) > maxSurvivors*float64(n) {
+		return false
+	}
+	panels := panelsOf(n)
+	s.reserve(panels * kernels.PanelRows)
+	p.codes.Bounds(s.lower, s.upper, list.panel, panels, q.vec)
+	left := s.survivors(k, s.lower[:n], s.upper[:n])
+	for j, row := range left {
+		s.biases[j] = p.codes.Bias(list.panel*kernels.PanelRows + int(row))
+		left[j] = p.ids[list.first+int(row)]
+	}
+	s.logits = grow.Slice(s.logits, len(left))
+	s.layer.rows.RefGatherDot(s.logits, nil, left, q.Vector())
+	for j, b := range s.biases[:len(left)] {
+		s.logits[j] += float64(b)
+	}
+	s.selectTop(dst, s.logits, left, 0)
+	return true
 }
 
 // AddLines adds what says where the lists are, and some of their codes.

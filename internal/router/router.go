@@ -217,6 +217,7 @@ type Searcher struct {
 	answers          []softmax.Answer
 	one              [1]*softmax.Query
 	few              [1]softmax.Answer
+	top              [1]softmax.Prediction
 }
 
 // NewSearcher returns a searcher.
@@ -287,6 +288,23 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 		found[i] = Found{n, r.Groups() + r.GroupSize(group)}
 	}
 	return nil
+}
+
+// Best returns the best cluster of a context and the number of vectors that were scanned,
+// by the short way of softmax.Searcher.Best. It reports false if that way is not for the
+// router or the query: Find is then to be asked.
+func (s *Searcher) Best(q *softmax.Query) (cluster, rows int, ok bool) {
+	r, group := s.r, 0
+	if r.groups != nil {
+		if r.packedGroups == nil || !s.groups.Best(s.top[:], q, r.packedGroups, 0) {
+			return 0, 0, false
+		}
+		group, rows = int(s.top[0].ID), r.Groups()
+	}
+	if r.packedClusters == nil || !s.clusters.Best(s.top[:], q, r.packedClusters, group) {
+		return 0, 0, false
+	}
+	return int(s.top[0].ID), rows + r.packedClusters.Size(group), true
 }
 
 // BestGroups writes the best groups of a context to dst and returns their number:
