@@ -213,7 +213,10 @@ var kernelsAtEdges = []struct {
 	{"Int8Panels.Bounds", func(a *atEdges) {
 		m := int8Rows(a.t, fill(a.r, make([]float32, a.n*a.d)), fill(a.r, make([]float32, a.n)), a.d)
 		n := panelsOf(a.m)
-		q := m.Panels(take[byte](a.edges, n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+		q, err := m.Panels(take[byte](a.edges, n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+		if err != nil {
+			a.t.Fatal(err)
+		}
 		lower, upper := a.bounds(2 * n * PanelRows)
 		v := a.vector()
 		q.Bounds(lower, upper, 0, n, v, a.vector())

@@ -445,7 +445,11 @@ func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
 		ids = append(ids, list...)
 		starts, n = append(starts, len(ids)), n+panelsOf(len(list))
 	}
-	return m.Panels(alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
+	panels, err := m.Panels(alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
+	if err != nil {
+		panic(err) // no file is involved
+	}
+	return panels
 }
 
 // Rows in panels have the intervals of GatherBounds, bit for bit, for one context and for

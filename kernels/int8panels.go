@@ -1,10 +1,13 @@
 package kernels
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"runtime"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 const (
@@ -42,19 +45,21 @@ func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * step
 // last panel, the lower and upper ends of the other rows are -Inf. data is where the panels
 // are put: Int8PanelBytes(Dim) bytes for each, 64-byte aligned, kept and not to be changed.
 // It may be memory outside the Go heap, released once the Int8Panels is unreachable. Each id
-// must be less than Len, and starts ascending, from 0 to the number of ids.
-func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) *Int8Panels {
+// must be less than Len, and starts ascending, from 0 to the number of ids. All cores copy.
+// It returns an error if the records are in a mapped file that can no longer be read.
+func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels, error) {
 	size := Int8PanelBytes(m.dim)
 	p := &Int8Panels{data: data, n: len(data) / size, steps: panelSteps(m.dim), dim: m.dim, slack: m.slack}
 	checkIDs(ids, m.n)
 	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
 		panic("kernels: starts are not from 0 to the number of ids")
 	}
-	at := 0
+	firsts, at := make([]int, len(starts)), 0
 	for t := range starts[1:] {
 		if starts[t] > starts[t+1] {
 			panic("kernels: starts are not ascending")
 		}
+		firsts[t] = at
 		at += panelsOf(starts[t+1] - starts[t])
 	}
 	if len(data) != at*size {
@@ -63,15 +68,22 @@ func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) *Int8Panels {
 	if len(data) > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
 		panic("kernels: data is not 64-byte aligned")
 	}
-	for t := range starts[1:] {
-		for list := ids[starts[t]:starts[t+1]]; len(list) > 0; {
-			n := min(PanelRows, len(list))
-			p.fill(data[:size], m, list[:n])
-			data, list = data[size:], list[n:]
+	err := parallel.Each(context.Background(), 0, len(starts)-1, 1, nil, func(_, lo, hi int) error {
+		for t := lo; t < hi; t++ {
+			panels := data[firsts[t]*size:]
+			for list := ids[starts[t]:starts[t+1]]; len(list) > 0; panels = panels[size:] {
+				n := min(PanelRows, len(list))
+				p.fill(panels[:size], m, list[:n])
+				list = list[n:]
+			}
 		}
-	}
+		return nil
+	})
 	runtime.KeepAlive(m)
-	return p
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // panelsOf returns the number of panels of n rows.
@@ -91,8 +103,9 @@ func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32) {
 			continue
 		}
 		rec := m.data[int(ids[r])*m.stride:][:m.stride]
+		at := panel[r*stepCodes:]
 		for s := range p.steps {
-			copy(panel[s*stepBytes+r*stepCodes:][:stepCodes], rec[s*stepCodes:])
+			binary.LittleEndian.PutUint32(at[s*stepBytes:], binary.LittleEndian.Uint32(rec[s*stepCodes:]))
 		}
 		for f := range metaBytes / 4 {
 			copy(meta[f*stepBytes+4*r:][:4], rec[m.stride-metaBytes+4*f:])

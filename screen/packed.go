@@ -7,27 +7,20 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-const (
-	// defaultPacked is the memory that the packed candidate sets of a model and a layer
-	// may take unless an option says otherwise.
-	defaultPacked = 256 << 20
-	// minPackedLayer is the size of the codes of a layer from which its sets are packed
-	// unless an option says otherwise. Those of a smaller layer stay in the caches better
-	// than several copies of them.
-	minPackedLayer = 4 << 20
-)
+// defaultPacked is the memory that the packed candidate sets of a model and a layer may
+// take unless an option says otherwise.
+const defaultPacked = 256 << 20
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
 // bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
 // rounded up to 16 ([softmax.Layer.PackedBytes]); if all sets together take more, none is
-// copied. Without the option there are copies of up to 256 MiB for a layer whose own
-// codes take more than 4 MiB.
+// copied. Without the option there are copies of up to 256 MiB.
 //
-// Copies make a query faster whose data are not in the caches, as between two steps of a
-// decoder. If the codes of the layer fit the caches and the copies do not, they make one
-// slower that follows another. All searchers of a model and a layer share them. The
-// answers are the same.
-func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo, s.packSet = bytes, true } }
+// Copies make a query faster, most of all if its data are not in the caches, as between
+// two steps of a decoder. If the codes of the layer fit the caches and the copies are many
+// times as large as the caches, they make a query slower that follows another. All
+// searchers of a model and a layer share them. The answers are the same.
+func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
 // packs are the packed sets of a model, by their layers. Searchers keep them alive.
 type packs struct {

@@ -30,7 +30,7 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 		opts   []Option
 		packed bool
 	}{
-		{"no option and a small layer", nil, false},
+		{"no option", nil, true},
 		{"as much as all sets take", []Option{Pack(all)}, true},
 		{"a byte less", []Option{Pack(all - 1)}, false},
 		{"none", []Option{Pack(0)}, false},
@@ -44,31 +44,6 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 				t.Errorf("found packed sets: %v, expected %v", found, c.packed)
 			}
 		})
-	}
-}
-
-// A layer whose codes are more than the caches like has its sets packed by default.
-func TestTheSetsOfALargeLayerArePacked(t *testing.T) {
-	const labels, dim = 5000, 900
-	l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := NewModel(Config{Dim: dim, Labels: labels, Clusters: make([]float32, dim), Sets: [][]uint32{{1, 3}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		opts   []Option
-		packed bool
-	}{"no option": {nil, true}, "none": {[]Option{Pack(0)}, false}} {
-		s, err := NewSearcher(m, l, c.opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found := s.packed != nil; found != c.packed {
-			t.Errorf("%s: found packed sets: %v, expected %v", name, found, c.packed)
-		}
 	}
 }
 

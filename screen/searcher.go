@@ -47,7 +47,6 @@ type Searcher struct {
 	bias     []float32       // of the layer
 	packed   *softmax.Packed // the candidate sets; nil if they are not packed
 	packUpTo int64           // bytes
-	packSet  bool            // packUpTo comes from an option
 	short    bool
 	overTail bool
 	profile  *profile
@@ -128,15 +127,12 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias()}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: defaultPacked}
 	for _, o := range opts {
 		o(s)
 	}
 	if s.overTail && m.tail == nil && m.regression == nil {
 		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
-	}
-	if !s.packSet && int64(l.Labels())*int64(kernels.Int8Stride(l.Dim())) > minPackedLayer {
-		s.packUpTo = defaultPacked
 	}
 	var err error
 	if s.packed, err = m.packs.of(m, l, s.packUpTo); err != nil {

@@ -67,7 +67,10 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		panels += panelsOf(starts[t+1] - starts[t])
 	}
 	table, release := bigmem.Alloc(panels * kernels.Int8PanelBytes(l.Dim()))
-	p.codes = own(l.codes.Panels(table, ids, starts), nil, release)
+	codes, err := l.codes.Panels(table, ids, starts)
+	if p.codes = own(codes, err, release); err != nil {
+		return nil, fmt.Errorf("softmax: codes: %w", err)
+	}
 	return p, nil
 }
 
