@@ -4,17 +4,34 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// defaultPacked is the memory that the packed candidate sets of a model and a layer may
-// take unless an option says otherwise.
-const defaultPacked = 256 << 20
+// The memory that the packed candidate sets of a model and a layer may take unless an
+// option says otherwise.
+const (
+	// defaultPacked is for a layer whose own codes take more than smallLayer.
+	defaultPacked = 256 << 20
+	smallLayer    = 4 << 20
+	// smallPacked is for a smaller layer: its own codes stay in the caches, so its copies
+	// are to do so too.
+	smallPacked = 8 << 20
+)
+
+// packedByDefault returns the memory that copies for the layer may take.
+func packedByDefault(l *softmax.Layer) int64 {
+	if int64(l.Labels())*int64(kernels.Int8Stride(l.Dim())) > smallLayer {
+		return defaultPacked
+	}
+	return smallPacked
+}
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
 // bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
 // rounded up to 16 ([softmax.Layer.PackedBytes]); if all sets together take more, none is
-// copied. Without the option there are copies of up to 256 MiB.
+// copied. Without the option there are copies of up to 256 MiB for a layer whose own
+// codes take more than 4 MiB, and of up to 8 MiB for a smaller one.
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between
 // two steps of a decoder. If the codes of the layer fit the caches and the copies are many

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,43 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := NewSearcher(m, l, c.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := s.packed != nil; found != c.packed {
+				t.Errorf("found packed sets: %v, expected %v", found, c.packed)
+			}
+		})
+	}
+}
+
+// Copies of a small layer's codes that the caches do not hold are not made by default; those
+// of a large one are.
+func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
+	const sets, size = 300, 128
+	for _, c := range []struct {
+		name        string
+		labels, dim int
+		packed      bool
+	}{
+		{"a small layer with large copies", 2000, 250, false}, // .5 and 10 MB
+		{"a large layer", 20000, 250, true},                   // 5 and 10 MB
+		{"a small layer with small copies", 2000, 50, true},   // .1 and 2.5 MB
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, c.labels*c.dim), c.dim), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := make([]uint32, size)
+			for i := range set {
+				set[i] = uint32(i)
+			}
+			m, err := NewModel(Config{Dim: c.dim, Labels: c.labels, Clusters: make([]float32, sets*c.dim), Sets: slices.Repeat([][]uint32{set}, sets)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := NewSearcher(m, l)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -127,7 +127,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: defaultPacked}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
 	for _, o := range opts {
 		o(s)
 	}
