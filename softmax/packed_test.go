@@ -2,9 +2,12 @@ package softmax_test
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -49,6 +52,72 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 	if packed, err := l.Pack([]uint32{1}, []int{0, 1}); packed != nil || err != nil {
 		t.Errorf("found %v, %v, expected none", packed, err)
 	}
+}
+
+// The short way gives the answers of Find, bit for bit, or says that it is not for the case.
+func TestBestIsFindForAPackedList(t *testing.T) {
+	const labels, dim = 300, 20
+	r := rand.New(rand.NewPCG(5, 5))
+	random := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	l := newLayer(t, random(labels*dim), random(labels), dim)
+	var ids []uint32
+	starts := []int{0}
+	for _, size := range []int{0, 1, 5, 40, 100, 299} {
+		for id := range size {
+			ids = append(ids, uint32(id+labels-size))
+		}
+		starts = append(starts, len(ids))
+	}
+	packed, err := l.Pack(ids, starts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := softmax.NewSearcher(newLayer(t, random(labels*dim), nil, dim))
+	simdtest.EachLevel(t, func(t *testing.T) {
+		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
+		for range 20 {
+			if err := q.Set(random(dim)); err != nil {
+				t.Fatal(err)
+			}
+			for list := range len(starts) - 1 {
+				size := packed.Size(list)
+				for k := range 22 {
+					got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+					answered := s.Best(got, q, packed, list)
+					if expected := k > 0 && 2*k <= size; answered != expected {
+						t.Fatalf("%d of %d labels: found answered %v, expected %v", k, size, answered, expected)
+					}
+					if !answered {
+						continue
+					}
+					if err := s.Find(want, make([]softmax.Answer, 1), []*softmax.Query{q}, &softmax.Request{K: k, Among: softmax.Only(ids[starts[list]:starts[list+1]])}); err != nil {
+						t.Fatal(err)
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("%d of %d labels: found %v, expected %v", k, size, got, want)
+					}
+				}
+			}
+		}
+		top := make([]softmax.Prediction, 2)
+		if other.Best(top, q, packed, 4) {
+			t.Error("found an answer from a list of another layer, expected none")
+		}
+		large := make([]float32, dim)
+		large[3] = 0x1p60
+		if err := q.Set(large); err != nil {
+			t.Fatal(err)
+		}
+		if s.Best(top, q, packed, 4) {
+			t.Error("found an answer for a context without intervals, expected none")
+		}
+	})
 }
 
 func TestPackedBytesArePanels(t *testing.T) {
