@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -171,32 +170,6 @@ func TestNothingTakesThePlaceOfAnAbsentLayer(t *testing.T) {
 		if _, err := f.open(context.Background(), 1000, 1000, nil); err == nil || !strings.Contains(err.Error(), "--demo") || !strings.Contains(err.Error(), absent) {
 			t.Errorf("given %v: error %v, want one that names the folder and --demo", given, err)
 		}
-	}
-}
-
-// With --pause nothing is measured before the line, and an end of the input is no line.
-func TestPauseWaitsForALine(t *testing.T) {
-	for name, c := range map[string]struct {
-		input string
-		want  string // in the error, empty for none
-	}{
-		"a line":            {"\n", ""},
-		"a line with words": {"go on\nmore", ""},
-		"no end of a line":  {"go on", "--pause"},
-		"nothing":           {"", "--pause"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := line(t.Context(), strings.NewReader(c.input))
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("found the error %v, expected %q in it", err, c.want)
-			}
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	never, _ := io.Pipe()
-	if err := line(ctx, never); !errors.Is(err, context.Canceled) {
-		t.Errorf("found %v after an interrupt, expected %v", err, context.Canceled)
 	}
 }
 

@@ -16,7 +16,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -83,7 +82,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := f.String("out", "results", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
 	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
-	pause := f.Bool("pause", false, "wait for a line on the standard input before the times are measured, for which the machine should be idle")
+	pause := f.Bool("pause", false, measure.PauseUsage)
 	asJSON := f.Bool("json", false, "print the points as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -117,10 +116,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		s.rounds = *rounds
 	}
 	if *pause {
-		s.ready = func(ctx context.Context, p *progress.Printer) error {
-			p.Line("all is built: leave the machine idle, and press Enter to measure the times")
-			return line(ctx, stdin)
-		}
+		s.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
 	}
 	if *rank < 1 {
 		return fmt.Errorf("--rank: found %d, expected at least 1", *rank)
@@ -162,24 +158,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return fmt.Errorf("%d of %d rounds are kept: %w", file.Rounds, s.rounds, context.Cause(ctx))
 	}
 	return checkLeast(file, *least)
-}
-
-// line waits for a line of r. It returns an error if r or ctx ends before.
-func line(ctx context.Context, r io.Reader) error {
-	read := make(chan error, 1)
-	go func() {
-		_, err := bufio.NewReader(r).ReadString('\n')
-		read <- err
-	}()
-	select {
-	case err := <-read:
-		if err != nil {
-			return fmt.Errorf("--pause: standard input: found no line, expected one: %w", err)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // contestant is a setting that is measured.
