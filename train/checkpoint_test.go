@@ -163,7 +163,7 @@ func TestTheTailContinuesToTheSameBytes(t *testing.T) {
 	run := func(t *testing.T, o Options) (continued int) {
 		t.Helper()
 		o.Progress = func(p Progress) {
-			if n := 0; p.Stage == StageTail && p.Message != "" {
+			if n := 0; p.Message != "" {
 				if _, err := fmt.Sscanf(p.Message, "tail: continuing after %d of 20 clusters", &n); err == nil {
 					continued += n
 				}

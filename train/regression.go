@@ -341,19 +341,23 @@ func (f *tailFit) measure(ctx context.Context) error {
 	for i := range workers {
 		workers[i] = scratch{softmax.NewSearcher(f.layer), newQueries(labelChunk, f.dim), make([]softmax.Answer, labelChunk), bitset.New(f.universe)}
 	}
-	done := f.report.stage(StageTail, 0, total)
 	var open []int // the clusters whose sums are not kept
+	kept, before := 0, 0
 	for t := range f.clusters {
 		n := len(f.fit[t]) + len(f.held[t])
 		var ok bool
 		if f.logs[t], f.heads[t], ok = f.kept.sums(t, n*f.temps); !ok {
 			open = append(open, t)
-		} else if done != nil {
-			done(n)
+		} else if n > 0 {
+			kept, before = kept+1, before+n
 		}
 	}
-	if n := f.clusters - len(open); n > 0 && f.kept != nil {
-		f.report.message(fmt.Sprintf("tail: continuing after %d of %d clusters", n, f.clusters))
+	if kept > 0 {
+		f.report.message(fmt.Sprintf("tail: continuing after %d of %d clusters", kept, f.clusters))
+	}
+	done := f.report.stage(StageTail, 0, total)
+	if done != nil && before > 0 {
+		done(before)
 	}
 	cluster := func(worker, t int) error {
 		w, set, ids := &workers[worker], f.model.Candidates(t), f.members(t)
