@@ -34,7 +34,7 @@ const (
 	fewLabels = 256
 	// keptError is the relative error of the probability of a nucleus at which all logits
 	// are computed.
-	keptError = 0.02
+	keptError = 0.1
 	// slack bounds the ratio of a sum of float32 exponentials to the true sum.
 	slack = 1 + 1e-4
 	// The temperatures at which the exponents keep their precision in float32.
@@ -431,9 +431,8 @@ func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
 	want := share(all)
 	sum, kept, end := e.keptOf(top, x, at, want)
 	if end {
-		z := e.sumWithout(nil, at)
-		_, least, _ := e.keptOf(top, x, at, share(z.low)/slack)
-		_, most, _ := e.keptOf(top, x, at, share(z.high)*slack)
+		_, least, _ := e.keptOf(top, x, at, share(logSumOf(e.lower, e.lower, at))/slack)
+		_, most, _ := e.keptOf(top, x, at, share(logSumOf(e.upper, e.upper, at))*slack)
 		return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
 	}
 	// The others by their number in equal parts of the range.

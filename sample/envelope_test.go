@@ -143,7 +143,7 @@ func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				within := 0.1
+				within := 0.15
 				if o.ExactLogProb {
 					within = 1e-9
 				}

@@ -24,9 +24,11 @@ import (
 const labelsSuffix = "-labels"
 
 // CheckpointFiles returns the names of the files that a run with the option
-// Checkpoint set to path may keep: the state of the run, and the labels of
-// the contexts.
-func CheckpointFiles(path string) []string { return []string{path, path + labelsSuffix} }
+// Checkpoint set to path may keep: the state of the run, the labels of
+// the contexts, and the sums that the tail is fitted to.
+func CheckpointFiles(path string) []string {
+	return []string{path, path + labelsSuffix, path + tailSuffix}
+}
 
 // RemoveCheckpoint removes the files of a checkpoint; if there are none that is
 // no error. It is for the time when the screen has been saved. Files of another
@@ -37,7 +39,7 @@ func RemoveCheckpoint(path string) error {
 		return err
 	}
 	var errs []error
-	for _, file := range []string{path + labelsSuffix, path} { // the state, by which the labels are known, is the last
+	for _, file := range []string{path + tailSuffix, path + labelsSuffix, path} { // the state, by which the labels are known, is the last
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -50,6 +52,9 @@ func RemoveCheckpoint(path string) error {
 func checkpointThere(path string) (bool, error) {
 	there, err := isKind(path, checkpointMagic, "the state of an interrupted run")
 	if err != nil {
+		return false, err
+	}
+	if _, err := isKind(path+tailSuffix, tailMagic, "the sums of the tail of an interrupted run"); err != nil {
 		return false, err
 	}
 	labels, err := isKind(path+labelsSuffix, labelfile.Magic, "the labels of an interrupted run")

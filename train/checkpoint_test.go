@@ -144,6 +144,125 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	})
 }
 
+// A run that is interrupted while it measures the tail continues there, for each of its
+// screens, and what was measured is not measured again. Sums that do not belong to the run
+// are not used.
+func TestTheTailContinuesToTheSameBytes(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	o := checkpointed(t)
+	tail := DefaultTailOptions()
+	o.Tail = &tail
+	o.Clusters, o.KMeansOnly = 20, true
+	plain := o
+	plain.Checkpoint = ""
+	budgets := []float64{10, 20}
+	want, _, err := RunBudgets(t.Context(), s.layer, s.contexts, plain, budgets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(t *testing.T, o Options) (continued int) {
+		t.Helper()
+		o.Progress = func(p Progress) {
+			if n := 0; p.Message != "" {
+				if _, err := fmt.Sscanf(p.Message, "tail: continuing after %d of 20 clusters", &n); err == nil {
+					continued += n
+				}
+			}
+		}
+		got, _, err := RunBudgets(t.Context(), s.layer, s.contexts, o, budgets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range got {
+			if !bytes.Equal(encode(t, m), encode(t, want[i])) {
+				t.Errorf("screen %d: found other bytes than those of an uninterrupted run, expected the same", i)
+			}
+		}
+		return continued
+	}
+	stopped := func(t *testing.T, screen int, share float64) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		stop, stage := o, 0
+		stop.Threads = 1
+		stop.Progress = func(p Progress) {
+			if p.Stage != StageTail || p.Message != "" {
+				return
+			}
+			if p.Done == 0 {
+				stage++
+			}
+			if stage > screen && float64(p.Done) >= share*float64(p.Total) && p.Done > 0 {
+				cancel()
+			}
+		}
+		if _, _, err := RunBudgets(ctx, s.layer, s.contexts, stop, budgets); !errors.Is(err, context.Canceled) {
+			t.Fatalf("error %v, expected an interrupted run", err)
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		screen    int
+		share     float64
+		continued int // at least
+	}{{"the first screen", 0, 0.5, 5}, {"the second screen", 1, 0.5, 25}, {"at the end", 1, 1, 30}} {
+		t.Run(c.name, func(t *testing.T) {
+			stopped(t, c.screen, c.share)
+			if n := run(t, o); n < c.continued {
+				t.Errorf("continued after %d clusters, expected at least %d", n, c.continued)
+			}
+			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+				t.Fatal(err)
+			}
+			if left, err := os.ReadDir(filepath.Dir(o.Checkpoint)); err != nil || len(left) != 0 {
+				t.Errorf("found the files %v, error %v, expected none", left, err)
+			}
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		change func(file []byte) []byte
+	}{
+		{"damaged", func(file []byte) []byte { file[len(file)/2] ^= 1; return file }},
+		{"cut off", func(file []byte) []byte { return file[:len(file)-9] }},
+		{"of another version", func(file []byte) []byte { file[8]++; return file }},
+		{"empty", func(file []byte) []byte { return file[:tailHead] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stopped(t, 0, 0.5)
+			path := o.Checkpoint + tailSuffix
+			file, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, c.change(file), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if n := run(t, o); n != 0 {
+				t.Errorf("continued after %d clusters, expected none", n)
+			}
+			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	// Other contexts of the tail: the state of the run serves, the sums do not.
+	t.Run("of other contexts", func(t *testing.T) {
+		stopped(t, 0, 0.5)
+		other := o
+		other.TailContexts = s.contexts[:300*6]
+		alone := plain
+		alone.TailContexts = other.TailContexts
+		if want, _, err = RunBudgets(t.Context(), s.layer, s.contexts, alone, budgets); err != nil {
+			t.Fatal(err)
+		}
+		if n := run(t, other); n != 0 {
+			t.Errorf("continued after %d clusters, expected none", n)
+		}
+	})
+}
+
 // A run whose patience is at its end has nothing left to do.
 func TestInterruptedRunWithPatienceContinuesToTheSameBytes(t *testing.T) {
 	s := newSynthetic(t, 19, 1500, 8, 100, 8, 0.5)
@@ -200,7 +319,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	o := checkpointed(t)
 	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
 	files := map[string][]byte{}
-	for _, path := range CheckpointFiles(o.Checkpoint) {
+	for _, path := range CheckpointFiles(o.Checkpoint)[:2] { // of a run without a tail
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func FitRegression(ctx context.Context, m *screen.Model, layer *softmax.Layer, c
 		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
 			return err
 		}
-		fitted, fit, err = fitRegression(ctx, d, m, layer, &opt)
+		fitted, fit, err = fitRegression(ctx, d, m, layer, &opt, nil)
 		return err
 	})
 	return fitted, fit, err
@@ -144,7 +144,7 @@ type RunOptions struct {
 const tailFitName = "tail_fit"
 
 // addRegression fits the tail of each screen, if the options want it.
-func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []*screen.Model, opt *Options) error {
+func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []*screen.Model, opt *Options, c *checkpoint) error {
 	if opt.Tail == nil {
 		return nil
 	}
@@ -157,7 +157,11 @@ func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []
 		d.report = report
 	}
 	for i, m := range models {
-		fitted, fit, err := fitRegression(ctx, d, m, layer, opt.Tail)
+		kept, err := c.tail(ctx, d, m, opt.Tail)
+		if err != nil {
+			return err
+		}
+		fitted, fit, err := fitRegression(ctx, d, m, layer, opt.Tail, kept)
 		if err != nil {
 			return err
 		}
@@ -167,8 +171,8 @@ func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []
 	return nil
 }
 
-func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax.Layer, opt *TailOptions) (*screen.Model, *TailFit, error) {
-	f := &tailFit{data: d, model: m, layer: layer, opt: opt, clusters: m.Clusters(), temps: len(opt.Temperatures), width: d.dim}
+func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax.Layer, opt *TailOptions, kept *tailState) (*screen.Model, *TailFit, error) {
+	f := &tailFit{kept: kept, data: d, model: m, layer: layer, opt: opt, clusters: m.Clusters(), temps: len(opt.Temperatures), width: d.dim}
 	if err := f.draw(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -201,6 +205,7 @@ func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax
 // tailFit is a fit under way.
 type tailFit struct {
 	*data
+	kept     *tailState
 	model    *screen.Model
 	layer    *softmax.Layer
 	opt      *TailOptions
@@ -336,8 +341,25 @@ func (f *tailFit) measure(ctx context.Context) error {
 	for i := range workers {
 		workers[i] = scratch{softmax.NewSearcher(f.layer), newQueries(labelChunk, f.dim), make([]softmax.Answer, labelChunk), bitset.New(f.universe)}
 	}
+	var open []int // the clusters whose sums are not kept
+	kept, before := 0, 0
+	for t := range f.clusters {
+		n := len(f.fit[t]) + len(f.held[t])
+		var ok bool
+		if f.logs[t], f.heads[t], ok = f.kept.sums(t, n*f.temps); !ok {
+			open = append(open, t)
+		} else if n > 0 {
+			kept, before = kept+1, before+n
+		}
+	}
+	if kept > 0 {
+		f.report.message(fmt.Sprintf("tail: continuing after %d of %d clusters", kept, f.clusters))
+	}
 	done := f.report.stage(StageTail, 0, total)
-	return parallel.Each(ctx, threads, f.clusters, 1, nil, func(worker, t, _ int) error {
+	if done != nil && before > 0 {
+		done(before)
+	}
+	cluster := func(worker, t int) error {
 		w, set, ids := &workers[worker], f.model.Candidates(t), f.members(t)
 		if len(set) == f.universe || len(ids) == 0 {
 			return nil
@@ -379,8 +401,27 @@ func (f *tailFit) measure(ctx context.Context) error {
 			}
 		}
 		return nil
-	})
+	}
+	for part := range tailParts {
+		ids := open[part*len(open)/tailParts : (part+1)*len(open)/tailParts]
+		if len(ids) == 0 {
+			continue
+		}
+		if err := parallel.Each(ctx, threads, len(ids), 1, nil, func(worker, i, _ int) error { return cluster(worker, ids[i]) }); err != nil {
+			return err
+		}
+		for _, t := range ids {
+			f.kept.add(t, f.logs[t], f.heads[t])
+		}
+		if err := f.kept.save(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// tailParts is the number of parts of the clusters after each of which a run keeps its state.
+const tailParts = 16
 
 // equations are the sums of the normal equations over some contexts of a cluster: of
 // 1, of h, of y, of h h^T in its lower half, and of y h, with y at each temperature.

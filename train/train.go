@@ -109,7 +109,7 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	return models, records, addRegression(ctx, d, layer, models, opt)
+	return models, records, addRegression(ctx, d, layer, models, opt, c)
 }
 
 // outward runs f, which reads the contexts, and makes its error one of the

@@ -247,12 +247,15 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	}
 	curves := f.Points
 	f.Points = slices.Concat(curves, clusterTable(curves), kmeansTable(curves))
+	if data.text == "" {
+		p.Line("the perplexities are left out: the layer has no text, whose words would be the targets; --lm has one")
+	}
 	if data.text != "" && f.Complete {
 		text, err := perplexity.Load(data.dir, data.text, s.words)
 		if err != nil {
 			return nil, err
 		}
-		f.Perplexity, err = perplexities(ctx, text, list, rank, s.rounds, s, seed, p)
+		f.Perplexity, err = perplexities(ctx, text, data.tail(), list, rank, s.rounds, s, seed, p)
 		if ctx.Err() != nil {
 			f.Complete = false // the points are there all the same
 		} else if err != nil {

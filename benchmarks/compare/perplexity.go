@@ -21,12 +21,17 @@ const (
 	// foundLabels is the number of labels with exact logits if a method
 	// finds labels one by one and has no candidate set to take them from.
 	foundLabels = 200
+	// regressionSuffix is added to the name of the method in the row with a regression of
+	// the tail.
+	regressionSuffix = ", tail by regression"
 )
 
 // perplexities measures the perplexity of the text of a language model by the
 // exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
-// appendix), with a tail of the given rank outside what each scores.
-func perplexities(ctx context.Context, text *perplexity.Text, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
+// appendix), with a tail of the given rank outside what each scores. L2S has a second row,
+// with the regression of the tail that l2s train --tail regression makes, fitted on the
+// contexts other.
+func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())
 	tail, err := train.LowRank(layer, rank)
@@ -42,8 +47,17 @@ func perplexities(ctx context.Context, text *perplexity.Text, list []*contestant
 		rows = append(rows, perplexity.Found(c.method.Name(), c.method.Params(), layer, tail, c.setting, n))
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
-		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, c.setting.(methods.Screened).Model)
+		m := c.setting.(methods.Screened).Model
+		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, m)
 		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+		m, _, err = train.FitRegression(ctx, m, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
+		if err != nil {
+			return nil, err
+		}
+		if row, err = perplexity.Screened(c.method.Name()+regressionSuffix, c.title(), layer, nil, m); err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"testing"
 
@@ -59,22 +60,31 @@ func TestThePerplexitiesOfALayer(t *testing.T) {
 		}
 		list = append(list, &contestant{method: m, setting: x.Settings()[0], p5: 1, turn: &measure.Turn{Micros: []float64{1}}})
 	}
-	table, err := perplexities(context.Background(), text, list, 4, 1, sweeps[points.Quick], 1, nil)
+	table, err := perplexities(context.Background(), text, d.Contexts[500*16:], list, 4, 1, sweeps[points.Quick], 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for i, r := range table {
 		names = append(names, r.Method)
-		if i > 0 && r.Rank != 4 {
-			t.Errorf("%s: rank %d, want 4", r.Method, r.Rank)
+		want := 4
+		if i == 0 || i == len(table)-1 { // the layer, and the tail by regression
+			want = 0
+		}
+		if r.Rank != want {
+			t.Errorf("%s: rank %d, want %d", r.Method, r.Rank, want)
 		}
 		// The next word is always among the best, which all of them score exactly.
 		if off := r.Perplexity / table[0].Perplexity; off < 0.5 || off > 2 {
 			t.Errorf("%s: perplexity %v, where the exact one is %v", r.Method, r.Perplexity, table[0].Perplexity)
 		}
 	}
-	if want := []string{"Exact", "SVD-softmax", "Adaptive-softmax", "FGD", "L2S"}; !reflect.DeepEqual(names, want) {
+	// The regression is nearer to the truth than a tail of rank 4.
+	exact, lowRank, regression := table[0].Perplexity, table[len(table)-2].Perplexity, table[len(table)-1].Perplexity
+	if off := math.Abs(math.Log(regression / exact)); off > 0.02 || off > math.Abs(math.Log(lowRank/exact)) {
+		t.Errorf("perplexity %v with the regression, %v with low rank, %v by the layer, want the regression within 2%% and nearer", regression, lowRank, exact)
+	}
+	if want := []string{"Exact", "SVD-softmax", "Adaptive-softmax", "FGD", "L2S", "L2S, tail by regression"}; !reflect.DeepEqual(names, want) {
 		t.Errorf("rows %v, want %v", names, want)
 	}
 }

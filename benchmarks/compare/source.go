@@ -27,7 +27,17 @@ type source struct {
 	train, test []float32 // n x d
 	release     []func()
 
-	dir, text string // of a language model: its folder, and the name of its text for testing
+	dir, text string    // of a language model: its folder, and the name of its text for testing
+	valid     []float32 // contexts of its text for validation, if it has one
+}
+
+// tail returns the contexts that regressions of the tail are fitted on: those of a text that
+// is neither learned from nor measured, if there is one.
+func (s *source) tail() []float32 {
+	if s.valid != nil {
+		return s.valid
+	}
+	return s.train
 }
 
 func (s *source) close() {
@@ -127,8 +137,11 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 		pattern string
 		n       int
 		rows    *[]float32
-	}{{"*train.txt", train, &s.train}, {"*test.txt", test, &s.test}} {
+	}{{"*train.txt", train, &s.train}, {"*valid.txt", train, &s.valid}, {"*test.txt", test, &s.test}} {
 		found, err := filepath.Glob(filepath.Join(dir, part.pattern))
+		if err == nil && len(found) == 0 && part.rows == &s.valid {
+			continue
+		}
 		if err == nil && len(found) != 1 {
 			err = fmt.Errorf("%s: found %d texts %s, expected one", dir, len(found), part.pattern)
 		}

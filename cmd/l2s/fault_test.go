@@ -36,7 +36,7 @@ func TestTrainSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	train := joined(goodTrain, "--iterations", "12", "--quiet")
+	train := joined(goodTrain, "--iterations", "12", "--tail", "regression", "--quiet")
 	start := time.Now()
 	succeed(t, dir, joined(train, "--out", "want.l2s")...)
 	whole := time.Since(start)

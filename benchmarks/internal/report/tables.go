@@ -295,7 +295,7 @@ func tablePerplexity(f *points.File) (table, bool) {
 	t := table{
 		title: "Perplexity",
 		note: fmt.Sprintf("Of %s, %s words: exact logits for the labels that a method finds, w~.h + b with a W~ of the given rank for all others, "+
-			"softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
+			"or by regression the weight of all others together, softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
 			"A speedup of 1 is the dense float32 scan with the sum over all labels. The paper's figures are of %s.",
 			f.Text, thousands(f.Tokens), paper.name),
 		head: []string{"method", "parameters", "rank", "perplexity", "µs a word", "speedup", "paper: perplexity", "speedup"}, text: 2,
