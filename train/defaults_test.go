@@ -39,7 +39,7 @@ func TestDefaultsServeManyCentres(t *testing.T) {
 		} else {
 			o.Clusters = clusters
 		}
-		o.Budget = BudgetFor(labels, o.K)
+		o.Budget, o.KMeansOnly = BudgetFor(labels, o.K), !LearningServes(n, o.Clusters)
 	}
 	if r := run(byShape); r.Unseen.PrecisionK < 0.95 {
 		t.Errorf("found P@5 %.4f with the defaults, expected at least 0.95", r.Unseen.PrecisionK)

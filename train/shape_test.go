@@ -25,6 +25,24 @@ func TestClustersFor(t *testing.T) {
 	}
 }
 
+func TestLearningServesClustersOfManyContexts(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		contexts, clusters int
+		want               bool
+	}{
+		{"a language model of 48,000 contexts", 48000, 22 * 22, false},
+		{"PTB-Small, the first 100,000", 100000, 32 * 32, false},
+		{"the same on 100 clusters", 100000, 100, true},
+		{"PTB-Small", 929589, 32 * 32, true},
+		{"one context", 1, 1, false},
+	} {
+		if got := LearningServes(c.contexts, c.clusters); got != c.want {
+			t.Errorf("%s: found %v, expected %v", c.name, got, c.want)
+		}
+	}
+}
+
 func TestBudgetFor(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -103,10 +103,12 @@ to be among the best of a context, also a label that the cluster has not met. Th
 of labels are smoothed towards these chances, because with few contexts, or many
 clusters, the counts are too small. --geometry 0 leaves this out.
 
-Without --clusters the number of contexts decides the clusters, and without --budget the
-number of labels decides the budget; the run prints both. With --clusters auto, or
---budget auto, they are chosen by measurement, as by l2s tune: the run writes the fastest
-screen that has P@k of --target on held-out contexts.
+Without --clusters the number of contexts decides the clusters, and whether they are
+learned: if a cluster has few contexts, learning loses precision, and the run stops after
+k-means unless a flag of learning is given (--kmeans-only=false is enough). Without
+--budget the number of labels decides the budget. The run prints what was decided.
+With --clusters auto, or --budget auto, they are chosen by measurement, as by l2s tune:
+the run writes the fastest screen that has P@k of --target on held-out contexts.
 
 --held-out is the share of the contexts that are held-out contexts. The figures of the screen on
 them stand beside the figures on the contexts of training. If something looks wrong, a
@@ -291,6 +293,10 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	form := *clusters
 	if form == (shape{}) && !measured {
 		form, chosen = chooseClusters(c.n, chosen)
+		if o.Geometry > 0 && !slices.ContainsFunc(learningFlags, f.given) && !train.LearningServes(c.n, form.clusters) {
+			o.KMeansOnly = true
+			chosen = append(chosen, fmt.Sprintf("--kmeans-only, for %s contexts of %s clusters", progress.Count(c.n), progress.Count(form.clusters)))
+		}
 	}
 	if *budgets == nil && !measured {
 		*budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
@@ -394,6 +400,9 @@ func warnOfContexts(f *flags, in *inputs) {
 		say(f.stderr, "l2s "+f.verb+": warning: "+in.contexts.name, "the contexts do not look like those that the layer is applied to: "+why)
 	}
 }
+
+// learningFlags are flags that say whether and how to learn.
+var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", "learn-for", "learning-rate", "multiplier", "patience"}
 
 // chooseClusters chooses the clusters of a run without --clusters, and adds the choice
 // to those made before.

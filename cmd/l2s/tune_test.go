@@ -168,6 +168,18 @@ func TestTrainSaysWhatItChose(t *testing.T) {
 	if _, chosen := o["chosen"]; chosen || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
 		t.Errorf("found the choice %v or another screen, expected no choice and the same bytes", o["chosen"])
 	}
+	t.Run("few contexts in a cluster are not learned from", func(t *testing.T) {
+		without := joined("train", testArgs(), "--quiet", "--json", "--out", "x.l2s")
+		o := object(t, dir, without...)
+		if text := fmt.Sprint(o["chosen"]); !strings.Contains(text, "--kmeans-only, for 1,200 contexts of 12 clusters") || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
+			t.Errorf("found the choice %s or another screen, expected k-means alone", text)
+		}
+		for _, asked := range [][]string{{"--kmeans-only=false", "--patience", "1"}, {"--iterations", "1"}, {"--geometry", "0"}} {
+			if o := object(t, dir, joined(without, asked)...); number(t, o, "alternations") == 0 {
+				t.Errorf("%v: found the choice %v, expected learning", asked, o["chosen"])
+			}
+		}
+	})
 	t.Run("a layer of three labels", func(t *testing.T) {
 		matrixIn("W3.npy", 3, tinyDim)(t, dir)
 		matrixIn("b3.npy", 3)(t, dir)
