@@ -288,7 +288,9 @@ var sameOnEveryLevel = []struct {
 			return nil
 		}
 		vs := []*Int8Vector{v, v, v}
+		panels := panelsOfLists(o.m, o.ids)
 		return slices.Concat(
+			intervals(3*PanelRows*panels.Len(), func(lower, upper []float32) { panels.Bounds(lower, upper, 0, panels.Len(), vs...) }),
 			intervals(o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, v) }),
 			intervals(o.n, func(lower, upper []float32) { o.m4.Bounds(lower, upper, v) }),
 			intervals(len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, v) }),

@@ -17,6 +17,16 @@
 // [VLLM] and [HuggingFace] are the orders of these programs: they differ in whether
 // the temperature comes before or after the truncations that depend on it.
 //
+// A sampler is made once, and then asked for one token after the other:
+//
+//	o := sample.DefaultOptions()
+//	o.Temperature, o.TopP = 0.8, 0.9
+//	s, err := sample.New(layer, o)
+//	...
+//	token, err := s.Draw(h, sample.Edits{History: tokens})
+//
+// Each goroutine needs a sampler of its own; layers and screens are shared.
+//
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
 // of the context have their exact logits, and the regression of the tail estimates how
 // much all other labels weigh. The exact layer answers if that does not suffice.

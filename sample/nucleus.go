@@ -31,19 +31,23 @@ func (s *Sampler) drawNucleus(temperature, u float64) (Token, error) {
 	}
 	logSum := s.weigh(x, largest, temperature)
 	last := s.lastOfNucleus(x, largest, temperature)
+	belongs := func(id uint32) bool { return x[id] > last.Logit || x[id] == last.Logit && id <= last.ID }
 	if t := s.o.temperature(); t != temperature {
 		temperature = t
 		logSum = s.weigh(x, largest, temperature)
 	}
 	kept := 0.0
-	for id, v := range x {
-		if v < last.Logit || v == last.Logit && uint32(id) > last.ID {
+	for id := range x {
+		if !belongs(uint32(id)) {
 			s.terms[id] = 0
 			continue
 		}
 		kept += s.terms[id]
 	}
 	id := walk(s.terms, u*kept)
+	if len(s.proposed) > 0 && belongs(s.proposed[0].ID) {
+		id = int(s.proposed[0].ID)
+	}
 	return Token{ID: uint32(id), LogProb: (x[id]-largest)/temperature - logSum - kernels.Log(kept)}, nil
 }
 

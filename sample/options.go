@@ -51,8 +51,8 @@ func VLLM() []Step { return []Step{Mask, Bias, Penalties, Temperature, MinP, Top
 // _get_logits_processor): biases and penalties, then the mask, then the warpers.
 func HuggingFace() []Step { return []Step{Bias, Penalties, Mask, Temperature, TopK, TopP, MinP} }
 
-// Options say how a [Sampler] draws. They are used as they stand: start from
-// [DefaultOptions].
+// Options say how a [Sampler] draws. The zero value is an error, because TopP, Repetition
+// and MaxOutside must not be 0: start from [DefaultOptions], and change what you need.
 type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
 	// first. A step that is not in it is not done, whatever its option says.
@@ -61,23 +61,32 @@ type Options struct {
 	Temperature float64
 	// TopK is k, 0 for all labels.
 	TopK int
-	// TopP is p, above 0 and at most 1, which keeps all labels.
+	// TopP is p: above 0 and at most 1, where 1 keeps all labels.
 	TopP float64
-	// MinP is p, at least 0, which keeps all labels, and at most 1.
+	// MinP is p: 0 to 1, where 0 keeps all labels.
 	MinP float64
-	// Repetition is above 0 and finite; 1 changes nothing.
+	// Repetition is above 0 and finite. 1 changes nothing, and more makes labels that have
+	// occurred less probable.
 	Repetition float64
-	// Presence and Frequency are finite.
+	// Presence and Frequency are finite. 0 changes nothing, and more makes labels that have
+	// occurred less probable.
 	Presence, Frequency float64
-	// Confidence is the confidence of the interval of the tail, which draws over a
-	// screen use: at least 0 and below 1.
+	// Confidence is for draws over a screen: the confidence of the interval of the tail, at
+	// least 0 and below 1. More confidence makes the interval wider, and the exact layer
+	// answers more often. A screen has intervals up to a largest confidence, 0.995 by
+	// default; above it the exact layer answers draws without truncation.
 	Confidence float64
 	// MaxOutside is for truncations over a screen: the largest share of the probability,
 	// as estimated, that the labels outside the candidate set may have. If they have more,
 	// the exact layer answers; else the truncation looks at the set alone, and what it
 	// keeps wrongly is a part of that share. Above 0 and at most 1, which bounds nothing.
 	MaxOutside float64
-	// Seed seeds the random numbers.
+	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
+	// without truncation, or with top-p first, computes the logits of all labels, which
+	// takes several times as long: see [Token].
+	ExactLogProb bool
+	// Seed seeds the random numbers. A sampler goes on with its random numbers from draw to
+	// draw: give each sequence of tokens that is to be repeatable a sampler of its own.
 	Seed uint64
 }
 
@@ -115,10 +124,18 @@ func (o *Options) check() error {
 		{"confidence", o.Confidence, o.Confidence >= 0 && o.Confidence < 1, "at least 0 and below 1"},
 	} {
 		if !f.ok || math.IsInf(f.value, 0) {
-			return fmt.Errorf("sample: %s: found %v, expected %s", f.name, f.value, f.want)
+			return fmt.Errorf("sample: %s: found %v, expected %s%s", f.name, f.value, f.want, o.hint())
 		}
 	}
 	return nil
+}
+
+// hint points to the defaults if the options that must not be 0 are: they were probably not set.
+func (o *Options) hint() string {
+	if o.TopP == 0 || o.Repetition == 0 || o.MaxOutside == 0 {
+		return ": start from DefaultOptions and change what you need"
+	}
+	return ""
 }
 
 // has reports whether the order has a step.

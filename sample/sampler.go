@@ -56,8 +56,12 @@ func (g Grade) String() string {
 // Token is a label that was drawn.
 type Token struct {
 	ID uint32
-	// LogProb is the natural logarithm of the probability that it had: over a screen,
-	// with the weight of the labels outside the candidate set as it is estimated.
+	// LogProb is the natural logarithm of the probability that it had. Two kinds of draws
+	// have an estimate. Over a screen the weight of the labels outside the candidate set is
+	// estimated. If there is no truncation, or if top-p is the only one, a draw over
+	// a layer of 1,024 labels or more does not compute all logits: those that it does
+	// not compute count with the centres of their int8 intervals, unless
+	// Options.ExactLogProb is set.
 	LogProb float64
 	Grade   Grade
 }
@@ -69,6 +73,8 @@ type Stats struct {
 	Draws, Bounded, Approximate uint64
 	// Layer is the number of draws that used the exact layer.
 	Layer uint64
+	// Passes is the number of draws that computed the logits of all labels.
+	Passes uint64
 }
 
 // Sampler draws labels. It is for one goroutine. Its memory is proportional to L from
@@ -101,6 +107,9 @@ type Sampler struct {
 	tailTrue []float64
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
+	envelope envelope
+	proposed []softmax.Prediction // a label that is drawn if all logits say so
+	chance   float64              // of a proposed label of the pool
 }
 
 // occurrence is a label of the history and how often it is there.
@@ -303,6 +312,11 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 	first, temperature, cut := s.o.firstCut()
 	greedy := s.o.temperature() == 0
 	if !greedy && (!cut || first == TopP) {
+		if !cut || s.o.onlyTopP() {
+			if t, ok, err := s.drawEnclosed(temperature, cut); ok || err != nil {
+				return t, err
+			}
+		}
 		if err := s.lookAtAll(); err != nil {
 			return Token{}, err
 		}
@@ -334,6 +348,7 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 
 // lookAtAll makes all labels the pool.
 func (s *Sampler) lookAtAll() error {
+	s.stats.Passes++
 	s.all = grow.Slice(s.all, s.labels)
 	if err := s.layer.Logits(s.all, s.query, softmax.Labels{}); err != nil {
 		return err
@@ -695,13 +710,15 @@ func (s *Sampler) drawWithTail(temperature, u float64) (Token, bool, error) {
 		i := walk(s.terms, at)
 		return token(p.ids[i], p.logits[i], relative(p.rest.Log)), true, nil
 	}
-	v := (at - 1) / most
-	// The probabilities of all other labels, and their weight together.
 	ids, logits := p.ids, p.logits
+	s.stats.Layer++
+	if i, others, ok, err := s.drawRest(temperature, most, relative); ok || err != nil {
+		return token(i.ID, i.Logit, others), ok, err
+	}
+	// The probabilities of all other labels, and their weight together.
 	if err := s.lookAtAll(); err != nil {
 		return Token{}, false, err
 	}
-	s.stats.Layer++
 	s.tailTrue = grow.Slice(s.tailTrue, s.labels)
 	for id, x := range s.all {
 		s.tailTrue[id] = (x - largest) / temperature
@@ -710,14 +727,74 @@ func (s *Sampler) drawWithTail(temperature, u float64) (Token, bool, error) {
 		s.tailTrue[id] = math.Inf(-1)
 	}
 	others := kernels.Exp(kernels.Softmax(s.tailTrue, s.tailTrue) - logSum)
-	above := 0.0 // the share of the rest that belongs to the labels of the pool
-	if others < most {
-		above = (most - others) / float64(most*(1+others))
+	// What is left of the probability of a label of the pool, in proportion to its
+	// probability, and the part of all that is left which belongs to the pool.
+	left := max(most-others, 0) / (1 + most)
+	above := left * (1 + most) / float64(most*(1+others))
+	if len(s.proposed) > 0 && s.chance < left {
+		return token(s.proposed[0].ID, s.proposed[0].Logit, others), true, nil
 	}
+	v := (at - 1) / most
 	if v < above || others == 0 {
 		i := walk(s.terms, v/above)
 		return token(ids[i], logits[i], others), true, nil
 	}
 	id := walk(s.tailTrue, (v-above)/(1-above))
 	return token(uint32(id), s.all[id], others), true, nil
+}
+
+// drawRest draws what drawWithTail leaves to the exact layer, by the envelope: labels by
+// their probability, of which one of the pool is taken with the share of it that is left.
+// It returns the weight of all labels outside the pool too, as it is estimated. It reports
+// false if all logits are to be computed; a label that is in s.proposed then is the one
+// that is drawn if s.chance is below that share.
+func (s *Sampler) drawRest(temperature, most float64, relative func(float64) float64) (drawn softmax.Prediction, others float64, ok bool, err error) {
+	s.proposed = s.proposed[:0]
+	if ok, err := s.enclose(temperature); !ok || err != nil {
+		return drawn, 0, false, err
+	}
+	e, ids := &s.envelope, s.pool.ids
+	for i, id := range ids {
+		e.pin(id, s.pool.logits[i])
+	}
+	left := func(others float64) float64 { return max(most-others, 0) / (1 + most) }
+	bounded := func() (least, largest float64) {
+		outside := e.sumWithout(ids, temperature)
+		others = relative(outside.about)
+		return left(relative(outside.high) * slack), left(relative(outside.low) / slack)
+	}
+	least, largest := bounded()
+	e.weigh(temperature)
+	for range maxProposals {
+		id, x, ok, err := s.propose()
+		if !ok || err != nil {
+			return drawn, 0, false, err
+		}
+		drawn = softmax.Prediction{ID: id, Logit: x}
+		if _, in := slices.BinarySearch(ids, id); !in {
+			return drawn, others, true, nil
+		}
+		s.chance = s.random.Float64()
+		for _, depth := range tailDepths {
+			if s.chance < least || s.chance >= largest {
+				break
+			}
+			more := e.atLeast(e.reference - float64(depth*temperature))
+			if float64(len(more)) > float64(maxPinned*float64(s.labels)) {
+				break
+			}
+			if err := s.pinAll(more); err != nil {
+				return drawn, 0, false, err
+			}
+			least, largest = bounded()
+		}
+		if s.chance < least {
+			return drawn, others, true, nil
+		}
+		if s.chance < largest {
+			s.proposed = append(s.proposed, drawn)
+			break
+		}
+	}
+	return drawn, 0, false, nil
 }

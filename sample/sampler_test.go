@@ -236,8 +236,13 @@ func chiSquare(t *testing.T, counts []int, p []float64) float64 {
 
 func count(t *testing.T, s *sample.Sampler, h []float32, e sample.Edits, labels int) []int {
 	t.Helper()
+	return countOf(t, draws(), s, h, e, labels)
+}
+
+func countOf(t *testing.T, n int, s *sample.Sampler, h []float32, e sample.Edits, labels int) []int {
+	t.Helper()
 	counts := make([]int, labels)
-	for range draws() {
+	for range n {
 		token, err := s.Draw(h, e)
 		if err != nil {
 			t.Fatal(err)
@@ -290,9 +295,13 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 	if err != nil {
 		t.Fatal(err)
 	}
+	contexts := 3000
+	if l.Labels() > 1000 {
+		contexts = 1000
+	}
 	opt := train.DefaultTailOptions()
 	opt.Temperatures = temperatures
-	fitted, _, err := train.FitRegression(context.Background(), m, l, normals(r, 3000*d, 0.7), opt, train.RunOptions{Threads: 1})
+	fitted, _, err := train.FitRegression(context.Background(), m, l, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +405,13 @@ func TestTokensHaveTheirProbability(t *testing.T) { rapid.Check(t, checkTokens) 
 
 // The same draws on every level, over a layer and over a screen, and no memory for any.
 func TestTheSameTokensOnEveryLevel(t *testing.T) {
-	const labels, dim = 300, 16
+	for _, labels := range []int{300, 1500} { // of which the more are drawn from by intervals
+		checkLevels(t, labels)
+	}
+}
+
+func checkLevels(t *testing.T, labels int) {
+	const dim = 16
 	l := newLayer(t, 9, labels, dim)
 	m := screened(t, l, 0.6, 0.7, 1)
 	hs := normals(newRand(10), 50*dim, 0.7)
@@ -635,6 +650,7 @@ func TestSamplersRefuse(t *testing.T) {
 		{"presence", func(o *sample.Options) { o.Presence = math.Inf(1) }, "sample: presence: found +Inf"},
 		{"max outside", func(o *sample.Options) { o.MaxOutside = 0 }, "sample: max outside: found 0, expected above 0 and at most 1"},
 		{"confidence", func(o *sample.Options) { o.Confidence = 1 }, "sample: confidence: found 1"},
+		{"the zero value", func(o *sample.Options) { *o = sample.Options{} }, "sample: top-p: found 0, expected above 0 and at most 1: start from DefaultOptions and change what you need"},
 		{"twice", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.TopK} }, "sample: order: found top-k twice"},
 		{"an edit after a truncation", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.Bias} }, "sample: order: found bias after top-k"},
 		{"no step", func(o *sample.Options) { o.Order = []sample.Step{99} }, "sample: order: found Step(99) at 0"},
@@ -644,6 +660,11 @@ func TestSamplersRefuse(t *testing.T) {
 		if _, err := sample.New(l, o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
 		}
+	}
+	o := sample.DefaultOptions()
+	o.TopK = -1
+	if _, err := sample.New(l, o); err == nil || strings.Contains(err.Error(), "DefaultOptions") {
+		t.Errorf("an option that was set: error %v, want one without a word of the defaults", err)
 	}
 	s, err := sample.New(l, sample.DefaultOptions())
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 )
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
-// bytes: 0 for no copies. A set takes as many records as it has labels, of some d+16
-// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more, none is
+// bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
+// rounded up to 16 ([softmax.Layer.PackedBytes]); if all sets together take more, none is
 // copied. Without the option there are copies of up to 256 MiB for a layer whose own
 // codes take more than 4 MiB.
 //
@@ -38,7 +38,7 @@ type packs struct {
 // of returns the sets of m packed for the layer. It returns nil if the layer has no
 // codes, or if they would take more than most bytes.
 func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, error) {
-	if len(m.ids) == 0 || l.PackedBytes(len(m.ids)) > most {
+	if len(m.ids) == 0 || l.PackedBytes(m.offsets) > most {
 		return nil, nil
 	}
 	p.mu.Lock()

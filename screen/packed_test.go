@@ -24,7 +24,7 @@ func packable(t *testing.T) (*Model, *softmax.Layer) {
 
 func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	m, l := packable(t)
-	all := l.PackedBytes(5)
+	all := l.PackedBytes([]int{0, 3, 5})
 	for _, c := range []struct {
 		name   string
 		opts   []Option

@@ -140,6 +140,26 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	return nil
 }
 
+// Bounds writes an interval for the logit of every label to lower and upper, each of L
+// elements: lower[i] <= x_i <= upper[i] holds for the logits of the reference arithmetic.
+// The intervals come from the int8 codes and have the same bits on every CPU. It reports
+// false, and writes nothing, if there are none: for a layer without codes, and for a
+// context whose elements are too large or too small for them. It returns an error if the
+// query has no context of the layer or if a length is not L.
+func (s *Searcher) Bounds(lower, upper []float32, q *Query) (ok bool, err error) {
+	if err := q.check(s.layer); err != nil {
+		return false, err
+	}
+	if n := s.layer.Labels(); len(lower) != n || len(upper) != n {
+		return false, invalid(ErrRequest, fmt.Sprintf("softmax: bounds: found room for %d and %d, expected one for each of %d labels", len(lower), len(upper), n))
+	}
+	if !s.layer.certifies(q) {
+		return false, nil
+	}
+	s.layer.codes.Bounds(lower, upper, q.vec)
+	return true, nil
+}
+
 // LogProb returns the log-probability of the label id in the context h: its logit
 // minus the log of the sum of e^x over all labels, both by the reference
 // arithmetic, so that it has the same bits on every CPU. It reads all weights. Logits

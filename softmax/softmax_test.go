@@ -916,3 +916,59 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 		t.Errorf("a context that is none: error %v", err)
 	}
 }
+
+// The intervals hold the logits, on every level the same, and there are none without codes.
+func TestBoundsHoldTheLogits(t *testing.T) {
+	const labels, dim = 300, 24
+	r := newRand(31)
+	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
+	for _, x := range [][]float32{w, b, h} {
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+	}
+	l := newLayer(t, w, b, dim)
+	var want []float32
+	simdtest.EachLevel(t, func(t *testing.T) {
+		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
+		bounds, x := make([]float32, 2*labels), make([]float64, labels)
+		lower, upper := bounds[:labels], bounds[labels:]
+		if _, err := s.Bounds(lower, upper, q); !errors.Is(err, softmax.ErrContext) {
+			t.Errorf("without a context: error %v, want one of its kind", err)
+		}
+		if err := q.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Bounds(lower[1:], upper, q); !errors.Is(err, softmax.ErrRequest) {
+			t.Errorf("too little room: error %v, want one of its kind", err)
+		}
+		if ok, err := s.Bounds(lower, upper, q); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if err := s.Logits(x, q, softmax.Labels{}); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range x {
+			if !(float64(lower[i]) <= v && v <= float64(upper[i])) || upper[i]-lower[i] > 1 {
+				t.Errorf("label %d: found the interval [%v, %v], want a narrow one with %v", i, lower[i], upper[i], v)
+			}
+		}
+		if want == nil {
+			want = bounds
+		} else if !slices.Equal(bounds, want) {
+			t.Error("found other bits than on the first level")
+		}
+		if n := simdtest.AllocsPerRun(10, func() { _, _ = s.Bounds(lower, upper, q) }); n != 0 {
+			t.Errorf("found %v allocations, want none", n)
+		}
+		// Beyond what the codes hold there are no intervals.
+		huge := slices.Clone(h)
+		huge[0] = math.MaxFloat32
+		if err := q.Set(huge); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := s.Bounds(lower, upper, q); ok || err != nil {
+			t.Errorf("a huge context: found %v and error %v, want neither", ok, err)
+		}
+	})
+}

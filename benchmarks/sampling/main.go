@@ -93,8 +93,8 @@ func main() {
 		hs = append(hs, all[at*layer.Dim():(at+1)*layer.Dim()])
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%d contexts, %d labels, level %s\t\t\t\t\t\n", *n, layer.Labels(), kernels.Level())
-	fmt.Fprintln(w, "\ttotal variation\tlayer asked\twithin the bound\tscreen\tlayer")
+	fmt.Fprintf(w, "%d contexts, %d labels, level %s\t\t\t\t\t\t\t\n", *n, layer.Labels(), kernels.Level())
+	fmt.Fprintln(w, "\ttotal variation\tlayer asked\twithin the bound\tscreen\tall logits\tlayer\tall logits")
 	for _, s := range settings {
 		if *only != "" && *only != s.name {
 			continue
@@ -110,7 +110,7 @@ func main() {
 		if !math.IsNaN(r.variation) {
 			variation = fmt.Sprintf("%.4f", r.variation)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.1f%%\t%.1f%%\t%.1f us\t%.1f us\n", s.name, variation, 100*r.layer, 100*r.bounded, r.screened.Seconds()*1e6, r.exact.Seconds()*1e6)
+		fmt.Fprintf(w, "%s\t%s\t%.1f%%\t%.1f%%\t%.1f us\t%.1f%%\t%.1f us\t%.1f%%\n", s.name, variation, 100*r.layer, 100*r.bounded, r.screened.Seconds()*1e6, 100*r.passes, r.exact.Seconds()*1e6, 100*r.full)
 	}
 	w.Flush()
 }
@@ -119,6 +119,7 @@ func main() {
 type result struct {
 	variation       float64
 	layer, bounded  float64       // shares of the draws
+	passes, full    float64       // the shares that computed all logits, over the screen and over the layer
 	screened, exact time.Duration // of a draw
 }
 
@@ -146,6 +147,7 @@ func measure(m *screen.Model, l *softmax.Layer, hs [][]float32, o sample.Options
 	}
 	stats, timed := s.Stats(), max(turns, 1)*len(hs)
 	r.layer, r.bounded = float64(stats.Layer)/float64(stats.Draws), float64(stats.Bounded)/float64(stats.Draws)
+	r.passes, r.full = float64(stats.Passes)/float64(stats.Draws), float64(full.Stats().Passes)/float64(stats.Draws)
 	r.screened, r.exact = r.screened/time.Duration(timed), r.exact/time.Duration(timed)
 	if o.TopK == 0 && o.TopP == 1 && o.MinP == 0 {
 		r.variation = math.NaN()

@@ -540,6 +540,8 @@ type trainProgress struct {
 
 	mu        sync.Mutex
 	stage     string
+	part      string // of the stage
+	parts     bool   // the stage has some
 	iteration int
 	each      int       // contexts of an iteration of k-means
 	since     time.Time // of the stage
@@ -562,8 +564,12 @@ func (t *trainProgress) report(r train.Progress) {
 	}
 	if r.Stage != t.stage {
 		t.endStage()
-		t.stage, t.iteration = r.Stage, -1
+		t.stage, t.iteration, t.parts = r.Stage, -1, false
 	}
+	if r.Part != t.part {
+		t.part, t.iteration = r.Part, -1
+	}
+	t.parts = t.parts || r.Part != ""
 	switch r.Stage {
 	case train.StageKMeans: // one bar for all iterations
 		if t.iteration < 0 {
@@ -578,15 +584,23 @@ func (t *trainProgress) report(r train.Progress) {
 		}
 	default:
 		if t.iteration != r.Iteration {
-			of := "contexts"
-			if r.Stage == train.StageGeometry {
-				of = "clusters"
-			}
-			t.p.Start(r.Stage, of, r.Total)
+			t.p.Start(stageTitle(r), r.Unit, r.Total)
 		}
 	}
 	t.iteration = r.Iteration
 	t.p.Set(r.Done)
+}
+
+// stageTitle is the title of the bar of a stage.
+func stageTitle(r train.Progress) string {
+	title := r.Stage
+	if r.Part != "" {
+		title += ": " + r.Part
+	}
+	if r.Iteration > 0 {
+		title += " " + strconv.Itoa(r.Iteration)
+	}
+	return title
 }
 
 // endStage says that the stage is over and adds its time to the account.
@@ -596,6 +610,11 @@ func (t *trainProgress) endStage() {
 		t.seconds[t.stage] += now.Sub(t.since).Seconds()
 	}
 	t.since = now
+	if t.parts { // the bar is of the last of them
+		t.p.Close()
+		t.p.Line(fmt.Sprintf("%s: %s", t.stage, progress.Duration(time.Duration(math.Round(t.seconds[t.stage]*1e9)))))
+		return
+	}
 	switch t.stage {
 	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
 		t.p.End()

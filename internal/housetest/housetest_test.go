@@ -335,3 +335,40 @@ func TestTheNumberOfFuzzTargets(t *testing.T) {
 		t.Errorf("RELIABILITY.md: found at least %d fuzz targets, expected at most %d, as many as there are", promised, n)
 	}
 }
+
+var (
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
+)
+
+// A document that names a test names one that is there.
+func TestTestsThatDocumentsNameExist(t *testing.T) {
+	exist := map[string]bool{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for _, m := range testFunc.FindAllSubmatch(text, -1) {
+			exist[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, name := range documents(t) {
+		if name == "CHANGELOG.md" { // which tells of what was
+			continue
+		}
+		for _, test := range testName.FindAllString(read(t, name), -1) {
+			if named++; !exist[test] {
+				t.Errorf("%s: found the name %s, expected a test, fuzz target or benchmark", name, test)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("found no names of tests in the documents")
+	}
+}

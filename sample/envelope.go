@@ -1,0 +1,482 @@
+package sample
+
+import (
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// A draw from all labels does not need the logits of all labels. The int8 codes give an
+// upper end for each logit. A label is proposed with a probability in proportion to
+// e^(upper/T), and is taken with the probability e^((x-upper)/T), for which only its own
+// logit x is computed. So a label is taken in proportion to e^(x/T): rejection sampling,
+// whose result does not depend on how wide the intervals are. The upper end of a label
+// that was rejected becomes its logit.
+//
+// A label that is drawn so belongs to a nucleus unless the labels before it hold the share
+// p. The intervals bound this share. If they leave it open, some logits are computed;
+// if they still do, all logits are. Labels that do not belong to the nucleus are drawn anew.
+const (
+	// leastEnveloped is the number of labels from which this is faster than all logits.
+	leastEnveloped = 1024
+	// blockLabels is the number of labels whose upper ends have one sum.
+	blockLabels = 128
+	// maxProposals bounds the proposals, and maxRedraws the labels that are drawn, before
+	// all logits are computed.
+	maxProposals = 256
+	maxRedraws   = 64
+	// maxPinned is the share of the labels above which all logits are computed.
+	maxPinned = 0.25
+	// fewLabels is a number of logits whose time does not matter.
+	fewLabels = 256
+	// keptError is the relative error of the probability of a nucleus at which all logits
+	// are computed.
+	keptError = 0.02
+	// slack bounds the ratio of a sum of float32 exponentials to the true sum.
+	slack = 1 + 1e-4
+	// The temperatures at which the exponents keep their precision in float32.
+	leastTemperature = 0x1p-7
+	mostTemperature  = 0x1p10
+)
+
+// depths are how far below a label, in units of the temperature, logits are computed to
+// decide whether the label belongs to a nucleus.
+var depths = [...]float64{0, 2, 4}
+
+// tailDepths are how far below the largest upper end, in units of the temperature, logits
+// are computed to bound the weight of the labels outside a candidate set.
+var tailDepths = [...]float64{6, 8, 10, 12}
+
+// envelope holds an interval for the edited logit of each label, and sums of the
+// exponentials of the upper ends.
+type envelope struct {
+	lower, upper []float32
+	temperature  float64
+	reference    float64   // all weights are relative to e^(reference/temperature)
+	tops         []float32 // of each block the largest upper end,
+	weights      []float64 // and the sum of e^(upper/temperature)
+	total        float64   // of the weights
+	terms        [blockLabels]float64
+
+	ids, open []uint32
+	keep      [2][]float32 // the intervals of labels that are out of a sum for a while
+	parts     [3][]float32
+	logits    []float64
+	nearest   []float64
+	counts    []uint32
+	one       [1]uint32
+	oneLogit  [1]float64
+}
+
+// enclose makes the envelope of the edited logits. It reports false if all logits are to be
+// computed.
+func (s *Sampler) enclose(temperature float64) (bool, error) {
+	if s.labels < leastEnveloped || s.o.ExactLogProb || temperature < leastTemperature || temperature > mostTemperature {
+		return false, nil
+	}
+	e := &s.envelope
+	e.lower, e.upper = grow.Slice(e.lower, s.labels), grow.Slice(e.upper, s.labels)
+	if ok, err := s.layer.Bounds(e.lower, e.upper, s.query); !ok || err != nil {
+		return false, err
+	}
+	e.logits = grow.Slice(e.logits, len(s.changed))
+	if err := s.layer.Logits(e.logits, s.query, softmax.Only(s.changed)); err != nil {
+		return false, err
+	}
+	for i, id := range s.changed {
+		x := s.edit(id, e.logits[i])
+		if !(math.Abs(x) < math.MaxFloat32/4) {
+			return false, nil
+		}
+		e.pin(id, x)
+	}
+	none := float32(math.Inf(-1))
+	if a := s.edits.Allowed; a != nil {
+		for id := range a.Missing(0, s.labels) {
+			e.lower[id], e.upper[id] = none, none
+		}
+	}
+	if b := s.edits.Banned; b != nil {
+		for id := range b.All() {
+			e.lower[id], e.upper[id] = none, none
+		}
+	}
+	return true, nil
+}
+
+// pin makes the interval of a label the narrowest that holds its logit.
+func (e *envelope) pin(id uint32, x float64) { e.lower[id], e.upper[id] = below(x), above(x) }
+
+// below is the largest float32 that is at most x, above the least that is at least x.
+func below(x float64) float32 {
+	f := float32(x)
+	if float64(f) > x {
+		f = math.Nextafter32(f, float32(math.Inf(-1)))
+	}
+	return f
+}
+
+func above(x float64) float32 { return -below(-x) }
+
+// isPinned reports whether the interval of a label is as narrow as pin makes it.
+func (e *envelope) isPinned(id uint32) bool {
+	return math.Nextafter32(e.lower[id], e.upper[id]) == e.upper[id]
+}
+
+// scaleOf is what exponents in float32 are multiplied by.
+func scaleOf(temperature float64) float32 { return float32(1 / temperature) }
+
+// weigh sums the exponentials of the upper ends at a temperature.
+func (e *envelope) weigh(temperature float64) {
+	e.temperature = temperature
+	n := (len(e.upper) + blockLabels - 1) / blockLabels
+	e.tops, e.weights = grow.Slice(e.tops, n), grow.Slice(e.weights, n)
+	top := float32(math.Inf(-1))
+	for b := range n {
+		upper := e.block(b)
+		e.tops[b], e.weights[b] = kernels.SumExpCentres(upper, upper, scaleOf(temperature))
+		top = max(top, e.tops[b])
+	}
+	e.reference, e.total = float64(top), 0
+	for b, sum := range e.weights {
+		e.weights[b] = e.relative(float64(e.tops[b])) * sum
+		e.total += e.weights[b]
+	}
+}
+
+// block are the upper ends of the labels of a block.
+func (e *envelope) block(b int) []float32 {
+	return e.upper[b*blockLabels : min((b+1)*blockLabels, len(e.upper))]
+}
+
+// relative is e^((x - reference)/T).
+func (e *envelope) relative(x float64) float64 {
+	if math.IsInf(x, -1) {
+		return 0
+	}
+	return kernels.Exp((x - e.reference) / e.temperature)
+}
+
+// tighten takes the logit of a label of block b into account, which is not above the
+// upper end that the label had.
+func (e *envelope) tighten(b int, id uint32, x float64) {
+	e.pin(id, x)
+	upper := e.block(b)
+	top, sum := kernels.SumExpCentres(upper, upper, scaleOf(e.temperature))
+	e.tops[b], e.weights[b] = top, e.relative(float64(top))*sum
+	e.total = 0
+	for _, w := range e.weights {
+		e.total += w
+	}
+}
+
+// logit returns the edited logit of a label.
+func (s *Sampler) logit(id uint32) (float64, error) {
+	e := &s.envelope
+	e.one[0] = id
+	if err := s.layer.Logits(e.oneLogit[:], s.query, softmax.Only(e.one[:])); err != nil {
+		return 0, err
+	}
+	if _, changed := slices.BinarySearch(s.changed, id); changed {
+		return s.edit(id, e.oneLogit[0]), nil
+	}
+	return e.oneLogit[0], nil
+}
+
+// propose draws a label with a probability in proportion to e^(x/T), by the envelope that
+// was weighed at T, and returns its logit x too. It reports false if too many proposals
+// were rejected.
+func (s *Sampler) propose() (id uint32, x float64, ok bool, err error) {
+	e := &s.envelope
+	for range maxProposals {
+		if !(e.total > 0) {
+			break
+		}
+		b := walk(e.weights, s.random.Float64()*e.total)
+		upper, top := e.block(b), float64(e.tops[b])
+		terms, sum := e.terms[:len(upper)], 0.0
+		for i, u := range upper {
+			terms[i] = kernels.Exp((float64(u) - top) / e.temperature)
+			sum += terms[i]
+		}
+		i := walk(terms, s.random.Float64()*sum)
+		id = uint32(b*blockLabels + i)
+		if x, err = s.logit(id); err != nil {
+			return 0, 0, false, err
+		}
+		// The weight that the label was proposed with. It is not below the label's own but
+		// for roundings, for which the slack makes room.
+		proposed := e.weights[b] * terms[i] / sum * slack
+		if s.random.Float64()*proposed < e.relative(x) {
+			return id, x, true, nil
+		}
+		e.tighten(b, id, x)
+	}
+	return 0, 0, false, nil
+}
+
+// bounds are the logs of three sums: over lower ends, over centres and over upper ends.
+type bounds struct{ low, about, high float64 }
+
+// logOf is the log of what kernels.SumExpCentres returns.
+func logOf(top float32, sum, temperature float64) float64 {
+	if sum == 0 {
+		return math.Inf(-1)
+	}
+	return float64(top)/temperature + kernels.Log(sum)
+}
+
+func logSumOf(lower, upper []float32, temperature float64) float64 {
+	top, sum := kernels.SumExpCentres(lower, upper, scaleOf(temperature))
+	return logOf(top, sum, temperature)
+}
+
+// sumWithout bounds the log of the sum of e^(x/T) over all labels but some.
+func (e *envelope) sumWithout(ids []uint32, temperature float64) bounds {
+	none := float32(math.Inf(-1))
+	e.keep[0], e.keep[1] = grow.Slice(e.keep[0], len(ids)), grow.Slice(e.keep[1], len(ids))
+	for i, id := range ids {
+		e.keep[0][i], e.keep[1][i] = e.lower[id], e.upper[id]
+		e.lower[id], e.upper[id] = none, none
+	}
+	b := bounds{logSumOf(e.lower, e.lower, temperature), logSumOf(e.lower, e.upper, temperature), logSumOf(e.upper, e.upper, temperature)}
+	for i, id := range ids {
+		e.lower[id], e.upper[id] = e.keep[0][i], e.keep[1][i]
+	}
+	return b
+}
+
+// atLeast finds the labels whose upper ends are at least x, and leaves them in e.ids.
+func (e *envelope) atLeast(x float64) []uint32 {
+	e.ids = grow.Slice(e.ids, len(e.upper))
+	return e.ids[:kernels.SelectAtLeast(e.ids, e.upper, below(x))]
+}
+
+// pinAll computes the logits of labels.
+func (s *Sampler) pinAll(ids []uint32) error {
+	e := &s.envelope
+	e.open = e.open[:0]
+	for _, id := range ids {
+		if !e.isPinned(id) { // as labels are that edits change
+			e.open = append(e.open, id)
+		}
+	}
+	e.logits = grow.Slice(e.logits, len(e.open))
+	if err := s.layer.Logits(e.logits, s.query, softmax.Only(e.open)); err != nil {
+		return err
+	}
+	for i, id := range e.open {
+		e.pin(id, e.logits[i])
+	}
+	return nil
+}
+
+// before bounds the share of the probability, at a temperature, of the labels in front of
+// a label in the order of their logits.
+func (e *envelope) before(id uint32, x, temperature float64) (low, high float64) {
+	ids := e.atLeast(x)
+	for i := range e.parts {
+		e.parts[i] = e.parts[i][:0]
+	}
+	for _, j := range ids {
+		switch {
+		case j == id:
+		case float64(e.lower[j]) > x:
+			e.parts[0], e.parts[1] = append(e.parts[0], e.lower[j]), append(e.parts[1], e.upper[j])
+		default: // on either side of x
+			e.parts[2] = append(e.parts[2], e.upper[j])
+		}
+	}
+	var sums [3]float64
+	for i, part := range e.parts {
+		sums[i] = logSumOf(part, part, temperature)
+	}
+	behind, own := e.sumWithout(ids, temperature), x/temperature // the label is among ids
+	share := func(front, behind float64) float64 {
+		if math.IsInf(front, -1) {
+			return 0
+		}
+		return 1 / (1 + kernels.Exp(kernels.LogAddExp(behind, own)-front))
+	}
+	return share(sums[0], kernels.LogAddExp(behind.high, sums[2])), share(kernels.LogAddExp(sums[1], sums[2]), behind.low)
+}
+
+// membership says whether a label belongs to a nucleus.
+type membership uint8
+
+const (
+	undecided membership = iota
+	inside
+	outside
+)
+
+// inNucleus finds out whether a label with the logit x belongs to the nucleus at a
+// temperature. What it returns is certain, unless it is undecided. All labels whose upper
+// ends are above the logit known have intervals that are pinned.
+func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, known float64, err error) {
+	e := &s.envelope
+	decide := func() membership {
+		switch low, high := e.before(id, x, temperature); {
+		case high < s.o.TopP/slack:
+			return inside
+		case low > s.o.TopP*slack:
+			return outside
+		}
+		return undecided
+	}
+	known = math.Inf(1)
+	first := 0
+	for i, depth := range depths {
+		if len(e.atLeast(x-float64(depth*temperature))) <= fewLabels {
+			first = i
+		}
+	}
+	for _, depth := range depths[first:] {
+		ids := e.atLeast(x - float64(depth*temperature))
+		if float64(len(ids)) > float64(maxPinned*float64(s.labels)) {
+			break
+		}
+		if err := s.pinAll(ids); err != nil {
+			return undecided, known, err
+		}
+		known = x - float64(depth*temperature)
+		if m = decide(); m != undecided {
+			return m, known, nil
+		}
+	}
+	if math.IsInf(known, 1) {
+		m = decide()
+	}
+	return m, known, nil
+}
+
+// drawEnclosed draws from all labels, or from the nucleus at the temperature at if that is
+// the only truncation. It reports false if all logits are to be computed; a label that
+// is in s.proposed then is the one that is drawn if it belongs to the nucleus.
+func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
+	s.proposed = s.proposed[:0]
+	temperature := s.o.temperature()
+	if ok, err := s.enclose(temperature); !ok || err != nil {
+		return Token{}, false, err
+	}
+	e := &s.envelope
+	if nucleus && (at < leastTemperature || at > mostTemperature) {
+		return Token{}, false, nil
+	}
+	e.weigh(temperature)
+	for range maxRedraws {
+		id, x, ok, err := s.propose()
+		if !ok || err != nil {
+			return Token{}, false, err
+		}
+		if !nucleus {
+			sum, err := s.logSum(temperature)
+			return Token{ID: id, LogProb: min(x/temperature-sum, 0)}, true, err
+		}
+		m, known, err := s.inNucleus(id, x, at)
+		switch {
+		case err != nil:
+			return Token{}, false, err
+		case m == inside:
+			if kept, sure := e.logKept(s.o.TopP, x, known, at); sure {
+				return Token{ID: id, LogProb: min(x/temperature-kept, 0)}, true, nil
+			}
+			fallthrough
+		case m == undecided:
+			s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
+			return Token{}, false, nil
+		}
+	}
+	return Token{}, false, nil
+}
+
+// logSum estimates the log of the sum of e^(x/T) over all labels. The largest logits, of
+// which few have most of the weight, are computed.
+func (s *Sampler) logSum(temperature float64) (float64, error) {
+	e := &s.envelope
+	for _, depth := range [...]float64{6, 4, 2} {
+		if ids := e.atLeast(e.reference - float64(depth*temperature)); len(ids) <= fewLabels {
+			if err := s.pinAll(ids); err != nil {
+				return 0, err
+			}
+			break
+		}
+	}
+	return logSumOf(e.lower, e.upper, temperature), nil
+}
+
+// logKept estimates the log of the sum of e^(x/T) over the nucleus at the temperature at, in
+// which a label has the logit x, at the temperature of the envelope. Labels whose logits are
+// at least known are pinned. It reports false if the estimate may be more than keptError off
+// because it is open which of the pinned labels is the last one.
+func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
+	top := math.Inf(-1)
+	for _, u := range e.tops {
+		top = max(top, float64(u))
+	}
+	e.nearest = e.nearest[:0]
+	if !math.IsInf(known, 1) {
+		for _, id := range e.atLeast(known) {
+			if c := e.centre(id); c >= known {
+				e.nearest = append(e.nearest, c)
+			}
+		}
+	}
+	slices.Sort(e.nearest)
+	share := func(sum float64) float64 { return p * kernels.Exp(sum-top/at) }
+	all := logSumOf(e.lower, e.upper, at)
+	want := share(all)
+	sum, kept, end := e.keptOf(top, x, at, want)
+	if end {
+		z := e.sumWithout(nil, at)
+		_, least, _ := e.keptOf(top, x, at, share(z.low)/slack)
+		_, most, _ := e.keptOf(top, x, at, share(z.high)*slack)
+		return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
+	}
+	// The others by their number in equal parts of the range.
+	e.counts = grow.Slice(e.counts, nucleusBuckets)
+	clear(e.counts)
+	scale := nucleusSteps / at
+	for id := range e.upper {
+		if c := e.centre(uint32(id)); c < known || math.IsInf(known, 1) {
+			e.counts[int(min((top-c)*scale, nucleusBuckets-1))]++
+		}
+	}
+	for b, n := range e.counts[:nucleusBuckets-1] {
+		if n == 0 {
+			continue
+		}
+		down := (float64(b) + 0.5) / scale
+		one := kernels.Exp(-down / at)
+		many := min(float64(n), max((want-sum)/one, 0))
+		sum += float64(many * one)
+		kept += float64(many * kernels.Exp(-down/e.temperature))
+		if sum >= want {
+			break
+		}
+	}
+	return top/e.temperature + kernels.Log(kept), true
+}
+
+// keptOf sums e^((x-top)/T) over the labels in e.nearest, in the order of their logits, up to
+// the end of a nucleus: a label from least down at which the sum at the temperature at is want.
+// It reports whether the end is there.
+func (e *envelope) keptOf(top, least, at, want float64) (sum, kept float64, end bool) {
+	for i := len(e.nearest) - 1; i >= 0; i-- {
+		c := e.nearest[i]
+		sum += kernels.Exp((c - top) / at)
+		kept += kernels.Exp((c - top) / e.temperature)
+		if sum >= want && c <= float64(above(least)) { // a centre is rounded
+			return sum, kept, true
+		}
+	}
+	return sum, kept, false
+}
+
+// centre is the middle of the interval of a label.
+func (e *envelope) centre(id uint32) float64 {
+	return (float64(e.lower[id]) + float64(e.upper[id])) / 2
+}

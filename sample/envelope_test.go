@@ -1,0 +1,195 @@
+package sample_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// repeated returns a layer in which every row is there several times, so that many logits
+// are equal, and a nucleus mostly ends among equal ones.
+func repeated(t *testing.T, seed uint64, rows, times, dim int) *softmax.Layer {
+	t.Helper()
+	r := newRand(seed)
+	var w, b []float32
+	for range rows {
+		row, bias := normals(r, dim, 0.7), normals(r, 1, 0.7)
+		for range times {
+			w, b = append(w, row...), append(b, bias...)
+		}
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// enclosed is the number of draws of many labels.
+func enclosed() int { return draws() / 5 }
+
+// choose returns the configurations of these names.
+func choose(labels int, names ...string) (chosen []configuration) {
+	for _, c := range configurations(labels) {
+		if slices.Contains(names, c.name) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen
+}
+
+// Draws by the intervals of the int8 codes have the distribution of the definition. Few of
+// them need the logits of all labels, unless intervals cannot tell labels apart: then all
+// logits decide, and the distribution is the same.
+func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
+	const labels, dim = 1500, 8
+	apart, equal := newLayer(t, 21, labels, dim), repeated(t, 22, labels/15, 15, dim)
+	h := normals(newRand(23), dim, 0.6)
+	for _, layer := range []struct {
+		name  string
+		layer *softmax.Layer
+		apart bool
+	}{{"distinct rows", apart, true}, {"equal rows", equal, false}} {
+		for _, order := range orders[:2] { // the temperature behind top-p, and before it
+			for _, c := range choose(labels, "nothing", "temperature", "biases", "banned", "allowed", "repetition", "top-p", "top-p at a temperature") {
+				t.Run(fmt.Sprint(layer.name, "/", order.name, "/", c.name), func(t *testing.T) {
+					o := sample.DefaultOptions()
+					o.Order, o.Seed = order.steps, 3
+					c.change(&o)
+					s, err := sample.New(layer.layer, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if x := chiSquare(t, countOf(t, enclosed(), s, h, c.edits, labels), definition(layer.layer, h, o, c.edits)); x > 5 {
+						t.Errorf("chi-square %.1f standard deviations above its mean", x)
+					}
+					st := s.Stats()
+					if few := st.Passes*5 < st.Draws; layer.apart && !few {
+						t.Errorf("stats %+v, want few draws that computed all logits", st)
+					}
+				})
+			}
+		}
+	}
+	// A nucleus that ends among equal labels is not for intervals to decide.
+	o := sample.DefaultOptions()
+	o.TopP = 0.5
+	s, err := sample.New(equal, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	countOf(t, enclosed(), s, h, sample.Edits{}, labels)
+	if s.Stats().Passes == 0 {
+		t.Error("found no draw that computed all logits, expected some with equal ones")
+	}
+}
+
+// Over a screen the draws that the candidates leave to the layer have its distribution too.
+func TestDrawsByIntervalsOverAScreenHaveTheDistribution(t *testing.T) {
+	const labels, dim = 1500, 8
+	l := newLayer(t, 1, labels, dim)
+	m := screened(t, l, 0.5, 0.7, 1)
+	for i := range 2 {
+		h := normals(newRand(uint64(40+i)), dim, 0.5)
+		for _, c := range choose(labels, "nothing", "temperature", "banned", "repetition") {
+			t.Run(fmt.Sprint(i, "/", c.name), func(t *testing.T) {
+				o := sample.DefaultOptions()
+				o.Seed, o.Confidence = uint64(i), 0.99
+				c.change(&o)
+				s, err := sample.NewScreened(m, l, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x := chiSquare(t, countOf(t, enclosed(), s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
+					t.Errorf("chi-square %.1f standard deviations above its mean", x)
+				}
+				if st := s.Stats(); st.Layer == 0 || st.Passes*5 > st.Layer {
+					t.Errorf("stats %+v, want draws by the layer, few of which computed all logits", st)
+				}
+			})
+		}
+	}
+}
+
+// The log-probability is near that of the definition, or equal to it where the option
+// asks for that: then every draw computes all logits.
+func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels, dim := rapid.IntRange(1024, 1400).Draw(t, "labels"), rapid.IntRange(4, 20).Draw(t, "dim")
+		l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
+		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 0.5)
+		o, e := drawOptions(t, 60) // the edits are of the first labels
+		if e.Banned != nil {
+			e.Banned = setOf(labels, slices.Collect(e.Banned.All())...)
+		}
+		if e.Allowed != nil {
+			e.Allowed = setOf(labels, append(slices.Collect(e.Allowed.All()), 100, 200, 300)...)
+		}
+		p := definition(l, h, o, e)
+		for _, o.ExactLogProb = range []bool{false, true} {
+			s, err := sample.New(l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				token, err := s.Draw(h, e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				within := 0.1
+				if o.ExactLogProb {
+					within = 1e-9
+				}
+				if want := math.Log(p[token.ID]); token.Grade != sample.Exact || !(math.Abs(token.LogProb-want) <= within) {
+					t.Fatalf("%+v: found %+v, want a log-probability of %v within %v", o, token, want, within)
+				}
+			}
+			st, looks := s.Stats(), o.TopK == 0 && o.MinP == 0 && o.Temperature > 0
+			if o.ExactLogProb && looks && st.Passes != st.Draws {
+				t.Fatalf("stats %+v, want all logits for every draw", st)
+			}
+		}
+	})
+}
+
+// Temperatures at which one label has all of the weight, or all have the same, and
+// logits that float32 does not hold.
+func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
+	const labels, dim = 1200, 8
+	l := newLayer(t, 25, labels, dim)
+	h := normals(newRand(26), dim, 0.7)
+	best, err := softmax.NewSearcher(l).Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1})
+	if err != nil || best.Count != 1 {
+		t.Fatal(best, err)
+	}
+	for _, temperature := range []float64{1e-300, 0.01, 0.05, 900} {
+		for _, topP := range []float64{1, 0.5} {
+			o := sample.DefaultOptions()
+			o.Order, o.Temperature, o.TopP = sample.VLLM(), temperature, topP
+			s, err := sample.New(l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x := chiSquare(t, countOf(t, enclosed(), s, h, sample.Edits{}, labels), definition(l, h, o, sample.Edits{})); x > 5 {
+				t.Errorf("temperature %v, top-p %v: chi-square %.1f standard deviations above its mean", temperature, topP, x)
+			}
+		}
+	}
+	o := sample.DefaultOptions()
+	o.Repetition = 1e-200
+	s, err := sample.New(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := s.Draw(h, sample.Edits{History: []uint32{0, 1, 2, 3, 4, 5}})
+	if err != nil || token.ID > 5 || s.Stats().Passes != 1 {
+		t.Errorf("found %+v, error %v, stats %+v, want one of the labels whose logits are beyond float32, by all logits", token, err, s.Stats())
+	}
+}
