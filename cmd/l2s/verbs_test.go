@@ -752,6 +752,21 @@ func TestTopK(t *testing.T) {
 			}
 		}
 	})
+	t.Run("--header names the columns, and changes nothing else", func(t *testing.T) {
+		for want, more := range map[string][]string{
+			"ids\tlogits\tcluster\n": nil, "ids\tlogits\tcluster\twords\n": {"--vocab", "words.txt"},
+			"ids\tlogits\tlogprobs\tcluster\n": {"--logprobs", "--exact"},
+		} {
+			plain := topk(t, joined(more, "--k", "3")...)
+			if got := topk(t, joined(more, "--k", "3", "--header")...); got != want+plain {
+				t.Errorf("%v: found %.80q, expected %q before the answers", more, got, want)
+			}
+			first, _, _ := strings.Cut(plain, "\n")
+			if found, named := strings.Count(first, "\t"), strings.Count(want, "\t"); found != named {
+				t.Errorf("%v: found %d tabs in the answers, and %d in the header", more, found, named)
+			}
+		}
+	})
 	t.Run("a line for each context, of ids, logits and cluster", func(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) != tinyTest {
