@@ -93,9 +93,10 @@ With --clusters GxR each of G groups has R clusters of its own. With groups of e
 kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3 too.
 
 With --tail regression the run also learns, for each cluster, what the labels outside
-its set weigh together. Probabilities over all labels need it: l2s topk --logprobs,
-l2s eval --targets and l2s generate --screen. It takes about as long as finding the
-labels, and after an interrupt it starts anew.
+its set weigh together. Probabilities over all labels by the screen need it: l2s topk
+--logprobs, l2s eval --targets and l2s generate --screen. It takes about as long as
+finding the labels. --tail-contexts names contexts of other text for it, several as with
+--contexts, and implies it.
 
 The place of a cluster's contexts, and how far they spread, gives every label a chance
 to be among the best of a context, also a label that the cluster has not met. The counts
@@ -173,7 +174,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
-	tailContexts := f.text("tail-contexts", "contexts `SRC` for --tail, best of other text; default: --contexts")
+	tailContexts := f.severalSources("tail-contexts", "contexts `SRC` of other text for --tail, which it implies")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
@@ -214,10 +215,17 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
-	if *tailContexts != "" && !*tail {
+	if *tailContexts != nil && f.given("tail") && !*tail {
 		return f.wrongUse("--tail-contexts is for --tail regression")
 	}
-	if *tail {
+	tailFiles, err := expand(*tailContexts)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(tailFiles, stdinSource) {
+		return f.wrongUse("--tail-contexts is not for standard input: give files")
+	}
+	if *tail || *tailContexts != nil {
 		options := train.DefaultTailOptions()
 		o.Tail = &options
 	}
@@ -241,7 +249,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		outs = budgetFiles(*out, *budgets)
 	}
 	o.Checkpoint = *out + partialSuffix
-	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels, *tailContexts})
+	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels}, tailFiles)
 	if err := checkOutputs(f, outputs, sources...); err != nil {
 		return err
 	}
@@ -267,8 +275,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if o.Always, err = always.read(ctx, l); err != nil {
 		return err
 	}
-	if *tailContexts != "" {
-		src, err := openSources([]string{*tailContexts})
+	if tailFiles != nil {
+		src, err := openSources(tailFiles)
 		if err != nil {
 			return err
 		}
