@@ -51,7 +51,7 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(readFile(t, at("out-40.l2s")), readFile(t, at("m.l2s"))) {
-		t.Error("found another screen for the budget that was learned for, expected that of a run of its own")
+		t.Error("found another screen for the budget that was learned for, expected the screen of a run of its own")
 	}
 	for _, name := range listFolder(t, dir) {
 		if name == "out.l2s" || strings.Contains(name, "partial") {
@@ -62,7 +62,7 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 		succeed(t, dir, joined(several, "--learn-for", "80", "--out", "x.l2s")...)
 		succeed(t, dir, joined(goodTrain, "--budget", "80", "--out", "y.l2s")...)
 		if !bytes.Equal(readFile(t, at("x-80.l2s")), readFile(t, at("y.l2s"))) {
-			t.Error("found another screen for the budget that was learned for, expected that of a run of its own")
+			t.Error("found another screen for the budget that was learned for, expected the screen of a run of its own")
 		}
 	})
 	t.Run("a report for people", func(t *testing.T) {

@@ -48,7 +48,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("found the files %v, expected those from before: no screen was asked for", slices.Sorted(maps.Keys(after)))
 	}
 
-	t.Run("the screen is that of its flags", func(t *testing.T) {
+	t.Run("the screen is the one that its flags give", func(t *testing.T) {
 		for _, args := range [][]string{
 			joined(goodTune, "--target", "0.7"),
 			joined(goodTune, "--target", "0.7", "--by", "cold", "--k", "3", "--seed", "4", "--always", "7,2", "--held-out", "0.15"),

@@ -472,7 +472,7 @@ func TestTails(t *testing.T) {
 			}
 		}
 		if len(lines) != tinyTest || len(exact) != tinyTest || equal < tinyTest*9/10 { // all whose best label the screen finds
-			t.Errorf("found %d of %d answers equal to those of the exact layer, expected at least nine tenths", equal, len(lines))
+			t.Errorf("found %d of %d answers equal to the answers of the exact layer, expected at least nine tenths", equal, len(lines))
 		}
 	})
 	t.Run("eval of a screen without a tail", func(t *testing.T) {
@@ -684,7 +684,7 @@ func TestBenchCold(t *testing.T) {
 	dir := files(t)
 	args := joined("bench", "m.l2s", testArgs(), "--quiet")
 	if o := object(t, dir, joined(args, "--json")...); o["cold"] != nil {
-		t.Errorf("found %v, expected no cold queries unless they are asked for", o["cold"])
+		t.Errorf("found %v, expected no cold queries without --cold", o["cold"])
 	}
 	// Each size once, ascending.
 	o := object(t, dir, joined(args, "--json", "--cold", "2,1,2")...)

@@ -8,7 +8,7 @@ import (
 // A panel has the codes of its rows in steps of 64 bytes, four codes of each row side by
 // side; behind them the scales of all rows, their biases, errors and norms.
 const (
-	codeRows = chunk / stepCodes // kernels.PanelRows
+	codeRows  = chunk / stepCodes // kernels.PanelRows
 	stepCodes = 4
 )
 

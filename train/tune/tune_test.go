@@ -176,7 +176,7 @@ func TestRunContinues(t *testing.T) {
 		}
 	}
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
-		t.Fatalf("found the error %v, expected that of the context", err)
+		t.Fatalf("found the error %v, expected the error of the context", err)
 	}
 	files := CheckpointFiles(o.Train.Checkpoint, o.Forms)
 	kept := 0
@@ -247,7 +247,7 @@ func TestRemoveCheckpoint(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Done = func(string, []Screen, Step) { cancel() }
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
-		t.Fatalf("found the error %v, expected that of the context", err)
+		t.Fatalf("found the error %v, expected the error of the context", err)
 	}
 	before, err := filepath.Glob(o.Train.Checkpoint + "*")
 	if err != nil || len(before) < 3 {
