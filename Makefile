@@ -22,7 +22,7 @@ BESIDE := $(MAKE) --no-print-directory -j2
 APART  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: test
-test: ## Run all tests, natively: less than 3 minutes on two cores, less the second time.
+test: ## Run all tests, natively: three minutes on two cores, less the second time.
 	@$(BESIDE) test-module test-modules
 
 # Lint has vetted what is tested here: -vet=off saves a second pass.

@@ -486,7 +486,7 @@ func TestPanelsHaveTheIntervalsOfTheirRows(t *testing.T) {
 						}
 						at := c * size * PanelRows
 						if !slices.Equal(lower[at:][:len(wantLower)], wantLower) || !slices.Equal(upper[at:][:len(wantUpper)], wantUpper) {
-							t.Errorf("%d rows of %d elements, context %d of %d: found other intervals than those of GatherBounds", len(ids), d, c, contexts)
+							t.Errorf("%d rows of %d elements, context %d of %d: found other intervals than GatherBounds gives", len(ids), d, c, contexts)
 						}
 					}
 				}

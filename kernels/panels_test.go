@@ -104,7 +104,7 @@ func TestAddProductsOfManyAreThoseOfEach(t *testing.T) {
 					p.AddProducts(want[s*c.rows:(s+1)*c.rows], x[s*c.d:(s+1)*c.d], 1)
 				}
 				if !slices.Equal(got, want) {
-					t.Fatalf("%d x %d: the products of %d vectors are not those of each", c.rows, c.d, n)
+					t.Fatalf("%d x %d: the products of %d vectors together differ from the products of each", c.rows, c.d, n)
 				}
 			}
 		}

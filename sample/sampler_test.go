@@ -254,6 +254,9 @@ func countOf(t *testing.T, n int, s *sample.Sampler, h []float32, e sample.Edits
 
 // Every processor, in every order, gives the distribution of its definition.
 func TestDrawsHaveTheDistribution(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("not under the race detector: draws have no concurrency")
+	}
 	const labels, dim = 40, 8
 	l := newLayer(t, 1, labels, dim)
 	h := normals(newRand(2), dim, 0.7)
@@ -311,6 +314,9 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 // Over a screen a draw without truncation has the distribution of the layer: the sets
 // lack a third of the labels, and the exact layer makes up for it.
 func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("not under the race detector: draws have no concurrency")
+	}
 	const labels, dim = 40, 8
 	l := newLayer(t, 1, labels, dim)
 	m := screened(t, l, 0.66, 0.6, 1, 2)

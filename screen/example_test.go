@@ -2,7 +2,12 @@ package screen_test
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,7 +75,8 @@ func ExampleSearcher_TopK() {
 	// Output: [{0 10} {1 8} {2 6} {3 4} {4 2}] <nil>
 }
 
-// TestREADMEShowsTopFive keeps the README's Go code to what compiles here.
+// TestREADMEShowsTopFive keeps the README's Go code to what compiles here, with the
+// imports that it needs.
 func TestREADMEShowsTopFive(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -85,7 +91,26 @@ func TestREADMEShowsTopFive(t *testing.T) {
 	if !ok || !closed {
 		t.Fatal("README.md has no Go code")
 	}
-	if !strings.Contains(string(source), code) {
-		t.Errorf("README.md shows code that is not in example_test.go:\n%s", code)
+	file, err := parser.ParseFile(token.NewFileSet(), "README.md", code, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imported, used := map[string]bool{}, map[string]bool{}
+	for _, i := range file.Imports {
+		imported[path.Base(strings.Trim(i.Path.Value, `"`))] = true
+		if !strings.Contains(string(source), "\t"+i.Path.Value+"\n") {
+			t.Errorf("README.md imports %s, which example_test.go does not", i.Path.Value)
+		}
+	}
+	for _, name := range file.Unresolved { // packages, and what is predeclared
+		if types.Universe.Lookup(name.Name) == nil {
+			used[name.Name] = true
+		}
+	}
+	if len(used) == 0 || !maps.Equal(imported, used) {
+		t.Errorf("README.md imports %v, expected what its code uses, %v", imported, used)
+	}
+	if _, functions, _ := strings.Cut(code, ")\n\n"); !strings.HasPrefix(functions, "func ") || !strings.Contains(string(source), functions) {
+		t.Errorf("README.md shows code that is not in example_test.go:\n%s", functions)
 	}
 }

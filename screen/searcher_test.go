@@ -36,7 +36,7 @@ func checkScreened(t *rapid.T) {
 		set := f.set
 		if f.exact {
 			if got := topK(t, short, k, h); !slices.Equal(got, truth) {
-				t.Fatalf("context %d: got %v, want those of the exact layer, %v", i, got, truth)
+				t.Fatalf("context %d: got %v, want the answers of the exact layer, %v", i, got, truth)
 			}
 			continue
 		}
@@ -54,7 +54,7 @@ func checkScreened(t *rapid.T) {
 		}
 		if len(set) < k {
 			if got := topK(t, usual, k, h); !slices.Equal(got, truth) {
-				t.Fatalf("context %d: %d candidates: got %v, want those of the exact layer, %v", i, len(set), got, truth)
+				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(set), got, truth)
 			}
 		} else if again := topK(t, usual, k, h); !slices.Equal(again, got) {
 			t.Fatalf("context %d: %v with Short, %v without", i, got, again)

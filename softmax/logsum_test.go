@@ -69,7 +69,7 @@ func checkLogitAndSum(t *rapid.T) {
 	}
 	if !slices.Contains(list, id) {
 		if a, err := s.Search(nil, h, usual); err != nil || a.LogSum != sum {
-			t.Fatalf("sum without the label: found %v, expected that of a search, %v (%v)", sum, a.LogSum, err)
+			t.Fatalf("sum without the label: found %v, expected the sum of a search, %v (%v)", sum, a.LogSum, err)
 		}
 		return
 	}

@@ -417,7 +417,7 @@ func TestElementsDoNotShow(t *testing.T) {
 					}
 				}
 				if !slices.Equal(tops[0], tops[1]) || !slices.Equal(answers[0], answers[1]) {
-					t.Errorf("%s: found other answers than those of float32", rows.Element())
+					t.Errorf("%s: found other answers than the rows in float32 have", rows.Element())
 				}
 			}
 		})
@@ -480,7 +480,7 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 						for i, a := range answers {
 							one, err := s.Search(want, h[i*dim:(i+1)*dim], req)
 							if err != nil || one != a || !slices.Equal(got[i*k:][:a.Count], want[:a.Count]) {
-								t.Errorf("%s, k %d, context %d: found another answer than that of Search", name, k, i)
+								t.Errorf("%s, k %d, context %d: found another answer than Search gives", name, k, i)
 							}
 						}
 					}
@@ -910,10 +910,10 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 		}
 	}
 	if _, err := s.LogProb(hs[:d], n); !errors.Is(err, softmax.ErrRequest) {
-		t.Errorf("a label that is none: error %v", err)
+		t.Errorf("no label of the layer: error %v", err)
 	}
 	if _, err := s.LogProb(hs[1:d], 0); !errors.Is(err, softmax.ErrContext) {
-		t.Errorf("a context that is none: error %v", err)
+		t.Errorf("no context: error %v", err)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestRunBudgets(t *testing.T) {
 				t.Errorf("learning %v, budget %v: found it learned for %v, expected %v", learning, budget, r.LearnedFor, want)
 			}
 			if !slices.Equal(models[i].ClusterWeights(), models[0].ClusterWeights()) {
-				t.Errorf("budget %v: found other clusters, expected those of all", budget)
+				t.Errorf("budget %v: found other clusters, expected the same for all budgets", budget)
 			}
 			// What does not depend on the budget is as in a run of its own.
 			if learning && budget != o.Budget {
@@ -54,7 +54,7 @@ func TestRunBudgets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(encode(t, m), encode(t, models[i])) {
-				t.Errorf("learning %v, budget %v: found other bytes than those of a run of its own, expected the same", learning, budget)
+				t.Errorf("learning %v, budget %v: found other bytes than a run of its own writes, expected the same", learning, budget)
 			}
 		}
 		// The sets are nested: 6, 7.5, 8, 10.
@@ -89,6 +89,6 @@ func TestCheckpointServesOtherBudgets(t *testing.T) {
 	plain.Checkpoint = ""
 	want, _, err := Run(t.Context(), s.layer, s.contexts, plain)
 	if err != nil || !bytes.Equal(encode(t, models[1]), encode(t, want)) {
-		t.Errorf("found another screen (%v), expected that of a run that was not interrupted", err)
+		t.Errorf("found another screen (%v), expected the screen of a run that was not interrupted", err)
 	}
 }

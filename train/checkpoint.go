@@ -47,6 +47,14 @@ func RemoveCheckpoint(path string) error {
 	return errors.Join(errs...)
 }
 
+// CheckCheckpoint returns an error if a file of another kind, or labels without a state
+// beside them, have the names of the files of a checkpoint at path, so that no run could
+// use it. If there is no checkpoint that is no error.
+func CheckCheckpoint(path string) error {
+	_, err := checkpointThere(path)
+	return err
+}
+
 // checkpointThere reports whether there is a checkpoint, damaged or not. It is an
 // error if the files with its names do not come from a run.
 func checkpointThere(path string) (bool, error) {

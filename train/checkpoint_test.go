@@ -93,7 +93,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(encode(t, got), encode(t, want)) {
-				t.Error("found other bytes than those of an uninterrupted run, expected the same")
+				t.Error("found other bytes than an uninterrupted run writes, expected the same")
 			}
 			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
 				t.Fatal(err)
@@ -285,7 +285,7 @@ func TestInterruptedRunWithPatienceContinuesToTheSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(encode(t, got), encode(t, want)) {
-			t.Errorf("interrupted after alternation %d of %d: found other bytes than those of an uninterrupted run", at, last)
+			t.Errorf("interrupted after alternation %d of %d: found other bytes than an uninterrupted run writes", at, last)
 		}
 		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
 			t.Fatal(err)
@@ -362,8 +362,8 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 		{"other contexts", func(s *synthetic, _ *Options) { s.contexts = other.contexts }, nil, []string{state, "digest of the contexts"}},
 		{"fewer contexts", func(s *synthetic, _ *Options) { s.contexts = s.contexts[:100*s.dim] }, nil, []string{"contexts: found 900, expected 100"}},
 		{"another k", func(_ *synthetic, o *Options) { o.K = 4 }, nil, []string{state, "k: found 5, expected 4"}},
-		{"another k than that of the labels alone", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: begun}, []string{state, "k: found 5, expected 4"}},
-		{"another layer than that of the labels alone", func(s *synthetic, _ *Options) { s.layer = layer }, map[string][]byte{state: begun}, []string{state, "fingerprint"}},
+		{"the k of other labels", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: begun}, []string{state, "k: found 5, expected 4"}},
+		{"the layer of other labels", func(s *synthetic, _ *Options) { s.layer = layer }, map[string][]byte{state: begun}, []string{state, "fingerprint"}},
 		{"a damaged file", func(*synthetic, *Options) {}, damaged(state, 2000), []string{state, "checksum", "damaged"}},
 		{"a truncated file", func(*synthetic, *Options) {}, map[string][]byte{state: files[state][:2000]}, []string{state, "checksum"}},
 		{"damaged labels", func(*synthetic, *Options) {}, damaged(labels, 2000), []string{labels, "damaged"}},
@@ -419,7 +419,7 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(encode(t, got), encode(t, want)) {
-		t.Error("found other bytes than those of a run without a checkpoint, expected the same")
+		t.Error("found other bytes than a run without a checkpoint writes, expected the same")
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
 // The defaults serve contexts around 400 centres: the clusters and the budget that go by
@@ -12,6 +14,9 @@ import (
 // size, with L2S_TEST_DEFAULTS=1, the layer has 50,000 labels of dimension 256, and
 // there are 100,000 contexts.
 func TestDefaultsServeManyCentres(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("not under the race detector: smaller runs have the same concurrency")
+	}
 	labels, dim, n := 8000, 64, 20000
 	if os.Getenv("L2S_TEST_DEFAULTS") != "" {
 		labels, dim, n = 50000, 256, 100000

@@ -201,7 +201,7 @@ func TestSetsOfAViewAreThoseOfACopy(t *testing.T) {
 	a, _, fa := view.take(d.part(pool), 20)
 	b, _, fb := copied.take(newTestData(t, alone, 5), 20)
 	if !slices.EqualFunc(a.sets, b.sets, slices.Equal) || fa != fb {
-		t.Errorf("found %+v and other sets, want those of a copy, %+v", fa, fb)
+		t.Errorf("found %+v and other sets, want the sets of a copy, %+v", fa, fb)
 	}
 }
 

@@ -149,7 +149,7 @@ func TestKMeansByMiniBatches(t *testing.T) {
 		}
 	}
 	if all := run(1, 30, 3000); mean(all) != full {
-		t.Errorf("a mini-batch of all contexts: mean cosine %v, want that of no mini-batches, %v", mean(all), full)
+		t.Errorf("a mini-batch of all contexts: mean cosine %v, want the cosine without mini-batches, %v", mean(all), full)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestOverlapLeadsMoreContextsToTheirBest(t *testing.T) {
 		return float64(led) / float64(len(best))
 	}
 	once, twice := share(1), share(2)
-	t.Logf("led to their best: %.4f by lists that hold a cluster once, %.4f by those of twice the length", once, twice)
+	t.Logf("led to their best: %.4f by lists that hold a cluster once, %.4f by lists of twice the length", once, twice)
 	if twice < once+0.1 || twice < 0.9 {
 		t.Errorf("found shares of %v and %v, expected the second above 0.9 and well above the first", once, twice)
 	}

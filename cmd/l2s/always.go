@@ -31,25 +31,39 @@ type alwaysPart struct {
 
 // always adds the flag --always.
 func (f *flags) always() alwaysFlag {
-	return alwaysFlag{f, custom(f, "always", nil, "", "labels of every set, a `LIST` of ids, @FILE and specials", func(s string) (parts []alwaysPart, err error) {
-		for _, part := range strings.Split(s, ",") {
+	return alwaysFlag{f, custom(f, "always", nil, "", "labels of every set, a `LIST` of ids, specials, @FILE and @\"FILE,WITH,COMMAS\"", func(s string) (parts []alwaysPart, err error) {
+		for _, part := range splitQuoted(s) {
 			part = strings.TrimSpace(part)
 			if part == specials {
 				parts = append(parts, alwaysPart{specials: true})
 				continue
 			}
-			if file, ok := strings.CutPrefix(part, "@"); ok && file != "" {
-				parts = append(parts, alwaysPart{file: file})
+			if file, ok := strings.CutPrefix(part, "@"); ok && strings.Trim(file, `"`) != "" {
+				parts = append(parts, alwaysPart{file: strings.Trim(file, `"`)})
 				continue
 			}
 			id, err := parseWhole(part, 0)
 			if err != nil {
-				return nil, fmt.Errorf("expected whole numbers, at least 0, @FILE or specials, with commas between them")
+				return nil, fmt.Errorf("expected whole numbers, at least 0, @FILE or specials, with commas between them; a name with a comma is @\"a,b\"")
 			}
 			parts = append(parts, alwaysPart{id: id})
 		}
 		return parts, nil
 	})}
+}
+
+// splitQuoted splits at the commas that are not between double quotes.
+func splitQuoted(s string) (parts []string) {
+	quoted, from := false, 0
+	for i, r := range s {
+		switch {
+		case r == '"':
+			quoted = !quoted
+		case r == ',' && !quoted:
+			parts, from = append(parts, s[from:i]), i+1
+		}
+	}
+	return append(parts, s[from:])
 }
 
 // files are those that the labels are read from.

@@ -401,6 +401,8 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},
 		{name: "train: an id of --always below zero", args: joined(goodTrain, "--always", "-1"), code: 2, want: []string{"--always"}},
 		{name: "train: --always of a file that is not there", args: joined(goodTrain, "--always", "1,@none.txt"), code: 1, want: []string{"none.txt"}},
+		{name: "train: --always of a name with a comma and without quotes", args: joined(goodTrain, "--always", "@a,b.txt"), code: 2, want: []string{"--always", `@"a,b"`}},
+		{name: "train: --always of an empty name", args: joined(goodTrain, "--always", `@""`), code: 2, want: []string{"--always"}},
 		{name: "train: --always of an empty file", files: inFile("ids.txt", []byte(" \n")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "found none"}},
 		{name: "train: --always of words in a file", files: inFile("ids.txt", []byte("1\n<unk>\n")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "<unk> at position 1", "whole number"}},
 		{name: "train: --always of an id in a file that no label has", files: inFile("ids.txt", []byte("1,300")), args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"W.npy", "300", "--always @ids.txt"}},

@@ -85,11 +85,12 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 labels with top-k, the exact layer, and the screen.
 
 The three take turns in short blocks over the contexts, of which %d must be
-different, each after a warm-up. A time is the median over the blocks of the mean
-of a block, so that the queries which ask two clusters or the exact layer count by
-their share. Medians and 99th percentiles of single queries are shown too. All
-contain one reading of the clock. The precision of the screen on the same contexts
-is shown too. Run it on an idle machine.
+different, each after a warm-up. The table has the median of single queries first, and
+the speedup by these medians. The mean follows: the median over the blocks of the mean
+of a block, in which the queries that ask two clusters or the exact layer count by
+their share. The 99th percentile of single queries is last. All times contain one
+reading of the clock. The precision of the screen on the same contexts is shown too.
+With --json speedup is by the means. Run it on an idle machine.
 
 Queries that follow each other find the data of the last one in the caches. Between
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
@@ -343,9 +344,9 @@ func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 func (r *benchResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "top-%d, one thread, %s different contexts, level %s\n\n", r.K, progress.Count(r.Queries), r.Level)
-	fmt.Fprintf(&b, "                         mean       median          p99   against dense\n")
+	fmt.Fprintf(&b, "                       median         mean          p99   against dense\n")
 	line := func(name string, mean, median, p99 float64) {
-		fmt.Fprintf(&b, "%-16s  %8.2f us  %8.2f us  %8.2f us   %12.1fx\n", name, mean, median, p99, r.DenseF32/mean)
+		fmt.Fprintf(&b, "%-16s  %8.2f us  %8.2f us  %8.2f us   %12.1fx\n", name, median, mean, p99, r.DenseF32Median/median)
 	}
 	line("dense float32", r.DenseF32, r.DenseF32Median, r.DenseF32P99)
 	line("exact layer", r.Exact, r.ExactMedian, r.ExactP99)

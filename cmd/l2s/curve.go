@@ -277,7 +277,7 @@ func (r *curveResult) String() string {
 	if exact {
 		b.WriteString("    exact")
 	}
-	b.WriteString("       mean     median        p99   against dense\n")
+	b.WriteString("     median       mean        p99   against dense\n")
 	for _, s := range r.Screens {
 		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, shape{s.Clusters, s.Groups, s.Overlap > 0}, s.MeanCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
@@ -289,9 +289,9 @@ func (r *curveResult) String() string {
 		if exact {
 			fmt.Fprintf(&b, "  %6.2f%%", 100*s.ExactShare)
 		}
-		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Screened, s.Median, s.P99, s.Speedup)
+		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Median, s.Screened, s.P99, r.DenseF32Median/s.Median)
 	}
-	fmt.Fprintf(&b, "\nFor the same contexts the dense float32 scan takes %.2f us on average, the exact layer %.2f us.\n", r.DenseF32, r.Exact)
+	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
 	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
 	return b.String()
 }

@@ -51,7 +51,7 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(readFile(t, at("out-40.l2s")), readFile(t, at("m.l2s"))) {
-		t.Error("found another screen for the budget that was learned for, expected that of a run of its own")
+		t.Error("found another screen for the budget that was learned for, expected the screen of a run of its own")
 	}
 	for _, name := range listFolder(t, dir) {
 		if name == "out.l2s" || strings.Contains(name, "partial") {
@@ -62,7 +62,7 @@ func TestTrainForSeveralBudgets(t *testing.T) {
 		succeed(t, dir, joined(several, "--learn-for", "80", "--out", "x.l2s")...)
 		succeed(t, dir, joined(goodTrain, "--budget", "80", "--out", "y.l2s")...)
 		if !bytes.Equal(readFile(t, at("x-80.l2s")), readFile(t, at("y.l2s"))) {
-			t.Error("found another screen for the budget that was learned for, expected that of a run of its own")
+			t.Error("found another screen for the budget that was learned for, expected the screen of a run of its own")
 		}
 	})
 	t.Run("a report for people", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestCurve(t *testing.T) {
 
 // made is a result with a few screens.
 func made(k int, points ...curvePoint) *curveResult {
-	return &curveResult{K: k, Contexts: 1200, Queries: 1100, Labels: 300, Dim: 12, DenseF32: 20, Exact: 8.5, Screens: points, Level: "generic"}
+	return &curveResult{K: k, Contexts: 1200, Queries: 1100, Labels: 300, Dim: 12, DenseF32: 21, DenseF32Median: 20, Exact: 9, ExactMedian: 8.5, Screens: points, Level: "generic"}
 }
 
 func TestCurveTable(t *testing.T) {
@@ -166,10 +166,10 @@ func TestCurveTable(t *testing.T) {
 	).String()
 	for _, want := range []string{
 		"1,200 contexts, 300 labels, one thread, level generic\n",
-		"\nscreen                   method   clusters  candidates      rows     P@1     P@5       mean     median        p99   against dense\n",
-		"\na-name-that-is-long.l2s  k-means       100       150.0     250.0  0.9876  0.9654    2.17 us    2.04 us    3.50 us            9.2x\n",
-		"\nb.l2s                    l2s         32x32         7.0      71.0  1.0000  0.5000   10.00 us    9.00 us   11.00 us            2.0x\n",
-		"dense float32 scan takes 20.00 us on average, the exact layer 8.50 us.\n",
+		"\nscreen                   method   clusters  candidates      rows     P@1     P@5     median       mean        p99   against dense\n",
+		"\na-name-that-is-long.l2s  k-means       100       150.0     250.0  0.9876  0.9654    2.04 us    2.17 us    3.50 us            9.8x\n",
+		"\nb.l2s                    l2s         32x32         7.0      71.0  1.0000  0.5000    9.00 us   10.00 us   11.00 us            2.2x\n",
+		"the median of the dense float32 scan is 20.00 us, of the exact layer 8.50 us.\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("found no %q in\n%s", want, text)
@@ -191,9 +191,9 @@ func TestCurveTableOfMargins(t *testing.T) {
 		want, none []string
 	}{
 		{[]curvePoint{plain}, nil, []string{"2 clusters", "exact  "}},
-		{[]curvePoint{plain, probed}, []string{"2 clusters       mean", "       0.00%  ", "      12.50%  "}, []string{"exact  "}},
-		{[]curvePoint{calibrated}, []string{"    exact       mean", "    6.25%  "}, []string{"2 clusters"}},
-		{[]curvePoint{probed, calibrated}, []string{"2 clusters    exact       mean", "      12.50%    0.00%  ", "       0.00%    6.25%  "}, nil},
+		{[]curvePoint{plain, probed}, []string{"2 clusters     median", "       0.00%  ", "      12.50%  "}, []string{"exact  "}},
+		{[]curvePoint{calibrated}, []string{"    exact     median", "    6.25%  "}, []string{"2 clusters"}},
+		{[]curvePoint{probed, calibrated}, []string{"2 clusters    exact     median", "      12.50%    0.00%  ", "       0.00%    6.25%  "}, nil},
 	} {
 		text := made(5, c.points...).String()
 		for _, want := range c.want {

@@ -104,7 +104,7 @@ perplexity by the layer alone. A head with a soft cap is refused.`,
 		return err
 	}
 	if tailless {
-		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity is that of the exact layer")
+		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity printed is the perplexity of the exact layer")
 		r.Perplexity = 0
 	}
 	if *asJSON {

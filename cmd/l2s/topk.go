@@ -25,12 +25,14 @@ import (
 
 func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	f := newFlags("topk", description{
-		purpose: `Answer: for each context a line with the ids of the k best labels, their
-logits, and the cluster of the context. The three are separated by tabs, ids
-and logits among themselves by spaces. A logit is the shortest decimal number
-that reads back as the same float64: w.h + b, before the scale and the cap that
-some models have, which leave the order as it is. Equal screens, layers and contexts give
-equal bytes on every CPU.`,
+		purpose: `Print one line for each context, with columns that tabs separate: the ids of the k best
+labels, the best first, then their logits, then the cluster of the context. --logprobs
+adds a column before the cluster, --vocab a column of words behind it, and --header a
+first line with the names of the columns. Spaces separate the k values of a column.
+
+A logit is w.h + b, before the scale and the cap that some models have, which leave the
+order as it is. It is printed as the shortest decimal number that reads back as the same
+float64. Equal screens, layers and contexts give equal bytes on every CPU.`,
 		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
@@ -55,6 +57,7 @@ cluster, and with --vocab words.`,
 	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
 	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
+	header := f.boolean("header", "begin with a line that names the columns")
 	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
@@ -126,6 +129,12 @@ cluster, and with --vocab words.`,
 		}
 	}()
 	var line []byte
+	if *header && !*asJSON {
+		line = appendHeader(line, *logProbs, words != nil)
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
 	var from contextStream = &rowStream{ctx: ctx, contexts: c}
 	if text != nil {
 		from = text
@@ -321,6 +330,19 @@ type answered struct {
 
 func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
 	return strconv.AppendFloat(b, a.final(p.Logit)-a.logSum, 'g', -1, 64)
+}
+
+// appendHeader appends the names of the columns of appendLine.
+func appendHeader(b []byte, logProbs, words bool) []byte {
+	b = append(b, "ids\tlogits\t"...)
+	if logProbs {
+		b = append(b, "logprobs\t"...)
+	}
+	b = append(b, "cluster"...)
+	if words {
+		b = append(b, "\twords"...)
+	}
+	return append(b, '\n')
 }
 
 func (a *answered) appendLine(b []byte, words func(id uint32) string) []byte {

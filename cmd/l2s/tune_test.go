@@ -48,7 +48,7 @@ func TestTune(t *testing.T) {
 		t.Errorf("found the files %v, expected those from before: no screen was asked for", slices.Sorted(maps.Keys(after)))
 	}
 
-	t.Run("the screen is that of its flags", func(t *testing.T) {
+	t.Run("the screen is the one that its flags give", func(t *testing.T) {
 		for _, args := range [][]string{
 			joined(goodTune, "--target", "0.7"),
 			joined(goodTune, "--target", "0.7", "--by", "cold", "--k", "3", "--seed", "4", "--always", "7,2", "--held-out", "0.15"),
@@ -195,7 +195,9 @@ func TestTrainSaysWhatItChose(t *testing.T) {
 func TestAlwaysFrom(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
-	writeFile(t, at("ids.txt"), []byte("7, 0\n299\n7\t12\r\n"))
+	for _, name := range []string{"ids.txt", "a,b.txt"} {
+		writeFile(t, at(name), []byte("7, 0\n299\n7\t12\r\n"))
+	}
 	if err := tensorfile.WriteNPYInt32s(at("ids.npy"), []int32{5, 299, 5}); err != nil {
 		t.Fatal(err)
 	}
@@ -211,6 +213,7 @@ func TestAlwaysFrom(t *testing.T) {
 	}{
 		{"a text file", inLayer, "@ids.txt", []uint32{0, 7, 12, 299}},
 		{"an array", inLayer, "@ids.npy", []uint32{5, 299}},
+		{"a name with a comma, between quotes", inLayer, `9,@"a,b.txt",5`, []uint32{0, 5, 7, 9, 12, 299}},
 		{"all together", inLayer, "9,@ids.npy,@ids.txt,7", []uint32{0, 5, 7, 9, 12, 299}},
 		{"special tokens, without those that have no row", inModel, "specials", []uint32{2}},
 		{"and others", inModel, "specials,4", []uint32{2, 4}},

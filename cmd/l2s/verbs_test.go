@@ -472,7 +472,7 @@ func TestTails(t *testing.T) {
 			}
 		}
 		if len(lines) != tinyTest || len(exact) != tinyTest || equal < tinyTest*9/10 { // all whose best label the screen finds
-			t.Errorf("found %d of %d answers equal to those of the exact layer, expected at least nine tenths", equal, len(lines))
+			t.Errorf("found %d of %d answers equal to the answers of the exact layer, expected at least nine tenths", equal, len(lines))
 		}
 	})
 	t.Run("eval of a screen without a tail", func(t *testing.T) {
@@ -684,7 +684,7 @@ func TestBenchCold(t *testing.T) {
 	dir := files(t)
 	args := joined("bench", "m.l2s", testArgs(), "--quiet")
 	if o := object(t, dir, joined(args, "--json")...); o["cold"] != nil {
-		t.Errorf("found %v, expected no cold queries unless they are asked for", o["cold"])
+		t.Errorf("found %v, expected no cold queries without --cold", o["cold"])
 	}
 	// Each size once, ascending.
 	o := object(t, dir, joined(args, "--json", "--cold", "2,1,2")...)
@@ -775,6 +775,21 @@ func TestTopK(t *testing.T) {
 		for _, b := range []string{"b.npy", "row.npy", "column.npy"} {
 			if got := topk(t, "--k", "3", "--contexts", "h.npy", "--bias", b); got != first+"\n" {
 				t.Errorf("%s: found %q, expected the first answer %q", b, got, first)
+			}
+		}
+	})
+	t.Run("--header names the columns, and changes nothing else", func(t *testing.T) {
+		for want, more := range map[string][]string{
+			"ids\tlogits\tcluster\n": nil, "ids\tlogits\tcluster\twords\n": {"--vocab", "words.txt"},
+			"ids\tlogits\tlogprobs\tcluster\n": {"--logprobs", "--exact"},
+		} {
+			plain := topk(t, joined(more, "--k", "3")...)
+			if got := topk(t, joined(more, "--k", "3", "--header")...); got != want+plain {
+				t.Errorf("%v: found %.80q, expected %q before the answers", more, got, want)
+			}
+			first, _, _ := strings.Cut(plain, "\n")
+			if found, named := strings.Count(first, "\t"), strings.Count(want, "\t"); found != named {
+				t.Errorf("%v: found %d tabs in the answers, and %d in the header", more, found, named)
 			}
 		}
 	})

@@ -80,6 +80,6 @@ func (c *corpus) check(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(merged, whole) {
-		t.Error("the labels of the parts differ from those of one run")
+		t.Error("the labels of the parts differ from the labels of one run")
 	}
 }

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -39,20 +40,27 @@ func run(args []string, signals <-chan os.Signal) error {
 		s       sources
 		l       limits
 		flags   = flag.NewFlagSet("serve", flag.ExitOnError)
-		listen  = flags.String("listen", "127.0.0.1:8080", "the address")
-		timeout = flags.Duration("timeout", 10*time.Second, "the longest time to read a request, and to answer it")
-		grace   = flags.Duration("grace", 20*time.Second, "the longest time that requests under way have at the end")
-		drain   = flags.Duration("drain", 0, "how long /readyz fails before connections are refused, for a load balancer to notice")
+		listen  = flags.String("listen", "127.0.0.1:8080", "the `ADDRESS`, host:port")
+		timeout = flags.Duration("timeout", 10*time.Second, "the longest `TIME` to read a request, and to answer it")
+		grace   = flags.Duration("grace", 20*time.Second, "the longest `TIME` that requests under way have at the end")
+		drain   = flags.Duration("drain", 0, "the `TIME` that /readyz fails before connections are refused, so that a load balancer notices")
 		profile = flags.Bool("pprof", false, "serve /debug/pprof, with labels of the queries in CPU profiles")
 	)
-	flags.StringVar(&s.head, "head", "", "the layer: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
-	flags.StringVar(&s.bias, "bias", "", `its bias, if it is not beside the weights; "none" for none`)
-	flags.StringVar(&s.screen, "screen", "", "the screen that l2s train wrote")
-	flags.StringVar(&s.vocab, "vocab", "", "the labels as texts, one a line")
-	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body, in bytes")
-	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request")
-	flags.IntVar(&l.k, "max-k", 100, "the most labels of an answer")
+	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
+	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
+	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required")
+	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line; without it, answers have ids alone")
+	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body of a request, in `BYTES`")
+	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
+	flags.IntVar(&l.k, "max-k", 100, "the most labels that a request may ask for, a `NUMBER`")
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "usage: serve -head LAYER -screen FILE [flags]\n\nAnswers POST /topk and POST /logprobs over HTTP; see examples/README.md.\n\n")
+		flags.PrintDefaults()
+	}
 	flags.Parse(args)
+	if s.head == "" || s.screen == "" {
+		return errors.New("found no -head or no -screen, expected both: -h explains the flags")
+	}
 
 	var opts []screen.Option
 	if *profile {
@@ -121,6 +129,7 @@ func serveUntil(server *http.Server, listener net.Listener, signals <-chan os.Si
 // routes are the paths of the service.
 func (v *service) routes(m *metrics, profile bool) http.Handler {
 	mux := http.NewServeMux()
+	mux.HandleFunc("/", unknown)
 	mux.Handle("/topk", m.count("topk", v.handler(false)))
 	mux.Handle("/logprobs", m.count("logprobs", v.handler(true)))
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

@@ -159,7 +159,7 @@ func TestGracefulStop(t *testing.T) {
 }
 
 var (
-	loadHead     = flag.String("load-head", "", "the layer under load, as l2s names sources; empty: that of the embedded model")
+	loadHead     = flag.String("load-head", "", "the layer under load, as l2s names sources; empty: the layer of the embedded model")
 	loadBias     = flag.String("load-bias", "", "its bias")
 	loadScreen   = flag.String("load-screen", "", "its screen")
 	loadContexts = flag.String("load-contexts", "", "contexts to ask for")

@@ -153,7 +153,7 @@ func (v *service) reload() error {
 // query is the body of a request.
 type query struct {
 	Contexts []vector `json:"contexts"` // all of the layer's dimension
-	K        int      `json:"k"`
+	K        int      `json:"k"`        // defaultK if it is left out
 }
 
 // vector reads a list of numbers, or a text: little-endian float32 in base64, which
@@ -219,9 +219,13 @@ func failed(status int, format string, args ...any) error {
 	return failure{status, fmt.Sprintf(format, args...)}
 }
 
-// decode reads a query and the end of the body. It goes over the fields itself, since
+// defaultK is the number of labels for a request that gives none.
+const defaultK = 5
+
+// decode reads a query, whose k is given beforehand, and the end of the body. It goes over the fields itself, since
 // encoding/json takes a name in any case, and the last field of those with one name.
-func decode(body io.Reader) (q query, err error) {
+func decode(body io.Reader, k int) (q query, err error) {
+	q.K = k
 	d := json.NewDecoder(body)
 	if t, err := d.Token(); err != nil {
 		return q, err
@@ -265,7 +269,7 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 		w.Header().Set("Allow", http.MethodPost)
 		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
 	}
-	q, err = decode(http.MaxBytesReader(w, r.Body, v.limits.body))
+	q, err = decode(http.MaxBytesReader(w, r.Body, v.limits.body), min(defaultK, v.limits.k))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -338,16 +342,26 @@ func (v *service) handler(logProbs bool) http.HandlerFunc {
 		if err == nil {
 			body, err = v.ask(q, logProbs)
 		}
-		status := http.StatusOK
-		if err != nil {
-			f := failure{http.StatusInternalServerError, "internal error"} // whose text is for the log alone
-			if !errors.As(err, &f) {
-				log.Printf("%s: %v", r.URL.Path, err)
-			}
-			status, body = f.status, map[string]string{"error": f.text}
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(body)
+		respond(w, r, body, err)
 	}
+}
+
+// unknown answers requests for paths that the service does not have.
+func unknown(w http.ResponseWriter, r *http.Request) {
+	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /healthz, /readyz or /metrics", r.URL.Path))
+}
+
+// respond writes a body, or the error in its place, as JSON.
+func respond(w http.ResponseWriter, r *http.Request, body any, err error) {
+	status := http.StatusOK
+	if err != nil {
+		f := failure{http.StatusInternalServerError, "internal error"} // whose text is for the log alone
+		if !errors.As(err, &f) {
+			log.Printf("%s: %v", r.URL.Path, err)
+		}
+		status, body = f.status, map[string]string{"error": f.text}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(body)
 }

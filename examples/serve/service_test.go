@@ -249,6 +249,30 @@ func TestALayerWithoutVocabularyAnswersWithIDs(t *testing.T) {
 	}
 }
 
+// A request without k gets the five best labels, or as many as the limit allows.
+func TestARequestWithoutK(t *testing.T) {
+	for _, c := range []struct{ most, want int }{{100, defaultK}, {3, 3}} {
+		q, err := decode(strings.NewReader(`{"contexts":[[0.5]]}`), min(defaultK, c.most))
+		if err != nil || q.K != c.want || len(q.Contexts) != 1 {
+			t.Errorf("at most %d: found %+v, %v, expected k of %d", c.most, q, err, c.want)
+		}
+	}
+	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
+	if status, got, text := post(t, server.URL+"/topk", map[string]any{"contexts": drawContexts(1, 2, testDim)}); status != http.StatusOK || len(got.Answers) != 2 || len(got.Answers[0].Labels) != defaultK {
+		t.Errorf("found %d %s, expected two answers of %d labels", status, text, defaultK)
+	}
+}
+
+func TestAnUnknownPathIsAnErrorInJSON(t *testing.T) {
+	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
+	for _, path := range []string{"/", "/top", "/topk/"} {
+		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /healthz, /readyz or /metrics"}`
+		if status, text := get(t, server.URL+path); status != http.StatusNotFound || strings.TrimSpace(text) != want {
+			t.Errorf("%s: found %d %s, expected 404 %s", path, status, text, want)
+		}
+	}
+}
+
 func TestBadRequests(t *testing.T) {
 	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
 	row := "[" + strings.Repeat("0.5,", testDim-1) + "0.5]"
@@ -294,7 +318,7 @@ func TestBadRequests(t *testing.T) {
 		{"a short context in base64", `{"k":1,"contexts":["AAAAAA=="]}`, 400, "contexts[0]: found 1 numbers, expected 12"},
 		{"NaN in base64", `{"k":1,"contexts":["` + base64.StdEncoding.EncodeToString(append(make([]byte, 4*testDim-4), 0, 0, 0xc0, 0x7f)) + `"]}`, 400,
 			"softmax: context: found NaN at element 11, expected finite numbers"},
-		{"no k", `{"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
+		{"k of 0", `{"k":0,"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
 		{"k below 1", `{"k":-1,"contexts":[` + row + `]}`, 400, "k: found -1, expected 1 to 150"},
 		{"k above the limit", `{"k":151,"contexts":[` + row + `]}`, 400, "k: found 151, expected 1 to 150"},
 		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: json: cannot unmarshal number 1.5 into Go value of type int"},

@@ -526,7 +526,7 @@ func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
 					t.Error("found another screen with other threads from the calibrated one, expected the same")
 				}
 				if calibrated.ProbeMargin() != found.ProbeMargin || calibrated.ExactMargin() != found.ExactMargin {
-					t.Errorf("found margins %v and %v in the screen, expected those of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
+					t.Errorf("found margins %v and %v in the screen, expected the margins of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
 				}
 				if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
 					t.Error("found margins in the screen that was given, expected it unchanged")

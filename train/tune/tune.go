@@ -209,6 +209,13 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 	case !(opt.Target > 0 && opt.Target < 1):
 		return nil, fmt.Errorf("tune: target: found %v, expected above 0 and below 1", opt.Target)
 	}
+	if path := opt.Train.Checkpoint; path != "" { // what the last form would refuse is refused before the first
+		for _, name := range names(opt.Forms) {
+			if err := train.CheckCheckpoint(formCheckpoint(path, name)); err != nil {
+				return nil, err
+			}
+		}
+	}
 	o := r.optionsOf(opt.Forms[0])
 	o.Checkpoint = opt.Train.Checkpoint
 	var err error

@@ -176,7 +176,7 @@ func TestRunContinues(t *testing.T) {
 		}
 	}
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
-		t.Fatalf("found the error %v, expected that of the context", err)
+		t.Fatalf("found the error %v, expected the error of the context", err)
 	}
 	files := CheckpointFiles(o.Train.Checkpoint, o.Forms)
 	kept := 0
@@ -217,6 +217,28 @@ func TestRunContinues(t *testing.T) {
 	}
 }
 
+// A file of another kind that has the name of a form's state is refused before any work.
+func TestAForeignFileIsRefusedFirst(t *testing.T) {
+	d := testData()
+	o := testOptions()
+	o.Train.Checkpoint = filepath.Join(t.TempDir(), "state")
+	o.Train.Progress = func(p train.Progress) { t.Errorf("found work on %s, expected none", p.Stage) }
+	o.Progress = func(form string, p train.Progress) { t.Errorf("found work on %s of %s, expected none", p.Stage, form) }
+	for _, name := range names(o.Forms) {
+		path := formCheckpoint(o.Train.Checkpoint, name)
+		if err := os.WriteFile(path, []byte("precious"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), d.Layer, d.Contexts, o); err == nil || !strings.Contains(err.Error(), path+": found another kind of file") {
+			t.Errorf("%s: found %v, expected the file refused", name, err)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != "precious" {
+			t.Errorf("%s: found %q, %v, expected the file as it was", name, text, err)
+		}
+		os.Remove(path)
+	}
+}
+
 // What runs with other forms have left goes with the state, but nothing else.
 func TestRemoveCheckpoint(t *testing.T) {
 	d := testData()
@@ -225,7 +247,7 @@ func TestRemoveCheckpoint(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Done = func(string, []Screen, Step) { cancel() }
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
-		t.Fatalf("found the error %v, expected that of the context", err)
+		t.Fatalf("found the error %v, expected the error of the context", err)
 	}
 	before, err := filepath.Glob(o.Train.Checkpoint + "*")
 	if err != nil || len(before) < 3 {
