@@ -19,8 +19,8 @@ const (
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
 // bytes: 0 for no copies. A set takes as many records as it has labels, of some d+16
-// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more, none is
-// copied. Without the option there are copies of up to 256 MiB for a layer whose own
+// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more,
+// the sets of pairs of clusters are not copied, and if the others take more, none is. Without the option there are copies of up to 256 MiB for a layer whose own
 // codes take more than 4 MiB.
 //
 // Copies make a query faster whose data are not in the caches, as between two steps of a
@@ -32,18 +32,34 @@ func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo, s.packSet
 // packs are the packed sets of a model, by their layers. Searchers keep them alive.
 type packs struct {
 	mu   sync.Mutex
-	sets map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]
+	sets map[packKey]weak.Pointer[softmax.Packed]
 }
 
-// of returns the sets of m packed for the layer. It returns nil if the layer has no
-// codes, or if they would take more than most bytes.
-func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, error) {
-	if len(m.ids) == 0 || l.PackedBytes(len(m.ids)) > most {
-		return nil, nil
+// packKey is a layer, and the number of sets that are packed for it.
+type packKey struct {
+	layer weak.Pointer[softmax.Layer]
+	sets  int
+}
+
+// of returns the sets of m packed for the layer, or the sets of its clusters alone, and
+// their number. It returns nil if the layer has no codes, or if they would take more than
+// most bytes.
+func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, int, error) {
+	sets := len(m.offsets) - 1
+	if l.PackedBytes(m.offsets[sets]) > most {
+		sets = m.Clusters()
 	}
+	ids, starts := m.ids[:m.offsets[sets]], m.offsets[:sets+1]
+	if len(ids) == 0 || l.PackedBytes(len(ids)) > most {
+		return nil, 0, nil
+	}
+	packed, err := p.pack(packKey{weak.Make(l), sets}, l, ids, starts)
+	return packed, sets, err
+}
+
+func (p *packs) pack(key packKey, l *softmax.Layer, ids []uint32, starts []int) (*softmax.Packed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := weak.Make(l)
 	if sets := p.sets[key].Value(); sets != nil {
 		return sets, nil
 	}
@@ -52,12 +68,12 @@ func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, err
 			delete(p.sets, key)
 		}
 	}
-	sets, err := l.Pack(m.ids, m.offsets)
+	sets, err := l.Pack(ids, starts)
 	if err != nil || sets == nil {
 		return nil, err
 	}
 	if p.sets == nil {
-		p.sets = map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]{}
+		p.sets = map[packKey]weak.Pointer[softmax.Packed]{}
 	}
 	p.sets[key] = weak.Make(sets)
 	return sets, nil
@@ -65,8 +81,8 @@ func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, err
 
 // among is the candidate set of a route, as candidates returned it.
 func (s *Searcher) among(r route, set []uint32) softmax.Labels {
-	if s.packed == nil || r.second != r.first {
+	if s.packed == nil || r.set < 0 || r.set >= s.packedSets {
 		return softmax.Only(set)
 	}
-	return s.packed.List(r.first)
+	return s.packed.List(r.set)
 }
