@@ -668,7 +668,7 @@ func checkRead(t testing.TB, file []byte) {
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
 	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
-	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8))} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
 				file := bytes.Clone(original)
@@ -692,6 +692,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
 	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, sharedSections()))
+	f.Add(write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}
