@@ -16,44 +16,62 @@ demo: ## Train and measure a screen on the embedded language model.
 build: ## Build the command to bin/l2s.
 	$(GO) build -o bin/l2s ./cmd/l2s
 
+# Two targets beside each other: much of the work has one thread. APART keeps the
+# output of each in one piece, if make can (GNU make 4).
+BESIDE := $(MAKE) --no-print-directory -j2
+APART  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
 .PHONY: test
-test: lint check-generate ## Run all tests, natively: some 3 minutes on two cores, less the second time.
-	$(GO) test ./...
-	cd gen && $(GO) test ./...
-	cd benchmarks && $(GO) test $(OPENBLAS) ./...
-	cd examples && $(GO) test -mod=readonly ./...
+test: ## Run all tests, natively: less than 3 minutes on two cores, less the second time.
+	@$(BESIDE) test-module test-modules
+
+# Lint has vetted what is tested here: -vet=off saves a second pass.
+.PHONY: test-module
+test-module: lint
+	$(GO) test -vet=off ./...
+
+# vet-all vets these.
+.PHONY: test-modules
+test-modules: check-generate
+	cd gen && $(GO) test -vet=off ./...
+	cd benchmarks && $(GO) test -vet=off $(OPENBLAS) ./...
+	cd examples && $(GO) test -vet=off -mod=readonly ./...
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, which take long to compile.
+	cd examples && $(GO) test -tags kubernetes -mod=readonly ./labels
 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
-	L2S_BEST=generic $(GO) test -tags purego ./...
-	L2S_SIMD=generic $(GO) test -count=1 ./internal/simd ./screen
+	L2S_BEST=generic $(GO) test -vet=off -tags purego ./...
+	L2S_SIMD=generic $(GO) test -vet=off -count=1 ./internal/simd ./screen
 
-# Under qemu the test of memory limits is left out on amd64: qemu reads what a
-# masked load must not, and arm64 has none. L2S_SIMD makes each leg fail where it is
-# not on its level.
-EMULATED  := $(GO) test -count=1 -short
-UNMASKED  := -skip TestNothingIsTouchedOutsideTheSlices
-EMULATE   := $(CURDIR)/scripts/qemu
-PORTABLE  := ./internal/simd ./kernels ./softmax ./screen
-TRAINED   := -run TestGoldenScreens ./train
+# The legs that nothing disturbs that runs beside them, the longest first.
+LEGS = race $(LEVELS) test-purego test-native vet-all compare-quick test-kubernetes builds golden
 
 .PHONY: check
-check: test vet-all test-purego test-native test-levels race builds pauses load-short golden compare-quick ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+check: test pauses load-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
+
+# The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
+# runs on that level alone, and fails if it is not on it.
+PORTABLE := ./internal/simd ./kernels ./softmax ./screen
+ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
 test-native: build ## Run the kernels' tests on each level that this machine has.
 	@set -e; for level in generic avx2 avx512 neon neondot; do \
 		if L2S_SIMD=$$level bin/l2s version >/dev/null 2>&1; then \
-			echo "level $$level"; L2S_SIMD=$$level $(GO) test -count=1 -short $(PORTABLE); \
+			echo "level $$level"; L2S_SIMD=$$level $(ONE_LEVEL) $(PORTABLE); \
 		else echo "level $$level: this machine does not have it"; fi; \
 	done
 
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
-	$(GO) test -race -short -timeout 40m ./...
-	cd examples && $(GO) test -race -short -mod=readonly ./serve -load-requests 20
+	$(GO) test -vet=off -race -short -timeout 40m ./...
+	cd examples && $(GO) test -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
 builds: ## Build for the other architectures and systems.
@@ -70,20 +88,30 @@ pauses: ## Print how long the collector waits for kernels at work on a layer of 
 kills: ## Kill L2S_KILLS (200) trainings and as many saves.
 	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen
 
-.PHONY: test-levels
-test-levels: ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64 with and without dot products.
+# The CPUs that are emulated. Under qemu the test of memory limits is left out on amd64:
+# qemu reads what a masked load must not, and arm64 has none.
+EMULATE  := $(CURDIR)/scripts/qemu
+LEVELS   := haswell nehalem cortex-a72 neoverse-n1 max arm64-purego
+UNMASKED := -skip TestNothingIsTouchedOutsideTheSlices
+TRAINED  := -run TestGoldenScreens ./train
+
+.PHONY: test-levels emulators $(LEVELS)
+test-levels: emulators ## Run the kernels' tests and train screens on emulated CPUs: with AVX2, with neither, and arm64 with and without dot products.
+	@$(BESIDE) $(APART) $(LEVELS)
+
+emulators:
 	$(EMULATE) --install
-	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(PORTABLE)
-	L2S_SIMD=avx2 L2S_BEST=avx2 $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell" $(TRAINED)
-	L2S_BEST=generic $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(PORTABLE)
-	L2S_BEST=generic $(EMULATED) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem" $(TRAINED)
-	cd gen && $(GO) test -count=1 ./...
-	GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(EMULATED) -exec "$(EMULATE) aarch64 -cpu cortex-a72" $(PORTABLE)
-	GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(EMULATED) -exec "$(EMULATE) aarch64 -cpu cortex-a72" $(TRAINED)
-	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(EMULATED) -exec "$(EMULATE) aarch64 -cpu neoverse-n1" $(PORTABLE)
-	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(EMULATED) -exec "$(EMULATE) aarch64 -cpu neoverse-n1" $(TRAINED)
-	GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot+i8mm $(EMULATED) -exec "$(EMULATE) aarch64 -cpu max" ./internal/simd ./kernels ./softmax
-	GOARCH=arm64 L2S_BEST=generic $(EMULATED) -tags purego -exec "$(EMULATE) aarch64" ./internal/simd ./kernels
+
+haswell: EMULATED = L2S_SIMD=avx2 L2S_BEST=avx2 $(ONE_LEVEL) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell"
+nehalem: EMULATED = L2S_BEST=generic $(ONE_LEVEL) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem"
+cortex-a72: EMULATED = GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu cortex-a72"
+neoverse-n1: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu neoverse-n1"
+max: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot+i8mm $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu max"
+arm64-purego: EMULATED = GOARCH=arm64 L2S_BEST=generic $(ONE_LEVEL) -tags purego -exec "$(EMULATE) aarch64"
+
+$(LEVELS): emulators
+	$(EMULATED) $(PORTABLE)
+	$(EMULATED) $(TRAINED)
 
 .PHONY: lint
 lint: ## Check formatting, go.mod, and go vet.
@@ -98,19 +126,20 @@ vet-all: ## Run go vet in the other modules and for other architectures.
 	GOOS=js GOARCH=wasm $(GO) vet ./kernels/... ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
-	cd examples && $(GO) vet -mod=readonly ./...
+	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
 
 # Where generate writes, from gen.
 ASM ?= ../kernels/asm
 
 .PHONY: generate
 generate: ## Rewrite the assembly in kernels/asm from the programs in gen.
+	@mkdir -p bin/gen
+	@cd gen && $(GO) build -ldflags="-s -w" -o ../bin/gen/ $(addprefix ./,$(OPERATIONS) neon)
 	@set -e; cd gen; for op in $(OPERATIONS); do \
-		$(GO) build -o ../bin/gen-$$op ./$$op; \
-		../bin/gen-$$op -out $(ASM)/$${op}_amd64.s -stubs $(ASM)/$${op}_amd64.go -pkg asm; \
+		../bin/gen/$$op -out $(ASM)/$${op}_amd64.s -stubs $(ASM)/$${op}_amd64.go -pkg asm; \
 		sed -i "1s|.*|// Code generated by gen/$$op. DO NOT EDIT.|" $(ASM)/$${op}_amd64.s $(ASM)/$${op}_amd64.go; \
 	done; \
-	$(GO) build -o ../bin/gen-neon ./neon; ../bin/gen-neon -out $(ASM)
+	../bin/gen/neon -out $(ASM)
 
 .PHONY: check-generate
 check-generate: ## Fail if kernels/asm is not what gen writes.

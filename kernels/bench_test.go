@@ -132,6 +132,15 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 		i, ids := m.turn()*4%len(m.contexts), m.sets[m.turn()]
 		m.codes.GatherBoundsBatch(dst[:4*len(ids)], upper[:4*len(ids)], ids, m.vectors[i:i+4])
 	})
+	packed, firsts, n0 := panelsOfLists(m.codes, m.sets...), make([]int, len(m.sets)), 0
+	for i, set := range m.sets {
+		firsts[i], n0 = n0, n0+panelsOf(len(set))
+	}
+	run("Int8PanelBounds", mean*Int8PanelBytes(m.dim)/PanelRows, func() {
+		i := m.turn()
+		size := panelsOf(len(m.sets[i]))
+		packed.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])
+	})
 	v := NewInt8Vector(m.dim)
 	run("Int8VectorSet", row, func() { v.Set(m.contexts[m.turn()]) })
 	Scan(dst[:n], m.weights, m.bias, m.contexts[0])

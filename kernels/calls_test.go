@@ -160,6 +160,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	v.Set(h)
 	four := []*Int8Vector{v, v, v, v}
 	panels := NewPanels(make([]float32, n*d), rows, n, d)
+	packed := panelsOfLists(m, ids)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -195,6 +196,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},
 		{"Int8Rows.BoundsBatch", n * m.stride, func() { m.BoundsBatch(dst, upper, four) }},
 		{"Int8Rows.GatherBoundsBatch", n * m.stride, func() { m.GatherBoundsBatch(dst[:4*n], upper[:4*n], ids, four) }},
+		{"Int8Panels.Bounds", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
+		{"Int8Panels.Bounds, four contexts", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

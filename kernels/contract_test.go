@@ -19,6 +19,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	q := panelsOfLists(m, []uint32{0, 1})
 	v := NewInt8Vector(3)
 	v.Set(f(3))
 	p := NewPanels(f(PanelsLen(4, 3)), f(12), 4, 3)
@@ -78,8 +79,17 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, Float32Rows(nil, 0), nil) }},
 		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
 		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
-		{"Int8Rows.Gather id", "id out of range", func() { m.Gather(alignedBytes(2*Int8Stride(3)), []uint32{0, 4}) }},
-		{"Int8Rows.Gather data", "length of data", func() { m.Gather(alignedBytes(Int8Stride(3)), []uint32{0, 1}) }},
+		{"Int8Rows.Panels id", "id out of range", func() { m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 4}, []int{0, 2}) }},
+		{"Int8Rows.Panels data", "length of data", func() { m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1, 2}) }},
+		{"Int8Rows.Panels alignment", "not 64-byte aligned", func() { m.Panels(alignedBytes(Int8PanelBytes(3) + 16)[16:], []uint32{0, 1}, []int{0, 2}) }},
+		{"Int8Rows.Panels starts", "starts are not from 0", func() { m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1}) }},
+		{"Int8Rows.Panels no starts", "starts are not from 0", func() { m.Panels(nil, nil, nil) }},
+		{"Int8Rows.Panels starts that go back", "not ascending", func() { m.Panels(nil, []uint32{0, 1}, []int{0, 2, 1, 2}) }},
+		{"Int8Panels.Bounds panels", "out of range", func() { q.Bounds(f(16), f(16), 1, 1, v) }},
+		{"Int8Panels.Bounds panels below none", "out of range", func() { q.Bounds(nil, nil, 0, -1, v) }},
+		{"Int8Panels.Bounds lower", "length of lower or upper", func() { q.Bounds(f(4), f(16), 0, 1, v) }},
+		{"Int8Panels.Bounds vector", "dimension of the vector", func() { q.Bounds(f(16), f(16), 0, 1, NewInt8Vector(4)) }},
+		{"Int8Panels.Bounds vectors", "more than BatchContexts", func() { q.Bounds(f(80), f(80), 0, 1, v, v, v, v, v) }},
 		{"Bounds lower", "length of lower or upper", func() { m.Bounds(dst32[:3], dst32, v) }},
 		{"Bounds upper", "length of lower or upper", func() { m.Bounds(dst32, dst32[:3], v) }},
 		{"Bounds vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},

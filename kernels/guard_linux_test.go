@@ -210,6 +210,16 @@ var kernelsAtEdges = []struct {
 		lower, upper := a.bounds(4 * a.m)
 		q.GatherBoundsBatch(lower, upper, a.ids(), []*Int8Vector{v, a.vector(), v, v})
 	}},
+	{"Int8Panels.Bounds", func(a *atEdges) {
+		m := int8Rows(a.t, fill(a.r, make([]float32, a.n*a.d)), fill(a.r, make([]float32, a.n)), a.d)
+		n := panelsOf(a.m)
+		q := m.Panels(take[byte](a.edges, n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+		lower, upper := a.bounds(2 * n * PanelRows)
+		v := a.vector()
+		q.Bounds(lower, upper, 0, n, v, a.vector())
+		lower, upper = a.bounds(PanelRows)
+		q.Bounds(lower, upper, n-1, 1, v)
+	}},
 	{"Int4Rows.Bounds", func(a *atEdges) {
 		q, v := a.int4Rows(), a.halved()
 		lower, upper := a.bounds(a.n)

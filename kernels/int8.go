@@ -164,9 +164,13 @@ const startBytes = 256
 // place is then known before the first of its records is needed.
 func (m *Int8Rows) AddLines(l *Lines) {
 	AddLines(l, math.MaxInt, unsafe.Slice(m, 1))
-	AddLines(l, startBytes, m.data)
-	for page := 1; page < min(maxLinePages, (len(m.data)+largePage-1)/largePage); page++ {
-		AddLines(l, 1, m.data[page*largePage:])
+	addTable(l, m.data)
+}
+
+func addTable(l *Lines, data []byte) {
+	AddLines(l, startBytes, data)
+	for page := 1; page < min(maxLinePages, (len(data)+largePage-1)/largePage); page++ {
+		AddLines(l, 1, data[page*largePage:])
 	}
 }
 
@@ -181,21 +185,6 @@ func (m *Int8Rows) Bias(i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(m.data[(i+1)*m.stride-metaBytes+4:]))
 }
 
-// Gather returns rows of their own for the rows ids, in that order, whose records it
-// copies to data: Int8Stride(Dim) bytes for each id, taken over as by NewInt8Rows. Their
-// intervals equal the intervals of GatherBounds, bit for bit. But a scan reads one stream
-// of bytes instead of as many places in memory as there are ids. Each id must be less than Len.
-func (m *Int8Rows) Gather(data []byte, ids []uint32) *Int8Rows {
-	checkIDs(ids, m.n)
-	rows := &Int8Rows{codeRows: newCodeRows(data, m.dim, len(ids), Int8Stride)}
-	rows.slack = m.slack
-	for i, id := range ids {
-		copy(rows.data[i*m.stride:(i+1)*m.stride], m.data[int(id)*m.stride:])
-	}
-	runtime.KeepAlive(m)
-	return rows
-}
-
 // Int8Vector is a context vector prepared for Int8Rows of the same
 // dimension: h ~ h^ = scale * q, with bounds on ||h|| and ||h - h^||. It is
 // not safe for concurrent use.
@@ -208,6 +197,7 @@ type Int8Vector struct {
 	halved bool        // halves are made of q
 	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
 	plain4 [][4]uint64 // the same for 4-bit rows
+	record []byte      // scratch of the plain form of panels; made when first needed
 	has8   bool        // plain8 is made of q
 	has4   bool        // plain4 is made of q
 	sum    int32       // sum q
@@ -414,6 +404,11 @@ func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []
 // check panics unless lower and upper have room for n rows and each of vs, which are
 // ready for rows like these.
 func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
+	checkVectors(lower, upper, n, m.dim, vs)
+}
+
+// checkVectors is check for rows of dimension dim.
+func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	if len(vs) > BatchContexts {
 		panic("kernels: more than BatchContexts contexts")
 	}
@@ -421,7 +416,7 @@ func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
 		panic("kernels: length of lower or upper differs from the number of rows, for each context")
 	}
 	for _, v := range vs {
-		if v.dim != m.dim {
+		if v.dim != dim {
 			panic("kernels: dimension of the vector differs from the dimension of the rows")
 		}
 		if v.fit != Certified {

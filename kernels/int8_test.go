@@ -437,31 +437,64 @@ func TestPartIsThoseRows(t *testing.T) {
 	}
 }
 
-// Rows that are gathered to a place of their own have the intervals of GatherBounds, bit
-// for bit, and the biases of the rows.
-func TestGatheredRowsAreThoseRows(t *testing.T) {
+// panelsOfLists packs lists of rows.
+func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
+	var ids []uint32
+	starts, n := []int{0}, 0
+	for _, list := range lists {
+		ids = append(ids, list...)
+		starts, n = append(starts, len(ids)), n+panelsOf(len(list))
+	}
+	return m.Panels(alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
+}
+
+// Rows in panels have the intervals of GatherBounds, bit for bit, for one context and for
+// several, and the biases of the rows. The other rows of a panel are below all.
+func TestPanelsHaveTheIntervalsOfTheirRows(t *testing.T) {
+	below := float32(math.Inf(-1))
 	r := newRand(31)
-	for _, d := range []int{1, 33, 48, 64, 200, 500, 640} {
+	for _, d := range []int{1, 2, 3, 4, 7, 16, 31, 33, 48, 64, 200, 500, 640, 5000} {
 		const n = 90
 		bias := fill(r, make([]float32, n))
 		m := int8Rows(t, fill(r, make([]float32, n*d)), bias, d)
-		v := NewInt8Vector(d)
-		v.Set(fill(r, make([]float32, d)))
+		vs := make([]*Int8Vector, BatchContexts)
+		for c := range vs {
+			vs[c] = NewInt8Vector(d)
+			vs[c].Set(fill(r, make([]float32, d)))
+		}
+		var lists [][]uint32
+		for _, size := range []int{0, 1, 5, 16, 31, 0, n, 32} {
+			lists = append(lists, randomIDs(r, size, n))
+		}
+		panels := panelsOfLists(m, lists...)
 		simdtest.EachLevel(t, func(t *testing.T) {
-			v.Set(v.Vector()) // the level's form of the codes
-			for _, size := range []int{0, 1, 5, 16, 31, n} {
-				ids := randomIDs(r, size, n)
-				rows := m.Gather(alignedBytes(size*Int8Stride(d)), ids)
-				want, got := make([]float32, 2*size), make([]float32, 2*size)
-				m.GatherBounds(want[:size], want[size:], ids, v)
-				if rows.Bounds(got[:size], got[size:], v); !slices.Equal(got, want) {
-					t.Errorf("%d rows of %d elements: found other intervals than those of GatherBounds", size, d)
+			first := 0
+			for _, ids := range lists {
+				size := panelsOf(len(ids))
+				for contexts := range BatchContexts + 1 {
+					lower, upper := make([]float32, contexts*size*PanelRows), make([]float32, contexts*size*PanelRows)
+					panels.Bounds(lower, upper, first, size, vs[:contexts]...)
+					for c, v := range vs[:contexts] {
+						wantLower, wantUpper := make([]float32, len(ids)), make([]float32, len(ids))
+						m.GatherBounds(wantLower, wantUpper, ids, v)
+						for len(wantLower) < size*PanelRows {
+							wantLower, wantUpper = append(wantLower, below), append(wantUpper, below)
+						}
+						at := c * size * PanelRows
+						if !slices.Equal(lower[at:][:len(wantLower)], wantLower) || !slices.Equal(upper[at:][:len(wantUpper)], wantUpper) {
+							t.Errorf("%d rows of %d elements, context %d of %d: found other intervals than those of GatherBounds", len(ids), d, c, contexts)
+						}
+					}
 				}
 				for i, id := range ids {
-					if found := rows.Bias(i); found != bias[id] || found != m.Bias(int(id)) {
+					if found := panels.Bias(PanelRows*first + i); found != bias[id] || found != m.Bias(int(id)) {
 						t.Errorf("row %d: found the bias %v, expected %v", id, found, bias[id])
 					}
 				}
+				first += size
+			}
+			if first != panels.Len() {
+				t.Errorf("found %d panels, expected %d", panels.Len(), first)
 			}
 		})
 	}

@@ -147,12 +147,13 @@ func intervals(n int, compute func(lower, upper []float32)) []float64 {
 
 // sameOnEveryLevel are the kernels whose results have the same bits on every
 // level. want is the definition, or nil if other tests compare with it: then
-// it is what plain Go gives.
+// it is what plain Go gives. readsRows are those that read Rows, of whatever element.
 var sameOnEveryLevel = []struct {
 	name      string
+	readsRows bool
 	got, want func(o *operands) []float64
 }{
-	{"Rows.RefScan", func(o *operands) []float64 {
+	{"Rows.RefScan", true, func(o *operands) []float64 {
 		dst := make([]float64, o.n)
 		o.rows.RefScan(dst, o.bias, o.h)
 		return dst
@@ -162,7 +163,7 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Rows.RefScan of a part", func(o *operands) []float64 {
+	{"Rows.RefScan of a part", true, func(o *operands) []float64 {
 		dst := make([]float64, o.n-o.n/3)
 		o.rows.Part(o.n/3, o.n).RefScan(dst, o.bias[o.n/3:], o.h)
 		return dst
@@ -172,7 +173,7 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Rows.RefGatherDot", func(o *operands) []float64 {
+	{"Rows.RefGatherDot", true, func(o *operands) []float64 {
 		dst := make([]float64, len(o.ids))
 		o.rows.RefGatherDot(dst, o.bias, o.ids, o.h)
 		return dst
@@ -182,20 +183,20 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Rows.Widen", func(o *operands) []float64 {
+	{"Rows.Widen", true, func(o *operands) []float64 {
 		dst := make([]float32, o.d)
 		o.rows.Widen(dst, o.n-1)
 		return numbers(dst...)
 	}, func(o *operands) []float64 { return numbers(o.row(o.n - 1)...) }},
-	{"Rows.NotFinite", func(o *operands) []float64 {
+	{"Rows.NotFinite", true, func(o *operands) []float64 {
 		if _, _, found := o.rows.NotFinite(); found {
 			return []float64{1}
 		}
 		return nil
 	}, func(*operands) []float64 { return nil }},
-	{"RefDot", func(o *operands) []float64 { return []float64{RefDot(o.row(0), o.h) + float64(o.bias[0])} },
+	{"RefDot", false, func(o *operands) []float64 { return []float64{RefDot(o.row(0), o.h) + float64(o.bias[0])} },
 		func(o *operands) []float64 { return []float64{o.logit(0)} }},
-	{"Axpy", func(o *operands) []float64 {
+	{"Axpy", false, func(o *operands) []float64 {
 		dst := make([]float64, o.d)
 		for i := range dst {
 			dst[i] = float64(i) / 3
@@ -208,7 +209,7 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Panels.AddProducts", func(o *operands) []float64 {
+	{"Panels.AddProducts", false, func(o *operands) []float64 {
 		n := 1 + o.k%19
 		x, dst := make([]float32, n*o.d), make([]float32, n*o.n)
 		for i := range x {
@@ -220,7 +221,7 @@ var sameOnEveryLevel = []struct {
 		NewPanels(make([]float32, PanelsLen(o.n, o.d)), o.wide, o.n, o.d).AddProducts(dst, x, n)
 		return numbers(dst...)
 	}, nil},
-	{"LSTMCell", func(o *operands) []float64 {
+	{"LSTMCell", false, func(o *operands) []float64 {
 		gates, c, h := make([]float32, 4*o.d), slices.Clone(o.h), make([]float32, o.d)
 		for i := range gates {
 			gates[i] = o.wide[i%len(o.wide)]
@@ -228,16 +229,16 @@ var sameOnEveryLevel = []struct {
 		LSTMCell(c, h, gates)
 		return numbers(slices.Concat(c, h)...)
 	}, nil},
-	{"Tanh", func(o *operands) []float64 {
+	{"Tanh", false, func(o *operands) []float64 {
 		x := slices.Clone(o.wide)
 		Tanh(x)
 		return numbers(x...)
 	}, nil},
-	{"Softmax", func(o *operands) []float64 {
+	{"Softmax", false, func(o *operands) []float64 {
 		dst := make([]float64, o.n)
 		return append(dst, Softmax(dst, o.x), LogSumExp(o.x))
 	}, nil},
-	{"SumExpCentres", func(o *operands) []float64 {
+	{"SumExpCentres", false, func(o *operands) []float64 {
 		lower, upper := make([]float32, o.n), make([]float32, o.n)
 		for i, x := range o.x {
 			lower[i], upper[i] = float32(x)-1, float32(x)+float32(i%3)
@@ -245,25 +246,25 @@ var sameOnEveryLevel = []struct {
 		m, sum := SumExpCentres(lower, upper, 0.37)
 		return []float64{float64(m), sum}
 	}, nil},
-	{"SelectAtLeast", func(o *operands) []float64 {
+	{"SelectAtLeast", false, func(o *operands) []float64 {
 		dst := make([]uint32, o.n)
 		return numbers(dst[:SelectAtLeast(dst, o.bias, o.threshold)]...)
 	}, nil},
-	{"TopK", func(o *operands) []float64 {
+	{"TopK", false, func(o *operands) []float64 {
 		ids, vals := make([]uint32, o.k), make([]float32, o.k)
 		TopK(ids, vals, o.bias)
 		return append(numbers(ids...), numbers(vals...)...)
 	}, nil},
-	{"KthBound", func(o *operands) []float64 {
+	{"KthBound", false, func(o *operands) []float64 {
 		bound, _ := KthBound(o.bias, o.k)
 		return numbers(bound)
 	}, nil},
-	{"Int8Vector.Set", func(o *operands) []float64 {
+	{"Int8Vector.Set", false, func(o *operands) []float64 {
 		v := NewInt8Vector(o.d)
 		fit := v.Set(o.h)
 		return []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
 	}, nil},
-	{"the codes", func(o *operands) (all []float64) {
+	{"the codes", true, func(o *operands) (all []float64) {
 		data8, data4 := alignedBytes(o.n*Int8Stride(o.d)), alignedBytes(o.n*Int4Stride(o.d))
 		if _, _, err := NewInt8And4Rows(data8, data4, o.rows, o.bias); err != nil {
 			return nil
@@ -281,13 +282,15 @@ var sameOnEveryLevel = []struct {
 		}
 		return all
 	}},
-	{"the bounds", func(o *operands) []float64 {
+	{"the bounds", true, func(o *operands) []float64 {
 		v := NewInt8Vector(o.d)
 		if v.Set(o.h) != Certified || o.m == nil || o.m4 == nil {
 			return nil
 		}
 		vs := []*Int8Vector{v, v, v}
+		panels := panelsOfLists(o.m, o.ids)
 		return slices.Concat(
+			intervals(3*PanelRows*panels.Len(), func(lower, upper []float32) { panels.Bounds(lower, upper, 0, panels.Len(), vs...) }),
 			intervals(o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, v) }),
 			intervals(o.n, func(lower, upper []float32) { o.m4.Bounds(lower, upper, v) }),
 			intervals(len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, v) }),
@@ -341,25 +344,33 @@ type fataler interface {
 // or within the rounding of float32 if the order of a sum is free.
 func checkKernels(t fataler, o *operands) {
 	t.Helper()
+	element := o.rows.Element()
+	on := func(level simd.Level, f func(o *operands) []float64) []float64 {
+		defer simd.Set(level)()
+		return f(o)
+	}
 	for _, k := range sameOnEveryLevel {
+		// What does not read Rows is the same for each of their elements.
+		if !k.readsRows && element != Float32 {
+			continue
+		}
 		var want []float64
 		if k.want != nil {
 			want = k.want(o)
+		} else {
+			want = on(simd.Generic, k.got)
 		}
-		for i, level := range simd.Available() {
-			restore := simd.Set(level)
-			got := k.got(o)
-			restore()
-			if k.want == nil && i == 0 {
-				want = got
-			}
-			if !sameBits64(got, want) {
-				t.Fatalf("%s of %d rows of %d %s, level %s: got %v, want %v", k.name, o.n, o.d, o.rows.Element(), level, got, want)
+		for _, level := range simdtest.Levels() {
+			if got := on(level, k.got); !sameBits64(got, want) {
+				t.Fatalf("%s of %d rows of %d %s, level %s: got %v, want %v", k.name, o.n, o.d, element, level, got, want)
 			}
 		}
 	}
+	if element != Float32 {
+		return
+	}
 	for _, k := range rounded {
-		for _, level := range simd.Available() {
+		for _, level := range simdtest.Levels() {
 			restore := simd.Set(level)
 			scores := k.scores(o)
 			restore()
@@ -405,7 +416,15 @@ func TestKernelsAtEveryLength(t *testing.T) {
 	r := newRand(1)
 	for _, d := range dims() {
 		for _, e := range elements {
-			checkKernels(t, newOperands(r, 1+r.IntN(21), d, d%16, 0, e))
+			block, _ := e.Block()
+			switch {
+			case block == 1:
+				checkKernels(t, newOperands(r, 1+r.IntN(21), d, d%16, 0, e))
+			case d%block == 0: // a length of few
+				for offset := range 16 {
+					checkKernels(t, newOperands(r, 1+r.IntN(21), d, offset, 0, e))
+				}
+			}
 		}
 	}
 }

@@ -254,6 +254,17 @@ func int8Leaf(lower, upper *float32, m *codeRows, first int, ids *uint32, n int,
 	}
 }
 
+func panelLeaf(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
+	switch arg := (*byte)(unsafe.Pointer(b)); {
+	case simd.HasNEONDot:
+		asm.Int8PanelBoundsNEONDOT(lower, upper, &data[0], n, p.steps, arg)
+	case simd.HasNEON:
+		asm.Int8PanelBoundsNEON(lower, upper, &data[0], n, p.steps, arg)
+	default:
+		panelGeneric(lower, upper, data, n, p, b)
+	}
+}
+
 func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {
 	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	switch {

@@ -67,3 +67,6 @@ func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {
 func batchLeaf(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
 	batchGeneric(lower, upper, ld, m, first, ids, n, b)
 }
+func panelLeaf(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
+	panelGeneric(lower, upper, data, n, p, b)
+}

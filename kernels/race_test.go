@@ -33,6 +33,7 @@ func raceCases() []raceCase {
 	v.Set(h)
 	fresh := NewInt8Vector(d)
 	vs := []*Int8Vector{v, v, v, v}
+	packed := panelsOfLists(m, ids)
 	narrow, wide := make([]uint16, n*d), make([]float32, d)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	panels := NewPanels(make([]float32, PanelsLen(n, d)), rows, n, d)
@@ -91,6 +92,9 @@ func raceCases() []raceCase {
 		{"BoundsBatch writes upper", func() { m.BoundsBatch(lower, upper, vs) }, look(&upper[n+40])},
 		{"BoundsBatch reads the rows", func() { m.BoundsBatch(lower, upper, vs) }, func() { m.data[n/2*m.stride] = 1 }},
 		{"GatherBoundsBatch writes lower", func() { m.GatherBoundsBatch(lower, upper, ids, vs) }, look(&lower[n+40])},
+		{"Bounds of panels writes upper", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, look(&upper[n+40])},
+		{"Bounds of panels reads them", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { packed.data[n/2*d] = 1 }},
+		{"Bounds of panels reads the vector", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { v.codes[5] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -124,7 +124,7 @@ func smallModel(t testing.TB) *screen.Model {
 
 // pairedSections are the sections of smallModel's file with one that has pairs.
 func pairedSections(words ...uint32) []sectionBytes {
-	return append(smallSections(), sectionBytes{12, 0, le32(words...)})
+	return append(smallSections(), sectionBytes{13, 0, le32(words...)})
 }
 
 // withPairs is a file whose section of pairs has these flags and words.
@@ -166,6 +166,11 @@ func tailSections() []sectionBytes {
 // withTail returns an edit that writes the file with a tail.
 func withTail(flags uint32, content []byte) func([]byte) []byte {
 	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{9, flags, content}) })
+}
+
+// withSquares returns an edit that writes the file with a regression with squares.
+func withSquares(content []byte) func([]byte) []byte {
+	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{12, 1, content}) })
 }
 
 // groupedWith returns an edit that writes the file on two levels with other groups.
@@ -548,6 +553,20 @@ var brokenFiles = []struct {
 	{"a tail before the margins", with(func(s []sectionBytes) []sectionBytes {
 		return append(s, tailSections()[5], sectionBytes{8, 0, doubles(1, 2)})
 	}), sealed, "section table: entry 6: kind: found 8 after 9, expected ascending, distinct kinds"},
+
+	// A regression with squares: of one temperature, no level and one direction it has 15
+	// numbers for 2 clusters of dim 3.
+	{"a regression without its counts", withSquares(le32(1, 0, 1)), sealed, "regression with squares: length: found 12 bytes, expected at least 16"},
+	{"no temperatures", withSquares(le32(0, 0, 1, 0)), sealed, "regression with squares: found 0 temperatures and 0 levels, expected 1 to 64 and 0 to 64"},
+	{"no directions", withSquares(slices.Concat(le32(1, 0, 0, 0), doubles(1), floats(make([]float32, 12)...))), sealed, "regression with squares: found 0 directions and 0 behind their number, expected 1 to 64 and 0"},
+	{"65 directions", withSquares(slices.Concat(le32(1, 0, 65, 0), doubles(1), floats(make([]float32, 12+65*3)...))), sealed, "regression with squares: found 65 directions and 0 behind their number, expected 1 to 64 and 0"},
+	{"a number behind the directions", withSquares(slices.Concat(le32(1, 0, 1, 7), doubles(1), floats(make([]float32, 15)...))), sealed, "regression with squares: found 1 directions and 7 behind their number, expected 1 to 64 and 0"},
+	{"a regression too short", withSquares(slices.Concat(le32(1, 0, 1, 0), doubles(1), floats(make([]float32, 14)...))), sealed, "regression with squares: length: found 80 bytes, expected 84 for 1 temperatures, 0 levels and 1 directions of 2 clusters of dim 3"},
+	{"NaN in a direction", withSquares(slices.Concat(le32(1, 0, 1, 0), doubles(1), floats([]float32{9: float32(math.NaN()), 14: 0}...))), sealed, "regression with squares: directions: found NaN at row 0, column 1, expected finite numbers"},
+	{"two regressions", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, sectionBytes{10, 1, slices.Concat(le32(1, 0), doubles(1), floats(make([]float32, 8)...))},
+			sectionBytes{12, 1, slices.Concat(le32(1, 0, 1, 0), doubles(1), floats(make([]float32, 15)...))})
+	}), sealed, "regression with squares: found two regressions of the tail, expected at most one"},
 
 	// The content.
 	{"NaN in V", data(0, floats(1, 2, 3, float32(math.NaN()), 5, 6)), sealed, "clusters: found NaN at row 1, column 0, expected finite numbers"},

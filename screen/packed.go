@@ -18,9 +18,10 @@ const (
 )
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
-// bytes: 0 for no copies. A set takes as many records as it has labels, of some d+16
-// bytes each ([softmax.Layer.PackedBytes]); if all sets together take more,
-// the sets of pairs of clusters are not copied, and if the others take more, none is. Without the option there are copies of up to 256 MiB for a layer whose own
+// bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
+// rounded up to 16 ([softmax.Layer.PackedBytes]). If all sets together take more, the sets
+// of pairs of clusters are not copied, and if the others take more, none is. Without
+// the option there are copies of up to 256 MiB for a layer whose own
 // codes take more than 4 MiB.
 //
 // Copies make a query faster whose data are not in the caches, as between two steps of a
@@ -46,11 +47,11 @@ type packKey struct {
 // most bytes.
 func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, int, error) {
 	sets := len(m.offsets) - 1
-	if l.PackedBytes(m.offsets[sets]) > most {
+	if l.PackedBytes(m.offsets) > most {
 		sets = m.Clusters()
 	}
 	ids, starts := m.ids[:m.offsets[sets]], m.offsets[:sets+1]
-	if len(ids) == 0 || l.PackedBytes(len(ids)) > most {
+	if len(ids) == 0 || l.PackedBytes(starts) > most {
 		return nil, 0, nil
 	}
 	packed, err := p.pack(packKey{weak.Make(l), sets}, l, ids, starts)

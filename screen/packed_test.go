@@ -24,7 +24,7 @@ func packable(t *testing.T) (*Model, *softmax.Layer) {
 
 func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	m, l := packable(t)
-	all := l.PackedBytes(5)
+	all := l.PackedBytes([]int{0, 3, 5})
 	for _, c := range []struct {
 		name   string
 		opts   []Option
@@ -62,10 +62,10 @@ func TestPackLeavesOutThePairsFirst(t *testing.T) {
 		most int64
 		sets int
 	}{
-		{"as much as all sets take", l.PackedBytes(7), 3},
-		{"a byte less", l.PackedBytes(7) - 1, 2},
-		{"as much as the sets of the clusters take", l.PackedBytes(5), 2},
-		{"less", l.PackedBytes(5) - 1, 0},
+		{"as much as all sets take", l.PackedBytes([]int{0, 3, 5, 7}), 3},
+		{"a byte less", l.PackedBytes([]int{0, 3, 5, 7}) - 1, 2},
+		{"as much as the sets of the clusters take", l.PackedBytes([]int{0, 3, 5}), 2},
+		{"less", l.PackedBytes([]int{0, 3, 5}) - 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, err := NewSearcher(m, l, Pack(c.most))

@@ -10,10 +10,12 @@ import (
 // Regression estimates the tail of a screen: for a context h of cluster t, the log
 // of the sum of e^(x_s/T) over the labels s outside the candidate set of t is about
 //
-//	a_t + u_t.h
+//	a_t + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
 //
-// with coefficients for each temperature T that it has. So the log of the sum over
-// all labels, log Z, costs one product beside the logits of the set. It also holds,
+// with coefficients for each temperature T that it has. The directions g_k, some of those in
+// which logits differ most, are shared by all clusters: how far logits spread decides how
+// much the tail weighs. Without directions the estimate is a_t + u_t.h. So the log of the sum over
+// all labels, log Z, costs a few products beside the logits of the set. It also holds,
 // for some levels of confidence, how far the log of the tail of a context of the
 // cluster is from that at most (half-widths found by split conformal prediction,
 // see train.FitRegression). A Regression is immutable and safe for use by many
@@ -35,6 +37,10 @@ type RegressionConfig struct {
 	Intercepts []float32
 	// Slopes holds u_t: m x r rows of dimension d.
 	Slopes []float32
+	// Directions holds g_k: rows of dimension d, at most 64. None: there are no squares.
+	Directions []float32
+	// Squares holds c_t and e_t, if there are directions: m x r pairs.
+	Squares []float32
 	// Levels are the levels of confidence of the half-widths, q of them, ascending,
 	// above 0 and below 1. None: there are no intervals.
 	Levels []float64
@@ -43,7 +49,7 @@ type RegressionConfig struct {
 	Widths []float32
 }
 
-// maxFits bounds the temperatures, and the levels, of a Regression.
+// maxFits bounds the temperatures, the levels and the directions of a Regression.
 const maxFits = 64
 
 // NewRegression returns the regression of c, whose slices are kept, not copied. An
@@ -82,6 +88,16 @@ func newRegression(c RegressionConfig) (*Regression, error) {
 	if dim < 1 || len(c.Slopes) != rows*dim {
 		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
 	}
+	if n := len(c.Directions); n%dim != 0 || n/dim > maxFits {
+		return nil, fmt.Errorf("directions: found %d elements, expected at most %d rows of dim %d", n, maxFits, dim)
+	}
+	squares := 0
+	if len(c.Directions) > 0 {
+		squares = 2 * rows
+	}
+	if len(c.Squares) != squares {
+		return nil, fmt.Errorf("squares: found %d, expected %d for %d directions", len(c.Squares), squares, len(c.Directions)/dim)
+	}
 	if len(c.Widths) != rows*q {
 		return nil, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
 	}
@@ -89,7 +105,7 @@ func newRegression(c RegressionConfig) (*Regression, error) {
 		name  string
 		x     []float32
 		width int
-	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}} {
+	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}, {"directions", c.Directions, dim}, {"squares", c.Squares, 2}} {
 		if i, j, found := kernels.Float32Rows(part.x, part.width).NotFinite(); found {
 			return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
 		}
@@ -110,6 +126,9 @@ func (r *Regression) Clusters() int { return r.c.Clusters }
 
 // Dim returns d, the dimension of a context.
 func (r *Regression) Dim() int { return r.dim }
+
+// directions is the number of directions.
+func (r *Regression) directions() int { return len(r.c.Directions) / r.dim }
 
 // covers reports whether there is a prediction at a temperature.
 func (r *Regression) covers(temperature float64) bool {
@@ -140,26 +159,49 @@ func (r *Regression) predict(h []float32, t int, temperature, confidence float64
 	for at < last && list[at+1] <= temperature {
 		at++
 	}
+	norm, along := SquaresOf(r.c.Directions, h)
+	fit := func(at int, confidence float64) estimate { return r.fit(h, norm, along, at, t, confidence) }
 	if list[at] == temperature {
-		e := r.fit(h, at, t, confidence)
+		e := fit(at, confidence)
 		return e, e.log - e.width, true
 	}
 	half := confidence
 	if half > 0 {
 		half = 1 - (1-confidence)/2
 	}
-	cold, warm := r.fit(h, at, t, half), r.fit(h, at+1, t, half)
+	cold, warm := fit(at, half), fit(at+1, half)
 	share := (1/temperature - 1/list[at+1]) / (1/list[at] - 1/list[at+1])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
 	return estimate{mix(cold.log, warm.log), mix(cold.width, warm.width)}, math.Inf(-1), true
 }
 
-// fit is the prediction at one of the temperatures.
-func (r *Regression) fit(h []float32, at, t int, confidence float64) estimate {
+// SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, by the
+// reference arithmetic, so that they have the same bits on every CPU; 0 and 0 if there
+// are no directions. It panics if directions is not rows of the length of h, or more than
+// 64 of them.
+func SquaresOf(directions, h []float32) (norm, along float64) {
+	if len(directions) == 0 {
+		return 0, 0
+	}
+	var products [maxFits]float64
+	g := products[:len(directions)/len(h)]
+	kernels.Float32Rows(directions, len(h)).RefScan(g, nil, h)
+	for _, x := range g {
+		along += float64(x * x)
+	}
+	kernels.Float32Rows(h, len(h)).RefScan(products[:1], nil, h)
+	return products[0], along
+}
+
+// fit is the prediction at one of the temperatures, with what SquaresOf returns.
+func (r *Regression) fit(h []float32, norm, along float64, at, t int, confidence float64) estimate {
 	row := at*r.c.Clusters + t
 	var product [1]float64
 	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
 	e := estimate{product[0] + float64(r.c.Intercepts[row]), math.Inf(1)}
+	if len(r.c.Squares) > 0 {
+		e.log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+	}
 	q := len(r.c.Levels)
 	for j, level := range r.c.Levels {
 		if level >= confidence {

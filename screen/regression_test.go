@@ -28,6 +28,15 @@ func (in *instance) regressionOf(t failer, temperatures ...float64) *screen.Regr
 			c.Slopes = append(c.Slopes, float32(0.1*r.NormFloat64()))
 		}
 	}
+	// Squares of two directions for every other instance.
+	if in.config.Dim%2 == 1 {
+		for range 2 * in.config.Dim {
+			c.Directions = append(c.Directions, float32(0.3*r.NormFloat64()))
+		}
+		for range 2 * rows {
+			c.Squares = append(c.Squares, float32(0.1*r.NormFloat64()))
+		}
+	}
 	reg, err := screen.NewRegression(c)
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +44,25 @@ func (in *instance) regressionOf(t failer, temperatures ...float64) *screen.Regr
 	return reg
 }
 
-// estimateOf is a_t + u_t.h at the temperature of a row of blocks, by its definition,
+// estimateOf is a_t + u_t.h, with the squares if there are any, at the temperature of a row of blocks, by its definition,
 // and the half-width at a level.
 func estimateOf(c screen.RegressionConfig, block, cluster, level int, h []float32) (log, width float64) {
 	row := block*c.Clusters + cluster
 	log = float64(c.Intercepts[row])
 	for j, x := range h {
 		log += float64(c.Slopes[row*len(h)+j]) * float64(x)
+	}
+	if len(c.Squares) > 0 {
+		for _, x := range h {
+			log += float64(c.Squares[2*row]) * float64(x) * float64(x)
+		}
+		for k := range len(c.Directions) / len(h) {
+			product := 0.0
+			for j, x := range h {
+				product += float64(c.Directions[k*len(h)+j]) * float64(x)
+			}
+			log += float64(c.Squares[2*row+1]) * product * product
+		}
 	}
 	return log, float64(c.Widths[row*len(c.Levels)+level])
 }
@@ -256,25 +277,28 @@ func allIDs(n int) []uint32 {
 	return ids
 }
 
-// What a file holds of a regression comes back, and a reader refuses what cannot be one.
+// What a file holds of a regression comes back, with squares and without.
 func TestRegressionsInFiles(t *testing.T) {
-	in := shape{labels: 50, dim: 5, clusters: 3, contexts: 1, keep: 30, tail: 2, seed: 4}.instance(t)
-	m, err := in.model.WithRegression(in.regressionOf(t, 0.5, 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := encode(t, m)
-	back, err := screen.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(encode(t, back), file) {
-		t.Error("read and written again: another file")
-	}
-	got, want := back.Regression().Config(), m.Regression().Config()
-	if !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Intercepts, want.Intercepts) || !slices.Equal(got.Widths, want.Widths) ||
-		!slices.Equal(got.Temperatures, want.Temperatures) || !slices.Equal(got.Levels, want.Levels) {
-		t.Errorf("found %+v, want %+v", got, want)
+	for dim, squares := range map[int]bool{4: false, 5: true} {
+		in := shape{labels: 50, dim: dim, clusters: 3, contexts: 1, keep: 30, tail: 2, seed: 4}.instance(t)
+		m, err := in.model.WithRegression(in.regressionOf(t, 0.5, 1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := encode(t, m)
+		back, err := screen.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(encode(t, back), file) {
+			t.Error("read and written again: another file")
+		}
+		got, want := back.Regression().Config(), m.Regression().Config()
+		if !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Intercepts, want.Intercepts) || !slices.Equal(got.Widths, want.Widths) ||
+			!slices.Equal(got.Temperatures, want.Temperatures) || !slices.Equal(got.Levels, want.Levels) ||
+			!slices.Equal(got.Directions, want.Directions) || !slices.Equal(got.Squares, want.Squares) || len(got.Squares) > 0 != squares {
+			t.Errorf("found %+v, want %+v", got, want)
+		}
 	}
 }
 
@@ -299,6 +323,12 @@ func TestRegressionsAreRefused(t *testing.T) {
 		{"slopes", func(c *screen.RegressionConfig) { c.Slopes = nil }, "slopes: found 0 elements"},
 		{"widths", func(c *screen.RegressionConfig) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
 		{"NaN", func(c *screen.RegressionConfig) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
+		{"directions that are no rows", func(c *screen.RegressionConfig) { c.Directions, c.Squares = []float32{1, 2, 3}, []float32{1, 2} }, "directions: found 3 elements, expected at most 64 rows of dim 2"},
+		{"too many directions", func(c *screen.RegressionConfig) { c.Directions, c.Squares = make([]float32, 130), []float32{1, 2} }, "directions: found 130 elements, expected at most 64 rows of dim 2"},
+		{"squares without directions", func(c *screen.RegressionConfig) { c.Squares = []float32{1, 2} }, "squares: found 2, expected 0 for 0 directions"},
+		{"directions without squares", func(c *screen.RegressionConfig) { c.Directions = []float32{1, 2} }, "squares: found 0, expected 2 for 1 directions"},
+		{"an infinite direction", func(c *screen.RegressionConfig) { c.Directions, c.Squares = []float32{1, inf}, []float32{1, 2} }, "directions: found +Inf at row 0, column 1"},
+		{"a square of NaN", func(c *screen.RegressionConfig) { c.Directions, c.Squares = []float32{1, 2}, []float32{nan, 2} }, "squares: found NaN at row 0, column 0"},
 		{"widths that descend", func(c *screen.RegressionConfig) { c.Widths[1] = 0.5 }, "widths: found 0.5 at row 0, column 1"},
 		{"a width of NaN", func(c *screen.RegressionConfig) { c.Widths[0] = nan }, "widths: found NaN at row 0, column 0"},
 	} {

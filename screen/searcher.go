@@ -137,7 +137,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if s.overTail && m.tail == nil && m.regression == nil {
 		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
 	}
-	if !s.packSet && l.PackedBytes(l.Labels()) > minPackedLayer {
+	if !s.packSet && int64(l.Labels())*int64(kernels.Int8Stride(l.Dim())) > minPackedLayer {
 		s.packUpTo = defaultPacked
 	}
 	var err error

@@ -32,8 +32,11 @@ const (
 	kindRegression = lastKind + 5
 	// If groups have lists of clusters. Only in a file with groups.
 	kindGroupClusters = lastKind + 6
+	// If there is a regression with squares, instead of the other. Optional, so that a
+	// reader that does not know it has no regression.
+	kindSecondOrder = lastKind + 7
 	// If pairs of clusters have sets.
-	kindPairs = lastKind + 7
+	kindPairs = lastKind + 8
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -63,6 +66,7 @@ var kinds = [...]sectionKind{
 	kindRegression: {"regression", flagOptional, writeRegression, (*parts).readRegression},
 
 	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
+	kindSecondOrder:   {"regression with squares", flagOptional, writeSecondOrder, (*parts).readSecondOrder},
 	kindPairs:         {"pairs", 0, writePairs, (*parts).readPairs},
 }
 
@@ -250,45 +254,78 @@ func (p *parts) readTail(data []byte) error {
 }
 
 func writeRegression(m *Model) ([]byte, bool) {
-	if m.regression == nil {
+	if m.regression == nil || m.regression.directions() > 0 {
 		return nil, false
 	}
-	c := m.regression.Config()
-	data := encodeIDs([]uint32{uint32(len(c.Temperatures)), uint32(len(c.Levels))})
+	return m.regression.encode(nil), true
+}
+
+func writeSecondOrder(m *Model) ([]byte, bool) {
+	if m.regression == nil || m.regression.directions() == 0 {
+		return nil, false
+	}
+	return m.regression.encode([]uint32{uint32(m.regression.directions()), 0}), true
+}
+
+// encode returns the content of a section, with counts behind the numbers of temperatures
+// and levels.
+func (r *Regression) encode(counts []uint32) []byte {
+	c := r.c
+	data := encodeIDs(append([]uint32{uint32(len(c.Temperatures)), uint32(len(c.Levels))}, counts...))
 	for _, list := range [][]float64{c.Temperatures, c.Levels} {
 		for _, x := range list {
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
 		}
 	}
-	for _, list := range [][]float32{c.Intercepts, c.Slopes, c.Widths} {
+	for _, list := range [][]float32{c.Intercepts, c.Slopes, c.Widths, c.Directions, c.Squares} {
 		data = append(data, encodeFloats(list)...)
 	}
-	return data, true
+	return data
 }
 
-func (p *parts) readRegression(data []byte) error {
-	if len(data) < 8 {
-		return fmt.Errorf("length: found %d bytes, expected at least 8", len(data))
+func (p *parts) readRegression(data []byte) error  { return p.decodeRegression(data, false) }
+func (p *parts) readSecondOrder(data []byte) error { return p.decodeRegression(data, true) }
+
+// decodeRegression reads either kind of section.
+func (p *parts) decodeRegression(data []byte, squares bool) error {
+	if p.model.regression != nil {
+		return errors.New("found two regressions of the tail, expected at most one")
 	}
-	counts := decodeIDs(data[:8])
-	m, q := uint64(counts[0]), uint64(counts[1])
+	head := uint64(8)
+	if squares {
+		head = 16
+	}
+	if uint64(len(data)) < head {
+		return fmt.Errorf("length: found %d bytes, expected at least %d", len(data), head)
+	}
+	counts := decodeIDs(data[:head])
+	m, q, n := uint64(counts[0]), uint64(counts[1]), uint64(0)
 	if m < 1 || m > maxFits || q > maxFits {
 		return fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, maxFits)
 	}
 	// Clusters and dim are below 2^32, and their vectors were read: no overflow.
-	rows, list := m*p.header.clusters, m+q
-	if want := 8 + 8*list + 4*rows*(1+p.dim+q); uint64(len(data)) != want {
-		return fmt.Errorf("length: found %d bytes, expected %d for %d temperatures and %d levels of %d clusters of dim %d", len(data), want, m, q, p.header.clusters, p.dim)
+	rows, list, pairs := m*p.header.clusters, m+q, uint64(0)
+	if squares {
+		if n, pairs = uint64(counts[2]), 2*rows; n < 1 || n > maxFits || counts[3] != 0 {
+			return fmt.Errorf("found %d directions and %d behind their number, expected 1 to %d and 0", n, counts[3], maxFits)
+		}
+	}
+	floats := head + 8*list
+	if want := floats + 4*(rows*(1+p.dim+q)+n*p.dim+pairs); uint64(len(data)) != want {
+		return fmt.Errorf("length: found %d bytes, expected %d for %d temperatures, %d levels and %d directions of %d clusters of dim %d", len(data), want, m, q, n, p.header.clusters, p.dim)
 	}
 	numbers := make([]float64, list)
 	for i := range numbers {
-		numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8+8*i:]))
+		numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[head+8*uint64(i):]))
 	}
-	x := decodeFloats(data[8+8*list:])
-	slopes := rows + rows*p.dim
+	x := decodeFloats(data[floats:])
+	take := func(n uint64) (part []float32) {
+		part, x = x[:n:n], x[n:]
+		return part
+	}
 	r, err := newRegression(RegressionConfig{
 		Clusters: int(p.header.clusters), Temperatures: numbers[:m], Levels: numbers[m:],
-		Intercepts: x[:rows], Slopes: x[rows:slopes], Widths: x[slopes:],
+		Intercepts: take(rows), Slopes: take(rows * p.dim), Widths: take(rows * q), Directions: take(n * p.dim), Squares: take(pairs),
 	})
 	p.model.regression = r
 	return err

@@ -15,18 +15,28 @@ import (
 // as fast if the codes are not in the caches. The answers are those for the same list
 // without it, bit for bit. It is immutable and safe for use by many goroutines.
 type Packed struct {
-	layer  *Layer
-	ids    []uint32
-	starts []int // list t is ids[starts[t]:starts[t+1]]
-	codes  *kernels.Int8Rows
+	layer *Layer
+	ids   []uint32
+	lists []packedList
+	codes *kernels.Int8Panels
 }
 
-// PackedBytes returns the memory that the codes of so many labels take, all lists
-// together: a byte for each of Dim elements and 16, rounded up to whole cache lines
-// as the layer's own are.
-func (l *Layer) PackedBytes(labels int) int64 {
-	return int64(labels) * int64(kernels.Int8Stride(l.Dim()))
+// packedList says where a list is: ids[first:end], whose codes are from a panel on.
+type packedList struct{ first, end, panel int }
+
+// PackedBytes returns the memory that the codes of lists take, of which list t has
+// starts[t+1]-starts[t] labels: a byte for each of Dim elements and 16 for each
+// label, Dim rounded up to 4 and the labels of a list to 16.
+func (l *Layer) PackedBytes(starts []int) int64 {
+	panels := 0
+	for t := 1; t < len(starts); t++ {
+		panels += panelsOf(starts[t] - starts[t-1])
+	}
+	return int64(panels) * int64(kernels.Int8PanelBytes(l.Dim()))
 }
+
+// panelsOf returns the number of panels that n rows take.
+func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
 // Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The
 // slices are kept, not copied, and must not be changed. It returns nil if the layer
@@ -49,20 +59,27 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	if l.codes == nil {
 		return nil, nil
 	}
-	table, release := bigmem.Alloc(len(ids) * kernels.Int8Stride(l.Dim()))
-	return &Packed{l, ids, starts, own(l.codes.Gather(table, ids), nil, release)}, nil
+	p := &Packed{layer: l, ids: ids, lists: make([]packedList, len(starts)-1)}
+	panels := 0
+	for t := range p.lists {
+		p.lists[t] = packedList{starts[t], starts[t+1], panels}
+		panels += panelsOf(starts[t+1] - starts[t])
+	}
+	table, release := bigmem.Alloc(panels * kernels.Int8PanelBytes(l.Dim()))
+	p.codes = own(l.codes.Panels(table, ids, starts), nil, release)
+	return p, nil
 }
 
 // List is the set of the labels of list t, as [Only] is of any. Only searchers of the
 // layer that packed them take it.
 func (p *Packed) List(t int) Labels {
-	first, end := p.starts[t], p.starts[t+1]
-	return Labels{kind: listOfLabels, ids: p.ids[first:end:end], packed: p, first: first, end: end}
+	l := &p.lists[t]
+	return Labels{kind: listOfLabels, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
 }
 
 // AddLines adds what says where the lists are, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
-	kernels.AddLines(l, scratchBytes, p.starts)
+	kernels.AddLines(l, scratchBytes, p.lists)
 	p.codes.AddLines(l)
 }

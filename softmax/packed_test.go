@@ -51,11 +51,16 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 	}
 }
 
-func TestPackedBytesAreRecords(t *testing.T) {
+func TestPackedBytesArePanels(t *testing.T) {
 	for _, dim := range []int{1, 48, 64, 200} {
 		l := newLayer(t, make([]float32, 3*dim), nil, dim)
-		if got, want := l.PackedBytes(7), int64(7*kernels.Int8Stride(dim)); got != want {
-			t.Errorf("dimension %d: found %d bytes for 7 labels, expected %d", dim, got, want)
+		for _, c := range []struct {
+			starts []int
+			panels int
+		}{{nil, 0}, {[]int{0}, 0}, {[]int{0, 1}, 1}, {[]int{0, 16, 16, 33}, 3}} {
+			if got, want := l.PackedBytes(c.starts), int64(c.panels*kernels.Int8PanelBytes(dim)); got != want {
+				t.Errorf("dimension %d, lists %v: found %d bytes, expected %d", dim, c.starts, got, want)
+			}
 		}
 	}
 }

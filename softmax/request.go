@@ -83,9 +83,10 @@ const maxBias = 0x1p100
 // value, neighbours, or the labels in a list.
 type Labels struct {
 	kind       labelsKind
-	first, end int // of a list: its place among those that are packed
+	first, end int
 	ids        []uint32
 	packed     *Packed // of a list: what its codes are packed in; nil for a list of Only
+	panel      int     // where they start in it
 }
 
 type labelsKind uint8

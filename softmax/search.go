@@ -39,8 +39,17 @@ type place struct {
 	k      int         // the number of labels to answer with: no more than may be answered
 	mask   *bitset.Set // the labels of a range that may be answered; nil for all
 	req    *Request
-	packed *Packed // what the codes of a list are packed in, from row at on; nil for none
-	at     int
+	packed *Packed // what the codes of a list are packed in; nil for none
+	panel  int     // where they start in it
+}
+
+// room returns the room for the intervals of n rows of the place: packed ones come by
+// whole panels.
+func (p *place) room(n int) int {
+	if p.packed != nil {
+		return panelsOf(n) * kernels.PanelRows
+	}
+	return n
 }
 
 // label returns the label of a row of the place.
@@ -61,7 +70,7 @@ func (s *Searcher) resolve(p *place) {
 		p.first, p.n = req.Among.first, req.Among.end-req.Among.first
 	case listOfLabels:
 		p.listed, p.ids, p.n = true, req.Among.ids, len(req.Among.ids)
-		p.packed, p.at = req.Among.packed, req.Among.first
+		p.packed, p.panel = req.Among.packed, req.Among.panel
 	}
 	if req.Allowed != nil || req.Banned != nil {
 		s.restrict(p)
@@ -160,16 +169,22 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 		return
 	}
 	s.intervals(q, p)
-	s.finish(dst, a, q, p, s.lower, s.upper)
+	s.finish(dst, a, q, p, s.lower[:p.n], s.upper[:p.n])
+}
+
+// reserve makes room for n intervals.
+func (s *Searcher) reserve(n int) {
+	s.lower, s.upper = grow.Slice(s.lower, n), grow.Slice(s.upper, n)
 }
 
 // intervals leaves the edited intervals of the rows of a place in s.lower and s.upper.
 func (s *Searcher) intervals(q *Query, p *place) {
-	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
+	s.reserve(panelsOf(p.n) * kernels.PanelRows) // packed or not: the scratch grows alike
+	room := p.room(p.n)
+	s.lower, s.upper = s.lower[:room], s.upper[:room]
 	switch l := s.layer; {
 	case p.packed != nil:
-		part := p.packed.codes.Part(p.at, p.at+p.n)
-		part.Bounds(s.lower, s.upper, q.vec)
+		p.packed.codes.Bounds(s.lower, s.upper, p.panel, panelsOf(p.n), q.vec)
 	case p.listed:
 		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
 	case p.n == l.Labels():
@@ -179,18 +194,18 @@ func (s *Searcher) intervals(q *Query, p *place) {
 		part.Bounds(s.lower, s.upper, q.vec)
 	}
 	if p.edits() {
-		p.edit(s.lower, s.upper, 0)
+		p.edit(s.lower[:p.n], s.upper[:p.n], 0)
 	}
 }
 
 // group answers as many queries as share the load of a row, all of which have
 // intervals.
 func (s *Searcher) group(dst []Prediction, answers []Answer, qs []*Query, p *place) {
-	n := p.n
-	s.lower, s.upper = grow.Slice(s.lower, len(qs)*n), grow.Slice(s.upper, len(qs)*n)
+	n, room := p.n, p.room(p.n)
+	s.reserve(len(qs) * room)
 	s.layer.bounds(s.lower, s.upper, qs, p, 0, n)
 	for c, q := range qs {
-		lower, upper := s.lower[c*n:(c+1)*n], s.upper[c*n:(c+1)*n]
+		lower, upper := s.lower[c*room:][:n], s.upper[c*room:][:n]
 		if p.edits() {
 			p.edit(lower, upper, 0)
 		}
@@ -199,15 +214,15 @@ func (s *Searcher) group(dst []Prediction, answers []Answer, qs []*Query, p *pla
 }
 
 // bounds computes the intervals of size rows of a place, from row at on, for as
-// many queries as share the load of a row.
+// many queries as share the load of a row. They lie p.room(size) apart. A packed place
+// is cut where panels are.
 func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size int) {
 	var vecs [kernels.BatchContexts]*kernels.Int8Vector
 	for c, q := range qs {
 		vecs[c] = q.vec
 	}
 	if p.packed != nil {
-		part := p.packed.codes.Part(p.at+at, p.at+at+size)
-		part.BoundsBatch(lower, upper, vecs[:len(qs)])
+		p.packed.codes.Bounds(lower, upper, p.panel+at/kernels.PanelRows, panelsOf(size), vecs[:len(qs)]...)
 		return
 	}
 	if p.listed {
@@ -225,7 +240,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 		s.skip--
 		return false
 	}
-	s.lower, s.upper = grow.Slice(s.lower, p.n), grow.Slice(s.upper, p.n)
+	s.reserve(p.n)
 	s.layer.coarse.Bounds(s.lower, s.upper, q.vec)
 	if p.edits() {
 		p.edit(s.lower, s.upper, 0)
@@ -324,7 +339,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 func (l *Layer) biasOf(p *place, row int) float32 {
 	switch {
 	case p.packed != nil:
-		return p.packed.codes.Bias(p.at + row)
+		return p.packed.codes.Bias(p.panel*kernels.PanelRows + row)
 	case p.listed:
 		return l.codes.Bias(int(p.ids[row]))
 	}
@@ -410,8 +425,10 @@ const (
 	maxTiledK = 16
 )
 
-// tile returns the number of rows whose codes stay in the cache.
-func (l *Layer) tile() int { return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())) }
+// tile returns the number of rows whose codes stay in the cache: of whole panels.
+func (l *Layer) tile() int {
+	return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())/kernels.PanelRows*kernels.PanelRows)
+}
 
 // kept are the labels of a query that may be among the best of all, as far as
 // its search by tiles has come, and their intervals.
@@ -434,15 +451,16 @@ func (s *Searcher) tiled(dst []Prediction, qs []*Query, p *place, tile int) {
 		x := &all[c]
 		x.ids, x.lower, x.upper, x.threshold = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1))
 	}
-	s.lower, s.upper = grow.Slice(s.lower, tile*kernels.BatchContexts), grow.Slice(s.upper, tile*kernels.BatchContexts)
+	s.reserve(tile * kernels.BatchContexts)
 	s.ids = grow.Slice(s.ids, tile)
 	for at := 0; at < p.n; at += tile {
 		size := min(tile, p.n-at)
 		for first := 0; first < len(qs); first += kernels.BatchContexts {
 			part := qs[first:min(first+kernels.BatchContexts, len(qs))]
-			s.layer.bounds(s.lower[:len(part)*size], s.upper[:len(part)*size], part, p, at, size)
+			room := p.room(size)
+			s.layer.bounds(s.lower[:len(part)*room], s.upper[:len(part)*room], part, p, at, size)
 			for c := range part {
-				x, lower, upper := &all[first+c], s.lower[c*size:(c+1)*size], s.upper[c*size:(c+1)*size]
+				x, lower, upper := &all[first+c], s.lower[c*room:][:size], s.upper[c*room:][:size]
 				if p.edits() {
 					p.edit(lower, upper, at)
 				}

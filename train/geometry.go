@@ -55,6 +55,8 @@ const (
 	geometryLeast = 1e-9
 	// geometryBatch is the number of clusters that are searched together.
 	geometryBatch = 16
+	// varianceChunk is the number of labels whose variances one thread finds at a time.
+	varianceChunk = 64
 )
 
 // labelShare is an item of the knapsack with its share p_ts.
@@ -88,18 +90,18 @@ func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *cluste
 		return nil, err
 	}
 	g := &geometry{data: d, layer: layer, own: own}
-	done := d.report.stage(StageGeometry, 0, own.clusters())
-	if err := g.findMeans(ctx); err != nil {
+	begin := func(part, unit string, total int) func(int) { return d.report.part(StageGeometry, part, unit, total) }
+	if err := g.findMeans(ctx, begin("means", "contexts", d.n)); err != nil {
 		return nil, err
 	}
-	if err := g.findPlausible(ctx); err != nil {
+	if err := g.findPlausible(ctx, begin("labels near the means", "clusters", own.clusters())); err != nil {
 		return nil, err
 	}
-	if err := g.findVariance(ctx, contexts, c.cluster); err != nil {
+	if err := g.findVariance(ctx, contexts, c.cluster, begin("variances", "labels", d.universe)); err != nil {
 		return nil, err
 	}
 	always := opt.always()
-	shares, err := g.smooth(ctx, n, opt.Geometry, always, done)
+	shares, err := g.smooth(ctx, n, opt.Geometry, always, begin("shares", "clusters", own.clusters()))
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +109,10 @@ func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *cluste
 }
 
 // findMeans finds tau of the contexts, mu and m_tau.
-func (g *geometry) findMeans(ctx context.Context) error {
+func (g *geometry) findMeans(ctx context.Context, done func(int)) error {
 	w, bias := g.layer.Weights(), g.layer.Bias()
 	g.tau = make([]float64, g.n)
-	err := parallel.Each(ctx, g.threads, g.n, assignChunk, nil, func(_, lo, hi int) error {
+	err := parallel.Each(ctx, g.threads, g.n, assignChunk, done, func(_, lo, hi int) error {
 		for i := uint32(lo); i < uint32(hi); i++ {
 			w.RefGatherDot(g.tau[i:i+1], bias, g.labelsOf(i)[g.k-1:], g.row(i))
 		}
@@ -141,7 +143,7 @@ func (g *geometry) mean(t int) []float32 { return g.means[t*g.dim : (t+1)*g.dim]
 
 // findPlausible finds the labels of the largest logits at the mean of each
 // cluster. That is as much work as labelling one context a cluster.
-func (g *geometry) findPlausible(ctx context.Context) error {
+func (g *geometry) findPlausible(ctx context.Context, done func(int)) error {
 	clusters, k := g.own.clusters(), min(geometryPlausible, g.universe)
 	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
 	type scratch struct {
@@ -154,7 +156,7 @@ func (g *geometry) findPlausible(ctx context.Context) error {
 	for i := range workers {
 		workers[i] = scratch{softmax.NewSearcher(g.layer), newQueries(geometryBatch, g.dim), make([]softmax.Prediction, geometryBatch*k), make([]softmax.Answer, geometryBatch)}
 	}
-	return parallel.Each(ctx, g.threads, clusters, geometryBatch, nil, func(worker, lo, hi int) error {
+	return parallel.Each(ctx, g.threads, clusters, geometryBatch, done, func(worker, lo, hi int) error {
 		w, n := &workers[worker], hi-lo
 		for t := lo; t < hi; t++ {
 			if err := w.queries[t-lo].Set(g.mean(t)); err != nil {
@@ -214,7 +216,7 @@ func (s *sampled) distances(w []float32) (squares float64) {
 
 // findVariance finds the variance of x_s about the means of the clusters, on a
 // sample of the contexts, for the labels that are plausible in any of them.
-func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32) error {
+func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32, done func(int)) error {
 	var all sampled
 	g.sample(&all, contexts, min(geometryPooled, len(contexts)), func(i uint32) int { return int(cluster[i]) })
 	// The mean of a cluster is the mean of its contexts, which takes a degree of
@@ -245,7 +247,7 @@ func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32)
 	for i := range workers {
 		workers[i] = scratch{sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.dim)}
 	}
-	return parallel.Each(ctx, g.threads, g.universe, assignChunk, nil, func(worker, lo, hi int) error {
+	return parallel.Each(ctx, g.threads, g.universe, varianceChunk, done, func(worker, lo, hi int) error {
 		w := &workers[worker]
 		for s := lo; s < hi; s++ {
 			if plausible[s] {

@@ -49,13 +49,12 @@ func groupOptions(opt *Options, n int) *Options {
 // contexts have been given, and leads the contexts to clusters through them. The
 // data are all contexts.
 func findGroups(ctx context.Context, d *data, c *clusters, opt *Options) error {
-	done := d.report.stage(StageGroups, 0, d.n)
 	layer, err := softmax.NewLayer(kernels.Float32Rows(c.weights, d.dim), nil)
 	if err != nil {
 		return fmt.Errorf("groups: %w", err)
 	}
 	inner := *d
-	inner.universe, inner.labels, inner.k, inner.report = c.clusters, slices.Clone(c.cluster), 1, &reporter{}
+	inner.universe, inner.labels, inner.k, inner.report = c.clusters, slices.Clone(c.cluster), 1, d.report.within(StageGroups)
 	random := rng.New(d.seed, rng.Groups, 0)
 	inner.seed = random.Next()
 	o := groupOptions(opt, d.n)
@@ -72,11 +71,8 @@ func findGroups(ctx context.Context, d *data, c *clusters, opt *Options) error {
 		return err
 	}
 	c.through = newOverlapping(upper.weights, sets.ranked.take(o.Budget).sets, d.dim)
-	if _, err := c.route(ctx, d, nil); err != nil {
+	if _, err := c.route(ctx, d, d.report.part(StageGroups, StageAssign, "contexts", d.n)); err != nil {
 		return err
-	}
-	if done != nil {
-		done(d.n)
 	}
 	d.report.message(c.through.text(inner.labels, c.cluster))
 	return nil

@@ -11,7 +11,7 @@ const (
 	StageAssign   = "assign"   // clusters of all contexts and the knapsack
 	StageMeasure  = "measure"  // sets without the held-out slice, for Options.Measure
 	StageSpread   = "spread"   // the clusters near every context, for SetOptions.Spread
-	StageGeometry = "geometry" // shares of labels in the clusters, which it counts, for SetOptions.Geometry
+	StageGeometry = "geometry" // shares of labels in the clusters, for SetOptions.Geometry
 	StageProbe    = "probe"    // the two best clusters of every context, for SetOptions.ProbeShare
 	StageTail     = "tail"     // the weight of the labels outside the sets, for Options.Tail
 )
@@ -26,11 +26,16 @@ func Stages() []string {
 type Progress struct {
 	// Stage is one of [Stages].
 	Stage string
+	// Part, if not empty, says what of the stage is under way. The stage then consists
+	// of several parts, one after the other, and what follows is of this part.
+	Part string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// if there is none.
 	Iteration int
-	// Done of Total contexts, or clusters, are finished in this stage and iteration.
+	// Done of Total units are finished in this stage, part and iteration.
 	Done, Total int
+	// Unit says what is counted: contexts, clusters or labels.
+	Unit string
 	// Message, if not empty, is a line of figures about what has just been
 	// finished.
 	Message string
@@ -46,15 +51,46 @@ type reporter struct {
 // stage begins a stage and returns the counter of what is done; nil if nobody
 // listens.
 func (r *reporter) stage(name string, iteration, total int) func(int) {
+	return r.begin(Progress{Stage: name, Iteration: iteration, Total: total, Unit: "contexts"})
+}
+
+// part is stage for a part of a stage that counts other units.
+func (r *reporter) part(stage, name, unit string, total int) func(int) {
+	return r.begin(Progress{Stage: stage, Part: name, Total: total, Unit: unit})
+}
+
+func (r *reporter) begin(p Progress) func(int) {
 	if r.call == nil {
 		return nil
 	}
-	r.now = Progress{Stage: name, Iteration: iteration, Total: total}
+	total := p.Total
+	r.now = p
 	r.call(r.now)
 	return parallel.Counter(total, func(done int) {
 		r.now.Done = done
 		r.call(r.now)
 	})
+}
+
+// within returns a reporter for work that is done as parts of the stage: its stages are
+// parts, and its messages are left out.
+func (r *reporter) within(stage string) *reporter {
+	if r.call == nil {
+		return &reporter{}
+	}
+	return &reporter{call: func(p Progress) {
+		if p.Message != "" {
+			return
+		}
+		if p.Part != "" {
+			p.Part = p.Stage + ", " + p.Part
+		} else {
+			p.Part = p.Stage
+		}
+		p.Stage = stage
+		r.now = p
+		r.call(p)
+	}}
 }
 
 // message reports a line of figures on the stage that is finished.

@@ -30,13 +30,19 @@ type TailOptions struct {
 	// HeldOut is the share of the contexts of a cluster that the intervals come from,
 	// and not the coefficients: at least 0, below 1.
 	HeldOut float64 `json:"held_out"`
+	// Directions is the number of directions of the squares, 0 to 64; 0 for estimates
+	// without squares. A layer of fewer labels or a lower dimension has fewer.
+	Directions int `json:"directions"`
 }
 
+// maxDirections bounds TailOptions.Directions.
+const maxDirections = 64
+
 // DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
-// 0.8 to 0.995, and for 2,000 contexts of a cluster, of which a fifth is
-// held out.
+// 0.8 to 0.995, for 2,000 contexts of a cluster, of which a fifth is
+// held out, and for 8 directions.
 func DefaultTailOptions() TailOptions {
-	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, PerCluster: 2000, HeldOut: 0.2}
+	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, PerCluster: 2000, HeldOut: 0.2, Directions: 8}
 }
 
 func (o *TailOptions) check() error {
@@ -47,6 +53,9 @@ func (o *TailOptions) check() error {
 		return fmt.Errorf("tail: contexts of a cluster: found %d, want at least 1", o.PerCluster)
 	case !(o.HeldOut >= 0 && o.HeldOut < 1):
 		return fmt.Errorf("tail: held out: found %v, want at least 0 and below 1", o.HeldOut)
+	}
+	if o.Directions < 0 || o.Directions > maxDirections {
+		return fmt.Errorf("tail: directions: found %d, want 0 to %d", o.Directions, maxDirections)
 	}
 	for i, t := range o.Temperatures {
 		if !finite(t) || t <= 0 || i > 0 && t <= o.Temperatures[i-1] {
@@ -89,8 +98,11 @@ type TailError struct {
 //
 // For each cluster it draws contexts among those that fall into it and computes
 // the log of the sum of e^(x/T) over the labels outside the set, by the intervals of the
-// int8 codes. A ridge regression on most of them gives a_t + u_t.h; its weight, one for
-// all clusters, is chosen by 4-fold cross-validation in at most 32 of them. The
+// int8 codes. A ridge regression on most of them gives a_t + u_t.h + c_t ||h||^2 + e_t
+// sum_k (g_k.h)^2; its weight, one for all clusters, is chosen by 4-fold cross-validation
+// in at most 32 of them. The directions g_k are the leading eigenvectors of the covariance
+// of the rows of W, times the square roots of their eigenvalues, so that the last sum is
+// about the variance of the logits over the labels. The
 // others give the half-widths, for each cluster by its own (split conformal prediction;
 // Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n errors in order,
 // the one at ceil((n+1) p), which a further context exceeds with a probability of at
@@ -156,8 +168,11 @@ func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []
 }
 
 func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax.Layer, opt *TailOptions) (*screen.Model, *TailFit, error) {
-	f := &tailFit{data: d, model: m, layer: layer, opt: opt, clusters: m.Clusters(), temps: len(opt.Temperatures)}
+	f := &tailFit{data: d, model: m, layer: layer, opt: opt, clusters: m.Clusters(), temps: len(opt.Temperatures), width: d.dim}
 	if err := f.draw(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := f.square(ctx); err != nil {
 		return nil, nil, err
 	}
 	if err := f.measure(ctx); err != nil {
@@ -191,6 +206,11 @@ type tailFit struct {
 	opt      *TailOptions
 	clusters int
 	temps    int
+	width    int // of the features of a context: its elements, and its squares
+
+	directions []float32    // of the squares, or nil
+	squares    [][2]float64 // of each context drawn: ||h||^2 and the sum of (g_k.h)^2
+	scales     [2]float64   // of the squares as features
 
 	// The contexts of cluster t: first those to fit, then those held out, each
 	// ascending.
@@ -227,6 +247,75 @@ func (f *tailFit) draw(ctx context.Context) error {
 		slices.Sort(f.fit[t])
 	}
 	return nil
+}
+
+// square finds the directions, and the squares of the contexts drawn. As features the
+// squares are scaled such that the ridge, which is in proportion to the variance of an
+// element of a context, hardly weighs on them.
+func (f *tailFit) square(ctx context.Context) (err error) {
+	n := min(f.opt.Directions, f.dim, f.universe)
+	if n == 0 {
+		return nil
+	}
+	if f.directions, err = directions(ctx, f.layer, n, f.seed, f.threads); err != nil {
+		return err
+	}
+	f.width, f.squares = f.dim+2, make([][2]float64, f.n)
+	type sums struct {
+		elements float64
+		squares  [2]float64
+	}
+	within := make([]sums, f.clusters) // squared distances from the means
+	err = parallel.Each(ctx, f.threads, f.clusters, 1, nil, func(_, t, _ int) error {
+		ids := f.members(t)
+		mean, means := make([]float64, f.dim), [2]float64{}
+		for _, i := range ids {
+			h := f.row(i)
+			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, h)
+			for j, x := range h {
+				mean[j] += float64(x) / float64(len(ids))
+			}
+			for j, x := range f.squares[i] {
+				means[j] += x / float64(len(ids))
+			}
+		}
+		for _, i := range ids {
+			for j, x := range f.row(i) {
+				away := float64(x) - mean[j]
+				within[t].elements += float64(away * away)
+			}
+			for j, x := range f.squares[i] {
+				away := x - means[j]
+				within[t].squares[j] += float64(away * away)
+			}
+		}
+		return nil
+	})
+	var all sums
+	for _, w := range within {
+		all.elements += w.elements / float64(f.dim)
+		for j, x := range w.squares {
+			all.squares[j] += x
+		}
+	}
+	for j, x := range all.squares {
+		if x > 0 && finite(x) {
+			f.scales[j] = 10 * math.Sqrt(all.elements/x)
+		}
+	}
+	return err
+}
+
+// features are the elements of a context and its scaled squares, in dst.
+func (f *tailFit) features(dst []float32, i uint32) []float32 {
+	if f.width == f.dim {
+		return f.row(i)
+	}
+	dst = append(dst[:0], f.row(i)...)
+	for j, x := range f.squares[i] {
+		dst = append(dst, float32(x*f.scales[j]))
+	}
+	return dst
 }
 
 // measure computes the sums inside and outside the set of each context drawn.
@@ -470,27 +559,27 @@ func (f *tailFit) chooseRidge(ctx context.Context) (float64, error) {
 		return parallel.Each(ctx, f.threads, len(chosen), 1, nil, func(_, at, _ int) error {
 			t := chosen[at]
 			ids := f.fit[t]
-			sums := make([]*equations, ridgeFolds)
-			all := newEquations(f.dim, f.temps)
+			sums, buffer := make([]*equations, ridgeFolds), make([]float32, 0, f.width)
+			all := newEquations(f.width, f.temps)
 			ends := func(fold int) (lo, hi int) {
 				return fold * len(ids) / ridgeFolds, (fold + 1) * len(ids) / ridgeFolds
 			}
 			for fold := range sums {
-				sums[fold] = newEquations(f.dim, f.temps)
+				sums[fold] = newEquations(f.width, f.temps)
 				for lo, hi := ends(fold); lo < hi; lo++ {
-					sums[fold].add(f.row(ids[lo]), f.targets(t, lo), 1)
+					sums[fold].add(f.features(buffer, ids[lo]), f.targets(t, lo), 1)
 				}
 				all.plus(sums[fold], 1)
 			}
 			r := &results[at]
 			if scale == 0 {
-				for i, x := range all.h {
-					r.variance += all.hh[i*f.dim+i] - float64(x*x)/all.n
+				for i, x := range all.h[:f.dim] {
+					r.variance += all.hh[i*f.width+i] - float64(x*x)/all.n
 				}
 				r.n = all.n
 				return nil
 			}
-			c := newCoefficients(f.dim, f.temps)
+			c := newCoefficients(f.width, f.temps)
 			for i, ridge := range ridges {
 				if err := ctx.Err(); err != nil {
 					return err
@@ -500,8 +589,9 @@ func (f *tailFit) chooseRidge(ctx context.Context) (float64, error) {
 					c.solve(all, float64(ridge*scale))
 					all.plus(part, 1)
 					for lo, hi := ends(fold); lo < hi; lo++ {
+						x := f.features(buffer, ids[lo])
 						for k, y := range f.targets(t, lo) {
-							e := y - c.predict(k, f.row(ids[lo]))
+							e := y - c.predict(k, x)
 							r.errors[i] += float64(e * e)
 						}
 					}
@@ -544,6 +634,10 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 	c := screen.RegressionConfig{
 		Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.dim), Widths: make([]float32, m*f.clusters*q),
+		Directions: f.directions,
+	}
+	if f.directions != nil {
+		c.Squares = make([]float32, 2*m*f.clusters)
 	}
 	type sums struct{ tail, logZ []float64 }
 	errors := make([]sums, f.clusters)
@@ -559,7 +653,12 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 			c.Intercepts[row] = float32(x.a[k])
 			slope := c.Slopes[row*f.dim:][:f.dim]
 			for i := range slope {
-				slope[i] = float32(x.u[k*f.dim+i])
+				slope[i] = float32(x.u[k*f.width+i])
+			}
+			var squares [2]float32
+			for i := range f.width - f.dim {
+				squares[i] = float32(x.u[k*f.width+f.dim+i] * f.scales[i])
+				c.Squares[2*row+i] = squares[i]
 			}
 			away := make([]float64, len(held))
 			for j, i := range held {
@@ -567,6 +666,9 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 				kernels.Float32Rows(slope, f.dim).RefScan(product[:], nil, f.row(i))
 				at := (len(f.fit[t])+j)*m + k
 				head, tail, guess := f.heads[t][at], f.logs[t][at], product[0]+float64(c.Intercepts[row])
+				if f.directions != nil {
+					guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
+				}
 				away[j] = math.Abs(guess - tail)
 				e.tail[k] += float64(away[j] * away[j])
 				z := kernels.LogSumExp([]float64{head, guess}) - kernels.LogSumExp([]float64{head, tail})
@@ -611,32 +713,32 @@ func (f *tailFit) solve(ctx context.Context, ridge float64) (screen.RegressionCo
 // the error of log Z is 0: log Z is convex in the log of the tail, so that errors of
 // either sign would raise it, and perplexities with it.
 func (f *tailFit) coefficients(t int, ridge float64) *coefficients {
-	ids, first, all := f.fit[t], newCoefficients(f.dim, f.temps), newCoefficients(f.dim, f.temps)
-	s := newEquations(f.dim, f.temps)
+	ids, first, all := f.fit[t], newCoefficients(f.width, f.temps), newCoefficients(f.width, f.temps)
+	s, buffer := newEquations(f.width, f.temps), make([]float32, 0, f.width)
 	for j, i := range ids {
-		s.add(f.row(i), f.targets(t, j), 1)
+		s.add(f.features(buffer, i), f.targets(t, j), 1)
 	}
 	first.solve(s, ridge)
-	one, c := newEquations(f.dim, 1), newCoefficients(f.dim, 1)
+	one, c := newEquations(f.width, 1), newCoefficients(f.width, 1)
 	weights, slopes, heads := make([]float64, len(ids)), make([]float64, len(ids)), make([]float64, len(ids))
 	for k := range f.temps {
 		mean := 0.0
 		for j, i := range ids {
 			heads[j] = f.heads[t][j*f.temps+k]
-			share := tailShare(heads[j], first.predict(k, f.row(i)))
+			share := tailShare(heads[j], first.predict(k, f.features(buffer, i)))
 			weights[j] = float64(share*share) + leastWeight
 			mean += weights[j] / float64(len(ids))
 		}
 		one.clear()
 		for j, i := range ids {
-			one.add(f.row(i), f.targets(t, j)[k:k+1], float32(weights[j]/mean))
+			one.add(f.features(buffer, i), f.targets(t, j)[k:k+1], float32(weights[j]/mean))
 		}
 		c.solve(one, ridge)
-		copy(all.u[k*f.dim:][:f.dim], c.u)
+		copy(all.u[k*f.width:][:f.width], c.u)
 		a := c.a[0]
 		c.a[0] = 0
 		for j, i := range ids {
-			slopes[j] = c.predict(0, f.row(i))
+			slopes[j] = c.predict(0, f.features(buffer, i))
 		}
 		all.a[k] = centre(a, slopes, heads, func(j int) float64 { return f.targets(t, j)[k] })
 	}
@@ -712,4 +814,81 @@ func conformal(widths []float32, errors, levels []float64) {
 		}
 		widths[j] = w
 	}
+}
+
+// directionRounds is the number of rounds of subspace iteration: the leading directions
+// need not be exact.
+const directionRounds = 10
+
+// directions returns n leading eigenvectors of the covariance of the rows of W, as float32,
+// times the square roots of their eigenvalues, about: by subspace iteration from a
+// random start. It has the same bits for any number of threads and on every CPU.
+func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int) ([]float32, error) {
+	dim, labels := l.Dim(), l.Labels()
+	random := rng.New(seed, rng.Directions, 0)
+	vectors, next := make([]float32, n*dim), make([][]float64, n)
+	for k := range next {
+		next[k] = make([]float64, dim)
+		for j := range next[k] {
+			next[k][j] = random.Uniform() - 0.5
+		}
+	}
+	threads = parallel.Threads(threads, n)
+	type scratch struct {
+		products []float64
+		row      []float32
+	}
+	workers := make([]scratch, threads)
+	values := make([]float64, n)
+	for round := range directionRounds + 1 {
+		for k, v := range next { // Gram-Schmidt, twice for the sake of roundings
+			for range 2 {
+				for _, other := range next[:k] {
+					product := dot(v, other)
+					for j, x := range other {
+						v[j] -= float64(product * x)
+					}
+				}
+			}
+			length := math.Sqrt(dot(v, v))
+			if values[k] = length / float64(labels); length > 0 {
+				for j := range v {
+					v[j] /= length
+				}
+			}
+			for j, x := range v {
+				vectors[k*dim+j] = float32(x)
+			}
+		}
+		if round == directionRounds {
+			break
+		}
+		err := parallel.Each(ctx, threads, n, 1, nil, func(worker, k, _ int) error {
+			w := &workers[worker]
+			if w.row == nil {
+				*w = scratch{make([]float64, labels), make([]float32, dim)}
+			}
+			l.Weights().RefScan(w.products, nil, vectors[k*dim:][:dim])
+			mean := 0.0
+			for _, x := range w.products {
+				mean += x / float64(labels)
+			}
+			clear(next[k])
+			for i, x := range w.products {
+				l.Weights().Widen(w.row, i)
+				kernels.Axpy(next[k], float32(x-mean), w.row)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for k, value := range values {
+		root := math.Sqrt(value)
+		for j := range vectors[k*dim:][:dim] {
+			vectors[k*dim+j] = float32(float64(vectors[k*dim+j]) * root)
+		}
+	}
+	return vectors, nil
 }

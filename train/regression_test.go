@@ -208,6 +208,67 @@ func TestRegressionEstimatesTheTail(t *testing.T) {
 	}
 }
 
+// The directions are orthogonal, and the squares along them sum to about the variance of the
+// logits over the labels if there are as many as dimensions.
+func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
+	d, _ := tailInstance(t, 50)
+	all, err := directions(context.Background(), d.Layer, 8, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off := 0.0
+	for i := range 50 {
+		h := d.Context(i)
+		x := make([]float64, d.Layer.Labels())
+		d.Layer.Weights().RefScan(x, nil, h)
+		mean, variance := 0.0, 0.0
+		for _, v := range x {
+			mean += v / float64(len(x))
+		}
+		for _, v := range x {
+			variance += (v - mean) * (v - mean) / float64(len(x))
+		}
+		_, along := screen.SquaresOf(all, h)
+		off += (along/variance - 1) * (along/variance - 1) / 50
+	}
+	if off = math.Sqrt(off); off > 0.15 {
+		t.Errorf("found squares off the variance by %v (root mean square of the ratio), want about the variance", off)
+	}
+	for i := range 8 {
+		for j := range i {
+			a, b := all[i*8:][:8], all[j*8:][:8]
+			product, norms := 0.0, 1.0
+			for k := range a {
+				product += float64(a[k]) * float64(b[k])
+			}
+			for _, v := range [][]float32{a, b} {
+				norm, _ := screen.SquaresOf(v, v)
+				norms *= math.Sqrt(norm)
+			}
+			if math.Abs(product) > 1e-3*norms {
+				t.Errorf("directions %d and %d: product %v of norms %v, want 0", i, j, product, norms)
+			}
+		}
+	}
+}
+
+// Squares halve the error where the spread of the logits decides how much the tail weighs.
+func TestSquaresReduceTheError(t *testing.T) {
+	d, m := tailInstance(t, 4000)
+	for i := range d.Contexts { // contexts of different lengths
+		d.Contexts[i] *= 0.5 + float32(i/8%7)/3
+	}
+	opt := DefaultTailOptions()
+	_, with := fitTail(t, d, m, d.Contexts, opt, RunOptions{Seed: 1})
+	opt.Directions = 0
+	_, without := fitTail(t, d, m, d.Contexts, opt, RunOptions{Seed: 1})
+	for k, e := range with.Errors {
+		if o := without.Errors[k]; e.LogZ > 0.67*o.LogZ {
+			t.Errorf("temperature %v: error %v with squares, %v without, want two thirds at most", e.Temperature, e.LogZ, o.LogZ)
+		}
+	}
+}
+
 // Over draws of the contexts that calibrate and of those that are asked, the interval
 // misses no more often than it says, at the temperatures fitted and between them, and
 // is not useless: at a temperature fitted it misses nearly as often as it may.
@@ -218,7 +279,7 @@ func TestIntervalsKeepTheirPromise(t *testing.T) {
 	const contexts, fitOn, draws = 20000, 100, 1000
 	d, m := tailInstance(t, contexts)
 	r := rand.New(rand.NewPCG(3, 4))
-	opt := TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9}, PerCluster: 2000, HeldOut: 0.5}
+	opt := TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9}, PerCluster: 2000, HeldOut: 0.5, Directions: 2}
 	asked := []float64{0.7, 0.8, 1}
 	misses := make([]int, len(asked))
 	part := make([]float32, 0, fitOn*8)
@@ -327,6 +388,7 @@ func TestFitRegressionRefuses(t *testing.T) {
 		{"temperatures that descend", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{2, 1} }, "train: tail: temperatures: found 1 at 1"},
 		{"a level of 1", d.Contexts, func(o *TailOptions) { o.Levels = []float64{1} }, "train: tail: levels: found 1 at 0"},
 		{"per cluster", d.Contexts, func(o *TailOptions) { o.PerCluster = 0 }, "train: tail: contexts of a cluster: found 0"},
+		{"directions", d.Contexts, func(o *TailOptions) { o.Directions = 65 }, "train: tail: directions: found 65, want 0 to 64"},
 		{"held out", d.Contexts, func(o *TailOptions) { o.HeldOut = 1 }, "train: tail: held out: found 1"},
 	} {
 		opt := DefaultTailOptions()

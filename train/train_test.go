@@ -597,18 +597,19 @@ func TestRunReportsProgress(t *testing.T) {
 		stage     string
 		iteration int
 	}
-	finished := map[key]bool{}
+	finished, parts := map[key]bool{}, map[string]bool{}
 	messages := 0
 	var last Progress
 	opt.Progress = func(p Progress) {
 		if p.Done > p.Total {
 			t.Errorf("found %+v", p)
 		}
-		if p.Stage == last.Stage && p.Iteration == last.Iteration && p.Done < last.Done {
+		if p.Stage == last.Stage && p.Part == last.Part && p.Iteration == last.Iteration && p.Done < last.Done {
 			t.Errorf("found %+v after %+v", p, last)
 		}
 		if p.Done == p.Total {
 			finished[key{p.Stage, p.Iteration}] = true
+			parts[p.Stage+": "+p.Part+": "+p.Unit] = true
 		}
 		if p.Message != "" {
 			messages++
@@ -630,6 +631,14 @@ func TestRunReportsProgress(t *testing.T) {
 	for _, k := range want {
 		if !finished[k] {
 			t.Errorf("%v was not reported to its end", k)
+		}
+	}
+	// Each part of the long stages has its own end, and tells what it counts.
+	for _, part := range []string{"means: contexts", "labels near the means: clusters", "variances: labels", "shares: clusters"} {
+		for _, stage := range []string{StageGeometry + ": ", StageMeasure + ": " + StageGeometry + ", "} {
+			if !parts[stage+part] {
+				t.Errorf("%s%s was not reported to its end", stage, part)
+			}
 		}
 	}
 	if least := len(record.KMeans) + opt.Iterations + 1; messages < least {

@@ -25,8 +25,8 @@ func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *cluste
 		return nil, nil
 	}
 	u := &unseen{pool: d.part(pool), held: d.part(held), at: v.part(held)}
-	done := d.report.stage(StageMeasure, 0, len(held))
-	u.pool.report, u.held.report = &reporter{}, &reporter{}
+	d.report.stage(StageMeasure, 0, len(held)) // whose parts follow
+	u.pool.report, u.held.report = d.report.within(StageMeasure), &reporter{}
 	var err error
 	if u.sets, err = chooseSets(ctx, u.pool, layer, v.part(pool), &opt.SetOptions, most); err != nil {
 		return nil, err
@@ -35,9 +35,6 @@ func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *cluste
 		if u.probes, err = findProbesWithin(ctx, u.held, u.at, p.margin); err != nil {
 			return nil, err
 		}
-	}
-	if done != nil {
-		done(len(held))
 	}
 	return u, nil
 }

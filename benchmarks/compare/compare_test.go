@@ -15,6 +15,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -52,7 +53,7 @@ func with(flags []string, more ...string) []string { return slices.Concat(flags,
 func TestAComparisonOfALayerInFiles(t *testing.T) {
 	out := t.TempDir()
 	var stdout bytes.Buffer
-	err := run(context.Background(), with(files(t), "--quick", "--rounds", "2", "--out", out, "--least", "0.5", "--json"), &stdout, io.Discard)
+	err := run(context.Background(), with(files(t), "--quick", "--rounds", "2", "--out", out, "--least", "0.5", "--json", "--pause"), strings.NewReader("\n"), &stdout, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +95,25 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if len(f.Of(points.KMeans)) == 0 {
 		t.Error("the table of k-means is empty")
 	}
+	// The dense scan, and of each method at least the fastest setting that is precise
+	// enough, were measured with cold caches.
+	if f.ColdRounds != sweeps[points.Quick].cold || f.ColdMiB != coldMiB || f.Points[0].Cold == nil {
+		t.Errorf("found %d rounds with cold caches, %d MiB, %v", f.ColdRounds, f.ColdMiB, f.Points[0].Cold)
+	}
+	cold := map[string]bool{}
+	for _, p := range f.Points {
+		if p.Cold != nil {
+			cold[p.Method] = true
+			if p.P5 < report.Levels[0] {
+				t.Errorf("found a cold time of %+v, expected none below P@5 %v", p, report.Levels[0])
+			}
+		}
+	}
+	for _, p := range f.Of(points.Curves) {
+		if p.P5 >= report.Levels[0] && !cold[p.Method] {
+			t.Errorf("found no cold time of %s", p.Method)
+		}
+	}
 }
 
 func asJSON(t *testing.T, f *points.File) string {
@@ -134,7 +154,7 @@ func TestWrongUse(t *testing.T) {
 		"flag provided but not defined": {"--nothing"},
 	} {
 		t.Run(want, func(t *testing.T) {
-			err := run(context.Background(), append(args, "--out", t.TempDir()), io.Discard, io.Discard)
+			err := run(context.Background(), append(args, "--out", t.TempDir()), strings.NewReader(""), io.Discard, io.Discard)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q in it", err, want)
 			}
@@ -222,7 +242,7 @@ func TestAnInterruptBeforeTheFirstRoundLeavesNothing(t *testing.T) {
 	out := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := run(ctx, with(files(t), "--quick", "--out", out), io.Discard, io.Discard); err == nil {
+	if err := run(ctx, with(files(t), "--quick", "--out", out), strings.NewReader(""), io.Discard, io.Discard); err == nil {
 		t.Error("no error")
 	}
 	if _, err := points.Load(filepath.Join(out, "points.json")); err == nil {
@@ -243,6 +263,11 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 		{Method: "L2S, two levels", Clusters: 100, Groups: 10, Budget: 50},
 		{Method: "L2S, two levels", Clusters: 100, Groups: 20, Budget: 50},
 		{Method: "Spherical k-means, two levels", Clusters: 100, Groups: 10, Budget: 50},
+		// The same groups with lists that overlap, and sets by counts, are other screens.
+		{Method: "L2S, overlapping groups", Clusters: 100, Groups: 10, Overlap: true, Budget: 60},
+		{Method: "L2S, two levels, counts alone", Clusters: 100, Groups: 10, Counts: true, Budget: 60},
+		{Method: "Spherical k-means, two levels", Clusters: 100, Groups: 10, Budget: 60},
+		{Method: "Spherical k-means, overlapping groups", Clusters: 100, Groups: 10, Overlap: true, Budget: 60},
 	})
 	var got []string
 	for _, p := range table {
@@ -251,7 +276,8 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(p.Method, " ", p.Clusters, " ", p.Budget))
 	}
-	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70", "L2S, two levels 100 50", "Spherical k-means, two levels 100 50"}
+	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70", "L2S, two levels 100 50", "Spherical k-means, two levels 100 50",
+		"L2S, overlapping groups 100 60", "Spherical k-means, overlapping groups 100 60"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -50,7 +51,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 	case ctx.Err() != nil:
@@ -63,7 +64,7 @@ func main() {
 }
 
 // run does what the arguments ask for.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var src sourceFlags
@@ -81,6 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	out := f.String("out", "results", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
 	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
+	pause := f.Bool("pause", false, measure.PauseUsage)
 	asJSON := f.Bool("json", false, "print the points as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -112,6 +114,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("--rounds: found %d, expected at least 1", *rounds)
 	} else if *rounds > 0 {
 		s.rounds = *rounds
+	}
+	if *pause {
+		s.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
 	}
 	if *rank < 1 {
 		return fmt.Errorf("--rank: found %d, expected at least 1", *rank)
@@ -162,6 +167,7 @@ type contestant struct {
 	bytes        int64
 	setting      methods.Setting
 	turn         *measure.Turn
+	cold         *measure.Turn // nil if no cold times are measured
 	p1, p5       float64
 	evaluation   *screen.Evaluation // of a screen
 }
@@ -204,11 +210,16 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	var turns []*measure.Turn
 	for _, c := range list {
 		sr, dst := c.setting.Searcher(), make([]softmax.Prediction, topK)
-		c.turn = &measure.Turn{Query: func(i int) int { sr.TopK(dst, tests[i]); return 1 }}
+		c.turn = &measure.Turn{
+			Query: func(i int) int { sr.TopK(dst, tests[i]); return 1 },
+			Block: leastQueries, // which measure may raise
+		}
 		turns = append(turns, c.turn)
 	}
-	for _, t := range turns {
-		t.Block = leastQueries // which measure may raise
+	if s.ready != nil {
+		if err := s.ready(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	p.Start("measuring", "rounds", s.rounds)
 	rounds := measure.InTurns(ctx, turns[0], turns[1:], len(tests), s.rounds, s.block, seed, p.Set)
@@ -216,13 +227,20 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		return nil, fmt.Errorf("no round is complete: %w", context.Cause(ctx))
 	}
 	p.End()
+	coldRounds := 0
+	if rounds == s.rounds && s.cold > 0 {
+		coldRounds = measureCold(ctx, list, tests, s.cold, seed, p)
+	}
 	f := &points.File{
-		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds, Level: kernels.Level(),
+		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds && coldRounds == s.cold, Level: kernels.Level(),
 		Machine: points.Here(),
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
 		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
 		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds, TurnContexts: leastQueries,
+	}
+	if coldRounds > 0 {
+		f.ColdMiB, f.ColdRounds = coldMiB, coldRounds
 	}
 	for _, c := range list {
 		f.Points = append(f.Points, c.point())
@@ -245,6 +263,52 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	}
 	f.Seconds = round(time.Since(start).Seconds(), 3)
 	return f, nil
+}
+
+// coldMiB is what is read before a query with cold caches: more than the caches of a
+// core hold, as the weights of a decoder are.
+const coldMiB = 8
+
+// measureCold measures the dense scan, and of each method the settings that are the
+// fastest at a precision of the report, with cold caches. It returns the number of rounds
+// that are complete; after none the settings have no cold times.
+func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds int, seed uint64, p *progress.Printer) int {
+	other := cold.NewBuffer(coldMiB)
+	var turns []*measure.Turn
+	chosen := fastestSettings(list)
+	for _, c := range chosen {
+		c.cold = &measure.Turn{Query: c.turn.Query, Before: func(i int) { other.Read(tests[i]) }, Block: leastQueries}
+		turns = append(turns, c.cold)
+	}
+	p.Start("measuring with cold caches", "rounds", rounds)
+	done := measure.InTurns(ctx, turns[0], turns[1:], len(tests), rounds, time.Nanosecond, seed, p.Set)
+	if done == 0 {
+		for _, c := range chosen {
+			c.cold = nil
+		}
+		return 0
+	}
+	p.EndWith(fmt.Sprintf("%d settings", len(turns)))
+	return done
+}
+
+// fastestSettings returns the dense scan, which is the first of the list, and of each
+// method the settings that are the fastest of a P@5 of the report's, in the order of the
+// list.
+func fastestSettings(list []*contestant) []*contestant {
+	wanted := map[*contestant]bool{list[0]: true}
+	for _, least := range report.Levels {
+		best := map[string]*contestant{}
+		for _, c := range list {
+			if b := best[c.method.Name()]; c.p5 >= least && (b == nil || c.turn.Median() > b.turn.Median()) {
+				best[c.method.Name()] = c
+			}
+		}
+		for _, c := range best {
+			wanted[c] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(c *contestant) bool { return !wanted[c] })
 }
 
 // leastQueries is the number of queries that a turn has at least, so that the
@@ -327,8 +391,13 @@ func (c *contestant) point() points.Point {
 		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
 		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
+	if c.cold != nil {
+		t := c.cold.Timing()
+		p.Cold = &t
+	}
 	if s, ok := c.setting.(methods.Screened); ok {
-		p.Clusters, p.Groups, p.Budget, p.ProbeShare, p.Wide = s.Model.Clusters(), s.Model.Groups(), s.Budget, s.ProbeShare, s.Wide
+		p.Clusters, p.Groups, p.Budget = s.Model.Clusters(), s.Model.Groups(), s.Budget
+		p.ProbeShare, p.Overlap, p.Counts = s.L2S.ProbeShare, s.L2S.Overlap, s.L2S.Counts
 		p.MeanCandidates = round(c.evaluation.MeanCandidates, 2)
 		p.RowsScanned = round(c.evaluation.MeanCandidates+c.evaluation.MeanRouting, 2)
 	}
@@ -359,16 +428,16 @@ func checkLeast(f *points.File, least float64) error {
 // summary is, for each method, the fastest setting that reaches some
 // precisions.
 func summary(f *points.File) string {
-	levels := []float64{0.95, 0.98, 0.99}
+	levels := []float64{0.95, 0.98, 0.99, 0.995}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s x %d, level %s, top-%d, one thread: the speedup over the dense float32 scan\nof the fastest setting with at least this P@%d\n\n%-28s", f.Layer.Name, progress.Count(f.Layer.Labels), f.Layer.Dim, f.Level, f.K, f.K, "")
+	fmt.Fprintf(&b, "%s, %s x %d, level %s, top-%d, one thread: the speedup over the dense float32 scan\nof the fastest setting with at least this P@%d\n\n%-46s", f.Layer.Name, progress.Count(f.Layer.Labels), f.Layer.Dim, f.Level, f.K, f.K, "")
 	for _, l := range levels {
-		fmt.Fprintf(&b, "%9.2f", l)
+		fmt.Fprintf(&b, "%9.3f", l)
 	}
 	b.WriteByte('\n')
 	curves := f.Of(points.Curves)
 	for _, name := range f.Methods(points.Curves) {
-		fmt.Fprintf(&b, "%-28s", name)
+		fmt.Fprintf(&b, "%-46s", name)
 		for _, l := range levels {
 			var speedups []float64
 			for _, p := range curves {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
 // sweep says how much of the comparison a run takes.
@@ -18,21 +20,24 @@ type sweep struct {
 	precision       int // contexts of the precisions, out of the test contexts
 	words           int // of the text of the perplexities; 0 for all
 	rounds          int
+	cold            int           // rounds with cold caches
 	block           time.Duration // of a turn
 	screens, rivals func(labels int) []methods.Method
+	// ready, unless nil, is called when all is built, before the times are measured.
+	ready func(ctx context.Context, p *progress.Printer) error
 }
 
 var sweeps = map[string]sweep{
 	points.Quick: {
-		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, words: 5_000, rounds: 7, block: 4 * time.Millisecond,
+		name: points.Quick, train: 40_000, test: 5_000, precision: 1_000, words: 5_000, rounds: 7, cold: 3, block: 4 * time.Millisecond,
 		screens: quickScreens, rivals: quickRivals,
 	},
 	points.Reduced: {
-		name: points.Reduced, train: 300_000, test: 20_000, precision: 4_000, rounds: 15, block: 8 * time.Millisecond,
+		name: points.Reduced, train: 300_000, test: 20_000, precision: 4_000, rounds: 15, cold: 7, block: 8 * time.Millisecond,
 		screens: screens, rivals: rivals,
 	},
 	points.Full: {
-		name: points.Full, train: 0, test: 20_000, precision: 10_000, rounds: 31, block: 20 * time.Millisecond,
+		name: points.Full, train: 0, test: 20_000, precision: 10_000, rounds: 31, cold: 15, block: 20 * time.Millisecond,
 		screens: screens, rivals: fullRivals,
 	},
 }
@@ -79,31 +84,39 @@ func fit(m methods.Method, labels, contexts int) (methods.Method, bool) {
 // around them, as V serves these well too; k-means knows nothing of budgets.
 
 func quickScreens(int) []methods.Method {
+	budgets := []float64{15, 25, 50, 100, 150, 250, 400}
 	return []methods.Method{
-		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: []float64{15, 25, 50, 100, 150, 250, 400}},
+		methods.L2S{Clusters: 100, Budget: 150, Budgets: budgets},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: budgets},
+		methods.L2S{Clusters: 256, Groups: 23, Overlap: true, KMeansOnly: true, ProbeShare: 0.5, Budget: 100, Budgets: budgets},
+		methods.L2S{Clusters: 100, KMeansOnly: true, Counts: true, Budget: 150, Budgets: budgets},
 	}
 }
 
 func screens(int) []methods.Method {
-	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 250, 300, 400}
+	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 250, 300, 400, 600, 800, 1200}
+	fine := []float64{45, 60, 80, 100, 125, 150, 190, 250, 400, 600, 800, 1200}
 	return []methods.Method{
 		methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{200, 300, 400}},
 		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
 		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
-		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400}},
-		methods.L2S{Clusters: 100, Wide: true, Budget: 300, Budgets: []float64{300, 400, 600, 800, 1200, 2000}},
+		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400, 600, 800, 1200}},
 		methods.L2S{Clusters: 100, ProbeShare: 0.4, Budget: 150, Budgets: []float64{150, 200, 250, 300}},
-		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400}},
+		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400, 600}},
 		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
-		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: []float64{45, 60, 80, 100, 125}},
-		methods.L2S{Clusters: 1024, Groups: 32, Wide: true, Budget: 150, Budgets: []float64{125, 150, 190, 250, 300, 400, 600, 800, 1200}},
-		methods.L2S{Clusters: 1024, Groups: 32, ProbeShare: 0.4, Budget: 130, Budgets: []float64{80, 100, 130, 160, 200, 300}},
+		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: fine},
+		methods.L2S{Clusters: 576, Groups: 24, ProbeShare: 0.5, Budget: 125, Budgets: fine},
+		methods.L2S{Clusters: 512, Groups: 32, Overlap: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
 		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
 		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Wide: true, Budget: 300, Budgets: []float64{300, 400, 600, 800, 1200, 2000}},
-		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Wide: true, Budget: 300, Budgets: []float64{200, 300, 400, 600, 800, 1200}},
+		methods.L2S{Clusters: 576, Groups: 24, KMeansOnly: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
+		methods.L2S{Clusters: 512, Groups: 32, Overlap: true, KMeansOnly: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
+		// The paper's sets.
+		methods.L2S{Clusters: 100, Counts: true, Budget: 150, Budgets: []float64{60, 100, 150, 190, 250, 400}},
+		methods.L2S{Clusters: 100, Counts: true, KMeansOnly: true, Budget: 150, Budgets: all},
+		methods.L2S{Clusters: 1024, Groups: 32, Counts: true, Budget: 100, Budgets: fine},
+		methods.L2S{Clusters: 1024, Groups: 32, Counts: true, KMeansOnly: true, Budget: 150, Budgets: all},
 	}
 }
 
@@ -202,7 +215,7 @@ const rowsOfClusterTable = 350
 func clusterTable(curves []points.Point) []points.Point {
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && !p.Wide && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
 			p.Table = points.Clusters
 			table = append(table, p)
 		}
@@ -212,22 +225,25 @@ func clusterTable(curves []points.Point) []points.Point {
 }
 
 // kmeansTable returns the points of the table of spherical k-means against
-// L2S: the points of both curves at which clusters, groups and budget are equal.
+// L2S: the points of both curves at which all but the learning is equal.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
 		clusters, groups int
-		budget           float64
+		overlap, counts  bool
+		probes, budget   float64
 	}
-	of := func(p points.Point) key { return key{p.Clusters, p.Groups, p.Budget} }
+	of := func(p points.Point) key {
+		return key{p.Clusters, p.Groups, p.Overlap, p.Counts, p.ProbeShare, p.Budget}
+	}
 	plain := map[key]points.Point{}
 	for _, p := range curves {
-		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) && p.ProbeShare == 0 && !p.Wide {
+		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) {
 			plain[of(p)] = p
 		}
 	}
 	var table []points.Point
 	for _, p := range curves {
-		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) || p.ProbeShare != 0 || p.Wide {
+		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) {
 			continue
 		}
 		if q, ok := plain[of(p)]; ok {

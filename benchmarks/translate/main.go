@@ -50,7 +50,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 	case ctx.Err() != nil:
@@ -100,10 +100,12 @@ type options struct {
 	rounds            int
 	ablate, json      bool
 	whole             bool
+	// ready, unless nil, is called before the times are measured, when all else is done.
+	ready func(ctx context.Context, p *progress.Printer) error
 }
 
 // run does what the arguments ask for.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("translate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var o options
@@ -122,6 +124,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.IntVar(&w.width, "beam", 5, "with --whole: keep `N` hypotheses a sentence")
 	f.IntVar(&w.group, "batch", 1, "with --whole: translate `N` sentences together")
 	f.IntVar(&w.threads, "threads", 1, "with --whole: on `N` threads, 0 for all CPUs")
+	pause := f.Bool("pause", false, measure.PauseUsage)
 	f.BoolVar(&o.json, "json", false, "print the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -153,6 +156,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	s := defaultSweep(d.model.Layer().Labels())
 	if o.rounds > 0 {
 		s.rounds = o.rounds
+	}
+	if *pause {
+		o.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
 	}
 	if !o.ablate {
 		s.ablations = nil
@@ -257,15 +263,22 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		return nil, err
 	}
 	coder := newDecoder(d, o.alpha, o.longest)
-	for _, width := range s.widths {
-		exact, err := decode(ctx, coder, list, width, p)
-		if err != nil {
+	exact := make([][]translation, len(s.widths))
+	for i, width := range s.widths {
+		if exact[i], err = decode(ctx, coder, list, width, p); err != nil {
 			return nil, err
 		}
-		stride := max((len(exact)+s.timed-1)/s.timed, 1)
-		t.TimedSentences = (len(exact) + stride - 1) / stride
+	}
+	if o.ready != nil {
+		if err := o.ready(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.widths {
+		stride := max((len(exact[i])+s.timed-1)/s.timed, 1)
+		t.TimedSentences = (len(exact[i]) + stride - 1) / stride
 		for _, group := range s.groups {
-			if err := clock(ctx, list, batches(exact, stride, group), dim, width, group, s, o.seed, p); err != nil {
+			if err := clock(ctx, list, batches(exact[i], stride, group), dim, i, group, s, o.seed, p); err != nil {
 				return nil, err
 			}
 		}
@@ -399,8 +412,10 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *p
 	return exact, nil
 }
 
-// clock times the contestants on batches of contexts of the exact search.
-func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, width, group int, s sweep, seed uint64, p *progress.Printer) error {
+// clock times the contestants on batches of contexts of the exact search with the beam
+// at that place of the widths.
+func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at, group int, s sweep, seed uint64, p *progress.Printer) error {
+	width := s.widths[at]
 	most := width * group
 	var turns []*measure.Turn
 	for _, x := range list {
@@ -424,8 +439,8 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, wi
 	}
 	p.End()
 	for _, x := range list {
-		last := &x.row.Decodings[len(x.row.Decodings)-1]
-		last.Times = append(last.Times, x.turn.Timing())
+		of := &x.row.Decodings[at]
+		of.Times = append(of.Times, x.turn.Timing())
 	}
 	return nil
 }

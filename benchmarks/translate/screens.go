@@ -31,13 +31,14 @@ const (
 // plan is a training of screens.
 type plan struct {
 	name             string
-	groups, clusters int // of each group; of all if there are no groups
+	groups, clusters int // of each group; of all if there are no groups or they overlap
+	overlap          bool
 	budgets          []float64
 	learnFor         float64 // 0: the clusters of k-means
 	iterations       int
 	probeShare       float64
-	bare             bool // neither smoothing nor spread
-	noSmoothing      bool
+	counts           bool // no geometry: sets by smoothed and spread counts
+	bare             bool // counts, neither smoothed nor spread
 	noSpread         bool
 	part             part
 	calibrate        []target
@@ -52,7 +53,10 @@ type target struct {
 
 // params says what the training is, as in "r=32x32".
 func (p plan) params() string {
-	if p.groups > 0 {
+	switch {
+	case p.overlap:
+		return fmt.Sprintf("r=%d/%d", p.clusters, p.groups)
+	case p.groups > 0:
 		return fmt.Sprintf("r=%dx%d", p.groups, p.clusters)
 	}
 	return fmt.Sprintf("r=%d", p.clusters)
@@ -61,12 +65,18 @@ func (p plan) params() string {
 // options returns the options of the training.
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := train.DefaultOptions()
-	if p.groups > 0 {
+	switch {
+	case p.overlap:
+		opt.SetOverlap(p.clusters, p.groups)
+	case p.groups > 0:
 		opt.SetLevels(p.groups, p.clusters)
-	} else {
+	default:
 		opt.Clusters = p.clusters
 	}
-	if p.bare || p.noSmoothing {
+	if p.bare || p.counts {
+		opt.Geometry = 0
+	}
+	if p.bare {
 		opt.Smoothing = 0
 	}
 	if p.bare || p.noSpread {
@@ -207,12 +217,13 @@ func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []flo
 // plans are the screens of the table.
 func plans(labels int) []plan {
 	budgets := func(b ...float64) []float64 { return below(labels, b) }
-	two := plan{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400, 600, 800), calibrate: []target{{1, 0.995}, {5, 0.99}}}
+	two := plan{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400, 500, 600, 800), calibrate: []target{{1, 0.995}, {5, 0.99}}}
 	two.calibrated = len(two.budgets) / 2
 	return []plan{
 		{name: "L2S, flat", clusters: 200, budgets: budgets(400)},
 		two,
 		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(300, 500), probeShare: 0.4},
+		{name: "L2S, overlapping groups, second probe", groups: 32, clusters: 512, overlap: true, budgets: budgets(200, 300, 400, 500), probeShare: 0.5},
 	}
 }
 
@@ -227,8 +238,8 @@ func ablations(labels int) []plan {
 	return []plan{
 		two(plan{name: "contexts of references alone", part: references}),
 		two(plan{name: "contexts of own decoding alone", part: own}),
-		two(plan{name: "neither smoothing nor spread", bare: true}),
-		two(plan{name: "no smoothing", noSmoothing: true}),
+		two(plan{name: "counts alone, smoothed and spread", counts: true}),
+		two(plan{name: "counts alone, neither smoothed nor spread", bare: true}),
 		two(plan{name: "no spread", noSpread: true}),
 		two(plan{name: "learned V, 5 alternations", learnFor: budgets[0], iterations: 5}),
 		{name: "flat, learned V, 5 alternations", clusters: 200, budgets: budgets, learnFor: budgets[0], iterations: 5},

@@ -114,6 +114,7 @@ var smallSweep = sweep{
 	plans: []plan{
 		{name: "L2S, flat", clusters: 4, budgets: []float64{40}},
 		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}},
+		{name: "L2S, overlapping groups", groups: 2, clusters: 5, overlap: true, budgets: []float64{20}, probeShare: 0.5},
 	},
 	ablations: []plan{
 		{name: "own", clusters: 4, budgets: []float64{20}, part: own},
@@ -134,6 +135,8 @@ func quiet(t *testing.T) *progress.Printer {
 func TestTheTableOfASmallModel(t *testing.T) {
 	d := open(t, 150)
 	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12, json: true}
+	asked := 0
+	o.ready = func(context.Context, *progress.Printer) error { asked++; return nil }
 	measured := func() *points.Translation {
 		var stdout bytes.Buffer
 		if err := translate(context.Background(), d, smallSweep, o, &stdout, quiet(t)); err != nil {
@@ -150,6 +153,9 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		return f
 	}
 	f := measured()
+	if asked != 1 {
+		t.Errorf("found %d questions whether the machine is idle, expected one before all times", asked)
+	}
 	var names []string
 	for _, r := range f.Rows {
 		names = append(names, r.Method+" "+r.Query)
@@ -164,7 +170,8 @@ func TestTheTableOfASmallModel(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5"}
+	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5",
+		"L2S, overlapping groups B=20"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("found the rows %q, want %q", names, want)
 	}
@@ -404,7 +411,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{[]string{"--model", dir, "--limit", "1"}, "found 1 pairs, expected at least 2"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
-		err := run(context.Background(), append([]string{"--out", out, "--cache", t.TempDir()}, c.args...), io.Discard, io.Discard)
+		err := run(context.Background(), append([]string{"--out", out, "--cache", t.TempDir()}, c.args...), strings.NewReader(""), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}

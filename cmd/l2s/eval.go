@@ -52,8 +52,9 @@ the k answers of the screen, the mean over the contexts.
 
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p of these labels, p the probability by the
-screen, trained with --tail regression or --tail-rank, and by the layer. A head
-with a soft cap is refused then.`,
+screen and by the layer. A screen that was trained without --tail regression and
+--tail-rank gives labels outside its sets no probability: then there is the
+perplexity by the layer alone. A head with a soft cap is refused.`,
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
@@ -79,10 +80,8 @@ with a soft cap is refused then.`,
 	l, m, c := in.layer, in.screens[0], in.contexts
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
+	tailless := *targets != "" && m.Tail() == nil && m.Regression() == nil
 	if *targets != "" {
-		if m.Tail() == nil && m.Regression() == nil {
-			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression for --targets", path)
-		}
 		if _, softCap := l.scale(); softCap != 0 {
 			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
 		}
@@ -103,6 +102,10 @@ with a soft cap is refused then.`,
 	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)
 	if err != nil {
 		return err
+	}
+	if tailless {
+		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity is that of the exact layer")
+		r.Perplexity = 0
 	}
 	if *asJSON {
 		return printJSON(stdout, r)
@@ -162,8 +165,11 @@ func (r *evalResult) text(ks []int) string {
 		}
 		b.WriteByte('\n')
 	}
-	if r.Perplexity > 0 {
+	switch {
+	case r.Perplexity > 0:
 		fmt.Fprintf(&b, "perplexity        %.2f, by the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
+	case r.ExactPerplexity > 0:
+		fmt.Fprintf(&b, "perplexity        by the layer %.2f\n", r.ExactPerplexity)
 	}
 	fmt.Fprintf(&b, "level             %s\n", r.Level)
 	return b.String()

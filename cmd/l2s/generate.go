@@ -58,8 +58,8 @@ file. The model reads <eos>, then the prompt, and writes --length tokens behind 
 <eos> ends a line.
 
 The order of the processors is vLLM's: temperature, min-p, top-k, top-p. Equal
-seeds give equal tokens on every CPU. The screen must have been trained
-with --tail regression. The exact layer answers a draw if the screen does not suffice.
+seeds give equal tokens on every CPU. The exact layer answers a draw if the screen does
+not suffice, and all draws if the screen was trained without --tail regression.
 
 The tokens a second go to standard error. With --json each token is a line, and the
 figures are the last line. An interrupt ends the text at once, after a whole word.`,
@@ -114,7 +114,7 @@ l2s generate --lm model.safetensors --vocab vocab.txt --screen m.l2s --length 50
 		tokens = append(tokens, id)
 	}
 	o.Temperature, o.TopP, o.TopK, o.MinP, o.Seed = *temperature, *topP, *topK, *minP, *seed
-	sampler, err := openSampler(ctx, model, *screenFile, o)
+	sampler, err := openSampler(ctx, f, model, *screenFile, o)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func openLM(ctx context.Context, lm, vocabulary string) (*lstm.Model, *vocab.Voc
 
 // openSampler returns a sampler over the softmax layer of a language model, or over a
 // screen for it.
-func openSampler(ctx context.Context, model *lstm.Model, screenFile string, o sample.Options) (*sample.Sampler, error) {
+func openSampler(ctx context.Context, f *flags, model *lstm.Model, screenFile string, o sample.Options) (*sample.Sampler, error) {
 	weights, bias := model.Decoder()
 	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, model.Dim()), bias)
 	if err != nil {
@@ -175,7 +175,11 @@ func openSampler(ctx context.Context, model *lstm.Model, screenFile string, o sa
 		return nil, err
 	}
 	if m.Regression() == nil {
-		return nil, fmt.Errorf("%s: found a screen without a regression of its tail, expected one trained with --tail regression", screenFile)
+		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+			return nil, fmt.Errorf("%s: %w", screenFile, err)
+		}
+		noteTail(f, screenFile, "the exact layer draws all tokens")
+		return sample.New(layer, o)
 	}
 	s, err := sample.NewScreened(m, layer, o)
 	if err != nil {

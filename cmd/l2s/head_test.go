@@ -90,6 +90,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 // Log-probabilities are the model's own, with its scale and its cap. If a verb cannot
 // give these it says so.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
+	notUnderRace(t)
 	for name, refused := range map[string]string{
 		"head-q4_k": "", // a scale
 		"head-q6_k": "expected --exact for --logprobs",
@@ -109,9 +110,11 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			}
 			scattered(t, filepath.Join(dir, "H.npy"), 1200, model.Dim())
 			on := []string{"--head", gguf, "--contexts", "H.npy"}
+			scattered(t, filepath.Join(dir, "T.npy"), 150, model.Dim())
+			onFew := []string{"--head", gguf, "--contexts", "T.npy"}
 			succeed(t, dir, joined("train", on, "--clusters", "3", "--budget", "20", "--iterations", "1", "--tail", "regression", "--out", "m.l2s", "--quiet")...)
-			ask := joined("topk", "m.l2s", on, "--logprobs", "--json")
-			h, _, _ := rows(t, filepath.Join(dir, "H.npy"))
+			ask := joined("topk", "m.l2s", onFew, "--logprobs", "--json")
+			h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
 			check := func(lines string, room float64) {
 				t.Helper()
 				logits := make([]float64, model.Labels())
@@ -143,7 +146,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			}
 			timed := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...)["log_prob_us"]
 			if refused != "" {
-				if r := l2s(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected none for --targets") {
+				if r := l2s(t, dir, joined("eval", "m.l2s", onFew, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected none for --targets") {
 					t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
 				}
 				if timed != nil {
@@ -170,7 +173,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			if err := tensorfile.WriteNPYInt32s(filepath.Join(dir, "y.npy"), targets); err != nil {
 				t.Fatal(err)
 			}
-			o := object(t, dir, joined("eval", "m.l2s", on, "--targets", "y.npy", "--json", "--quiet")...)
+			o := object(t, dir, joined("eval", "m.l2s", onFew, "--targets", "y.npy", "--json", "--quiet")...)
 			if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); math.Abs(math.Log(exact/want)) > 1e-9 || math.Abs(math.Log(p/want)) > 0.05 {
 				t.Errorf("found perplexities %v and %v, expected %v and nearly that", exact, p, want)
 			}

@@ -77,12 +77,17 @@ func (lf layerFlags) files() []string {
 
 func (f *flags) contexts() *[]string {
 	f.required = append(f.required, "contexts")
+	f.sources = f.severalSources("contexts", "context vectors H, one a row, a `SRC` (required)")
+	return f.sources
+}
+
+// severalSources is a flag that names contexts, and may be given several times.
+func (f *flags) severalSources(name, usage string) *[]string {
 	var all []string
-	f.sources = custom(f, "contexts", nil, "", "context vectors H, one a row, a `SRC` (required)", func(s string) ([]string, error) {
+	return custom(f, name, nil, "", usage, func(s string) ([]string, error) {
 		all = append(all, s)
 		return all, nil
 	})
-	return f.sources
 }
 
 // expandContexts puts the names of files instead of the patterns in --contexts.
@@ -90,19 +95,27 @@ func (f *flags) expandContexts() error {
 	if f.sources == nil {
 		return nil
 	}
-	var all []string
-	for _, src := range *f.sources {
-		more, err := layerfile.Expand(src)
-		if err != nil {
-			return err
-		}
-		all = append(all, more...)
+	all, err := expand(*f.sources)
+	if err != nil {
+		return err
 	}
 	if len(all) > 1 && slices.Contains(all, stdinSource) {
 		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
 	}
 	*f.sources = all
 	return nil
+}
+
+// expand returns the names of files instead of the patterns among sources.
+func expand(sources []string) (all []string, err error) {
+	for _, src := range sources {
+		more, err := layerfile.Expand(src)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	return all, nil
 }
 
 // layer is a softmax layer and the name of its weights.
@@ -276,6 +289,12 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 		what = "one trained with --k %d needs fewer candidates"
 	}
 	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
+}
+
+// noteTail says what a verb gives instead of probabilities over all labels by a screen, if
+// the screen has nothing that estimates what the labels outside its sets weigh.
+func noteTail(f *flags, path, instead string) {
+	say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen has no tail: "+instead+"; l2s train --tail regression makes one that has a tail")
 }
 
 // inputs are what a verb works on: a layer, screens of it, and contexts for it in

@@ -38,8 +38,9 @@ With --contexts - each line of text is answered as soon as it is there.
 
 With --logprobs the natural logarithms of the probabilities among all labels follow
 the logits, after a tab. They are the model's own: its scale and its cap are applied.
-The screen must have been trained with --tail regression or --tail-rank. Or give
---exact: then they are exact. A head with a cap needs --exact.
+The screen gives them if it was trained with --tail regression or --tail-rank. If it was
+not, the exact layer gives them, which takes longer, and a note says so. With --exact
+they are exact. A head with a cap needs --exact.
 
 --vocab may also name the folder of a model, a tokenizer.json, a tokenizer.model or a
 GGUF file: the words are then the pieces of its tokenizer, quoted if they are empty
@@ -92,10 +93,13 @@ cluster, and with --vocab words.`,
 		return fmt.Errorf("%s: found a soft cap of %v, expected --exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 	}
 	var opts []screen.Option
-	if *logProbs && !*exact {
-		if m.Tail() == nil && m.Regression() == nil {
-			return fmt.Errorf("%s: found a screen without a tail, expected one trained with --tail regression, or --exact, for --logprobs", path)
-		}
+	sumOfLayer := false // to the labels of the screen
+	switch {
+	case !*logProbs || *exact:
+	case m.Tail() == nil && m.Regression() == nil:
+		sumOfLayer = true
+		noteTail(f, path, "the exact layer gives the log-probabilities, which takes longer")
+	default:
 		opts = append(opts, screen.OverTail())
 	}
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
@@ -147,7 +151,7 @@ cluster, and with --vocab words.`,
 			return next
 		}
 		var a softmax.Answer
-		req := softmax.Request{K: *k, LogSum: *logProbs && !capped, ExactSum: *exact}
+		req := softmax.Request{K: *k, LogSum: *logProbs && !capped && !sumOfLayer, ExactSum: *exact}
 		if req.LogSum && scale != 1 {
 			req.Temperature = l.temperature()
 		}
@@ -158,6 +162,13 @@ cluster, and with --vocab words.`,
 		}
 		if err != nil {
 			return err
+		}
+		if sumOfLayer {
+			sum, err := full.Search(nil, h, softmax.Request{LogSum: true, ExactSum: true, Temperature: l.temperature()})
+			if err != nil {
+				return err
+			}
+			a.LogSum = sum.LogSum
 		}
 		if capped {
 			if a.LogSum, err = finalSum(full, q, l, logits, h); err != nil {

@@ -93,9 +93,10 @@ With --clusters GxR each of G groups has R clusters of its own. With groups of e
 kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3 too.
 
 With --tail regression the run also learns, for each cluster, what the labels outside
-its set weigh together. Probabilities over all labels need it: l2s topk --logprobs,
-l2s eval --targets and l2s generate --screen. It takes about as long as finding the
-labels, and after an interrupt it starts anew.
+its set weigh together. Probabilities over all labels by the screen need it: l2s topk
+--logprobs, l2s eval --targets and l2s generate --screen. It takes about as long as
+finding the labels. --tail-contexts names contexts of other text for it, several as with
+--contexts, and implies it.
 
 The place of a cluster's contexts, and how far they spread, gives every label a chance
 to be among the best of a context, also a label that the cluster has not met. The counts
@@ -177,7 +178,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
 	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
-	tailContexts := f.text("tail-contexts", "contexts `SRC` for --tail, best of other text; default: --contexts")
+	tailContexts := f.severalSources("tail-contexts", "contexts `SRC` of other text for --tail, which it implies")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
 	quiet := f.boolean("quiet", "show no progress")
@@ -218,10 +219,17 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
-	if *tailContexts != "" && !*tail {
+	if *tailContexts != nil && f.given("tail") && !*tail {
 		return f.wrongUse("--tail-contexts is for --tail regression")
 	}
-	if *tail {
+	tailFiles, err := expand(*tailContexts)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(tailFiles, stdinSource) {
+		return f.wrongUse("--tail-contexts is not for standard input: give files")
+	}
+	if *tail || *tailContexts != nil {
 		options := train.DefaultTailOptions()
 		o.Tail = &options
 	}
@@ -245,7 +253,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		outs = budgetFiles(*out, *budgets)
 	}
 	o.Checkpoint = *out + partialSuffix
-	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels, *tailContexts})
+	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels}, tailFiles)
 	if err := checkOutputs(f, outputs, sources...); err != nil {
 		return err
 	}
@@ -271,8 +279,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if o.Always, err = always.read(ctx, l); err != nil {
 		return err
 	}
-	if *tailContexts != "" {
-		src, err := openSources([]string{*tailContexts})
+	if tailFiles != nil {
+		src, err := openSources(tailFiles)
 		if err != nil {
 			return err
 		}
@@ -544,6 +552,8 @@ type trainProgress struct {
 
 	mu        sync.Mutex
 	stage     string
+	part      string // of the stage
+	parts     bool   // the stage has some
 	iteration int
 	each      int       // contexts of an iteration of k-means
 	since     time.Time // of the stage
@@ -566,8 +576,12 @@ func (t *trainProgress) report(r train.Progress) {
 	}
 	if r.Stage != t.stage {
 		t.endStage()
-		t.stage, t.iteration = r.Stage, -1
+		t.stage, t.iteration, t.parts = r.Stage, -1, false
 	}
+	if r.Part != t.part {
+		t.part, t.iteration = r.Part, -1
+	}
+	t.parts = t.parts || r.Part != ""
 	switch r.Stage {
 	case train.StageKMeans: // one bar for all iterations
 		if t.iteration < 0 {
@@ -582,15 +596,23 @@ func (t *trainProgress) report(r train.Progress) {
 		}
 	default:
 		if t.iteration != r.Iteration {
-			of := "contexts"
-			if r.Stage == train.StageGeometry {
-				of = "clusters"
-			}
-			t.p.Start(r.Stage, of, r.Total)
+			t.p.Start(stageTitle(r), r.Unit, r.Total)
 		}
 	}
 	t.iteration = r.Iteration
 	t.p.Set(r.Done)
+}
+
+// stageTitle is the title of the bar of a stage.
+func stageTitle(r train.Progress) string {
+	title := r.Stage
+	if r.Part != "" {
+		title += ": " + r.Part
+	}
+	if r.Iteration > 0 {
+		title += " " + strconv.Itoa(r.Iteration)
+	}
+	return title
 }
 
 // endStage says that the stage is over and adds its time to the account.
@@ -600,6 +622,11 @@ func (t *trainProgress) endStage() {
 		t.seconds[t.stage] += now.Sub(t.since).Seconds()
 	}
 	t.since = now
+	if t.parts { // the bar is of the last of them
+		t.p.Close()
+		t.p.Line(fmt.Sprintf("%s: %s", t.stage, progress.Duration(time.Duration(math.Round(t.seconds[t.stage]*1e9)))))
+		return
+	}
 	switch t.stage {
 	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
 		t.p.End()

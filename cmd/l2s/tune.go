@@ -270,7 +270,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	for _, form := range t.Forms {
 		names = append(names, form.Name)
 	}
-	t.p.Line(fmt.Sprintf("shapes to try: %s; then a second probe and learning on the best, unless left out", strings.Join(names, ", ")))
+	then := ""
+	if t.Refine {
+		then = "; then, for the best of them, a second probe and learning"
+	}
+	t.p.Line(fmt.Sprintf("%d shapes to try: %s%s", len(names), strings.Join(names, ", "), then))
 	says := &tuneProgress{p: t.p}
 	t.Progress, t.Done = says.report, says.done
 	t.Train.Progress = func(r train.Progress) { says.report("", r) }
@@ -364,22 +368,19 @@ func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [
 
 // tuneProgress turns the reports of a run into bars, and a line for each form.
 type tuneProgress struct {
-	p        *progress.Printer
-	now      string
-	since    time.Time // of the form
-	labelled bool
+	p     *progress.Printer
+	now   string
+	start time.Time // of the first form
+	since time.Time // of the form
 }
 
 func (t *tuneProgress) report(form string, r train.Progress) {
 	if r.Message != "" {
 		return
 	}
-	stage := r.Stage
+	stage := stageTitle(r)
 	if form != "" {
-		stage = form + ": " + r.Stage
-	}
-	if r.Iteration > 0 {
-		stage += " " + strconv.Itoa(r.Iteration)
+		stage = form + ": " + stage
 	}
 	if stage != t.now {
 		if t.now == train.StageLabels {
@@ -387,21 +388,24 @@ func (t *tuneProgress) report(form string, r train.Progress) {
 		}
 		if t.since.IsZero() && form != "" {
 			t.since = time.Now()
+			if t.start.IsZero() {
+				t.start = t.since
+			}
 		}
-		unit := "contexts"
-		if r.Stage == train.StageGeometry {
-			unit = "clusters"
-		}
-		t.p.Start(stage, unit, r.Total)
+		t.p.Start(stage, r.Unit, r.Total)
 		t.now = stage
 	}
 	t.p.Set(r.Done)
 }
 
-func (t *tuneProgress) done(form string, screens []tune.Screen) {
+func (t *tuneProgress) done(form string, screens []tune.Screen, now tune.Step) {
 	first, last := screens[0].Record, screens[len(screens)-1].Record
 	t.p.Line(fmt.Sprintf("%s: %d budgets, %v to %v, P@%d %.4f to %.4f, in %s", form, len(screens), first.Options.Budget, last.Options.Budget,
 		first.Options.K, first.Unseen.PrecisionK, last.Unseen.PrecisionK, progress.Duration(time.Since(t.since))))
+	if ahead := now.Forms - now.Done; ahead > 0 {
+		left := time.Duration(float64(time.Since(t.start)) * (1 - now.Share) / now.Share)
+		t.p.Line(fmt.Sprintf("%d of %d shapes to come, in about %s", ahead, now.Forms, progress.Duration(left)))
+	}
 	t.p.Close()
 	t.since, t.now = time.Time{}, ""
 }

@@ -384,8 +384,10 @@ func TestTrain(t *testing.T) {
 		{"a report for people", []string{"--quiet=false"}, 0, []string{"x.l2s: 6 clusters", "P@1 "}, []string{"labels", "k-means"}, false},
 		{"--quiet", nil, 0, []string{"x.l2s: 6 clusters"}, nil, true},
 		{"a rank above the dimension", []string{"--tail-rank", "1000"}, 1, nil, []string{"expected --tail-rank of at most"}, false},
+		{"a tail of standard input", []string{"--tail-contexts", "-"}, 2, nil, []string{"--tail-contexts is not for standard input"}, false},
+		{"no contexts for a tail", []string{"--tail-contexts", "none-*.npy"}, 1, nil, []string{"none-*.npy: "}, false},
 		{"a tail of another kind", []string{"--tail", "low-rank"}, 2, nil, []string{"expected regression or none"}, false},
-		{"contexts for a tail that is not wanted", []string{"--tail-contexts", "T.npy"}, 2, nil, []string{"--tail-contexts is for --tail regression"}, false},
+		{"contexts for a tail that is not wanted", []string{"--tail", "none", "--tail-contexts", "T.npy"}, 2, nil, []string{"--tail-contexts is for --tail regression"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s", c.args)...)
@@ -417,7 +419,8 @@ func TestTails(t *testing.T) {
 		want string
 	}{
 		{"low rank", []string{"--tail-rank", "3"}, "tail            of rank 3"},
-		{"regression", []string{"--tail", "regression", "--tail-contexts", "T.npy"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
+		{"regression", []string{"--tail", "regression"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
+		{"contexts for it imply it, by a pattern", []string{"--tail-contexts", "[T].npy", "--tail-contexts", "T.npy"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", c.args)...)
@@ -454,13 +457,36 @@ func TestTails(t *testing.T) {
 	if p, exact := number(t, o, "perplexity"), number(t, o, "exact_perplexity"); !(p > 1 && exact > 1 && math.Abs(math.Log(p/exact)) < 0.2) {
 		t.Errorf("found perplexities %v and %v, expected near ones above 1", p, exact)
 	}
-	for _, args := range [][]string{joined("topk", "m.l2s", testArgs(), "--logprobs"), joined("eval", "m.l2s", testArgs(), "--targets", "next.npy")} {
-		t.Run(args[0]+" of a screen without a tail", func(t *testing.T) {
-			if r := l2s(t, dir, args...); r.code != 1 || !strings.Contains(r.stderr, "found a screen without a tail") {
-				t.Errorf("found exit status %d and %q, expected 1 and that there is no tail", r.code, r.stderr)
+	// A screen without a tail leaves log-probabilities to the exact layer, and says so.
+	t.Run("topk of a screen without a tail", func(t *testing.T) {
+		r := l2s(t, dir, joined("topk", "m.l2s", testArgs(), "--k", "1", "--logprobs", "--json")...)
+		want := l2s(t, dir, joined("topk", "m.l2s", testArgs(), "--k", "1", "--logprobs", "--json", "--exact")...)
+		if r.code != 0 || !strings.Contains(r.stderr, "l2s topk: note: m.l2s: the screen has no tail: the exact layer gives the log-probabilities, which takes longer; l2s train --tail regression makes one that has a tail\n") {
+			t.Errorf("found exit status %d and %q, expected 0 and the note", r.code, r.stderr)
+		}
+		lines, exact := strings.Split(strings.TrimSpace(r.stdout), "\n"), strings.Split(strings.TrimSpace(want.stdout), "\n")
+		equal := 0
+		for i, line := range lines {
+			if line == exact[i] {
+				equal++
 			}
-		})
-	}
+		}
+		if len(lines) != tinyTest || len(exact) != tinyTest || equal < tinyTest*9/10 { // all whose best label the screen finds
+			t.Errorf("found %d of %d answers equal to those of the exact layer, expected at least nine tenths", equal, len(lines))
+		}
+	})
+	t.Run("eval of a screen without a tail", func(t *testing.T) {
+		r := l2s(t, dir, joined("eval", "m.l2s", testArgs(), "--targets", "next.npy")...)
+		if r.code != 0 || !strings.Contains(r.stderr, "l2s eval: note: m.l2s: the screen has no tail: its probabilities are over the candidate set alone") {
+			t.Errorf("found exit status %d and %q, expected 0 and the note", r.code, r.stderr)
+		}
+		if !strings.Contains(r.stdout, "perplexity        by the layer ") {
+			t.Errorf("found no perplexity of the layer in\n%s", r.stdout)
+		}
+		if o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--targets", "next.npy", "--json")...); o["perplexity"] != nil || number(t, o, "exact_perplexity") < 1 {
+			t.Errorf("found %v, expected the perplexity of the layer alone", o)
+		}
+	})
 }
 
 // TestLayerFormats reads one layer and the same contexts in every format and

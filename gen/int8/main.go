@@ -48,6 +48,7 @@ func main() {
 		batch(l, false)
 		batch(l, true)
 		nibbleBounds(l, false)
+		panelBounds(l)
 	}
 	bounds(emit.AVX512, false, true)
 	nibbleBounds(emit.AVX512, true)

@@ -40,6 +40,10 @@ func codes() *arm64.File {
 			bounds(f, newProduct(f, s.nibbles, 1), s.signature == gatherSignature)
 		}
 	}
+	for _, l := range []arm64.Level{arm64.NEON, arm64.NEONDot} {
+		panelBounds(file.Func(l, "Int8PanelBounds", "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
+			fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", codeRows, stepCodes, layout.Bound)))
+	}
 	for _, l := range []struct {
 		arm64.Level
 		rows  int

@@ -26,6 +26,8 @@ type Router struct {
 	groups   *softmax.Layer // U likewise; nil if there is one level
 	starts   []int          // the clusters of group a are starts[a], ..., starts[a+1]-1; flat: 0 and r
 	lists    []uint32       // unless nil, the clusters of group a are those at these places of it
+
+	packedClusters, packedGroups *softmax.Packed // the vectors as queries scan them; nil for as they are
 }
 
 // New returns the router for the vectors of clusters, r x dim, and of groups, g x
@@ -47,7 +49,7 @@ func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Rou
 		if lists != nil {
 			return nil, fmt.Errorf("group clusters: found %d without groups, expected none", len(lists))
 		}
-		return r, nil
+		return r, r.pack()
 	}
 	if len(groups) == 0 || len(groups)%dim != 0 {
 		return nil, fmt.Errorf("groups: found %d elements, expected a positive multiple of dim %d", len(groups), dim)
@@ -61,7 +63,10 @@ func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Rou
 	}
 	if lists != nil {
 		r.lists = lists
-		return r, r.list(sizes)
+		if err := r.list(sizes); err != nil {
+			return nil, err
+		}
+		return r, r.pack()
 	}
 	r.starts = make([]int, n+1)
 	for a, size := range sizes {
@@ -73,7 +78,57 @@ func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Rou
 	if found := r.starts[n]; found != v.Labels() {
 		return nil, fmt.Errorf("group sizes: found %d clusters in all, expected %d", found, v.Labels())
 	}
-	return r, nil
+	return r, r.pack()
+}
+
+// maxPacked is the number of vectors up to which they are scanned packed if all of them
+// are: among more a layer has a first pass over smaller codes.
+const maxPacked = 2000
+
+// pack packs the clusters of each group, and the groups.
+func (r *Router) pack() (err error) {
+	if r.groups != nil && r.groups.Labels() < maxPacked {
+		if r.packedGroups, err = r.groups.Pack(ascending(r.groups.Labels()), []int{0, r.groups.Labels()}); err != nil {
+			return err
+		}
+	}
+	ids := r.lists
+	if ids == nil {
+		ids = ascending(r.Clusters())
+	}
+	if r.groups != nil || r.Clusters() < maxPacked {
+		r.packedClusters, err = r.clusters.Pack(ids, r.starts)
+	}
+	return err
+}
+
+// ascending returns the ids 0, ..., n-1.
+func ascending(n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}
+
+// amongGroups is the set of all groups.
+func (r *Router) amongGroups() softmax.Labels {
+	if r.packedGroups != nil {
+		return r.packedGroups.List(0)
+	}
+	return softmax.Labels{}
+}
+
+// among is the set of the clusters of a group, or of all if there are no groups.
+func (r *Router) among(group int) softmax.Labels {
+	first, end := r.starts[group], r.starts[group+1]
+	switch {
+	case r.packedClusters != nil:
+		return r.packedClusters.List(group)
+	case r.lists != nil:
+		return softmax.Only(r.lists[first:end])
+	}
+	return softmax.Range(first, end)
 }
 
 // list cuts the lists into groups of these sizes.
@@ -179,6 +234,12 @@ func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	kernels.AddLines(l, math.MaxInt, s.answers)
 	s.clusters.AddLines(l)
+	if s.r.packedClusters != nil {
+		s.r.packedClusters.AddLines(l)
+	}
+	if s.r.packedGroups != nil {
+		s.r.packedGroups.AddLines(l)
+	}
 	if s.groups != nil {
 		s.groups.AddLines(l)
 		kernels.AddLines(l, math.MaxInt, s.best)
@@ -201,7 +262,7 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	s.answers = grow.Slice(s.answers, len(qs))
 	r := s.r
 	if r.groups == nil && k <= r.Clusters() {
-		if err := s.clusters.Find(dst, s.answers, qs, &softmax.Request{K: k}); err != nil {
+		if err := s.clusters.Find(dst, s.answers, qs, &softmax.Request{K: k, Among: r.among(0)}); err != nil {
 			return err
 		}
 		for i, a := range s.answers {
@@ -211,7 +272,7 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	}
 	s.best = grow.Slice(s.best, len(qs))
 	if r.groups != nil {
-		if err := s.groups.Find(s.best, s.answers, qs, &softmax.Request{K: 1}); err != nil {
+		if err := s.groups.Find(s.best, s.answers, qs, &softmax.Request{K: 1, Among: r.amongGroups()}); err != nil {
 			return err
 		}
 	} else {
@@ -235,18 +296,13 @@ func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, 
 		dst[0] = softmax.Prediction{}
 		return 1, nil
 	}
-	return s.search(s.groups, dst, q, softmax.Range(0, s.r.Groups()), s.r.Groups())
+	return s.search(s.groups, dst, q, s.r.amongGroups(), s.r.Groups())
 }
 
 // Within writes the best clusters of a group to dst and returns their number:
 // the length of dst, or the number of all in the group if there are fewer.
 func (s *Searcher) Within(dst []softmax.Prediction, q *softmax.Query, group int) (int, error) {
-	first, end := s.r.starts[group], s.r.starts[group+1]
-	among := softmax.Range(first, end)
-	if s.r.lists != nil {
-		among = softmax.Only(s.r.lists[first:end])
-	}
-	return s.search(s.clusters, dst, q, among, end-first)
+	return s.search(s.clusters, dst, q, s.r.among(group), s.r.GroupSize(group))
 }
 
 // search writes the best of these rows, of which there are size, to dst.

@@ -1,18 +1,29 @@
-// Package simdtest runs tests on every level that the machine has.
+// Package simdtest runs tests on every level that the machine has, or on the one that
+// L2S_SIMD forces.
 package simdtest
 
 import (
+	"os"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
 )
 
-// EachLevel runs f as a subtest once for each available level, lowest first,
-// and if the highest has VNNI, or I8MM, once more without it.
+// Levels returns the levels to test, lowest first: all that the machine has, or the
+// one that L2S_SIMD forces, so that runs which force one level each repeat nothing.
+func Levels() []simd.Level {
+	if os.Getenv(simd.EnvVar) != "" {
+		return []simd.Level{simd.Current()}
+	}
+	return simd.Available()
+}
+
+// EachLevel runs f as a subtest once for each level of Levels, and if the highest has
+// VNNI, or I8MM, once more without it.
 // f must not run in parallel with anything that uses the kernels.
 func EachLevel(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	for _, level := range simd.Available() {
+	for _, level := range Levels() {
 		t.Run(level.String(), func(t *testing.T) {
 			defer simd.Set(level)()
 			f(t)

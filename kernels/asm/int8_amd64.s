@@ -1332,6 +1332,149 @@ end:
 	VZEROUPPER
 	RET
 
+// func Int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// Requires: AVX, AVX2
+TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
+	MOVQ         data+16(FP), AX
+	MOVQ         panels+24(FP), CX
+	MOVQ         steps+32(FP), DX
+	MOVQ         b+40(FP), BX
+	XORQ         SI, SI
+	MOVL         $0x80808080, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y6
+	MOVL         $0x00010001, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y7
+	VXORPS       Y5, Y5, Y5
+
+panel:
+	MOVQ   (BX), DI
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	MOVQ   DX, R8
+	SUBQ   $+2, R8
+	JLT    rest
+
+steps:
+	// See product.setVector.
+	VPBROADCASTD (DI), Y3
+	VPCMPGTB     Y3, Y5, Y4
+	VPXOR        Y6, Y4, Y4
+	VPABSB       Y3, Y3
+	VPXOR        (AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y1, Y1
+	VPXOR        32(AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y2, Y2
+
+	// See product.setVector.
+	VPBROADCASTD 4(DI), Y3
+	VPCMPGTB     Y3, Y5, Y4
+	VPXOR        Y6, Y4, Y4
+	VPABSB       Y3, Y3
+	VPXOR        64(AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y1, Y1
+	VPXOR        96(AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y2, Y2
+	ADDQ         $+128, AX
+	ADDQ         $+8, DI
+	SUBQ         $+2, R8
+	JGE          steps
+
+rest:
+	ADDQ $+2, R8
+	JZ   sums
+
+step:
+	// See product.setVector.
+	VPBROADCASTD (DI), Y3
+	VPCMPGTB     Y3, Y5, Y4
+	VPXOR        Y6, Y4, Y4
+	VPABSB       Y3, Y3
+	VPXOR        (AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y1, Y1
+	VPXOR        32(AX), Y4, Y0
+	VPMADDUBSW   Y0, Y3, Y0
+	VPMADDWD     Y7, Y0, Y0
+	VPADDD       Y0, Y2, Y2
+	ADDQ         $+64, AX
+	ADDQ         $+4, DI
+	DECQ         R8
+	JNZ          step
+
+sums:
+	VMOVUPS (AX), Y0
+	VMOVUPS 64(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 192(AX), Y8
+	MOVQ    b+40(FP), DI
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(DI), Y9
+	VPSUBD       Y9, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS 20(DI), Y9
+	VMULPS       Y9, Y0, Y0
+	VMULPS       Y1, Y0, Y0
+	VADDPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DI), Y9
+	VMULPS       Y9, Y4, Y4
+	VBROADCASTSS 28(DI), Y9
+	VMULPS       Y9, Y8, Y8
+	VADDPS       Y8, Y4, Y4
+	VBROADCASTSS 32(DI), Y9
+	VADDPS       Y9, Y4, Y4
+	VSUBPS       Y4, Y0, Y1
+	VADDPS       Y4, Y0, Y0
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
+	VMOVUPS      Y1, (DI)(SI*4)
+	VMOVUPS      Y0, (R8)(SI*4)
+	ADDQ         $+8, SI
+	VMOVUPS      32(AX), Y0
+	VMOVUPS      96(AX), Y1
+	VMOVUPS      160(AX), Y3
+	VMOVUPS      224(AX), Y4
+	MOVQ         b+40(FP), DI
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(DI), Y8
+	VPSUBD       Y8, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS 20(DI), Y8
+	VMULPS       Y8, Y0, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(DI), Y8
+	VMULPS       Y8, Y3, Y3
+	VBROADCASTSS 28(DI), Y8
+	VMULPS       Y8, Y4, Y4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS 32(DI), Y8
+	VADDPS       Y8, Y3, Y3
+	VSUBPS       Y3, Y0, Y2
+	VADDPS       Y3, Y0, Y0
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
+	VMOVUPS      Y2, (DI)(SI*4)
+	VMOVUPS      Y0, (R8)(SI*4)
+	ADDQ         $+8, SI
+	ADDQ         $+256, AX
+	DECQ         CX
+	JNZ          panel
+	VZEROUPPER
+	RET
+
 // func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n int, b *byte)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
 TEXT ·Int8BoundsAVX512(SB), NOSPLIT, $0-48
@@ -2649,6 +2792,89 @@ products12:
 	JMP          block
 
 end:
+	VZEROUPPER
+	RET
+
+// func Int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
+	MOVQ data+16(FP), AX
+	MOVQ panels+24(FP), CX
+	MOVQ steps+32(FP), DX
+	MOVQ b+40(FP), BX
+	XORQ SI, SI
+
+panel:
+	MOVQ   (BX), DI
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	MOVQ   DX, R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+steps:
+	VMOVDQU64     (AX), Z0
+	VPDPBUSD.BCST (DI), Z0, Z1
+	VMOVDQU64     64(AX), Z0
+	VPDPBUSD.BCST 4(DI), Z0, Z2
+	VMOVDQU64     128(AX), Z0
+	VPDPBUSD.BCST 8(DI), Z0, Z3
+	VMOVDQU64     192(AX), Z0
+	VPDPBUSD.BCST 12(DI), Z0, Z4
+	ADDQ          $+256, AX
+	ADDQ          $+16, DI
+	SUBQ          $+4, R8
+	JGE           steps
+
+rest:
+	ADDQ $+4, R8
+	JZ   sums
+
+step:
+	VMOVDQU64     (AX), Z0
+	VPDPBUSD.BCST (DI), Z0, Z1
+	ADDQ          $+64, AX
+	ADDQ          $+4, DI
+	DECQ          R8
+	JNZ           step
+
+sums:
+	VPADDD  Z3, Z1, Z1
+	VPADDD  Z4, Z2, Z2
+	VPADDD  Z2, Z1, Z1
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z2
+	VMOVUPS 128(AX), Z3
+	VMOVUPS 192(AX), Z4
+	MOVQ    b+40(FP), DI
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(DI), Z5
+	VPSUBD       Z5, Z1, Z1
+	VCVTDQ2PS    Z1, Z1
+	VBROADCASTSS 20(DI), Z5
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z1, Z0, Z0
+	VADDPS       Z2, Z0, Z0
+	VBROADCASTSS 24(DI), Z5
+	VMULPS       Z5, Z3, Z3
+	VBROADCASTSS 28(DI), Z5
+	VMULPS       Z5, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VBROADCASTSS 32(DI), Z5
+	VADDPS       Z5, Z3, Z3
+	VSUBPS       Z3, Z0, Z1
+	VADDPS       Z3, Z0, Z0
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
+	VMOVUPS      Z1, (DI)(SI*4)
+	VMOVUPS      Z0, (R8)(SI*4)
+	ADDQ         $+16, SI
+	ADDQ         $+256, AX
+	DECQ         CX
+	JNZ          panel
 	VZEROUPPER
 	RET
 

@@ -1688,6 +1688,220 @@ products:
 block_end:
 	RET
 
+// func Int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// Requires: ASIMD
+TEXT ·Int8PanelBoundsNEON(SB), NOSPLIT, $0-48
+	MOVD lower+0(FP), R0
+	MOVD upper+8(FP), R1
+	MOVD data+16(FP), R2
+	MOVD panels+24(FP), R3
+	MOVD steps+32(FP), R4
+	MOVD b+40(FP), R5
+	ADD $20, R5, R7
+	VLD1R (R7), [V0.S4]
+	ADD $24, R5, R7
+	VLD1R (R7), [V1.S4]
+	ADD $28, R5, R7
+	VLD1R (R7), [V2.S4]
+	ADD $32, R5, R7
+	VLD1R (R7), [V3.S4]
+	VMOVI $128, V4.B16
+
+panel:
+	MOVD (R5), R6
+	MOVD R4, R7
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+
+step:
+	VLD1R (R6), [V17.S4]
+	ADD $4, R6, R6
+	VLD1.P 64(R2), [V13.B16, V14.B16, V15.B16, V16.B16]
+	VEOR V4.B16, V13.B16, V13.B16
+	WORD $0x0e31c1b2 // smull v18.8h, v13.8b, v17.8b
+	WORD $0x4e31c1b3 // smull2 v19.8h, v13.16b, v17.16b
+	WORD $0x4e606a45 // sadalp v5.4s, v18.8h
+	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
+	VEOR V4.B16, V14.B16, V14.B16
+	WORD $0x0e31c1d2 // smull v18.8h, v14.8b, v17.8b
+	WORD $0x4e31c1d3 // smull2 v19.8h, v14.16b, v17.16b
+	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
+	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	VEOR V4.B16, V15.B16, V15.B16
+	WORD $0x0e31c1f2 // smull v18.8h, v15.8b, v17.8b
+	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
+	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
+	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	VEOR V4.B16, V16.B16, V16.B16
+	WORD $0x0e31c212 // smull v18.8h, v16.8b, v17.8b
+	WORD $0x4e31c213 // smull2 v19.8h, v16.16b, v17.16b
+	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
+	WORD $0x4e606a6c // sadalp v12.4s, v19.8h
+	SUBS $1, R7, R7
+	BNE step
+	VADDP V6.S4, V5.S4, V5.S4
+	VADDP V8.S4, V7.S4, V6.S4
+	VADDP V10.S4, V9.S4, V7.S4
+	VADDP V12.S4, V11.S4, V8.S4
+	VLD1.P 64(R2), [V13.S4, V14.S4, V15.S4, V16.S4]
+	VLD1.P 64(R2), [V18.S4, V19.S4, V20.S4, V21.S4]
+	VLD1.P 64(R2), [V22.S4, V23.S4, V24.S4, V25.S4]
+	VLD1.P 64(R2), [V26.S4, V27.S4, V28.S4, V29.S4]
+	WORD $0x6e20ddad // fmul v13.4s, v13.4s, v0.4s
+	WORD $0x6e21ded6 // fmul v22.4s, v22.4s, v1.4s
+	WORD $0x6e22df5a // fmul v26.4s, v26.4s, v2.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e25ddad // fmul v13.4s, v13.4s, v5.4s
+	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4eb6d5a5 // fsub v5.4s, v13.4s, v22.4s
+	WORD $0x4e36d5ad // fadd v13.4s, v13.4s, v22.4s
+	FMOVQ.P F5, 16(R0)
+	FMOVQ.P F13, 16(R1)
+	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
+	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e26ddce // fmul v14.4s, v14.4s, v6.4s
+	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4eb7d5c6 // fsub v6.4s, v14.4s, v23.4s
+	WORD $0x4e37d5ce // fadd v14.4s, v14.4s, v23.4s
+	FMOVQ.P F6, 16(R0)
+	FMOVQ.P F14, 16(R1)
+	WORD $0x6e20ddef // fmul v15.4s, v15.4s, v0.4s
+	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27ddef // fmul v15.4s, v15.4s, v7.4s
+	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
+	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	WORD $0x4eb8d5e7 // fsub v7.4s, v15.4s, v24.4s
+	WORD $0x4e38d5ef // fadd v15.4s, v15.4s, v24.4s
+	FMOVQ.P F7, 16(R0)
+	FMOVQ.P F15, 16(R1)
+	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
+	WORD $0x6e21df39 // fmul v25.4s, v25.4s, v1.4s
+	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e28de10 // fmul v16.4s, v16.4s, v8.4s
+	WORD $0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
+	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
+	WORD $0x4e23d739 // fadd v25.4s, v25.4s, v3.4s
+	WORD $0x4eb9d608 // fsub v8.4s, v16.4s, v25.4s
+	WORD $0x4e39d610 // fadd v16.4s, v16.4s, v25.4s
+	FMOVQ.P F8, 16(R0)
+	FMOVQ.P F16, 16(R1)
+	SUBS $1, R3, R3
+	BNE panel
+	RET
+
+// func Int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// Requires: ASIMD, ASIMDDP
+TEXT ·Int8PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+	MOVD lower+0(FP), R0
+	MOVD upper+8(FP), R1
+	MOVD data+16(FP), R2
+	MOVD panels+24(FP), R3
+	MOVD steps+32(FP), R4
+	MOVD b+40(FP), R5
+	ADD $20, R5, R7
+	VLD1R (R7), [V0.S4]
+	ADD $24, R5, R7
+	VLD1R (R7), [V1.S4]
+	ADD $28, R5, R7
+	VLD1R (R7), [V2.S4]
+	ADD $32, R5, R7
+	VLD1R (R7), [V3.S4]
+	VMOVI $128, V4.B16
+
+panel:
+	MOVD (R5), R6
+	MOVD R4, R7
+	VMOVI $0, V5.B16
+	VMOVI $0, V6.B16
+	VMOVI $0, V7.B16
+	VMOVI $0, V8.B16
+
+step:
+	VLD1R (R6), [V13.S4]
+	ADD $4, R6, R6
+	VLD1.P 64(R2), [V9.B16, V10.B16, V11.B16, V12.B16]
+	VEOR V4.B16, V9.B16, V9.B16
+	WORD $0x4e8d9525 // sdot v5.4s, v9.16b, v13.16b
+	VEOR V4.B16, V10.B16, V10.B16
+	WORD $0x4e8d9546 // sdot v6.4s, v10.16b, v13.16b
+	VEOR V4.B16, V11.B16, V11.B16
+	WORD $0x4e8d9567 // sdot v7.4s, v11.16b, v13.16b
+	VEOR V4.B16, V12.B16, V12.B16
+	WORD $0x4e8d9588 // sdot v8.4s, v12.16b, v13.16b
+	SUBS $1, R7, R7
+	BNE step
+	VLD1.P 64(R2), [V9.S4, V10.S4, V11.S4, V12.S4]
+	VLD1.P 64(R2), [V14.S4, V15.S4, V16.S4, V17.S4]
+	VLD1.P 64(R2), [V18.S4, V19.S4, V20.S4, V21.S4]
+	VLD1.P 64(R2), [V22.S4, V23.S4, V24.S4, V25.S4]
+	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
+	WORD $0x6e21de52 // fmul v18.4s, v18.4s, v1.4s
+	WORD $0x6e22ded6 // fmul v22.4s, v22.4s, v2.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
+	WORD $0x4e23d652 // fadd v18.4s, v18.4s, v3.4s
+	WORD $0x4eb2d525 // fsub v5.4s, v9.4s, v18.4s
+	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
+	FMOVQ.P F5, 16(R0)
+	FMOVQ.P F9, 16(R1)
+	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
+	WORD $0x6e21de73 // fmul v19.4s, v19.4s, v1.4s
+	WORD $0x6e22def7 // fmul v23.4s, v23.4s, v2.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
+	WORD $0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
+	WORD $0x4e37d673 // fadd v19.4s, v19.4s, v23.4s
+	WORD $0x4e23d673 // fadd v19.4s, v19.4s, v3.4s
+	WORD $0x4eb3d546 // fsub v6.4s, v10.4s, v19.4s
+	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
+	FMOVQ.P F6, 16(R0)
+	FMOVQ.P F10, 16(R1)
+	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
+	WORD $0x6e21de94 // fmul v20.4s, v20.4s, v1.4s
+	WORD $0x6e22df18 // fmul v24.4s, v24.4s, v2.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
+	WORD $0x4e30d56b // fadd v11.4s, v11.4s, v16.4s
+	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
+	WORD $0x4e23d694 // fadd v20.4s, v20.4s, v3.4s
+	WORD $0x4eb4d567 // fsub v7.4s, v11.4s, v20.4s
+	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	FMOVQ.P F7, 16(R0)
+	FMOVQ.P F11, 16(R1)
+	WORD $0x6e20dd8c // fmul v12.4s, v12.4s, v0.4s
+	WORD $0x6e21deb5 // fmul v21.4s, v21.4s, v1.4s
+	WORD $0x6e22df39 // fmul v25.4s, v25.4s, v2.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
+	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	WORD $0x4e23d6b5 // fadd v21.4s, v21.4s, v3.4s
+	WORD $0x4eb5d588 // fsub v8.4s, v12.4s, v21.4s
+	WORD $0x4e35d58c // fadd v12.4s, v12.4s, v21.4s
+	FMOVQ.P F8, 16(R0)
+	FMOVQ.P F12, 16(R1)
+	SUBS $1, R3, R3
+	BNE panel
+	RET
+
 // func Int8BoundsBatchNEON(lower, upper *float32, ld, contexts int, data *byte, stride int, n int, b *byte)
 // Requires: ASIMD
 TEXT ·Int8BoundsBatchNEON(SB), NOSPLIT, $0-64

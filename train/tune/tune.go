@@ -50,8 +50,18 @@ type Options struct {
 	Measure func(ctx context.Context, screens []*screen.Model) ([]Cost, error)
 	// Progress, unless nil, is called with the progress of the run of a form.
 	Progress func(form string, p train.Progress)
-	// Done, unless nil, is called for each form with its screens, without costs.
-	Done func(form string, screens []Screen)
+	// Done, unless nil, is called for each form with its screens, without costs, and with
+	// how far the run is.
+	Done func(form string, screens []Screen, now Step)
+}
+
+// Step says how far a run is.
+type Step struct {
+	// Done of Forms are tried, the refinements to come among them.
+	Done, Forms int
+	// Share is the share of the work on the forms that is done, by an estimate: labels and
+	// the measurement of times are no part of it.
+	Share float64
 }
 
 // Cost is the mean time of a query: with warm caches, and with caches that have been
@@ -169,6 +179,11 @@ type run struct {
 	budgets  []float64
 	trained  int
 	all      []Screen
+
+	tried     int
+	work      float64   // of the forms that are tried
+	ahead     []float64 // the work of each form to come, in order
+	refinable []float64 // the work of each refinement to come, for the mean of the forms
 }
 
 // Run tries all forms. The screens depend on the options alone, but the choice among
@@ -200,6 +215,7 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 	if r.labels, err = train.FindLabels(ctx, layer, contexts, o); err != nil {
 		return nil, err
 	}
+	r.plan()
 	for _, f := range opt.Forms {
 		if err := r.try(ctx, f, r.budgets); err != nil {
 			return nil, err
@@ -214,6 +230,10 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 	more := refinements(form, best.Record.Options.Budget, &opt.Train)
 	if len(more) == 0 {
 		return found, nil
+	}
+	r.ahead, r.refinable = nil, nil
+	for _, f := range more {
+		r.ahead = append(r.ahead, r.workOf(f))
 	}
 	for _, f := range more {
 		if err := r.try(ctx, f, r.nearBudgets(best.Record.Options.Budget)); err != nil {
@@ -292,8 +312,9 @@ func (r *run) try(ctx context.Context, f Form, budgets []float64) error {
 		s.Rows = routing + s.Record.Unseen.MeanCandidates
 		screens = append(screens, s)
 	}
+	now := r.step()
 	if r.Done != nil {
-		r.Done(f.Name, screens)
+		r.Done(f.Name, screens, now)
 	}
 	r.trained += len(screens)
 	r.all = worthwhile(append(r.all, screens...), r.Target)

@@ -44,10 +44,21 @@ func TestRunRecommendsTheFastestThatReachesTheTarget(t *testing.T) {
 			o := testOptions()
 			o.Target, o.Cold = target, cold
 			forms := map[string]int{}
-			o.Done = func(form string, screens []Screen) { forms[form] = len(screens) }
+			last, steps := Step{}, 0
+			o.Done = func(form string, screens []Screen, now Step) {
+				forms[form] = len(screens)
+				steps++
+				if now.Done != steps || now.Forms < now.Done || now.Share <= 0 || now.Share > 1 || (now.Share == 1) != (now.Done == now.Forms) {
+					t.Errorf("%s: found %+v after %+v, expected step %d", form, now, last, steps)
+				}
+				last = now
+			}
 			found, err := Run(t.Context(), d.Layer, d.Contexts, o)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if last.Share != 1 || last.Forms != len(forms) {
+				t.Errorf("found %+v after the last of %d forms", last, len(forms))
 			}
 			best := found.Screens[found.Best]
 			if !found.Reached || best.precision() < target {
@@ -159,7 +170,7 @@ func TestRunContinues(t *testing.T) {
 	o := testOptions()
 	o.Train.Checkpoint = filepath.Join(t.TempDir(), "state")
 	ctx, cancel := context.WithCancel(t.Context())
-	o.Done = func(form string, _ []Screen) {
+	o.Done = func(form string, _ []Screen, _ Step) {
 		if strings.HasSuffix(form, "-probe") { // one refinement is done, the other is not
 			cancel()
 		}
@@ -212,7 +223,7 @@ func TestRemoveCheckpoint(t *testing.T) {
 	o := testOptions()
 	o.Train.Checkpoint = filepath.Join(t.TempDir(), "state")
 	ctx, cancel := context.WithCancel(t.Context())
-	o.Done = func(string, []Screen) { cancel() }
+	o.Done = func(string, []Screen, Step) { cancel() }
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("found the error %v, expected that of the context", err)
 	}

@@ -17,6 +17,9 @@ import (
 type Turn struct {
 	// Query answers item i and returns the number of contexts in it.
 	Query func(i int) (contexts int)
+	// Before, unless nil, is called before each query, and is no part of its time. Then
+	// each query is timed by itself, and the time contains a reading of the clock.
+	Before func(i int)
 	// Micros is the mean time of a context in microseconds, one element a turn.
 	Micros []float64
 	// Ratios is the time of the dense scan, divided by Micros.
@@ -88,7 +91,7 @@ func (t *Turn) calibrate(items int, block time.Duration) {
 	for range trials {
 		start := time.Now()
 		for n := 1; ; n++ {
-			t.Query(n % items)
+			t.ask(n % items)
 			if time.Since(start) >= block {
 				t.Block = max(t.Block, n)
 				break
@@ -99,8 +102,10 @@ func (t *Turn) calibrate(items int, block time.Duration) {
 
 func (t *Turn) run(items, first int) {
 	at, contexts := first, 0
+	var taken time.Duration
 	next := func() {
-		contexts += t.Query(at)
+		n, elapsed := t.ask(at)
+		contexts, taken = contexts+n, taken+elapsed
 		if at++; at == items {
 			at = 0
 		}
@@ -108,12 +113,34 @@ func (t *Turn) run(items, first int) {
 	for range t.Block/10 + 1 {
 		next()
 	}
-	contexts = 0
+	contexts, taken = 0, 0
 	start := time.Now()
 	for range t.Block {
 		next()
 	}
-	t.Micros = append(t.Micros, float64(time.Since(start).Nanoseconds())/1e3/float64(contexts))
+	if t.Before == nil {
+		taken = time.Since(start)
+	}
+	t.Micros = append(t.Micros, float64(taken.Nanoseconds())/1e3/float64(contexts))
+}
+
+// ask answers item i. It returns the time only if Before is called.
+func (t *Turn) ask(i int) (contexts int, elapsed time.Duration) {
+	if t.Before == nil {
+		return t.Query(i), 0
+	}
+	t.Before(i)
+	start := time.Now()
+	contexts = t.Query(i)
+	return contexts, time.Since(start)
+}
+
+// Median returns the median of the ratios; 0 if there are none.
+func (t *Turn) Median() float64 {
+	if len(t.Ratios) == 0 {
+		return 0
+	}
+	return Quantile(t.Ratios, 0.5)
 }
 
 // keep drops all but the first n turns.

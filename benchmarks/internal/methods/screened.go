@@ -19,33 +19,41 @@ import (
 // candidate sets are chosen for each of Budgets. So the budget is a parameter of
 // the construction that is swept like one of the query.
 type L2S struct {
-	// Clusters is r. With Groups, it is the number of all clusters, and they
-	// are found on two levels.
+	// Clusters is r. With Groups, it is the number of all clusters, which are found
+	// through the groups: on two levels, where each cluster belongs to one group, or
+	// with Overlap through lists of clusters that overlap.
 	Clusters, Groups int
+	Overlap          bool
 	// KMeansOnly keeps the clusters of spherical k-means, the paper's baseline
 	// (its appendix), with the candidate sets of one knapsack.
 	KMeansOnly bool
 	// ProbeShare is the share of the contexts that look at the candidates of
 	// two clusters, see train.Options.
 	ProbeShare float64
-	// Wide is for precision that the sets of training do not reach: candidates have
-	// no price (lambda is 0), and the counts of a cluster back off to the counts of all
-	// contexts (smoothing 20), so that sets hold labels that the cluster has not seen.
-	Wide bool
+	// Counts chooses the sets by the counts of labels alone, as the paper does, and not
+	// by the geometry of the layer too.
+	Counts bool
 	// Budget is the B for which V is learned.
 	Budget float64
 	// Budgets are the B of the settings, ascending. nil: Budget alone.
 	Budgets []float64
 }
 
-// Name returns "L2S", "L2S, two levels", or the names of spherical k-means.
+// Name returns "L2S", "L2S, two levels", "L2S, overlapping groups", or the names of
+// spherical k-means, with ", counts alone" behind if there is no geometry.
 func (m L2S) Name() string {
 	name := "L2S"
 	if m.KMeansOnly {
 		name = "Spherical k-means"
 	}
-	if m.Groups > 0 {
+	switch {
+	case m.Overlap:
+		name += ", overlapping groups"
+	case m.Groups > 0:
 		name += ", two levels"
+	}
+	if m.Counts {
+		name += ", counts alone"
 	}
 	return name
 }
@@ -54,7 +62,10 @@ func (m L2S) Name() string {
 func (m L2S) Params() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "r=%d", m.Clusters)
-	if m.Groups > 0 {
+	switch {
+	case m.Overlap:
+		fmt.Fprintf(&b, " through %d groups", m.Groups)
+	case m.Groups > 0:
 		fmt.Fprintf(&b, " in %d groups", m.Groups)
 	}
 	if !m.KMeansOnly {
@@ -62,9 +73,6 @@ func (m L2S) Params() string {
 	}
 	if m.ProbeShare > 0 {
 		fmt.Fprintf(&b, ", %g%% look at two clusters", 100*m.ProbeShare)
-	}
-	if m.Wide {
-		b.WriteString(", no price of candidates, smoothed")
 	}
 	return b.String()
 }
@@ -74,15 +82,18 @@ func (m L2S) Params() string {
 func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	opt := train.DefaultOptions()
 	opt.Clusters = m.Clusters
-	if m.Groups > 0 {
+	switch {
+	case m.Overlap:
+		opt.SetOverlap(m.Clusters, m.Groups)
+	case m.Groups > 0:
 		opt.SetLevels(m.Groups, m.Clusters/m.Groups)
 		if opt.Clusters != m.Clusters {
 			return nil, fmt.Errorf("methods: clusters: found %d, expected a multiple of the %d groups", m.Clusters, m.Groups)
 		}
 	}
 	opt.Budget, opt.KMeansOnly, opt.ProbeShare = m.Budget, m.KMeansOnly, m.ProbeShare
-	if m.Wide {
-		opt.Lambda, opt.Smoothing = 0, 20
+	if m.Counts {
+		opt.Geometry = 0
 	}
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
 	if in.Note != nil {
@@ -102,7 +113,7 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	x := new(screenIndex)
 	for i, s := range screens {
-		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m.ProbeShare, m.Wide})
+		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m})
 	}
 	return x, nil
 }
@@ -126,9 +137,10 @@ type Screened struct {
 	layer *softmax.Layer
 	// Model is the screen.
 	Model *screen.Model
-	// Budget is B; ProbeShare and Wide are as in the construction.
-	Budget, ProbeShare float64
-	Wide               bool
+	// Budget is B.
+	Budget float64
+	// L2S is the construction, the zero value for a screen that was trained elsewhere.
+	L2S L2S
 }
 
 // Params returns such as "B=150".

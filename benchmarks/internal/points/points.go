@@ -70,6 +70,10 @@ type File struct {
 	PrecisionContexts int `json:"precision_contexts"`
 	// Rounds is the number of rounds in which each setting was timed.
 	Rounds int `json:"rounds"`
+	// ColdMiB is how much was read before each query of Point.Cold, and ColdRounds the
+	// number of rounds, of TurnContexts contexts each; 0 if these were not measured.
+	ColdMiB    int `json:"cold_mib,omitempty"`
+	ColdRounds int `json:"cold_rounds,omitempty"`
 	// TurnContexts is the number of contexts that a setting answered at least
 	// in a round; the faster ones answered more.
 	TurnContexts int `json:"turn_contexts"`
@@ -122,15 +126,21 @@ type Point struct {
 	P1 float64 `json:"p1"`
 	P5 float64 `json:"p5"`
 
+	// Cold is the time of a query before which other data was read, so that the caches
+	// held nothing else than the context. It is measured for the settings that are the
+	// fastest at a precision.
+	Cold *Timing `json:"cold,omitempty"`
+
 	// Of screens only, 0 otherwise. Clusters is r, Groups the number of groups
-	// of a screen on two levels, Budget is B, MeanCandidates is L-bar on the
+	// through which they are found, Budget is B, MeanCandidates is L-bar on the
 	// test contexts, and RowsScanned the mean number of rows scanned in all:
 	// vectors of clusters, and candidates.
 	Clusters       int     `json:"clusters,omitempty"`
 	Groups         int     `json:"groups,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
 	ProbeShare     float64 `json:"probe_share,omitempty"` // of the contexts that look at two clusters
-	Wide           bool    `json:"wide,omitempty"`        // the sets hold more than the training asks for
+	Overlap        bool    `json:"overlap,omitempty"`     // of the groups
+	Counts         bool    `json:"counts,omitempty"`      // the sets are by counts alone
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }

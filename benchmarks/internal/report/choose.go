@@ -56,6 +56,16 @@ func fastest(all []points.Point, least float64) (best points.Point, ok bool) {
 	return best, ok
 }
 
+// fastestCold is fastest by the time with cold caches, of the points that have one.
+func fastestCold(all []points.Point, least float64) (best points.Point, ok bool) {
+	for _, p := range all {
+		if p.Cold != nil && p.P5 >= least && (!ok || p.Cold.Micros < best.Cold.Micros) {
+			best, ok = p, true
+		}
+	}
+	return best, ok
+}
+
 func p1(p points.Point) float64 { return p.P1 }
 func p5(p points.Point) float64 { return p.P5 }
 

@@ -24,9 +24,9 @@ import (
 
 // The figure: axes at the left, the legend beside them, titles above.
 const (
-	figureWidth  = 9.5 * vg.Inch
-	figureHeight = 5.6 * vg.Inch
-	legendWidth  = 2.6 * vg.Inch
+	figureWidth  = 10.8 * vg.Inch
+	figureHeight = 6.6 * vg.Inch
+	legendWidth  = 3.8 * vg.Inch
 	headHeight   = 0.62 * vg.Inch
 	margin       = 0.12 * vg.Inch
 	legendStep   = 0.27 * vg.Inch
@@ -64,18 +64,24 @@ var (
 )
 
 var styles = map[string]style{
-	l2s:                     {blue, draw.CircleGlyph{}, nil, 2.4},
-	l2s + ", two levels":    {navy, draw.BoxGlyph{}, long, 2},
-	kmeans:                  {sky, draw.RingGlyph{}, nil, 1.5},
-	kmeans + ", two levels": {sky, draw.SquareGlyph{}, long, 1.5},
-	fgd:                     {red, draw.PyramidGlyph{}, nil, 1.5},
-	"ip-NSW":                {orange, draw.TriangleGlyph{}, long, 1.5},
-	svd:                     {green, draw.BoxGlyph{}, short, 1.5},
-	adaptive:                {pink, draw.CircleGlyph{}, dashDot, 1.5},
-	greedy:                  {purple, draw.CrossGlyph{}, nil, 1.5},
-	pca:                     {brown, draw.PlusGlyph{}, short, 1.5},
-	lsh:                     {grey, draw.SquareGlyph{}, dotted, 1.5},
-	"Frequency head":        {black, draw.RingGlyph{}, dotted, 1.5},
+	l2s:                                   {blue, draw.CircleGlyph{}, nil, 2.4},
+	l2s + ", two levels":                  {navy, draw.BoxGlyph{}, long, 2},
+	l2s + ", overlapping groups":          {navy, draw.PyramidGlyph{}, nil, 2.4},
+	l2s + ", counts alone":                {blue, draw.RingGlyph{}, dotted, 1.5},
+	l2s + ", two levels, counts alone":    {navy, draw.SquareGlyph{}, dotted, 1.5},
+	kmeans:                                {sky, draw.RingGlyph{}, nil, 1.5},
+	kmeans + ", two levels":               {sky, draw.SquareGlyph{}, long, 1.5},
+	kmeans + ", overlapping groups":       {sky, draw.PyramidGlyph{}, nil, 1.5},
+	kmeans + ", counts alone":             {sky, draw.RingGlyph{}, dotted, 1.5},
+	kmeans + ", two levels, counts alone": {sky, draw.SquareGlyph{}, dotted, 1.5},
+	fgd:                                   {red, draw.PyramidGlyph{}, nil, 1.5},
+	"ip-NSW":                              {orange, draw.TriangleGlyph{}, long, 1.5},
+	svd:                                   {green, draw.BoxGlyph{}, short, 1.5},
+	adaptive:                              {pink, draw.CircleGlyph{}, dashDot, 1.5},
+	greedy:                                {purple, draw.CrossGlyph{}, nil, 1.5},
+	pca:                                   {brown, draw.PlusGlyph{}, short, 1.5},
+	lsh:                                   {grey, draw.SquareGlyph{}, dotted, 1.5},
+	"Frequency head":                      {black, draw.RingGlyph{}, dotted, 1.5},
 }
 
 // spare are the styles of other methods, such as the exact ones, which are a

@@ -258,7 +258,7 @@ func screenTable(t *points.Translation) table {
 	s := table{
 		title: "What paid",
 		note: "Screens with one part of the training changed, on the same test contexts; first the screens of the table above. " +
-			"Differences are to the screen on two levels of the table above with the same budget, which learns from both kinds of contexts, with smoothing and spread, and keeps the clusters of k-means.",
+			"Differences are to the screen on two levels of the table above with the same budget, which learns from both kinds of contexts, with geometry and spread, and keeps the clusters of k-means.",
 		head: []string{"screen", "budget", "rows scanned", "P@1", "P@5", "difference: P@1", "P@5", "training"}, text: 1,
 	}
 	plain := map[string]points.Translator{}

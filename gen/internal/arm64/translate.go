@@ -405,6 +405,7 @@ var encodings = map[string]encoding{
 	"usmmla": extended("I8MM", vector(0x0e80ac00, 0, "")),
 	// Products twice as wide as their factors.
 	"smull":  vector(0x0e20c000, 1, "size"),
+	"smull2": vector(0x0e20c000, 1, "size"),
 	"smlal":  vector(0x0e208000, 1, "size"),
 	"smlal2": vector(0x0e208000, 1, "size"),
 	// Two registers.

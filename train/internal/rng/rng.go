@@ -24,6 +24,7 @@ const (
 	Split                         // the contexts that choose the path of a calibration
 	MiniBatches                   // of k-means
 	Tail                          // contexts that the tail is fitted on
+	Directions                    // of the squares of the tail
 )
 
 // New returns the generator of one use of the seed: stream, then the position

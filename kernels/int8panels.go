@@ -1,0 +1,173 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+const (
+	// PanelRows is the number of rows of a panel of codes.
+	PanelRows = 16
+	stepCodes = 4                     // codes of a row that lie side by side
+	stepBytes = PanelRows * stepCodes // a cache line
+)
+
+// Int8Panels holds rows of an [Int8Rows] that are scanned one behind the other: 16 rows
+// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, in a step of
+// 64 bytes. Behind the ceil(dim/4) steps of a panel come the scales of its rows, their
+// biases, errors and norms, 64 bytes each.
+//
+// A scan of panels needs no sums across the lanes of a register, reads one stream of
+// memory, and makes each code take one byte: rows of 200 codes take 216 bytes instead
+// of the 256 of an Int8Rows. But single rows cannot be gathered.
+//
+// Int8Panels is immutable and safe for use by many goroutines.
+type Int8Panels struct {
+	data     []byte
+	n, steps int // panels, and steps of a panel
+	dim      int
+	slack    float32
+}
+
+// panelSteps returns the number of steps of a panel.
+func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
+
+// Int8PanelBytes returns the number of bytes of a panel of rows of dimension dim.
+func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * stepBytes }
+
+// Panels copies the rows ids[starts[t]:starts[t+1]] of each list t to panels of their own,
+// the panels of list t behind the panels of the lists before. Where a list does not fill its
+// last panel, the lower and upper ends of the other rows are -Inf. data is where the panels
+// are put: Int8PanelBytes(Dim) bytes for each, 64-byte aligned, kept and not to be changed.
+// It may be memory outside the Go heap, released once the Int8Panels is unreachable. Each id
+// must be less than Len, and starts ascending, from 0 to the number of ids.
+func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) *Int8Panels {
+	size := Int8PanelBytes(m.dim)
+	p := &Int8Panels{data: data, n: len(data) / size, steps: panelSteps(m.dim), dim: m.dim, slack: m.slack}
+	checkIDs(ids, m.n)
+	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
+		panic("kernels: starts are not from 0 to the number of ids")
+	}
+	at := 0
+	for t := range starts[1:] {
+		if starts[t] > starts[t+1] {
+			panic("kernels: starts are not ascending")
+		}
+		at += panelsOf(starts[t+1] - starts[t])
+	}
+	if len(data) != at*size {
+		panic("kernels: length of data is not the number of panels times the bytes of a panel")
+	}
+	if len(data) > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
+		panic("kernels: data is not 64-byte aligned")
+	}
+	for t := range starts[1:] {
+		for list := ids[starts[t]:starts[t+1]]; len(list) > 0; {
+			n := min(PanelRows, len(list))
+			p.fill(data[:size], m, list[:n])
+			data, list = data[size:], list[n:]
+		}
+	}
+	runtime.KeepAlive(m)
+	return p
+}
+
+// panelsOf returns the number of panels of n rows.
+func panelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
+
+// fill writes a panel of the rows ids, at most PanelRows of them.
+func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32) {
+	meta := panel[p.steps*stepBytes:]
+	for r := range PanelRows {
+		if r >= len(ids) {
+			for s := range p.steps {
+				binary.LittleEndian.PutUint32(panel[s*stepBytes+r*stepCodes:], 0x80808080)
+			}
+			for f, x := range [...]float32{0, float32(math.Inf(-1)), 0, 0} {
+				binary.LittleEndian.PutUint32(meta[f*stepBytes+4*r:], math.Float32bits(x))
+			}
+			continue
+		}
+		rec := m.data[int(ids[r])*m.stride:][:m.stride]
+		for s := range p.steps {
+			copy(panel[s*stepBytes+r*stepCodes:][:stepCodes], rec[s*stepCodes:])
+		}
+		for f := range metaBytes / 4 {
+			copy(meta[f*stepBytes+4*r:][:4], rec[m.stride-metaBytes+4*f:])
+		}
+	}
+}
+
+// Len returns the number of panels.
+func (p *Int8Panels) Len() int { return p.n }
+
+// AddLines adds the start of the panels, and a line of each of their large pages, as
+// Int8Rows.AddLines does.
+func (p *Int8Panels) AddLines(l *Lines) {
+	AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
+	addTable(l, p.data)
+}
+
+// Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.
+func (p *Int8Panels) Bias(row int) float32 {
+	panel, r := row/PanelRows, row%PanelRows
+	at := panel*Int8PanelBytes(p.dim) + (p.steps+1)*stepBytes + 4*r
+	return math.Float32frombits(binary.LittleEndian.Uint32(p.data[at:]))
+}
+
+// batchBytes is how much of the panels all contexts of a batch use before the next: it
+// stays in the first-level cache.
+const batchBytes = 16 << 10
+
+// Bounds computes the intervals of the rows of some panels, as Int8Rows.Bounds does and
+// bit for bit the same, for up to BatchContexts contexts: of the n panels from first on. The
+// interval of row i of these panels and context c is at [c*PanelRows*n+i] of lower and
+// upper, which have PanelRows*n elements a context. All vectors must be Certified.
+func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vector) {
+	if first < 0 || n < 0 || first > p.n-n {
+		panic("kernels: panels are out of range")
+	}
+	checkVectors(len(lower), len(upper), PanelRows*n, p.dim, vs)
+	size := Int8PanelBytes(p.dim)
+	most := maxCallBytes
+	if len(vs) > 1 {
+		most = batchBytes
+	}
+	var bounds [BatchContexts]bound
+	for i, v := range vs {
+		bounds[i].set(v, excess8(v), p.slack)
+	}
+	for c := callsOf(n, max(1, most/size)); c.at < c.n; c = c.next() {
+		data := p.data[(first+c.at)*size : (first+c.end)*size]
+		raceReads(data)
+		for i := range vs {
+			at, end := PanelRows*(i*n+c.at), PanelRows*(i*n+c.end)
+			raceReads(unsafe.Slice(bounds[i].codes, stepCodes*p.steps))
+			raceWrites(lower[at:end])
+			raceWrites(upper[at:end])
+			panelLeaf(&lower[at], &upper[at], data, c.end-c.at, p, &bounds[i])
+		}
+	}
+	runtime.KeepAlive(p)
+}
+
+// panelGeneric computes the intervals of n panels. It puts each row in a record first,
+// whose products plain Go computes several at a time.
+func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
+	lo, up := unsafe.Slice(lower, PanelRows*n), unsafe.Slice(upper, PanelRows*n)
+	rec, h := b.v.plainRecord(), b.v.plainCodes8()
+	size := len(data) / n
+	for i := range lo {
+		panel, r := data[i/PanelRows*size:][:size], i%PanelRows
+		meta := panel[p.steps*stepBytes:]
+		for s := range p.steps {
+			copy(rec[s*stepCodes:][:stepCodes], panel[s*stepBytes+r*stepCodes:])
+		}
+		for f := range metaBytes / 4 {
+			copy(rec[len(rec)-metaBytes+4*f:][:4], meta[f*stepBytes+4*r:])
+		}
+		lo[i], up[i] = interval(rec, dot8(rec, h)-codeBias*b.v.sum, b.v, b.slack)
+	}
+}
