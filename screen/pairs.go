@@ -19,7 +19,7 @@ func newPairs(list []Pair, clusters int) (*pairs, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	if len(list) > math.MaxUint32 {
+	if uint64(len(list)) > math.MaxUint32 {
 		return nil, fmt.Errorf("found %d, expected at most %d", len(list), uint32(math.MaxUint32))
 	}
 	p := &pairs{make([]uint32, clusters+1), make([]uint32, len(list))}
