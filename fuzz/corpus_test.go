@@ -586,6 +586,12 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewModel: a list beyond the clusters": config(func(c *screen.Config) {
 			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 1}, []int{1, 2}, []uint32{0, 1, 2}
 		}),
+		"NewModel: a pair of one cluster": config(func(c *screen.Config) {
+			c.Pairs = []screen.Pair{{First: 1, Second: 1}}
+		}),
+		"NewModel: an id of L for a pair": config(func(c *screen.Config) {
+			c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{3}}}
+		}),
 		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ProbeMargin = math.NaN() }),
 		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
 		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),

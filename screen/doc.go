@@ -15,8 +15,8 @@
 // affordable. Groups may overlap: each then has a list of clusters.
 //
 // A model may carry margins. A context whose best cluster leads the second best
-// by less than the probe margin is looked up in the sets of both, and one whose
-// lead is below the exact margin is answered by the exact layer: between two
+// by less than the probe margin is looked up in the sets of both, or in the set that
+// the model has for this pair of clusters, and one whose lead is below the exact margin is answered by the exact layer: between two
 // clusters the sets miss most.
 //
 // Within the set the answer is exact: logits are computed in the reference
@@ -30,7 +30,8 @@
 //
 // A request may ban, allow and bias labels, and ask for the log of the sum; see
 // softmax.Request. The answer says what it was chosen among: the set of one
-// cluster, of two, or all labels.
+// cluster, of two, or all labels. The sums that a regression of the tail completes are
+// over the sets of both clusters, whether their pair has a set or not.
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any
 // label, for perplexity: a model may carry a low-rank stand-in for W, its tail,

@@ -122,6 +122,20 @@ func smallModel(t testing.TB) *screen.Model {
 	return m
 }
 
+// pairedSections are the sections of smallModel's file with one that has pairs.
+func pairedSections(words ...uint32) []sectionBytes {
+	return append(smallSections(), sectionBytes{13, 0, le32(words...)})
+}
+
+// withPairs is a file whose section of pairs has these flags and words.
+func withPairs(flags uint32, words ...uint32) func([]byte) []byte {
+	return func([]byte) []byte {
+		s := pairedSections(words...)
+		s[len(s)-1].flags = flags
+		return write(10, 3, 2, smallFingerprint, s)
+	}
+}
+
 // pairSections are the sections of smallModel's clusters in a group each. The sections
 // begin at 384, 448, 512, 576, 640, 704 and 768; the file has 832 bytes.
 func pairSections() []sectionBytes {
@@ -225,6 +239,9 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 		{"margins: one section more",
 			screen.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Sets: [][]uint32{nil}, ProbeMargin: 1.5, ExactMargin: 0.25},
 			write(1, 1, 1, [32]byte{}, append(slices.Clone(least), sectionBytes{8, 0, doubles(1.5, 0.25)}))},
+		{"sets of pairs: one section more", small(func(c *screen.Config) {
+			c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{2, 8}}}
+		}), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8))},
 		{"a tail: one section more", small(func(c *screen.Config) { c.Tail = tail }),
 			write(10, 3, 2, smallFingerprint, tailSections())},
 	} {
@@ -299,6 +316,11 @@ func TestFileRoundTrip(t *testing.T) {
 			}
 			if !slices.Equal(got.GroupClusters(), m.GroupClusters()) {
 				t.Fatalf("groups have the clusters %v, want %v", got.GroupClusters(), m.GroupClusters())
+			}
+			if !slices.EqualFunc(got.Pairs(), m.Pairs(), func(a, b screen.Pair) bool {
+				return a.First == b.First && a.Second == b.Second && slices.Equal(a.Set, b.Set)
+			}) {
+				t.Fatalf("pairs %v, want %v", got.Pairs(), m.Pairs())
 			}
 			for s := range m.Clusters() {
 				if !slices.Equal(got.Candidates(s), m.Candidates(s)) {
@@ -482,6 +504,22 @@ var brokenFiles = []struct {
 	{"a cluster twice in a list", sharedWith(func(s, l *sectionBytes) { l.data = le32(1, 1, 1) }), sealed, "group clusters: group 0: found cluster 1 after 1 at position 1, expected ascending, distinct clusters"},
 	{"lists that are optional", sharedWith(func(s, l *sectionBytes) { l.flags = 1 }), sealed, "group clusters: flags: found 0x1, expected 0"},
 
+	// Sets of pairs.
+	{"pairs of no bytes", withPairs(0), sealed, "pairs: length: found 0 bytes, expected at least 4"},
+	{"no pairs", withPairs(0, 0), sealed, "pairs: found 0 pairs in 4 bytes, expected at least 1, and 12 bytes for each"},
+	{"more pairs than bytes", withPairs(0, 2, 0, 1, 1, 3), sealed, "pairs: found 2 pairs in 20 bytes, expected at least 1, and 12 bytes for each"},
+	{"2^32-1 pairs", withPairs(0, math.MaxUint32, 0, 1, 1, 3), sealed, "pairs: found 4294967295 pairs in 20 bytes, expected at least 1, and 12 bytes for each"},
+	{"a set of a pair too short", withPairs(0, 1, 0, 1, 2, 3), sealed, "pairs: length: found 20 bytes, expected 24 for 1 pairs of 2 ids in all"},
+	{"a set of a pair too long", withPairs(0, 1, 0, 1, 1, 3, 4), sealed, "pairs: length: found 24 bytes, expected 20 for 1 pairs of 1 ids in all"},
+	{"a set of a pair above the labels", withPairs(0, 1, 0, 1, 11, 3), sealed, "pairs: pair 0: found 11 ids, expected at most the 10 labels"},
+	{"a pair of one cluster", withPairs(0, 1, 1, 1, 1, 3), sealed, "pairs: found clusters 1 and 1 at position 0, expected two ascending below 2"},
+	{"a pair with a cluster beyond", withPairs(0, 1, 0, math.MaxUint32, 1, 3), sealed, "pairs: found clusters 0 and 2 at position 0, expected two ascending below 2"},
+	{"a pair twice", withPairs(0, 2, 0, 1, 1, 0, 1, 1, 3, 3), sealed, "pairs: found clusters 0 and 1 after 0 and 1 at position 1, expected ascending, distinct pairs"},
+	{"an id of L for a pair", withPairs(0, 1, 0, 1, 2, 3, 10), sealed, "pairs: set 0: found id 10 at position 1, expected ids below 10 labels"},
+	{"ids of a pair out of order", withPairs(0, 1, 0, 1, 2, 4, 3), sealed, "pairs: set 0: found id 3 after 4 at position 1, expected ascending, distinct ids"},
+	{"a pair without an always id", withPairs(0, 1, 0, 1, 1, 4), sealed, "pairs: set 0: found no id 3, expected all always ids in every set"},
+	{"pairs that are optional", withPairs(1, 1, 0, 1, 1, 3), sealed, "pairs: flags: found 0x1, expected 0"},
+
 	// Margins.
 	{"no margins", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed, "margins: length: found 0 bytes, expected 16"},
 	{"a margin alone", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1)}) }), sealed, "margins: length: found 8 bytes, expected 16"},
@@ -649,7 +687,7 @@ func checkRead(t testing.TB, file []byte) {
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
 	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
-	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins)} {
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8))} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
 				file := bytes.Clone(original)
@@ -673,6 +711,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
 	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, sharedSections()))
+	f.Add(write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}

@@ -104,7 +104,7 @@ func (s *Searcher) quickLogProb(q *softmax.Query, r route, id uint32, req *softm
 
 // logProbOfTwo is LogProbAt for the sets of two clusters and the regression of the first.
 func (s *Searcher) logProbOfTwo(q *softmax.Query, r route, id uint32, temperature float64) (float64, error) {
-	set := s.candidates(r)
+	set := s.joined(r)
 	tail, err := s.byRegression(q, r, set, temperature, 0)
 	if err != nil {
 		return 0, err
@@ -213,7 +213,8 @@ type Head struct {
 	Tail Interval
 }
 
-// Head returns the labels of the candidate set of h's cluster, and the labels extra,
+// Head returns the labels of the candidate set of h's cluster, or of both clusters if its
+// lead is below the probe margin, and the labels extra,
 // which are ascending and distinct, with their logits, and about how much all others
 // weigh at a temperature, by the model's regression. See [Searcher.LogSum] for the
 // confidence and for errors; if that asks the exact layer, Tail.Log is NaN.
@@ -237,7 +238,7 @@ func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence flo
 	if r.exact {
 		return Head{Tail: Interval{math.NaN(), math.Inf(-1), math.Inf(1)}}, nil
 	}
-	ids := s.candidates(r)
+	ids := s.joined(r)
 	if len(extra) > 0 {
 		s.known = appendUnion(s.known[:0], ids, extra)
 		ids = s.known
@@ -325,7 +326,7 @@ func (s *Searcher) sumOverTail(q *softmax.Query, r route, set []uint32, req *sof
 	case req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
 		return s.sumOfLayer(q, req)
 	}
-	ids := set
+	ids := s.joined(r)
 	if req.Edits() {
 		s.asIDs = s.asIDs[:0]
 		for _, b := range req.Biases {

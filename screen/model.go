@@ -40,7 +40,7 @@ type Config struct {
 	// GroupSizes[0].
 	GroupClusters []uint32
 	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
-	// second best, below which a context has the candidates of both.
+	// second best, below which a context has the candidates of both, or of their pair.
 	// With groups both are of the best group. 0: one cluster always.
 	ProbeMargin float64
 	// ExactMargin is the lead below which the exact layer answers. 0: never for
@@ -59,6 +59,11 @@ type Config struct {
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
 	// below Labels, ascending. A set may be empty.
 	Sets [][]uint32
+	// Pairs lists pairs of clusters that have a candidate set of their own, ascending
+	// by First, then by Second. A context whose two best clusters are such a pair, in
+	// either order, and whose lead is below ProbeMargin has this set, and not the
+	// sets of both. Other pairs have both sets.
+	Pairs []Pair
 	// Always lists ids that every set gets, such as the ids of <unk> and
 	// <eos>. Any order; repeated ids count once.
 	Always []uint32
@@ -70,6 +75,13 @@ type Config struct {
 	Record json.RawMessage
 }
 
+// Pair is a pair of clusters, First below Second, and its candidate set, as
+// [Config].Sets has one for a cluster.
+type Pair struct {
+	First, Second int
+	Set           []uint32
+}
+
 // Model is a screen: the cluster vectors v_1, ..., v_r and the candidate sets
 // c_1, ..., c_r (Section 3 of the paper). It is immutable and safe for use by
 // many goroutines.
@@ -79,7 +91,8 @@ type Model struct {
 	margins     margins
 	tail        *Tail       // nil for none
 	regression  *Regression // nil for none
-	offsets     []int       // r + 1; set t is ids[offsets[t]:offsets[t+1]]
+	pairs       *pairs      // that have sets; nil for none
+	offsets     []int       // r + 1, and the number of pairs; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -134,19 +147,30 @@ func newModel(c Config) (*Model, error) {
 		ids = appendUnion(ids, set, always)
 		sizes[t] = len(ids) - before
 	}
+	indexed, err := newPairs(c.Pairs, r)
+	if err != nil {
+		return nil, fmt.Errorf("pairs: %w", err)
+	}
+	for i, p := range c.Pairs {
+		if err := checkIDs(p.Set, c.Labels); err != nil {
+			return nil, fmt.Errorf("pairs: set %d: %w", i, err)
+		}
+		before := len(ids)
+		ids = appendUnion(ids, p.Set, always)
+		sizes = append(sizes, len(ids)-before)
+	}
 	record := c.Record
 	if record == nil {
 		record = json.RawMessage("{}")
 	}
 	m := &Model{
-		labels: c.Labels, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
+		labels: c.Labels, pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
 		fingerprint: c.Fingerprint, record: bytes.Clone(record),
 	}
 	m.setSizes(sizes)
 	if err := m.check(c.Dim, r); err != nil {
 		return nil, err
 	}
-	var err error
 	m.router, err = router.New(slices.Clone(c.Clusters), slices.Clone(c.Groups), c.GroupSizes, slices.Clone(c.GroupClusters), c.Dim)
 	return m, err
 }
@@ -154,9 +178,14 @@ func newModel(c Config) (*Model, error) {
 // setSizes sets the offsets of the sets, which no searcher has packed.
 func (m *Model) setSizes(sizes []int) {
 	m.packs = &packs{}
-	m.offsets = make([]int, len(sizes)+1)
-	for t, size := range sizes {
-		m.offsets[t+1] = m.offsets[t] + size
+	m.offsets = make([]int, 1, len(sizes)+1)
+	m.addSizes(sizes)
+}
+
+// addSizes adds the offsets of further sets.
+func (m *Model) addSizes(sizes []int) {
+	for _, size := range sizes {
+		m.offsets = append(m.offsets, m.offsets[len(m.offsets)-1]+size)
 		m.largest = max(m.largest, size)
 	}
 }
@@ -235,7 +264,10 @@ func (m *Model) ClusterWeights() []float32 { return m.router.ClusterVectors() }
 
 // Candidates returns the candidate set of cluster t, 0 <= t < r: ascending
 // ids, the always included ones among them. It must not be changed.
-func (m *Model) Candidates(t int) []uint32 {
+func (m *Model) Candidates(t int) []uint32 { return m.set(t) }
+
+// set returns the set of a cluster, or of a pair by the place that pairs.find gives.
+func (m *Model) set(t int) []uint32 {
 	start, end := m.offsets[t], m.offsets[t+1]
 	return m.ids[start:end:end]
 }
@@ -255,8 +287,8 @@ func (m *Model) Record() json.RawMessage { return m.record }
 // counted once. It is not L-bar, which counts each cluster as often as
 // contexts fall into it: that is Evaluation.MeanCandidates.
 func (m *Model) MeanSetSize() float64 {
-	return float64(len(m.ids)) / float64(m.Clusters())
+	return float64(m.offsets[m.Clusters()]) / float64(m.Clusters())
 }
 
-// LargestSet returns the size of the largest candidate set.
+// LargestSet returns the size of the largest candidate set of a cluster or a pair.
 func (m *Model) LargestSet() int { return m.largest }

@@ -47,6 +47,18 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 			}
 			total, largest = total+len(want), max(largest, len(want))
 		}
+		if len(m.Pairs()) != len(c.Pairs) {
+			t.Fatalf("%d pairs, want %d", len(m.Pairs()), len(c.Pairs))
+		}
+		for i, p := range m.Pairs() {
+			want := c.Pairs[i]
+			want.Set = in.always(want.Set)
+			set, ok := m.PairCandidates(p.Second, p.First)
+			if p.First != want.First || p.Second != want.Second || !slices.Equal(p.Set, want.Set) || !ok || !slices.Equal(set, want.Set) {
+				t.Fatalf("pair %d: %v, by its clusters %v, want %v", i, p, set, want)
+			}
+			largest = max(largest, len(want.Set))
+		}
 		if m.LargestSet() != largest || m.MeanSetSize() != float64(total)/float64(m.Clusters()) {
 			t.Fatalf("largest set %d, mean %v, want %d and %d ids in all", m.LargestSet(), m.MeanSetSize(), largest, total)
 		}
@@ -57,6 +69,7 @@ func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 	c := screen.Config{
 		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Sets: [][]uint32{{1, 2}, {3}}, Always: []uint32{5, 4},
 		Groups: []float32{1, 2}, GroupSizes: []int{1, 2}, GroupClusters: []uint32{1, 0, 1},
+		Pairs:  []screen.Pair{{First: 0, Second: 1, Set: []uint32{6}}},
 		Record: json.RawMessage(`{"a": 1}`),
 	}
 	m, err := screen.NewModel(c)
@@ -67,7 +80,7 @@ func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 		t.Error("the always ids of the caller were sorted in place")
 	}
 	before := encode(t, m)
-	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0], c.GroupClusters[0] = 7, 7, 7, 7, 7, 7, 7
+	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0], c.GroupClusters[0], c.Pairs[0].Set[0] = 7, 7, 7, 7, 7, 7, 7, 7
 	if !slices.Equal(encode(t, m), before) {
 		t.Error("a change of the configuration changed the model")
 	}
@@ -157,6 +170,12 @@ func TestNewModelRefuses(t *testing.T) {
 		{"an id of L", func(c *screen.Config) { c.Sets[0] = []uint32{1, 10} }, "screen: sets: set 0: found id 10 at position 1, expected ids below 10 labels"},
 		{"an always id of L", func(c *screen.Config) { c.Always = []uint32{10, 2} }, "screen: always: found id 10 at position 1, expected ids below 10 labels"},
 		{"a record that is no object", func(c *screen.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
+		{"a pair of one cluster", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 1}} }, "screen: pairs: found clusters 1 and 1 at position 0, expected two ascending below 2"},
+		{"a pair that descends", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 0}} }, "screen: pairs: found clusters 1 and 0 at position 0, expected two ascending below 2"},
+		{"a pair with a cluster beyond", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 2}} }, "screen: pairs: found clusters 0 and 2 at position 0, expected two ascending below 2"},
+		{"a pair with a negative cluster", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: -1, Second: 1}} }, "screen: pairs: found clusters -1 and 1 at position 0, expected two ascending below 2"},
+		{"a pair twice", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1}, {First: 0, Second: 1}} }, "screen: pairs: found clusters 0 and 1 after 0 and 1 at position 1, expected ascending, distinct pairs"},
+		{"an id of L for a pair", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{10}}} }, "screen: pairs: set 0: found id 10 at position 0, expected ids below 10 labels"},
 		{"too many labels", func(c *screen.Config) { tooMany := uint64(1) << 32; c.Labels = int(tooMany) }, "screen: labels: found " + tooManyLabels + ", expected 1 to " + mostLabels},
 	} {
 		config := screen.Config{Dim: 2, Labels: 10, Clusters: []float32{1, 2, 3, 4}, Sets: [][]uint32{{1, 5}, {}}}

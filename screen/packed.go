@@ -29,9 +29,10 @@ func packedByDefault(l *softmax.Layer) int64 {
 
 // Pack bounds the memory that copies of the codes of all candidate sets may take, in
 // bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
-// rounded up to 16 ([softmax.Layer.PackedBytes]); if all sets together take more, none is
-// copied. Without the option there are copies of up to 256 MiB for a layer whose own
-// codes take more than 4 MiB, and of up to 8 MiB for a smaller one.
+// rounded up to 16 ([softmax.Layer.PackedBytes]). If all sets together take more, the sets
+// of pairs of clusters are not copied, and if the others take more, none is. Without the
+// option there are copies of up to 256 MiB for a layer whose own codes take more than 4
+// MiB, and of up to 8 MiB for a smaller one.
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between
 // two steps of a decoder. If the codes of the layer fit the caches and the copies are many
@@ -42,18 +43,34 @@ func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } 
 // packs are the packed sets of a model, by their layers. Searchers keep them alive.
 type packs struct {
 	mu   sync.Mutex
-	sets map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]
+	sets map[packKey]weak.Pointer[softmax.Packed]
 }
 
-// of returns the sets of m packed for the layer. It returns nil if the layer has no
-// codes, or if they would take more than most bytes.
-func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, error) {
-	if len(m.ids) == 0 || l.PackedBytes(m.offsets) > most {
-		return nil, nil
+// packKey is a layer, and the number of sets that are packed for it.
+type packKey struct {
+	layer weak.Pointer[softmax.Layer]
+	sets  int
+}
+
+// of returns the sets of m packed for the layer, or the sets of its clusters alone, and
+// their number. It returns nil if the layer has no codes, or if they would take more than
+// most bytes.
+func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, int, error) {
+	sets := len(m.offsets) - 1
+	if l.PackedBytes(m.offsets) > most {
+		sets = m.Clusters()
 	}
+	ids, starts := m.ids[:m.offsets[sets]], m.offsets[:sets+1]
+	if len(ids) == 0 || l.PackedBytes(starts) > most {
+		return nil, 0, nil
+	}
+	packed, err := p.pack(packKey{weak.Make(l), sets}, l, ids, starts)
+	return packed, sets, err
+}
+
+func (p *packs) pack(key packKey, l *softmax.Layer, ids []uint32, starts []int) (*softmax.Packed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := weak.Make(l)
 	if sets := p.sets[key].Value(); sets != nil {
 		return sets, nil
 	}
@@ -62,12 +79,12 @@ func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, err
 			delete(p.sets, key)
 		}
 	}
-	sets, err := l.Pack(m.ids, m.offsets)
+	sets, err := l.Pack(ids, starts)
 	if err != nil || sets == nil {
 		return nil, err
 	}
 	if p.sets == nil {
-		p.sets = map[weak.Pointer[softmax.Layer]]weak.Pointer[softmax.Packed]{}
+		p.sets = map[packKey]weak.Pointer[softmax.Packed]{}
 	}
 	p.sets[key] = weak.Make(sets)
 	return sets, nil
@@ -75,8 +92,8 @@ func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, err
 
 // among is the candidate set of a route, as candidates returned it.
 func (s *Searcher) among(r route, set []uint32) softmax.Labels {
-	if s.packed == nil || r.second != r.first {
+	if s.packed == nil || r.set < 0 || r.set >= s.packedSets {
 		return softmax.Only(set)
 	}
-	return s.packed.List(r.first)
+	return s.packed.List(r.set)
 }

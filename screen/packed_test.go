@@ -48,6 +48,42 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	}
 }
 
+// If the sets of pairs are too many, the sets of the clusters are packed alone.
+func TestPackLeavesOutThePairsFirst(t *testing.T) {
+	_, l := packable(t)
+	m, err := NewModel(Config{
+		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2, 3}, {1, 2}}, ProbeMargin: 100,
+		Pairs: []Pair{{First: 0, Second: 1, Set: []uint32{1, 3}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		most int64
+		sets int
+	}{
+		{"as much as all sets take", l.PackedBytes([]int{0, 3, 5, 7}), 3},
+		{"a byte less", l.PackedBytes([]int{0, 3, 5, 7}) - 1, 2},
+		{"as much as the sets of the clusters take", l.PackedBytes([]int{0, 3, 5}), 2},
+		{"less", l.PackedBytes([]int{0, 3, 5}) - 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := NewSearcher(m, l, Pack(c.most))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.packedSets != c.sets || (s.packed != nil) != (c.sets > 0) {
+				t.Errorf("found %d packed sets, expected %d", s.packedSets, c.sets)
+			}
+			var got [2]softmax.Prediction
+			if _, err := s.TopK(got[:], []float32{3, 2}); err != nil || got != [2]softmax.Prediction{{ID: 1, Logit: 2}, {ID: 3, Logit: -3}} {
+				t.Errorf("found %v, error %v, expected the labels of the pair", got, err)
+			}
+		})
+	}
+}
+
 // Copies of a small layer's codes that the caches do not hold are not made by default; those
 // of a large one are.
 func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {

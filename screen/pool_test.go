@@ -418,7 +418,7 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 }
 
 func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
-	in := probing(t)
+	in := paired(t)
 	batch, answers := make([]softmax.Prediction, 100*5), make([]softmax.Answer, 100)
 	i := 0
 	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }

@@ -128,11 +128,11 @@ func checkRegression(t *rapid.T) {
 				continue
 			}
 			sum := 0.0
-			for _, other := range f.set {
+			for _, other := range f.joined {
 				sum += math.Exp(all[other])
 			}
-			tail := rest(f.set)
-			if !slices.Contains(f.set, uint32(id)) {
+			tail := rest(f.joined)
+			if !slices.Contains(f.joined, uint32(id)) {
 				tail = max(tail, math.Exp(x))
 			}
 			near("log-probability", got, x-math.Log(sum+tail))
@@ -148,7 +148,7 @@ func checkRegression(t *rapid.T) {
 		if f.exact || req.Allowed != nil {
 			continue // the exact layer gives the sum
 		}
-		known := slices.Clone(f.set)
+		known := slices.Clone(f.joined)
 		for id := range uint32(len(all)) {
 			biased := slices.ContainsFunc(req.Biases, func(b softmax.Bias) bool { return b.ID == id })
 			if biased || req.Banned != nil && req.Banned.Has(id) {
@@ -207,7 +207,7 @@ func TestLogSumAtATemperature(t *testing.T) {
 			}
 			return kernels.LogSumExp(terms)
 		}
-		set := in.find(h).set
+		set := in.find(h).joined
 		cold, coldWidth := estimateOf(reg.Config(), 0, in.cluster(h), 1, h)
 		warm, warmWidth := estimateOf(reg.Config(), 1, in.cluster(h), 1, h)
 		all := allIDs(in.config.Labels)

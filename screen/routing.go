@@ -76,7 +76,8 @@ func (m *Model) GroupClusters() []uint32 { return m.router.GroupClusters() }
 // route is what routing finds out about a context.
 type route struct {
 	context       int // its place in the batch
-	first, second int // its clusters; the same if one set is looked at
+	first, second int // its clusters; the same if one is looked at
+	set           int // where the model has its candidates; -1: the sets of both clusters
 	exact         bool
 	rows          int // cluster and group vectors scanned for it
 }
@@ -122,12 +123,16 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 	}
 	for i, f := range s.found {
 		best := s.best[i*k:][:f.Count]
-		r := route{context: i, first: int(best[0].ID), second: int(best[0].ID), rows: f.Rows}
+		first := int(best[0].ID)
+		r := route{context: i, first: first, second: first, set: first, rows: f.Rows}
 		if f.Count == 2 {
 			lead := best[0].Logit - best[1].Logit
 			r.exact = lead < limits.exact
 			if lead < limits.probe && !r.exact {
-				r.second = int(best[1].ID)
+				r.second, r.set = int(best[1].ID), -1
+				if set, ok := s.model.pairs.find(first, r.second); ok {
+					r.set = set
+				}
 			}
 		}
 		s.routes[i] = r
@@ -136,8 +141,18 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 }
 
 // candidates returns the candidate set of a route, ascending: the set of one
-// cluster, or of two, which is scratch of s.
+// cluster, of a pair, or the sets of two clusters, which are scratch of s.
 func (s *Searcher) candidates(r route) []uint32 {
+	if r.set >= 0 {
+		return s.model.set(r.set)
+	}
+	return s.joined(r)
+}
+
+// joined returns the sets of the clusters of a route, ascending, which may be scratch
+// of s. A sum that adds to them what a regression says of other labels needs
+// the whole set of the first cluster; the set of a pair may lack some of it.
+func (s *Searcher) joined(r route) []uint32 {
 	set := s.model.Candidates(r.first)
 	if r.second == r.first {
 		return set

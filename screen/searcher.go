@@ -51,6 +51,8 @@ type Searcher struct {
 	overTail bool
 	profile  *profile
 
+	packedSets int // the first of the model's sets, clusters and then pairs
+
 	queries []*softmax.Query // of the contexts of a batch
 	best    []softmax.Prediction
 	found   []router.Found
@@ -80,7 +82,7 @@ type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
 	// Probes is the number of contexts answered from the candidates of two
-	// clusters, because the lead of the best was below Config.ProbeMargin.
+	// clusters, their pair's or both sets, because the lead of the best was below Config.ProbeMargin.
 	// Contexts that the exact layer answered are not among them.
 	Probes uint64
 	// Candidates is the sum of the sizes of their candidate sets, before a
@@ -135,7 +137,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
 	}
 	var err error
-	if s.packed, err = m.packs.of(m, l, s.packUpTo); err != nil {
+	if s.packed, s.packedSets, err = m.packs.of(m, l, s.packUpTo); err != nil {
 		return nil, err
 	}
 	if err := s.warm(); err != nil {

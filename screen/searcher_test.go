@@ -593,6 +593,7 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("packed", func(t *testing.T) { checkAllocations(t, ordinary(t), screen.Pack(1<<40)) })
 	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
 	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
+	t.Run("pairs", func(t *testing.T) { checkAllocations(t, paired(t)) })
 	t.Run("tail", func(t *testing.T) { checkAllocations(t, tailed(t)) })
 }
 

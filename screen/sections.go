@@ -35,6 +35,8 @@ const (
 	// If there is a regression with squares, instead of the other. Optional, so that a
 	// reader that does not know it has no regression.
 	kindSecondOrder = lastKind + 7
+	// If pairs of clusters have sets.
+	kindPairs = lastKind + 8
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -53,7 +55,7 @@ type sectionKind struct {
 var kinds = [...]sectionKind{
 	kindClusters: {"clusters", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.ClusterWeights()), true }, (*parts).readClusters},
 	kindSetSizes: {"set sizes", 0, writeSetSizes, (*parts).readSetSizes},
-	kindSetIDs:   {"set ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.ids), true }, (*parts).readSetIDs},
+	kindSetIDs:   {"set ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.ids[:m.offsets[m.Clusters()]]), true }, (*parts).readSetIDs},
 	kindAlways:   {"always ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.always), true }, (*parts).readAlways},
 	kindRecord:   {"record", 0, func(m *Model) ([]byte, bool) { return m.record, true }, (*parts).readRecord},
 
@@ -65,6 +67,7 @@ var kinds = [...]sectionKind{
 
 	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
 	kindSecondOrder:   {"regression with squares", flagOptional, writeSecondOrder, (*parts).readSecondOrder},
+	kindPairs:         {"pairs", 0, writePairs, (*parts).readPairs},
 }
 
 // parts is a model that is being read.
@@ -81,10 +84,13 @@ type parts struct {
 func (p *parts) finish() (m *Model, err error) {
 	m = p.model
 	for t := range len(m.offsets) - 1 {
-		set := m.Candidates(t)
+		set, section, at := m.set(t), "set ids", t
+		if r := int(p.header.clusters); t >= r {
+			section, at = "pairs", t-r
+		}
 		for _, id := range m.always {
 			if _, ok := slices.BinarySearch(set, id); !ok {
-				return nil, fmt.Errorf("set ids: set %d: found no id %d, expected all always ids in every set", t, id)
+				return nil, fmt.Errorf("%s: set %d: found no id %d, expected all always ids in every set", section, at, id)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package screen_test
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -33,6 +34,7 @@ type shape struct {
 	groups                          int     // 0: a flat screen; at most clusters
 	overlap                         bool    // groups have lists of clusters
 	probe, exact                    float64 // margins
+	paired                          int     // percentage of the pairs of clusters that have sets
 	keep                            int     // percentage of the labels in a set
 	ties                            bool
 	scale                           int // every other context is times 2^scale
@@ -59,6 +61,7 @@ func drawShape(t *rapid.T) shape {
 		leads := []float64{0, 0.5, 2.5, 1e300}
 		s.probe = rapid.SampledFrom(leads).Draw(t, "probe margin")
 		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
+		s.paired = rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs")
 	}
 	if rapid.Bool().Draw(t, "tail") {
 		s.tail = rapid.IntRange(1, min(s.labels, s.dim)).Draw(t, "rank")
@@ -154,6 +157,23 @@ func (s shape) instance(t failer) *instance {
 			in.contexts[i] = float32(math.Ldexp(float64(in.contexts[i]), s.scale))
 		}
 	}
+	for second := range s.clusters {
+		for first := range second {
+			if r.IntN(100) >= s.paired {
+				continue
+			}
+			p := screen.Pair{First: first, Second: second}
+			for id := range s.labels {
+				if r.IntN(100) < s.keep {
+					p.Set = append(p.Set, uint32(id))
+				}
+			}
+			in.config.Pairs = append(in.config.Pairs, p)
+		}
+	}
+	slices.SortFunc(in.config.Pairs, func(a, b screen.Pair) int {
+		return cmp.Or(a.First-b.First, a.Second-b.Second)
+	})
 	if in.model, err = screen.NewModel(in.config); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +204,8 @@ func (in *instance) cluster(h []float32) int {
 type found struct {
 	cluster     int
 	set         []uint32
-	rows        int // scanned to find the set
+	joined      []uint32 // the sets of its one cluster, or of its two
+	rows        int      // scanned to find the set
 	both, exact bool
 }
 
@@ -196,10 +217,17 @@ func (in *instance) find(h []float32) found {
 		f.exact = lead < in.config.ExactMargin
 		f.both = lead < in.config.ProbeMargin && !f.exact
 	}
+	f.joined = f.set
 	if f.both {
-		f.set = append(slices.Clone(f.set), in.candidates(second)...)
-		slices.Sort(f.set)
-		f.set = slices.Compact(f.set)
+		f.joined = append(slices.Clone(f.set), in.candidates(second)...)
+		slices.Sort(f.joined)
+		f.joined = slices.Compact(f.joined)
+		f.set = f.joined
+	}
+	for _, p := range in.config.Pairs {
+		if f.both && p.First == min(cluster, second) && p.Second == max(cluster, second) {
+			f.set = in.always(p.Set)
+		}
 	}
 	return f
 }
@@ -253,8 +281,11 @@ func numbered(n int) []uint32 {
 }
 
 // candidates is the set of cluster t as the configuration gives it.
-func (in *instance) candidates(t int) []uint32 {
-	ids := append(slices.Clone(in.config.Sets[t]), in.config.Always...)
+func (in *instance) candidates(t int) []uint32 { return in.always(in.config.Sets[t]) }
+
+// always is a set with the ids that are in every one.
+func (in *instance) always(set []uint32) []uint32 {
+	ids := append(slices.Clone(set), in.config.Always...)
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
@@ -382,4 +413,9 @@ func tailed(t testing.TB) *instance {
 // probing is ordinary with margins that some contexts are below.
 func probing(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, seed: 1}.instance(t)
+}
+
+// paired is probing with sets for most pairs.
+func paired(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, paired: 80, seed: 1}.instance(t)
 }

@@ -186,7 +186,7 @@ func TestSetsOfAViewAreThoseOfACopy(t *testing.T) {
 	d := newTestData(t, s, 5)
 	pool, _ := holdOut(d.n, 0.2)
 	opt := SetOptions{Geometry: 20, Spread: 0.2, ProbeShare: 0.3}
-	view, err := chooseSets(t.Context(), d.part(pool), s.layer, c.part(pool), &opt)
+	view, err := chooseSets(t.Context(), d.part(pool), s.layer, c.part(pool), &opt, 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestSetsOfAViewAreThoseOfACopy(t *testing.T) {
 	for _, i := range pool {
 		alone.contexts = append(alone.contexts, d.row(i)...)
 	}
-	copied, err := chooseSets(t.Context(), newTestData(t, alone, 5), s.layer, c.part(pool), &opt)
+	copied, err := chooseSets(t.Context(), newTestData(t, alone, 5), s.layer, c.part(pool), &opt, 20)
 	if err != nil {
 		t.Fatal(err)
 	}

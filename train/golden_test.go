@@ -42,7 +42,12 @@ func TestGoldenScreens(t *testing.T) {
 		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2, 0x7c9a07c4f6c2ee0b},
 		{"flat, expected, momentum, a second probe", func(o *Options) {
 			o.Estimator, o.Optimizer, o.ProbeShare, o.Always = Expected, Momentum, 0.3, []uint32{5}
+			o.PairWeight = 0
 		}, 0x7f6d473dccea30f1, 0x622346e0312939be},
+		{"two levels, expected, sets of pairs", func(o *Options) {
+			twoLevels(o)
+			o.Estimator, o.ProbeShare, o.Always = Expected, 0.5, []uint32{5}
+		}, 0x3b496713907cbf11, 0xe6e2ec40332eab5b},
 		{"two levels, Gumbel-ST, mini-batches", func(o *Options) {
 			twoLevels(o)
 			o.Estimator, o.KMeansBatch = GumbelST, 100
@@ -73,6 +78,10 @@ func TestGoldenScreens(t *testing.T) {
 				}
 				for c := range m.Clusters() {
 					write(m.Candidates(c))
+				}
+				for _, p := range m.Pairs() {
+					write([]uint32{uint32(p.First), uint32(p.Second)})
+					write(p.Set)
 				}
 				if got := sum.Sum64(); got != c.want {
 					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)

@@ -133,16 +133,12 @@ type candidateSets struct {
 	multiplier float64
 }
 
-// take solves the knapsack for a budget: items are taken in order until the
-// next one would lift L-bar above it. The value is optimal up to that one
-// item. The ids always included are in first.
-func (r *ranking) take(budget float64) *candidateSets {
-	var (
-		n        = uint64(r.counts.total)
-		weight   = n * uint64(len(r.always)) // of what is taken, times N
-		capacity = uint64(math.MaxUint64)    // all items fit: their weight is at most N L
-		taken    = 0
-	)
+// fit returns how many items fit a budget, and the weight of them and of the ids always
+// included, times N.
+func (r *ranking) fit(budget float64) (taken int, weight uint64) {
+	n := uint64(r.counts.total)
+	weight = n * uint64(len(r.always))
+	capacity := uint64(math.MaxUint64) // all items fit: their weight is at most N L
 	if b := float64(budget * float64(n)); b < float64(n)*float64(r.counts.labels) {
 		capacity = uint64(b)
 	}
@@ -154,8 +150,15 @@ func (r *ranking) take(budget float64) *candidateSets {
 		weight += w
 		taken++
 	}
+	return taken, weight
+}
 
-	c := &candidateSets{sets: make([][]uint32, len(r.counts.sizes)), mean: float64(weight) / float64(n)}
+// take solves the knapsack for a budget: items are taken in order until the
+// next one would lift L-bar above it. The value is optimal up to that one
+// item. The ids always included are in first.
+func (r *ranking) take(budget float64) *candidateSets {
+	taken, weight := r.fit(budget)
+	c := &candidateSets{sets: make([][]uint32, len(r.counts.sizes)), mean: float64(weight) / float64(r.counts.total)}
 	if taken < len(r.items) {
 		next := r.items[taken]
 		size := r.counts.sizes[next.cluster]

@@ -173,9 +173,16 @@ type SetOptions struct {
 	Geometry float64
 	// ProbeShare is the share of the contexts of training, those in which the
 	// lead of the best cluster over the second best is smallest, that get the
-	// candidates of both: it sets screen.Config.ProbeMargin. The budget bounds
-	// L-bar with both sets; V is learned without them. At least 0, below 1.
+	// candidates of both, see PairWeight: it sets screen.Config.ProbeMargin. The budget
+	// bounds L-bar with these sets; V is learned without them. At least 0, below 1.
 	ProbeShare float64
+	// PairWeight lets each pair of clusters that contexts of training have as their
+	// best two, with a lead for which ProbeShare gives them both, have a candidate
+	// set of its own instead of the sets of both: it is the number of contexts that
+	// the mean of the shares in the two clusters counts for beside the contexts of the
+	// pair. A pair that training has not met gets both sets. The file has as many
+	// more ids. 0: both sets always. Not negative; 200 serves well.
+	PairWeight float64
 	// Always lists the ids that every candidate set holds, in any order; they
 	// count towards the budget.
 	Always []uint32
@@ -205,9 +212,10 @@ func DefaultOptions() Options {
 			Confidence:    0.8,
 		},
 		SetOptions: SetOptions{
-			Budget:   150,
-			Lambda:   0.0003,
-			Geometry: 20,
+			Budget:     150,
+			Lambda:     0.0003,
+			Geometry:   20,
+			PairWeight: 200,
 		},
 		K:       5,
 		Measure: true,
@@ -340,6 +348,8 @@ func (o *SetOptions) check(k, labels int, budgets []float64) error {
 		return fmt.Errorf("spread: found %v, expected 0 to 0.5", o.Spread)
 	case !(o.ProbeShare >= 0 && o.ProbeShare < 1):
 		return fmt.Errorf("probe share: found %v, expected at least 0 and below 1", o.ProbeShare)
+	case !finite(o.PairWeight) || o.PairWeight < 0:
+		return fmt.Errorf("pair weight: found %v, expected a finite number that is not negative", o.PairWeight)
 	}
 	for i, id := range o.Always {
 		if int64(id) >= int64(labels) {

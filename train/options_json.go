@@ -27,6 +27,7 @@ func (o *Options) list() []option {
 		{"spread", &o.Spread, true},
 		{"geometry", &o.Geometry, true},
 		{"probe_share", &o.ProbeShare, true},
+		{"pair_weight", &o.PairWeight, true},
 		{"tail_rank", &o.TailRank, true},
 		{"tail", &o.Tail, true},
 		{"measure", &o.Measure, true},
@@ -88,10 +89,14 @@ func (o *Options) UnmarshalJSON(b []byte) error {
 }
 
 // recorded is the form of the options that goes into a record: the ids in
-// order, so that the order they were given in leaves no trace in the file.
+// order, so that the order they were given in leaves no trace in the file, and
+// nothing that plays no part.
 func (o *Options) recorded() Options {
 	r := *o
 	r.Always = o.always()
+	if r.ProbeShare == 0 {
+		r.PairWeight = 0 // it plays no part
+	}
 	r.TailContexts, r.Labels, r.Checkpoint, r.Threads, r.Progress = nil, nil, "", 0, nil
 	return r
 }

@@ -66,7 +66,7 @@ func findGroups(ctx context.Context, d *data, c *clusters, opt *Options) error {
 	if err != nil {
 		return err
 	}
-	sets, err := chooseSets(ctx, &inner, layer, &upper.clusters, &o.SetOptions)
+	sets, err := chooseSets(ctx, &inner, layer, &upper.clusters, &o.SetOptions, o.Budget)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/ids"
@@ -12,11 +13,13 @@ import (
 type finalSets struct {
 	clusters *clusters
 	ranked   *ranking
-	probes   *probes // nil without a second probe
+	probes   *probes   // nil without a second probe
+	pairs    *pairings // nil if pairs have no sets
 }
 
-// chooseSets chooses the final sets on all contexts of the view.
-func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, opt *SetOptions) (*finalSets, error) {
+// chooseSets chooses the final sets on all contexts of the view, for budgets of which
+// most is the largest.
+func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, opt *SetOptions, most float64) (*finalSets, error) {
 	var (
 		nb  *neighbours
 		s   = &finalSets{clusters: c}
@@ -37,6 +40,14 @@ func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters,
 	}
 	if opt.ProbeShare > 0 {
 		if s.probes, err = findProbes(ctx, d, c, opt.ProbeShare); err != nil {
+			return nil, err
+		}
+		if opt.PairWeight > 0 {
+			s.pairs = newPairings(c, s.probes)
+		}
+	}
+	if s.pairs != nil {
+		if s.ranked, err = s.pairs.rank(ctx, d, s.ranked, opt.PairWeight, most); err != nil {
 			return nil, err
 		}
 	}
@@ -75,11 +86,14 @@ func countClusters(ctx context.Context, d *data, contexts []uint32, c *clusters,
 // figures of both on all contexts.
 func (s *finalSets) take(d *data, budget float64) (sets *candidateSets, margin float64, f figures) {
 	if s.probes != nil {
-		sets, margin = s.probes.take(s.ranked, budget), s.probes.margin
+		margin = s.probes.margin
+	}
+	if s.probes != nil && s.pairs == nil {
+		sets = s.probes.take(s.ranked, budget)
 	} else {
 		sets = s.ranked.take(budget)
 	}
-	m := measured{d, s.clusters.cluster, sets, s.probes, newMembership(sets.sets, d.universe)}
+	m := measured{d, s.clusters.cluster, sets, s.probes, s.pairs}
 	return sets, margin, m.figures(d.all())
 }
 
@@ -88,8 +102,8 @@ type measured struct {
 	*data
 	cluster []uint32
 	sets    *candidateSets
-	probes  *probes // nil without a second probe
-	*membership
+	probes  *probes   // nil without a second probe
+	pairs   *pairings // nil if pairs have no sets
 }
 
 // figures returns the figures of the sets on some of the contexts.
@@ -101,15 +115,37 @@ func (m *measured) figures(contexts []uint32) figures {
 	return newFigures(m.data, contexts, float64(size)/float64(len(contexts)), m.holds)
 }
 
+// given are the sets of labels that context i is given, the second nil if it is one set.
+func (m *measured) given(i uint32) (a, b []uint32) {
+	first := m.cluster[i]
+	if m.probes == nil || m.probes.second[i] == first {
+		return m.sets.sets[first], nil
+	}
+	second := m.probes.second[i]
+	if at, ok := m.pairs.find(first, second); ok {
+		return m.sets.sets[m.clusterCount()+at], nil
+	}
+	return m.sets.sets[first], m.sets.sets[second]
+}
+
+// clusterCount is the number of clusters, whose sets come before the sets of pairs.
+func (m *measured) clusterCount() int {
+	if m.pairs == nil {
+		return len(m.sets.sets)
+	}
+	return len(m.sets.sets) - len(m.pairs.keys)
+}
+
 // candidates is the number of labels that context i is given.
 func (m *measured) candidates(i uint32) int {
-	if m.probes == nil || m.probes.second[i] == m.cluster[i] {
-		return m.sizes[m.cluster[i]]
-	}
-	return ids.UnionSize(m.sets.sets[m.cluster[i]], m.sets.sets[m.probes.second[i]])
+	a, b := m.given(i)
+	return ids.UnionSize(a, b)
 }
 
 // holds reports whether the label is among those that context i is given.
 func (m *measured) holds(i, label uint32) bool {
-	return m.has(int(m.cluster[i]), label) || m.probes != nil && m.has(int(m.probes.second[i]), label)
+	a, b := m.given(i)
+	_, inA := slices.BinarySearch(a, label)
+	_, inB := slices.BinarySearch(b, label)
+	return inA || inB
 }

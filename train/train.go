@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/screen"
@@ -96,12 +97,13 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		}
 	}
 	var u *unseen
+	most := slices.Max(budgets)
 	if opt.Measure {
-		if u, err = measureUnseen(ctx, d, layer, v, opt); err != nil {
+		if u, err = measureUnseen(ctx, d, layer, v, opt, most); err != nil {
 			return nil, nil, err
 		}
 	}
-	sets, err := chooseSets(ctx, d, layer, v, &opt.SetOptions)
+	sets, err := chooseSets(ctx, d, layer, v, &opt.SetOptions, most)
 	if err != nil {
 		return nil, nil, err
 	}

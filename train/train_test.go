@@ -32,9 +32,13 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, ca
 		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, groupClusters(m), h)
 		set := m.Candidates(at)
 		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
-			set = append(slices.Clone(set), m.Candidates(second)...)
-			slices.Sort(set)
-			set = slices.Compact(set)
+			if pair, ok := m.PairCandidates(at, second); ok {
+				set = pair
+			} else {
+				set = append(slices.Clone(set), m.Candidates(second)...)
+				slices.Sort(set)
+				set = slices.Compact(set)
+			}
 		}
 		candidates += float64(len(set))
 		for _, y := range labels[i*k : (i+1)*k] {
@@ -79,6 +83,11 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 	t.Run("second probe", func(t *testing.T) {
 		opt := opt
 		opt.ProbeShare = 0.4
+		checkRecord(t, s, opt)
+	})
+	t.Run("second probe, the sets of both clusters", func(t *testing.T) {
+		opt := opt
+		opt.ProbeShare, opt.PairWeight = 0.4, 0
 		checkRecord(t, s, opt)
 	})
 	t.Run("second probe on two levels", func(t *testing.T) {
@@ -440,6 +449,8 @@ func TestRunRefuses(t *testing.T) {
 		{"overlap: found NaN", func(o *Options) { o.Groups, o.Overlap = 4, nan }},
 		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
+		{"pair weight: found -1", func(o *Options) { o.PairWeight = -1 }},
+		{"pair weight: found +Inf", func(o *Options) { o.PairWeight = math.Inf(1) }},
 		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
 		{"spread: found 0.6, expected 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
 		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},

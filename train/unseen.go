@@ -19,7 +19,7 @@ type unseen struct {
 
 // measureUnseen chooses the sets without the held-out slice. It returns nil if
 // nothing is held out.
-func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *clusters, opt *Options) (*unseen, error) {
+func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *clusters, opt *Options, most float64) (*unseen, error) {
 	pool, held := holdOut(d.n, opt.HeldOut)
 	if len(held) == 0 || len(pool) == 0 {
 		return nil, nil
@@ -28,7 +28,7 @@ func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *cluste
 	d.report.stage(StageMeasure, 0, len(held)) // whose parts follow
 	u.pool.report, u.held.report = d.report.within(StageMeasure), &reporter{}
 	var err error
-	if u.sets, err = chooseSets(ctx, u.pool, layer, v.part(pool), &opt.SetOptions); err != nil {
+	if u.sets, err = chooseSets(ctx, u.pool, layer, v.part(pool), &opt.SetOptions, most); err != nil {
 		return nil, err
 	}
 	if p := u.sets.probes; p != nil {
@@ -51,7 +51,7 @@ func (c *clusters) part(contexts []uint32) *clusters {
 // figures returns the figures of the sets for a budget on the held-out slice.
 func (u *unseen) figures(budget float64) *Unseen {
 	sets, _, _ := u.sets.take(u.pool, budget)
-	m := measured{u.held, u.at.cluster, sets, u.probes, newMembership(sets.sets, u.held.universe)}
+	m := measured{u.held, u.at.cluster, sets, u.probes, u.sets.pairs}
 	all := u.held.all()
 	f := m.figures(all)
 	// Neighbours resemble each other: runs of them are the observations.

@@ -31,7 +31,9 @@ type inspectResult struct {
 	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	Sets        setSizes `json:"sets"`
-	TailRank    int      `json:"tail_rank,omitempty"`
+	// Pairs are the sizes of the sets of pairs of clusters, if there are any.
+	Pairs    *pairSizes `json:"pairs,omitempty"`
+	TailRank int        `json:"tail_rank,omitempty"`
 	// TailTemperatures are the temperatures of the regression of the tail.
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ProbeMargin      float64         `json:"probe_margin"` // 0: one cluster always
@@ -47,6 +49,28 @@ type setSizes struct {
 	Mean   float64 `json:"mean"`
 	Empty  int     `json:"empty"`
 	Union  int     `json:"union"` // labels that are in any set
+}
+
+// pairSizes are the number of pairs of clusters that have a candidate set, and the
+// sizes of these.
+type pairSizes struct {
+	Count int     `json:"count"`
+	Max   int     `json:"max"`
+	Mean  float64 `json:"mean"`
+}
+
+func pairsOf(m *screen.Model) *pairSizes {
+	pairs := m.Pairs()
+	if len(pairs) == 0 {
+		return nil
+	}
+	s, ids := &pairSizes{Count: len(pairs)}, 0
+	for _, p := range pairs {
+		ids += len(p.Set)
+		s.Max = max(s.Max, len(p.Set))
+	}
+	s.Mean = float64(ids) / float64(len(pairs))
+	return s
 }
 
 func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -89,7 +113,7 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), Dim: m.Dim(), Labels: m.Labels(),
-		Always: always, Sets: sizesOf(m),
+		Always: always, Sets: sizesOf(m), Pairs: pairsOf(m),
 		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if t := m.Tail(); t != nil {
@@ -158,6 +182,9 @@ func (r inspectResult) String() string {
 	line("set sizes", "min %d, median %v, max %d, mean %.1f (each cluster counted once)", r.Sets.Min, r.Sets.Median, r.Sets.Max, r.Sets.Mean)
 	if r.Sets.Empty > 0 {
 		line("", "%d sets are empty: the exact layer answers there", r.Sets.Empty)
+	}
+	if p := r.Pairs; p != nil {
+		line("pairs", "%s of clusters have a set of their own, of %.1f on average, max %d", progress.Count(p.Count), p.Mean, p.Max)
 	}
 	line("", "%s of %s labels are in a set", progress.Count(r.Sets.Union), progress.Count(r.Labels))
 	if len(r.Always) > 0 {

@@ -115,7 +115,10 @@ them stand beside the figures on the contexts of training. If something looks wr
 warning says what to do about it.
 
 With --probe-share X the share X of the contexts, those that lie closest
-between two clusters, look at the candidates of both; --budget counts them.`,
+between two clusters, look at the candidates of both; --budget counts them. Each pair
+of clusters that occurs so in training has a set of its own, which the shares of
+labels in the two clusters decide with the counts of the pair. The file is larger by these
+sets. --pair-weight 0 gives such contexts the sets of both clusters instead.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -144,7 +147,7 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap pair-weight patience probe-share smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -161,6 +164,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	geometry := f.real("geometry", o.Geometry, 0, "contexts `X` that the geometry of a cluster counts for, 0: none")
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
 	probeShare := f.probeShare(o.ProbeShare)
+	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
 	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
@@ -199,7 +203,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			o.Overlap = *overlap
 		}
 	}
-	o.ProbeShare, o.HeldOut = *probeShare, *heldOut
+	o.ProbeShare, o.PairWeight, o.HeldOut = *probeShare, *pairWeight, *heldOut
 	o.Geometry = *geometry
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience

@@ -67,14 +67,18 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 			} else {
 				best[1] = best[0]
 			}
-			a, b := m.Candidates(int(best[0].ID)), m.Candidates(int(best[1].ID))
-			o := outcome{lead: lead, rows: [2]uint32{uint32(len(a)), uint32(ids.UnionSize(a, b))}}
+			first, second := int(best[0].ID), int(best[1].ID)
+			one := m.Candidates(first)
+			a, b := one, m.Candidates(second) // of a second probe: the sets of both, or of their pair
+			if pair, ok := m.PairCandidates(first, second); ok {
+				a, b = pair, nil
+			}
+			o := outcome{lead: lead, rows: [2]uint32{uint32(len(one)), uint32(ids.UnionSize(a, b))}}
 			for _, id := range labels[i*opt.K : (i+1)*opt.K] {
-				if _, ok := slices.BinarySearch(a, id); ok {
-					continue
+				if !holds(one, id) {
+					o.missed[0]++
 				}
-				o.missed[0]++
-				if _, ok := slices.BinarySearch(b, id); !ok {
+				if !holds(a, id) && !holds(b, id) {
 					o.missed[1]++
 				}
 			}
@@ -91,4 +95,9 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 		err = fmt.Errorf("contexts: %w", err)
 	}
 	return all, err
+}
+
+func holds(set []uint32, id uint32) bool {
+	_, ok := slices.BinarySearch(set, id)
+	return ok
 }
