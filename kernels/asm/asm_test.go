@@ -23,6 +23,7 @@ const baseline = "CMOV MMX+ SSE SSE2"
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
 	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
+	"Int8PanelBoundsAVX512": true,
 }
 
 // sources returns the files of an architecture, by their names.
@@ -95,7 +96,7 @@ const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMP
 	"JMP LSL LSR MADD MOVD MOVK MOVW MOVWU MOVZ PRFM RBIT RET SUB SUBS TBZ " +
 	"VADD VADDP VADDV VAND VBSL VDUP VEOR VEXT VFMLA VLD1 VLD1R VMOV VMOVI VSHL VST1 VSUB VUMAX VUSHR VUZP1 VUZP2 VZIP1 VZIP2 " +
 	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmul frintn fsub ldr " +
-	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull umaxv"
+	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull smull2 umaxv"
 
 // dotProducts and matrixProducts are the instructions of the extensions for them.
 const (
