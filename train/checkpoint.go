@@ -174,15 +174,11 @@ func (s *state) arrays() (arrays []*[]float64, lengths []int) {
 // openCheckpoint returns the checkpoint of the run, nil if the options want none,
 // with the state that a run before left in it. It is an error if what is
 // there belongs to another run. Labels do not depend on the other options.
-func openCheckpoint(ctx context.Context, d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
+func openCheckpoint(d *data, layer *softmax.Layer, opt *Options) (*checkpoint, error) {
 	if opt.Checkpoint == "" {
 		return nil, nil
 	}
-	digest, err := labelfile.DigestOf(ctx, d.contexts, d.dim, 0, d.threads)
-	if err != nil {
-		return nil, err
-	}
-	c := &checkpoint{path: opt.Checkpoint, identity: identity{opt.recorded(), d.dim, d.universe, d.n, layer.Fingerprint(), digest}}
+	c := &checkpoint{path: opt.Checkpoint, identity: identity{opt.recorded(), d.dim, d.universe, d.n, layer.Fingerprint(), d.digest}}
 	there, err := checkpointThere(c.path)
 	if err != nil || !there {
 		return c, err
@@ -382,7 +378,7 @@ func (c *checkpoint) saveLabels(labels []uint32) error {
 
 // recordOf is the record of what is done.
 func (c *checkpoint) recordOf(done ...interface{ record(*Record) }) Record {
-	r := newRecord(&c.Options, c.Contexts)
+	r := newRecord(&c.Options, c.Contexts, c.Digest)
 	for _, stage := range done {
 		stage.record(r)
 	}

@@ -1,9 +1,11 @@
 package train
 
 import (
+	"context"
 	"fmt"
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -20,6 +22,7 @@ type data struct {
 	seed     uint64
 	threads  int
 	report   *reporter
+	digest   labelfile.Digest // of all contexts, once they are identified
 }
 
 // newData is the view of all contexts, without labels.
@@ -32,6 +35,12 @@ func newData(layer *softmax.Layer, contexts []float32, opt *Options) (*data, err
 		contexts: contexts, n: n, dim: layer.Dim(), universe: layer.Labels(), k: opt.K,
 		seed: opt.Seed, threads: parallel.Threads(opt.Threads, n), report: &reporter{call: opt.Progress},
 	}, nil
+}
+
+// identify finds the digest of all contexts.
+func (d *data) identify(ctx context.Context) (err error) {
+	d.digest, err = labelfile.DigestOf(ctx, d.contexts, d.dim, 0, d.threads)
+	return err
 }
 
 // contextCount returns the number of rows of the contexts, or an error if

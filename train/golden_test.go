@@ -39,21 +39,21 @@ func TestGoldenScreens(t *testing.T) {
 		want   uint64
 		record uint64 // of the JSON
 	}{
-		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2, 0x7c9a07c4f6c2ee0b},
+		{"flat, Gumbel-ST", func(o *Options) { o.Estimator = GumbelST }, 0x4594088016f392c2, 0x52494594f855671e},
 		{"flat, expected, momentum, a second probe", func(o *Options) {
 			o.Estimator, o.Optimizer, o.ProbeShare, o.Always = Expected, Momentum, 0.3, []uint32{5}
 			o.PairWeight = 0
-		}, 0x7f6d473dccea30f1, 0x622346e0312939be},
+		}, 0x7f6d473dccea30f1, 0x26f7cbd2207bf87},
 		{"two levels, expected, sets of pairs", func(o *Options) {
 			twoLevels(o)
 			o.Estimator, o.ProbeShare, o.Always = Expected, 0.5, []uint32{5}
-		}, 0x3b496713907cbf11, 0xe6e2ec40332eab5b},
+		}, 0x3b496713907cbf11, 0x72cc0454a887ff94},
 		{"two levels, Gumbel-ST, mini-batches", func(o *Options) {
 			twoLevels(o)
 			o.Estimator, o.KMeansBatch = GumbelST, 100
-		}, 0xa0497e3a7436f226, 0x7910bdb0429b7304},
-		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8, 0x24800738389f0554},
-		{"groups that overlap, expected", func(o *Options) { o.SetOverlap(13, 4); o.Estimator = Expected }, 0x189b352b492576c7, 0x9434d9134e1c360b},
+		}, 0xa0497e3a7436f226, 0x959dcac382e70ee1},
+		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8, 0xb0672de192634c81},
+		{"groups that overlap, expected", func(o *Options) { o.SetOverlap(13, 4); o.Estimator = Expected }, 0x189b352b492576c7, 0x43d73a0e4c328f4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {

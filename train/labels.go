@@ -135,7 +135,10 @@ func FindLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, o
 		if err := opt.check(d.n, d.universe, d.dim, nil); err != nil {
 			return err
 		}
-		c, err := openCheckpoint(ctx, d, layer, &opt)
+		if err := d.identify(ctx); err != nil {
+			return err
+		}
+		c, err := openCheckpoint(d, layer, &opt)
 		if err != nil {
 			return err
 		}

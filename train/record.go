@@ -1,5 +1,12 @@
 package train
 
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/learning-to-screen/l2s/internal/labelfile"
+)
+
 // Record is what a run leaves behind about itself: everything needed to repeat
 // it with the same contexts, and the figures of its course. It stands in the
 // screen file as JSON. It holds no times, no SIMD level and no number of
@@ -9,6 +16,9 @@ type Record struct {
 	Options Options `json:"options"`
 	// Contexts is N, the number of contexts.
 	Contexts int `json:"contexts"`
+	// ContextsDigest names the contexts, by their numbers and their order: see
+	// [Record.TrainedOn].
+	ContextsDigest string `json:"contexts_digest"`
 	// HeldOut is the number of contexts of the slice that chose the best
 	// alternation. 0: the contexts of training did.
 	HeldOut int `json:"held_out"`
@@ -58,7 +68,23 @@ type Unseen struct {
 }
 
 // newRecord begins the record of a run over n contexts.
-func newRecord(opt *Options, n int) *Record { return &Record{Options: opt.recorded(), Contexts: n} }
+func newRecord(opt *Options, n int, digest labelfile.Digest) *Record {
+	return &Record{Options: opt.recorded(), Contexts: n, ContextsDigest: hex.EncodeToString(digest[:])}
+}
+
+// TrainedOn reports whether these contexts, row-major with dim elements each, are the
+// contexts of the run, all of them in the same order. Figures on contexts of training flatter
+// a screen, and a calibration with them promises nothing. It reads all contexts if their
+// number is the number of the run, on the given number of goroutines, 0 for all cores.
+//
+// The error names a context with an element that is NaN or infinite, or is that of ctx.
+func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (bool, error) {
+	if r.ContextsDigest == "" || len(contexts) != r.Contexts*dim {
+		return false, nil
+	}
+	digest, err := labelfile.DigestOf(ctx, contexts, dim, 0, threads)
+	return err == nil && hex.EncodeToString(digest[:]) == r.ContextsDigest, err
+}
 
 // KMeansIteration are the figures of one iteration of spherical k-means.
 type KMeansIteration struct {

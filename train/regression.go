@@ -155,9 +155,12 @@ func addRegression(ctx context.Context, d *data, layer *softmax.Layer, models []
 			return fmt.Errorf("tail: %w", err)
 		}
 		d.report = report
+		if err := d.identify(ctx); err != nil {
+			return fmt.Errorf("tail: %w", err)
+		}
 	}
 	for i, m := range models {
-		kept, err := c.tail(ctx, d, m, opt.Tail)
+		kept, err := c.tail(d, m, opt.Tail)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -42,22 +41,18 @@ type tailState struct {
 // tail returns what is kept of the sums of a screen: of exactly this one, with these options,
 // over these contexts. Sums of others, and a damaged file, count as nothing: all is then
 // computed.
-func (c *checkpoint) tail(ctx context.Context, d *data, m *screen.Model, opt *TailOptions) (*tailState, error) {
+func (c *checkpoint) tail(d *data, m *screen.Model, opt *TailOptions) (*tailState, error) {
 	if c == nil {
 		return nil, nil
 	}
 	t := &tailState{path: c.path + tailSuffix, found: map[int][]float64{}}
-	digest, err := labelfile.DigestOf(ctx, d.contexts, d.dim, 0, d.threads)
-	if err != nil {
-		return nil, err
-	}
 	hash := sha256.New()
-	err = json.NewEncoder(hash).Encode(struct {
+	err := json.NewEncoder(hash).Encode(struct {
 		Options  *TailOptions
 		Seed     uint64
 		Layer    [32]byte
 		Contexts labelfile.Digest
-	}{opt, d.seed, c.Fingerprint, digest})
+	}{opt, d.seed, c.Fingerprint, d.digest})
 	if err != nil {
 		return nil, err
 	}

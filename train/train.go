@@ -58,7 +58,10 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err := opt.check(d.n, d.universe, d.dim, budgets); err != nil {
 		return nil, nil, err
 	}
-	c, err := openCheckpoint(ctx, d, layer, opt)
+	if err := d.identify(ctx); err != nil {
+		return nil, nil, err
+	}
+	c, err := openCheckpoint(d, layer, opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +73,7 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if d.labels, err = findLabels(ctx, d, layer, opt.Labels, c); err != nil {
 		return nil, nil, err
 	}
-	record := newRecord(opt, d.n)
+	record := newRecord(opt, d.n, d.digest)
 	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err

@@ -97,6 +97,9 @@ perplexity by the layer alone. A head with a soft cap is refused.`,
 			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
 		}
 	}
+	if err := noteTraining(ctx, f, path, m, c, *threads); err != nil {
+		return err
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)

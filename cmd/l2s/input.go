@@ -291,6 +291,19 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
 }
 
+// noteTraining says if the contexts are the contexts that a screen was trained on.
+func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) error {
+	var r train.Record
+	if json.Unmarshal(m.Record(), &r) != nil {
+		return nil
+	}
+	trained, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
+	if trained {
+		say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen was trained on these contexts: on others its figures are lower")
+	}
+	return err
+}
+
 // noteTail says what a verb gives instead of probabilities over all labels by a screen, if
 // the screen has nothing that estimates what the labels outside its sets weigh.
 func noteTail(f *flags, path, instead string) {

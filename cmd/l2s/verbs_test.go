@@ -547,6 +547,15 @@ func TestEval(t *testing.T) {
 		t.Errorf("found P@1 %v, P@5 %v on contexts in clusters, expected more and at most 1", p1, p5)
 	}
 
+	t.Run("contexts of training are noticed", func(t *testing.T) {
+		const note = "l2s eval: note: m.l2s: the screen was trained on these contexts: on others its figures are lower\n"
+		for contexts, want := range map[string]string{"H.npy": note, "T.npy": ""} {
+			r := l2s(t, dir, joined("eval", "m.l2s", layerArgs(), "--contexts", contexts, "--quiet")...)
+			if r.code != 0 || r.stderr != want {
+				t.Errorf("%s: found exit status %d and %q, expected %q", contexts, r.code, r.stderr, want)
+			}
+		}
+	})
 	t.Run("precision is the share of the exact answers among the answers of topk", func(t *testing.T) {
 		for k, name := range map[int]string{1: "1", 5: "5"} {
 			ids := func(more ...string) [][]string {

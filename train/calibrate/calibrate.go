@@ -4,6 +4,8 @@ package calibrate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -124,10 +126,10 @@ type Figures struct {
 // test, no correction for the number of tests is due.
 //
 // Errors: options out of range, a model that does not go with the layer, contexts
-// that are not whole rows, a NaN or Inf (the context is named), a target that is
-// not reached, cannot be shown with so few contexts, or takes more exact answers
-// than ExactLimit, ctx cancelled (errors.Is
-// with ctx.Err() holds).
+// that are not whole rows, a NaN or Inf (the context is named), the contexts that the
+// record of the model names as its contexts of training, a target that is not reached,
+// cannot be shown with so few contexts, or takes more exact answers than ExactLimit, ctx
+// cancelled (errors.Is with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
 	calibrated, c, err := run(ctx, m, layer, contexts, &opt)
 	if err != nil {
@@ -142,6 +144,17 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	}
 	if err := opt.check(layer.Labels(), len(contexts)/layer.Dim()); err != nil {
 		return nil, nil, err
+	}
+	// A model of another maker has a record of another form, or none.
+	var made train.Record
+	if json.Unmarshal(m.Record(), &made) == nil {
+		trained, err := made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads)
+		if err != nil {
+			return nil, nil, fmt.Errorf("contexts: %w", err)
+		}
+		if trained {
+			return nil, nil, errors.New("contexts: found the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met")
+		}
 	}
 	if opt.ExactCost == 0 {
 		opt.ExactCost = float64(layer.Labels())
