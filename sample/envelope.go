@@ -32,6 +32,11 @@ const (
 	maxPinned = 0.25
 	// fewLabels is a number of logits whose time does not matter.
 	fewLabels = 256
+	// maxOpen is how far apart the logs of the sums over lower and over upper ends may be for
+	// an estimate between them to be a log-probability.
+	maxOpen = 1
+	// mostRounding bounds what float32 loses of a logit, in units of the temperature.
+	mostRounding = 0x1p-10
 	// keptError is the relative error of the probability of a nucleus at which all logits
 	// are computed.
 	keptError = 0.1
@@ -129,8 +134,9 @@ func (e *envelope) isPinned(id uint32) bool {
 // scaleOf is what exponents in float32 are multiplied by.
 func scaleOf(temperature float64) float32 { return float32(1 / temperature) }
 
-// weigh sums the exponentials of the upper ends at a temperature.
-func (e *envelope) weigh(temperature float64) {
+// weigh sums the exponentials of the upper ends at a temperature. It reports false if
+// float32 is too coarse for the largest of them.
+func (e *envelope) weigh(temperature float64) bool {
 	e.temperature = temperature
 	n := (len(e.upper) + blockLabels - 1) / blockLabels
 	e.tops, e.weights = grow.Slice(e.tops, n), grow.Slice(e.weights, n)
@@ -145,6 +151,7 @@ func (e *envelope) weigh(temperature float64) {
 		e.weights[b] = e.relative(float64(e.tops[b])) * sum
 		e.total += e.weights[b]
 	}
+	return math.Abs(e.reference)*0x1p-23 <= float64(mostRounding*temperature)
 }
 
 // block are the upper ends of the labels of a block.
@@ -366,15 +373,17 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 	if nucleus && (at < leastTemperature || at > mostTemperature) {
 		return Token{}, false, nil
 	}
-	e.weigh(temperature)
+	if !e.weigh(temperature) || nucleus && math.Abs(e.reference)*0x1p-23 > float64(mostRounding*at) {
+		return Token{}, false, nil
+	}
 	for range maxRedraws {
 		id, x, ok, err := s.propose()
 		if !ok || err != nil {
 			return Token{}, false, err
 		}
 		if !nucleus {
-			sum, err := s.logSum(temperature)
-			return Token{ID: id, LogProb: min(x/temperature-sum, 0)}, true, err
+			sum, sure, err := s.logSum(temperature)
+			return Token{ID: id, LogProb: min(x/temperature-sum, 0)}, sure, err
 		}
 		m, known, err := s.inNucleus(id, x, at)
 		switch {
@@ -394,25 +403,31 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 }
 
 // logSum estimates the log of the sum of e^(x/T) over all labels. The largest logits, of
-// which few have most of the weight, are computed.
-func (s *Sampler) logSum(temperature float64) (float64, error) {
+// which few have most of the weight, are computed. It reports false if the intervals of the
+// others leave too much open.
+func (s *Sampler) logSum(temperature float64) (log float64, sure bool, err error) {
 	e := &s.envelope
 	for _, depth := range [...]float64{6, 4, 2} {
 		if ids := e.atLeast(e.reference - float64(depth*temperature)); len(ids) <= fewLabels {
 			if err := s.pinAll(ids); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 			break
 		}
 	}
-	return logSumOf(e.lower, e.upper, temperature), nil
+	b := e.sumWithout(nil, temperature)
+	return b.about, b.high-b.low <= maxOpen, nil
 }
 
 // logKept estimates the log of the sum of e^(x/T) over the nucleus at the temperature at, in
 // which a label has the logit x, at the temperature of the envelope. Labels whose logits are
 // at least known are pinned. It reports false if the estimate may be more than keptError off
-// because it is open which of the pinned labels is the last one.
+// because the intervals leave too much open, or which of the pinned labels is the last one.
 func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
+	z := e.sumWithout(nil, at)
+	if z.high-z.low > maxOpen {
+		return 0, false
+	}
 	top := math.Inf(-1)
 	for _, u := range e.tops {
 		top = max(top, float64(u))
@@ -427,12 +442,11 @@ func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
 	}
 	slices.Sort(e.nearest)
 	share := func(sum float64) float64 { return p * kernels.Exp(sum-top/at) }
-	all := logSumOf(e.lower, e.upper, at)
-	want := share(all)
+	want := share(z.about)
 	sum, kept, end := e.keptOf(top, x, at, want)
 	if end {
-		_, least, _ := e.keptOf(top, x, at, share(logSumOf(e.lower, e.lower, at))/slack)
-		_, most, _ := e.keptOf(top, x, at, share(logSumOf(e.upper, e.upper, at))*slack)
+		_, least, _ := e.keptOf(top, x, at, share(z.low)/slack)
+		_, most, _ := e.keptOf(top, x, at, share(z.high)*slack)
 		return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
 	}
 	// The others by their number in equal parts of the range.

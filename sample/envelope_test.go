@@ -197,3 +197,43 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 		t.Errorf("found %+v, error %v, stats %+v, want one of the labels whose logits are beyond float32, by all logits", token, err, s.Stats())
 	}
 }
+
+// Logits that are large beside the temperature, as biases make them which force some labels,
+// leave the log-probability right: float32, in which intervals are, is too coarse for them.
+func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
+	const labels, dim = 2000, 64
+	r := newRand(31)
+	l, err := softmax.NewLayer(kernels.Float32Rows(normals(r, labels*dim, 0.2), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := normals(r, dim, 1)
+	for _, bias := range []float64{1e2, 1e4, 1e6, 1e7, 1e8, 1e9} {
+		for _, temperature := range []float64{0.1, 1} {
+			for _, topP := range []float64{1, 0.999} {
+				t.Run(fmt.Sprint(bias, "/", temperature, "/", topP), func(t *testing.T) {
+					var e sample.Edits
+					for id := range uint32(5) {
+						e.Biases = append(e.Biases, softmax.Bias{ID: 100 * id, Add: float32(bias)})
+					}
+					o := sample.DefaultOptions()
+					o.Temperature, o.TopP = temperature, topP
+					p := definition(l, h, o, e)
+					s, err := sample.New(l, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 200 {
+						token, err := s.Draw(h, e)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if want := math.Log(p[token.ID]); !(math.Abs(token.LogProb-want) < 0.01) {
+							t.Fatalf("label %d: found a log-probability of %v, expected %v", token.ID, token.LogProb, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}

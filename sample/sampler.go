@@ -60,7 +60,8 @@ type Token struct {
 	// have an estimate. Over a screen the weight of the labels outside the candidate set is
 	// estimated. If there is no truncation, or if top-p is the only one, a draw over
 	// a layer of 1,024 labels or more does not compute all logits: those that it does
-	// not compute count with the centres of their int8 intervals, unless
+	// not compute count with the centres of their int8 intervals, which may be off by e^1 at
+	// most (if more is open, all logits are computed) and by far less on a real layer, unless
 	// Options.ExactLogProb is set.
 	LogProb float64
 	Grade   Grade
@@ -147,7 +148,7 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 		return nil, err
 	}
 	if m.Regression() == nil {
-		return nil, errors.New("sample: found a screen without a regression of the tail, expected one")
+		return nil, errors.New("sample: found a screen without a regression of the tail, expected one: l2s train --tail regression makes it, or train.FitRegression")
 	}
 	s.screened, err = screen.NewSearcher(m, l)
 	return s, err
@@ -764,7 +765,9 @@ func (s *Sampler) drawRest(temperature, most float64, relative func(float64) flo
 		return left(relative(outside.high) * slack), left(relative(outside.low) / slack)
 	}
 	least, largest := bounded()
-	e.weigh(temperature)
+	if !e.weigh(temperature) {
+		return drawn, 0, false, nil
+	}
 	for range maxProposals {
 		id, x, ok, err := s.propose()
 		if !ok || err != nil {

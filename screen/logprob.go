@@ -11,9 +11,12 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LogProb returns the log-probability of the label id for the context h over all L
-// labels: its logit minus the log of the sum of e^x over the candidate set and over the
-// others. The logit is exact wherever the label is. The sum is, by what the model has,
+// LogProb returns the log-probability of the label id for the context h: its logit minus
+// the log of a sum of e^x. If the model has a tail ([Model.Regression], [Model.Tail]),
+// the sum is over all L labels. If it has none, the sum is over the candidate set alone,
+// and the result is too high by what the other labels weigh, which may be e^1 and more:
+// train with --tail regression, or use [softmax.Searcher.LogProb], which is exact. The
+// logit is exact wherever the label is. The sum is, by what the model has,
 //
 //   - an estimate, if it has a regression: over the set from the int8 codes, but with the
 //     exact logit of the label if the label is in the set (softmax.Answer); over the

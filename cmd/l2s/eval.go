@@ -100,6 +100,9 @@ perplexity by the layer alone. A head with a soft cap is refused.`,
 	if err := noteTraining(ctx, f, path, m, c, *threads); err != nil {
 		return err
 	}
+	if tailless { // before the work, which takes many times as long for it
+		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity printed is the perplexity of the exact layer")
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)
@@ -107,7 +110,6 @@ perplexity by the layer alone. A head with a soft cap is refused.`,
 		return err
 	}
 	if tailless {
-		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity printed is the perplexity of the exact layer")
 		r.Perplexity = 0
 	}
 	if *asJSON {

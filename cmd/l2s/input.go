@@ -27,7 +27,7 @@ const sourceNote = "l2s help sources explains SRC, MODEL and --contexts."
 const sourceHelp = `Where the verbs find a layer and its contexts.
 
 SRC is an array in a file: file.npy, file.npz:name or file.safetensors:tensor, of
-float16, float32 or float64 (safetensors: F16, BF16, F32). --bias none means a layer
+float16, float32 or float64 (safetensors: F16, BF16, F32, F64). --bias none means a layer
 without a bias. A bias may have one row or one column, and a context may stand alone,
 as a vector.
 

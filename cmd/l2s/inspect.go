@@ -226,6 +226,13 @@ func trainingText(raw json.RawMessage) string {
 		fmt.Fprintf(&b, ", P@%d %.4f", o.K, t.PrecisionK)
 	}
 	b.WriteByte('\n')
+	if u := t.Unseen; u != nil {
+		fmt.Fprintf(&b, "held-out        %.1f candidates on average, P@1 %.4f", u.MeanCandidates, u.Precision1)
+		if o.K > 1 {
+			fmt.Fprintf(&b, ", P@%d %.4f", o.K, u.PrecisionK)
+		}
+		fmt.Fprintf(&b, ", of %s contexts\n", progress.Count(u.Contexts))
+	}
 	if n := len(t.KMeans); n > 0 {
 		fmt.Fprintf(&b, "k-means         %d iterations, mean cosine %.4f\n", n, t.KMeans[n-1].Objective)
 	}

@@ -94,9 +94,9 @@ kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3
 
 With --tail regression the run also learns, for each cluster, what the labels outside
 its set weigh together. Probabilities over all labels by the screen need it: l2s topk
---logprobs, l2s eval --targets and l2s generate --screen. It takes about as long as
-finding the labels. --tail-contexts names contexts of other text for it, several as with
---contexts, and implies it.
+--logprobs, l2s eval --targets and l2s generate --screen. It takes one to four times
+as long as finding the labels. --tail-contexts names contexts of other text for it,
+several as with --contexts, and implies it.
 
 The place of a cluster's contexts, and how far they spread, gives every label a chance
 to be among the best of a context, also a label that the cluster has not met. The counts
@@ -627,10 +627,12 @@ func stageTitle(r train.Progress) string {
 // endStage says that the stage is over and adds its time to the account.
 func (t *trainProgress) endStage() {
 	now := time.Now()
-	if t.stage != "" {
-		t.seconds[t.stage] += now.Sub(t.since).Seconds()
-	}
+	since := t.since
 	t.since = now
+	if t.stage == "" { // it is over already
+		return
+	}
+	t.seconds[t.stage] += now.Sub(since).Seconds()
 	if t.parts { // the bar is of the last of them
 		t.p.Close()
 		t.p.Line(fmt.Sprintf("%s: %s", t.stage, progress.Duration(time.Duration(math.Round(t.seconds[t.stage]*1e9)))))

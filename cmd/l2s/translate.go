@@ -168,7 +168,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	if err != nil {
 		where := "standard output"
 		if file != nil {
-			where = *out + partialSuffix
+			where = unusedName(*out + partialSuffix)
 			if kept := file.CommitAs(where); kept != nil {
 				return kept
 			}
@@ -200,6 +200,16 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 		return write(stderr, fmt.Sprintf("BLEU %.2f\n", *r.BLEU))
 	}
 	return nil
+}
+
+// unusedName returns a name for a file that nobody else has: path, or path-2 and so on if
+// another run has made one meanwhile.
+func unusedName(path string) string {
+	name := path
+	for n := 2; fileThere(name); n++ {
+		name = fmt.Sprintf("%s-%d", path, n)
+	}
+	return name
 }
 
 // fileThere reports whether there is something of this name.

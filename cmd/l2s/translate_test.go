@@ -175,3 +175,16 @@ func TestInterruptKeepsTranslations(t *testing.T) {
 		t.Errorf("found %q, want %q", stderr.String(), want)
 	}
 }
+
+// A file that has appeared since the run began is not replaced by what an interrupt keeps.
+func TestUnusedName(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "o.en.partial")
+	for _, want := range []string{path, path + "-2", path + "-3"} {
+		found := unusedName(path)
+		if found != want {
+			t.Errorf("found %s, expected %s", found, want)
+		}
+		writeFile(t, found, []byte("a line of another run\n"))
+	}
+}

@@ -268,7 +268,7 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	}
 	var names []string
 	for _, form := range t.Forms {
-		names = append(names, form.Name)
+		names = append(names, shapeName(form.Name))
 	}
 	then := ""
 	if t.Refine {
@@ -398,13 +398,16 @@ func (t *tuneProgress) report(form string, r train.Progress) {
 	t.p.Set(r.Done)
 }
 
+// shapeName is the name of a form as --clusters takes it.
+func shapeName(form string) string { return strings.Replace(form, "-through-", "/", 1) }
+
 func (t *tuneProgress) done(form string, screens []tune.Screen, now tune.Step) {
 	first, last := screens[0].Record, screens[len(screens)-1].Record
-	t.p.Line(fmt.Sprintf("%s: %d budgets, %v to %v, P@%d %.4f to %.4f, in %s", form, len(screens), first.Options.Budget, last.Options.Budget,
+	t.p.Line(fmt.Sprintf("%s: %d budgets, %v to %v, P@%d %.4f to %.4f, in %s", shapeName(form), len(screens), first.Options.Budget, last.Options.Budget,
 		first.Options.K, first.Unseen.PrecisionK, last.Unseen.PrecisionK, progress.Duration(time.Since(t.since))))
 	if ahead := now.Forms - now.Done; ahead > 0 {
 		left := time.Duration(float64(time.Since(t.start)) * (1 - now.Share) / now.Share)
-		t.p.Line(fmt.Sprintf("%d of %d shapes to come, in about %s", ahead, now.Forms, progress.Duration(left)))
+		t.p.Line(fmt.Sprintf("%d of %d to come, in about %s", ahead, now.Forms, progress.Duration(left)))
 	}
 	t.p.Close()
 	t.since, t.now = time.Time{}, ""
@@ -537,11 +540,15 @@ func (r *tuneResult) String() string {
 			line(p)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d screens of %d were measured; those that another one is as fast as and at least as precise are left out here.\n", len(r.Screens), r.Trained)
+	fmt.Fprintf(&b, "\n%d of %d screens were measured. Not shown: screens that are no more precise than a screen that is as fast.\n", len(r.Screens), r.Trained)
 	best := r.Recommended
 	p := best.Precision[at]
 	if r.Reached {
-		fmt.Fprintf(&b, "Fastest by %s caches with P@%d of at least %v: %.4f (within about %.4f) in %.2f us.\n", r.By, r.K, r.Target, p, 2*best.Deviation, map[string]float64{byWarm: best.Warm, byCold: best.Cold}[r.By])
+		fmt.Fprintf(&b, "Recommended: of the screens with P@%d of at least %v, and at most 3%% slower than the fastest of these with %s caches,\n"+
+			"the most precise: %.4f (within about %.4f) in %.2f us.\n", r.K, r.Target, r.By, p, 2*best.Deviation, map[string]float64{byWarm: best.Warm, byCold: best.Cold}[r.By])
+		if p-2*best.Deviation < r.Target {
+			fmt.Fprintf(&b, "On other contexts P@%d may be below the target: a higher --target, or more contexts, leaves room.\n", r.K)
+		}
 	} else {
 		fmt.Fprintf(&b, "No screen reaches P@%d of %v: more contexts, larger budgets (--budget) or more clusters help. The most precise has %.4f.\n", r.K, r.Target, p)
 	}

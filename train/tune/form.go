@@ -51,7 +51,7 @@ func (f Form) Learned(budget float64) Form {
 
 // refinedProbes is the share of the contexts for which a refined form looks at two
 // clusters: the share in train/RESULTS.md that does best.
-const refinedProbes = 0.4
+const refinedProbes = 0.6
 
 // refinements returns what is tried with the best form, which was chosen at this
 // budget. Each takes longer than the form: one learns, the other looks for two clusters.
