@@ -1194,3 +1194,19 @@ func TestTrainSaysWhatTookLong(t *testing.T) {
 		})
 	}
 }
+
+// Each line about a stage names the stage.
+func TestLinesOfTrainNameTheirStage(t *testing.T) {
+	dir := files(t)
+	for _, more := range [][]string{nil, {"--clusters", "2x3"}, {"--probe-share", "0.5"}, {"--kmeans-only"}} {
+		r := l2s(t, dir, joined("train", trainArgs(), more, "--quiet=false", "--out", "named.l2s")...)
+		if r.code != 0 {
+			t.Fatal(r.stderr)
+		}
+		for line := range strings.Lines(r.stderr) {
+			if strings.HasPrefix(line, ":") {
+				t.Errorf("%v: found %q, expected a name", more, line)
+			}
+		}
+	}
+}
