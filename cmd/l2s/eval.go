@@ -51,10 +51,11 @@ on. P@k is the share of the k best labels of the exact layer that are among
 the k answers of the screen, the mean over the contexts.
 
 With --targets, the label that followed each context, also measure the
-perplexity: e to the mean of -log p of these labels, p the probability by the
-screen and by the layer. A screen that was trained without --tail regression and
---tail-rank gives labels outside its sets no probability: then there is the
-perplexity by the layer alone. A head with a soft cap is refused.`,
+perplexity: e to the mean of -log p, where p is the probability of such a label. One
+perplexity is by the probabilities of the screen, one by those of the layer. A screen
+that was trained without --tail regression and --tail-rank gives labels outside its
+sets no probability: then there is the perplexity by the layer alone.
+A head with a soft cap is refused.`,
 		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes:   sourceNote,
 		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",

@@ -131,7 +131,7 @@ func realList(s string, least float64) ([]float64, error) {
 
 // heldOut adds the flag --held-out; text is the default as -h shows it.
 func (f *flags) heldOut(initial float64, text string) *float64 {
-	return custom(f, "held-out", initial, text, "share `X` of the contexts that are held-out ones", func(s string) (float64, error) {
+	return custom(f, "held-out", initial, text, "share `X` of the contexts to keep out of the training", func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(x > 0 && x < 1) {
 			return 0, fmt.Errorf("expected a number above 0 and below 1")

@@ -27,8 +27,9 @@ func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	f := newFlags("topk", description{
 		purpose: `Print one line for each context, with columns that tabs separate: the ids of the k best
 labels, the best first, then their logits, then the cluster of the context. --logprobs
-adds a column before the cluster, --vocab a column of words behind it, and --header a
-first line with the names of the columns. Spaces separate the k values of a column.
+adds the log-probabilities as a column before the cluster, --vocab the words as a last
+column, and --header a first line with the names of the columns. Spaces separate the k
+values of a column.
 
 A logit is w.h + b, before the scale and the cap that some models have, which leave the
 order as it is. It is printed as the shortest decimal number that reads back as the same

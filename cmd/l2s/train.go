@@ -108,11 +108,11 @@ learned: if a cluster has few contexts, learning loses precision, and the run st
 k-means unless a flag of learning is given (--kmeans-only=false is enough). Without
 --budget the number of labels decides the budget. The run prints what was decided.
 With --clusters auto, or --budget auto, they are chosen by measurement, as by l2s tune:
-the run writes the fastest screen that has P@k of --target on held-out contexts.
+the run writes the screen that l2s tune recommends for --target.
 
---held-out is the share of the contexts that are held-out contexts. The figures of the screen on
-them stand beside the figures on the contexts of training. If something looks wrong, a
-warning says what to do about it.
+The share --held-out of the contexts is kept out of the training: the held-out contexts.
+The figures of the screen on them are what to expect on others; the figures on the
+contexts of training are better. If something looks wrong, a warning says what to do.
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them. Each pair
@@ -159,7 +159,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
-	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a candidate in vain; a missed label costs 1")
+	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a wrong candidate; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
 	geometry := f.real("geometry", o.Geometry, 0, "contexts `X` that the geometry of a cluster counts for, 0: none")
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
@@ -167,7 +167,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
 	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
-	multiplier := f.real("multiplier", o.Multiplier, 0, "price `X` of a candidate while learning; 0 is the paper's loss")
+	multiplier := f.real("multiplier", o.Multiplier, 0, "weight `X` of the set sizes in learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
 	iterations := f.whole("iterations", o.Iterations, 0, "number `N` of alternations, T")
 	patience := f.whole("patience", o.Patience, 0, "stop after `N` alternations without a new best, 0 for never")

@@ -87,9 +87,9 @@ answering queries, on one thread: with warm caches, and with %d MiB of other dat
 before each query.
 
 The table has the frontier: the screens for which no other screen is as fast and at
-least as precise. The fastest screen that reaches --target is recommended, with the
-flags with which l2s train makes it again, byte for byte. --out writes it. Run the
-command on an idle machine.`, coldMiB),
+least as precise. Of the screens that reach --target, and are at most 3%% slower than the
+fastest of these, the most precise is recommended, with the flags with which l2s train
+makes it again, byte for byte. --out writes it. Run the command on an idle machine.`, coldMiB),
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
 		notes: sourceNote + fmt.Sprintf(`
 
