@@ -540,7 +540,8 @@ func (r *tuneResult) String() string {
 			line(p)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d of %d screens were measured. Not shown: screens that are no more precise than a screen that is as fast.\n", len(r.Screens), r.Trained)
+	fmt.Fprintf(&b, "\n%d of %d screens were measured: the others scan too many rows, or miss far too much, to be the fastest.\n"+
+		"Not shown: screens that are no more precise than a screen that is as fast.\n", len(r.Screens), r.Trained)
 	best := r.Recommended
 	p := best.Precision[at]
 	if r.Reached {
