@@ -326,6 +326,7 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 			for _, temperature := range []float64{0.7, 1} {
 				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
 					o := sample.DefaultOptions()
+					o.Order = orders[i%len(orders)].steps
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
 					s, err := sample.NewScreened(m, l, o)
