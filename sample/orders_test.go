@@ -47,8 +47,8 @@ func crossed(t *testing.T) (l *softmax.Layer, h []float32, e sample.Edits) {
 	sort.Slice(best, func(i, j int) bool { return x[best[i]] > x[best[j]] })
 	return l, h, sample.Edits{
 		Banned:  setOf(labels, best[1]),
-		Biases:  []softmax.Bias{{ID: best[2], Add: 1.2}, {ID: best[39], Add: 7}}, // the last one to the front
-		History: []uint32{best[2], best[0], best[0], best[3], best[39]},
+		Biases:  []softmax.Bias{{ID: best[2], Add: 1.2}, {ID: best[30], Add: 6.5}, {ID: best[39], Add: 10}}, // far ones to the front
+		History: []uint32{best[2], best[0], best[0], best[3], best[30], best[39]},
 	}
 }
 
@@ -106,6 +106,15 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 				o := o
 				o.Order = order
 				return variation(want, definition(l, h, o, e))
+			}
+			for _, without := range []sample.Options{
+				{Repetition: 1, Presence: o.Presence, Frequency: o.Frequency}, {Repetition: o.Repetition, Frequency: o.Frequency}, {Repetition: o.Repetition, Presence: o.Presence},
+			} {
+				other := o
+				other.Repetition, other.Presence, other.Frequency = without.Repetition, without.Presence, without.Frequency
+				if variation(want, definition(l, h, other, e)) < far {
+					t.Errorf("%v, setting %d: does not show whether every penalty acts", order, i)
+				}
 			}
 			for i := range order {
 				left[i] = max(left[i], other(slices.Delete(slices.Clone(order), i, i+1)))
