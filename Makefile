@@ -153,8 +153,16 @@ check-generate: ## Fail if kernels/asm is not what gen writes.
 fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
 	GO=$(GO) scripts/fuzz $(TIME)
 
+# The folder of models and texts that are not part of this repository: ptb-small, an LSTM
+# language model, nmt-multi30k, a translation model, and llm-65k, a language model's head.
+DATA ?= ../shared/data
+# own is a flag of a program of benchmarks, which know DATA if it is not another folder.
+own = $(if $(filter-out ../shared/data,$(DATA)),$(1) $(abspath $(DATA))/$(2))
+# there fails unless a file is there, and says what to do instead.
+there = @[ -e "$(1)" ] || { echo "found no $(1), which is not part of l2s; DATA=FOLDER names the folder of your own models. $(2)" >&2; exit 1; }
+
 # The layer and the contexts of the two loads.
-PTB      := ../shared/data/ptb-small/model.safetensors
+PTB      := $(DATA)/ptb-small/model.safetensors
 EMBEDDED := internal/demolm/model.safetensors
 QUERIES  ?= 10000000
 
@@ -164,6 +172,7 @@ load: bin/ptb/flat-150.l2s ## Ask the PTB screen 10 million times from 2 gorouti
 		-contexts bin/ptb/test.npy -screen bin/ptb/flat-150.l2s -queries $(QUERIES)
 
 bin/ptb/flat-150.l2s:
+	$(call there,$(PTB),make load-short asks the embedded model.)
 	$(MAKE) train-ptb
 
 .PHONY: load-short
@@ -233,30 +242,35 @@ instructions: ## Count the instructions of a query on an emulated arm64, beside 
 	$(GO) run ./internal/instructions -least 5
 
 .PHONY: train-ptb
-train-ptb: ## Print the figures of train/RESULTS.md, from ../shared/data/ptb-small.
-	scripts/train-ptb ../shared/data/ptb-small bin/ptb
+train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).
+	scripts/train-ptb $(DATA)/ptb-small bin/ptb
 
 .PHONY: probabilities
-probabilities: ## Print the figures of docs/probabilities.md, from ../shared/data.
-	scripts/probabilities ../shared/data bin/probabilities
+probabilities: ## Print the figures of docs/probabilities.md, from DATA.
+	scripts/probabilities $(DATA) bin/probabilities
+
+.PHONY: probabilities-quick
+probabilities-quick: ## The same for the embedded model, on texts that it writes, in some minutes.
+	scripts/probabilities --demo bin/probabilities-quick
 
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
 .PHONY: compare
-compare: ## Measure all methods of the paper on ../shared/data/ptb-small, into benchmarks/results.
-	cd benchmarks && $(GO) run $(OPENBLAS) ./compare $(LAYER)
+compare: ## Measure all methods of the paper on DATA/ptb-small, into benchmarks/results.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./compare $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-full
 compare-full: ## The same with finer sweeps, learning from all contexts.
-	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(LAYER)
+	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-quick
 compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
 
 .PHONY: translate
-translate: ## Translate ../shared/data/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
-	cd benchmarks && $(GO) run ./translate --ablations
+translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
+	$(call there,$(DATA)/nmt-multi30k,make demo and make compare-quick need no other model.)
+	cd benchmarks && $(GO) run ./translate $(call own,--model,nmt-multi30k) --ablations
 
 .PHONY: golden
-golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch.
+golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch, if it is there.
 	$(GO) test -count=1 -run Golden ./internal/seq2seq -long

@@ -28,9 +28,14 @@
 // float64, as float32. [Head.String] says which it was. [Options.Copy] asks for a
 // copy.
 //
+// # Contexts
+//
+// [OpenContexts] opens context vectors, the vectors that a head is applied to, for a
+// program that trains or measures: arrays of numpy and tensors of safetensors files.
+//
 // # What a mapped file promises
 //
-// Mapped rows are for files that nobody changes while they are open: local files
+// Mapped rows and contexts are for files that nobody changes while they are open: local files
 // of the program's own user.
 //
 // If another program shortens the file, or the disk fails, a page that is read may
@@ -42,6 +47,9 @@
 // If another program changes the file in place, answers come from old and new bytes,
 // and may be NaN. It is safe to replace a file by renaming, as everything in this
 // module does that writes.
+//
+// A fault in contexts ends the program too, except in package train, which makes it an
+// error.
 //
 // In no case does a read leave the rows: Open checks and copies what it reads of a
 // file's form: names, shapes and lists.

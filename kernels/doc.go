@@ -26,9 +26,9 @@
 // architecture.
 //
 // The int8 kernels (Int8Rows) give for each row an interval that provably
-// holds the reference logit, from a quarter of the bytes. Their integers are
-// exact and their few float32 operations are ordered, so they too give the
-// same bits everywhere.
+// holds the reference logit, from a quarter of the bytes, and the 4-bit kernels
+// (Int4Rows) a wider one from an eighth. Their integers are exact and their few
+// float32 operations are ordered, so they too give the same bits everywhere.
 //
 // # Contracts
 //

@@ -14,8 +14,8 @@
 //     Baker, Neo, Roush, Kirsch and Shwartz-Ziv 2024).
 //
 // A label that is left is drawn with a probability proportional to e^(x/T). [LlamaCPP],
-// [VLLM] and [HuggingFace] are the orders of these programs: they differ in whether
-// the temperature comes before or after the truncations that depend on it.
+// [VLLM] and [HuggingFace] are the orders of these programs: they differ in the
+// places of the temperature and of min-p.
 //
 // A sampler is made once, and then asked for one token after the other:
 //

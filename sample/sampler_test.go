@@ -326,6 +326,7 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 			for _, temperature := range []float64{0.7, 1} {
 				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
 					o := sample.DefaultOptions()
+					o.Order = orders[i%len(orders)].steps
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
 					s, err := sample.NewScreened(m, l, o)
@@ -421,9 +422,9 @@ func checkLevels(t *testing.T, labels int) {
 	l := newLayer(t, 9, labels, dim)
 	m := screened(t, l, 0.6, 0.7, 1)
 	hs := normals(newRand(10), 50*dim, 0.7)
-	for _, c := range configurations(labels) {
+	for i, c := range configurations(labels) {
 		o := sample.DefaultOptions()
-		o.Order, o.Seed = sample.VLLM(), 11
+		o.Order, o.Seed = orders[i%len(orders)].steps, 11
 		c.change(&o)
 		var want []sample.Token
 		simdtest.EachLevel(t, func(t *testing.T) {

@@ -33,9 +33,10 @@
 // cluster, of two, or all labels. The sums that a regression of the tail completes are
 // over the sets of both clusters, whether their pair has a set or not.
 //
-// Beyond the best labels, [Searcher.LogProb] gives the log-probability of any
-// label, for perplexity: a model may carry a low-rank stand-in for W, its tail,
-// and the tail then gives the logits outside the set, as in the paper's appendix.
+// Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over
+// all labels. For that a model carries an estimate of what the labels outside a set weigh:
+// a [Regression] for each cluster, or a [Tail], a low-rank stand-in for W as in the
+// paper's appendix. Without either, log-probabilities are among the labels of the set.
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and
 // each goroutine has its own; a query with it allocates nothing. A [Pool] has

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -35,12 +36,16 @@ func Example() {
 }
 
 // topFive is the example of the README.
-func topFive(weights, bias []float32, dim int, path string, h []float32) ([]softmax.Prediction, error) {
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias) // W: labels x dim, b: labels
+func topFive(weights, bias, path string, h []float32) ([]softmax.Prediction, error) {
+	w, err := head.Open(weights, head.Options{Bias: bias, Copy: true}) // "W.npy", "b.npy"
 	if err != nil {
 		return nil, err
 	}
-	model, err := screen.Load(path) // what l2s train wrote
+	layer, err := softmax.NewLayer(w.Rows(), w.Bias())
+	if err != nil {
+		return nil, err
+	}
+	model, err := screen.Load(path) // "m.l2s", what l2s train wrote
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +59,8 @@ func topFive(weights, bias []float32, dim int, path string, h []float32) ([]soft
 }
 
 func ExampleSearcher_TopK() {
-	weights := []float32{5, 4, 3, 2, 1, 0} // 6 labels in 1 dimension
 	model, err := screen.NewModel(screen.Config{
-		Dim: 1, Labels: 6, Clusters: []float32{1}, Sets: [][]uint32{{0, 1, 2, 3, 4}},
+		Dim: 2, Labels: 6, Clusters: []float32{1, 0}, Sets: [][]uint32{{0, 1, 2, 4, 5}},
 	})
 	if err != nil {
 		panic(err)
@@ -70,9 +74,10 @@ func ExampleSearcher_TopK() {
 	if err := model.Save(path); err != nil {
 		panic(err)
 	}
-	top, err := topFive(weights, nil, 1, path, []float32{2})
+	arrays := filepath.Join("..", "head", "testdata", "contexts") // 6 labels in 2 dimensions
+	top, err := topFive(filepath.Join(arrays, "W.npy"), filepath.Join(arrays, "b.npy"), path, []float32{4, -1})
 	fmt.Println(top, err)
-	// Output: [{0 10} {1 8} {2 6} {3 4} {4 2}] <nil>
+	// Output: [{0 4} {2 3} {4 1} {1 -0.5} {5 -3}] <nil>
 }
 
 // TestREADMEShowsTopFive keeps the README's Go code to what compiles here, with the

@@ -91,9 +91,9 @@
 // # Memory
 //
 // The contexts are read in place and may be a memory-mapped file, of any
-// size: no copy of them is made. That a mapped file is shortened meanwhile is an
-// error. Beside them a run holds about 4(k+6) bytes a
-// context, some 24 bytes for each pair of a cluster and a label that occurs in
+// size, as OpenContexts of package head opens it: no copy of them is made. That a
+// mapped file is shortened meanwhile is an error. Beside them a run holds about 4(k+6)
+// bytes a context, some 24 bytes for each pair of a cluster and a label that occurs in
 // it, and a few arrays of the size of V and of a batch times the clusters; with
 // [SetOptions].Spread 40 bytes more a context at the end. There
 // is no N x L and no N x r matrix. On 929,589 contexts of 200 dimensions and

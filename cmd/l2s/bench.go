@@ -99,9 +99,10 @@ itself is in the cache then.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),
-		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
-		notes:   sourceNote,
-		example: "l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
+		notes: sourceNote,
+		example: `l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
+    --contexts test.npy`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")

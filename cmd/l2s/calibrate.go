@@ -52,7 +52,8 @@ The exact layer scans int8 codes, whose rows are cheaper than candidates: measur
 both with l2s bench, and let --exact-cost be the ratio of the times, multiplied by
 the rows that a screened query scans.`,
 		advanced: "block exact-cost exact-limit seed threads",
-		example:  "l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy --target 0.99 --k 5 --block 10 --out c.l2s",
+		example: `l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy \
+    --target 0.99 --k 5 --block 10 --out c.l2s`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")

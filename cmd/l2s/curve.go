@@ -134,9 +134,9 @@ Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine.`, leastContexts),
 		usage: "m.l2s... (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
-		example: `l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out m.l2s
-l2s train --weights W.npy --bias b.npy --contexts H.npy --budget 50,100,150 --out k.l2s --kmeans-only
-l2s curve m-*.l2s k-*.l2s --weights W.npy --bias b.npy --contexts test.npy --png curve.png`,
+		example: `l2s train --head model --contexts H.npy --clusters 100 --budget 50,100 --out m.l2s
+l2s train --head model --contexts H.npy --clusters 100 --budget 50,100 --kmeans-only --out k.l2s
+l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "measure P@1 and P@`K`, and time queries for the K best")

@@ -56,9 +56,10 @@ perplexity is by the probabilities of the screen, one by those of the layer. A s
 that was trained without --tail regression and --tail-rank gives labels outside its
 sets no probability: then there is the perplexity by the layer alone.
 A head with a soft cap is refused.`,
-		usage:   "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
-		notes:   sourceNote,
-		example: "l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias --contexts test.npy",
+		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
+		notes: sourceNote,
+		example: `l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
+    --contexts test.npy`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })

@@ -95,6 +95,9 @@ func interrupts() []os.Signal {
 
 // run does what the arguments ask for and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if isClosed(stdout) {
+		stdout = closedOutput{stderr}
+	}
 	var names []string
 	for _, v := range verbs() {
 		names = append(names, v.name)
@@ -216,11 +219,16 @@ func answer(w io.Writer, text string) error {
 	return write(w, text)
 }
 
+// closedOutput stands for a standard output that is closed. What a verb tells of the file
+// that it has written goes to standard error.
+type closedOutput struct{ io.Writer }
+
 // checkStdout returns an error if standard output is closed. It is for verbs whose
 // answers go there, before the work.
 func checkStdout(w io.Writer) error {
-	if isClosed(w) {
-		return errors.New("standard output: found it closed, expected a file, a pipe or a terminal; > " + os.DevNull + " discards the answers")
+	if _, closed := w.(closedOutput); closed {
+		return errors.New("standard output: found it closed, expected a file, a pipe or a terminal; " +
+			"> " + os.DevNull + ", opened for writing alone, discards the answers")
 	}
 	return nil
 }

@@ -35,10 +35,10 @@ func runPrepare(ctx context.Context, args []string, stdout, stderr io.Writer) (e
 FILE the other verbs map them instead of making them, and need not read the
 weights to open the layer.
 
-The file is for these weights and this bias, and refused for others. It tells them
-by the bias, by the size of the weights' file and the time of its last change, and
-by a sample of the weights. If size or time differ, as after a copy, all weights
-are compared, which takes as long as to make the codes, and with --verify always.`,
+The file is for these weights and this bias, and refused for others. The verbs compare
+the bias, the size of the weights' file, the time of its last change, and a sample of
+the weights. If size or time differ, as after a copy, or with --verify, they compare
+all weights, which takes as long as to make the codes.`,
 		usage:   "MODEL --out head.codes [flags]",
 		notes:   sourceNote,
 		example: "l2s prepare models/llama --out llama.codes\nl2s topk m.l2s --head models/llama --codes llama.codes --contexts H.npy --k 5",

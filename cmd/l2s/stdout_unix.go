@@ -11,7 +11,8 @@ import (
 // isClosed reports whether the program was started with this standard output closed.
 // The Go runtime opens the null device in its place, for reading and writing, so that
 // no file gets its number; a shell that is told to write to the null device opens it
-// for writing alone.
+// for writing alone. A caller that opens it for both, as subprocess.DEVNULL of Python
+// does, cannot be told from a closed output.
 func isClosed(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 )
 
-// Answers that nobody can get are a failure, unless they are discarded on purpose.
+// Answers that nobody can get are a failure, unless they are discarded on purpose. If the
+// answer is a file, what there is to tell of it goes to standard error.
 func TestClosedStandardOutput(t *testing.T) {
 	notUnderRace(t)
 	if _, err := exec.LookPath("sh"); err != nil {
@@ -17,19 +20,19 @@ func TestClosedStandardOutput(t *testing.T) {
 	dir := files(t)
 	translate := goodTranslate[:5:5] // without --out
 	closed := func(verb string) string {
-		return "l2s " + verb + ": standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null discards the answers\n"
+		return "l2s " + verb + ": standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null, opened for writing alone, discards the answers\n"
 	}
 	type closedCase struct {
 		name, to string
 		args     []string
 		code     int
-		want     string
+		want     string // standard error
 	}
 	cases := []closedCase{
 		{"topk: discarded", ">/dev/null", goodTopK, 0, ""},
 		{"translate: discarded", ">/dev/null", joined(translate, "--quiet"), 0, ""},
-		{"train: closed, where the answer is a file", ">&-", goodTrain, 0, ""},
-		{"curve: closed, where the answer is a file", ">&-", joined(goodCurve, "--svg", "c.svg", "--quiet"), 0, ""},
+		{"labels: closed, where the answer is a file", ">&-", goodLabels, 0, succeed(t, dir, goodLabels...)},
+		{"contexts: closed, where the answer is a file", ">&-", joined(goodContexts, "--quiet"), 0, succeed(t, dir, joined(goodContexts, "--quiet")...)},
 		{"the help of all", ">&-", []string{"-h"}, 1, strings.Replace(closed(""), " :", ":", 1)},
 		{"the help of a verb", ">&-", []string{"train", "-h"}, 1, closed("train")},
 	}
@@ -46,6 +49,71 @@ func TestClosedStandardOutput(t *testing.T) {
 			err := script.Run()
 			if code := script.ProcessState.ExitCode(); code != c.code || stderr.String() != c.want {
 				t.Errorf("found exit status %d (%v) and %q, expected %d and %q", code, err, stderr.String(), c.code, c.want)
+			}
+		})
+	}
+}
+
+// speaking are calls of all verbs that end well and print something. The help of demo, of
+// a run that takes long, stands for its answer: both are written in the same way.
+func speaking() [][]string {
+	return [][]string{
+		{"demo", "-h"}, goodContexts, goodPairs, {"prepare", "layer.safetensors:weight", "--bias", "layer.safetensors:bias", "--quiet", "--out", "out.codes"},
+		goodLabels, goodMerge, goodTrain, goodTune, goodCalibrate, goodEval, goodBench, joined(goodCurve, "--svg", "c.svg"),
+		goodTopK, joined(goodTopK, "--json"), goodWrite, joined(goodWrite, "--json"), without(goodTranslate, "--out"),
+		joined(goodTranslate, "--reference", "pairs.en"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
+	}
+}
+
+// A standard output that takes nothing is a failure of every verb, and the error says so.
+func TestFullStandardOutput(t *testing.T) {
+	notUnderRace(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer full.Close()
+	dir := files(t)
+	labelParts(t, dir, 3)
+	tried := map[string]bool{}
+	for _, args := range speaking() {
+		tried[args[0]] = true
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			cmd := command(t, dir, args...)
+			var stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = full, &stderr
+			cmd.Run()
+			if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.HasSuffix(stderr.String(), ": standard output: no space left on device\n") {
+				t.Errorf("found exit status %d and %q, expected 1 and a word about standard output", code, stderr.String())
+			}
+		})
+	}
+	for _, v := range verbs() {
+		if !tried[v.name] {
+			t.Errorf("found no call of %s here, expected one", v.name)
+		}
+	}
+}
+
+// If the reader of a pipe goes away, as head does, a verb ends as other tools do: by SIGPIPE,
+// without a word.
+func TestReaderOfStandardOutputThatLeaves(t *testing.T) {
+	dir := files(t)
+	matrixIn("many.npy", 1<<15, tinyDim)(t, dir)
+	for _, args := range [][]string{joined(goodTopK, "--contexts", "many.npy"), joined(goodWrite, "--length", "100000"), {"version"}} {
+		t.Run(args[0], func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Close()
+			cmd := command(t, dir, args...)
+			var stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = w, &stderr
+			err = cmd.Run()
+			w.Close()
+			if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGPIPE || stderr.String() != "" {
+				t.Errorf("found %v and %q, expected the end by SIGPIPE", err, stderr.String())
 			}
 		})
 	}

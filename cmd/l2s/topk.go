@@ -55,6 +55,7 @@ cluster, and with --vocab words.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
+	limit := f.whole("limit", 0, 0, "answer at most `N` contexts, the first ones, 0 for all")
 	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
 	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
@@ -84,6 +85,9 @@ cluster, and with --vocab words.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
+	if *limit > 0 { // what comes behind is not read
+		c.n = min(c.n, *limit)
+	}
 	noteK(f, path, m, *k)
 	var words func(id uint32) string
 	if *vocabulary != "" {
@@ -141,7 +145,7 @@ cluster, and with --vocab words.`,
 		from = text
 	}
 	h := make([]float32, l.Dim())
-	for i := 0; ; i++ {
+	for i := 0; *limit == 0 || i < *limit; i++ {
 		if from.waits() {
 			if err := w.Flush(); err != nil {
 				return err
@@ -203,6 +207,7 @@ cluster, and with --vocab words.`,
 			return err
 		}
 	}
+	return nil
 }
 
 // openWords opens a vocabulary for the labels of l: a file with one word a line, or the

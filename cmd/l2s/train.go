@@ -116,9 +116,9 @@ contexts of training are better. If something looks wrong, a warning says what t
 
 With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them. Each pair
-of clusters that occurs so in training has a set of its own, which the shares of
-labels in the two clusters decide with the counts of the pair. The file is larger by these
-sets. --pair-weight 0 gives such contexts the sets of both clusters instead.`,
+of clusters that occurs so in training has a set of its own, chosen by the labels of its
+contexts and by the labels of the two clusters. The file is larger by these sets.
+--pair-weight 0 gives such contexts the sets of both clusters instead.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 

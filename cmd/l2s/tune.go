@@ -90,7 +90,7 @@ The table has the frontier: the screens for which no other screen is as fast and
 least as precise. Of the screens that reach --target, and are at most 3%% slower than the
 fastest of these, the most precise is recommended, with the flags with which l2s train
 makes it again, byte for byte. --out writes it. Run the command on an idle machine.`, coldMiB),
-		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
+		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s]",
 		notes: sourceNote + fmt.Sprintf(`
 
 The screen is chosen on the held-out contexts, so its precision on them is a little

@@ -13,11 +13,10 @@ import (
 
 // Contexts are context vectors in a file, or in several, one behind the other.
 type Contexts struct {
-	dim     int
-	parts   []*tensorfile.Tensor
-	sources []string // of the parts, for errors
-	ends    []int    // the number of contexts in a part and those before it
-	all     []float32
+	dim   int
+	parts []*tensorfile.Tensor
+	ends  []int // the number of contexts in a part and those before it
+	all   []float32
 }
 
 // OpenContexts opens contexts for a layer whose weights errors call by that name:
@@ -42,7 +41,7 @@ func OpenFiles(sources []string) (*Contexts, error) {
 			c.Close()
 			return nil, err
 		}
-		c.parts, c.sources = append(c.parts, t), append(c.sources, src)
+		c.parts = append(c.parts, t)
 	}
 	return c, nil
 }
@@ -51,8 +50,8 @@ func OpenFiles(sources []string) (*Contexts, error) {
 // files.
 func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
 	c.dim = l.Dim()
-	for i, t := range c.parts {
-		if err := checkContexts(t, c.sources[i], l, weights); err != nil {
+	for _, t := range c.parts {
+		if err := checkContexts(t, l, weights); err != nil {
 			c.Close()
 			return err
 		}
@@ -67,29 +66,24 @@ func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*
 	if err != nil {
 		return nil, err
 	}
-	c := &Contexts{parts: []*tensorfile.Tensor{t}, sources: []string{name}}
+	c := &Contexts{parts: []*tensorfile.Tensor{t}}
 	return c, c.Fit(l, weights)
 }
 
-func checkContexts(t *tensorfile.Tensor, src string, l *softmax.Layer, weights string) error {
-	if t.ExpectShape(l.Dim()) == nil {
-		t.AsRow()
-	}
-	if err := t.ExpectShape(-1, l.Dim()); err != nil && t.ExpectShape(-1, 1, l.Dim()) != nil {
-		err = fmt.Errorf("%w, the columns of %s", err, weights)
-		switch {
-		case len(t.Shape) != 2:
-		case t.Cols() == l.Labels():
-			return fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
-		case t.Rows() == l.Dim():
-			return fmt.Errorf("%w: save its transpose", err)
-		}
+func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error {
+	err := t.ExpectContexts(l.Dim())
+	if err == nil || t.Rows() == 0 {
 		return err
 	}
-	if t.Rows() < 1 {
-		return fmt.Errorf("%s: shape: found %v, expected at least one row", src, t.Shape)
+	err = fmt.Errorf("%w, the columns of %s", err, weights)
+	switch {
+	case len(t.Shape) != 2:
+	case t.Cols() == l.Labels():
+		return fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
+	case t.Rows() == l.Dim():
+		return fmt.Errorf("%w: save its transpose", err)
 	}
-	return nil
+	return err
 }
 
 // Len returns the number of contexts.

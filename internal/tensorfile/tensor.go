@@ -162,6 +162,22 @@ func (t *Tensor) AsRow() {
 	}
 }
 
+// ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim
+// elements, at least one. A vector becomes the matrix of one row. A dimension of 1
+// between rows and columns may be there: vLLM writes it.
+func (t *Tensor) ExpectContexts(dim int) error {
+	if t.ExpectShape(dim) == nil {
+		t.AsRow()
+	}
+	if err := t.ExpectShape(-1, dim); err != nil && t.ExpectShape(-1, 1, dim) != nil {
+		return err
+	}
+	if t.Rows() < 1 {
+		return fail(t.source, "shape", "found %v, expected at least one row", t.Shape)
+	}
+	return nil
+}
+
 // Close releases the file of a tensor from OpenTensor. What Float32s returned
 // stays. For a tensor of a File it does nothing.
 func (t *Tensor) Close() error {
