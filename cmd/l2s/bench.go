@@ -364,7 +364,7 @@ func (r *benchResult) String() string {
 	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
 	return b.String()
 }
 

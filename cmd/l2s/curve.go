@@ -292,6 +292,6 @@ func (r *curveResult) String() string {
 		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Median, s.Screened, s.P99, r.DenseF32Median/s.Median)
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
 	return b.String()
 }
