@@ -97,8 +97,9 @@ before each query.
 
 The table has the frontier: the screens for which no other screen is as fast and at
 least as precise. Of the screens that reach --target, and are at most 3%% slower than the
-fastest of these, the most precise is recommended, with the flags with which l2s train
-makes it again, byte for byte. --out writes it. Run the command on an idle machine.`, coldMiB),
+fastest of these, the most precise is recommended, with the command of l2s train that
+makes it again, byte for byte. --out writes it. Run the command on an idle machine: a
+note says if other programs ran while times were measured.`, coldMiB),
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s] [flags]",
 		notes: sourceNote + fmt.Sprintf(`
 
