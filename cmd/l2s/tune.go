@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -352,11 +353,64 @@ const (
 	tuneRounds  = 10
 	tuneBlock   = 5 * time.Millisecond
 	tuneQueries = 200
+	// mostPacked bounds the bytes of the copies of codes that searchers which take turns
+	// have together. One searcher may have more.
+	mostPacked = 2 << 30
 )
 
-// measureCosts measures the times of screens, which take turns, with progress on p. The
-// dense scan takes turns with them, to find out whether the machine is busy.
+// measureCosts measures the times of screens with progress on p. As many of them take
+// turns as fit the memory.
 func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer) (costs []tune.Cost, dense denseTimes, err error) {
+	packed := make([]int64, len(screens))
+	for i, m := range screens {
+		packed[i] = packedBytes(m, l)
+	}
+	sizes := together(packed, mostPacked)
+	p.Line(fmt.Sprintf("%d screens take turns at answering queries, on one thread: other programs should rest", len(screens)))
+	p.Start("times", "rounds", 2*tuneRounds*len(sizes))
+	rounds := 0
+	for _, n := range sizes {
+		more, now, err := measureTogether(ctx, screens[len(costs):len(costs)+n], l, rows, k, func(round int) { p.Set(rounds + round) })
+		if err != nil {
+			return nil, dense, err
+		}
+		costs, rounds = append(costs, more...), rounds+2*tuneRounds
+		dense = denseTimes{now.mean, now.median, cmp.Or(dense.busy, now.busy)}
+	}
+	p.EndWith(fmt.Sprintf("%d screens", len(screens)))
+	return costs, dense, nil
+}
+
+// packedBytes returns the bytes that copies of the codes of all sets take.
+func packedBytes(m *screen.Model, l *layer) int64 {
+	starts := []int{0}
+	add := func(set []uint32) { starts = append(starts, starts[len(starts)-1]+len(set)) }
+	for t := range m.Clusters() {
+		add(m.Candidates(t))
+	}
+	for _, pair := range m.Pairs() {
+		add(pair.Set)
+	}
+	return l.PackedBytes(starts)
+}
+
+// together divides a list into runs whose sum is at most most, or that are one alone, and
+// returns their lengths.
+func together(bytes []int64, most int64) (lengths []int) {
+	sum := most + 1
+	for _, b := range bytes {
+		if sum += b; sum > most {
+			lengths, sum = append(lengths, 0), b
+		}
+		lengths[len(lengths)-1]++
+	}
+	return lengths
+}
+
+// measureTogether measures the times of screens, which take turns. The dense scan takes
+// turns with them, to find out whether the machine is busy.
+func measureTogether(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, progress func(round int)) (costs []tune.Cost, dense denseTimes, err error) {
+	runtime.GC() // what others had that took turns before
 	dst := make([]softmax.Prediction, k)
 	var methods []func(int)
 	for _, m := range screens {
@@ -369,11 +423,9 @@ func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [
 	// The turn after the dense scan finds its data in the caches. It is one whose
 	// times do not count.
 	methods = append(methods, denseQuery(l, rows, dst), methods[0])
-	p.Line(fmt.Sprintf("%d screens take turns at answering queries, on one thread: other programs should rest", len(screens)))
-	p.Start("times", "rounds", 2*tuneRounds)
 	measure := func(from int, before func(int)) ([]timing.Times, error) {
 		times, err := timing.Measure(ctx, len(rows), methods, timing.Options{
-			Rounds: tuneRounds, Block: tuneBlock, Least: tuneQueries, Before: before, Progress: func(round, _ int) { p.Set(from + round) },
+			Rounds: tuneRounds, Block: tuneBlock, Least: tuneQueries, Before: before, Progress: func(round, _ int) { progress(from + round) },
 		})
 		if err == nil {
 			mean, median, _ := microsOf(times[len(screens)])
@@ -391,10 +443,8 @@ func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [
 	if err != nil {
 		return nil, dense, err
 	}
-	p.EndWith(fmt.Sprintf("%d screens", len(screens)))
-	costs = make([]tune.Cost, len(screens))
-	for i := range costs {
-		costs[i] = tune.Cost{Warm: warm[i].Mean(), Cold: apart[i].Mean()}
+	for i := range screens {
+		costs = append(costs, tune.Cost{Warm: warm[i].Mean(), Cold: apart[i].Mean()})
 	}
 	return costs, dense, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -100,6 +102,30 @@ func TestTune(t *testing.T) {
 			t.Error("found a screen, expected none that misses its target")
 		}
 		succeed(t, dir, joined(tuneArgs(), "--target", "0.999999", "--kmeans-only")...) // nothing was to be written
+	})
+}
+
+// Screens take turns with as many others as fit the memory, in their order.
+func TestTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bytes := rapid.SliceOfN(rapid.Int64Range(0, 12), 1, 20).Draw(t, "bytes")
+		const most = 10
+		lengths, at := together(bytes, most), 0
+		for i, n := range lengths {
+			sum := int64(0)
+			for _, b := range bytes[at : at+n] {
+				sum += b
+			}
+			if n < 1 || n > 1 && sum > most {
+				t.Fatalf("%v: found %v, a run of %d with the sum %d", bytes, lengths, n, sum)
+			}
+			if at += n; i < len(lengths)-1 && sum+bytes[at] <= most {
+				t.Fatalf("%v: found %v, expected one more in run %d", bytes, lengths, i)
+			}
+		}
+		if at != len(bytes) {
+			t.Fatalf("%v: found %v, expected all of them", bytes, lengths)
+		}
 	})
 }
 
