@@ -9,7 +9,7 @@ const (
 	mostFlat           = 128   // clusters on one level
 	leastGroups        = 16
 	mostGroups         = 32
-	leastToLearn       = 250 // contexts of a cluster
+	leastToLearn       = 200 // contexts of a cluster
 )
 
 // ClustersFor returns the shape of clusters that serves most layers, for that many
@@ -28,9 +28,9 @@ func ClustersFor(contexts int) (groups, clusters int) {
 
 // LearningServes reports whether learning is worth its time for a screen of so many
 // clusters, with sets from geometry. Learning goes by the labels that the contexts of
-// training have, and with few contexts in a cluster that is no gain: with 94 and with
-// 195 of them k-means had the better sets for contexts held out, and with 907 and with
-// 1,000 learning had (RESULTS.md).
+// training have, and with few contexts in a cluster that is no gain: on two levels
+// k-means had the better sets for other contexts with 98 of them, with 195 the two were
+// nearly equal, and from 293 on learning had (RESULTS.md).
 func LearningServes(contexts, clusters int) bool { return contexts/clusters >= leastToLearn }
 
 // BudgetFor returns the budget that serves most layers of that many labels: one and a

@@ -106,7 +106,7 @@ the head has a soft cap.`, leastContexts),
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
-	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
+	coldMiB := f.cold()
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
@@ -151,6 +151,11 @@ the head has a soft cap.`, leastContexts),
 
 // mostCold bounds the MiB that are read between two queries.
 const mostCold = 1 << 10
+
+// cold adds the flag --cold.
+func (f *flags) cold() *[]int {
+	return custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
+}
 
 // parseCold parses the sizes of the memory that is read between two queries.
 func parseCold(s string) ([]int, error) {
@@ -245,21 +250,33 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 		return coldTimes{}, err
 	}
 	dst := make([]softmax.Prediction, k)
+	times, err := timeCold(ctx, []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}, rows, mib, p)
+	if err != nil {
+		return coldTimes{}, err
+	}
+	return newColdTimes(mib, times[0], times[1], times[2]), nil
+}
+
+// timeCold measures methods, before each query of which a buffer of so many MiB is read.
+func timeCold(ctx context.Context, methods []func(int), rows [][]float32, mib int, p *progress.Printer) ([]timing.Times, error) {
 	other := cold.NewBuffer(mib)
-	queries := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}
 	p.Start(fmt.Sprintf("bench, %d MiB read before each query", mib), "rounds", coldRounds)
-	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
+	times, err := timing.Measure(ctx, len(rows), methods, timing.Options{
 		Rounds: coldRounds, Block: coldBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
 		Before: func(i int) { other.Read(rows[i]) },
 	})
 	if err != nil {
-		return coldTimes{}, err
+		return nil, err
 	}
 	p.EndWith(fmt.Sprintf("%d rounds", coldRounds))
+	return times, nil
+}
+
+func newColdTimes(mib int, dense, exact, screened timing.Times) coldTimes {
 	return coldTimes{
-		MiB: mib, DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()),
-		Screened: micros(times[2].Median()), ScreenedP99: micros(times[2].Quantile(0.99)),
-	}, nil
+		MiB: mib, DenseF32: micros(dense.Median()), Exact: micros(exact.Median()),
+		Screened: micros(screened.Median()), ScreenedP99: micros(screened.Quantile(0.99)),
+	}
 }
 
 // precisionOf returns P@1 and P@k of a screen on some contexts.
@@ -365,7 +382,7 @@ func (r *benchResult) String() string {
 	}
 	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
 	return b.String()
 }
 

@@ -7,12 +7,19 @@ import "fmt"
 // on an idle machine the two differ by a few percent.
 const busyFactor = 1.2
 
-// busyNote returns a line that says that other programs ran during a measurement, or
-// nothing if the times of the dense scan, in microseconds, do not show it.
-func busyNote(mean, median float64) string {
+// What can be done about times of a busy machine, in a table and in a choice by times.
+const (
+	compareMedians = "Compare medians, or measure again on an idle machine."
+	chooseAgain    = "On an idle machine another screen may be the fastest: run the command again there."
+)
+
+// busyNote returns a line that says that other programs ran during a measurement, and
+// what can be done, or nothing if the times of the dense scan, in microseconds, do not
+// show it.
+func busyNote(mean, median float64, advice string) string {
 	if mean <= busyFactor*median {
 		return ""
 	}
 	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+
-		"on average and %.2f us in the median. Compare medians, or measure again on an idle machine.\n", mean, median)
+		"on average and %.2f us in the median. %s\n", mean, median, advice)
 }

@@ -62,6 +62,8 @@ type curvePoint struct {
 	Median      float64            `json:"screened_median_us"`
 	P99         float64            `json:"screened_p99_us"`
 	Speedup     float64            `json:"speedup"` // dense_f32_us / screened_us
+	// Cold are times of queries that find other data in the caches, as in benchResult.
+	Cold []coldTimes `json:"cold,omitempty"`
 
 	family float64 // the budget that its clusters were learned for, if screens of others share them
 }
@@ -131,7 +133,9 @@ and the candidates, or all labels if the exact layer answers. Screens by
 k-means alone and learned ones stand side by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;
-%d of the contexts must be different. Run it on an idle machine.`, leastContexts),
+%d of the contexts must be different. Run it on an idle machine. With --cold 8,64 a
+second table has the medians of queries before each of which so many MiB of other
+memory are read.`, leastContexts),
 		usage: "m.l2s... (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
 		example: `l2s train --head model --contexts H.npy --clusters 100 --budget 50,100 --out m.l2s
@@ -142,6 +146,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	k := f.whole("k", 5, 1, "measure P@1 and P@`K`, and time queries for the K best")
 	svg := f.text("svg", "draw the curves to a `FILE`, as SVG")
 	png := f.text("png", "draw the curves to a `FILE`, as PNG")
+	coldMiB := f.cold()
 	threads := f.threads("measure precision")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
@@ -184,7 +189,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := curve(ctx, paths, models, l, c.rows, rows, *k, *threads, p)
+	r, err := curve(ctx, paths, models, l, c.rows, rows, *k, *threads, *coldMiB, p)
 	if err != nil {
 		return err
 	}
@@ -203,8 +208,8 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 }
 
 // curve measures the screens with progress on p: precision on all contexts,
-// times on the different ones.
-func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, p *progress.Printer) (*curveResult, error) {
+// times on the different ones, cold ones after each of coldMiB too.
+func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, coldMiB []int, p *progress.Printer) (*curveResult, error) {
 	r := &curveResult{K: k, Contexts: len(contexts) / l.Dim(), Labels: l.Labels(), Dim: l.Dim(), Level: kernels.Level()}
 	dst := make([]softmax.Prediction, k)
 	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst)}
@@ -251,6 +256,15 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		r.Screens[i].Screened, r.Screens[i].Median, r.Screens[i].P99 = microsOf(t)
 		r.Screens[i].Speedup = round(r.DenseF32 / r.Screens[i].Screened)
 	}
+	for _, mib := range coldMiB {
+		times, err := timeCold(ctx, methods, rows, mib, p)
+		if err != nil {
+			return nil, err
+		}
+		for i := range r.Screens {
+			r.Screens[i].Cold = append(r.Screens[i].Cold, newColdTimes(mib, times[0], times[1], times[i+2]))
+		}
+	}
 	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, func(a, b curvePoint) int {
 		return cmp.Or(a.order(b), cmp.Compare(a.MeanCandidates, b.MeanCandidates))
@@ -291,7 +305,21 @@ func (r *curveResult) String() string {
 		}
 		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Median, s.Screened, s.P99, r.DenseF32Median/s.Median)
 	}
+	if len(r.Screens[0].Cold) > 0 {
+		fmt.Fprintf(&b, "\n%-*s", width, "cold")
+		for _, c := range r.Screens[0].Cold {
+			fmt.Fprintf(&b, "  %8d MiB   against dense", c.MiB)
+		}
+		b.WriteByte('\n')
+		for _, s := range r.Screens {
+			fmt.Fprintf(&b, "%-*s", width, s.File)
+			for _, c := range s.Cold {
+				fmt.Fprintf(&b, "  %9.2f us   %12.1fx", c.Screened, c.DenseF32/c.Screened)
+			}
+			b.WriteByte('\n')
+		}
+	}
 	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median))
+	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
 	return b.String()
 }

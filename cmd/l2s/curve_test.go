@@ -180,6 +180,32 @@ func TestCurveTable(t *testing.T) {
 	}
 }
 
+// Cold times have a table of their own, with a pair of columns for each size.
+func TestCurveTableOfColdTimes(t *testing.T) {
+	a := curvePoint{File: "a-long-name.l2s", Cold: []coldTimes{{MiB: 8, DenseF32: 100, Screened: 5}, {MiB: 64, DenseF32: 300, Screened: 20}}}
+	b := curvePoint{File: "b.l2s", Cold: []coldTimes{{MiB: 8, DenseF32: 100, Screened: 4}, {MiB: 64, DenseF32: 300, Screened: 25}}}
+	want := "\ncold                    8 MiB   against dense        64 MiB   against dense\n" +
+		"a-long-name.l2s       5.00 us           20.0x      20.00 us           15.0x\n" +
+		"b.l2s                 4.00 us           25.0x      25.00 us           12.0x\n"
+	if text := made(5, a, b).String(); !strings.Contains(text, want) {
+		t.Errorf("found no\n%s in\n%s", want, text)
+	}
+}
+
+func TestCurveCold(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	args := joined(goodCurve, "--quiet", "--json")
+	for _, s := range object(t, dir, joined(args, "--cold", "2,1,2")...)["screens"].([]any) {
+		expectCold(t, s.(map[string]any))
+	}
+	for _, s := range object(t, dir, args...)["screens"].([]any) {
+		if found := s.(map[string]any)["cold"]; found != nil {
+			t.Errorf("found %v, expected no cold queries without --cold", found)
+		}
+	}
+}
+
 // Shares of contexts that look further have columns if any is not 0.
 func TestCurveTableOfMargins(t *testing.T) {
 	plain := curvePoint{File: "p.l2s", Method: methodL2S, Clusters: 8}

@@ -72,7 +72,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
 	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},
 	{"bench", "codes cold head ids verify bias contexts json k quiet weights", ""},
-	{"curve", "codes head ids verify bias contexts json k png quiet svg threads weights", ""},
+	{"curve", "codes cold head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head header ids verify bias contexts exact json k limit logprobs vocab weights", ""},
 	{"generate", "json length lm prompt quiet screen seed temperature top-p vocab", "min-p top-k"},
 	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail threads to"},

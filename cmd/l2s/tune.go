@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +40,16 @@ type tuneResult struct {
 	// Recommended is one of them, and Reached says whether it reaches the target.
 	Recommended tunePoint `json:"recommended"`
 	Reached     bool      `json:"reached"`
-	Seconds     float64   `json:"seconds"`
-	Level       string    `json:"level"`
+	// Command trains the recommended screen again.
+	Command string `json:"command"`
+	// Of the dense scan, which takes turns with the screens, the mean and the median time,
+	// with warm caches.
+	DenseF32       float64 `json:"dense_f32_us"`
+	DenseF32Median float64 `json:"dense_f32_median_us"`
+	Seconds        float64 `json:"seconds"`
+	Level          string  `json:"level"`
+
+	busy string // a note, if other programs ran
 }
 
 // tunePoint are the figures of one screen. Times are microseconds a query, as in
@@ -88,8 +98,9 @@ before each query.
 
 The table has the frontier: the screens for which no other screen is as fast and at
 least as precise. Of the screens that reach --target, and are at most 3%% slower than the
-fastest of these, the most precise is recommended, with the flags with which l2s train
-makes it again, byte for byte. --out writes it. Run the command on an idle machine.`, coldMiB),
+fastest of these, the most precise is recommended, with the command of l2s train that
+makes it again, byte for byte. --out writes it. Run the command on an idle machine: a
+note says if other programs ran while times were measured.`, coldMiB),
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy [--target P] [--out m.l2s]",
 		notes: sourceNote + fmt.Sprintf(`
 
@@ -155,7 +166,8 @@ After an interrupt the same command continues from there; --restart discards it.
 	if err != nil {
 		return err
 	}
-	r := newTuneResult(*out, *by, found, in, &t.Options)
+	r := newTuneResult(*out, *by, found, in, &t)
+	r.Command = trainCommand(lf, *src, *labels, *out, r.Recommended.Flags)
 	if *out != "" && found.Reached {
 		if err := found.Screens[found.Best].Save(*out); err != nil {
 			return err
@@ -197,7 +209,14 @@ type tuning struct {
 	restart  bool
 	sources  []string // that no output may replace
 	release  func()   // of the state, nil while it is not held
+	dense    denseTimes
 	p        *progress.Printer
+}
+
+// denseTimes are times of the dense scan, whose work is the same for every context.
+type denseTimes struct {
+	mean, median float64 // microseconds, with warm caches
+	busy         string  // the note of a measurement that other programs disturbed
 }
 
 // forms returns the forms to try on n contexts.
@@ -264,7 +283,10 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 		}
 	}
 	t.Measure = func(ctx context.Context, screens []*screen.Model) ([]tune.Cost, error) {
-		return measureCosts(ctx, screens, l, rows, t.Train.K, t.p)
+		costs, dense, err := measureCosts(ctx, screens, l, rows, t.Train.K, t.p)
+		dense.busy = cmp.Or(dense.busy, t.dense.busy) // the first times choose what is refined
+		t.dense = dense
+		return costs, err
 	}
 	var names []string
 	for _, form := range t.Forms {
@@ -325,45 +347,106 @@ func shareHeldOut(contexts int) float64 {
 	return short
 }
 
-// How the costs are measured: rounds of turns of about the time of a block.
+// How the costs are measured: rounds of turns of about the time of a block, and at least
+// so many queries.
 const (
 	tuneRounds  = 10
 	tuneBlock   = 5 * time.Millisecond
-	coldQueries = 200
+	tuneQueries = 200
+	// mostPacked bounds the bytes of the copies of codes that searchers which take turns
+	// have together. One searcher may have more.
+	mostPacked = 2 << 30
 )
 
-// measureCosts measures the times of screens, which take turns, with progress on p.
-func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer) ([]tune.Cost, error) {
+// measureCosts measures the times of screens with progress on p. As many of them take
+// turns as fit the memory.
+func measureCosts(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer) (costs []tune.Cost, dense denseTimes, err error) {
+	packed := make([]int64, len(screens))
+	for i, m := range screens {
+		packed[i] = packedBytes(m, l)
+	}
+	sizes := together(packed, mostPacked)
+	p.Line(fmt.Sprintf("%d screens take turns at answering queries, on one thread: other programs should rest", len(screens)))
+	p.Start("times", "rounds", 2*tuneRounds*len(sizes))
+	rounds := 0
+	for _, n := range sizes {
+		more, now, err := measureTogether(ctx, screens[len(costs):len(costs)+n], l, rows, k, func(round int) { p.Set(rounds + round) })
+		if err != nil {
+			return nil, dense, err
+		}
+		costs, rounds = append(costs, more...), rounds+2*tuneRounds
+		dense = denseTimes{now.mean, now.median, cmp.Or(dense.busy, now.busy)}
+	}
+	p.EndWith(fmt.Sprintf("%d screens", len(screens)))
+	return costs, dense, nil
+}
+
+// packedBytes returns the bytes that copies of the codes of all sets take.
+func packedBytes(m *screen.Model, l *layer) int64 {
+	starts := []int{0}
+	add := func(set []uint32) { starts = append(starts, starts[len(starts)-1]+len(set)) }
+	for t := range m.Clusters() {
+		add(m.Candidates(t))
+	}
+	for _, pair := range m.Pairs() {
+		add(pair.Set)
+	}
+	return l.PackedBytes(starts)
+}
+
+// together divides a list into runs whose sum is at most most, or that are one alone, and
+// returns their lengths.
+func together(bytes []int64, most int64) (lengths []int) {
+	sum := most + 1
+	for _, b := range bytes {
+		if sum += b; sum > most {
+			lengths, sum = append(lengths, 0), b
+		}
+		lengths[len(lengths)-1]++
+	}
+	return lengths
+}
+
+// measureTogether measures the times of screens, which take turns. The dense scan takes
+// turns with them, to find out whether the machine is busy.
+func measureTogether(ctx context.Context, screens []*screen.Model, l *layer, rows [][]float32, k int, progress func(round int)) (costs []tune.Cost, dense denseTimes, err error) {
+	runtime.GC() // what others had that took turns before
 	dst := make([]softmax.Prediction, k)
 	var methods []func(int)
 	for _, m := range screens {
 		s, err := screen.NewSearcher(m, l.Layer)
 		if err != nil {
-			return nil, err
+			return nil, dense, err
 		}
 		methods = append(methods, screenedQuery(s, rows, dst))
 	}
-	p.Start("times", "rounds", 2*tuneRounds)
-	warm, err := timing.Measure(ctx, len(rows), methods, timing.Options{
-		Rounds: tuneRounds, Block: tuneBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
-	})
-	if err != nil {
-		return nil, err
+	// The turn after the dense scan finds its data in the caches. It is one whose
+	// times do not count.
+	methods = append(methods, denseQuery(l, rows, dst), methods[0])
+	measure := func(from int, before func(int)) ([]timing.Times, error) {
+		times, err := timing.Measure(ctx, len(rows), methods, timing.Options{
+			Rounds: tuneRounds, Block: tuneBlock, Least: tuneQueries, Before: before, Progress: func(round, _ int) { progress(from + round) },
+		})
+		if err == nil {
+			mean, median, _ := microsOf(times[len(screens)])
+			dense.busy = cmp.Or(dense.busy, busyNote(mean, median, chooseAgain))
+		}
+		return times, err
 	}
+	warm, err := measure(0, nil)
+	if err != nil {
+		return nil, dense, err
+	}
+	dense.mean, dense.median, _ = microsOf(warm[len(screens)])
 	other := cold.NewBuffer(coldMiB)
-	apart, err := timing.Measure(ctx, len(rows), methods, timing.Options{
-		Rounds: tuneRounds, Block: tuneBlock, Least: coldQueries, Before: func(i int) { other.Read(rows[i]) },
-		Progress: func(round, _ int) { p.Set(tuneRounds + round) },
-	})
+	apart, err := measure(tuneRounds, func(i int) { other.Read(rows[i]) })
 	if err != nil {
-		return nil, err
+		return nil, dense, err
 	}
-	p.EndWith(fmt.Sprintf("%d screens", len(screens)))
-	costs := make([]tune.Cost, len(screens))
-	for i := range costs {
-		costs[i] = tune.Cost{Warm: warm[i].Mean(), Cold: apart[i].Mean()}
+	for i := range screens {
+		costs = append(costs, tune.Cost{Warm: warm[i].Mean(), Cold: apart[i].Mean()})
 	}
-	return costs, nil
+	return costs, dense, nil
 }
 
 // tuneProgress turns the reports of a run into bars, and a line for each form.
@@ -483,6 +566,40 @@ func trainFlags(r *train.Record) string {
 	return text
 }
 
+// trainCommand is the command that trains a screen with these flags, as one types it.
+// Without out it writes m.l2s.
+func trainCommand(lf layerFlags, contexts []string, labels, out, flags string) string {
+	text := "l2s train"
+	add := func(name, value string) {
+		if value != "" {
+			text += " --" + name + " " + shellQuoted(value)
+		}
+	}
+	add("head", *lf.head)
+	add("weights", *lf.weights)
+	add("bias", *lf.bias)
+	add("ids", *lf.ids)
+	add("codes", *lf.codes)
+	for _, source := range contexts {
+		add("contexts", source)
+	}
+	add("labels", labels)
+	text += " " + flags
+	add("out", cmp.Or(out, "m.l2s"))
+	return text
+}
+
+// shellQuoted returns a word as a shell takes it.
+func shellQuoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("%+,-./:=@_", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 func newTunePoint(s *tune.Screen) tunePoint {
 	o, u := &s.Record.Options, s.Record.Unseen
 	p := tunePoint{
@@ -496,11 +613,12 @@ func newTunePoint(s *tune.Screen) tunePoint {
 	return p
 }
 
-func newTuneResult(out, by string, found *tune.Result, in *inputs, o *tune.Options) *tuneResult {
+func newTuneResult(out, by string, found *tune.Result, in *inputs, t *tuning) *tuneResult {
 	best := found.Screens[found.Best].Record
 	r := &tuneResult{
-		K: best.Options.K, Target: o.Target, By: by, Contexts: best.Contexts, HeldOut: best.Unseen.Contexts,
+		K: best.Options.K, Target: t.Target, By: by, Contexts: best.Contexts, HeldOut: best.Unseen.Contexts,
 		Labels: in.layer.Labels(), Dim: in.layer.Dim(), Trained: found.Trained, Reached: found.Reached, Level: kernels.Level(),
+		DenseF32: t.dense.mean, DenseF32Median: t.dense.median, busy: t.dense.busy,
 	}
 	if found.Reached {
 		r.Out = out
@@ -553,9 +671,10 @@ func (r *tuneResult) String() string {
 	} else {
 		fmt.Fprintf(&b, "No screen reaches P@%d of %v: more contexts, larger budgets (--budget) or more clusters help. The most precise has %.4f.\n", r.K, r.Target, p)
 	}
-	fmt.Fprintf(&b, "  l2s train ... %s\n", best.Flags)
+	fmt.Fprintf(&b, "  %s\n", r.Command)
 	if r.Out != "" {
 		fmt.Fprintf(&b, "%s is this screen.\n", r.Out)
 	}
+	b.WriteString(r.busy)
 	return b.String()
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -23,7 +25,10 @@ func TestTune(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	before := contentOf(t, dir)
 	o := object(t, dir, joined(tuneArgs(), "--target", "0.7", "--json")...)
-	expectFields(t, o, "k", "target", "by", "contexts", "held_out", "labels", "dim", "trained", "screens", "recommended", "reached", "seconds", "level")
+	expectFields(t, o, "k", "target", "by", "contexts", "held_out", "labels", "dim", "trained", "screens", "recommended", "reached", "command", "dense_f32_us", "dense_f32_median_us", "seconds", "level")
+	if number(t, o, "dense_f32_us") <= 0 || number(t, o, "dense_f32_median_us") <= 0 {
+		t.Errorf("found %v and %v us for the dense scan, expected its times", o["dense_f32_us"], o["dense_f32_median_us"])
+	}
 	screens := o["screens"].([]any)
 	if trained := number(t, o, "trained"); len(screens) == 0 || float64(len(screens)) > trained {
 		t.Errorf("found %d screens of %v, expected some of them", len(screens), trained)
@@ -55,10 +60,12 @@ func TestTune(t *testing.T) {
 			joined(goodTune, "--target", "0.7", "--kmeans-only", "--probe-share", "0.25", "--clusters", "2x3"),
 		} {
 			o := object(t, dir, joined(args, "--json")...)
-			flags := strings.Fields(o["recommended"].(map[string]any)["flags"].(string))
-			succeed(t, dir, joined("train", testArgs(), flags, "--quiet", "--out", "again.l2s")...)
+			command := o["command"].(string)
+			again := joined(strings.Fields(command)[1:], "--quiet") // no word needs quotes
+			again[slices.Index(again, "--out")+1] = "again.l2s"
+			succeed(t, dir, again...)
 			if !bytes.Equal(readFile(t, at("out.l2s")), readFile(t, at("again.l2s"))) {
-				t.Errorf("%v: found another screen with %v, expected the same bytes", args, flags)
+				t.Errorf("%v: found another screen with %s, expected the same bytes", args, command)
 			}
 			if info, err := os.Stat(at("out.l2s")); err != nil || float64(info.Size()) != number(t, o, "recommended", "bytes") {
 				t.Errorf("found a file of %v bytes (%v), expected %v", info.Size(), err, number(t, o, "recommended", "bytes"))
@@ -79,7 +86,7 @@ func TestTune(t *testing.T) {
 				t.Errorf("found no %q in the progress\n%s", want, r.stderr)
 			}
 		}
-		for _, want := range []string{"clusters ", "P@1", "P@5", "candidates", "rows", "warm", "cold", "bytes", "  l2s train ... --clusters "} {
+		for _, want := range []string{"clusters ", "P@1", "P@5", "candidates", "rows", "warm", "cold", "bytes", "  l2s train --weights W.npy --bias b.npy --contexts T.npy --labels T.labels --clusters ", " --out m.l2s\n"} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("found no %q in the table\n%s", want, r.stdout)
 			}
@@ -96,6 +103,58 @@ func TestTune(t *testing.T) {
 		}
 		succeed(t, dir, joined(tuneArgs(), "--target", "0.999999", "--kmeans-only")...) // nothing was to be written
 	})
+}
+
+// Screens take turns with as many others as fit the memory, in their order.
+func TestTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bytes := rapid.SliceOfN(rapid.Int64Range(0, 12), 1, 20).Draw(t, "bytes")
+		const most = 10
+		lengths, at := together(bytes, most), 0
+		for i, n := range lengths {
+			sum := int64(0)
+			for _, b := range bytes[at : at+n] {
+				sum += b
+			}
+			if n < 1 || n > 1 && sum > most {
+				t.Fatalf("%v: found %v, a run of %d with the sum %d", bytes, lengths, n, sum)
+			}
+			if at += n; i < len(lengths)-1 && sum+bytes[at] <= most {
+				t.Fatalf("%v: found %v, expected one more in run %d", bytes, lengths, i)
+			}
+		}
+		if at != len(bytes) {
+			t.Fatalf("%v: found %v, expected all of them", bytes, lengths)
+		}
+	})
+}
+
+// The command that l2s tune prints names all sources, in quotes where a shell needs them.
+func TestTrainCommandIsForAShell(t *testing.T) {
+	for word, want := range map[string]string{
+		"W.npy": "W.npy", "m.safetensors:decoder.weight": "m.safetensors:decoder.weight", "/data/x-1_2/W@3.npy": "/data/x-1_2/W@3.npy",
+		"": "''", "my layer.npy": "'my layer.npy'", "it's.npy": `'it'\''s.npy'`, "a*b?.npy": "'a*b?.npy'", "$HOME/~": "'$HOME/~'", "größe.npy": "'größe.npy'", "a\\b": `'a\b'`,
+	} {
+		if got := shellQuoted(word); got != want {
+			t.Errorf("%q: found %s, expected %s", word, got, want)
+		}
+	}
+	text := func(s string) *string { return &s }
+	none := text("")
+	for _, c := range []struct {
+		lf                    layerFlags
+		contexts              []string
+		labels, out, expected string
+	}{
+		{layerFlags{weights: text("W.npy"), bias: text("none"), head: none, ids: none, codes: none}, []string{"a.npy", "b c.npy"}, "", "",
+			"l2s train --weights W.npy --bias none --contexts a.npy --contexts 'b c.npy' --clusters 7 --out m.l2s"},
+		{layerFlags{weights: none, bias: none, head: text("my model"), ids: text("ids.npy"), codes: text("m.codes")}, []string{"-"}, "T.labels", "x y.l2s",
+			"l2s train --head 'my model' --ids ids.npy --codes m.codes --contexts - --labels T.labels --clusters 7 --out 'x y.l2s'"},
+	} {
+		if got := trainCommand(c.lf, c.contexts, c.labels, c.out, "--clusters 7"); got != c.expected {
+			t.Errorf("found\n%s, expected\n%s", got, c.expected)
+		}
+	}
 }
 
 // l2s train --clusters auto and --budget auto are the same choice.

@@ -27,9 +27,10 @@ import (
 // Options say what is tried, and what the screen is to reach.
 type Options struct {
 	// Train holds the options of all runs. A form changes some of them, and Run sets
-	// Budget and KMeansOnly. With a Checkpoint the files of [CheckpointFiles] keep the
-	// labels, and the clusters of each form. A run that was interrupted continues from
-	// there; [RemoveCheckpoint] removes the files.
+	// Budget and KMeansOnly. Its Progress is told how the search for labels goes. With a
+	// Checkpoint the files of [CheckpointFiles] keep the labels, and the clusters of each
+	// form. A run that was interrupted continues from there; [RemoveCheckpoint] removes
+	// the files.
 	Train train.Options
 	// Adjust, unless nil, changes what a form has set.
 	Adjust func(o *train.Options)
@@ -217,7 +218,7 @@ func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Opti
 		}
 	}
 	o := r.optionsOf(opt.Forms[0])
-	o.Checkpoint = opt.Train.Checkpoint
+	o.Checkpoint, o.Progress = opt.Train.Checkpoint, opt.Train.Progress
 	var err error
 	if r.labels, err = train.FindLabels(ctx, layer, contexts, o); err != nil {
 		return nil, err

@@ -175,8 +175,13 @@ func TestRunContinues(t *testing.T) {
 			cancel()
 		}
 	}
+	labelled := false
+	o.Train.Progress = func(p train.Progress) { labelled = labelled || p.Stage == train.StageLabels }
 	if _, err := Run(ctx, d.Layer, d.Contexts, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("found the error %v, expected the error of the context", err)
+	}
+	if !labelled {
+		t.Error("found no word of the labels")
 	}
 	files := CheckpointFiles(o.Train.Checkpoint, o.Forms)
 	kept := 0
@@ -189,13 +194,14 @@ func TestRunContinues(t *testing.T) {
 		t.Errorf("found %d files of %v, expected the labels and each form", kept, files)
 	}
 	// Another target, and so another budget to refine for.
-	o.Done, o.Target = nil, 0.6
-	labelled := false
-	o.Train.Progress = func(p train.Progress) { labelled = labelled || p.Stage == train.StageLabels }
+	o.Done, o.Target, labelled = nil, 0.6, false
 	clustered := map[string]bool{}
 	o.Progress = func(form string, p train.Progress) {
-		if p.Stage == train.StageKMeans {
+		switch p.Stage {
+		case train.StageKMeans:
 			clustered[form] = true
+		case train.StageLabels:
+			t.Errorf("found labels as a part of %s, expected them before all forms", form)
 		}
 	}
 	if _, err := Run(t.Context(), d.Layer, d.Contexts, o); err != nil {
