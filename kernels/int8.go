@@ -135,7 +135,8 @@ func roundUp(x float64) float32 {
 		return 0
 	}
 	x *= 1 + 0x1p-30
-	return math.Nextafter32(float32(max(x, 0x1p-126)), float32(math.Inf(1)))
+	// The next float32 above a positive one that is far below the largest.
+	return math.Float32frombits(math.Float32bits(float32(max(x, 0x1p-126))) + 1)
 }
 
 // Len returns the number of rows.
@@ -190,33 +191,58 @@ func (m *Int8Rows) Bias(i int) float32 {
 // not safe for concurrent use.
 type Int8Vector struct {
 	dim    int
-	fit    Fit         // of the last Set
-	h      []float32   // h, padded with zeros to the codes' length
-	codes  []int8      // q, padded with zeros to Int8Stride(dim), 64-byte aligned
-	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
-	halved bool        // halves are made of q
-	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
-	plain4 [][4]uint64 // the same for 4-bit rows
-	record []byte      // scratch of the plain form of panels; made when first needed
-	has8   bool        // plain8 is made of q
-	has4   bool        // plain4 is made of q
-	sum    int32       // sum q
-	below  int32       // sum of the negative q
+	h      []float32 // h, padded with zeros to the codes' length
+	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
+	fit    Fit       // of the last Set
+	halved bool      // halves are made of q
+	has8   bool      // plain8 is made of q
+	has4   bool      // plain4 is made of q
+	sum    int32     // sum q
+	below  int32     // sum of the negative q
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
 	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
+
+	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
+	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
+	plain4 [][4]uint64 // the same for 4-bit rows
+	record []byte      // scratch of the plain form of panels; made when first needed
 }
 
 // NewInt8Vector returns a vector of dimension dim with room for the codes.
 func NewInt8Vector(dim int) *Int8Vector {
+	n := Int8VectorBytes(dim)
+	buf := make([]byte, n+rowAlign)
+	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
+	v := new(Int8Vector)
+	v.Init(dim, buf[start:start+n:start+n])
+	return v
+}
+
+// Int8VectorBytes returns the memory that a vector of dimension dim writes.
+func Int8VectorBytes(dim int) int {
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	stride := Int8Stride(dim)
-	buf := make([]int8, stride+rowAlign)
-	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
-	return &Int8Vector{dim: dim, h: make([]float32, stride), codes: buf[start : start+stride : start+stride]}
+	return 5*Int8Stride(dim)&^(rowAlign-1) + 5*rowAlign
 }
+
+// Init makes v, whose value is zero, a vector of dimension dim that writes to table:
+// Int8VectorBytes(dim) zero bytes, 64-byte aligned, kept. It may be memory outside the Go
+// heap, released once the vector is no longer used.
+func (v *Int8Vector) Init(dim int, table []byte) {
+	if len(table) != Int8VectorBytes(dim) || uintptr(unsafe.Pointer(&table[0]))%rowAlign != 0 {
+		panic("kernels: table is not the memory of a vector, 64-byte aligned")
+	}
+	stride := Int8Stride(dim)
+	at := 4 * (stride + rowAlign) &^ (rowAlign - 1)
+	v.dim = dim
+	v.h = unsafe.Slice((*float32)(unsafe.Pointer(&table[0])), stride)
+	v.codes = unsafe.Slice((*int8)(unsafe.Pointer(&table[at])), stride)
+}
+
+// Dim returns the dimension of the vector.
+func (v *Int8Vector) Dim() int { return v.dim }
 
 // AddLines adds the memory that Set writes.
 func (v *Int8Vector) AddLines(l *Lines) {
@@ -247,7 +273,13 @@ func (v *Int8Vector) Set(h []float32) Fit {
 
 func (v *Int8Vector) quantize() Fit {
 	blocks := v.h[:(v.dim+15)&^15]
-	bits := maxAbsBits(blocks)
+	var bits uint32
+	if v.dim <= MaxInt8Dim { // they are at most maxCallBytes
+		raceReads(blocks)
+		bits = maxAbsBitsLeaf(blocks)
+	} else {
+		bits = maxAbsBits(blocks)
+	}
 	maxAbs := math.Float32frombits(bits)
 	if bits >= 0x7f800000 {
 		return NotFinite

@@ -166,6 +166,65 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 	runtime.KeepAlive(p)
 }
 
+// Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
+// does, and writes to rows, ascending, which of them the intervals do not exclude from those
+// with the k largest logits: all whose upper end reaches a number that the lower ends of k
+// rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
+// there are, which are at least k. lower, upper and rows have room for whole panels; what
+// lies behind the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
+func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
+	panels := panelsOf(n)
+	room, size := PanelRows*panels, (p.steps+metaBytes/4)*stepBytes
+	if first < 0 || k < 1 || k > n || first > p.n-panels {
+		panic("kernels: panels are out of range, or k is not within 1 and n")
+	}
+	if len(lower) < room || len(upper) < room || len(rows) < room {
+		panic("kernels: lower, upper or rows has no room for the panels")
+	}
+	if v.dim != p.dim || v.fit != Certified {
+		panic("kernels: vector is not Certified or not of the panels' dimension")
+	}
+	whole := n &^ (laneCount - 1) // as KthBound takes them
+	if n < 4*laneCount {
+		whole = room // for k = 1: the lower ends behind the rows are -Inf
+	}
+	if panels*size > maxCallBytes || k > laneCount || n < 4*laneCount && k > 1 {
+		return p.survivors(lower[:room], upper[:room], rows, first, n, k, v)
+	}
+	data := p.data[first*size : (first+panels)*size]
+	var b bound
+	b.set(v, excess8(v), p.slack)
+	raceReads(data)
+	raceReads(unsafe.Slice(b.codes, stepCodes*p.steps))
+	raceWrites(lower[:room])
+	raceWrites(upper[:room])
+	raceWrites(rows[:room])
+	found := survivorsLeaf(lower, upper, rows, data, panels, whole, k, p, &b)
+	runtime.KeepAlive(p)
+	return found
+}
+
+// survivors is Survivors for what takes more than one call, or a number that takes more
+// than lanes.
+func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
+	p.Bounds(lower, upper, first, panelsOf(n), v)
+	threshold, ok := KthBound(lower[:n], k)
+	if !ok {
+		scores := unsafe.Slice((*float32)(unsafe.Pointer(&rows[0])), n) // before there are rows
+		copy(scores, lower)
+		threshold = KthLargest(scores, k)
+	}
+	return SelectAtLeast(rows, upper[:n], threshold)
+}
+
+// survivorsByLeaves is a survivorsLeaf of three leaves.
+func survivorsByLeaves(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+	var lane [laneCount]float32
+	room := PanelRows * panels
+	panelLeaf(&lower[0], &upper[0], data, panels, p, b)
+	return selectAtLeastLeaf(rows, upper[:room], kthOfLanesLeaf(&lane, lower[:whole], k))
+}
+
 // panelGeneric computes the intervals of n panels. It puts each row in a record first,
 // whose products plain Go computes several at a time.
 func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {

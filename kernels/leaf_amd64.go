@@ -94,10 +94,10 @@ func refScanLeaf(dst []float64, m Rows, h []float32) {
 func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 	out, id, n, y, d, wide := &dst[0], &ids[0], len(ids), &h[0], m.dim, simd.HasAVX512
 	switch {
-	case !simd.HasAVX2:
-		m.refGatherDotGeneric(dst, ids, h)
 	case m.element == Float32 && wide:
 		asm.RefGatherDotAVX512(out, (*float32)(m.data), id, n, y, d)
+	case !simd.HasAVX2:
+		m.refGatherDotGeneric(dst, ids, h)
 	case m.element == Float32:
 		asm.RefGatherDotAVX2(out, (*float32)(m.data), id, n, y, d)
 	case m.element == Float16 && wide:
@@ -376,6 +376,17 @@ func panelLeaf(lower, upper *float32, data []byte, n int, p *Int8Panels, b *boun
 	default:
 		panelGeneric(lower, upper, data, n, p, b)
 	}
+}
+
+// survivorsLeaf chooses once for three operations.
+func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+	if !simd.HasVNNI {
+		return survivorsByLeaves(lower, upper, rows, data, panels, whole, k, p, b)
+	}
+	var lane [laneCount]float32
+	asm.Int8PanelBoundsAVX512(&lower[0], &upper[0], &data[0], panels, p.steps, (*byte)(unsafe.Pointer(b)))
+	threshold := asm.KthOfLanesAVX512(&lane[0], &lower[0], whole, k)
+	return asm.SelectAtLeastAVX512(&rows[0], &upper[0], PanelRows*panels, threshold)
 }
 
 func int4Leaf(lower, upper *float32, m *codeRows, first, n int, b *bound) {

@@ -41,15 +41,21 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // with the first log-probability over all labels; beyond such growth nothing is
 // allocated.
 type Searcher struct {
+	// What the short way reads, side by side.
+	direct      *softmax.Short  // nil if no request goes that way
+	router      *router.Router  // of the model
+	packed      *softmax.Packed // the candidate sets; nil if they are not packed
+	profile     *profile
+	directLines kernels.Lines // what every query of the short way uses
+	stats       Stats
+
 	model    *Model
 	layer    *softmax.Searcher
-	router   *router.Searcher
-	bias     []float32       // of the layer
-	packed   *softmax.Packed // the candidate sets; nil if they are not packed
-	packUpTo int64           // bytes
+	routing  *router.Searcher
+	bias     []float32 // of the layer
+	packUpTo int64     // bytes
 	short    bool
 	overTail bool
-	profile  *profile
 
 	packedSets int // the first of the model's sets, clusters and then pairs
 
@@ -73,8 +79,7 @@ type Searcher struct {
 	asked                 [1]uint32
 	oneLogit              [1]float64
 	asking                [1]*softmax.Query
-	stats                 Stats
-	lines                 kernels.Lines // what every query uses
+	lines                 kernels.Lines // what every other query uses
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -129,7 +134,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router, routing: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
 	for _, o := range opts {
 		o(s)
 	}
@@ -143,8 +148,25 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if err := s.warm(); err != nil {
 		return nil, err
 	}
+	s.shorten()
 	s.addLines()
 	return s, nil
+}
+
+// shorten makes what the short way needs, if there is one.
+func (s *Searcher) shorten() {
+	m := s.model
+	if s.packed == nil || m.margins != (margins{}) {
+		return
+	}
+	s.direct = s.layer.Short(max(m.LargestSet(), m.router.LargestList()))
+	kernels.AddLines(&s.directLines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
+	s.direct.AddLines(&s.directLines)
+	s.router.AddLines(&s.directLines)
+	s.packed.AddLines(&s.directLines)
+	// The first query of plain Go makes scratch.
+	s.direct.Set(make([]float32, m.Dim()))
+	s.router.First(s.direct)
 }
 
 // addLines adds the memory of the searcher and what of the model every query reads.
@@ -153,7 +175,7 @@ func (s *Searcher) addLines() {
 	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s.model, 1))
 	kernels.AddLines(&s.lines, math.MaxInt, s.queries)
 	s.queries[0].AddLines(&s.lines)
-	s.router.AddLines(&s.lines)
+	s.routing.AddLines(&s.lines)
 	s.layer.AddLines(&s.lines)
 	kernels.AddLines(&s.lines, math.MaxInt, s.best)
 	kernels.AddLines(&s.lines, math.MaxInt, s.found)
@@ -182,7 +204,7 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	for a := range max(m.Groups(), 1) {
-		if _, err := s.router.Within(s.best[:1], qs[0], a); err != nil {
+		if _, err := s.routing.Within(s.best[:1], qs[0], a); err != nil {
 			return err
 		}
 	}
@@ -216,6 +238,9 @@ func (s *Searcher) reserve(n, k int) {
 // candidate set of h's cluster to dst, in order, and returns their number: k,
 // unless Short was given and the set holds fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
+	if s.direct != nil && s.profile == nil && s.directly(dst, nil, h) {
+		return len(dst), nil
+	}
 	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
 	return a.Count, err
 }
@@ -255,9 +280,15 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	s.profile.begin()
 	defer s.profile.end()
 	n := len(answers)
-	if n == 1 && s.packed != nil && s.plain(req) && len(dst) == req.K {
-		if done, err := s.direct(dst, &answers[0], contexts); done || err != nil {
-			return err
+	if n == 1 && s.direct != nil && len(dst) == req.K && s.plain(req) {
+		a := softmax.Answer{Count: req.K, LogSum: math.Inf(-1), Source: softmax.FromSet}
+		var sum *float64
+		if req.LogSum {
+			sum = &a.LogSum
+		}
+		if s.directly(dst, sum, contexts) {
+			answers[0] = a
+			return nil
 		}
 	}
 	if err := req.Check(s.model.labels); err != nil {
@@ -300,32 +331,27 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	return nil
 }
 
-// plain reports whether a request asks for nothing but labels of a set.
+// plain reports whether a request asks for nothing but labels of a set, and their log-sum.
 func (s *Searcher) plain(req *softmax.Request) bool {
-	return req.K > 0 && req.K <= s.model.labels && !req.LogSum && req.Temperature == 0 && !req.Among.Some() && !req.Edits() &&
-		s.model.margins == margins{}
+	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && !req.Among.Some() && !req.Edits()
 }
 
-// direct answers a plain request about one context from a packed set. The way is that of
-// search without its choices: between the steps of a decoder half the time of a query goes
-// to instructions that are not in the caches, so fewer of them count. It reports false if
-// search must answer.
-func (s *Searcher) direct(dst []softmax.Prediction, a *softmax.Answer, h []float32) (done bool, err error) {
-	s.lines.Prefetch()
-	q := s.queries[0]
-	if err := q.Set(h); err != nil {
-		return false, err
+// directly answers a plain request about one context by the short way, and writes the log-sum
+// to sum unless that is nil. It reports false if search must answer.
+func (s *Searcher) directly(dst []softmax.Prediction, sum *float64, h []float32) bool {
+	s.directLines.Prefetch()
+	if !s.direct.Set(h) {
+		return false
 	}
-	t, rows, ok := s.router.Best(q)
-	if !ok || !s.layer.Best(dst, q, s.packed, t) {
-		return false, nil
+	t, rows, ok := s.router.First(s.direct)
+	if !ok || !s.direct.Best(dst, sum, s.packed, t) {
+		return false
 	}
 	s.profile.from(softmax.FromSet)
-	*a = softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
 	s.stats.Queries++
 	s.stats.Candidates += uint64(s.packed.Size(t))
 	s.stats.Routing += uint64(rows)
-	return true, nil
+	return true
 }
 
 // invalid is an error of a kind that package softmax exports.

@@ -3,10 +3,10 @@ package softmax
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -20,6 +20,10 @@ type Packed struct {
 	ids   []uint32
 	lists []packedList
 	codes *kernels.Int8Panels
+	near  struct { // copies of lists and ids beside the other tables: on a large page, if there are any
+		lists []packedList
+		ids   []uint32
+	}
 }
 
 // packedList says where a list is: ids[first:end], whose codes are from a panel on.
@@ -71,7 +75,24 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	if p.codes = own(codes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
+	p.copyNear()
 	return p, nil
+}
+
+// copyNear makes the copies that Short reads.
+func (p *Packed) copyNear() {
+	if len(p.ids) == 0 {
+		return
+	}
+	at := len(p.lists) * int(unsafe.Sizeof(packedList{}))
+	table, release := bigmem.Alloc(at + 4*len(p.ids))
+	p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[0])), len(p.lists))
+	p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[at])), len(p.ids))
+	copy(p.near.lists, p.lists)
+	copy(p.near.ids, p.ids)
+	if release != nil {
+		runtime.AddCleanup(p, func(release func()) { release() }, release)
+	}
 }
 
 // List is the set of the labels of list t, as [Only] is of any. Only searchers of the
@@ -84,37 +105,10 @@ func (p *Packed) List(t int) Labels {
 // Size returns the number of labels of list t.
 func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
 
-// Best writes the len(dst) best labels of list t to dst, in order, as Find does for a
-// request of nothing but K and the list. It takes a shorter way through less code, which
-// counts if the instructions are not in the caches. It reports false, and writes nothing, if
-// that way is not for the list or the query: Find is then to be asked. The list must be
-// packed for the layer, and the query one of its dimension.
-func (s *Searcher) Best(dst []Prediction, q *Query, p *Packed, t int) bool {
-	list, k := &p.lists[t], len(dst)
-	n := list.end - list.first
-	if q.fit != kernels.Certified || p.layer != s.layer || k < 1 || float64(k) > maxSurvivors*float64(n) {
-		return false
-	}
-	panels := panelsOf(n)
-	s.reserve(panels * kernels.PanelRows)
-	p.codes.Bounds(s.lower, s.upper, list.panel, panels, q.vec)
-	left := s.survivors(k, s.lower[:n], s.upper[:n])
-	for j, row := range left {
-		s.biases[j] = p.codes.Bias(list.panel*kernels.PanelRows + int(row))
-		left[j] = p.ids[list.first+int(row)]
-	}
-	s.logits = grow.Slice(s.logits, len(left))
-	s.layer.rows.RefGatherDot(s.logits, nil, left, q.Vector())
-	for j, b := range s.biases[:len(left)] {
-		s.logits[j] += float64(b)
-	}
-	s.selectTop(dst, s.logits, left, 0)
-	return true
-}
-
 // AddLines adds what says where the lists are, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
-	kernels.AddLines(l, scratchBytes, p.lists)
+	kernels.AddLines(l, 1, unsafe.Slice(p.layer, 1))
+	kernels.AddLines(l, scratchBytes, p.near.lists)
 	p.codes.AddLines(l)
 }

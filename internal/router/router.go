@@ -217,7 +217,6 @@ type Searcher struct {
 	answers          []softmax.Answer
 	one              [1]*softmax.Query
 	few              [1]softmax.Answer
-	top              [1]softmax.Prediction
 }
 
 // NewSearcher returns a searcher.
@@ -232,15 +231,9 @@ func (r *Router) NewSearcher() *Searcher {
 // AddLines adds the memory of the searcher and of what it searches, but the vectors.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	kernels.AddLines(l, math.MaxInt, s.answers)
+	s.r.AddLines(l)
 	s.clusters.AddLines(l)
-	if s.r.packedClusters != nil {
-		s.r.packedClusters.AddLines(l)
-	}
-	if s.r.packedGroups != nil {
-		s.r.packedGroups.AddLines(l)
-	}
 	if s.groups != nil {
 		s.groups.AddLines(l)
 		kernels.AddLines(l, math.MaxInt, s.best)
@@ -290,21 +283,45 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	return nil
 }
 
-// Best returns the best cluster of a context and the number of vectors that were scanned,
-// by the short way of softmax.Searcher.Best. It reports false if that way is not for the
-// router or the query: Find is then to be asked.
-func (s *Searcher) Best(q *softmax.Query) (cluster, rows int, ok bool) {
-	r, group := s.r, 0
+// First returns the best cluster of the context of a short way, and the number of vectors
+// that were scanned. It reports false if that way is not for the router: Searcher.Find is
+// then to be asked.
+func (r *Router) First(by *softmax.Short) (cluster, rows int, ok bool) {
+	var group uint32
 	if r.groups != nil {
-		if r.packedGroups == nil || !s.groups.Best(s.top[:], q, r.packedGroups, 0) {
+		if r.packedGroups == nil {
 			return 0, 0, false
 		}
-		group, rows = int(s.top[0].ID), r.Groups()
+		if group, ok = by.First(r.packedGroups, 0); !ok {
+			return 0, 0, false
+		}
+		rows = r.packedGroups.Size(0)
 	}
-	if r.packedClusters == nil || !s.clusters.Best(s.top[:], q, r.packedClusters, group) {
+	if r.packedClusters == nil {
 		return 0, 0, false
 	}
-	return int(s.top[0].ID), rows + r.packedClusters.Size(group), true
+	t, ok := by.First(r.packedClusters, int(group))
+	return int(t), rows + r.packedClusters.Size(int(group)), ok
+}
+
+// LargestList returns the largest number of vectors among which First chooses at once.
+func (r *Router) LargestList() int {
+	most := r.Groups()
+	for a := range len(r.starts) - 1 {
+		most = max(most, r.GroupSize(a))
+	}
+	return most
+}
+
+// AddLines adds what First reads, but most of the vectors.
+func (r *Router) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(r, 1))
+	if r.packedClusters != nil {
+		r.packedClusters.AddLines(l)
+	}
+	if r.packedGroups != nil {
+		r.packedGroups.AddLines(l)
+	}
 }
 
 // BestGroups writes the best groups of a context to dst and returns their number:
