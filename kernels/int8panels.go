@@ -119,14 +119,13 @@ func (p *Int8Panels) Len() int { return p.n }
 // AddLines adds the start of the panels, and a line of each of their large pages, as
 // Int8Rows.AddLines does.
 func (p *Int8Panels) AddLines(l *Lines) {
-	AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
 	addTable(l, p.data)
 }
 
 // Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.
 func (p *Int8Panels) Bias(row int) float32 {
-	panel, r := row/PanelRows, row%PanelRows
-	at := panel*Int8PanelBytes(p.dim) + (p.steps+1)*stepBytes + 4*r
+	panel, r := uint(row)/PanelRows, uint(row)%PanelRows
+	at := panel*uint(p.steps+metaBytes/4)*stepBytes + uint(p.steps+1)*stepBytes + 4*r
 	return math.Float32frombits(binary.LittleEndian.Uint32(p.data[at:]))
 }
 
@@ -164,44 +163,6 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 		}
 	}
 	runtime.KeepAlive(p)
-}
-
-// Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
-// does, and writes to rows, ascending, which of them the intervals do not exclude from those
-// with the k largest logits: all whose upper end reaches a number that the lower ends of k
-// rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
-// there are, which are at least k. lower, upper and rows have room for whole panels; what
-// lies behind the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
-func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
-	panels := panelsOf(n)
-	room, size := PanelRows*panels, (p.steps+metaBytes/4)*stepBytes
-	if first < 0 || k < 1 || k > n || first > p.n-panels {
-		panic("kernels: panels are out of range, or k is not within 1 and n")
-	}
-	if len(lower) < room || len(upper) < room || len(rows) < room {
-		panic("kernels: lower, upper or rows has no room for the panels")
-	}
-	if v.dim != p.dim || v.fit != Certified {
-		panic("kernels: vector is not Certified or not of the panels' dimension")
-	}
-	whole := n &^ (laneCount - 1) // as KthBound takes them
-	if n < 4*laneCount {
-		whole = room // for k = 1: the lower ends behind the rows are -Inf
-	}
-	if panels*size > maxCallBytes || k > laneCount || n < 4*laneCount && k > 1 {
-		return p.survivors(lower[:room], upper[:room], rows, first, n, k, v)
-	}
-	data := p.data[first*size : (first+panels)*size]
-	var b bound
-	b.set(v, excess8(v), p.slack)
-	raceReads(data)
-	raceReads(unsafe.Slice(b.codes, stepCodes*p.steps))
-	raceWrites(lower[:room])
-	raceWrites(upper[:room])
-	raceWrites(rows[:room])
-	found := survivorsLeaf(lower, upper, rows, data, panels, whole, k, p, &b)
-	runtime.KeepAlive(p)
-	return found
 }
 
 // survivors is Survivors for what takes more than one call, or a number that takes more

@@ -256,34 +256,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	}
 }
 
-// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
-// ids[j], h) + float64(bias[ids[j]]). dst has len(ids) elements; each id must be
-// less than Len; all else is as for RefScan.
-func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
-	m.check(len(dst), len(ids), bias, h)
-	if len(ids) > fewIDs || bias != nil {
-		checkIDs(ids, m.n)
-		m.refGatherDot(dst, ids, h)
-		m.addBias(dst, bias, ids)
-		return
-	}
-	// The few rows that a query reads for its answer: little code, which may have to come
-	// from memory.
-	for _, id := range ids {
-		if uint(id) >= uint(m.n) {
-			panic("kernels: id out of range")
-		}
-	}
-	if m.dim > maxCallBytes/4/fewIDs || m.element.quantised() || len(ids) == 0 {
-		m.refGatherDot(dst, ids, h)
-		return
-	}
-	raceReadsRows(m.bytes(), m.dim*m.element.Size(), ids)
-	raceReads(h)
-	raceWrites(dst)
-	refGatherDotLeaf(dst, m, ids, h)
-}
-
 // fewIDs is a number of ids that RefGatherDot takes by a short way.
 const fewIDs = 16
 

@@ -118,7 +118,7 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 		k = 2
 	}
 	s.reserve(len(qs), k)
-	if err := s.routing.Find(s.best, s.found, k, qs); err != nil {
+	if err := s.router.Find(s.best, s.found, k, qs); err != nil {
 		return nil, err
 	}
 	for i, f := range s.found {
@@ -172,7 +172,7 @@ func (s *Searcher) Nearest(dst []softmax.Prediction, h []float32) (n int, err er
 		return 0, err
 	}
 	s.reserve(1, 1)
-	if err := s.routing.Find(dst, s.found, len(dst), qs); err != nil {
+	if err := s.router.Find(dst, s.found, len(dst), qs); err != nil {
 		return 0, err
 	}
 	return s.found[0].Count, nil

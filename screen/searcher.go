@@ -42,16 +42,16 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // allocated.
 type Searcher struct {
 	// What the short way reads, side by side.
-	direct      *softmax.Short  // nil if no request goes that way
-	router      *router.Router  // of the model
-	packed      *softmax.Packed // the candidate sets; nil if they are not packed
-	profile     *profile
-	directLines kernels.Lines // what every query of the short way uses
-	stats       Stats
+	direct           *softmax.Short  // nil if no request goes that way
+	groups, clusters *softmax.Packed // of the router
+	packed           *softmax.Packed // the candidate sets; nil if they are not packed
+	profile          *profile
+	stats            Stats
+	directLines      kernels.Lines // what every query of the short way uses
 
 	model    *Model
 	layer    *softmax.Searcher
-	routing  *router.Searcher
+	router   *router.Searcher
 	bias     []float32 // of the layer
 	packUpTo int64     // bytes
 	short    bool
@@ -134,7 +134,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router, routing: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
 	for _, o := range opts {
 		o(s)
 	}
@@ -153,29 +153,13 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	return s, nil
 }
 
-// shorten makes what the short way needs, if there is one.
-func (s *Searcher) shorten() {
-	m := s.model
-	if s.packed == nil || m.margins != (margins{}) {
-		return
-	}
-	s.direct = s.layer.Short(max(m.LargestSet(), m.router.LargestList()))
-	kernels.AddLines(&s.directLines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
-	s.direct.AddLines(&s.directLines)
-	s.router.AddLines(&s.directLines)
-	s.packed.AddLines(&s.directLines)
-	// The first query of plain Go makes scratch.
-	s.direct.Set(make([]float32, m.Dim()))
-	s.router.First(s.direct)
-}
-
 // addLines adds the memory of the searcher and what of the model every query reads.
 func (s *Searcher) addLines() {
 	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s, 1))
 	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s.model, 1))
 	kernels.AddLines(&s.lines, math.MaxInt, s.queries)
 	s.queries[0].AddLines(&s.lines)
-	s.routing.AddLines(&s.lines)
+	s.router.AddLines(&s.lines)
 	s.layer.AddLines(&s.lines)
 	kernels.AddLines(&s.lines, math.MaxInt, s.best)
 	kernels.AddLines(&s.lines, math.MaxInt, s.found)
@@ -204,7 +188,7 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	for a := range max(m.Groups(), 1) {
-		if _, err := s.routing.Within(s.best[:1], qs[0], a); err != nil {
+		if _, err := s.router.Within(s.best[:1], qs[0], a); err != nil {
 			return err
 		}
 	}
@@ -232,17 +216,6 @@ func (s *Searcher) warm() error {
 // reserve makes room for the routes of n contexts, k clusters each.
 func (s *Searcher) reserve(n, k int) {
 	s.best, s.found, s.routes = grow.Slice(s.best, n*k), grow.Slice(s.found, n), grow.Slice(s.routes, n)
-}
-
-// TopK writes the labels with the k = len(dst) largest logits within the
-// candidate set of h's cluster to dst, in order, and returns their number: k,
-// unless Short was given and the set holds fewer. Errors are as from Search.
-func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	if s.direct != nil && s.profile == nil && s.directly(dst, nil, h) {
-		return len(dst), nil
-	}
-	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
-	return a.Count, err
 }
 
 // Search answers a request about the context h, as [softmax.Searcher.Search]
@@ -280,15 +253,15 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	s.profile.begin()
 	defer s.profile.end()
 	n := len(answers)
-	if n == 1 && s.direct != nil && len(dst) == req.K && s.plain(req) {
-		a := softmax.Answer{Count: req.K, LogSum: math.Inf(-1), Source: softmax.FromSet}
-		var sum *float64
-		if req.LogSum {
-			sum = &a.LogSum
-		}
-		if s.directly(dst, sum, contexts) {
-			answers[0] = a
+	if n <= fewContexts && s.direct != nil && len(dst) == req.K*n && s.plain(req) {
+		done := s.each(dst, answers, contexts, req)
+		if done == n {
 			return nil
+		}
+		// Search answers the others, if they are contexts.
+		if done > 0 {
+			dst, answers, contexts = dst[done*req.K:], answers[done:], contexts[done*s.model.Dim():]
+			n -= done
 		}
 	}
 	if err := req.Check(s.model.labels); err != nil {
@@ -334,24 +307,6 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 // plain reports whether a request asks for nothing but labels of a set, and their log-sum.
 func (s *Searcher) plain(req *softmax.Request) bool {
 	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && !req.Among.Some() && !req.Edits()
-}
-
-// directly answers a plain request about one context by the short way, and writes the log-sum
-// to sum unless that is nil. It reports false if search must answer.
-func (s *Searcher) directly(dst []softmax.Prediction, sum *float64, h []float32) bool {
-	s.directLines.Prefetch()
-	if !s.direct.Set(h) {
-		return false
-	}
-	t, rows, ok := s.router.First(s.direct)
-	if !ok || !s.direct.Best(dst, sum, s.packed, t) {
-		return false
-	}
-	s.profile.from(softmax.FromSet)
-	s.stats.Queries++
-	s.stats.Candidates += uint64(s.packed.Size(t))
-	s.stats.Routing += uint64(rows)
-	return true
 }
 
 // invalid is an error of a kind that package softmax exports.

@@ -3,7 +3,6 @@ package softmax
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
@@ -20,10 +19,17 @@ type Packed struct {
 	ids   []uint32
 	lists []packedList
 	codes *kernels.Int8Panels
-	near  struct { // copies of lists and ids beside the other tables: on a large page, if there are any
-		lists []packedList
-		ids   []uint32
-	}
+	near  near
+}
+
+// near is what Short reads, side by side and without further pointers: copies.
+type near struct {
+	codes kernels.Int8Panels
+	rows  kernels.Rows // of the layer
+	// These are behind the codes: on their large pages, if there are any. codes of Packed
+	// keeps them.
+	lists []packedList
+	ids   []uint32
 }
 
 // packedList says where a list is: ids[first:end], whose codes are from a panel on.
@@ -70,29 +76,21 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		p.lists[t] = packedList{starts[t], starts[t+1], panels}
 		panels += panelsOf(starts[t+1] - starts[t])
 	}
-	table, release := bigmem.Alloc(panels * kernels.Int8PanelBytes(l.Dim()))
-	codes, err := l.codes.Panels(table, ids, starts)
+	size := panels * kernels.Int8PanelBytes(l.Dim())
+	lists := len(p.lists) * int(unsafe.Sizeof(packedList{}))
+	table, release := bigmem.Alloc(size + lists + 4*len(ids))
+	codes, err := l.codes.Panels(table[:size:size], ids, starts)
 	if p.codes = own(codes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
-	p.copyNear()
+	p.near = near{codes: *codes, rows: l.rows, lists: p.lists}
+	if len(ids) > 0 {
+		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(p.lists))
+		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
+		copy(p.near.lists, p.lists)
+		copy(p.near.ids, ids)
+	}
 	return p, nil
-}
-
-// copyNear makes the copies that Short reads.
-func (p *Packed) copyNear() {
-	if len(p.ids) == 0 {
-		return
-	}
-	at := len(p.lists) * int(unsafe.Sizeof(packedList{}))
-	table, release := bigmem.Alloc(at + 4*len(p.ids))
-	p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[0])), len(p.lists))
-	p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[at])), len(p.ids))
-	copy(p.near.lists, p.lists)
-	copy(p.near.ids, p.ids)
-	if release != nil {
-		runtime.AddCleanup(p, func(release func()) { release() }, release)
-	}
 }
 
 // List is the set of the labels of list t, as [Only] is of any. Only searchers of the
@@ -107,8 +105,7 @@ func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
 
 // AddLines adds what says where the lists are, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
-	kernels.AddLines(l, 1, unsafe.Slice(p.layer, 1))
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.near, 1))
 	kernels.AddLines(l, scratchBytes, p.near.lists)
 	p.codes.AddLines(l)
 }

@@ -102,7 +102,7 @@ func TestShortIsFindForAPackedList(t *testing.T) {
 					}
 					return top, answer[0].LogSum
 				}
-				first, answered := short.First(packed, list)
+				first, _, answered := short.First(packed, list)
 				if answered != (size > 0) {
 					t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
 				}
@@ -118,12 +118,15 @@ func TestShortIsFindForAPackedList(t *testing.T) {
 						if !withSum {
 							to = nil
 						}
-						answered := short.Best(got, to, packed, list)
+						found, answered := short.Best(got, to, packed, list)
 						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
 							t.Fatalf("%d of %d labels, sum %v: found answered %v, expected %v", k, size, withSum, answered, possible)
 						}
 						if !answered {
 							continue
+						}
+						if found != size {
+							t.Fatalf("found a list of %d labels, expected %d", found, size)
 						}
 						want, wantSum := find(k, withSum)
 						if !slices.Equal(got, want) {
@@ -134,12 +137,12 @@ func TestShortIsFindForAPackedList(t *testing.T) {
 						}
 					}
 				}
-				if size == 299 && !short.Best(make([]softmax.Prediction, 5), new(float64), packed, list) {
+				if _, ok := short.Best(make([]softmax.Prediction, 5), new(float64), packed, list); size == 299 && !ok {
 					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
 		}
-		if s.Short(16).Best(make([]softmax.Prediction, 2), nil, packed, 4) {
+		if _, ok := s.Short(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
 			t.Error("found an answer from a list that is longer than the room, expected none")
 		}
 		large := make([]float32, dim)

@@ -58,15 +58,29 @@ func (s *Short) Set(h []float32) bool {
 	return ok
 }
 
-// First returns the best label of list t. It reports false if the short way is not for the
-// list.
-func (s *Short) First(p *Packed, t int) (id uint32, ok bool) {
-	list := &p.near.lists[t]
-	n := list.end - list.first
-	if n < 1 || n > len(s.rows) {
-		return 0, false
+// Route returns the best of some clusters and the number of vectors that were scanned. The
+// clusters are list 0 if there are no groups, which is nil, or the list of the best of these.
+// It reports false if the short way is not for the lists.
+func (s *Short) Route(groups, clusters *Packed) (cluster, rows int, ok bool) {
+	var group uint32
+	if groups != nil {
+		if group, rows, ok = s.First(groups, 0); !ok {
+			return 0, 0, false
+		}
 	}
-	left := s.rows[:p.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, 1, &s.vec)]
+	t, n, ok := s.First(clusters, int(group))
+	return int(t), rows + n, ok
+}
+
+// First returns the best label of list t, and the number of its labels. It reports false if
+// the short way is not for the list.
+func (s *Short) First(p *Packed, t int) (id uint32, n int, ok bool) {
+	list := &p.near.lists[t]
+	n = list.end - list.first
+	if n < 1 || n > len(s.rows) {
+		return 0, 0, false
+	}
+	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, 1, &s.vec)]
 	best := p.near.ids[list.first+int(left[0])]
 	if len(left) > 1 { // else no logit is needed
 		var top [1]Prediction
@@ -75,21 +89,21 @@ func (s *Short) First(p *Packed, t int) (id uint32, ok bool) {
 	}
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
-	return best, true
+	return best, n, true
 }
 
 // Best writes the len(dst) best labels of list t to dst, in order, and if sum is not nil the
-// log-sum over the list to it. It reports false, and may have written to dst, if the short
-// way is not for the list.
-func (s *Short) Best(dst []Prediction, sum *float64, p *Packed, t int) bool {
+// log-sum over the list to it. It returns the number of the list's labels. It reports false if
+// the short way is not for the list.
+func (s *Short) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, ok bool) {
 	list, k := &p.near.lists[t], len(dst)
-	n := list.end - list.first
+	n = list.end - list.first
 	if k < 1 || 2*k > n || n > len(s.rows) { // maxSurvivors is a half
-		return false
+		return 0, false
 	}
-	left := s.rows[:p.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, k, &s.vec)]
+	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, k, &s.vec)]
 	if sum != nil && 2*len(left) > n {
-		return false
+		return 0, false
 	}
 	s.rank(dst, left, p, list)
 	if sum != nil {
@@ -97,7 +111,7 @@ func (s *Short) Best(dst []Prediction, sum *float64, p *Packed, t int) bool {
 	}
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
-	return true
+	return n, true
 }
 
 // rank writes the best of some rows of a list to dst, and leaves the logits of all of them
@@ -107,9 +121,9 @@ func (s *Short) rank(dst []Prediction, left []uint32, p *Packed, list *packedLis
 	for j, row := range left {
 		ids[j] = p.near.ids[list.first+int(row)]
 	}
-	p.layer.rows.RefGatherDot(logits, nil, ids, s.vec.Vector())
+	p.near.rows.RefGatherDot(logits, nil, ids, s.vec.Vector())
 	for j, row := range left {
-		logits[j] += float64(p.codes.Bias(list.panel*kernels.PanelRows + int(row)))
+		logits[j] += float64(p.near.codes.Bias(list.panel*kernels.PanelRows + int(row)))
 	}
 	if len(dst) > maxInserted {
 		s.by.selectTop(dst, logits, ids, 0)

@@ -231,6 +231,7 @@ func (r *Router) NewSearcher() *Searcher {
 // AddLines adds the memory of the searcher and of what it searches, but the vectors.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	kernels.AddLines(l, math.MaxInt, s.answers)
 	s.r.AddLines(l)
 	s.clusters.AddLines(l)
@@ -283,28 +284,14 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	return nil
 }
 
-// First returns the best cluster of the context of a short way, and the number of vectors
-// that were scanned. It reports false if that way is not for the router: Searcher.Find is
-// then to be asked.
-func (r *Router) First(by *softmax.Short) (cluster, rows int, ok bool) {
-	var group uint32
-	if r.groups != nil {
-		if r.packedGroups == nil {
-			return 0, 0, false
-		}
-		if group, ok = by.First(r.packedGroups, 0); !ok {
-			return 0, 0, false
-		}
-		rows = r.packedGroups.Size(0)
-	}
-	if r.packedClusters == nil {
-		return 0, 0, false
-	}
-	t, ok := by.First(r.packedClusters, int(group))
-	return int(t), rows + r.packedClusters.Size(int(group)), ok
+// Packed returns the lists by which softmax.Short.Route finds the best cluster: of the groups,
+// nil if there are none, and of their clusters. It reports false if that way is not for the
+// router.
+func (r *Router) Packed() (groups, clusters *softmax.Packed, ok bool) {
+	return r.packedGroups, r.packedClusters, r.packedClusters != nil && (r.groups == nil) == (r.packedGroups == nil)
 }
 
-// LargestList returns the largest number of vectors among which First chooses at once.
+// LargestList returns the largest number of vectors of a list of Packed.
 func (r *Router) LargestList() int {
 	most := r.Groups()
 	for a := range len(r.starts) - 1 {
@@ -313,9 +300,8 @@ func (r *Router) LargestList() int {
 	return most
 }
 
-// AddLines adds what First reads, but most of the vectors.
+// AddLines adds what says where the lists are, and some of their codes.
 func (r *Router) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(r, 1))
 	if r.packedClusters != nil {
 		r.packedClusters.AddLines(l)
 	}
