@@ -16,7 +16,7 @@ func (s *Searcher) shorten() {
 		return
 	}
 	s.groups, s.clusters = groups, clusters
-	s.direct = s.layer.Short(max(m.LargestSet(), m.router.LargestList()))
+	s.direct = s.layer.Direct(max(m.LargestSet(), m.router.LargestList()))
 	kernels.AddLines(&s.directLines, int(unsafe.Offsetof(s.directLines)), unsafe.Slice(s, 1))
 	s.direct.AddLines(&s.directLines)
 	m.router.AddLines(&s.directLines)

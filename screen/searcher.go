@@ -42,7 +42,7 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // allocated.
 type Searcher struct {
 	// What the short way reads, side by side.
-	direct           *softmax.Short  // nil if no request goes that way
+	direct           *softmax.Direct // nil if no request goes that way
 	groups, clusters *softmax.Packed // of the router
 	packed           *softmax.Packed // the candidate sets; nil if they are not packed
 	profile          *profile

@@ -22,7 +22,7 @@ type Packed struct {
 	near  near
 }
 
-// near is what Short reads, side by side and without further pointers: copies.
+// near is what Direct reads, side by side and without further pointers: copies.
 type near struct {
 	codes kernels.Int8Panels
 	rows  kernels.Rows // of the layer

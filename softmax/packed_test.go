@@ -56,7 +56,7 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 }
 
 // The short way gives the answers of Find, bit for bit, or says that it is not for the case.
-func TestShortIsFindForAPackedList(t *testing.T) {
+func TestDirectIsFindForAPackedList(t *testing.T) {
 	const labels, dim = 300, 20
 	r := rand.New(rand.NewPCG(5, 5))
 	random := func(n int) []float32 {
@@ -83,7 +83,7 @@ func TestShortIsFindForAPackedList(t *testing.T) {
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
 		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
-		short := s.Short(299)
+		short := s.Direct(299)
 		for range 20 {
 			h := random(dim)
 			if err := q.Set(h); err != nil {
@@ -142,7 +142,7 @@ func TestShortIsFindForAPackedList(t *testing.T) {
 				}
 			}
 		}
-		if _, ok := s.Short(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
+		if _, ok := s.Direct(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
 			t.Error("found an answer from a list that is longer than the room, expected none")
 		}
 		large := make([]float32, dim)

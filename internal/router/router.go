@@ -284,7 +284,7 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	return nil
 }
 
-// Packed returns the lists by which softmax.Short.Route finds the best cluster: of the groups,
+// Packed returns the lists by which softmax.Direct.Route finds the best cluster: of the groups,
 // nil if there are none, and of their clusters. It reports false if that way is not for the
 // router.
 func (r *Router) Packed() (groups, clusters *softmax.Packed, ok bool) {

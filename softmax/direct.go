@@ -9,13 +9,13 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Short is a short way through the search of packed lists, for one context at a time and
+// Direct is a short way through the search of packed lists, for one context at a time and
 // requests of nothing but the best labels, with or without a log-sum. Between the steps of a
 // decoder neither code nor data are in the caches, and each line of either that a query touches
 // is waited for: so this way has little code, and what it writes lies side by side, for all
 // layers that it searches. The answers are those of [Searcher.Find], bit for bit. It is for
 // one goroutine.
-type Short struct {
+type Direct struct {
 	vec          kernels.Int8Vector
 	lower, upper []float32 // of the rows of a list, by whole panels
 	rows         []uint32  // of the survivors in the list
@@ -24,15 +24,15 @@ type Short struct {
 	by           *Searcher // its scratch orders many labels
 }
 
-// Short returns a Short for contexts of the layer's dimension, and for lists of at most so many
+// Direct returns a Direct for contexts of the layer's dimension, and for lists of at most so many
 // labels, of this layer and of others. It takes some five bytes for each element of a context
 // and 24 for each label. It uses the scratch of s too, so both are for the same goroutine.
-func (s *Searcher) Short(most int) *Short {
+func (s *Searcher) Direct(most int) *Direct {
 	dim := s.layer.Dim()
 	room := panelsOf(most) * kernels.PanelRows
 	vec := kernels.Int8VectorBytes(dim)
 	table, release := bigmem.Alloc(vec + 24*room)
-	short := &Short{by: s}
+	short := &Direct{by: s}
 	short.vec.Init(dim, table[:vec:vec])
 	take := func(bytes int) unsafe.Pointer {
 		p := unsafe.Pointer(unsafe.SliceData(table[vec:]))
@@ -52,7 +52,7 @@ func (s *Searcher) Short(most int) *Short {
 
 // Set makes h the context. It reports false if the short way is not for h, which may be no
 // context at all: a [Query] says so.
-func (s *Short) Set(h []float32) bool {
+func (s *Direct) Set(h []float32) bool {
 	ok := len(h) == s.vec.Dim() && s.vec.Set(h) == kernels.Certified
 	runtime.KeepAlive(s)
 	return ok
@@ -61,7 +61,7 @@ func (s *Short) Set(h []float32) bool {
 // Route returns the best of some clusters and the number of vectors that were scanned. The
 // clusters are list 0 if there are no groups, which is nil, or the list of the best of these.
 // It reports false if the short way is not for the lists.
-func (s *Short) Route(groups, clusters *Packed) (cluster, rows int, ok bool) {
+func (s *Direct) Route(groups, clusters *Packed) (cluster, rows int, ok bool) {
 	var group uint32
 	if groups != nil {
 		if group, rows, ok = s.First(groups, 0); !ok {
@@ -74,10 +74,11 @@ func (s *Short) Route(groups, clusters *Packed) (cluster, rows int, ok bool) {
 
 // First returns the best label of list t, and the number of its labels. It reports false if
 // the short way is not for the list.
-func (s *Short) First(p *Packed, t int) (id uint32, n int, ok bool) {
+func (s *Direct) First(p *Packed, t int) (id uint32, n int, ok bool) {
 	list := &p.near.lists[t]
 	n = list.end - list.first
 	if n < 1 || n > len(s.rows) {
+		runtime.KeepAlive(p)
 		return 0, 0, false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, 1, &s.vec)]
@@ -95,10 +96,11 @@ func (s *Short) First(p *Packed, t int) (id uint32, n int, ok bool) {
 // Best writes the len(dst) best labels of list t to dst, in order, and if sum is not nil the
 // log-sum over the list to it. It returns the number of the list's labels. It reports false if
 // the short way is not for the list.
-func (s *Short) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, ok bool) {
+func (s *Direct) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, ok bool) {
 	list, k := &p.near.lists[t], len(dst)
 	n = list.end - list.first
 	if k < 1 || 2*k > n || n > len(s.rows) { // maxSurvivors is a half
+		runtime.KeepAlive(p)
 		return 0, false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, k, &s.vec)]
@@ -116,7 +118,7 @@ func (s *Short) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, o
 
 // rank writes the best of some rows of a list to dst, and leaves the logits of all of them
 // in s.logits.
-func (s *Short) rank(dst []Prediction, left []uint32, p *Packed, list *packedList) {
+func (s *Direct) rank(dst []Prediction, left []uint32, p *Packed, list *packedList) {
 	ids, logits := s.ids[:len(left)], s.logits[:len(left)]
 	for j, row := range left {
 		ids[j] = p.near.ids[list.first+int(row)]
@@ -146,7 +148,7 @@ func (s *Short) rank(dst []Prediction, left []uint32, p *Packed, list *packedLis
 }
 
 // AddLines adds the memory of the short way.
-func (s *Short) AddLines(l *kernels.Lines) {
+func (s *Direct) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
 	s.vec.AddLines(l)
 	kernels.AddLines(l, scratchBytes, s.lower)
