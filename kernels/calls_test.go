@@ -198,6 +198,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Rows.GatherBoundsBatch", n * m.stride, func() { m.GatherBoundsBatch(dst[:4*n], upper[:4*n], ids, four) }},
 		{"Int8Panels.Bounds", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Bounds, four contexts", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
+		{"Int8Panels.Survivors", packed.Len() * Int8PanelBytes(d), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -222,6 +222,8 @@ var kernelsAtEdges = []struct {
 		q.Bounds(lower, upper, 0, n, v, a.vector())
 		lower, upper = a.bounds(PanelRows)
 		q.Bounds(lower, upper, n-1, 1, v)
+		lower, upper = a.bounds(n * PanelRows)
+		q.Survivors(lower, upper, take[uint32](a.edges, n*PanelRows), 0, a.m, 1, v)
 	}},
 	{"Int4Rows.Bounds", func(a *atEdges) {
 		q, v := a.int4Rows(), a.halved()

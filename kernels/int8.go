@@ -17,8 +17,10 @@ const MaxInt8Dim = 1 << 16
 // outside cannot be certified; their callers fall back to the reference
 // arithmetic.
 const (
-	maxCertified = 0x1p40
-	minCertified = 0x1p-60
+	maxCertified     = 0x1p40
+	minCertified     = 0x1p-60
+	maxCertifiedBits = (127 + 40) << 23 // as float32
+	minCertifiedBits = (127 - 60) << 23
 )
 
 const (
@@ -135,7 +137,9 @@ func roundUp(x float64) float32 {
 		return 0
 	}
 	x *= 1 + 0x1p-30
-	return math.Nextafter32(float32(max(x, 0x1p-126)), float32(math.Inf(1)))
+	// The next float32 above a positive one that is far below the largest.
+	const least = (1023 - 126) << 52 // the bits of 2^-126
+	return math.Float32frombits(math.Float32bits(float32(math.Float64frombits(max(math.Float64bits(x), least)))) + 1)
 }
 
 // Len returns the number of rows.
@@ -190,33 +194,59 @@ func (m *Int8Rows) Bias(i int) float32 {
 // not safe for concurrent use.
 type Int8Vector struct {
 	dim    int
-	fit    Fit         // of the last Set
-	h      []float32   // h, padded with zeros to the codes' length
-	codes  []int8      // q, padded with zeros to Int8Stride(dim), 64-byte aligned
-	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
-	halved bool        // halves are made of q
-	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
-	plain4 [][4]uint64 // the same for 4-bit rows
-	record []byte      // scratch of the plain form of panels; made when first needed
-	has8   bool        // plain8 is made of q
-	has4   bool        // plain4 is made of q
-	sum    int32       // sum q
-	below  int32       // sum of the negative q
+	h      []float32 // h, padded with zeros to the codes' length
+	codes  []int8    // q, padded with zeros to Int8Stride(dim), 64-byte aligned
+	fit    Fit       // of the last Set
+	halved bool      // halves are made of q
+	has8   bool      // plain8 is made of q
+	has4   bool      // plain4 is made of q
+	sum    int32     // sum q
+	below  int32     // sum of the negative q
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
 	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
+	grow   float64 // what quantize multiplies its norms by
+
+	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
+	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
+	plain4 [][4]uint64 // the same for 4-bit rows
+	record []byte      // scratch of the plain form of panels; made when first needed
 }
 
 // NewInt8Vector returns a vector of dimension dim with room for the codes.
 func NewInt8Vector(dim int) *Int8Vector {
+	n := Int8VectorBytes(dim)
+	buf := make([]byte, n+rowAlign)
+	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
+	v := new(Int8Vector)
+	v.Init(dim, buf[start:start+n:start+n])
+	return v
+}
+
+// Int8VectorBytes returns the memory that a vector of dimension dim writes.
+func Int8VectorBytes(dim int) int {
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	stride := Int8Stride(dim)
-	buf := make([]int8, stride+rowAlign)
-	start := int(-uintptr(unsafe.Pointer(&buf[0])) % rowAlign)
-	return &Int8Vector{dim: dim, h: make([]float32, stride), codes: buf[start : start+stride : start+stride]}
+	return 5*Int8Stride(dim)&^(rowAlign-1) + 5*rowAlign
 }
+
+// Init makes v, whose value is zero, a vector of dimension dim that writes to table:
+// Int8VectorBytes(dim) zero bytes, 64-byte aligned, kept. It may be memory outside the Go
+// heap, released once the vector is no longer used.
+func (v *Int8Vector) Init(dim int, table []byte) {
+	if len(table) != Int8VectorBytes(dim) || uintptr(unsafe.Pointer(&table[0]))%rowAlign != 0 {
+		panic("kernels: table is not the memory of a vector, 64-byte aligned")
+	}
+	stride := Int8Stride(dim)
+	at := 4 * (stride + rowAlign) &^ (rowAlign - 1)
+	v.dim, v.grow = dim, 1+float64(dim/16+32)*0x1p-24
+	v.h = unsafe.Slice((*float32)(unsafe.Pointer(&table[0])), stride)
+	v.codes = unsafe.Slice((*int8)(unsafe.Pointer(&table[at])), stride)
+}
+
+// Dim returns the dimension of the vector.
+func (v *Int8Vector) Dim() int { return v.dim }
 
 // AddLines adds the memory that Set writes.
 func (v *Int8Vector) AddLines(l *Lines) {
@@ -233,53 +263,6 @@ const (
 	Uncertified            // h is finite, but too large or too small for the envelope
 	Certified              // h is ready for Bounds
 )
-
-// Set quantises h, which has the vector's dimension, and keeps a copy of it.
-func (v *Int8Vector) Set(h []float32) Fit {
-	if len(h) != v.dim {
-		panic("kernels: length of h differs from the dimension")
-	}
-	copy(v.h, h)
-	v.fit = v.quantize()
-	v.halved, v.has8, v.has4 = false, false, false
-	return v.fit
-}
-
-func (v *Int8Vector) quantize() Fit {
-	blocks := v.h[:(v.dim+15)&^15]
-	bits := maxAbsBits(blocks)
-	maxAbs := math.Float32frombits(bits)
-	if bits >= 0x7f800000 {
-		return NotFinite
-	}
-	if v.dim > MaxInt8Dim || maxAbs > maxCertified || maxAbs < minCertified && maxAbs != 0 {
-		return Uncertified
-	}
-	if maxAbs == 0 {
-		clear(v.codes)
-		v.sum, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
-		return Certified
-	}
-	v.scale = maxAbs / maxCode
-	codes := v.codes[:len(blocks)]
-	raceReads(blocks)
-	raceWrites(codes)
-	sums := quantizeLeaf(codes, blocks, maxCode/maxAbs)
-	v.sum, v.below = sums.code, sums.below
-	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
-	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
-	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
-	// relative error is below (dim/16+5)u; the sums of u_i are in [127^2,
-	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
-	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
-	// 16u are for Bounds.
-	grow := 1 + float64(v.dim/16+32)*0x1p-24
-	norm := float64(v.scale) * math.Sqrt(float64(sums.norm2)) * grow
-	err := float64(float64(v.scale)*math.Sqrt(float64(sums.err2))*grow) + float64(0x1.4p-20*norm)
-	v.norm = roundUp(norm * (1 + 0x1p-20))
-	v.err = roundUp(err * (1 + 0x1p-20))
-	return Certified
-}
 
 // Vector returns the h of the last Set. It must not be changed and is valid
 // until the next Set.

@@ -504,6 +504,56 @@ func TestPanelsHaveTheIntervalsOfTheirRows(t *testing.T) {
 	}
 }
 
+// Survivors gives the intervals of Bounds, and the rows whose upper ends reach the number of
+// KthBound, or the k-th largest lower end if there is none.
+func TestSurvivorsAreThoseOfItsParts(t *testing.T) {
+	r := newRand(32)
+	for _, d := range []int{1, 48, 200} {
+		const n = 2000
+		m := int8Rows(t, fill(r, make([]float32, n*d)), fill(r, make([]float32, n)), d)
+		v := NewInt8Vector(d)
+		v.Set(fill(r, make([]float32, d)))
+		lists := [][]uint32{randomIDs(r, 7, n)}
+		for _, size := range []int{1, 16, 31, 63, 64, 100, 300, 2000} { // the last takes two calls
+			lists = append(lists, randomIDs(r, size, n))
+		}
+		panels := panelsOfLists(m, lists...)
+		simdtest.EachLevel(t, func(t *testing.T) {
+			first := 0
+			for _, ids := range lists {
+				size, room := len(ids), panelsOf(len(ids))*PanelRows
+				for _, k := range []int{1, 2, 5, 16, 17, 40, size} {
+					if k > size {
+						continue
+					}
+					wantLower, wantUpper, scores := make([]float32, room), make([]float32, room), make([]float32, size)
+					panels.Bounds(wantLower, wantUpper, first, room/PanelRows, v)
+					threshold, ok := KthBound(wantLower[:size], k)
+					if !ok {
+						copy(scores, wantLower)
+						threshold = KthLargest(scores, k)
+					}
+					var want []uint32
+					for i, x := range wantUpper[:size] {
+						if x >= threshold {
+							want = append(want, uint32(i))
+						}
+					}
+					lower, upper, rows := make([]float32, room+1), make([]float32, room+1), make([]uint32, room+1)
+					got := rows[:panels.Survivors(lower, upper, rows, first, size, k, v)]
+					if !slices.Equal(got, want) {
+						t.Errorf("%d of %d rows of %d elements: found %v, expected %v", k, size, d, got, want)
+					}
+					if !slices.Equal(lower[:room], wantLower) || !slices.Equal(upper[:room], wantUpper) {
+						t.Errorf("%d of %d rows of %d elements: found other intervals than Bounds gives", k, size, d)
+					}
+				}
+				first += room / PanelRows
+			}
+		})
+	}
+}
+
 func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(10)

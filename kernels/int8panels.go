@@ -119,14 +119,13 @@ func (p *Int8Panels) Len() int { return p.n }
 // AddLines adds the start of the panels, and a line of each of their large pages, as
 // Int8Rows.AddLines does.
 func (p *Int8Panels) AddLines(l *Lines) {
-	AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
 	addTable(l, p.data)
 }
 
 // Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.
 func (p *Int8Panels) Bias(row int) float32 {
-	panel, r := row/PanelRows, row%PanelRows
-	at := panel*Int8PanelBytes(p.dim) + (p.steps+1)*stepBytes + 4*r
+	panel, r := uint(row)/PanelRows, uint(row)%PanelRows
+	at := panel*uint(p.steps+metaBytes/4)*stepBytes + uint(p.steps+1)*stepBytes + 4*r
 	return math.Float32frombits(binary.LittleEndian.Uint32(p.data[at:]))
 }
 
@@ -164,6 +163,27 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 		}
 	}
 	runtime.KeepAlive(p)
+}
+
+// survivors is Survivors for what takes more than one call, or a number that takes more
+// than lanes.
+func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
+	p.Bounds(lower, upper, first, panelsOf(n), v)
+	threshold, ok := KthBound(lower[:n], k)
+	if !ok {
+		scores := unsafe.Slice((*float32)(unsafe.Pointer(&rows[0])), n) // before there are rows
+		copy(scores, lower)
+		threshold = KthLargest(scores, k)
+	}
+	return SelectAtLeast(rows, upper[:n], threshold)
+}
+
+// survivorsByLeaves is a survivorsLeaf of three leaves.
+func survivorsByLeaves(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+	var lane [laneCount]float32
+	room := PanelRows * panels
+	panelLeaf(&lower[0], &upper[0], data, panels, p, b)
+	return selectAtLeastLeaf(rows, upper[:room], kthOfLanesLeaf(&lane, lower[:whole], k))
 }
 
 // panelGeneric computes the intervals of n panels. It puts each row in a record first,

@@ -91,26 +91,6 @@ func refScanLeaf(dst []float64, m Rows, h []float32) {
 	}
 }
 
-func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
-	out, id, n, y, d, wide := &dst[0], &ids[0], len(ids), &h[0], m.dim, simd.HasAVX512
-	switch {
-	case !simd.HasAVX2:
-		m.refGatherDotGeneric(dst, ids, h)
-	case m.element == Float32 && wide:
-		asm.RefGatherDotAVX512(out, (*float32)(m.data), id, n, y, d)
-	case m.element == Float32:
-		asm.RefGatherDotAVX2(out, (*float32)(m.data), id, n, y, d)
-	case m.element == Float16 && wide:
-		asm.RefGatherDotF16AVX512(out, (*uint16)(m.data), id, n, y, d)
-	case m.element == Float16:
-		asm.RefGatherDotF16AVX2(out, (*uint16)(m.data), id, n, y, d)
-	case wide:
-		asm.RefGatherDotBF16AVX512(out, (*uint16)(m.data), id, n, y, d)
-	default:
-		asm.RefGatherDotBF16AVX2(out, (*uint16)(m.data), id, n, y, d)
-	}
-}
-
 func widenLeaf(dst []float32, x []uint16, e Element) {
 	switch n, wide := len(x), simd.HasAVX512; {
 	case !simd.HasAVX2:
@@ -257,16 +237,6 @@ func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale
 	}
 }
 
-func maxAbsBitsLeaf(x []float32) uint32 {
-	switch {
-	case simd.HasAVX512:
-		return asm.MaxAbsBitsAVX512(&x[0], len(x))
-	case simd.HasAVX2:
-		return asm.MaxAbsBitsAVX2(&x[0], len(x))
-	}
-	return maxAbsBitsGeneric(x)
-}
-
 func maxAbsBits16Leaf(x []uint16) uint32 {
 	switch {
 	case simd.HasAVX512:
@@ -275,18 +245,6 @@ func maxAbsBits16Leaf(x []uint16) uint32 {
 		return asm.MaxAbsBits16AVX2(&x[0], len(x))
 	}
 	return maxAbsBits16Generic(x)
-}
-
-func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
-	switch {
-	case simd.HasAVX512:
-		s.norm2, s.err2, s.code, s.below = asm.QuantizeAVX512(&codes[0], &h[0], len(h), inv)
-	case simd.HasAVX2:
-		s.norm2, s.err2, s.code, s.below = asm.QuantizeAVX2(&codes[0], &h[0], len(h), inv)
-	default:
-		return quantizeGeneric(codes, h, inv)
-	}
-	return s
 }
 
 func encodeLeaf(codes []int8, x []float32, inv, most float32) (s encodeSums) {

@@ -70,3 +70,7 @@ func batchLeaf(lower, upper *float32, ld int, m *codeRows, first int, ids *uint3
 func panelLeaf(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
 	panelGeneric(lower, upper, data, n, p, b)
 }
+
+func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+	return survivorsByLeaves(lower, upper, rows, data, panels, whole, k, p, b)
+}

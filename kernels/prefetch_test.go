@@ -19,18 +19,18 @@ func TestLinesHoldTheFirstBytesOfEachPart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var l Lines
 			AddLines(&l, c.n, x)
-			if len(l.at) != c.lines {
-				t.Fatalf("found %d lines, expected %d", len(l.at), c.lines)
+			if l.n != c.lines {
+				t.Fatalf("found %d lines, expected %d", l.n, c.lines)
 			}
-			for i, p := range l.at {
+			for i, p := range l.few[:l.n] {
 				if want := unsafe.Pointer(&x[16*i]); p != want {
 					t.Errorf("line %d: found %v, expected %v", i, p, want)
 				}
 			}
 			AddLines(&l, c.n, []byte(nil))
 			AddLines(&l, 1, []byte{1})
-			if len(l.at) != c.lines+1 {
-				t.Errorf("found %d lines after another part, expected %d", len(l.at), c.lines+1)
+			if l.n != c.lines+1 {
+				t.Errorf("found %d lines after another part, expected %d", l.n, c.lines+1)
 			}
 		})
 	}
@@ -44,12 +44,15 @@ func TestPrefetchChangesNothing(t *testing.T) {
 		var l Lines
 		l.Prefetch()
 		AddLines(&l, 4*len(x), x)
-		l.at = append(l.at, nil) // no memory at all: a hint does not fault
+		l.add(nil) // no memory at all: a hint does not fault
+		if l.n != len(l.few) || l.n+len(l.more) != 5001 {
+			t.Errorf("found %d and %d lines, expected %d and the rest of 5001", l.n, len(l.more), len(l.few))
+		}
 		calls := 0
 		defer func(f func()) { checkpoint = f }(checkpoint)
 		checkpoint = func() { calls++ }
 		l.Prefetch()
-		if want := (5001 - 1) / (maxCallBytes / lineBytes); calls != want {
+		if want := (len(l.more) - 1) / (maxCallBytes / lineBytes); calls != want {
 			t.Errorf("found %d pauses, expected %d", calls, want)
 		}
 		for i := range x {

@@ -256,13 +256,10 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	}
 }
 
-// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
-// ids[j], h) + float64(bias[ids[j]]). dst has len(ids) elements; each id must be
-// less than Len; all else is as for RefScan.
-func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
-	m.check(len(dst), len(ids), bias, h)
-	checkIDs(ids, m.n)
-	m.refGatherDot(dst, ids, h)
+// fewIDs is a number of ids that RefGatherDot takes by a short way.
+const fewIDs = 16
+
+func (m Rows) addBias(dst []float64, bias []float32, ids []uint32) {
 	if bias != nil {
 		for j, id := range ids {
 			dst[j] += float64(bias[id])

@@ -41,15 +41,21 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // with the first log-probability over all labels; beyond such growth nothing is
 // allocated.
 type Searcher struct {
+	// What the short way reads, side by side.
+	direct           *softmax.Direct // nil if no request goes that way
+	groups, clusters *softmax.Packed // of the router
+	packed           *softmax.Packed // the candidate sets; nil if they are not packed
+	profile          *profile
+	stats            Stats
+	directLines      kernels.Lines // what every query of the short way uses
+
 	model    *Model
 	layer    *softmax.Searcher
 	router   *router.Searcher
-	bias     []float32       // of the layer
-	packed   *softmax.Packed // the candidate sets; nil if they are not packed
-	packUpTo int64           // bytes
+	bias     []float32 // of the layer
+	packUpTo int64     // bytes
 	short    bool
 	overTail bool
-	profile  *profile
 
 	packedSets int // the first of the model's sets, clusters and then pairs
 
@@ -73,8 +79,7 @@ type Searcher struct {
 	asked                 [1]uint32
 	oneLogit              [1]float64
 	asking                [1]*softmax.Query
-	stats                 Stats
-	lines                 kernels.Lines // what every query uses
+	lines                 kernels.Lines // what every other query uses
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -143,6 +148,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if err := s.warm(); err != nil {
 		return nil, err
 	}
+	s.shorten()
 	s.addLines()
 	return s, nil
 }
@@ -212,14 +218,6 @@ func (s *Searcher) reserve(n, k int) {
 	s.best, s.found, s.routes = grow.Slice(s.best, n*k), grow.Slice(s.found, n), grow.Slice(s.routes, n)
 }
 
-// TopK writes the labels with the k = len(dst) largest logits within the
-// candidate set of h's cluster to dst, in order, and returns their number: k,
-// unless Short was given and the set holds fewer. Errors are as from Search.
-func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
-	return a.Count, err
-}
-
 // Search answers a request about the context h, as [softmax.Searcher.Search]
 // does, but among the candidate set of h's cluster instead of all labels. The
 // labels that the request biases belong to the set. The exact layer answers if
@@ -255,9 +253,15 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	s.profile.begin()
 	defer s.profile.end()
 	n := len(answers)
-	if n == 1 && s.packed != nil && s.plain(req) && len(dst) == req.K {
-		if done, err := s.direct(dst, &answers[0], contexts); done || err != nil {
-			return err
+	if n <= fewContexts && s.direct != nil && len(dst) == req.K*n && s.plain(req) {
+		done := s.each(dst, answers, contexts, req)
+		if done == n {
+			return nil
+		}
+		// Search answers the others, if they are contexts.
+		if done > 0 {
+			dst, answers, contexts = dst[done*req.K:], answers[done:], contexts[done*s.model.Dim():]
+			n -= done
 		}
 	}
 	if err := req.Check(s.model.labels); err != nil {
@@ -300,32 +304,9 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 	return nil
 }
 
-// plain reports whether a request asks for nothing but labels of a set.
+// plain reports whether a request asks for nothing but labels of a set, and their log-sum.
 func (s *Searcher) plain(req *softmax.Request) bool {
-	return req.K > 0 && req.K <= s.model.labels && !req.LogSum && req.Temperature == 0 && !req.Among.Some() && !req.Edits() &&
-		s.model.margins == margins{}
-}
-
-// direct answers a plain request about one context from a packed set. The way is that of
-// search without its choices: between the steps of a decoder half the time of a query goes
-// to instructions that are not in the caches, so fewer of them count. It reports false if
-// search must answer.
-func (s *Searcher) direct(dst []softmax.Prediction, a *softmax.Answer, h []float32) (done bool, err error) {
-	s.lines.Prefetch()
-	q := s.queries[0]
-	if err := q.Set(h); err != nil {
-		return false, err
-	}
-	t, rows, ok := s.router.Best(q)
-	if !ok || !s.layer.Best(dst, q, s.packed, t) {
-		return false, nil
-	}
-	s.profile.from(softmax.FromSet)
-	*a = softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
-	s.stats.Queries++
-	s.stats.Candidates += uint64(s.packed.Size(t))
-	s.stats.Routing += uint64(rows)
-	return true, nil
+	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && !req.Among.Some() && !req.Edits()
 }
 
 // invalid is an error of a kind that package softmax exports.

@@ -67,8 +67,14 @@ func (p *place) row(id uint32) (row int, ok bool) {
 // logSum returns the log-sum over the rows of a place. The rows in s.places count with
 // s.logits, all others with the centres of their intervals. It overwrites both.
 func (s *Searcher) logSum(req *Request, lower, upper []float32) float64 {
+	return logSum(req, s.places, s.logits, lower, upper)
+}
+
+// logSum returns the log-sum over rows. Some count with their logits, all others with the
+// centres of their intervals. It overwrites both.
+func logSum(req *Request, rows []uint32, logits []float64, lower, upper []float32) float64 {
 	none := float32(math.Inf(-1))
-	for _, row := range s.places {
+	for _, row := range rows {
 		lower[row], upper[row] = none, none
 	}
 	t := req.temperature()
@@ -76,8 +82,8 @@ func (s *Searcher) logSum(req *Request, lower, upper []float32) float64 {
 	// all labels the same.
 	m, sum := kernels.SumExpCentres(lower, upper, float32(min(max(1/t, 0x1p-126), math.MaxFloat32)))
 	rest := float64(m)/t + kernels.Log(sum)
-	if len(s.places) == 0 {
+	if len(rows) == 0 {
 		return rest
 	}
-	return kernels.LogAddExp(req.logSum(s.logits), rest)
+	return kernels.LogAddExp(req.logSum(logits), rest)
 }

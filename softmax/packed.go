@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -20,6 +19,17 @@ type Packed struct {
 	ids   []uint32
 	lists []packedList
 	codes *kernels.Int8Panels
+	near  near
+}
+
+// near is what Direct reads, side by side and without further pointers: copies.
+type near struct {
+	codes kernels.Int8Panels
+	rows  kernels.Rows // of the layer
+	// These are behind the codes: on their large pages, if there are any. codes of Packed
+	// keeps them.
+	lists []packedList
+	ids   []uint32
 }
 
 // packedList says where a list is: ids[first:end], whose codes are from a panel on.
@@ -66,10 +76,19 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		p.lists[t] = packedList{starts[t], starts[t+1], panels}
 		panels += panelsOf(starts[t+1] - starts[t])
 	}
-	table, release := bigmem.Alloc(panels * kernels.Int8PanelBytes(l.Dim()))
-	codes, err := l.codes.Panels(table, ids, starts)
+	size := panels * kernels.Int8PanelBytes(l.Dim())
+	lists := len(p.lists) * int(unsafe.Sizeof(packedList{}))
+	table, release := bigmem.Alloc(size + lists + 4*len(ids))
+	codes, err := l.codes.Panels(table[:size:size], ids, starts)
 	if p.codes = own(codes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
+	}
+	p.near = near{codes: *codes, rows: l.rows, lists: p.lists}
+	if len(ids) > 0 {
+		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(p.lists))
+		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
+		copy(p.near.lists, p.lists)
+		copy(p.near.ids, ids)
 	}
 	return p, nil
 }
@@ -84,37 +103,9 @@ func (p *Packed) List(t int) Labels {
 // Size returns the number of labels of list t.
 func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
 
-// Best writes the len(dst) best labels of list t to dst, in order, as Find does for a
-// request of nothing but K and the list. It takes a shorter way through less code, which
-// counts if the instructions are not in the caches. It reports false, and writes nothing, if
-// that way is not for the list or the query: Find is then to be asked. The list must be
-// packed for the layer, and the query one of its dimension.
-func (s *Searcher) Best(dst []Prediction, q *Query, p *Packed, t int) bool {
-	list, k := &p.lists[t], len(dst)
-	n := list.end - list.first
-	if q.fit != kernels.Certified || p.layer != s.layer || k < 1 || float64(k) > maxSurvivors*float64(n) {
-		return false
-	}
-	panels := panelsOf(n)
-	s.reserve(panels * kernels.PanelRows)
-	p.codes.Bounds(s.lower, s.upper, list.panel, panels, q.vec)
-	left := s.survivors(k, s.lower[:n], s.upper[:n])
-	for j, row := range left {
-		s.biases[j] = p.codes.Bias(list.panel*kernels.PanelRows + int(row))
-		left[j] = p.ids[list.first+int(row)]
-	}
-	s.logits = grow.Slice(s.logits, len(left))
-	s.layer.rows.RefGatherDot(s.logits, nil, left, q.Vector())
-	for j, b := range s.biases[:len(left)] {
-		s.logits[j] += float64(b)
-	}
-	s.selectTop(dst, s.logits, left, 0)
-	return true
-}
-
 // AddLines adds what says where the lists are, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(p, 1))
-	kernels.AddLines(l, scratchBytes, p.lists)
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.near, 1))
+	kernels.AddLines(l, scratchBytes, p.near.lists)
 	p.codes.AddLines(l)
 }

@@ -2,6 +2,7 @@ package softmax_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 }
 
 // The short way gives the answers of Find, bit for bit, or says that it is not for the case.
-func TestBestIsFindForAPackedList(t *testing.T) {
+func TestDirectIsFindForAPackedList(t *testing.T) {
 	const labels, dim = 300, 20
 	r := rand.New(rand.NewPCG(5, 5))
 	random := func(n int) []float32 {
@@ -65,7 +66,9 @@ func TestBestIsFindForAPackedList(t *testing.T) {
 		}
 		return x
 	}
-	l := newLayer(t, random(labels*dim), random(labels), dim)
+	w := random(labels * dim)
+	copy(w[(labels-7)*dim:(labels-6)*dim], w[(labels-9)*dim:]) // a tie
+	l := newLayer(t, w, random(labels), dim)
 	var ids []uint32
 	starts := []int{0}
 	for _, size := range []int{0, 1, 5, 40, 100, 299} {
@@ -78,44 +81,78 @@ func TestBestIsFindForAPackedList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := softmax.NewSearcher(newLayer(t, random(labels*dim), nil, dim))
 	simdtest.EachLevel(t, func(t *testing.T) {
 		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
+		short := s.Direct(299)
 		for range 20 {
-			if err := q.Set(random(dim)); err != nil {
+			h := random(dim)
+			if err := q.Set(h); err != nil {
 				t.Fatal(err)
+			}
+			if !short.Set(h) {
+				t.Fatal("found that the short way is not for a context, expected that it is")
 			}
 			for list := range len(starts) - 1 {
 				size := packed.Size(list)
-				for k := range 22 {
-					got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-					answered := s.Best(got, q, packed, list)
-					if expected := k > 0 && 2*k <= size; answered != expected {
-						t.Fatalf("%d of %d labels: found answered %v, expected %v", k, size, answered, expected)
-					}
-					if !answered {
-						continue
-					}
-					if err := s.Find(want, make([]softmax.Answer, 1), []*softmax.Query{q}, &softmax.Request{K: k, Among: softmax.Only(ids[starts[list]:starts[list+1]])}); err != nil {
+				among := softmax.Only(ids[starts[list]:starts[list+1]])
+				find := func(k int, sum bool) ([]softmax.Prediction, float64) {
+					top, answer := make([]softmax.Prediction, k), make([]softmax.Answer, 1)
+					if err := s.Find(top, answer, []*softmax.Query{q}, &softmax.Request{K: k, LogSum: sum, Among: among}); err != nil {
 						t.Fatal(err)
 					}
-					if !slices.Equal(got, want) {
-						t.Errorf("%d of %d labels: found %v, expected %v", k, size, got, want)
+					return top, answer[0].LogSum
+				}
+				first, _, answered := short.First(packed, list)
+				if answered != (size > 0) {
+					t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
+				}
+				if answered {
+					if want, _ := find(1, false); first != want[0].ID {
+						t.Errorf("the best of %d labels: found %d, expected %d", size, first, want[0].ID)
 					}
+				}
+				for k := range 22 {
+					for _, withSum := range []bool{false, true} {
+						got, sum := make([]softmax.Prediction, k), math.NaN()
+						to := &sum
+						if !withSum {
+							to = nil
+						}
+						found, answered := short.Best(got, to, packed, list)
+						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
+							t.Fatalf("%d of %d labels, sum %v: found answered %v, expected %v", k, size, withSum, answered, possible)
+						}
+						if !answered {
+							continue
+						}
+						if found != size {
+							t.Fatalf("found a list of %d labels, expected %d", found, size)
+						}
+						want, wantSum := find(k, withSum)
+						if !slices.Equal(got, want) {
+							t.Errorf("%d of %d labels: found %v, expected %v", k, size, got, want)
+						}
+						if withSum && sum != wantSum {
+							t.Errorf("%d of %d labels: found the sum %v, expected %v", k, size, sum, wantSum)
+						}
+					}
+				}
+				if _, ok := short.Best(make([]softmax.Prediction, 5), new(float64), packed, list); size == 299 && !ok {
+					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
 		}
-		top := make([]softmax.Prediction, 2)
-		if other.Best(top, q, packed, 4) {
-			t.Error("found an answer from a list of another layer, expected none")
+		if _, ok := s.Direct(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
+			t.Error("found an answer from a list that is longer than the room, expected none")
 		}
 		large := make([]float32, dim)
 		large[3] = 0x1p60
-		if err := q.Set(large); err != nil {
-			t.Fatal(err)
-		}
-		if s.Best(top, q, packed, 4) {
-			t.Error("found an answer for a context without intervals, expected none")
+		notANumber := make([]float32, dim)
+		notANumber[19] = float32(math.NaN())
+		for _, h := range [][]float32{nil, make([]float32, dim-1), large, notANumber} {
+			if short.Set(h) {
+				t.Errorf("found that the short way is for %v, expected that it is not", h)
+			}
 		}
 	})
 }

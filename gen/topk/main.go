@@ -43,13 +43,17 @@ func compare(l emit.Level, predicate int, m Mem, threshold reg.VecVirtual) reg.G
 	return bits
 }
 
+// turn is the number of lanes that kthOfLanes compares in a turn of its loop: all of them would
+// be 400 bytes of code, which queries often find in no cache.
+const turn = 4
+
 // kthOfLanes finds the k-th largest of sixteen partial maxima without a
 // branch that depends on the scores: each lane counts the lanes above it, and
 // of those with fewer than k above them the smallest is the answer.
 func kthOfLanes(l emit.Level) {
 	l.Function("KthOfLanes", "func(lane *float32, scores *float32, n int, k int) float32",
 		"stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.")
-	lane := Load(Param("lane"), GP64())
+	lane := Load(Param("lane"), GP64()).(reg.GPVirtual)
 	p := Load(Param("scores"), GP64())
 	n := Load(Param("n"), GP64())
 	acc := l.Vecs(64 / l.Bytes)
@@ -72,12 +76,18 @@ func kthOfLanes(l emit.Level) {
 	above := l.Vecs(len(acc)) // lanes above, times -1
 	emit.Zero(above...)
 	x := l.Vec()
-	for i := range 16 {
+	left := GP64()
+	MOVQ(I32(16/turn), left)
+	Label("count")
+	for i := range turn {
 		VBROADCASTSS(Mem{Base: lane, Disp: 4 * i}, x)
 		for v := range acc {
 			countAbove(l, x, acc[v], above[v])
 		}
 	}
+	ADDQ(I32(4*turn), lane)
+	DECQ(left)
+	JNZ(LabelRef("count"))
 	k, limit := XMM(), l.Vec()
 	n32 := Load(Param("k"), GP64()).(reg.GPVirtual)
 	NEGQ(n32)

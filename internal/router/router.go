@@ -217,7 +217,6 @@ type Searcher struct {
 	answers          []softmax.Answer
 	one              [1]*softmax.Query
 	few              [1]softmax.Answer
-	top              [1]softmax.Prediction
 }
 
 // NewSearcher returns a searcher.
@@ -234,13 +233,8 @@ func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	kernels.AddLines(l, math.MaxInt, s.answers)
+	s.r.AddLines(l)
 	s.clusters.AddLines(l)
-	if s.r.packedClusters != nil {
-		s.r.packedClusters.AddLines(l)
-	}
-	if s.r.packedGroups != nil {
-		s.r.packedGroups.AddLines(l)
-	}
 	if s.groups != nil {
 		s.groups.AddLines(l)
 		kernels.AddLines(l, math.MaxInt, s.best)
@@ -290,21 +284,30 @@ func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*so
 	return nil
 }
 
-// Best returns the best cluster of a context and the number of vectors that were scanned,
-// by the short way of softmax.Searcher.Best. It reports false if that way is not for the
-// router or the query: Find is then to be asked.
-func (s *Searcher) Best(q *softmax.Query) (cluster, rows int, ok bool) {
-	r, group := s.r, 0
-	if r.groups != nil {
-		if r.packedGroups == nil || !s.groups.Best(s.top[:], q, r.packedGroups, 0) {
-			return 0, 0, false
-		}
-		group, rows = int(s.top[0].ID), r.Groups()
+// Packed returns the lists by which softmax.Direct.Route finds the best cluster: of the groups,
+// nil if there are none, and of their clusters. It reports false if that way is not for the
+// router.
+func (r *Router) Packed() (groups, clusters *softmax.Packed, ok bool) {
+	return r.packedGroups, r.packedClusters, r.packedClusters != nil && (r.groups == nil) == (r.packedGroups == nil)
+}
+
+// LargestList returns the largest number of vectors of a list of Packed.
+func (r *Router) LargestList() int {
+	most := r.Groups()
+	for a := range len(r.starts) - 1 {
+		most = max(most, r.GroupSize(a))
 	}
-	if r.packedClusters == nil || !s.clusters.Best(s.top[:], q, r.packedClusters, group) {
-		return 0, 0, false
+	return most
+}
+
+// AddLines adds what says where the lists are, and some of their codes.
+func (r *Router) AddLines(l *kernels.Lines) {
+	if r.packedClusters != nil {
+		r.packedClusters.AddLines(l)
 	}
-	return int(s.top[0].ID), rows + r.packedClusters.Size(group), true
+	if r.packedGroups != nil {
+		r.packedGroups.AddLines(l)
+	}
 }
 
 // BestGroups writes the best groups of a context to dst and returns their number:

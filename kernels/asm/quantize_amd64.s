@@ -4,39 +4,6 @@
 
 #include "textflag.h"
 
-// func MaxAbsBitsAVX2(x *float32, n int) uint32
-// Requires: AVX, AVX2
-TEXT ·MaxAbsBitsAVX2(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	MOVL         $0x7fffffff, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Y0
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-
-loop:
-	VMOVUPS      (AX), Y3
-	VPAND        Y0, Y3, Y3
-	VPMAXUD      Y3, Y1, Y1
-	VMOVUPS      32(AX), Y3
-	VPAND        Y0, Y3, Y3
-	VPMAXUD      Y3, Y2, Y2
-	ADDQ         $+64, AX
-	SUBQ         $+16, CX
-	JNZ          loop
-	VPMAXUD      Y1, Y2, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0x0e, X1, X0
-	VPMAXUD      X0, X1, X1
-	VPSHUFD      $0x01, X1, X0
-	VPMAXUD      X0, X1, X1
-	VMOVD        X1, AX
-	MOVL         AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func MaxAbsBits16AVX2(x *uint16, n int) uint32
 // Requires: AVX, AVX2, CMOV
 TEXT ·MaxAbsBits16AVX2(SB), NOSPLIT, $0-20
@@ -74,99 +41,6 @@ loop:
 	CMPL    CX, AX
 	CMOVLGT CX, AX
 	MOVL    AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
-// func QuantizeAVX2(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
-// Requires: AVX, AVX2, SSE
-TEXT ·QuantizeAVX2(SB), NOSPLIT, $0-48
-	MOVQ         codes+0(FP), AX
-	MOVQ         h+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS inv+24(FP), Y0
-	VXORPS       Y9, Y9, Y9
-	VXORPS       Y7, Y7, Y7
-	VXORPS       Y8, Y8, Y8
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-	VXORPS       Y3, Y3, Y3
-	VXORPS       Y4, Y4, Y4
-	VXORPS       Y5, Y5, Y5
-	VXORPS       Y6, Y6, Y6
-
-loop:
-	VMOVUPS   (CX), Y12
-	VMULPS    Y0, Y12, Y12
-	VCVTPS2DQ Y12, Y11
-	VPADDD    Y11, Y5, Y5
-	VPMINSD   Y9, Y11, Y10
-	VPADDD    Y10, Y7, Y7
-	VCVTDQ2PS Y11, Y10
-	VSUBPS    Y10, Y12, Y10
-
-	// No fused multiply-add: the sums are the same on every level.
-	VMULPS    Y12, Y12, Y12
-	VADDPS    Y12, Y1, Y1
-	VMULPS    Y10, Y10, Y10
-	VADDPS    Y10, Y3, Y3
-	VMOVUPS   32(CX), Y13
-	VMULPS    Y0, Y13, Y13
-	VCVTPS2DQ Y13, Y12
-	VPADDD    Y12, Y6, Y6
-	VPMINSD   Y9, Y12, Y10
-	VPADDD    Y10, Y8, Y8
-	VCVTDQ2PS Y12, Y10
-	VSUBPS    Y10, Y13, Y10
-
-	// No fused multiply-add: the sums are the same on every level.
-	VMULPS       Y13, Y13, Y13
-	VADDPS       Y13, Y2, Y2
-	VMULPS       Y10, Y10, Y10
-	VADDPS       Y10, Y4, Y4
-	VEXTRACTI128 $0x01, Y11, X10
-	VPACKSSDW    X10, X11, X10
-	VEXTRACTI128 $0x01, Y12, X11
-	VPACKSSDW    X11, X12, X11
-	VPACKSSWB    X11, X10, X10
-	VMOVDQU      X10, (AX)
-	ADDQ         $+64, CX
-	ADDQ         $+16, AX
-	SUBQ         $+16, DX
-	JNZ          loop
-	VADDPS       Y1, Y2, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x0e, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x01, X1, X0
-	VADDSS       X0, X1, X1
-	MOVSS        X1, norm2+32(FP)
-	VADDPS       Y3, Y4, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x0e, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x01, X1, X0
-	VADDSS       X0, X1, X1
-	MOVSS        X1, err2+36(FP)
-	VPADDD       Y5, Y6, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPADDD       X0, X1, X1
-	VPSHUFD      $0x0e, X1, X0
-	VPADDD       X0, X1, X1
-	VPSHUFD      $0x01, X1, X0
-	VPADDD       X0, X1, X1
-	VMOVD        X1, AX
-	MOVL         AX, code+40(FP)
-	VPADDD       Y7, Y8, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPADDD       X0, X1, X1
-	VPSHUFD      $0x0e, X1, X0
-	VPADDD       X0, X1, X1
-	VPSHUFD      $0x01, X1, X0
-	VPADDD       X0, X1, X1
-	VMOVD        X1, AX
-	MOVL         AX, negative+44(FP)
 	VZEROUPPER
 	RET
 
@@ -239,36 +113,6 @@ loop:
 	VZEROUPPER
 	RET
 
-// func MaxAbsBitsAVX512(x *float32, n int) uint32
-// Requires: AVX, AVX2, AVX512DQ, AVX512F
-TEXT ·MaxAbsBitsAVX512(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	MOVL         $0x7fffffff, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Z0
-	VXORPS       Z1, Z1, Z1
-
-loop:
-	VMOVUPS       (AX), Z2
-	VPANDD        Z0, Z2, Z2
-	VPMAXUD       Z2, Z1, Z1
-	ADDQ          $+64, AX
-	SUBQ          $+16, CX
-	JNZ           loop
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUD       Y1, Y0, Y0
-	VEXTRACTI128  $0x01, Y0, X1
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x0e, X1, X0
-	VPMAXUD       X0, X1, X1
-	VPSHUFD       $0x01, X1, X0
-	VPMAXUD       X0, X1, X1
-	VMOVD         X1, AX
-	MOVL          AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func MaxAbsBits16AVX512(x *uint16, n int) uint32
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV
 TEXT ·MaxAbsBits16AVX512(SB), NOSPLIT, $0-20
@@ -303,80 +147,6 @@ loop:
 	CMPL    CX, AX
 	CMOVLGT CX, AX
 	MOVL    AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
-// func QuantizeAVX512(codes *int8, h *float32, n int, inv float32) (norm2 float32, err2 float32, code int32, negative int32)
-// Requires: AVX, AVX2, AVX512DQ, AVX512F, SSE
-TEXT ·QuantizeAVX512(SB), NOSPLIT, $0-48
-	MOVQ         codes+0(FP), AX
-	MOVQ         h+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS inv+24(FP), Z0
-	VXORPS       Z5, Z5, Z5
-	VXORPS       Z4, Z4, Z4
-	VXORPS       Z1, Z1, Z1
-	VXORPS       Z2, Z2, Z2
-	VXORPS       Z3, Z3, Z3
-
-loop:
-	VMOVUPS   (CX), Z8
-	VMULPS    Z0, Z8, Z8
-	VCVTPS2DQ Z8, Z7
-	VPADDD    Z7, Z3, Z3
-	VPMINSD   Z5, Z7, Z6
-	VPADDD    Z6, Z4, Z4
-	VCVTDQ2PS Z7, Z6
-	VSUBPS    Z6, Z8, Z6
-
-	// No fused multiply-add: the sums are the same on every level.
-	VMULPS        Z8, Z8, Z8
-	VADDPS        Z8, Z1, Z1
-	VMULPS        Z6, Z6, Z6
-	VADDPS        Z6, Z2, Z2
-	VPMOVSDB      Z7, (AX)
-	ADDQ          $+64, CX
-	ADDQ          $+16, AX
-	SUBQ          $+16, DX
-	JNZ           loop
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x0e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x01, X1, X0
-	VADDSS        X0, X1, X1
-	MOVSS         X1, norm2+32(FP)
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x0e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x01, X1, X0
-	VADDSS        X0, X1, X1
-	MOVSS         X1, err2+36(FP)
-	VEXTRACTI64X4 $0x01, Z3, Y0
-	VPADDD        Y3, Y0, Y0
-	VEXTRACTI128  $0x01, Y0, X1
-	VPADDD        X0, X1, X1
-	VPSHUFD       $0x0e, X1, X0
-	VPADDD        X0, X1, X1
-	VPSHUFD       $0x01, X1, X0
-	VPADDD        X0, X1, X1
-	VMOVD         X1, AX
-	MOVL          AX, code+40(FP)
-	VEXTRACTI64X4 $0x01, Z4, Y0
-	VPADDD        Y4, Y0, Y0
-	VEXTRACTI128  $0x01, Y0, X1
-	VPADDD        X0, X1, X1
-	VPSHUFD       $0x0e, X1, X0
-	VPADDD        X0, X1, X1
-	VPSHUFD       $0x01, X1, X0
-	VPADDD        X0, X1, X1
-	VMOVD         X1, AX
-	MOVL          AX, negative+44(FP)
 	VZEROUPPER
 	RET
 

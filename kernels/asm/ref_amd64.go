@@ -4,15 +4,20 @@
 
 package asm
 
-// RefScanAVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+// RefGatherDotAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 //
 //go:noescape
-func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
+func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
 // RefGatherDotAVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
 //
 //go:noescape
 func RefGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+
+// RefScanAVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
 
 // RefScanF16AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 //
@@ -38,11 +43,6 @@ func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *flo
 //
 //go:noescape
 func RefScanAVX512(dst *float64, rows *float32, n int, h *float32, d int)
-
-// RefGatherDotAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
-//
-//go:noescape
-func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 
 // RefScanF16AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 //

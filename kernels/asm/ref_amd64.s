@@ -4,231 +4,300 @@
 
 #include "textflag.h"
 
-// func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
-// Requires: AVX, FMA3
-TEXT ·RefScanAVX2(SB), NOSPLIT, $0-40
+// func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·RefGatherDotAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), AX
 	MOVQ rows+8(FP), CX
-	MOVQ n+16(FP), DX
-	MOVQ h+24(FP), BX
-	MOVQ d+32(FP), SI
+	MOVQ ids+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ h+32(FP), SI
+	MOVQ d+40(FP), DI
 
 	// rest is what does not fill all lanes; whole is the elements before it.
-	MOVQ   SI, DI
-	ANDQ   $+31, DI
-	MOVQ   SI, R8
-	ANDQ   $-32, R8
-	IMUL3Q $0x00000004, SI, SI
-	LEAQ   tailmask<>+0(SB), R9
-	MOVQ   DI, R10
-	NEGQ   R10
-	LEAQ   128(R9)(R10*4), R9
+	MOVQ   DI, R8
+	ANDQ   $+31, R8
+	MOVQ   DI, R9
+	ANDQ   $-32, R9
+	IMUL3Q $0x00000004, DI, DI
+	MOVL   $0xffffffff, R10
+	BZHIL  R8, R10, R10
+	KMOVB  R10, K1
+	SHRL   $0x08, R10
+	KMOVB  R10, K2
+	SHRL   $0x08, R10
+	KMOVB  R10, K3
+	SHRL   $0x08, R10
+	KMOVB  R10, K4
+	SHRL   $0x08, R10
 
+rows_4:
+	CMPQ   BX, $+4
+	JLT    done_4
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	MOVL   4(DX), R11
+	IMULQ  DI, R11
+	ADDQ   CX, R11
+	MOVL   8(DX), R12
+	IMULQ  DI, R12
+	ADDQ   CX, R12
+	MOVL   12(DX), R13
+	IMULQ  DI, R13
+	ADDQ   CX, R13
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	XORQ   R14, R14
+
+lanes_4:
+	CMPQ        R14, R9
+	JGE         rest_4
+	VCVTPS2PD   (SI)(R14*4), Z17
+	VCVTPS2PD   (R10)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z0
+	VCVTPS2PD   (R11)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z4
+	VCVTPS2PD   (R12)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z8
+	VCVTPS2PD   (R13)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z12
+	VCVTPS2PD   32(SI)(R14*4), Z17
+	VCVTPS2PD   32(R10)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z1
+	VCVTPS2PD   32(R11)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z5
+	VCVTPS2PD   32(R12)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z9
+	VCVTPS2PD   32(R13)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z13
+	VCVTPS2PD   64(SI)(R14*4), Z17
+	VCVTPS2PD   64(R10)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z2
+	VCVTPS2PD   64(R11)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z6
+	VCVTPS2PD   64(R12)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z10
+	VCVTPS2PD   64(R13)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z14
+	VCVTPS2PD   96(SI)(R14*4), Z17
+	VCVTPS2PD   96(R10)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z3
+	VCVTPS2PD   96(R11)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z7
+	VCVTPS2PD   96(R12)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z11
+	VCVTPS2PD   96(R13)(R14*4), Z16
+	VFMADD231PD Z16, Z17, Z15
+	ADDQ        $+32, R14
+	JMP         lanes_4
+
+rest_4:
+	CMPQ        R8, $0x00000000
+	JLE         combine_4
+	VMOVUPS.Z   (SI)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVUPS.Z   (R10)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z0
+	VMOVUPS.Z   (R11)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z4
+	VMOVUPS.Z   (R12)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z8
+	VMOVUPS.Z   (R13)(R14*4), K1, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z12
+	CMPQ        R8, $0x00000008
+	JLE         combine_4
+	VMOVUPS.Z   32(SI)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVUPS.Z   32(R10)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z1
+	VMOVUPS.Z   32(R11)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z5
+	VMOVUPS.Z   32(R12)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z9
+	VMOVUPS.Z   32(R13)(R14*4), K2, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z13
+	CMPQ        R8, $0x00000010
+	JLE         combine_4
+	VMOVUPS.Z   64(SI)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVUPS.Z   64(R10)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z2
+	VMOVUPS.Z   64(R11)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z6
+	VMOVUPS.Z   64(R12)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z10
+	VMOVUPS.Z   64(R13)(R14*4), K3, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z14
+	CMPQ        R8, $0x00000018
+	JLE         combine_4
+	VMOVUPS.Z   96(SI)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z17
+	VMOVUPS.Z   96(R10)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z3
+	VMOVUPS.Z   96(R11)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z7
+	VMOVUPS.Z   96(R12)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z11
+	VMOVUPS.Z   96(R13)(R14*4), K4, Y16
+	VCVTPS2PD   Y16, Z16
+	VFMADD231PD Z16, Z17, Z15
+
+combine_4:
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VADDPD        Z6, Z4, Z4
+	VADDPD        Z7, Z5, Z5
+	VADDPD        Z5, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y1
+	VADDPD        Y1, Y4, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPD        X2, X1, X2
+	VPERMILPD     $0x01, X2, X1
+	VADDSD        X1, X2, X2
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z11, Z9, Z9
+	VADDPD        Z9, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y1
+	VADDPD        Y1, Y8, Y1
+	VEXTRACTF128  $0x01, Y1, X3
+	VADDPD        X3, X1, X3
+	VPERMILPD     $0x01, X3, X1
+	VADDSD        X1, X3, X3
+	VADDPD        Z14, Z12, Z12
+	VADDPD        Z15, Z13, Z13
+	VADDPD        Z13, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y1
+	VADDPD        Y1, Y12, Y1
+	VEXTRACTF128  $0x01, Y1, X4
+	VADDPD        X4, X1, X4
+	VPERMILPD     $0x01, X4, X1
+	VADDSD        X1, X4, X4
+	VMOVSD        X0, (AX)
+	VMOVSD        X2, 8(AX)
+	VMOVSD        X3, 16(AX)
+	VMOVSD        X4, 24(AX)
+	ADDQ          $+32, AX
+	ADDQ          $+16, DX
+	SUBQ          $+4, BX
+	JMP           rows_4
+
+done_4:
 rows_1:
-	CMPQ   DX, $+1
+	CMPQ   BX, $+1
 	JLT    done_1
-	MOVQ   CX, R10
-	ADDQ   SI, CX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	MOVL   (DX), R10
+	IMULQ  DI, R10
+	ADDQ   CX, R10
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
 	XORQ   R11, R11
 
 lanes_1:
-	CMPQ        R11, R8
+	CMPQ        R11, R9
 	JGE         rest_1
-	VCVTPS2PD   (BX)(R11*4), Y9
-	VCVTPS2PD   (R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y0
-	VCVTPS2PD   16(BX)(R11*4), Y9
-	VCVTPS2PD   16(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y1
-	VCVTPS2PD   32(BX)(R11*4), Y9
-	VCVTPS2PD   32(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y2
-	VCVTPS2PD   48(BX)(R11*4), Y9
-	VCVTPS2PD   48(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y3
-	VCVTPS2PD   64(BX)(R11*4), Y9
-	VCVTPS2PD   64(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y4
-	VCVTPS2PD   80(BX)(R11*4), Y9
-	VCVTPS2PD   80(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y5
-	VCVTPS2PD   96(BX)(R11*4), Y9
-	VCVTPS2PD   96(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y6
-	VCVTPS2PD   112(BX)(R11*4), Y9
-	VCVTPS2PD   112(R10)(R11*4), Y8
-	VFMADD231PD Y8, Y9, Y7
+	VCVTPS2PD   (SI)(R11*4), Z5
+	VCVTPS2PD   (R10)(R11*4), Z4
+	VFMADD231PD Z4, Z5, Z0
+	VCVTPS2PD   32(SI)(R11*4), Z5
+	VCVTPS2PD   32(R10)(R11*4), Z4
+	VFMADD231PD Z4, Z5, Z1
+	VCVTPS2PD   64(SI)(R11*4), Z5
+	VCVTPS2PD   64(R10)(R11*4), Z4
+	VFMADD231PD Z4, Z5, Z2
+	VCVTPS2PD   96(SI)(R11*4), Z5
+	VCVTPS2PD   96(R10)(R11*4), Z4
+	VFMADD231PD Z4, Z5, Z3
 	ADDQ        $+32, R11
 	JMP         lanes_1
 
 rest_1:
-	CMPQ        DI, $0x00000000
+	CMPQ        R8, $0x00000000
 	JLE         combine_1
-	VMOVDQU     (R9), X8
-	VMASKMOVPS  (BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     (R9), X8
-	VMASKMOVPS  (R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y0
-	CMPQ        DI, $0x00000004
+	VMOVUPS.Z   (SI)(R11*4), K1, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVUPS.Z   (R10)(R11*4), K1, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z0
+	CMPQ        R8, $0x00000008
 	JLE         combine_1
-	VMOVDQU     16(R9), X8
-	VMASKMOVPS  16(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     16(R9), X8
-	VMASKMOVPS  16(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y1
-	CMPQ        DI, $0x00000008
+	VMOVUPS.Z   32(SI)(R11*4), K2, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVUPS.Z   32(R10)(R11*4), K2, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z1
+	CMPQ        R8, $0x00000010
 	JLE         combine_1
-	VMOVDQU     32(R9), X8
-	VMASKMOVPS  32(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     32(R9), X8
-	VMASKMOVPS  32(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y2
-	CMPQ        DI, $0x0000000c
+	VMOVUPS.Z   64(SI)(R11*4), K3, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVUPS.Z   64(R10)(R11*4), K3, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z2
+	CMPQ        R8, $0x00000018
 	JLE         combine_1
-	VMOVDQU     48(R9), X8
-	VMASKMOVPS  48(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     48(R9), X8
-	VMASKMOVPS  48(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y3
-	CMPQ        DI, $0x00000010
-	JLE         combine_1
-	VMOVDQU     64(R9), X8
-	VMASKMOVPS  64(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     64(R9), X8
-	VMASKMOVPS  64(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y4
-	CMPQ        DI, $0x00000014
-	JLE         combine_1
-	VMOVDQU     80(R9), X8
-	VMASKMOVPS  80(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     80(R9), X8
-	VMASKMOVPS  80(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y5
-	CMPQ        DI, $0x00000018
-	JLE         combine_1
-	VMOVDQU     96(R9), X8
-	VMASKMOVPS  96(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     96(R9), X8
-	VMASKMOVPS  96(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y6
-	CMPQ        DI, $0x0000001c
-	JLE         combine_1
-	VMOVDQU     112(R9), X8
-	VMASKMOVPS  112(BX)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y9
-	VMOVDQU     112(R9), X8
-	VMASKMOVPS  112(R10)(R11*4), X8, X8
-	VCVTPS2PD   X8, Y8
-	VFMADD231PD Y8, Y9, Y7
+	VMOVUPS.Z   96(SI)(R11*4), K4, Y4
+	VCVTPS2PD   Y4, Z5
+	VMOVUPS.Z   96(R10)(R11*4), K4, Y4
+	VCVTPS2PD   Y4, Z4
+	VFMADD231PD Z4, Z5, Z3
 
 combine_1:
-	VADDPD       Y4, Y0, Y0
-	VADDPD       Y5, Y1, Y1
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y7, Y3, Y3
-	VADDPD       Y2, Y0, Y0
-	VADDPD       Y3, Y1, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X1, X0, X1
-	VPERMILPD    $0x01, X1, X0
-	VADDSD       X0, X1, X1
-	VMOVSD       X1, (AX)
-	ADDQ         $+8, AX
-	SUBQ         $+1, DX
-	JMP          rows_1
+	VADDPD        Z2, Z0, Z0
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X0, X1, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDSD        X1, X0, X0
+	VMOVSD        X0, (AX)
+	ADDQ          $+8, AX
+	ADDQ          $+4, DX
+	SUBQ          $+1, BX
+	JMP           rows_1
 
 done_1:
 	VZEROUPPER
 	RET
-
-DATA tailmask<>+0(SB)/4, $0xffffffff
-DATA tailmask<>+4(SB)/4, $0xffffffff
-DATA tailmask<>+8(SB)/4, $0xffffffff
-DATA tailmask<>+12(SB)/4, $0xffffffff
-DATA tailmask<>+16(SB)/4, $0xffffffff
-DATA tailmask<>+20(SB)/4, $0xffffffff
-DATA tailmask<>+24(SB)/4, $0xffffffff
-DATA tailmask<>+28(SB)/4, $0xffffffff
-DATA tailmask<>+32(SB)/4, $0xffffffff
-DATA tailmask<>+36(SB)/4, $0xffffffff
-DATA tailmask<>+40(SB)/4, $0xffffffff
-DATA tailmask<>+44(SB)/4, $0xffffffff
-DATA tailmask<>+48(SB)/4, $0xffffffff
-DATA tailmask<>+52(SB)/4, $0xffffffff
-DATA tailmask<>+56(SB)/4, $0xffffffff
-DATA tailmask<>+60(SB)/4, $0xffffffff
-DATA tailmask<>+64(SB)/4, $0xffffffff
-DATA tailmask<>+68(SB)/4, $0xffffffff
-DATA tailmask<>+72(SB)/4, $0xffffffff
-DATA tailmask<>+76(SB)/4, $0xffffffff
-DATA tailmask<>+80(SB)/4, $0xffffffff
-DATA tailmask<>+84(SB)/4, $0xffffffff
-DATA tailmask<>+88(SB)/4, $0xffffffff
-DATA tailmask<>+92(SB)/4, $0xffffffff
-DATA tailmask<>+96(SB)/4, $0xffffffff
-DATA tailmask<>+100(SB)/4, $0xffffffff
-DATA tailmask<>+104(SB)/4, $0xffffffff
-DATA tailmask<>+108(SB)/4, $0xffffffff
-DATA tailmask<>+112(SB)/4, $0xffffffff
-DATA tailmask<>+116(SB)/4, $0xffffffff
-DATA tailmask<>+120(SB)/4, $0xffffffff
-DATA tailmask<>+124(SB)/4, $0xffffffff
-DATA tailmask<>+128(SB)/4, $0x00000000
-DATA tailmask<>+132(SB)/4, $0x00000000
-DATA tailmask<>+136(SB)/4, $0x00000000
-DATA tailmask<>+140(SB)/4, $0x00000000
-DATA tailmask<>+144(SB)/4, $0x00000000
-DATA tailmask<>+148(SB)/4, $0x00000000
-DATA tailmask<>+152(SB)/4, $0x00000000
-DATA tailmask<>+156(SB)/4, $0x00000000
-DATA tailmask<>+160(SB)/4, $0x00000000
-DATA tailmask<>+164(SB)/4, $0x00000000
-DATA tailmask<>+168(SB)/4, $0x00000000
-DATA tailmask<>+172(SB)/4, $0x00000000
-DATA tailmask<>+176(SB)/4, $0x00000000
-DATA tailmask<>+180(SB)/4, $0x00000000
-DATA tailmask<>+184(SB)/4, $0x00000000
-DATA tailmask<>+188(SB)/4, $0x00000000
-DATA tailmask<>+192(SB)/4, $0x00000000
-DATA tailmask<>+196(SB)/4, $0x00000000
-DATA tailmask<>+200(SB)/4, $0x00000000
-DATA tailmask<>+204(SB)/4, $0x00000000
-DATA tailmask<>+208(SB)/4, $0x00000000
-DATA tailmask<>+212(SB)/4, $0x00000000
-DATA tailmask<>+216(SB)/4, $0x00000000
-DATA tailmask<>+220(SB)/4, $0x00000000
-DATA tailmask<>+224(SB)/4, $0x00000000
-DATA tailmask<>+228(SB)/4, $0x00000000
-DATA tailmask<>+232(SB)/4, $0x00000000
-DATA tailmask<>+236(SB)/4, $0x00000000
-DATA tailmask<>+240(SB)/4, $0x00000000
-DATA tailmask<>+244(SB)/4, $0x00000000
-DATA tailmask<>+248(SB)/4, $0x00000000
-DATA tailmask<>+252(SB)/4, $0x00000000
-GLOBL tailmask<>(SB), RODATA|NOPTR, $256
 
 // func RefGatherDotAVX2(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
 // Requires: AVX, FMA3
@@ -387,6 +456,232 @@ combine_1:
 	ADDQ         $+8, AX
 	ADDQ         $+4, DX
 	SUBQ         $+1, BX
+	JMP          rows_1
+
+done_1:
+	VZEROUPPER
+	RET
+
+DATA tailmask<>+0(SB)/4, $0xffffffff
+DATA tailmask<>+4(SB)/4, $0xffffffff
+DATA tailmask<>+8(SB)/4, $0xffffffff
+DATA tailmask<>+12(SB)/4, $0xffffffff
+DATA tailmask<>+16(SB)/4, $0xffffffff
+DATA tailmask<>+20(SB)/4, $0xffffffff
+DATA tailmask<>+24(SB)/4, $0xffffffff
+DATA tailmask<>+28(SB)/4, $0xffffffff
+DATA tailmask<>+32(SB)/4, $0xffffffff
+DATA tailmask<>+36(SB)/4, $0xffffffff
+DATA tailmask<>+40(SB)/4, $0xffffffff
+DATA tailmask<>+44(SB)/4, $0xffffffff
+DATA tailmask<>+48(SB)/4, $0xffffffff
+DATA tailmask<>+52(SB)/4, $0xffffffff
+DATA tailmask<>+56(SB)/4, $0xffffffff
+DATA tailmask<>+60(SB)/4, $0xffffffff
+DATA tailmask<>+64(SB)/4, $0xffffffff
+DATA tailmask<>+68(SB)/4, $0xffffffff
+DATA tailmask<>+72(SB)/4, $0xffffffff
+DATA tailmask<>+76(SB)/4, $0xffffffff
+DATA tailmask<>+80(SB)/4, $0xffffffff
+DATA tailmask<>+84(SB)/4, $0xffffffff
+DATA tailmask<>+88(SB)/4, $0xffffffff
+DATA tailmask<>+92(SB)/4, $0xffffffff
+DATA tailmask<>+96(SB)/4, $0xffffffff
+DATA tailmask<>+100(SB)/4, $0xffffffff
+DATA tailmask<>+104(SB)/4, $0xffffffff
+DATA tailmask<>+108(SB)/4, $0xffffffff
+DATA tailmask<>+112(SB)/4, $0xffffffff
+DATA tailmask<>+116(SB)/4, $0xffffffff
+DATA tailmask<>+120(SB)/4, $0xffffffff
+DATA tailmask<>+124(SB)/4, $0xffffffff
+DATA tailmask<>+128(SB)/4, $0x00000000
+DATA tailmask<>+132(SB)/4, $0x00000000
+DATA tailmask<>+136(SB)/4, $0x00000000
+DATA tailmask<>+140(SB)/4, $0x00000000
+DATA tailmask<>+144(SB)/4, $0x00000000
+DATA tailmask<>+148(SB)/4, $0x00000000
+DATA tailmask<>+152(SB)/4, $0x00000000
+DATA tailmask<>+156(SB)/4, $0x00000000
+DATA tailmask<>+160(SB)/4, $0x00000000
+DATA tailmask<>+164(SB)/4, $0x00000000
+DATA tailmask<>+168(SB)/4, $0x00000000
+DATA tailmask<>+172(SB)/4, $0x00000000
+DATA tailmask<>+176(SB)/4, $0x00000000
+DATA tailmask<>+180(SB)/4, $0x00000000
+DATA tailmask<>+184(SB)/4, $0x00000000
+DATA tailmask<>+188(SB)/4, $0x00000000
+DATA tailmask<>+192(SB)/4, $0x00000000
+DATA tailmask<>+196(SB)/4, $0x00000000
+DATA tailmask<>+200(SB)/4, $0x00000000
+DATA tailmask<>+204(SB)/4, $0x00000000
+DATA tailmask<>+208(SB)/4, $0x00000000
+DATA tailmask<>+212(SB)/4, $0x00000000
+DATA tailmask<>+216(SB)/4, $0x00000000
+DATA tailmask<>+220(SB)/4, $0x00000000
+DATA tailmask<>+224(SB)/4, $0x00000000
+DATA tailmask<>+228(SB)/4, $0x00000000
+DATA tailmask<>+232(SB)/4, $0x00000000
+DATA tailmask<>+236(SB)/4, $0x00000000
+DATA tailmask<>+240(SB)/4, $0x00000000
+DATA tailmask<>+244(SB)/4, $0x00000000
+DATA tailmask<>+248(SB)/4, $0x00000000
+DATA tailmask<>+252(SB)/4, $0x00000000
+GLOBL tailmask<>(SB), RODATA|NOPTR, $256
+
+// func RefScanAVX2(dst *float64, rows *float32, n int, h *float32, d int)
+// Requires: AVX, FMA3
+TEXT ·RefScanAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ h+24(FP), BX
+	MOVQ d+32(FP), SI
+
+	// rest is what does not fill all lanes; whole is the elements before it.
+	MOVQ   SI, DI
+	ANDQ   $+31, DI
+	MOVQ   SI, R8
+	ANDQ   $-32, R8
+	IMUL3Q $0x00000004, SI, SI
+	LEAQ   tailmask<>+0(SB), R9
+	MOVQ   DI, R10
+	NEGQ   R10
+	LEAQ   128(R9)(R10*4), R9
+
+rows_1:
+	CMPQ   DX, $+1
+	JLT    done_1
+	MOVQ   CX, R10
+	ADDQ   SI, CX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   R11, R11
+
+lanes_1:
+	CMPQ        R11, R8
+	JGE         rest_1
+	VCVTPS2PD   (BX)(R11*4), Y9
+	VCVTPS2PD   (R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y0
+	VCVTPS2PD   16(BX)(R11*4), Y9
+	VCVTPS2PD   16(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y1
+	VCVTPS2PD   32(BX)(R11*4), Y9
+	VCVTPS2PD   32(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y2
+	VCVTPS2PD   48(BX)(R11*4), Y9
+	VCVTPS2PD   48(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y3
+	VCVTPS2PD   64(BX)(R11*4), Y9
+	VCVTPS2PD   64(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   80(BX)(R11*4), Y9
+	VCVTPS2PD   80(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   96(BX)(R11*4), Y9
+	VCVTPS2PD   96(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   112(BX)(R11*4), Y9
+	VCVTPS2PD   112(R10)(R11*4), Y8
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        $+32, R11
+	JMP         lanes_1
+
+rest_1:
+	CMPQ        DI, $0x00000000
+	JLE         combine_1
+	VMOVDQU     (R9), X8
+	VMASKMOVPS  (BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     (R9), X8
+	VMASKMOVPS  (R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y0
+	CMPQ        DI, $0x00000004
+	JLE         combine_1
+	VMOVDQU     16(R9), X8
+	VMASKMOVPS  16(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     16(R9), X8
+	VMASKMOVPS  16(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y1
+	CMPQ        DI, $0x00000008
+	JLE         combine_1
+	VMOVDQU     32(R9), X8
+	VMASKMOVPS  32(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     32(R9), X8
+	VMASKMOVPS  32(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y2
+	CMPQ        DI, $0x0000000c
+	JLE         combine_1
+	VMOVDQU     48(R9), X8
+	VMASKMOVPS  48(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     48(R9), X8
+	VMASKMOVPS  48(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y3
+	CMPQ        DI, $0x00000010
+	JLE         combine_1
+	VMOVDQU     64(R9), X8
+	VMASKMOVPS  64(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     64(R9), X8
+	VMASKMOVPS  64(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y4
+	CMPQ        DI, $0x00000014
+	JLE         combine_1
+	VMOVDQU     80(R9), X8
+	VMASKMOVPS  80(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     80(R9), X8
+	VMASKMOVPS  80(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y5
+	CMPQ        DI, $0x00000018
+	JLE         combine_1
+	VMOVDQU     96(R9), X8
+	VMASKMOVPS  96(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     96(R9), X8
+	VMASKMOVPS  96(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y6
+	CMPQ        DI, $0x0000001c
+	JLE         combine_1
+	VMOVDQU     112(R9), X8
+	VMASKMOVPS  112(BX)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y9
+	VMOVDQU     112(R9), X8
+	VMASKMOVPS  112(R10)(R11*4), X8, X8
+	VCVTPS2PD   X8, Y8
+	VFMADD231PD Y8, Y9, Y7
+
+combine_1:
+	VADDPD       Y4, Y0, Y0
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y7, Y3, Y3
+	VADDPD       Y2, Y0, Y0
+	VADDPD       Y3, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VPERMILPD    $0x01, X1, X0
+	VADDSD       X0, X1, X1
+	VMOVSD       X1, (AX)
+	ADDQ         $+8, AX
+	SUBQ         $+1, DX
 	JMP          rows_1
 
 done_1:
@@ -1864,301 +2159,6 @@ combine_1:
 	VMOVSD        X0, (AX)
 	ADDQ          $+8, AX
 	SUBQ          $+1, DX
-	JMP           rows_1
-
-done_1:
-	VZEROUPPER
-	RET
-
-// func RefGatherDotAVX512(dst *float64, rows *float32, ids *uint32, n int, h *float32, d int)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·RefGatherDotAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), AX
-	MOVQ rows+8(FP), CX
-	MOVQ ids+16(FP), DX
-	MOVQ n+24(FP), BX
-	MOVQ h+32(FP), SI
-	MOVQ d+40(FP), DI
-
-	// rest is what does not fill all lanes; whole is the elements before it.
-	MOVQ   DI, R8
-	ANDQ   $+31, R8
-	MOVQ   DI, R9
-	ANDQ   $-32, R9
-	IMUL3Q $0x00000004, DI, DI
-	MOVL   $0xffffffff, R10
-	BZHIL  R8, R10, R10
-	KMOVB  R10, K1
-	SHRL   $0x08, R10
-	KMOVB  R10, K2
-	SHRL   $0x08, R10
-	KMOVB  R10, K3
-	SHRL   $0x08, R10
-	KMOVB  R10, K4
-	SHRL   $0x08, R10
-
-rows_4:
-	CMPQ   BX, $+4
-	JLT    done_4
-	MOVL   (DX), R10
-	IMULQ  DI, R10
-	ADDQ   CX, R10
-	MOVL   4(DX), R11
-	IMULQ  DI, R11
-	ADDQ   CX, R11
-	MOVL   8(DX), R12
-	IMULQ  DI, R12
-	ADDQ   CX, R12
-	MOVL   12(DX), R13
-	IMULQ  DI, R13
-	ADDQ   CX, R13
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z8, Z8, Z8
-	VXORPS Z9, Z9, Z9
-	VXORPS Z10, Z10, Z10
-	VXORPS Z11, Z11, Z11
-	VXORPS Z12, Z12, Z12
-	VXORPS Z13, Z13, Z13
-	VXORPS Z14, Z14, Z14
-	VXORPS Z15, Z15, Z15
-	XORQ   R14, R14
-
-lanes_4:
-	CMPQ        R14, R9
-	JGE         rest_4
-	VCVTPS2PD   (SI)(R14*4), Z17
-	VCVTPS2PD   (R10)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z0
-	VCVTPS2PD   (R11)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z4
-	VCVTPS2PD   (R12)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z8
-	VCVTPS2PD   (R13)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z12
-	VCVTPS2PD   32(SI)(R14*4), Z17
-	VCVTPS2PD   32(R10)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z1
-	VCVTPS2PD   32(R11)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z5
-	VCVTPS2PD   32(R12)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z9
-	VCVTPS2PD   32(R13)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z13
-	VCVTPS2PD   64(SI)(R14*4), Z17
-	VCVTPS2PD   64(R10)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z2
-	VCVTPS2PD   64(R11)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z6
-	VCVTPS2PD   64(R12)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z10
-	VCVTPS2PD   64(R13)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z14
-	VCVTPS2PD   96(SI)(R14*4), Z17
-	VCVTPS2PD   96(R10)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z3
-	VCVTPS2PD   96(R11)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z7
-	VCVTPS2PD   96(R12)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z11
-	VCVTPS2PD   96(R13)(R14*4), Z16
-	VFMADD231PD Z16, Z17, Z15
-	ADDQ        $+32, R14
-	JMP         lanes_4
-
-rest_4:
-	CMPQ        R8, $0x00000000
-	JLE         combine_4
-	VMOVUPS.Z   (SI)(R14*4), K1, Y16
-	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   (R10)(R14*4), K1, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z0
-	VMOVUPS.Z   (R11)(R14*4), K1, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z4
-	VMOVUPS.Z   (R12)(R14*4), K1, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z8
-	VMOVUPS.Z   (R13)(R14*4), K1, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z12
-	CMPQ        R8, $0x00000008
-	JLE         combine_4
-	VMOVUPS.Z   32(SI)(R14*4), K2, Y16
-	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   32(R10)(R14*4), K2, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z1
-	VMOVUPS.Z   32(R11)(R14*4), K2, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z5
-	VMOVUPS.Z   32(R12)(R14*4), K2, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z9
-	VMOVUPS.Z   32(R13)(R14*4), K2, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z13
-	CMPQ        R8, $0x00000010
-	JLE         combine_4
-	VMOVUPS.Z   64(SI)(R14*4), K3, Y16
-	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   64(R10)(R14*4), K3, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z2
-	VMOVUPS.Z   64(R11)(R14*4), K3, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z6
-	VMOVUPS.Z   64(R12)(R14*4), K3, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z10
-	VMOVUPS.Z   64(R13)(R14*4), K3, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z14
-	CMPQ        R8, $0x00000018
-	JLE         combine_4
-	VMOVUPS.Z   96(SI)(R14*4), K4, Y16
-	VCVTPS2PD   Y16, Z17
-	VMOVUPS.Z   96(R10)(R14*4), K4, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z3
-	VMOVUPS.Z   96(R11)(R14*4), K4, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z7
-	VMOVUPS.Z   96(R12)(R14*4), K4, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z11
-	VMOVUPS.Z   96(R13)(R14*4), K4, Y16
-	VCVTPS2PD   Y16, Z16
-	VFMADD231PD Z16, Z17, Z15
-
-combine_4:
-	VADDPD        Z2, Z0, Z0
-	VADDPD        Z3, Z1, Z1
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPD        Y1, Y0, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPD        X0, X1, X0
-	VPERMILPD     $0x01, X0, X1
-	VADDSD        X1, X0, X0
-	VADDPD        Z6, Z4, Z4
-	VADDPD        Z7, Z5, Z5
-	VADDPD        Z5, Z4, Z4
-	VEXTRACTF64X4 $0x01, Z4, Y1
-	VADDPD        Y1, Y4, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VADDPD        X2, X1, X2
-	VPERMILPD     $0x01, X2, X1
-	VADDSD        X1, X2, X2
-	VADDPD        Z10, Z8, Z8
-	VADDPD        Z11, Z9, Z9
-	VADDPD        Z9, Z8, Z8
-	VEXTRACTF64X4 $0x01, Z8, Y1
-	VADDPD        Y1, Y8, Y1
-	VEXTRACTF128  $0x01, Y1, X3
-	VADDPD        X3, X1, X3
-	VPERMILPD     $0x01, X3, X1
-	VADDSD        X1, X3, X3
-	VADDPD        Z14, Z12, Z12
-	VADDPD        Z15, Z13, Z13
-	VADDPD        Z13, Z12, Z12
-	VEXTRACTF64X4 $0x01, Z12, Y1
-	VADDPD        Y1, Y12, Y1
-	VEXTRACTF128  $0x01, Y1, X4
-	VADDPD        X4, X1, X4
-	VPERMILPD     $0x01, X4, X1
-	VADDSD        X1, X4, X4
-	VMOVSD        X0, (AX)
-	VMOVSD        X2, 8(AX)
-	VMOVSD        X3, 16(AX)
-	VMOVSD        X4, 24(AX)
-	ADDQ          $+32, AX
-	ADDQ          $+16, DX
-	SUBQ          $+4, BX
-	JMP           rows_4
-
-done_4:
-rows_1:
-	CMPQ   BX, $+1
-	JLT    done_1
-	MOVL   (DX), R10
-	IMULQ  DI, R10
-	ADDQ   CX, R10
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	XORQ   R11, R11
-
-lanes_1:
-	CMPQ        R11, R9
-	JGE         rest_1
-	VCVTPS2PD   (SI)(R11*4), Z5
-	VCVTPS2PD   (R10)(R11*4), Z4
-	VFMADD231PD Z4, Z5, Z0
-	VCVTPS2PD   32(SI)(R11*4), Z5
-	VCVTPS2PD   32(R10)(R11*4), Z4
-	VFMADD231PD Z4, Z5, Z1
-	VCVTPS2PD   64(SI)(R11*4), Z5
-	VCVTPS2PD   64(R10)(R11*4), Z4
-	VFMADD231PD Z4, Z5, Z2
-	VCVTPS2PD   96(SI)(R11*4), Z5
-	VCVTPS2PD   96(R10)(R11*4), Z4
-	VFMADD231PD Z4, Z5, Z3
-	ADDQ        $+32, R11
-	JMP         lanes_1
-
-rest_1:
-	CMPQ        R8, $0x00000000
-	JLE         combine_1
-	VMOVUPS.Z   (SI)(R11*4), K1, Y4
-	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   (R10)(R11*4), K1, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z4, Z5, Z0
-	CMPQ        R8, $0x00000008
-	JLE         combine_1
-	VMOVUPS.Z   32(SI)(R11*4), K2, Y4
-	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   32(R10)(R11*4), K2, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z4, Z5, Z1
-	CMPQ        R8, $0x00000010
-	JLE         combine_1
-	VMOVUPS.Z   64(SI)(R11*4), K3, Y4
-	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   64(R10)(R11*4), K3, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z4, Z5, Z2
-	CMPQ        R8, $0x00000018
-	JLE         combine_1
-	VMOVUPS.Z   96(SI)(R11*4), K4, Y4
-	VCVTPS2PD   Y4, Z5
-	VMOVUPS.Z   96(R10)(R11*4), K4, Y4
-	VCVTPS2PD   Y4, Z4
-	VFMADD231PD Z4, Z5, Z3
-
-combine_1:
-	VADDPD        Z2, Z0, Z0
-	VADDPD        Z3, Z1, Z1
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPD        Y1, Y0, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPD        X0, X1, X0
-	VPERMILPD     $0x01, X0, X1
-	VADDSD        X1, X0, X0
-	VMOVSD        X0, (AX)
-	ADDQ          $+8, AX
-	ADDQ          $+4, DX
-	SUBQ          $+1, BX
 	JMP           rows_1
 
 done_1:

@@ -1,0 +1,166 @@
+package kernels
+
+import (
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// What every query runs stands together here and in query_amd64.go: between the steps of a
+// decoder neither its instructions nor the places of their pages are in the caches, and the
+// linker puts functions in the order of the files and of their text.
+
+// Prefetch asks for all lines at once and does not wait: they come to the caches side by
+// side, where each would be waited for when it is first used. It is a hint, which changes
+// no result. Plain Go has none. A line that is in the first-level cache costs some
+// 0.5 ns.
+func (l *Lines) Prefetch() {
+	if l.n > 0 {
+		prefetchLinesLeaf(l.few[:l.n])
+	}
+	if len(l.more) > 0 {
+		l.prefetchMore()
+	}
+}
+
+func (l *Lines) prefetchMore() {
+	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
+		prefetchLinesLeaf(l.more[c.at:c.end])
+	}
+}
+
+// Set quantises h, which has the vector's dimension, and keeps a copy of it.
+func (v *Int8Vector) Set(h []float32) Fit {
+	if len(h) != v.dim {
+		panic("kernels: length of h differs from the dimension")
+	}
+	copyFew(v.h, h)
+	v.fit = v.quantize()
+	v.halved, v.has8, v.has4 = false, false, false
+	return v.fit
+}
+
+// copyFew is copy of all of src in few instructions, on no page of their own: the compiler
+// makes a copy of four floats a load and a store, and of more a call.
+func copyFew(dst, src []float32) {
+	n := len(src)
+	if len(dst) < n {
+		panic("kernels: dst is shorter than src")
+	}
+	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+	i := 0
+	for ; i+4 <= n; i += 4 {
+		*(*[4]float32)(unsafe.Add(to, 4*i)) = *(*[4]float32)(unsafe.Add(from, 4*i))
+	}
+	for ; i < n; i++ {
+		dst[i] = src[i]
+	}
+}
+
+func (v *Int8Vector) quantize() Fit {
+	blocks := v.h[:(v.dim+15)&^15]
+	var bits uint32
+	if v.dim <= MaxInt8Dim { // they are at most maxCallBytes
+		raceReads(blocks)
+		bits = maxAbsBitsLeaf(blocks)
+	} else {
+		bits = maxAbsBits(blocks)
+	}
+	maxAbs := math.Float32frombits(bits)
+	if bits >= 0x7f800000 {
+		return NotFinite
+	}
+	// As integers: a constant of type float32 is a cache line to wait for.
+	if v.dim > MaxInt8Dim || bits > maxCertifiedBits || bits < minCertifiedBits && bits != 0 {
+		return Uncertified
+	}
+	if bits == 0 {
+		clear(v.codes)
+		v.sum, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
+		return Certified
+	}
+	v.scale = maxAbs / maxCode
+	codes := v.codes[:len(blocks)]
+	raceReads(blocks)
+	raceWrites(codes)
+	sums := quantizeLeaf(codes, blocks, maxCode/maxAbs)
+	v.sum, v.below = sums.code, sums.below
+	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
+	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
+	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
+	// relative error is below (dim/16+5)u; the sums of u_i are in [127^2,
+	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
+	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
+	// 16u are for Bounds.
+	norm := float64(v.scale) * math.Sqrt(float64(sums.norm2)) * v.grow
+	err := float64(float64(v.scale)*math.Sqrt(float64(sums.err2))*v.grow) + float64(0x1.4p-20*norm)
+	v.norm = roundUp(norm * (1 + 0x1p-20))
+	v.err = roundUp(err * (1 + 0x1p-20))
+	return Certified
+}
+
+// Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
+// does, and writes to rows, ascending, which of them the intervals do not exclude from those
+// with the k largest logits: all whose upper end reaches a number that the lower ends of k
+// rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
+// there are, which are at least k. lower, upper and rows have room for whole panels; what
+// lies behind the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
+func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
+	panels := panelsOf(n)
+	room, size := PanelRows*panels, (p.steps+metaBytes/4)*stepBytes
+	if first < 0 || k < 1 || k > n || first > p.n-panels {
+		panic("kernels: panels are out of range, or k is not within 1 and n")
+	}
+	if len(lower) < room || len(upper) < room || len(rows) < room {
+		panic("kernels: lower, upper or rows has no room for the panels")
+	}
+	if v.dim != p.dim || v.fit != Certified {
+		panic("kernels: vector is not Certified or not of the panels' dimension")
+	}
+	whole := n &^ (laneCount - 1) // as KthBound takes them
+	if n < 4*laneCount {
+		whole = room // for k = 1: the lower ends behind the rows are -Inf
+	}
+	if panels*size > maxCallBytes || k > laneCount || n < 4*laneCount && k > 1 {
+		return p.survivors(lower[:room], upper[:room], rows, first, n, k, v)
+	}
+	data := p.data[first*size : (first+panels)*size]
+	var b bound
+	b.set(v, excess8(v), p.slack)
+	raceReads(data)
+	raceReads(unsafe.Slice(b.codes, stepCodes*p.steps))
+	raceWrites(lower[:room])
+	raceWrites(upper[:room])
+	raceWrites(rows[:room])
+	found := survivorsLeaf(lower, upper, rows, data, panels, whole, k, p, &b)
+	runtime.KeepAlive(p)
+	return found
+}
+
+// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
+// ids[j], h) + float64(bias[ids[j]]). dst has len(ids) elements; each id must be
+// less than Len; all else is as for RefScan.
+func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
+	m.check(len(dst), len(ids), bias, h)
+	if len(ids) > fewIDs || bias != nil {
+		checkIDs(ids, m.n)
+		m.refGatherDot(dst, ids, h)
+		m.addBias(dst, bias, ids)
+		return
+	}
+	// The few rows that a query reads for its answer: little code, which may have to come
+	// from memory.
+	for _, id := range ids {
+		if uint(id) >= uint(m.n) {
+			panic("kernels: id out of range")
+		}
+	}
+	if m.dim > maxCallBytes/4/fewIDs || m.element.quantised() || len(ids) == 0 {
+		m.refGatherDot(dst, ids, h)
+		return
+	}
+	raceReadsRows(m.bytes(), m.dim*m.element.Size(), ids)
+	raceReads(h)
+	raceWrites(dst)
+	refGatherDotLeaf(dst, m, ids, h)
+}
