@@ -303,7 +303,7 @@ func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, co
 // plain reports whether a request asks for nothing but labels of a set.
 func (s *Searcher) plain(req *softmax.Request) bool {
 	return req.K > 0 && req.K <= s.model.labels && !req.LogSum && req.Temperature == 0 && !req.Among.Some() && !req.Edits() &&
-		s.model.margins == margins{}
+		s.model.margins == margins{} && len(s.model.shells) == 0
 }
 
 // direct answers a plain request about one context from a packed set. The way is that of
