@@ -19,6 +19,10 @@
 // the model has for this pair of clusters, and one whose lead is below the exact margin is answered by the exact layer: between two
 // clusters the sets miss most.
 //
+// A model may have shells: the contexts of a cluster are then told apart by how far they
+// lie from its vector, and the far ones, whose labels are harder to foresee, have larger
+// sets.
+//
 // Within the set the answer is exact: logits are computed in the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer
@@ -31,7 +35,7 @@
 // A request may ban, allow and bias labels, and ask for the log of the sum; see
 // softmax.Request. The answer says what it was chosen among: the set of one
 // cluster, of two, or all labels. The sums that a regression of the tail completes are
-// over the sets of both clusters, whether their pair has a set or not.
+// over the sets of both clusters, whether their pair has a set or not, in shell 0.
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over
 // all labels. For that a model carries an estimate of what the labels outside a set weigh:

@@ -127,6 +127,27 @@ func pairedSections(words ...uint32) []sectionBytes {
 	return append(smallSections(), sectionBytes{13, 0, le32(words...)})
 }
 
+// shelledSections are the sections of smallModel's file with a pair in the second shell,
+// and shells with these cosines and the words behind them.
+func shelledSections(cosines []float64, words ...uint32) []sectionBytes {
+	content := slices.Concat(le32(uint32(len(cosines)), 0), doubles(cosines...), le32(words...))
+	return append(pairedSections(1, 2, 3, 3, 2, 3, 8), sectionBytes{14, 0, content})
+}
+
+// withShells is a file whose section of shells has this content.
+func withShells(flags uint32, content []byte) func([]byte) []byte {
+	return func([]byte) []byte {
+		s := shelledSections([]float64{0.5}, 2, 1, 3, 6, 3)
+		s[len(s)-1] = sectionBytes{14, flags, content}
+		return write(10, 3, 2, smallFingerprint, s)
+	}
+}
+
+// shellBytes is the content of a section of shells.
+func shellBytes(n, zero uint32, cosines []float64, words ...uint32) []byte {
+	return slices.Concat(le32(n, zero), doubles(cosines...), le32(words...))
+}
+
 // withPairs is a file whose section of pairs has these flags and words.
 func withPairs(flags uint32, words ...uint32) func([]byte) []byte {
 	return func([]byte) []byte {
@@ -242,6 +263,10 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 		{"sets of pairs: one section more", small(func(c *screen.Config) {
 			c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{2, 8}}}
 		}), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8))},
+		{"shells and pairs in them: two sections more", small(func(c *screen.Config) {
+			c.Shells, c.Sets = []float64{0.5}, append(c.Sets, []uint32{6}, nil)
+			c.Pairs = []screen.Pair{{First: 2, Second: 3, Set: []uint32{2, 8}}}
+		}), write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3))},
 		{"a tail: one section more", small(func(c *screen.Config) { c.Tail = tail }),
 			write(10, 3, 2, smallFingerprint, tailSections())},
 	} {
@@ -317,12 +342,15 @@ func TestFileRoundTrip(t *testing.T) {
 			if !slices.Equal(got.GroupClusters(), m.GroupClusters()) {
 				t.Fatalf("groups have the clusters %v, want %v", got.GroupClusters(), m.GroupClusters())
 			}
+			if !slices.Equal(got.Shells(), m.Shells()) {
+				t.Fatalf("shells %v, want %v", got.Shells(), m.Shells())
+			}
 			if !slices.EqualFunc(got.Pairs(), m.Pairs(), func(a, b screen.Pair) bool {
 				return a.First == b.First && a.Second == b.Second && slices.Equal(a.Set, b.Set)
 			}) {
 				t.Fatalf("pairs %v, want %v", got.Pairs(), m.Pairs())
 			}
-			for s := range m.Clusters() {
+			for s := range m.Clusters() * (1 + len(m.Shells())) {
 				if !slices.Equal(got.Candidates(s), m.Candidates(s)) {
 					t.Fatalf("set %d: %v, want %v", s, got.Candidates(s), m.Candidates(s))
 				}
@@ -520,6 +548,20 @@ var brokenFiles = []struct {
 	{"a pair without an always id", withPairs(0, 1, 0, 1, 1, 4), sealed, "pairs: set 0: found no id 3, expected all always ids in every set"},
 	{"pairs that are optional", withPairs(1, 1, 0, 1, 1, 3), sealed, "pairs: flags: found 0x1, expected 0"},
 
+	// Shells. The pair of the file is of the cells 2 and 3.
+	{"shells of no bytes", withShells(0, nil), sealed, "shells: length: found 0 bytes, expected at least 8"},
+	{"no shells", withShells(0, shellBytes(0, 0, nil)), sealed, "shells: found 0 cosines and 0 behind their number, expected 1 to 16 and 0"},
+	{"2^32-1 shells", withShells(0, shellBytes(math.MaxUint32, 0, nil)), sealed, "shells: found 4294967295 cosines and 0 behind their number, expected 1 to 16 and 0"},
+	{"shells and no zero", withShells(0, shellBytes(1, 1, []float64{0.5}, 1, 1, 3, 3)), sealed, "shells: found 1 cosines and 1 behind their number, expected 1 to 16 and 0"},
+	{"shells without sets", withShells(0, shellBytes(1, 0, []float64{0.5}, 1)), sealed, "shells: length: found 20 bytes, expected at least 24 for 1 cosines and 2 sets"},
+	{"a cosine of 1", withShells(0, shellBytes(1, 0, []float64{1}, 1, 1, 3, 3)), sealed, "shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
+	{"a set of a cell above the labels", withShells(0, shellBytes(1, 0, []float64{0.5}, 1, 11, 3, 3)), sealed, "shells: set 1: found 11 ids, expected at most the 10 labels"},
+	{"sets of cells too short", withShells(0, shellBytes(1, 0, []float64{0.5}, 1, 1, 3)), sealed, "shells: length: found 28 bytes, expected 32 for 1 cosines and 2 sets of 2 ids in all"},
+	{"ids of a cell out of order", withShells(0, shellBytes(1, 0, []float64{0.5}, 2, 1, 6, 3, 3)), sealed, "shells: set 0: found id 3 after 6 at position 1, expected ascending, distinct ids"},
+	{"a cell without an always id", withShells(0, shellBytes(1, 0, []float64{0.5}, 1, 1, 3, 4)), sealed, "shells: set 1: found no id 3, expected all always ids in every set"},
+	{"shells that are optional", withShells(1, shellBytes(1, 0, []float64{0.5}, 1, 1, 3, 3)), sealed, "shells: flags: found 0x1, expected 0"},
+	{"a pair of cells without shells", withPairs(0, 1, 2, 3, 1, 3), sealed, "pairs: found clusters 2 and 2 at position 0, expected two ascending below 2"},
+
 	// Margins.
 	{"no margins", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, nil}) }), sealed, "margins: length: found 0 bytes, expected 16"},
 	{"a margin alone", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 0, doubles(1)}) }), sealed, "margins: length: found 8 bytes, expected 16"},
@@ -687,7 +729,7 @@ func checkRead(t testing.TB, file []byte) {
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
 	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
-	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8))} {
+	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)), write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3))} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
 				file := bytes.Clone(original)
@@ -712,6 +754,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, sharedSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)))
+	f.Add(write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3)))
 	for _, c := range brokenFiles {
 		f.Add(c.edit(smallFile()))
 	}

@@ -144,7 +144,7 @@ func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature f
 // gives, and the tail of one cluster.
 func (s *Searcher) quick(r route, req *softmax.Request) bool {
 	reg := s.model.regression
-	return reg != nil && r.second == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
+	return reg != nil && r.set == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
 }
 
 func checkTemperature(temperature float64) error {

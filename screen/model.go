@@ -56,13 +56,20 @@ type Config struct {
 	// product. It has the shape of Clusters, and is kept, not copied. If a model
 	// has both, the regression serves.
 	Regression *Regression
+	// Shells, unless empty, cuts the contexts of each cluster into shells, by how far they
+	// lie from it: descending cosines, each above -1 and below 1. A context whose cosine
+	// with v_t, t its best cluster, is below n of them is in shell n. The parts
+	// of clusters are cells: cell n r + t is shell n of cluster t.
+	Shells []float64
 	// Sets holds the candidate set of each cluster: r lists of distinct ids
-	// below Labels, ascending. A set may be empty.
+	// below Labels, ascending. With shells it holds the set of each cell instead. A set
+	// may be empty.
 	Sets [][]uint32
 	// Pairs lists pairs of clusters that have a candidate set of their own, ascending
 	// by First, then by Second. A context whose two best clusters are such a pair, in
 	// either order, and whose lead is below ProbeMargin has this set, and not the
-	// sets of both. Other pairs have both sets.
+	// sets of both. Other pairs have both sets. With shells First and Second are the
+	// cells of the two clusters in the shell of the context.
 	Pairs []Pair
 	// Always lists ids that every set gets, such as the ids of <unk> and
 	// <eos>. Any order; repeated ids count once.
@@ -91,8 +98,9 @@ type Model struct {
 	margins     margins
 	tail        *Tail       // nil for none
 	regression  *Regression // nil for none
+	shells      []float64   // cosines; nil for none
 	pairs       *pairs      // that have sets; nil for none
-	offsets     []int       // r + 1, and the number of pairs; set t is ids[offsets[t]:offsets[t+1]]
+	offsets     []int       // of cells + 1, and of pairs; set t is ids[offsets[t]:offsets[t+1]]
 	ids         []uint32
 	always      []uint32
 	fingerprint [32]byte
@@ -124,8 +132,12 @@ func newModel(c Config) (*Model, error) {
 		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
 	}
 	r := len(c.Clusters) / c.Dim
-	if len(c.Sets) != r {
-		return nil, fmt.Errorf("sets: found %d, expected one for each of %d clusters", len(c.Sets), r)
+	if err := checkShells(c.Shells); err != nil {
+		return nil, fmt.Errorf("shells: %w", err)
+	}
+	cells := r * (1 + len(c.Shells))
+	if len(c.Sets) != cells {
+		return nil, fmt.Errorf("sets: found %d, expected %s", len(c.Sets), oneForEach(r, c.Shells))
 	}
 	always := slices.Clone(c.Always)
 	slices.Sort(always)
@@ -141,13 +153,13 @@ func newModel(c Config) (*Model, error) {
 		total += len(set)
 	}
 	ids := make([]uint32, 0, total)
-	sizes := make([]int, r)
+	sizes := make([]int, cells)
 	for t, set := range c.Sets {
 		before := len(ids)
 		ids = appendUnion(ids, set, always)
 		sizes[t] = len(ids) - before
 	}
-	indexed, err := newPairs(c.Pairs, r)
+	indexed, err := newPairs(c.Pairs, r, cells)
 	if err != nil {
 		return nil, fmt.Errorf("pairs: %w", err)
 	}
@@ -164,7 +176,7 @@ func newModel(c Config) (*Model, error) {
 		record = json.RawMessage("{}")
 	}
 	m := &Model{
-		labels: c.Labels, pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
+		labels: c.Labels, shells: slices.Clone(c.Shells), pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
 		fingerprint: c.Fingerprint, record: bytes.Clone(record),
 	}
 	m.setSizes(sizes)
@@ -262,11 +274,12 @@ func (m *Model) Labels() int { return m.labels }
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
 func (m *Model) ClusterWeights() []float32 { return m.router.ClusterVectors() }
 
-// Candidates returns the candidate set of cluster t, 0 <= t < r: ascending
-// ids, the always included ones among them. It must not be changed.
+// Candidates returns the candidate set of cluster t, 0 <= t < r, or of a cell if there
+// are shells, see Config: ascending ids, the always included ones among them. It must
+// not be changed.
 func (m *Model) Candidates(t int) []uint32 { return m.set(t) }
 
-// set returns the set of a cluster, or of a pair by the place that pairs.find gives.
+// set returns the set of a cell, or of a pair by the place that pairs.find gives.
 func (m *Model) set(t int) []uint32 {
 	start, end := m.offsets[t], m.offsets[t+1]
 	return m.ids[start:end:end]
@@ -284,10 +297,10 @@ func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 func (m *Model) Record() json.RawMessage { return m.record }
 
 // MeanSetSize returns the mean size of the candidate sets, each cluster
-// counted once. It is not L-bar, which counts each cluster as often as
+// counted once, or each cell if there are shells. It is not L-bar, which counts each cluster as often as
 // contexts fall into it: that is Evaluation.MeanCandidates.
 func (m *Model) MeanSetSize() float64 {
-	return float64(m.offsets[m.Clusters()]) / float64(m.Clusters())
+	return float64(m.offsets[m.cells()]) / float64(m.cells())
 }
 
 // LargestSet returns the size of the largest candidate set of a cluster or a pair.

@@ -16,7 +16,7 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawShape(t).instance(t)
 		m, c := in.model, in.config
-		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != len(c.Sets) || m.Fingerprint() != c.Fingerprint {
+		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.clusters() || !slices.Equal(m.Shells(), c.Shells) || m.Fingerprint() != c.Fingerprint {
 			t.Fatalf("dim %d, labels %d, clusters %d, fingerprint %x", m.Dim(), m.Labels(), m.Clusters(), m.Fingerprint())
 		}
 		if !slices.Equal(m.ClusterWeights(), c.Clusters) {
@@ -59,7 +59,7 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 			}
 			largest = max(largest, len(want.Set))
 		}
-		if m.LargestSet() != largest || m.MeanSetSize() != float64(total)/float64(m.Clusters()) {
+		if m.LargestSet() != largest || m.MeanSetSize() != float64(total)/float64(len(c.Sets)) {
 			t.Fatalf("largest set %d, mean %v, want %d and %d ids in all", m.LargestSet(), m.MeanSetSize(), largest, total)
 		}
 	})
@@ -165,6 +165,20 @@ func TestNewModelRefuses(t *testing.T) {
 		{"a set too few", func(c *screen.Config) { c.Sets = c.Sets[:1] }, "screen: sets: found 1, expected one for each of 2 clusters"},
 		{"a set too many", func(c *screen.Config) { c.Sets = append(c.Sets, nil) }, "screen: sets: found 3, expected one for each of 2 clusters"},
 		{"no sets", func(c *screen.Config) { c.Sets = nil }, "screen: sets: found 0, expected one for each of 2 clusters"},
+		{"shells and sets for one", func(c *screen.Config) { c.Shells = []float64{0.5} }, "screen: sets: found 2, expected one for each of 2 clusters in each of 2 shells"},
+		{"a cosine of 1", func(c *screen.Config) { c.Shells = []float64{1} }, "screen: shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
+		{"a cosine of -1", func(c *screen.Config) { c.Shells = []float64{0, -1} }, "screen: shells: found cosine -1 at position 1, expected descending numbers above -1 and below 1"},
+		{"a cosine of NaN", func(c *screen.Config) { c.Shells = []float64{math.NaN()} }, "screen: shells: found cosine NaN at position 0, expected descending numbers above -1 and below 1"},
+		{"a cosine twice", func(c *screen.Config) { c.Shells = []float64{0.5, 0.5} }, "screen: shells: found cosine 0.5 at position 1, expected descending numbers above -1 and below 1"},
+		{"too many shells", func(c *screen.Config) { c.Shells = make([]float64, 17) }, "screen: shells: found 17 cosines, expected at most 16"},
+		{"a pair across shells", func(c *screen.Config) {
+			c.Shells, c.Sets = []float64{0.5}, make([][]uint32, 4)
+			c.Pairs = []screen.Pair{{First: 1, Second: 2}}
+		}, "screen: pairs: found cells 1 and 2 at position 0, expected two of one shell of 2 clusters"},
+		{"a pair with a cell beyond", func(c *screen.Config) {
+			c.Shells, c.Sets = []float64{0.5}, make([][]uint32, 4)
+			c.Pairs = []screen.Pair{{First: 3, Second: 4}}
+		}, "screen: pairs: found clusters 3 and 4 at position 0, expected two ascending below 4"},
 		{"descending ids", func(c *screen.Config) { c.Sets[1] = []uint32{4, 3} }, "screen: sets: set 1: found id 3 after 4 at position 1, expected ascending, distinct ids"},
 		{"an id twice", func(c *screen.Config) { c.Sets[0] = []uint32{1, 5, 5} }, "screen: sets: set 0: found id 5 after 5 at position 2, expected ascending, distinct ids"},
 		{"an id of L", func(c *screen.Config) { c.Sets[0] = []uint32{1, 10} }, "screen: sets: set 0: found id 10 at position 1, expected ids below 10 labels"},

@@ -58,7 +58,7 @@ type packKey struct {
 func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, int, error) {
 	sets := len(m.offsets) - 1
 	if l.PackedBytes(m.offsets) > most {
-		sets = m.Clusters()
+		sets = m.cells()
 	}
 	ids, starts := m.ids[:m.offsets[sets]], m.offsets[:sets+1]
 	if len(ids) == 0 || l.PackedBytes(starts) > most {

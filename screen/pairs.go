@@ -7,25 +7,29 @@ import (
 	"slices"
 )
 
-// pairs are the pairs of clusters that have sets of their own. The set of a pair
-// comes behind the sets of the clusters, at the number of clusters plus its place.
+// pairs are the pairs of clusters that have sets of their own, by their cells: without
+// shells a cell is a cluster. The set of a pair comes behind the sets of the cells, at
+// the number of cells plus its place.
 type pairs struct {
-	starts  []uint32 // r + 1: those of first cluster t are at starts[t] to starts[t+1]
+	starts  []uint32 // of cells + 1: those of first cell t are at starts[t] to starts[t+1]
 	seconds []uint32 // ascending in each
 }
 
 // newPairs returns nil if there are none.
-func newPairs(list []Pair, clusters int) (*pairs, error) {
+func newPairs(list []Pair, clusters, cells int) (*pairs, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
 	if uint64(len(list)) > math.MaxUint32 {
 		return nil, fmt.Errorf("found %d, expected at most %d", len(list), uint32(math.MaxUint32))
 	}
-	p := &pairs{make([]uint32, clusters+1), make([]uint32, len(list))}
+	p := &pairs{make([]uint32, cells+1), make([]uint32, len(list))}
 	for i, x := range list {
-		if x.First < 0 || x.Second <= x.First || x.Second >= clusters {
-			return nil, fmt.Errorf("found clusters %d and %d at position %d, expected two ascending below %d", x.First, x.Second, i, clusters)
+		if x.First < 0 || x.Second <= x.First || x.Second >= cells {
+			return nil, fmt.Errorf("found clusters %d and %d at position %d, expected two ascending below %d", x.First, x.Second, i, cells)
+		}
+		if x.First/clusters != x.Second/clusters {
+			return nil, fmt.Errorf("found cells %d and %d at position %d, expected two of one shell of %d clusters", x.First, x.Second, i, clusters)
 		}
 		if i > 0 && (x.First < list[i-1].First || x.First == list[i-1].First && x.Second <= list[i-1].Second) {
 			return nil, fmt.Errorf("found clusters %d and %d after %d and %d at position %d, expected ascending, distinct pairs", x.First, x.Second, list[i-1].First, list[i-1].Second, i)
@@ -33,13 +37,13 @@ func newPairs(list []Pair, clusters int) (*pairs, error) {
 		p.starts[x.First+1]++
 		p.seconds[i] = uint32(x.Second)
 	}
-	for t := range clusters {
+	for t := range cells {
 		p.starts[t+1] += p.starts[t]
 	}
 	return p, nil
 }
 
-// find returns the place of the set of two different clusters, in any order, false if
+// find returns the place of the set of two different cells, in any order, false if
 // they have none.
 func (p *pairs) find(a, b int) (set int, ok bool) {
 	if p == nil {
@@ -58,7 +62,7 @@ func (m *Model) Pairs() []Pair {
 		return nil
 	}
 	list := make([]Pair, 0, len(m.pairs.seconds))
-	r := m.Clusters()
+	r := m.cells()
 	for t := range r {
 		for i := m.pairs.starts[t]; i < m.pairs.starts[t+1]; i++ {
 			list = append(list, Pair{t, int(m.pairs.seconds[i]), m.set(r + int(i))})
@@ -68,7 +72,8 @@ func (m *Model) Pairs() []Pair {
 }
 
 // PairCandidates returns the candidate set of the clusters a and b, which differ, if
-// the two have one of their own. It must not be changed.
+// the two have one of their own; of cells a and b if there are shells. It must not be
+// changed.
 func (m *Model) PairCandidates(a, b int) (set []uint32, ok bool) {
 	t, ok := m.pairs.find(a, b)
 	if !ok {
@@ -86,10 +91,18 @@ func writePairs(m *Model) ([]byte, bool) {
 	for _, p := range list {
 		data = append(data, encodeIDs([]uint32{uint32(p.First), uint32(p.Second), uint32(len(p.Set))})...)
 	}
-	return append(data, encodeIDs(m.ids[m.offsets[m.Clusters()]:])...), true
+	return append(data, encodeIDs(m.ids[m.offsets[m.cells()]:])...), true
 }
 
+// readPairs leaves the content for finish: what shells there are, which come behind it in
+// the file, says what it is to be.
 func (p *parts) readPairs(data []byte) error {
+	p.pairs = data
+	return nil
+}
+
+// decodePairs reads the content of the section.
+func (p *parts) decodePairs(data []byte) error {
 	if len(data) < 4 {
 		return fmt.Errorf("length: found %d bytes, expected at least 4", len(data))
 	}
@@ -98,6 +111,7 @@ func (p *parts) readPairs(data []byte) error {
 		return fmt.Errorf("found %d pairs in %d bytes, expected at least 1, and 12 bytes for each", n, len(data))
 	}
 	list, sizes := make([]Pair, n), make([]int, n)
+	cells := p.header.clusters * uint64(1+len(p.model.shells))
 	total := uint64(0) // of fewer than 2^32 sizes below 2^32
 	for i := range list {
 		x := decodeIDs(data[4+12*i : 16+12*i])
@@ -105,7 +119,7 @@ func (p *parts) readPairs(data []byte) error {
 			return fmt.Errorf("pair %d: found %d ids, expected at most the %d labels", i, size, p.labels)
 		}
 		// If int has 32 bits a cluster may be too large for it.
-		list[i] = Pair{First: int(min(uint64(x[0]), p.header.clusters)), Second: int(min(uint64(x[1]), p.header.clusters))}
+		list[i] = Pair{First: int(min(uint64(x[0]), cells)), Second: int(min(uint64(x[1]), cells))}
 		sizes[i] = int(x[2])
 		total += uint64(x[2])
 	}
@@ -114,13 +128,13 @@ func (p *parts) readPairs(data []byte) error {
 	}
 	m := p.model
 	var err error
-	if m.pairs, err = newPairs(list, int(p.header.clusters)); err != nil {
+	if m.pairs, err = newPairs(list, int(p.header.clusters), int(cells)); err != nil {
 		return err
 	}
 	m.addSizes(sizes)
 	m.ids = append(m.ids, decodeIDs(data[4+12*n:])...)
 	for i := range list {
-		if err := checkIDs(m.set(int(p.header.clusters)+i), m.labels); err != nil {
+		if err := checkIDs(m.set(int(cells)+i), m.labels); err != nil {
 			return fmt.Errorf("set %d: %w", i, err)
 		}
 	}

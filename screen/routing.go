@@ -77,14 +77,15 @@ func (m *Model) GroupClusters() []uint32 { return m.router.GroupClusters() }
 type route struct {
 	context       int // its place in the batch
 	first, second int // its clusters; the same if one is looked at
-	set           int // where the model has its candidates; -1: the sets of both clusters
+	shell         int // the first cell of its shell
+	set           int // where the model has its candidates; -1: the sets of both cells
 	exact         bool
 	rows          int // cluster and group vectors scanned for it
 }
 
 // with reports whether the two contexts are answered from the same labels.
 func (r route) with(o route) bool {
-	return r.exact == o.exact && r.first == o.first && r.second == o.second
+	return r.exact == o.exact && r.first == o.first && r.second == o.second && r.shell == o.shell
 }
 
 // source says whether the candidates are from one cluster or from two.
@@ -106,6 +107,8 @@ func compareRoutes(a, b route) int {
 		return a.first - b.first
 	case a.second != b.second:
 		return a.second - b.second
+	case a.shell != b.shell:
+		return a.shell - b.shell
 	}
 	return a.context - b.context
 }
@@ -124,13 +127,14 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 	for i, f := range s.found {
 		best := s.best[i*k:][:f.Count]
 		first := int(best[0].ID)
-		r := route{context: i, first: first, second: first, set: first, rows: f.Rows}
+		shell := s.model.Clusters() * s.model.Shell(qs[i].Vector(), best[0])
+		r := route{context: i, first: first, second: first, shell: shell, set: shell + first, rows: f.Rows}
 		if f.Count == 2 {
 			lead := best[0].Logit - best[1].Logit
 			r.exact = lead < limits.exact
 			if lead < limits.probe && !r.exact {
 				r.second, r.set = int(best[1].ID), -1
-				if set, ok := s.model.pairs.find(first, r.second); ok {
+				if set, ok := s.model.pairs.find(shell+first, shell+r.second); ok {
 					r.set = set
 				}
 			}
@@ -141,23 +145,25 @@ func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
 }
 
 // candidates returns the candidate set of a route, ascending: the set of one
-// cluster, of a pair, or the sets of two clusters, which are scratch of s.
+// cell, of a pair, or the sets of two cells, which are scratch of s.
 func (s *Searcher) candidates(r route) []uint32 {
 	if r.set >= 0 {
 		return s.model.set(r.set)
 	}
-	return s.joined(r)
+	s.union = appendUnion(s.union[:0], s.model.set(r.shell+r.first), s.model.set(r.shell+r.second))
+	return s.union
 }
 
-// joined returns the sets of the clusters of a route, ascending, which may be scratch
-// of s. A sum that adds to them what a regression says of other labels needs
-// the whole set of the first cluster; the set of a pair may lack some of it.
+// joined returns the sets of the clusters of a route in shell 0, ascending, which may be
+// scratch of s. A sum that adds to them what a regression says of other labels needs
+// the whole of the set that the regression is about; the set of a pair, or of another
+// shell, may lack some of it.
 func (s *Searcher) joined(r route) []uint32 {
-	set := s.model.Candidates(r.first)
+	set := s.model.set(r.first)
 	if r.second == r.first {
 		return set
 	}
-	s.union = appendUnion(s.union[:0], set, s.model.Candidates(r.second))
+	s.union = appendUnion(s.union[:0], set, s.model.set(r.second))
 	return s.union
 }
 

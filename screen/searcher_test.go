@@ -594,6 +594,7 @@ func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
 	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
 	t.Run("pairs", func(t *testing.T) { checkAllocations(t, paired(t)) })
+	t.Run("shells", func(t *testing.T) { checkAllocations(t, shelled(t)) })
 	t.Run("tail", func(t *testing.T) { checkAllocations(t, tailed(t)) })
 }
 

@@ -37,6 +37,8 @@ const (
 	kindSecondOrder = lastKind + 7
 	// If pairs of clusters have sets.
 	kindPairs = lastKind + 8
+	// If clusters have shells.
+	kindShells = lastKind + 9
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -68,6 +70,7 @@ var kinds = [...]sectionKind{
 	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
 	kindSecondOrder:   {"regression with squares", flagOptional, writeSecondOrder, (*parts).readSecondOrder},
 	kindPairs:         {"pairs", 0, writePairs, (*parts).readPairs},
+	kindShells:        {"shells", 0, writeShells, (*parts).readShells},
 }
 
 // parts is a model that is being read.
@@ -78,15 +81,23 @@ type parts struct {
 	groups     []float32
 	groupSizes []int
 	lists      []uint32 // group clusters
+	pairs      []byte   // the section of pairs, nil for none
 }
 
 // finish returns the model of all parts.
 func (p *parts) finish() (m *Model, err error) {
 	m = p.model
+	if p.pairs != nil {
+		if err := p.decodePairs(p.pairs); err != nil {
+			return nil, fmt.Errorf("pairs: %w", err)
+		}
+	}
 	for t := range len(m.offsets) - 1 {
 		set, section, at := m.set(t), "set ids", t
-		if r := int(p.header.clusters); t >= r {
-			section, at = "pairs", t-r
+		if r := int(p.header.clusters); t >= r*(1+len(m.shells)) {
+			section, at = "pairs", t-r*(1+len(m.shells))
+		} else if t >= r {
+			section, at = "shells", t-r
 		}
 		for _, id := range m.always {
 			if _, ok := slices.BinarySearch(set, id); !ok {

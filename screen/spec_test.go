@@ -34,6 +34,7 @@ type shape struct {
 	groups                          int     // 0: a flat screen; at most clusters
 	overlap                         bool    // groups have lists of clusters
 	probe, exact                    float64 // margins
+	shells                          int     // cosines that cut clusters
 	paired                          int     // percentage of the pairs of clusters that have sets
 	keep                            int     // percentage of the labels in a set
 	ties                            bool
@@ -63,6 +64,7 @@ func drawShape(t *rapid.T) shape {
 		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
 		s.paired = rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs")
 	}
+	s.shells = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "cosines of shells")
 	if rapid.Bool().Draw(t, "tail") {
 		s.tail = rapid.IntRange(1, min(s.labels, s.dim)).Draw(t, "rank")
 	}
@@ -103,7 +105,7 @@ func (s shape) instance(t failer) *instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := make([][]uint32, s.clusters)
+	sets := make([][]uint32, s.clusters*(1+s.shells))
 	for c := range sets {
 		for id := range s.labels {
 			if r.IntN(100) < s.keep {
@@ -115,6 +117,11 @@ func (s shape) instance(t failer) *instance {
 		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Sets: sets, Always: s.always,
 		Fingerprint: layer.Fingerprint(), ProbeMargin: s.probe, ExactMargin: s.exact,
 	}}
+	for range s.shells {
+		in.config.Shells = append(in.config.Shells, r.Float64()-0.3)
+	}
+	slices.Sort(in.config.Shells)
+	slices.Reverse(in.config.Shells)
 	if s.groups > 0 {
 		in.config.Groups = fill(s.groups * s.dim)
 		in.config.GroupSizes = make([]int, s.groups)
@@ -157,9 +164,9 @@ func (s shape) instance(t failer) *instance {
 			in.contexts[i] = float32(math.Ldexp(float64(in.contexts[i]), s.scale))
 		}
 	}
-	for second := range s.clusters {
+	for second := range sets {
 		for first := range second {
-			if r.IntN(100) >= s.paired {
+			if first/s.clusters != second/s.clusters || r.IntN(100) >= s.paired {
 				continue
 			}
 			p := screen.Pair{First: first, Second: second}
@@ -204,7 +211,7 @@ func (in *instance) cluster(h []float32) int {
 type found struct {
 	cluster     int
 	set         []uint32
-	joined      []uint32 // the sets of its one cluster, or of its two
+	joined      []uint32 // the sets of its one cluster, or of its two, in shell 0
 	rows        int      // scanned to find the set
 	both, exact bool
 }
@@ -212,24 +219,44 @@ type found struct {
 // find routes h as Config and Stats say.
 func (in *instance) find(h []float32) found {
 	cluster, second, lead, rows := in.route(h)
-	f := found{cluster: cluster, set: in.candidates(cluster), rows: rows}
+	shell := in.clusters() * in.shell(h, cluster)
+	f := found{cluster: cluster, set: in.candidates(shell + cluster), rows: rows}
 	if second >= 0 {
 		f.exact = lead < in.config.ExactMargin
 		f.both = lead < in.config.ProbeMargin && !f.exact
 	}
-	f.joined = f.set
+	f.joined = in.candidates(cluster)
 	if f.both {
-		f.joined = append(slices.Clone(f.set), in.candidates(second)...)
-		slices.Sort(f.joined)
-		f.joined = slices.Compact(f.joined)
-		f.set = f.joined
+		union := func(a, b int) []uint32 {
+			ids := append(slices.Clone(in.candidates(a)), in.candidates(b)...)
+			slices.Sort(ids)
+			return slices.Compact(ids)
+		}
+		f.joined, f.set = union(cluster, second), union(shell+cluster, shell+second)
 	}
 	for _, p := range in.config.Pairs {
-		if f.both && p.First == min(cluster, second) && p.Second == max(cluster, second) {
+		if f.both && p.First == shell+min(cluster, second) && p.Second == shell+max(cluster, second) {
 			f.set = in.always(p.Set)
 		}
 	}
 	return f
+}
+
+// clusters is r.
+func (in *instance) clusters() int { return len(in.config.Clusters) / in.config.Dim }
+
+// shell is how many of the cosines that cut clusters are above the one of h and its
+// cluster. A zero vector has the cosine 1.
+func (in *instance) shell(h []float32, cluster int) (n int) {
+	d := in.config.Dim
+	v := in.config.Clusters[cluster*d : (cluster+1)*d]
+	lengths := math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h))
+	for _, cut := range in.config.Shells {
+		if lengths > 0 && kernels.RefDot(v, h)/lengths < cut {
+			n++
+		}
+	}
+	return n
 }
 
 // route returns the cluster of h, the second best, -1 if there is no other, the
@@ -256,7 +283,7 @@ func (in *instance) route(h []float32) (cluster, second int, lead float64, rows 
 	}
 	sizes, lists := in.config.GroupSizes, in.config.GroupClusters
 	if lists == nil {
-		lists = numbered(len(in.config.Sets))
+		lists = numbered(in.clusters())
 	}
 	if sizes == nil {
 		cluster, second, lead = two(in.config.Clusters, lists)
@@ -280,7 +307,7 @@ func numbered(n int) []uint32 {
 	return ids
 }
 
-// candidates is the set of cluster t as the configuration gives it.
+// candidates is the set of cluster or cell t as the configuration gives it.
 func (in *instance) candidates(t int) []uint32 { return in.always(in.config.Sets[t]) }
 
 // always is a set with the ids that are in every one.
@@ -413,6 +440,11 @@ func tailed(t testing.TB) *instance {
 // probing is ordinary with margins that some contexts are below.
 func probing(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, seed: 1}.instance(t)
+}
+
+// shelled is paired with clusters that are cut into three shells.
+func shelled(t testing.TB) *instance {
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, shells: 2, probe: 3, exact: 0.5, paired: 80, seed: 1}.instance(t)
 }
 
 // paired is probing with sets for most pairs.

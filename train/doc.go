@@ -55,6 +55,12 @@
 // so that the cost does not grow with L but for one search a cluster. Learning, with
 // its many alternations, counts alone.
 //
+// # Shells
+//
+// With [SetOptions].Shells the contexts of each cluster are cut into shells, by the cosine
+// with its vector, and each shell has sets of its own. What the knapsack saves on contexts
+// near a cluster it spends on those far from all.
+//
 // # Held-out figures
 //
 // With [Options].Measure a slice of the contexts, [LearningOptions].HeldOut of them,

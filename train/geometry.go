@@ -72,18 +72,23 @@ type geometry struct {
 	own   *partition // of the contexts
 	tau   []float64  // of each context of the view: its k-th largest logit
 
-	means    []float32   // mu, clusters x dim
-	meanTau  []float64   // m_tau
-	labels   [][]uint32  // of each cluster: the plausible ones, by the logit at mu
-	logits   [][]float64 // w_s.mu + b_s of each of them
-	variance []float64   // of x_s, over all clusters, for each label that is plausible anywhere
-	size     float64     // mean of |h - mu|^2 over all clusters
+	means   []float32   // mu, clusters x dim
+	meanTau []float64   // m_tau
+	labels  [][]uint32  // of each cluster: the plausible ones, by the logit at mu
+	logits  [][]float64 // w_s.mu + b_s of each of them
+	all     *spreadOut  // of the contexts of all clusters
+}
+
+// spreadOut is how far contexts lie from the means of their clusters.
+type spreadOut struct {
+	variance []float64 // of x_s, for each label that is plausible anywhere
+	size     float64   // mean of |h - mu|^2
 }
 
 // rankGeometric is rank by counts that are smoothed towards the shares of the
 // geometry: the share of an item is (n_ts + alpha g_ts) / (N_t + alpha). Lambda
-// plays no part: the budget alone bounds the sets.
-func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, nb *neighbours, opt *SetOptions) (*ranking, error) {
+// plays no part: the budget alone bounds the sets. With shells the items are of cells.
+func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, shells *shells, nb *neighbours, opt *SetOptions) (*ranking, error) {
 	contexts := d.all()
 	n, own, err := countClusters(ctx, d, contexts, c, nb, opt)
 	if err != nil {
@@ -97,15 +102,25 @@ func rankGeometric(ctx context.Context, d *data, layer *softmax.Layer, c *cluste
 	if err := g.findPlausible(ctx, begin("labels near the means", "clusters", own.clusters())); err != nil {
 		return nil, err
 	}
-	if err := g.findVariance(ctx, contexts, c.cluster, begin("variances", "labels", d.universe)); err != nil {
+	if g.all, err = g.findVariance(ctx, contexts, c.cluster, begin("variances", "labels", d.universe)); err != nil {
 		return nil, err
 	}
 	always := opt.always()
-	shares, err := g.smooth(ctx, n, opt.Geometry, always, begin("shares", "clusters", own.clusters()))
+	of := &sharesOf{parts: own, counts: n, spread: []*spreadOut{g.all}}
+	shares, err := g.smooth(ctx, of, opt.Geometry, always, begin("shares", "clusters", own.clusters()))
 	if err != nil {
 		return nil, err
 	}
-	return rankShares(n, 0, always, shares), nil
+	if shells == nil {
+		return rankShares(n, 0, always, shares), nil
+	}
+	if of, err = g.inShells(ctx, c, shells, nb, shares, opt); err != nil {
+		return nil, err
+	}
+	if shares, err = g.smooth(ctx, of, 2*opt.Geometry, always, begin("shares in shells", "cells", of.parts.clusters())); err != nil {
+		return nil, err
+	}
+	return rankShares(of.counts, 0, always, shares), nil
 }
 
 // findMeans finds tau of the contexts, mu and m_tau.
@@ -200,7 +215,7 @@ func (g *geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i
 		s.tau[j] = g.tau[i] - g.meanTau[t]
 		s.square += kernels.RefDot(e, e)
 	}
-	s.square /= float64(n)
+	s.square /= max(1, float64(n))
 }
 
 // distances sets x to the x_s of the sample less their mean, for the label with
@@ -216,7 +231,7 @@ func (s *sampled) distances(w []float32) (squares float64) {
 
 // findVariance finds the variance of x_s about the means of the clusters, on a
 // sample of the contexts, for the labels that are plausible in any of them.
-func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32, done func(int)) error {
+func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32, done func(int)) (*spreadOut, error) {
 	var all sampled
 	g.sample(&all, contexts, min(geometryPooled, len(contexts)), func(i uint32) int { return int(cluster[i]) })
 	// The mean of a cluster is the mean of its contexts, which takes a degree of
@@ -228,11 +243,10 @@ func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32,
 		}
 	}
 	n := float64(len(all.tau))
-	if len(contexts) > clusters {
-		n *= 1 - float64(clusters)/float64(len(contexts))
+	if g.n > clusters {
+		n *= 1 - float64(clusters)/float64(g.n)
 	}
-	g.size = float64(all.square*float64(len(all.tau))) / n
-	g.variance = make([]float64, g.universe)
+	found := &spreadOut{make([]float64, g.universe), float64(all.square*float64(len(all.tau))) / n}
 	plausible := make([]bool, g.universe)
 	for _, labels := range g.labels {
 		for _, s := range labels {
@@ -247,76 +261,101 @@ func (g *geometry) findVariance(ctx context.Context, contexts, cluster []uint32,
 	for i := range workers {
 		workers[i] = scratch{sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.dim)}
 	}
-	return parallel.Each(ctx, g.threads, g.universe, varianceChunk, done, func(worker, lo, hi int) error {
+	err := parallel.Each(ctx, g.threads, g.universe, varianceChunk, done, func(worker, lo, hi int) error {
 		w := &workers[worker]
 		for s := lo; s < hi; s++ {
 			if plausible[s] {
 				g.layer.Weights().Widen(w.row, s)
-				g.variance[s] = w.distances(w.row) / n
+				found.variance[s] = w.distances(w.row) / n
 			}
 		}
 		return nil
 	})
+	return found, err
 }
 
-// smooth returns the shares of the items of each cluster.
-func (g *geometry) smooth(ctx context.Context, c *counts, alpha float64, always []uint32, done func(int)) ([][]labelShare, error) {
+// sharesOf is what shares are sought of: clusters, or their cells in shells.
+type sharesOf struct {
+	parts  *partition   // of the contexts
+	counts *counts      // of labels in the parts
+	spread []*spreadOut // of each shell
+	// The shares in the clusters of cells, and the number of contexts that they count
+	// for. Nil for clusters.
+	parents [][]labelShare
+	weight  float64
+}
+
+// smooth returns the shares of the items of each part.
+func (g *geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, always []uint32, done func(int)) ([][]labelShare, error) {
+	c, clusters := of.counts, g.own.clusters()
 	starts := c.starts()
 	skip := make([]bool, g.universe)
 	for _, s := range always {
 		skip[s] = true
 	}
 	alpha *= float64(c.unit)
+	weight := float64(of.weight * float64(c.unit))
 	type scratch struct {
 		sampled
 		row    []float32
-		counts []uint32 // of every label, zero between clusters
+		counts []uint32  // of every label, zero between parts
+		parent []float64 // the share of every label in the cluster of a cell, likewise
 	}
 	workers := make([]scratch, g.threads)
 	for i := range workers {
-		workers[i] = scratch{sampled{}, make([]float32, g.dim), make([]uint32, g.universe)}
+		workers[i] = scratch{sampled{}, make([]float32, g.dim), make([]uint32, g.universe), make([]float64, g.universe)}
 	}
 	table := phiTable()
-	shares := make([][]labelShare, g.own.clusters())
-	err := parallel.Each(ctx, g.threads, len(shares), 1, done, func(worker, t, _ int) error {
+	shares := make([][]labelShare, of.parts.clusters())
+	err := parallel.Each(ctx, g.threads, len(shares), 1, done, func(worker, part, _ int) error {
+		t, all := part%clusters, of.spread[part/clusters]
 		size := g.own.size(t)
 		if size == 0 {
 			return nil
 		}
 		w := &workers[worker]
-		n := min(geometrySample, size)
-		g.sample(&w.sampled, g.own.members(t), n, func(uint32) int { return t })
+		n := min(geometrySample, of.parts.size(part))
+		g.sample(&w.sampled, of.parts.members(part), n, func(uint32) int { return t })
 		freedom := float64(n)
 		if n == size {
 			freedom--
 		}
-		// The spread of the cluster against the spread of all.
+		// The spread of the part against the spread of all.
 		spread := 1.0
-		if g.size > 0 {
-			spread = (float64(w.square*float64(n)) + float64(geometryShrink*g.size)) / ((freedom + geometryShrink) * g.size)
+		if all.size > 0 {
+			spread = (float64(w.square*float64(n)) + float64(geometryShrink*all.size)) / ((freedom + geometryShrink) * all.size)
 		}
-		met := c.items[starts[t]:starts[t+1]]
+		met := c.items[starts[part]:starts[part+1]]
 		for _, it := range met {
 			w.counts[it.label] = it.count
 		}
-		whole := float64(c.weights[t]) + alpha
+		var parents []labelShare
+		if of.parents != nil {
+			parents = of.parents[t]
+		}
+		for _, x := range parents {
+			w.parent[x.label] = float64(weight * x.p)
+		}
+		whole := float64(c.weights[part]) + alpha + weight
 		add := func(s uint32, p, least float64) {
-			if p > least && !skip[s] {
-				shares[t] = append(shares[t], labelShare{item{uint32(t), s, w.counts[s]}, p})
+			if p = (float64(w.counts[s]) + w.parent[s] + float64(alpha*p)) / whole; p > least && !skip[s] {
+				shares[part] = append(shares[part], labelShare{item{uint32(part), s, w.counts[s]}, p})
 			}
-			w.counts[s] = 0
+			w.counts[s], w.parent[s] = 0, 0
 		}
 		for j, s := range g.labels[t] {
 			g.layer.Weights().Widen(w.row, int(s))
 			squares := w.distances(w.row)
-			pooled := float64(spread * g.variance[s])
+			pooled := float64(spread * all.variance[s])
 			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
 			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
-			p := w.share(table, g.logits[t][j]-g.meanTau[t], variance, squares/float64(n))
-			add(s, (float64(w.counts[s])+float64(alpha*p))/whole, geometryLeast)
+			add(s, w.share(table, g.logits[t][j]-g.meanTau[t], variance, squares/max(1, float64(n))), geometryLeast)
 		}
 		for _, it := range met {
-			add(it.label, float64(w.counts[it.label])/whole, 0)
+			add(it.label, 0, 0)
+		}
+		for _, x := range parents {
+			add(x.label, 0, geometryLeast)
 		}
 		return nil
 	})
@@ -326,7 +365,7 @@ func (g *geometry) smooth(ctx context.Context, c *counts, alpha float64, always 
 // share is the probability of x_s >= 0 for the mixture with this mean and
 // variance around x, whose own variance is given. x is drawn together as far as it
 // takes that the normal distributions keep their part of the variance. A wider one
-// stands beside them.
+// stands beside them. Without a sample it is the normal distribution alone.
 func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
 	drawn := 1 - geometryKernel
 	if own > variance {
@@ -338,6 +377,10 @@ func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
 	for _, x := range s.x {
 		sum += phi(table, (mean+float64(factor*x))/kernel)
 	}
+	n := len(s.x)
+	if n == 0 {
+		sum, n = phi(table, mean/math.Sqrt(variance)), 1
+	}
 	wide := phi(table, mean/(geometryWidth*math.Sqrt(variance)))
-	return float64((1-geometryWide)*(sum/float64(len(s.x)))) + float64(geometryWide*wide)
+	return float64((1-geometryWide)*(sum/float64(n))) + float64(geometryWide*wide)
 }

@@ -105,7 +105,7 @@ func TestGeometricSharesForeseeCounts(t *testing.T) {
 	few, c := clustersOf(t, 6*20, 3)
 	many, all := clustersOf(t, 6*3000, 4)
 	opt := SetOptions{Geometry: 20}
-	r, err := rankGeometric(t.Context(), newTestData(t, few, k), few.layer, c, nil, &opt)
+	r, err := rankGeometric(t.Context(), newTestData(t, few, k), few.layer, c, nil, nil, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestGeometricSharesDependOnTheValuesAlone(t *testing.T) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			d := newTestData(t, s, 5)
 			d.threads = threads
-			r, err := rankGeometric(t.Context(), d, s.layer, c, nil, &SetOptions{Geometry: 20, Always: []uint32{7}})
+			r, err := rankGeometric(t.Context(), d, s.layer, c, nil, nil, &SetOptions{Geometry: 20, Always: []uint32{7}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +185,7 @@ func TestSetsOfAViewAreThoseOfACopy(t *testing.T) {
 	s, c := clustersOf(t, 6*50, 6)
 	d := newTestData(t, s, 5)
 	pool, _ := holdOut(d.n, 0.2)
-	opt := SetOptions{Geometry: 20, Spread: 0.2, ProbeShare: 0.3}
+	opt := SetOptions{Geometry: 20, Spread: 0.2, ProbeShare: 0.3, PairWeight: 200, Shells: []float64{0.4}}
 	view, err := chooseSets(t.Context(), d.part(pool), s.layer, c.part(pool), &opt, 20)
 	if err != nil {
 		t.Fatal(err)
@@ -217,6 +217,7 @@ func TestUnseenForetellsOtherContexts(t *testing.T) {
 		{"k-means alone", func(o *Options) { o.KMeansOnly = true }},
 		{"learned", func(o *Options) {}},
 		{"two levels, spread, a second probe", func(o *Options) { o.Groups, o.Clusters, o.Spread, o.ProbeShare = 4, 40, 0.2, 0.3 }},
+		{"shells, a second probe", func(o *Options) { o.KMeansOnly, o.ProbeShare, o.Shells = true, 0.3, []float64{0.3} }},
 		{"counts", func(o *Options) { o.Geometry, o.Clusters = 0, 40 }},
 	} {
 		o := testOptions()

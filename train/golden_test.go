@@ -53,6 +53,10 @@ func TestGoldenScreens(t *testing.T) {
 			o.Estimator, o.KMeansBatch = GumbelST, 100
 		}, 0xa0497e3a7436f226, 0x959dcac382e70ee1},
 		{"two levels, expected", func(o *Options) { twoLevels(o); o.Estimator = Expected }, 0x4c695b35a5447bc8, 0xb0672de192634c81},
+		{"two levels, sets of pairs, shells", func(o *Options) {
+			twoLevels(o)
+			o.Estimator, o.Geometry, o.ProbeShare, o.Shells, o.Always = Expected, 20, 0.5, []float64{0.4, 0.1}, []uint32{5}
+		}, 0xd7e15e066217ad48, 0x19243d897a487b8f},
 		{"groups that overlap, expected", func(o *Options) { o.SetOverlap(13, 4); o.Estimator = Expected }, 0x189b352b492576c7, 0x43d73a0e4c328f4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

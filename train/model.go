@@ -31,7 +31,7 @@ func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail
 		}
 		model, err := screen.NewModel(screen.Config{
 			Dim: d.dim, Labels: d.universe, Clusters: v, Groups: u, GroupSizes: sizes, GroupClusters: lists, ProbeMargin: margin,
-			Sets: sets.sets[:s.clusters.clusters], Pairs: s.pairs.list(s.clusters, sets.sets), Always: s.ranked.always, Tail: tail,
+			Shells: s.shells.list(), Sets: sets.sets[:s.cells.clusters], Pairs: s.pairs.list(s.cells, sets.sets), Always: s.ranked.always, Tail: tail,
 			Fingerprint: layer.Fingerprint(), Record: encoded,
 		})
 		if err != nil {

@@ -183,6 +183,12 @@ type SetOptions struct {
 	// pair. A pair that training has not met gets both sets. The file has as many
 	// more ids. 0: both sets always. Not negative; 200 serves well.
 	PairWeight float64
+	// Shells, unless empty, lists shares of the contexts of training, descending: the
+	// contexts of each cluster are cut into shells by how far they lie from its vector, so
+	// that these shares lie beyond the first shell, the second, and so on. Each shell has
+	// candidate sets of its own, for clusters and for pairs: it sets screen.Config.Shells.
+	// Needs Geometry. Each above 0 and below 1. 0.4 and 0.1 serve well.
+	Shells []float64
 	// Always lists the ids that every candidate set holds, in any order; they
 	// count towards the budget.
 	Always []uint32
@@ -350,6 +356,14 @@ func (o *SetOptions) check(k, labels int, budgets []float64) error {
 		return fmt.Errorf("probe share: found %v, expected at least 0 and below 1", o.ProbeShare)
 	case !finite(o.PairWeight) || o.PairWeight < 0:
 		return fmt.Errorf("pair weight: found %v, expected a finite number that is not negative", o.PairWeight)
+	}
+	for i, x := range o.Shells {
+		if !(x > 0 && x < 1) || i > 0 && x >= o.Shells[i-1] {
+			return fmt.Errorf("shells[%d]: found %v, expected descending shares above 0 and below 1", i, x)
+		}
+	}
+	if len(o.Shells) > 0 && o.Geometry == 0 {
+		return fmt.Errorf("shells: found %d with geometry 0, expected geometry above 0", len(o.Shells))
 	}
 	for i, id := range o.Always {
 		if int64(id) >= int64(labels) {

@@ -28,6 +28,7 @@ func (o *Options) list() []option {
 		{"geometry", &o.Geometry, true},
 		{"probe_share", &o.ProbeShare, true},
 		{"pair_weight", &o.PairWeight, true},
+		{"shells", &o.Shells, true},
 		{"tail_rank", &o.TailRank, true},
 		{"tail", &o.Tail, true},
 		{"measure", &o.Measure, true},

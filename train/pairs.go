@@ -75,7 +75,7 @@ func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha, mo
 	shares := single.shareLists()
 	least := single.leastShare(float64(pairSlack * most))
 	parts := make([][]labelShare, own.clusters())
-	for t := range clusters {
+	for t := range clusters { // or cells
 		parts[t] = slices.DeleteFunc(slices.Clone(shares[t]), func(x labelShare) bool { return x.p < least })
 	}
 	workers := make([][]float64, d.threads) // the share of every label, zero between pairs

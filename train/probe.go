@@ -12,7 +12,7 @@ import (
 // the lead of the best cluster over the second best is below margin.
 type probes struct {
 	margin float64
-	second []uint32 // of each context: its second cluster, or again its own if it gets one set
+	second []uint32 // of each context: its second cluster or cell, or again its own if it gets one set
 	pairs  []pair
 }
 
@@ -22,7 +22,7 @@ type pair struct{ first, second, contexts uint32 }
 
 // findProbes lets the given share of all contexts, the ones with the smallest lead,
 // have two clusters.
-func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*probes, error) {
+func findProbes(ctx context.Context, d *data, c *clusters, s *shells, share float64) (*probes, error) {
 	second, leads, err := c.runnersUp(ctx, d, d.report.stage(StageProbe, 0, d.n))
 	if err != nil {
 		return nil, err
@@ -30,22 +30,25 @@ func findProbes(ctx context.Context, d *data, c *clusters, share float64) (*prob
 	sorted := slices.Clone(leads)
 	slices.Sort(sorted)
 	margin := min(sorted[int(float64(share*float64(d.n)))], math.MaxFloat64)
-	return newProbes(c, second, leads, margin), nil
+	return newProbes(c, s, second, leads, margin), nil
 }
 
 // findProbesWithin lets the contexts whose lead is below the margin have two
 // clusters.
-func findProbesWithin(ctx context.Context, d *data, c *clusters, margin float64) (*probes, error) {
+func findProbesWithin(ctx context.Context, d *data, c *clusters, s *shells, margin float64) (*probes, error) {
 	second, leads, err := c.runnersUp(ctx, d, nil)
 	if err != nil {
 		return nil, err
 	}
-	return newProbes(c, second, leads, margin), nil
+	return newProbes(c, s, second, leads, margin), nil
 }
 
-// newProbes takes second over.
-func newProbes(c *clusters, second []uint32, leads []float64, margin float64) *probes {
+// newProbes takes second over. Without shells s is nil.
+func newProbes(c *clusters, s *shells, second []uint32, leads []float64, margin float64) *probes {
 	p := &probes{second: second, margin: margin}
+	if s != nil {
+		c, p.second = s.cells(c), s.cellsOf(c.clusters, second)
+	}
 	keys := make([]uint64, len(leads))
 	for i, lead := range leads {
 		if lead >= p.margin {

@@ -10,6 +10,7 @@ const (
 	StageLearn    = "learn"    // gradient descent on V
 	StageAssign   = "assign"   // clusters of all contexts and the knapsack
 	StageMeasure  = "measure"  // sets without the held-out slice, for Options.Measure
+	StageShells   = "shells"   // how far every context lies from its cluster, for SetOptions.Shells
 	StageSpread   = "spread"   // the clusters near every context, for SetOptions.Spread
 	StageGeometry = "geometry" // shares of labels in the clusters, for SetOptions.Geometry
 	StageProbe    = "probe"    // the two best clusters of every context, for SetOptions.ProbeShare
@@ -19,7 +20,7 @@ const (
 // Stages returns the names of the stages in their order. A run may come back to
 // StageAssign.
 func Stages() []string {
-	return []string{StageLabels, StageKMeans, StageGroups, StageLearn, StageAssign, StageMeasure, StageSpread, StageGeometry, StageProbe, StageTail}
+	return []string{StageLabels, StageKMeans, StageGroups, StageLearn, StageAssign, StageMeasure, StageShells, StageSpread, StageGeometry, StageProbe, StageTail}
 }
 
 // Progress is one report of how a run goes.

@@ -12,6 +12,8 @@ import (
 // every budget.
 type finalSets struct {
 	clusters *clusters
+	shells   *shells   // nil without
+	cells    *clusters // what has sets: the clusters, or their cells
 	ranked   *ranking
 	probes   *probes   // nil without a second probe
 	pairs    *pairings // nil if pairs have no sets
@@ -22,16 +24,24 @@ type finalSets struct {
 func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters, opt *SetOptions, most float64) (*finalSets, error) {
 	var (
 		nb  *neighbours
-		s   = &finalSets{clusters: c}
+		s   = &finalSets{clusters: c, cells: c}
 		err error
 	)
+	if len(opt.Shells) > 0 {
+		if s.shells, err = findShells(ctx, d, c, opt.Shells); err != nil {
+			return nil, err
+		}
+		if s.shells != nil {
+			s.cells = s.shells.cells(c)
+		}
+	}
 	if opt.Spread > 0 {
 		if nb, err = c.findNeighbours(ctx, d, d.report.stage(StageSpread, 0, d.n)); err != nil {
 			return nil, err
 		}
 	}
 	if opt.Geometry > 0 {
-		s.ranked, err = rankGeometric(ctx, d, layer, c, nb, opt)
+		s.ranked, err = rankGeometric(ctx, d, layer, c, s.shells, nb, opt)
 	} else {
 		s.ranked, err = rankLabels(ctx, d, d.all(), c, nb, opt)
 	}
@@ -39,11 +49,11 @@ func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters,
 		return nil, err
 	}
 	if opt.ProbeShare > 0 {
-		if s.probes, err = findProbes(ctx, d, c, opt.ProbeShare); err != nil {
+		if s.probes, err = findProbes(ctx, d, c, s.shells, opt.ProbeShare); err != nil {
 			return nil, err
 		}
 		if opt.PairWeight > 0 {
-			s.pairs = newPairings(c, s.probes)
+			s.pairs = newPairings(s.cells, s.probes)
 		}
 	}
 	if s.pairs != nil {
@@ -93,14 +103,14 @@ func (s *finalSets) take(d *data, budget float64) (sets *candidateSets, margin f
 	} else {
 		sets = s.ranked.take(budget)
 	}
-	m := measured{d, s.clusters.cluster, sets, s.probes, s.pairs}
+	m := measured{d, s.cells.cluster, sets, s.probes, s.pairs}
 	return sets, margin, m.figures(d.all())
 }
 
 // measured are contexts of a view, the clusters they are in, and sets.
 type measured struct {
 	*data
-	cluster []uint32
+	cluster []uint32 // or cell
 	sets    *candidateSets
 	probes  *probes   // nil without a second probe
 	pairs   *pairings // nil if pairs have no sets

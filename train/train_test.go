@@ -19,6 +19,19 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
+// naiveShell is the first cell of the shell of h, whose cluster is given. A cosine that
+// cuts is the one of a context.
+func naiveShell(m *screen.Model, cluster int, h []float32) (cell int) {
+	v := m.ClusterWeights()[cluster*len(h) : (cluster+1)*len(h)]
+	lengths := math.Sqrt(naiveDot(v, v) * naiveDot(h, h))
+	for _, cut := range m.Shells() {
+		if lengths > 0 && naiveDot(v, h)/lengths < cut-1e-9 {
+			cell += m.Clusters()
+		}
+	}
+	return cell
+}
+
 // precision measures P@k of a screen on contexts: the share of the exact top-k
 // that the screen's candidate set holds, all with plain loops.
 func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, candidates float64) {
@@ -30,12 +43,13 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, ca
 	for i := range s.n {
 		h := s.contexts[i*s.dim : (i+1)*s.dim]
 		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, groupClusters(m), h)
-		set := m.Candidates(at)
+		shell := naiveShell(m, at, h)
+		set := m.Candidates(shell + at)
 		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
-			if pair, ok := m.PairCandidates(at, second); ok {
+			if pair, ok := m.PairCandidates(shell+at, shell+second); ok {
 				set = pair
 			} else {
-				set = append(slices.Clone(set), m.Candidates(second)...)
+				set = append(slices.Clone(set), m.Candidates(shell+second)...)
 				slices.Sort(set)
 				set = slices.Compact(set)
 			}
@@ -90,6 +104,22 @@ func TestRunRecordsWhatItReached(t *testing.T) {
 		opt.ProbeShare, opt.PairWeight = 0.4, 0
 		checkRecord(t, s, opt)
 	})
+	t.Run("shells", func(t *testing.T) {
+		opt := opt
+		opt.Shells = []float64{0.5, 0.1}
+		checkRecord(t, s, opt)
+	})
+	t.Run("shells on two levels, spread and a second probe", func(t *testing.T) {
+		opt := opt
+		opt.Groups, opt.Clusters, opt.Spread, opt.ProbeShare, opt.Shells = 4, 12, 0.2, 0.3, []float64{0.4}
+		checkRecord(t, s, opt)
+	})
+	t.Run("shells and the sets of both clusters", func(t *testing.T) {
+		opt := opt
+		opt.SetOverlap(14, 4)
+		opt.ProbeShare, opt.PairWeight, opt.Shells = 0.4, 0, []float64{0.4}
+		checkRecord(t, s, opt)
+	})
 	t.Run("second probe on two levels", func(t *testing.T) {
 		opt := opt
 		opt.Groups, opt.Clusters, opt.Smoothing, opt.ProbeShare = 4, 12, 5, 0.3
@@ -114,7 +144,10 @@ func checkRecord(t *testing.T, s synthetic, opt Options) {
 	if mean > opt.Budget || mean < opt.Budget-1 {
 		t.Errorf("L-bar %v does not use the budget %v", mean, opt.Budget)
 	}
-	for c := range model.Clusters() {
+	if len(model.Shells()) != len(opt.Shells) {
+		t.Errorf("found %d cosines of shells, want %d", len(model.Shells()), len(opt.Shells))
+	}
+	for c := range model.Clusters() * (1 + len(opt.Shells)) {
 		if set := model.Candidates(c); !slices.Contains(set, 3) || !slices.Contains(set, 199) {
 			t.Errorf("cluster %d: %v lacks an id that is always included", c, set)
 		}
@@ -251,6 +284,9 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		{"groups that overlap, spread, mini-batches", Expected, 13, 4, func(o *Options) { o.Overlap, o.Spread, o.KMeansBatch = 2, 0.2, 90 }},
 		{"flat, ids always, a second probe, momentum", GumbelST, 13, 0, func(o *Options) {
 			o.Always, o.ProbeShare, o.Optimizer = []uint32{149, 3}, 0.3, Momentum
+		}},
+		{"two levels, spread, a second probe, shells", Expected, 12, 3, func(o *Options) {
+			o.Spread, o.ProbeShare, o.Shells = 0.3, 0.4, []float64{0.4, 0.1}
 		}},
 		{"two levels, ids always, a second probe, mini-batches", Expected, 12, 3, func(o *Options) {
 			o.Always, o.ProbeShare, o.KMeansBatch, o.Patience = []uint32{149, 3}, 0.4, 90, 2
@@ -389,6 +425,12 @@ func TestRunOnDegenerateData(t *testing.T) {
 		}, false},
 		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.ProbeShare = 1, 0.9 }, false},
 		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.ProbeShare = 0.9; clear(s.contexts) }, true},
+		{"shells of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Shells = 1, []float64{0.5} }, false},
+		{"shells of zeros", func(s *synthetic, o *Options) { o.Shells = []float64{0.5}; clear(s.contexts) }, true},
+		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells, o.ProbeShare = []float64{0.3, 1e-9}, 0.4 }, false},
+		{"as many clusters as contexts in shells", func(s *synthetic, o *Options) {
+			s.n, o.Clusters, s.contexts, o.Shells = 10, 10, s.contexts[:60], []float64{0.4}
+		}, false},
 		{"spread over one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Spread = 1, 0.3 }, false},
 		{"spread over groups of one cluster", func(s *synthetic, o *Options) { o.Groups, o.Spread = 8, 0.3 }, false},
 		{"spread where clusters are equal", func(s *synthetic, o *Options) { o.Groups, o.Spread = 4, 0.5; clear(s.contexts) }, true},
@@ -451,6 +493,10 @@ func TestRunRefuses(t *testing.T) {
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
 		{"pair weight: found -1", func(o *Options) { o.PairWeight = -1 }},
 		{"pair weight: found +Inf", func(o *Options) { o.PairWeight = math.Inf(1) }},
+		{"shells[0]: found 1, expected descending shares above 0 and below 1", func(o *Options) { o.Shells = []float64{1} }},
+		{"shells[0]: found NaN", func(o *Options) { o.Shells = []float64{nan} }},
+		{"shells[1]: found 0.5", func(o *Options) { o.Shells = []float64{0.5, 0.5} }},
+		{"shells: found 1 with geometry 0", func(o *Options) { o.Shells, o.Geometry = []float64{0.5}, 0 }},
 		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
 		{"spread: found 0.6, expected 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
 		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},

@@ -13,7 +13,7 @@ type unseen struct {
 	pool   *data
 	sets   *finalSets
 	held   *data
-	at     *clusters // of the held-out contexts
+	at     *clusters // of the held-out contexts, or their cells
 	probes *probes   // of the held-out contexts, nil without a second probe
 }
 
@@ -31,10 +31,19 @@ func measureUnseen(ctx context.Context, d *data, layer *softmax.Layer, v *cluste
 	if u.sets, err = chooseSets(ctx, u.pool, layer, v.part(pool), &opt.SetOptions, most); err != nil {
 		return nil, err
 	}
-	if p := u.sets.probes; p != nil {
-		if u.probes, err = findProbesWithin(ctx, u.held, u.at, p.margin); err != nil {
+	var shells *shells
+	if s := u.sets.shells; s != nil {
+		if shells, err = findShellsWithin(ctx, u.held, u.at, s.cosines); err != nil {
 			return nil, err
 		}
+	}
+	if p := u.sets.probes; p != nil {
+		if u.probes, err = findProbesWithin(ctx, u.held, u.at, shells, p.margin); err != nil {
+			return nil, err
+		}
+	}
+	if shells != nil {
+		u.at = shells.cells(u.at)
 	}
 	return u, nil
 }

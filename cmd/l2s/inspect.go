@@ -31,6 +31,8 @@ type inspectResult struct {
 	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	Sets        setSizes `json:"sets"`
+	// Shells are the sizes of the sets in each shell, near ones first, if there are several.
+	Shells []shellSizes `json:"shells,omitempty"`
 	// Pairs are the sizes of the sets of pairs of clusters, if there are any.
 	Pairs    *pairSizes `json:"pairs,omitempty"`
 	TailRank int        `json:"tail_rank,omitempty"`
@@ -49,6 +51,31 @@ type setSizes struct {
 	Mean   float64 `json:"mean"`
 	Empty  int     `json:"empty"`
 	Union  int     `json:"union"` // labels that are in any set
+}
+
+// shellSizes are the cosine with their cluster that contexts of a shell are below, 1 for
+// the first, and the sizes of its sets.
+type shellSizes struct {
+	Below float64 `json:"below"`
+	Max   int     `json:"max"`
+	Mean  float64 `json:"mean"`
+}
+
+func shellsOf(m *screen.Model) (list []shellSizes) {
+	if len(m.Shells()) == 0 {
+		return nil
+	}
+	for j, below := range append([]float64{1}, m.Shells()...) {
+		s, ids := shellSizes{Below: below}, 0
+		for t := range m.Clusters() {
+			size := len(m.Candidates(j*m.Clusters() + t))
+			ids += size
+			s.Max = max(s.Max, size)
+		}
+		s.Mean = float64(ids) / float64(m.Clusters())
+		list = append(list, s)
+	}
+	return list
 }
 
 // pairSizes are the number of pairs of clusters that have a candidate set, and the
@@ -113,7 +140,7 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	r := inspectResult{
 		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), Dim: m.Dim(), Labels: m.Labels(),
-		Always: always, Sets: sizesOf(m), Pairs: pairsOf(m),
+		Always: always, Sets: sizesOf(m), Shells: shellsOf(m), Pairs: pairsOf(m),
 		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if t := m.Tail(); t != nil {
@@ -142,7 +169,7 @@ func sizesOf(m *screen.Model) setSizes {
 	// The candidates are as many as the file holds; the labels are a number in its
 	// header, which may be any.
 	var all []uint32
-	sizes := make([]int, m.Clusters())
+	sizes := make([]int, m.Clusters()*(1+len(m.Shells())))
 	for t := range sizes {
 		set := m.Candidates(t)
 		all = append(all, set...)
@@ -182,6 +209,13 @@ func (r inspectResult) String() string {
 	line("set sizes", "min %d, median %v, max %d, mean %.1f (each cluster counted once)", r.Sets.Min, r.Sets.Median, r.Sets.Max, r.Sets.Mean)
 	if r.Sets.Empty > 0 {
 		line("", "%d sets are empty: the exact layer answers there", r.Sets.Empty)
+	}
+	for j, s := range r.Shells {
+		if j == 0 {
+			line("shells", "contexts near their cluster: sets of %.1f on average, max %d", s.Mean, s.Max)
+		} else {
+			line("", "contexts with a cosine below %.3f: sets of %.1f on average, max %d", s.Below, s.Mean, s.Max)
+		}
 	}
 	if p := r.Pairs; p != nil {
 		line("pairs", "%s of clusters have a set of their own, of %.1f on average, max %d", progress.Count(p.Count), p.Mean, p.Max)

@@ -118,7 +118,12 @@ With --probe-share X the share X of the contexts, those that lie closest
 between two clusters, look at the candidates of both; --budget counts them. Each pair
 of clusters that occurs so in training has a set of its own, chosen by the labels of its
 contexts and by the labels of the two clusters. The file is larger by these sets.
---pair-weight 0 gives such contexts the sets of both clusters instead.`,
+--pair-weight 0 gives such contexts the sets of both clusters instead.
+
+With --shells 0.4,0.1 the contexts of a cluster are in three shells by how far they lie
+from its vector: 0.4 of all contexts lie beyond the first, and 0.1 beyond the second. Each
+shell has sets of its own. The labels of far contexts are hard to foresee, so they get
+larger sets, and near contexts smaller ones, within the same --budget.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -147,7 +152,7 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap pair-weight patience probe-share smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -165,6 +170,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
 	probeShare := f.probeShare(o.ProbeShare)
 	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
+	shells := custom(f, "shells", nil, "none", "shares `X` of the contexts beyond each shell, descending, as 0.4,0.1", parseShells)
 	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "weight `X` of the set sizes in learning; 0 is the paper's loss")
@@ -204,7 +210,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		}
 	}
 	o.ProbeShare, o.PairWeight, o.HeldOut = *probeShare, *pairWeight, *heldOut
-	o.Geometry = *geometry
+	o.Geometry, o.Shells = *geometry, *shells
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
@@ -579,7 +585,7 @@ func (t *trainProgress) report(r train.Progress) {
 			return // k-means has its one line at its end
 		}
 		switch t.stage {
-		case train.StageKMeans, train.StageGroups, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe: // that is now, when its result has been measured
+		case train.StageKMeans, train.StageGroups, train.StageMeasure, train.StageShells, train.StageSpread, train.StageGeometry, train.StageProbe: // that is now, when its result has been measured
 			t.endStage()
 			t.stage = ""
 		}
@@ -642,7 +648,7 @@ func (t *trainProgress) endStage() {
 		return
 	}
 	switch t.stage {
-	case train.StageLabels, train.StageMeasure, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
+	case train.StageLabels, train.StageMeasure, train.StageShells, train.StageSpread, train.StageGeometry, train.StageProbe, train.StageTail:
 		t.p.End()
 	case train.StageKMeans:
 		t.p.EndWith(fmt.Sprintf("%d iterations over %s contexts", t.iteration, progress.Count(t.each)))

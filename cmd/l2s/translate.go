@@ -232,7 +232,7 @@ func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model,
 	if err != nil {
 		return nil, err
 	}
-	for t := range s.Clusters() {
+	for t := range s.Clusters() * (1 + len(s.Shells())) {
 		held := false
 		for _, id := range s.Candidates(t) {
 			held = held || id == m.End()

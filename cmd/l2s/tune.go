@@ -533,6 +533,16 @@ func parseBudgets(s string) ([]float64, error) {
 	return list, nil
 }
 
+// parseShells reads the shares of the contexts beyond shells.
+func parseShells(s string) ([]float64, error) {
+	list, err := realList(s, 0)
+	if err != nil || list[0] == 0 || list[len(list)-1] >= 1 {
+		return nil, errors.New("expected numbers above 0 and below 1, with commas between them")
+	}
+	slices.Reverse(list)
+	return list, nil
+}
+
 // trainFlags are the flags with which l2s train makes a screen again.
 func trainFlags(r *train.Record) string {
 	o, d := &r.Options, train.DefaultOptions()
@@ -547,6 +557,13 @@ func trainFlags(r *train.Record) string {
 	}
 	if o.ProbeShare != 0 {
 		add("probe-share", number(o.ProbeShare))
+	}
+	if len(o.Shells) > 0 {
+		var shares []string
+		for _, x := range o.Shells {
+			shares = append(shares, number(x))
+		}
+		add("shells", strings.Join(shares, ","))
 	}
 	if o.KMeansOnly {
 		text += " --kmeans-only"

@@ -26,6 +26,7 @@ type Router struct {
 	groups   *softmax.Layer // U likewise; nil if there is one level
 	starts   []int          // the clusters of group a are starts[a], ..., starts[a+1]-1; flat: 0 and r
 	lists    []uint32       // unless nil, the clusters of group a are those at these places of it
+	lengths  []float64      // ||v_t||
 
 	packedClusters, packedGroups *softmax.Packed // the vectors as queries scan them; nil for as they are
 }
@@ -44,7 +45,10 @@ func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Rou
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{clusters: v, starts: []int{0, v.Labels()}}
+	r := &Router{clusters: v, starts: []int{0, v.Labels()}, lengths: make([]float64, v.Labels())}
+	for t := range r.lengths {
+		r.lengths[t] = length(clusters[t*dim : (t+1)*dim])
+	}
 	if len(groups) == 0 && len(sizes) == 0 {
 		if lists != nil {
 			return nil, fmt.Errorf("group clusters: found %d without groups, expected none", len(lists))
@@ -167,6 +171,20 @@ func vectors(name string, x []float32, dim int) (*softmax.Layer, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return l, nil
+}
+
+// length is ||x||, by the reference arithmetic.
+func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
+
+// Cosine returns the cosine of a context h and the vector of a cluster, which is given
+// with its product v_t.h. It has the same bits on every CPU. If one of the two is zero it
+// is 1.
+func (r *Router) Cosine(h []float32, cluster softmax.Prediction) float64 {
+	lengths := r.lengths[cluster.ID] * length(h)
+	if lengths == 0 {
+		return 1
+	}
+	return cluster.Logit / lengths
 }
 
 // Clusters returns r, the number of clusters.

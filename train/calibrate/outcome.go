@@ -67,7 +67,8 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 			} else {
 				best[1] = best[0]
 			}
-			first, second := int(best[0].ID), int(best[1].ID)
+			shell := m.Clusters() * m.Shell(contexts[i*dim:(i+1)*dim], best[0])
+			first, second := shell+int(best[0].ID), shell+int(best[1].ID)
 			one := m.Candidates(first)
 			a, b := one, m.Candidates(second) // of a second probe: the sets of both, or of their pair
 			if pair, ok := m.PairCandidates(first, second); ok {
