@@ -65,3 +65,25 @@ func TestPrefetchChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Rows of each type are asked for, up to the last, and none of no rows.
+func TestPrefetchOfRowsChangesNothing(t *testing.T) {
+	x := fill(newRand(4), make([]float32, 40*7))
+	was := append([]float32(nil), x...)
+	narrow := make([]uint16, 40*7)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, m := range []Rows{{}, Float32Rows(nil, 7), Float32Rows(x, 7), Float16Rows(narrow, 7), BFloat16Rows(narrow, 7)} {
+			for _, ids := range [][]uint32{nil, {0}, {39, 3}, make([]uint32, 17)} {
+				m.Prefetch(ids)
+				if n := simdtest.AllocsPerRun(10, func() { m.Prefetch(ids) }); n != 0 {
+					t.Errorf("found %v allocations, expected 0", n)
+				}
+			}
+		}
+		for i := range x {
+			if x[i] != was[i] {
+				t.Fatalf("element %d: found %v, expected %v", i, x[i], was[i])
+			}
+		}
+	})
+}

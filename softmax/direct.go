@@ -123,6 +123,7 @@ func (s *Direct) rank(dst []Prediction, left []uint32, p *Packed, list *packedLi
 	for j, row := range left {
 		ids[j] = p.near.ids[list.first+int(row)]
 	}
+	p.near.rows.Prefetch(ids)
 	p.near.rows.RefGatherDot(logits, nil, ids, s.vec.Vector())
 	for j, row := range left {
 		logits[j] += float64(p.near.codes.Bias(list.panel*kernels.PanelRows + int(row)))
