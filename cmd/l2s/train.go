@@ -218,6 +218,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	switch {
 	case measured && f.given("learn-for"):
 		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
+	case *shells != nil && *geometry == 0:
+		return f.wrongUse("--shells is for a --geometry above 0")
 	case f.given("overlap") && !clusters.overlap:
 		return f.wrongUse("--overlap is for --clusters R/G")
 	case f.given("overlap") && *overlap > float64(clusters.groups):
