@@ -428,6 +428,8 @@ func TestBadNumbers(t *testing.T) {
 		{name: "tune: too few contexts", args: joined(goodTune, "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
 		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
+		{name: "train: all contexts beyond the first shell", args: joined(goodTrain, "--shells", "1"), code: 2, want: []string{`"1"`, "--shells", "below 1"}},
+		{name: "train: shells without geometry", args: joined(goodTrain, "--shells", "0.4", "--geometry", "0"), code: 2, want: []string{"shells", "geometry"}},
 		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
 		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},
 		{name: "eval: k of 0", args: joined(goodEval, "--k", "1,0"), code: 2, want: []string{`"1,0"`, "--k", "at least 1"}},

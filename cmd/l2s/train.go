@@ -170,7 +170,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
 	probeShare := f.probeShare(o.ProbeShare)
 	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
-	shells := custom(f, "shells", nil, "none", "shares `X` of the contexts beyond each shell, descending, as 0.4,0.1", parseShells)
+	shells := custom(f, "shells", nil, "none", "shares `X` of the contexts beyond each shell, as 0.4,0.1", parseShells)
 	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "weight `X` of the set sizes in learning; 0 is the paper's loss")
@@ -218,6 +218,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	switch {
 	case measured && f.given("learn-for"):
 		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
+	case *shells != nil && *geometry == 0:
+		return f.wrongUse("--shells is for a --geometry above 0")
 	case f.given("overlap") && !clusters.overlap:
 		return f.wrongUse("--overlap is for --clusters R/G")
 	case f.given("overlap") && *overlap > float64(clusters.groups):

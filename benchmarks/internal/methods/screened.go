@@ -152,7 +152,7 @@ func (s Screened) Bytes() int64 {
 	m := s.Model
 	vectors := int64(m.Clusters() + m.Groups())
 	n := vectors * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
-	for t := range m.Clusters() {
+	for t := range m.Clusters() * (1 + len(m.Shells())) {
 		n += 4 * int64(len(m.Candidates(t)))
 	}
 	return n + layerCodes(s.layer)
