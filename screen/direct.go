@@ -12,7 +12,7 @@ import (
 func (s *Searcher) shorten() {
 	m := s.model
 	groups, clusters, ok := m.router.Packed()
-	if !ok || s.packed == nil || m.margins != (margins{}) {
+	if !ok || s.packed == nil || m.margins != (margins{}) || len(m.shells) > 0 {
 		return
 	}
 	s.groups, s.clusters = groups, clusters
