@@ -255,7 +255,7 @@ compare-quick: ## Compare on the embedded model in two minutes, into bin/compare
 
 .PHONY: translate
 translate: ## Translate ../shared/data/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
-	cd benchmarks && $(GO) run ./translate --ablations
+	cd benchmarks && $(GO) run ./translate
 
 .PHONY: golden
 golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch.

@@ -14,8 +14,8 @@
 // With --whole it measures whole translations instead: decoder, search and layer.
 //
 // The figures go to translate.json in the folder --out, and what package report
-// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts
-// and labels in the folder --cache are kept for the next run.
+// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts,
+// labels and screens in the folder --cache are kept for the next run.
 package main
 
 import (
@@ -84,8 +84,8 @@ func defaultSweep(labels int) sweep {
 	return sweep{
 		plans: plans(labels), ablations: ablations(labels),
 		rivals: []rival{
-			{methods.FGD{M: 16}, []string{"ef=48", "ef=128"}},
-			{methods.IPNSW{M: 16}, []string{"ef=48", "ef=128"}},
+			{methods.FGD{M: 16}, []string{"ef=48"}},
+			{methods.IPNSW{M: 16}, []string{"ef=48"}},
 		},
 		widths: []int{1, 5}, groups: []int{1, 8},
 		timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	f.SetOutput(stderr)
 	var o options
 	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
-	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts and labels for the next run")
+	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts, labels and screens for the next run")
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
@@ -236,7 +236,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
+	c := &corpus{name: learn.name, cache: o.cache, layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
 		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
 	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
 		return nil, err

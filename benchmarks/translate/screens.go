@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
@@ -55,10 +59,15 @@ func (t tail) String() string {
 	return fmt.Sprintf("tail of rank %d", int(t))
 }
 
+// tailContexts bounds the contexts that a regression is fitted on, about.
+const tailContexts = 200_000
+
 // of returns the screen with that tail.
 func (t tail) of(ctx context.Context, c *corpus, m *screen.Model) (*screen.Model, error) {
 	if t == 0 {
-		m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, train.DefaultTailOptions(), train.RunOptions{Seed: c.seed})
+		opt := train.DefaultTailOptions()
+		opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
+		m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
 		return m, err
 	}
 	low, err := train.LowRank(c.layer, int(t))
@@ -112,6 +121,8 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 
 // corpus is what screens learn from.
 type corpus struct {
+	name       string // of the contexts, which says what they are
+	cache      string // the folder that keeps screens for the next run
 	layer      *softmax.Layer
 	rows       []float32
 	labels     []uint32
@@ -133,21 +144,58 @@ func (c *corpus) of(p part) (rows []float32, labels []uint32) {
 	return c.rows, c.labels
 }
 
-// train trains the screens of a plan, one a budget.
+// train returns the screens of a plan, one a budget, and how long they took.
 func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) ([]*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
-	rows, labels := c.of(p.part)
-	opt.Labels = labels
 	title := "training " + p.name + ", " + p.params()
+	key := fmt.Sprint(c.name, opt, p.budgets, p.part)
+	return c.kept(key, title, progress, func() ([]*screen.Model, error) {
+		rows, labels := c.of(p.part)
+		opt.Labels = labels
+		screens, _, err := train.RunBudgets(ctx, c.layer, rows, opt, p.budgets)
+		return screens, err
+	})
+}
+
+// kept returns the screens that the folder of the run keeps under a key, with the seconds
+// that it took to make them. If it has none they are made, and it keeps them.
+func (c *corpus) kept(key, title string, progress *progress.Printer, make func() ([]*screen.Model, error)) (screens []*screen.Model, seconds float64, err error) {
+	name := filepath.Join(c.cache, fmt.Sprintf("screens-%x", sha256.Sum256([]byte(key)))[:24])
+	file := func(i int) string { return fmt.Sprintf("%s-%d.l2s", name, i) }
+	// What is written last says that the screens are complete.
+	var of struct {
+		Title   string  `json:"title"`
+		Key     string  `json:"key"`
+		Screens int     `json:"screens"`
+		Seconds float64 `json:"seconds"`
+	}
+	if data, err := os.ReadFile(name + ".json"); err == nil && json.Unmarshal(data, &of) == nil && of.Key == key {
+		for i := range of.Screens {
+			m, err := screen.Load(file(i))
+			if err != nil {
+				return nil, 0, err
+			}
+			screens = append(screens, m)
+		}
+		return screens, of.Seconds, nil
+	}
 	progress.Start(title, "steps", 0)
 	start := time.Now()
-	screens, _, err := train.RunBudgets(ctx, c.layer, rows, opt, p.budgets)
-	if err != nil {
+	if screens, err = make(); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", title, err)
 	}
-	seconds := time.Since(start).Seconds()
+	of.Title, of.Key, of.Screens, of.Seconds = title, key, len(screens), time.Since(start).Seconds()
 	progress.EndWith(fmt.Sprintf("%d screens", len(screens)))
-	return screens, seconds, nil
+	for i, m := range screens {
+		if err := m.Save(file(i)); err != nil {
+			return nil, 0, err
+		}
+	}
+	data, err := json.MarshalIndent(of, "", "  ")
+	if err != nil {
+		return nil, 0, err
+	}
+	return screens, of.Seconds, os.WriteFile(name+".json", data, 0o666)
 }
 
 // screened returns the contestant of a screen. If the screen has a tail, its sums are over
@@ -162,7 +210,7 @@ func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budg
 		options = append(options, screen.OverTail())
 	}
 	return &contestant{
-		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds},
+		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds, OverAll: m.Regression() != nil},
 		setting: s, screen: m,
 		searcher: func() (beam.Searcher, error) { return screen.NewSearcher(m, l, options...) },
 	}, nil
@@ -205,15 +253,17 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		list = append(list, one)
 	}
 	for _, t := range p.tails {
-		progress.Start(t.String()+" of "+p.name, "steps", 0)
-		start := time.Now()
-		m, err := t.of(ctx, c, screens[p.picked])
-		if err != nil {
-			return nil, fmt.Errorf("%s, %s, %s: %w", p.name, p.params(), t, err)
-		}
-		progress.End()
 		budget := p.budgets[p.picked]
-		one, err := screened(c.layer, m, p.name, p.params(), fmt.Sprintf("B=%g, %s", budget, t), budget, seconds+time.Since(start).Seconds())
+		query := fmt.Sprintf("B=%g, %s", budget, t)
+		key := fmt.Sprint(c.name, p.options(c.end, c.seed), budget, p.part, t)
+		m, more, err := c.kept(key, t.String()+" of "+p.name+", "+p.params(), progress, func() ([]*screen.Model, error) {
+			m, err := t.of(ctx, c, screens[p.picked])
+			return []*screen.Model{m}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		one, err := screened(c.layer, m[0], p.name, p.params(), query, budget, seconds+more)
 		if err != nil {
 			return nil, err
 		}
@@ -263,12 +313,10 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 // plans are the screens of the table.
 func plans(labels int) []plan {
 	few := below(labels, []float64{300, 400, 450, 500})
-	picked := (len(few) - 1) / 2
 	return []plan{
-		{name: "L2S, flat", clusters: 100, budgets: few, picked: picked, tails: []tail{0, 20}},
-		{name: "L2S, two levels", groups: 16, clusters: 16, budgets: few},
-		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: picked, calibrate: []target{{1, 0.995}, {5, 0.99}}},
-		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: few},
+		{name: "L2S, flat", clusters: 100, budgets: few, picked: (len(few) - 1) / 2, tails: []tail{0, 20}},
+		{name: "L2S, two levels", groups: 16, clusters: 16, budgets: below(labels, []float64{400, 450})},
+		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tails: []tail{0}},
 	}
 }
 

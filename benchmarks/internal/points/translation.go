@@ -74,11 +74,14 @@ type Translator struct {
 	// Of screens only: the precision on the contexts of training sentences that the screens
 	// did not learn from, the mean number of rows scanned, and the share of contexts that
 	// the exact layer answered.
-	HeldP1      float64    `json:"held_out_p1,omitempty"`
-	HeldP5      float64    `json:"held_out_p5,omitempty"`
-	RowsScanned float64    `json:"rows_scanned,omitempty"`
-	ExactShare  float64    `json:"exact_share,omitempty"`
-	Decodings   []Decoding `json:"decodings"`
+	HeldP1      float64 `json:"held_out_p1,omitempty"`
+	HeldP5      float64 `json:"held_out_p5,omitempty"`
+	RowsScanned float64 `json:"rows_scanned,omitempty"`
+	ExactShare  float64 `json:"exact_share,omitempty"`
+	// OverAll says that a regression of the tail makes its log-probabilities ones over all
+	// labels.
+	OverAll   bool       `json:"over_all,omitempty"`
+	Decodings []Decoding `json:"decodings"`
 }
 
 // Decoding is a translation of all sentences with one width of the beam.
