@@ -270,7 +270,7 @@ compare-quick: ## Compare on the embedded model in two minutes, into bin/compare
 .PHONY: translate
 translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
 	$(call there,$(DATA)/nmt-multi30k,make demo and make compare-quick need no other model.)
-	cd benchmarks && $(GO) run ./translate $(call own,--model,nmt-multi30k) --ablations
+	cd benchmarks && $(GO) run ./translate $(call own,--model,nmt-multi30k)
 
 .PHONY: golden
 golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch, if it is there.

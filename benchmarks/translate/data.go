@@ -109,6 +109,7 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 // contexts are the contexts of pairs: the ones under teacher forcing, then the ones of
 // the model's own greedy decoding.
 type contexts struct {
+	name       string    // of their file, which says what they are
 	rows       []float32 // n x d
 	references int       // of the n
 	release    func()
@@ -127,7 +128,8 @@ func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, 
 		c.references += len(pair.Target) + 1
 	}
 	dim := d.model.Dim()
-	path := filepath.Join(cache, fmt.Sprintf("%s-%x.npy", name, key.Sum(nil)[:8]))
+	c.name = fmt.Sprintf("%s-%x.npy", name, key.Sum(nil)[:8])
+	path := filepath.Join(cache, c.name)
 	if _, err := os.Stat(path); err != nil {
 		if err := os.MkdirAll(cache, 0o777); err != nil {
 			return nil, err

@@ -14,8 +14,8 @@
 // With --whole it measures whole translations instead: decoder, search and layer.
 //
 // The figures go to translate.json in the folder --out, and what package report
-// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts
-// and labels in the folder --cache are kept for the next run.
+// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts,
+// labels and screens in the folder --cache are kept for the next run.
 package main
 
 import (
@@ -38,6 +38,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/bleu"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -83,8 +84,8 @@ func defaultSweep(labels int) sweep {
 	return sweep{
 		plans: plans(labels), ablations: ablations(labels),
 		rivals: []rival{
-			{methods.FGD{M: 16}, []string{"ef=48", "ef=128"}},
-			{methods.IPNSW{M: 16}, []string{"ef=48", "ef=128"}},
+			{methods.FGD{M: 16}, []string{"ef=48"}},
+			{methods.IPNSW{M: 16}, []string{"ef=48"}},
 		},
 		widths: []int{1, 5}, groups: []int{1, 8},
 		timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
@@ -110,7 +111,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	f.SetOutput(stderr)
 	var o options
 	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
-	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts and labels for the next run")
+	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts, labels and screens for the next run")
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
@@ -231,7 +232,11 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
+	wantHeld, err := train.Labels(ctx, layer, held.rows, topK, train.LabelOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c := &corpus{name: learn.name, cache: o.cache, layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
 		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
 	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
 		return nil, err
@@ -247,6 +252,9 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		} else if err := x.judge(ctx, layer, tests.rows, want); err != nil {
 			return nil, err
 		}
+		if err := x.judgeHeldOut(ctx, held.rows, wantHeld); err != nil {
+			return nil, err
+		}
 		p.Set(i + 1)
 	}
 	p.End()
@@ -257,7 +265,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		Seed:  o.seed, Alpha: o.alpha, MaxLen: o.longest, Sentences: len(d.test),
 		References: learn.references, Own: len(learn.rows)/dim - learn.references,
 		Calibration: len(held.rows) / dim, TestContexts: len(tests.rows) / dim,
-		Rounds: s.rounds, Widths: s.widths, Groups: s.groups,
+		Rounds: s.rounds, Resamples: resamples, Widths: s.widths, Groups: s.groups,
 	}
 	if t.Screens, err = ablate(ctx, c, s.ablations, tests.rows, want, p); err != nil {
 		return nil, err
@@ -265,7 +273,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	coder := newDecoder(d, o.alpha, o.longest)
 	exact := make([][]translation, len(s.widths))
 	for i, width := range s.widths {
-		if exact[i], err = decode(ctx, coder, list, width, p); err != nil {
+		if exact[i], err = decode(ctx, coder, list, width, o.seed, p); err != nil {
 			return nil, err
 		}
 	}
@@ -372,7 +380,7 @@ func ablate(ctx context.Context, c *corpus, list []plan, contexts []float32, wan
 				return nil, err
 			}
 			found = append(found, points.ScreenPrecision{
-				Name: plan.name + ", " + plan.params(), Budget: plan.budgets[i],
+				Name: plan.name + ", " + plan.params(), Build: plan.params(), Budget: plan.budgets[i],
 				P1: x.row.P1, P5: x.row.P5, RowsScanned: x.row.RowsScanned, Seconds: round(seconds, 3),
 			})
 		}
@@ -380,9 +388,12 @@ func ablate(ctx context.Context, c *corpus, list []plan, contexts []float32, wan
 	return found, nil
 }
 
+// resamples is the number of resamples of an interval.
+const resamples = 1000
+
 // decode translates all sentences with each contestant, and returns what the exact
 // layer makes of them, with the steps of its search.
-func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *progress.Printer) (exact []translation, err error) {
+func decode(ctx context.Context, c *decoder, list []*contestant, width int, seed uint64, p *progress.Printer) (exact []translation, err error) {
 	n := len(c.sources)
 	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
 	done := 0
@@ -396,7 +407,8 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *p
 		if err != nil {
 			return nil, err
 		}
-		r := points.Decoding{BLEU: round(c.data.score(found), 3)}
+		difference := bleu.Paired(texts(found), texts(exact), c.data.words, resamples, seed)
+		r := points.Decoding{BLEU: round(c.data.score(found), 3), Low: round(difference.Low, 3), High: round(difference.High, 3)}
 		for i, t := range found {
 			if !slices.Equal(t.words, exact[i].words) {
 				r.Differ++
@@ -410,6 +422,15 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, p *p
 	}
 	p.End()
 	return exact, nil
+}
+
+// texts are the words of translations.
+func texts(list []translation) [][]string {
+	all := make([][]string, len(list))
+	for i, t := range list {
+		all[i] = t.words
+	}
+	return all
 }
 
 // clock times the contestants on batches of contexts of the exact search with the beam

@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
@@ -38,11 +42,39 @@ type plan struct {
 	iterations       int
 	probeShare       float64
 	counts           bool // no geometry: sets by smoothed and spread counts
-	bare             bool // counts, neither smoothed nor spread
-	noSpread         bool
 	part             part
 	calibrate        []target
-	calibrated       int // the budget whose screen gets the margins: its place in budgets
+	tails            []tail
+	picked           int // the budget whose screen gets the margins and the tails: its place in budgets
+}
+
+// tail is an estimate of what the labels outside the candidate sets weigh: by a regression
+// if it is 0, or else by a stand-in for W of that rank.
+type tail int
+
+func (t tail) String() string {
+	if t == 0 {
+		return "tail by regression"
+	}
+	return fmt.Sprintf("tail of rank %d", int(t))
+}
+
+// tailContexts bounds the contexts that a regression is fitted on, about.
+const tailContexts = 200_000
+
+// of returns the screen with that tail.
+func (t tail) of(ctx context.Context, c *corpus, m *screen.Model) (*screen.Model, error) {
+	if t == 0 {
+		opt := train.DefaultTailOptions()
+		opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
+		m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
+		return m, err
+	}
+	low, err := train.LowRank(c.layer, int(t))
+	if err != nil {
+		return nil, err
+	}
+	return m.WithTail(low)
 }
 
 // target is a precision for margins to reach.
@@ -73,14 +105,8 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 	default:
 		opt.Clusters = p.clusters
 	}
-	if p.bare || p.counts {
+	if p.counts {
 		opt.Geometry = 0
-	}
-	if p.bare {
-		opt.Smoothing = 0
-	}
-	if p.bare || p.noSpread {
-		opt.Spread = 0
 	}
 	opt.Always = []uint32{end}
 	opt.K, opt.Seed, opt.ProbeShare = topK, seed, p.probeShare
@@ -95,6 +121,8 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 
 // corpus is what screens learn from.
 type corpus struct {
+	name       string // of the contexts, which says what they are
+	cache      string // the folder that keeps screens for the next run
 	layer      *softmax.Layer
 	rows       []float32
 	labels     []uint32
@@ -116,38 +144,80 @@ func (c *corpus) of(p part) (rows []float32, labels []uint32) {
 	return c.rows, c.labels
 }
 
-// train trains the screens of a plan, one a budget.
+// train returns the screens of a plan, one a budget, and how long they took.
 func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) ([]*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
-	rows, labels := c.of(p.part)
-	opt.Labels = labels
 	title := "training " + p.name + ", " + p.params()
-	progress.Start(title, "steps", 0)
-	start := time.Now()
-	screens, _, err := train.RunBudgets(ctx, c.layer, rows, opt, p.budgets)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", title, err)
-	}
-	seconds := time.Since(start).Seconds()
-	progress.EndWith(fmt.Sprintf("%d screens", len(screens)))
-	return screens, seconds, nil
+	key := fmt.Sprint(c.name, opt, p.budgets, p.part)
+	return c.kept(key, title, progress, func() ([]*screen.Model, error) {
+		rows, labels := c.of(p.part)
+		opt.Labels = labels
+		screens, _, err := train.RunBudgets(ctx, c.layer, rows, opt, p.budgets)
+		return screens, err
+	})
 }
 
-// screened returns the contestant of a screen.
+// kept returns the screens that the folder of the run keeps under a key, with the seconds
+// that it took to make them. If it has none they are made, and it keeps them.
+func (c *corpus) kept(key, title string, progress *progress.Printer, make func() ([]*screen.Model, error)) (screens []*screen.Model, seconds float64, err error) {
+	name := filepath.Join(c.cache, fmt.Sprintf("screens-%x", sha256.Sum256([]byte(key)))[:24])
+	file := func(i int) string { return fmt.Sprintf("%s-%d.l2s", name, i) }
+	// What is written last says that the screens are complete.
+	var of struct {
+		Title   string  `json:"title"`
+		Key     string  `json:"key"`
+		Screens int     `json:"screens"`
+		Seconds float64 `json:"seconds"`
+	}
+	if data, err := os.ReadFile(name + ".json"); err == nil && json.Unmarshal(data, &of) == nil && of.Key == key {
+		for i := range of.Screens {
+			m, err := screen.Load(file(i))
+			if err != nil {
+				return nil, 0, err
+			}
+			screens = append(screens, m)
+		}
+		return screens, of.Seconds, nil
+	}
+	progress.Start(title, "steps", 0)
+	start := time.Now()
+	if screens, err = make(); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", title, err)
+	}
+	of.Title, of.Key, of.Screens, of.Seconds = title, key, len(screens), time.Since(start).Seconds()
+	progress.EndWith(fmt.Sprintf("%d screens", len(screens)))
+	for i, m := range screens {
+		if err := m.Save(file(i)); err != nil {
+			return nil, 0, err
+		}
+	}
+	data, err := json.MarshalIndent(of, "", "  ")
+	if err != nil {
+		return nil, 0, err
+	}
+	return screens, of.Seconds, os.WriteFile(name+".json", data, 0o666)
+}
+
+// screened returns the contestant of a screen. If the screen has a tail, its sums are over
+// all labels.
 func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budget, seconds float64) (*contestant, error) {
 	s, err := methods.NewScreened(l, m, budget)
 	if err != nil {
 		return nil, err
 	}
+	var options []screen.Option
+	if m.Tail() != nil || m.Regression() != nil {
+		options = append(options, screen.OverTail())
+	}
 	return &contestant{
-		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds},
+		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds, OverAll: m.Regression() != nil},
 		setting: s, screen: m,
-		searcher: func() (beam.Searcher, error) { return screen.NewSearcher(m, l) },
+		searcher: func() (beam.Searcher, error) { return screen.NewSearcher(m, l, options...) },
 	}, nil
 }
 
 // contest returns the contestants of a plan: its screens, and one of them
-// with margins for each target.
+// with margins for each target, and with each of the tails.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
 	screens, seconds, err := c.train(ctx, p, progress)
 	if err != nil {
@@ -165,8 +235,8 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		opt := calibrate.DefaultOptions()
 		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
 		opt.Block = c.sentence
-		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.calibrated], t.k, t.precision)
-		m, _, err := calibrate.Run(ctx, screens[p.calibrated], c.layer, held, opt)
+		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.picked], t.k, t.precision)
+		m, _, err := calibrate.Run(ctx, screens[p.picked], c.layer, held, opt)
 		if ctx.Err() != nil {
 			return nil, err
 		} else if err != nil {
@@ -176,7 +246,24 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 			c.leftOut = append(c.leftOut, left)
 			continue
 		}
-		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[p.calibrated], seconds)
+		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[p.picked], seconds)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	for _, t := range p.tails {
+		budget := p.budgets[p.picked]
+		query := fmt.Sprintf("B=%g, %s", budget, t)
+		key := fmt.Sprint(c.name, p.options(c.end, c.seed), budget, p.part, t)
+		m, more, err := c.kept(key, t.String()+" of "+p.name+", "+p.params(), progress, func() ([]*screen.Model, error) {
+			m, err := t.of(ctx, c, screens[p.picked])
+			return []*screen.Model{m}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		one, err := screened(c.layer, m[0], p.name, p.params(), query, budget, seconds+more)
 		if err != nil {
 			return nil, err
 		}
@@ -187,62 +274,62 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 
 // judge finds the precision of a contestant on contexts whose exact labels are
 // want, and of a screen the rows that it scans.
-func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []float32, want []uint32) error {
-	d := l.Dim()
-	rows := make([][]float32, len(contexts)/d)
-	for i := range rows {
-		rows[i] = contexts[i*d : (i+1)*d]
-	}
-	p1, p5, err := measure.Precision(ctx, c.setting, rows, want, topK)
-	if err != nil {
+func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []float32, want []uint32) (err error) {
+	if c.row.P1, c.row.P5, err = c.precision(ctx, contexts, want); err != nil || c.screen == nil {
 		return err
-	}
-	c.row.P1, c.row.P5 = round(p1, 6), round(p5, 6)
-	if c.screen == nil {
-		return nil
 	}
 	s, err := screen.NewSearcher(c.screen, l)
 	if err != nil {
 		return err
 	}
-	if err := s.SearchBatch(make([]softmax.Prediction, topK*len(rows)), make([]softmax.Answer, len(rows)), contexts, softmax.Request{K: topK}); err != nil {
+	n := len(want) / topK
+	if err := s.SearchBatch(make([]softmax.Prediction, topK*n), make([]softmax.Answer, n), contexts, softmax.Request{K: topK}); err != nil {
 		return err
 	}
-	n := s.Stats()
-	c.row.RowsScanned = round(float64(n.Candidates+n.Routing)/float64(n.Queries), 2)
-	c.row.ExactShare = round(float64(n.Exact)/float64(n.Queries), 6)
+	stats := s.Stats()
+	c.row.RowsScanned = round(float64(stats.Candidates+stats.Routing)/float64(stats.Queries), 2)
+	c.row.ExactShare = round(float64(stats.Exact)/float64(stats.Queries), 6)
 	return nil
+}
+
+// judgeHeldOut finds the precision of a screen on contexts that it is chosen by.
+func (c *contestant) judgeHeldOut(ctx context.Context, contexts []float32, want []uint32) (err error) {
+	if c.screen != nil {
+		c.row.HeldP1, c.row.HeldP5, err = c.precision(ctx, contexts, want)
+	}
+	return err
+}
+
+func (c *contestant) precision(ctx context.Context, contexts []float32, want []uint32) (p1, p5 float64, err error) {
+	rows := make([][]float32, len(want)/topK)
+	d := len(contexts) / len(rows)
+	for i := range rows {
+		rows[i] = contexts[i*d : (i+1)*d]
+	}
+	p1, p5, err = measure.Precision(ctx, c.setting, rows, want, topK)
+	return round(p1, 6), round(p5, 6), err
 }
 
 // plans are the screens of the table.
 func plans(labels int) []plan {
-	budgets := func(b ...float64) []float64 { return below(labels, b) }
-	two := plan{name: "L2S, two levels", groups: 32, clusters: 32, budgets: budgets(200, 300, 400, 500, 600, 800), calibrate: []target{{1, 0.995}, {5, 0.99}}}
-	two.calibrated = len(two.budgets) / 2
+	few := below(labels, []float64{300, 400, 450, 500})
 	return []plan{
-		{name: "L2S, flat", clusters: 200, budgets: budgets(400)},
-		two,
-		{name: "L2S, two levels, second probe", groups: 32, clusters: 32, budgets: budgets(300, 500), probeShare: 0.4},
-		{name: "L2S, overlapping groups, second probe", groups: 32, clusters: 512, overlap: true, budgets: budgets(200, 300, 400, 500), probeShare: 0.5},
+		{name: "L2S, flat", clusters: 100, budgets: few, picked: (len(few) - 1) / 2, tails: []tail{0, 20}},
+		{name: "L2S, two levels", groups: 16, clusters: 16, budgets: below(labels, []float64{400, 450})},
+		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tails: []tail{0}},
 	}
 }
 
 // ablations are trained to say what each part is worth: of their screens the
 // precision alone is measured.
 func ablations(labels int) []plan {
-	budgets := below(labels, []float64{200, 300})
 	two := func(p plan) plan {
-		p.groups, p.clusters, p.budgets = 32, 32, budgets
+		p.groups, p.clusters, p.budgets = 24, 24, below(labels, []float64{300, 400})
 		return p
 	}
 	return []plan{
 		two(plan{name: "contexts of references alone", part: references}),
-		two(plan{name: "contexts of own decoding alone", part: own}),
 		two(plan{name: "counts alone, smoothed and spread", counts: true}),
-		two(plan{name: "counts alone, neither smoothed nor spread", bare: true}),
-		two(plan{name: "no spread", noSpread: true}),
-		two(plan{name: "learned V, 5 alternations", learnFor: budgets[0], iterations: 5}),
-		{name: "flat, learned V, 5 alternations", clusters: 200, budgets: budgets, learnFor: budgets[0], iterations: 5},
 	}
 }
 

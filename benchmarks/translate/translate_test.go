@@ -113,7 +113,7 @@ func open(t testing.TB, n int) *data {
 var smallSweep = sweep{
 	plans: []plan{
 		{name: "L2S, flat", clusters: 4, budgets: []float64{40}},
-		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}},
+		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tails: []tail{0, 3}},
 		{name: "L2S, overlapping groups", groups: 2, clusters: 5, overlap: true, budgets: []float64{20}, probeShare: 0.5},
 	},
 	ablations: []plan{
@@ -171,6 +171,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		}
 	}
 	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5",
+		"L2S, two levels B=20, tail by regression", "L2S, two levels B=20, tail of rank 3",
 		"L2S, overlapping groups B=20"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("found the rows %q, want %q", names, want)
@@ -190,6 +191,22 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	if small.P5 >= 1 || small.Decodings[1].Differ == 0 || !(small.RowsScanned > 5 && small.RowsScanned < 30) {
 		t.Errorf("10 candidates: %+v, expected a loss", small)
 	}
+	for _, r := range f.Rows {
+		if screened := strings.HasPrefix(r.Method, "L2S"); screened != (r.HeldP1 > 0 && r.HeldP5 > 0) {
+			t.Errorf("%s: precision %v and %v on held-out contexts, want one of screens alone", r.Method, r.HeldP1, r.HeldP5)
+		}
+		for i, x := range r.Decodings {
+			if d := x.BLEU - f.Rows[1].Decodings[i].BLEU; d < x.Low-0.001 || d > x.High+0.001 || d != 0 && x.Low == x.High {
+				t.Errorf("%s: BLEU differs by %v, outside of %v to %v", r.Method, d, x.Low, x.High)
+			}
+		}
+	}
+	// A tail changes sums, not labels.
+	for _, r := range f.Rows[8:10] {
+		if plain := f.Rows[5]; r.P5 != plain.P5 || r.RowsScanned != plain.RowsScanned {
+			t.Errorf("%s: %+v, want the precision of the screen without a tail", r.Query, r)
+		}
+	}
 	if len(f.Screens) != 2 || f.Screens[0].Name != "own, r=4" || f.Screens[0].P1 == 0 {
 		t.Errorf("ablations: %+v", f.Screens)
 	}
@@ -200,11 +217,11 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
 	}
 
-	// The next run finds the contexts and has the same figures.
+	// The next run finds the contexts and the screens, and has the same figures.
 	before := modified(t, o.cache)
 	again := measured()
 	if !slices.Equal(modified(t, o.cache), before) {
-		t.Error("the second run wrote contexts or labels")
+		t.Error("the second run wrote contexts, labels or screens")
 	}
 	for i, r := range again.Rows {
 		for j, x := range r.Decodings {

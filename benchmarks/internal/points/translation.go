@@ -31,15 +31,17 @@ type Translation struct {
 	TimedSentences int `json:"timed_sentences"`
 	// References and Own are the numbers of contexts to learn from: under teacher
 	// forcing and of the model's own greedy decoding. Calibration is the number of
-	// both kinds, of other sentences, that the margins were set with.
+	// both kinds, of other sentences, that the margins were set with, and a screen chosen.
 	References  int `json:"reference_contexts"`
 	Own         int `json:"own_contexts"`
 	Calibration int `json:"calibration_contexts"`
 	// TestContexts is the number of contexts, under teacher forcing with the
 	// references of the sentences translated, of P@1 and P@5.
 	TestContexts int `json:"test_contexts"`
-	// Rounds is the number of rounds in which each setting was timed.
-	Rounds int `json:"rounds"`
+	// Rounds is the number of rounds in which each setting was timed, and Resamples the
+	// number of resamples of the bootstrap.
+	Rounds    int `json:"rounds"`
+	Resamples int `json:"resamples"`
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
 	// Widths are the widths of the beam, and Groups the numbers of sentences
@@ -69,16 +71,26 @@ type Translator struct {
 	BuildSeconds float64 `json:"build_seconds"`
 	P1           float64 `json:"p1"`
 	P5           float64 `json:"p5"`
-	// Of screens only: the mean number of rows scanned, and the share of contexts
-	// that the exact layer answered.
-	RowsScanned float64    `json:"rows_scanned,omitempty"`
-	ExactShare  float64    `json:"exact_share,omitempty"`
-	Decodings   []Decoding `json:"decodings"`
+	// Of screens only: the precision on the contexts of training sentences that the screens
+	// did not learn from, the mean number of rows scanned, and the share of contexts that
+	// the exact layer answered.
+	HeldP1      float64 `json:"held_out_p1,omitempty"`
+	HeldP5      float64 `json:"held_out_p5,omitempty"`
+	RowsScanned float64 `json:"rows_scanned,omitempty"`
+	ExactShare  float64 `json:"exact_share,omitempty"`
+	// OverAll says that a regression of the tail makes its log-probabilities ones over all
+	// labels.
+	OverAll   bool       `json:"over_all,omitempty"`
+	Decodings []Decoding `json:"decodings"`
 }
 
 // Decoding is a translation of all sentences with one width of the beam.
 type Decoding struct {
 	BLEU float64 `json:"bleu"`
+	// Low and High are the ends of the interval of the difference to the exact layer's
+	// BLEU: 95 %, by the paired bootstrap.
+	Low  float64 `json:"bleu_difference_low"`
+	High float64 `json:"bleu_difference_high"`
 	// Differ is the number of sentences whose translation differs from the exact
 	// layer's.
 	Differ int `json:"differ"`
@@ -89,7 +101,9 @@ type Decoding struct {
 
 // ScreenPrecision is the precision of a screen.
 type ScreenPrecision struct {
-	Name        string  `json:"name"`
+	Name string `json:"name"`
+	// Build is that of the [Translator] that it is compared with.
+	Build       string  `json:"build"`
 	Budget      float64 `json:"budget"`
 	P1          float64 `json:"p1"`
 	P5          float64 `json:"p5"`
