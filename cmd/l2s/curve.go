@@ -305,7 +305,7 @@ func (r *curveResult) String() string {
 		}
 		fmt.Fprintf(&b, "  %6.2f us  %6.2f us  %6.2f us   %12.1fx\n", s.Median, s.Screened, s.P99, r.DenseF32Median/s.Median)
 	}
-	if len(r.Screens[0].Cold) > 0 {
+	if len(r.Screens) > 0 && len(r.Screens[0].Cold) > 0 {
 		fmt.Fprintf(&b, "\n%-*s", width, "cold")
 		for _, c := range r.Screens[0].Cold {
 			fmt.Fprintf(&b, "  %8d MiB   against dense", c.MiB)
