@@ -12,10 +12,10 @@ import (
 func (s *Searcher) shorten() {
 	m := s.model
 	groups, clusters, ok := m.router.Packed()
-	if !ok || s.packed == nil || m.margins != (margins{}) || len(m.shells) > 0 {
+	if !ok || s.packed == nil || m.margins != (margins{}) {
 		return
 	}
-	s.groups, s.clusters = groups, clusters
+	s.groups, s.clusters, s.shelled = groups, clusters, len(m.shells) > 0
 	s.direct = s.layer.Direct(max(m.LargestSet(), m.router.LargestList()))
 	kernels.AddLines(&s.directLines, int(unsafe.Offsetof(s.directLines)), unsafe.Slice(s, 1))
 	s.direct.AddLines(&s.directLines)
@@ -23,7 +23,7 @@ func (s *Searcher) shorten() {
 	s.packed.AddLines(&s.directLines)
 	// The first query of plain Go makes scratch.
 	s.direct.Set(make([]float32, m.Dim()))
-	s.direct.Route(s.groups, s.clusters)
+	s.direct.Route(s.groups, s.clusters, s.shelled)
 }
 
 // TopK writes the labels with the k = len(dst) largest logits within the
@@ -44,9 +44,13 @@ func (s *Searcher) directly(dst []softmax.Prediction, sum *float64, h []float32)
 	if !s.direct.Set(h) {
 		return false
 	}
-	t, rows, ok := s.direct.Route(s.groups, s.clusters)
+	best, rows, ok := s.direct.Route(s.groups, s.clusters, s.shelled)
 	if !ok {
 		return false
+	}
+	t := int(best.ID)
+	if s.shelled {
+		t += s.model.Clusters() * s.model.Shell(h, best)
 	}
 	size, ok := s.direct.Best(dst, sum, s.packed, t)
 	if !ok {

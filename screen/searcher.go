@@ -45,6 +45,7 @@ type Searcher struct {
 	direct           *softmax.Direct // nil if no request goes that way
 	groups, clusters *softmax.Packed // of the router
 	packed           *softmax.Packed // the candidate sets; nil if they are not packed
+	shelled          bool            // the model has shells
 	profile          *profile
 	stats            Stats
 	directLines      kernels.Lines // what every query of the short way uses

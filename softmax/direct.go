@@ -58,18 +58,25 @@ func (s *Direct) Set(h []float32) bool {
 	return ok
 }
 
-// Route returns the best of some clusters and the number of vectors that were scanned. The
-// clusters are list 0 if there are no groups, which is nil, or the list of the best of these.
-// It reports false if the short way is not for the lists.
-func (s *Direct) Route(groups, clusters *Packed) (cluster, rows int, ok bool) {
+// Route returns the best of some clusters, with its logit if scored, and the number of vectors
+// that were scanned. The clusters are list 0 if there are no groups, which is nil, or the list
+// of the best of these. It reports false if the short way is not for the lists.
+func (s *Direct) Route(groups, clusters *Packed, scored bool) (best Prediction, rows int, ok bool) {
 	var group uint32
 	if groups != nil {
 		if group, rows, ok = s.First(groups, 0); !ok {
-			return 0, 0, false
+			return Prediction{}, 0, false
 		}
 	}
-	t, n, ok := s.First(clusters, int(group))
-	return int(t), rows + n, ok
+	n := 0
+	if scored {
+		var top [1]Prediction
+		n, ok = s.Best(top[:], nil, clusters, int(group))
+		best = top[0]
+	} else {
+		best.ID, n, ok = s.First(clusters, int(group))
+	}
+	return best, rows + n, ok
 }
 
 // First returns the best label of list t, and the number of its labels. It reports false if

@@ -32,7 +32,11 @@ func (o *Options) Work(contexts, labels, dim int) float64 {
 		products += float64(n*float64(o.Groups)) * float64(o.KMeansIterations+groupOptions(o, contexts).Iterations)
 	}
 	if o.Geometry > 0 {
-		shares := float64(o.Clusters*min(geometryPlausible, labels)) * geometrySample
+		parts := o.Clusters
+		if n := len(o.Shells); n > 0 { // the clusters in each shell too
+			parts *= 2 + n
+		}
+		shares := float64(parts*min(geometryPlausible, labels)) * geometrySample
 		geometry := exact * (shares + float64(geometryPooled*float64(labels)))
 		if products += geometry; o.Measure { // without the held-out contexts too
 			products += geometry

@@ -34,7 +34,11 @@ func TestWorkGrowsWithWhatIsAsked(t *testing.T) {
 	}
 	o := DefaultOptions()
 	few, many := o.Work(contexts, labels, dim), o.Work(contexts, 2*labels, dim)
-	o.Measure = false
+	o.Shells = []float64{0.4, 0.1}
+	if shelled := o.Work(contexts, labels, dim); shelled <= few {
+		t.Errorf("found %v with shells after %v, expected more", shelled, few)
+	}
+	o.Shells, o.Measure = nil, false
 	if once := o.Work(contexts, labels, dim); many <= few || once >= few {
 		t.Errorf("found %v with geometry, %v for twice the labels and %v without held-out figures, expected more and less", few, many, once)
 	}

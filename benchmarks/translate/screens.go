@@ -41,6 +41,7 @@ type plan struct {
 	learnFor         float64 // 0: the clusters of k-means
 	iterations       int
 	probeShare       float64
+	shells           []float64
 	counts           bool // no geometry: sets by smoothed and spread counts
 	part             part
 	calibrate        []target
@@ -109,7 +110,7 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 		opt.Geometry = 0
 	}
 	opt.Always = []uint32{end}
-	opt.K, opt.Seed, opt.ProbeShare = topK, seed, p.probeShare
+	opt.K, opt.Seed, opt.ProbeShare, opt.Shells = topK, seed, p.probeShare, p.shells
 	opt.Budget, opt.KMeansOnly = p.learnFor, p.learnFor == 0
 	if opt.KMeansOnly {
 		opt.Budget = p.budgets[0]
@@ -312,11 +313,12 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 
 // plans are the screens of the table.
 func plans(labels int) []plan {
-	few := below(labels, []float64{300, 400, 450, 500})
+	flat, few := below(labels, []float64{300, 400}), below(labels, []float64{300, 400, 500})
 	return []plan{
-		{name: "L2S, flat", clusters: 100, budgets: few, picked: (len(few) - 1) / 2, tails: []tail{0, 20}},
-		{name: "L2S, two levels", groups: 16, clusters: 16, budgets: below(labels, []float64{400, 450})},
+		{name: "L2S, flat", clusters: 100, budgets: flat, picked: len(flat) - 1, tails: []tail{0, 20}},
 		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tails: []tail{0}},
+		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: below(labels, []float64{400})},
+		{name: "L2S, two levels, shells", groups: 24, clusters: 24, budgets: below(labels, []float64{300, 350, 400}), shells: []float64{0.4, 0.1}},
 	}
 }
 

@@ -92,7 +92,7 @@ func runTune(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 
 The command labels the contexts once. It trains screens of several shapes by k-means,
 each for many budgets, and measures their precision on held-out contexts. With the
-best shape it tries a second probe and learning too. Last, all screens take turns at
+best shape it tries a second probe, shells and learning too. Last, all screens take turns at
 answering queries, on one thread: with warm caches, and with %d MiB of other data read
 before each query.
 
@@ -294,7 +294,7 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	}
 	then := ""
 	if t.Refine {
-		then = "; then, for the best of them, a second probe and learning"
+		then = "; then, for the best of them, a second probe, shells and learning"
 	}
 	t.p.Line(fmt.Sprintf("%d shapes to try: %s%s", len(names), strings.Join(names, ", "), then))
 	says := &tuneProgress{p: t.p}

@@ -41,6 +41,15 @@ func (f Form) Probing(share float64) Form {
 	}}
 }
 
+// Shelled is the form with clusters that are cut into shells beyond these shares of the
+// contexts.
+func (f Form) Shelled(shares ...float64) Form {
+	return Form{f.Name + "-shells", func(o *train.Options) {
+		f.Set(o)
+		o.Shells = shares
+	}}
+}
+
 // Learned is the form with clusters that are learned for the budget.
 func (f Form) Learned(budget float64) Form {
 	return Form{f.Name + "-learned", func(o *train.Options) {
@@ -53,11 +62,18 @@ func (f Form) Learned(budget float64) Form {
 // clusters: the share in train/RESULTS.md that does best.
 const refinedProbes = 0.6
 
+// The shares of the contexts beyond the shells of a refined form, likewise.
+const beyondFirst, beyondSecond = 0.4, 0.1
+
 // refinements returns what is tried with the best form, which was chosen at this
-// budget. Each takes longer than the form: one learns, the other looks for two clusters.
+// budget. Each takes longer than the form: it looks for two clusters, has more sets, or
+// learns.
 func refinements(f Form, budget float64, base *train.Options) (forms []Form) {
 	if base.ProbeShare == 0 {
 		forms = append(forms, f.Probing(refinedProbes))
+	}
+	if len(base.Shells) == 0 && base.Geometry > 0 {
+		forms = append(forms, f.Shelled(beyondFirst, beyondSecond))
 	}
 	if base.Iterations > 0 {
 		forms = append(forms, f.Learned(budget))

@@ -39,8 +39,8 @@ type Options struct {
 	// Budgets are the budgets of each form, ascending. A budget that cannot hold the k
 	// labels, or the labels that are always included, is left out.
 	Budgets []float64
-	// Refine tries refinements of the form that does best: a second probe, and
-	// learning.
+	// Refine tries refinements of the form that does best: a second probe, shells,
+	// and learning.
 	Refine bool
 	// Target is the P@k on held-out contexts that the screen is to reach, above 0 and
 	// below 1.
@@ -162,7 +162,7 @@ func removeOthers(path string) error {
 func names(forms []Form) (all []string) {
 	for _, f := range forms {
 		all = append(all, f.Name)
-		for _, r := range refinements(f, 1, &train.Options{LearningOptions: train.LearningOptions{Iterations: 1}}) {
+		for _, r := range refinements(f, 1, &train.Options{LearningOptions: train.LearningOptions{Iterations: 1}, SetOptions: train.SetOptions{Geometry: 1}}) {
 			all = append(all, r.Name)
 		}
 	}

@@ -80,8 +80,8 @@ func TestRunRecommendsTheFastestThatReachesTheTarget(t *testing.T) {
 					t.Errorf("found the forms %v, expected %s among them", forms, name)
 				}
 			}
-			if refined := forms[best.Form+"-learned"] + forms[best.Form+"-probe"]; len(forms) != 5 && refined == 0 {
-				t.Errorf("found the forms %v, expected two refinements", forms)
+			if refined := forms[best.Form+"-learned"] + forms[best.Form+"-probe"] + forms[best.Form+"-shells"]; len(forms) != 6 && refined == 0 {
+				t.Errorf("found the forms %v, expected three refinements", forms)
 			}
 		}
 	}
