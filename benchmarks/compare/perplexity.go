@@ -18,9 +18,6 @@ const (
 	// perplexityP5 is the P@5 at which methods are compared: of each the
 	// fastest setting that reaches it, or else the most precise.
 	perplexityP5 = 0.98
-	// regressionP5 is the same for a second row of screens with a regression: with an
-	// estimate of what the sets lack, smaller and faster sets serve.
-	regressionP5 = 0.95
 	// foundLabels is the number of labels with exact logits if a method
 	// finds labels one by one and has no candidate set to take them from.
 	foundLabels = 200
@@ -31,7 +28,7 @@ const (
 
 // perplexities measures the perplexity of the text of a language model by the
 // exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
-// appendix), with a tail of the given rank outside what each scores. L2S has two more rows,
+// appendix), with a tail of the given rank outside what each scores. L2S has a second row,
 // with the regression of the tail that l2s train --tail regression makes, fitted on the
 // contexts other.
 func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
@@ -43,35 +40,24 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	n := min(foundLabels, layer.Labels())
 	rows := []perplexity.Row{perplexity.Exact(layer), perplexity.SVD(layer, tail, n)}
-	if c := chosen(list, methods.AdaptiveSoftmax{}.Name(), perplexityP5); c != nil {
+	if c := chosen(list, methods.AdaptiveSoftmax{}.Name()); c != nil {
 		rows = append(rows, perplexity.Opened(c.method.Name(), c.method.Params(), layer, tail, c.setting, topK))
 	}
-	if c := chosen(list, methods.FGD{}.Name(), perplexityP5); c != nil {
+	if c := chosen(list, methods.FGD{}.Name()); c != nil {
 		rows = append(rows, perplexity.Found(c.method.Name(), c.method.Params(), layer, tail, c.setting, n))
 	}
-	l2s := methods.L2S{}.Name()
-	c := chosen(list, l2s, perplexityP5)
-	if c != nil {
-		row, err := perplexity.Screened(l2s, c.title(), layer, tail, c.setting.(methods.Screened).Model)
+	if c := chosen(list, methods.L2S{}.Name()); c != nil {
+		m := c.setting.(methods.Screened).Model
+		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, m)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
-	}
-	screens := []*contestant{c, chosen(list, l2s, regressionP5)}
-	if screens[0] == screens[1] {
-		screens = screens[:1]
-	}
-	for _, c := range screens {
-		if c == nil {
-			continue
-		}
-		m, _, err := train.FitRegression(ctx, c.setting.(methods.Screened).Model, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
+		m, _, err = train.FitRegression(ctx, m, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
 		if err != nil {
 			return nil, err
 		}
-		row, err := perplexity.Screened(l2s+regressionSuffix, c.title(), layer, nil, m)
-		if err != nil {
+		if row, err = perplexity.Screened(c.method.Name()+regressionSuffix, c.title(), layer, nil, m); err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
@@ -82,17 +68,17 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	})
 }
 
-// chosen returns the fastest setting of a method that reaches the P@5, or
+// chosen returns the fastest setting of a method that reaches perplexityP5, or
 // the most precise if none does; nil if the method has no setting.
-func chosen(list []*contestant, method string, least float64) (best *contestant) {
+func chosen(list []*contestant, method string) (best *contestant) {
 	for _, c := range list {
 		if c.method.Name() != method {
 			continue
 		}
-		enough := c.p5 >= least
+		enough := c.p5 >= perplexityP5
 		switch {
 		case best == nil:
-		case best.p5 >= least:
+		case best.p5 >= perplexityP5:
 			if !enough || measure.Quantile(c.turn.Micros, 0.5) >= measure.Quantile(best.turn.Micros, 0.5) {
 				continue
 			}
