@@ -12,12 +12,12 @@ import (
 // Contexts far from the vector of their cluster have labels that are hard to foresee, and
 // contexts near it do not: the same budget finds more if the far ones have larger sets.
 
-// maxShells bounds the cosines of Config.Shells.
-const maxShells = 16
+// MaxShells is the largest number of cosines of Config.Shells.
+const MaxShells = 16
 
 func checkShells(cosines []float64) error {
-	if len(cosines) > maxShells {
-		return fmt.Errorf("found %d cosines, expected at most %d", len(cosines), maxShells)
+	if len(cosines) > MaxShells {
+		return fmt.Errorf("found %d cosines, expected at most %d", len(cosines), MaxShells)
 	}
 	for i, x := range cosines {
 		if !(x > -1 && x < 1) || i > 0 && x >= cosines[i-1] {
@@ -77,8 +77,8 @@ func (p *parts) readShells(data []byte) error {
 		return fmt.Errorf("length: found %d bytes, expected at least 8", len(data))
 	}
 	n, zero := uint64(binary.LittleEndian.Uint32(data)), binary.LittleEndian.Uint32(data[4:])
-	if n < 1 || n > maxShells || zero != 0 {
-		return fmt.Errorf("found %d cosines and %d behind their number, expected 1 to %d and 0", n, zero, maxShells)
+	if n < 1 || n > MaxShells || zero != 0 {
+		return fmt.Errorf("found %d cosines and %d behind their number, expected 1 to %d and 0", n, zero, MaxShells)
 	}
 	// Clusters are below 2^32, and so are their sets: no overflow.
 	r := int(p.header.clusters)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/screen"
 )
 
 // Options are the hyperparameters of a run. They are used exactly as they
@@ -356,6 +358,9 @@ func (o *SetOptions) check(k, labels int, budgets []float64) error {
 		return fmt.Errorf("probe share: found %v, expected at least 0 and below 1", o.ProbeShare)
 	case !finite(o.PairWeight) || o.PairWeight < 0:
 		return fmt.Errorf("pair weight: found %v, expected a finite number that is not negative", o.PairWeight)
+	}
+	if len(o.Shells) > screen.MaxShells {
+		return fmt.Errorf("shells: found %d shares, expected at most %d", len(o.Shells), screen.MaxShells)
 	}
 	for i, x := range o.Shells {
 		if !(x > 0 && x < 1) || i > 0 && x >= o.Shells[i-1] {

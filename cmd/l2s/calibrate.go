@@ -145,5 +145,9 @@ func calibrationText(c *calibrate.Calibration) string {
 		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
 			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)
 	}
+	if c.Plain.Precision >= c.Target && c.Calibrated.Cost > 2*c.Plain.Cost {
+		b.WriteString("  note: on these contexts the screen reaches the target without margins, but they are too few to promise it:\n" +
+			"  with more contexts for --contexts the margins get smaller, and the answers cheaper\n")
+	}
 	return b.String()
 }

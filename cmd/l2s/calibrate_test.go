@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 func TestCalibrate(t *testing.T) {
@@ -128,4 +129,27 @@ func TestCalibrate(t *testing.T) {
 			t.Errorf("found %v, expected the margins of the file", o)
 		}
 	})
+}
+
+// Margins that cost much although the screen reaches the target without them come from
+// too few contexts.
+func TestCalibrateSaysIfContextsAreTooFew(t *testing.T) {
+	for _, c := range []struct {
+		name                   string
+		plain, cost, plainCost float64
+		want                   bool
+	}{
+		{"the target is reached, the margins cost much", 0.996, 28000, 350, true},
+		{"the target is reached, the margins cost little", 0.996, 400, 350, false},
+		{"the target is not reached without margins", 0.98, 28000, 350, false},
+	} {
+		found := calibrationText(&calibrate.Calibration{
+			Target: 0.99, K: 5, Confidence: 0.95,
+			Plain:      calibrate.Figures{Precision: c.plain, Cost: c.plainCost},
+			Calibrated: calibrate.Figures{Precision: 0.999, Cost: c.cost},
+		})
+		if got := strings.Contains(found, "too few to promise it"); got != c.want {
+			t.Errorf("%s: found\n%s\nexpected the note: %v", c.name, found, c.want)
+		}
+	}
 }

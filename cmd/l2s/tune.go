@@ -535,11 +535,15 @@ func parseBudgets(s string) ([]float64, error) {
 
 // parseShells reads the shares of the contexts beyond shells.
 func parseShells(s string) ([]float64, error) {
-	list, err := realList(s, 0)
-	if err != nil || list[0] == 0 || list[len(list)-1] >= 1 {
-		return nil, errors.New("expected numbers above 0 and below 1, with commas between them")
+	var list []float64
+	last := 1.0
+	for _, part := range strings.Split(s, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(x > 0 && x < last) || len(list) == screen.MaxShells {
+			return nil, fmt.Errorf("expected at most %d numbers above 0 and below 1, the largest first, with commas between them", screen.MaxShells)
+		}
+		list, last = append(list, x), x
 	}
-	slices.Reverse(list)
 	return list, nil
 }
 

@@ -641,7 +641,7 @@ func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 		{"k-means alone", []string{"--kmeans-only"}},
 		{"spread", []string{"--spread", "0.3"}},
 		{"a second probe", []string{"--probe-share", "0.2"}},
-		{"shells", []string{"--probe-share", "0.2", "--shells", "0.1,0.4"}},
+		{"shells", []string{"--probe-share", "0.2", "--shells", "0.4,0.1"}},
 		{"counts alone", []string{"--geometry", "0"}},
 	} {
 		o := object(t, dir, joined(goodTrain, "--out", "v.l2s", c.more, "--json")...)
