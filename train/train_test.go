@@ -495,6 +495,7 @@ func TestRunRefuses(t *testing.T) {
 		{"pair weight: found +Inf", func(o *Options) { o.PairWeight = math.Inf(1) }},
 		{"shells[0]: found 1, expected descending shares above 0 and below 1", func(o *Options) { o.Shells = []float64{1} }},
 		{"shells[0]: found NaN", func(o *Options) { o.Shells = []float64{nan} }},
+		{"shells: found 17 shares, expected at most 16", func(o *Options) { o.Shells = slices.Repeat([]float64{0.5}, 17) }},
 		{"shells[1]: found 0.5", func(o *Options) { o.Shells = []float64{0.5, 0.5} }},
 		{"shells: found 1 with geometry 0", func(o *Options) { o.Shells, o.Geometry = []float64{0.5}, 0 }},
 		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
