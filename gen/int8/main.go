@@ -117,7 +117,7 @@ func scanBlocks(l emit.Level, gather, stream bool, code multiplier) {
 	}
 	d := transposeSum(l, acc)
 	transpose(l, meta)
-	envelope(l, d, meta, i)
+	envelope(l, d, meta, i, 0)
 
 	advance(rows, i, row, gather)
 	emit.End()
@@ -365,8 +365,9 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 	return acc[0]
 }
 
-// envelope computes and stores the interval of a block for one context.
-func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual) {
+// envelope computes the intervals of a block for one context and stores them at index i, and
+// at bytes behind it.
+func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual, at int) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
 	Comment("Take out what the products hold beyond those of the codes.")
@@ -378,8 +379,8 @@ func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVir
 	})
 	lower := Load(Param("lower"), GP64())
 	upper := Load(Param("upper"), GP64())
-	VMOVUPS(lo, Mem{Base: lower, Index: i, Scale: 4})
-	VMOVUPS(up, Mem{Base: upper, Index: i, Scale: 4})
+	VMOVUPS(lo, Mem{Base: lower, Index: i, Scale: 4, Disp: at})
+	VMOVUPS(up, Mem{Base: upper, Index: i, Scale: 4, Disp: at})
 }
 
 // interval computes the interval from the sums of products d, the rows'

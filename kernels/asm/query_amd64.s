@@ -151,137 +151,229 @@ TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
 	MOVQ         data+16(FP), AX
 	MOVQ         panels+24(FP), CX
 	MOVQ         steps+32(FP), DX
-	MOVQ         b+40(FP), BX
-	XORQ         SI, SI
-	MOVL         $0x80808080, DI
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y6
-	MOVL         $0x00010001, DI
-	VMOVD        DI, X0
-	VPBROADCASTD X0, Y7
-	VXORPS       Y5, Y5, Y5
+	XORQ         BX, BX
+	MOVL         $0x80808080, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y8
+	MOVL         $0x00010001, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y9
+	VXORPS       Y7, Y7, Y7
+
+	// The second stream is far bytes behind the first, farRows rows.
+	MOVQ   CX, DI
+	SHRQ   $0x01, DI
+	SUBQ   DI, CX
+	LEAQ   4(DX), SI
+	IMULQ  DI, SI
+	IMUL3Q $+64, SI, SI
+	IMUL3Q $+16, DI, DI
 
 panel:
-	MOVQ   (BX), DI
-	VXORPS Y1, Y1, Y1
+	MOVQ   b+40(FP), R9
+	MOVQ   (R9), R9
 	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
 	MOVQ   DX, R8
 	SUBQ   $+2, R8
 	JLT    rest
 
 steps:
-	// See product.setVector.
-	VPBROADCASTD (DI), Y3
-	VPCMPGTB     Y3, Y5, Y4
-	VPXOR        Y6, Y4, Y4
-	VPABSB       Y3, Y3
-	VPXOR        (AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
-	VPADDD       Y0, Y1, Y1
-	VPXOR        32(AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
-	VPADDD       Y0, Y2, Y2
+	VPBROADCASTD (R9), Y1
 
 	// See product.setVector.
-	VPBROADCASTD 4(DI), Y3
-	VPCMPGTB     Y3, Y5, Y4
-	VPXOR        Y6, Y4, Y4
-	VPABSB       Y3, Y3
-	VPXOR        64(AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
-	VPADDD       Y0, Y1, Y1
-	VPXOR        96(AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
+	VPCMPGTB     Y1, Y7, Y6
+	VPXOR        Y8, Y6, Y6
+	VPABSB       Y1, Y1
+	VPXOR        (AX), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
 	VPADDD       Y0, Y2, Y2
-	ADDQ         $+128, AX
-	ADDQ         $+8, DI
-	SUBQ         $+2, R8
-	JGE          steps
+	VPXOR        32(AX), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
+	VPADDD       Y0, Y3, Y3
+	VPXOR        (AX)(SI*1), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
+	VPADDD       Y0, Y4, Y4
+	VPXOR        32(AX)(SI*1), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
+	VPADDD       Y0, Y5, Y5
+	VPBROADCASTD 4(R9), Y1
+
+	// See product.setVector.
+	VPCMPGTB   Y1, Y7, Y6
+	VPXOR      Y8, Y6, Y6
+	VPABSB     Y1, Y1
+	VPXOR      64(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y2, Y2
+	VPXOR      96(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y3, Y3
+	VPXOR      64(AX)(SI*1), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y4, Y4
+	VPXOR      96(AX)(SI*1), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y5, Y5
+	ADDQ       $+128, AX
+	ADDQ       $+8, R9
+	SUBQ       $+2, R8
+	JGE        steps
 
 rest:
 	ADDQ $+2, R8
 	JZ   sums
 
 step:
+	VPBROADCASTD (R9), Y1
+
 	// See product.setVector.
-	VPBROADCASTD (DI), Y3
-	VPCMPGTB     Y3, Y5, Y4
-	VPXOR        Y6, Y4, Y4
-	VPABSB       Y3, Y3
-	VPXOR        (AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
-	VPADDD       Y0, Y1, Y1
-	VPXOR        32(AX), Y4, Y0
-	VPMADDUBSW   Y0, Y3, Y0
-	VPMADDWD     Y7, Y0, Y0
-	VPADDD       Y0, Y2, Y2
-	ADDQ         $+64, AX
-	ADDQ         $+4, DI
-	DECQ         R8
-	JNZ          step
+	VPCMPGTB   Y1, Y7, Y6
+	VPXOR      Y8, Y6, Y6
+	VPABSB     Y1, Y1
+	VPXOR      (AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y2, Y2
+	VPXOR      32(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y3, Y3
+	VPXOR      (AX)(SI*1), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y4, Y4
+	VPXOR      32(AX)(SI*1), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y5, Y5
+	ADDQ       $+64, AX
+	ADDQ       $+4, R9
+	DECQ       R8
+	JNZ        step
 
 sums:
 	VMOVUPS (AX), Y0
-	VMOVUPS 64(AX), Y3
-	VMOVUPS 128(AX), Y4
-	VMOVUPS 192(AX), Y8
-	MOVQ    b+40(FP), DI
+	VMOVUPS 64(AX), Y1
+	VMOVUPS 128(AX), Y6
+	VMOVUPS 192(AX), Y10
+	MOVQ    b+40(FP), R8
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(DI), Y9
-	VPSUBD       Y9, Y1, Y1
-	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS 20(DI), Y9
-	VMULPS       Y9, Y0, Y0
-	VMULPS       Y1, Y0, Y0
-	VADDPS       Y3, Y0, Y0
-	VBROADCASTSS 24(DI), Y9
-	VMULPS       Y9, Y4, Y4
-	VBROADCASTSS 28(DI), Y9
-	VMULPS       Y9, Y8, Y8
-	VADDPS       Y8, Y4, Y4
-	VBROADCASTSS 32(DI), Y9
-	VADDPS       Y9, Y4, Y4
-	VSUBPS       Y4, Y0, Y1
-	VADDPS       Y4, Y0, Y0
-	MOVQ         lower+0(FP), DI
-	MOVQ         upper+8(FP), R8
-	VMOVUPS      Y1, (DI)(SI*4)
-	VMOVUPS      Y0, (R8)(SI*4)
-	ADDQ         $+8, SI
-	VMOVUPS      32(AX), Y0
-	VMOVUPS      96(AX), Y1
-	VMOVUPS      160(AX), Y3
-	VMOVUPS      224(AX), Y4
-	MOVQ         b+40(FP), DI
-
-	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(DI), Y8
-	VPSUBD       Y8, Y2, Y2
+	VPBROADCASTD 16(R8), Y11
+	VPSUBD       Y11, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 20(DI), Y8
-	VMULPS       Y8, Y0, Y0
+	VBROADCASTSS 20(R8), Y11
+	VMULPS       Y11, Y0, Y0
 	VMULPS       Y2, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 24(DI), Y8
-	VMULPS       Y8, Y3, Y3
-	VBROADCASTSS 28(DI), Y8
-	VMULPS       Y8, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	VBROADCASTSS 32(DI), Y8
-	VADDPS       Y8, Y3, Y3
-	VSUBPS       Y3, Y0, Y2
-	VADDPS       Y3, Y0, Y0
-	MOVQ         lower+0(FP), DI
-	MOVQ         upper+8(FP), R8
-	VMOVUPS      Y2, (DI)(SI*4)
-	VMOVUPS      Y0, (R8)(SI*4)
-	ADDQ         $+8, SI
+	VBROADCASTSS 24(R8), Y11
+	VMULPS       Y11, Y6, Y6
+	VBROADCASTSS 28(R8), Y11
+	VMULPS       Y11, Y10, Y10
+	VADDPS       Y10, Y6, Y6
+	VBROADCASTSS 32(R8), Y11
+	VADDPS       Y11, Y6, Y6
+	VSUBPS       Y6, Y0, Y2
+	VADDPS       Y6, Y0, Y0
+	MOVQ         lower+0(FP), R8
+	MOVQ         upper+8(FP), R9
+	VMOVUPS      Y2, (R8)(BX*4)
+	VMOVUPS      Y0, (R9)(BX*4)
+	VMOVUPS      32(AX), Y0
+	VMOVUPS      96(AX), Y1
+	VMOVUPS      160(AX), Y2
+	VMOVUPS      224(AX), Y6
+	MOVQ         b+40(FP), R8
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R8), Y10
+	VPSUBD       Y10, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 20(R8), Y10
+	VMULPS       Y10, Y0, Y0
+	VMULPS       Y3, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R8), Y10
+	VMULPS       Y10, Y2, Y2
+	VBROADCASTSS 28(R8), Y10
+	VMULPS       Y10, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS 32(R8), Y10
+	VADDPS       Y10, Y2, Y2
+	VSUBPS       Y2, Y0, Y3
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R8
+	MOVQ         upper+8(FP), R9
+	VMOVUPS      Y3, 32(R8)(BX*4)
+	VMOVUPS      Y0, 32(R9)(BX*4)
+	LEAQ         (AX)(SI*1), R8
+	LEAQ         (BX)(DI*1), R9
+	VMOVUPS      (R8), Y0
+	VMOVUPS      64(R8), Y1
+	VMOVUPS      128(R8), Y2
+	VMOVUPS      192(R8), Y3
+	MOVQ         b+40(FP), R10
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R10), Y6
+	VPSUBD       Y6, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VBROADCASTSS 20(R10), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y4, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R10), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 28(R10), Y6
+	VMULPS       Y6, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R10), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y4
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R10
+	MOVQ         upper+8(FP), R11
+	VMOVUPS      Y4, (R10)(R9*4)
+	VMOVUPS      Y0, (R11)(R9*4)
+	VMOVUPS      32(R8), Y0
+	VMOVUPS      96(R8), Y1
+	VMOVUPS      160(R8), Y2
+	VMOVUPS      224(R8), Y3
+	MOVQ         b+40(FP), R8
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R8), Y4
+	VPSUBD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VBROADCASTSS 20(R8), Y4
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R8), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 28(R8), Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R8), Y4
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y2, Y0, Y5
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R8
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Y5, 32(R8)(R9*4)
+	VMOVUPS      Y0, 32(R10)(R9*4)
+	ADDQ         $+16, BX
 	ADDQ         $+256, AX
 	DECQ         CX
 	JNZ          panel
@@ -520,77 +612,129 @@ TEXT ·Int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
 	MOVQ data+16(FP), AX
 	MOVQ panels+24(FP), CX
 	MOVQ steps+32(FP), DX
-	MOVQ b+40(FP), BX
-	XORQ SI, SI
+	XORQ BX, BX
+
+	// The second stream is far bytes behind the first, farRows rows.
+	MOVQ   CX, DI
+	SHRQ   $0x01, DI
+	SUBQ   DI, CX
+	LEAQ   4(DX), SI
+	IMULQ  DI, SI
+	IMUL3Q $+64, SI, SI
+	IMUL3Q $+16, DI, DI
 
 panel:
-	MOVQ   (BX), DI
-	VXORPS Z1, Z1, Z1
+	MOVQ   b+40(FP), R9
+	MOVQ   (R9), R9
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
 	MOVQ   DX, R8
 	SUBQ   $+4, R8
 	JLT    rest
 
 steps:
-	VMOVDQU64     (AX), Z0
-	VPDPBUSD.BCST (DI), Z0, Z1
-	VMOVDQU64     64(AX), Z0
-	VPDPBUSD.BCST 4(DI), Z0, Z2
-	VMOVDQU64     128(AX), Z0
-	VPDPBUSD.BCST 8(DI), Z0, Z3
-	VMOVDQU64     192(AX), Z0
-	VPDPBUSD.BCST 12(DI), Z0, Z4
-	ADDQ          $+256, AX
-	ADDQ          $+16, DI
-	SUBQ          $+4, R8
-	JGE           steps
+	VPBROADCASTD (R9), Z1
+	VMOVDQU64    (AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	VMOVDQU64    (AX)(SI*1), Z0
+	VPDPBUSD     Z1, Z0, Z4
+	VPBROADCASTD 4(R9), Z1
+	VMOVDQU64    64(AX), Z0
+	VPDPBUSD     Z1, Z0, Z3
+	VMOVDQU64    64(AX)(SI*1), Z0
+	VPDPBUSD     Z1, Z0, Z5
+	VPBROADCASTD 8(R9), Z1
+	VMOVDQU64    128(AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	VMOVDQU64    128(AX)(SI*1), Z0
+	VPDPBUSD     Z1, Z0, Z4
+	VPBROADCASTD 12(R9), Z1
+	VMOVDQU64    192(AX), Z0
+	VPDPBUSD     Z1, Z0, Z3
+	VMOVDQU64    192(AX)(SI*1), Z0
+	VPDPBUSD     Z1, Z0, Z5
+	ADDQ         $+256, AX
+	ADDQ         $+16, R9
+	SUBQ         $+4, R8
+	JGE          steps
 
 rest:
 	ADDQ $+4, R8
 	JZ   sums
 
 step:
-	VMOVDQU64     (AX), Z0
-	VPDPBUSD.BCST (DI), Z0, Z1
-	ADDQ          $+64, AX
-	ADDQ          $+4, DI
-	DECQ          R8
-	JNZ           step
+	VPBROADCASTD (R9), Z1
+	VMOVDQU64    (AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	VMOVDQU64    (AX)(SI*1), Z0
+	VPDPBUSD     Z1, Z0, Z4
+	ADDQ         $+64, AX
+	ADDQ         $+4, R9
+	DECQ         R8
+	JNZ          step
 
 sums:
-	VPADDD  Z3, Z1, Z1
-	VPADDD  Z4, Z2, Z2
-	VPADDD  Z2, Z1, Z1
+	VPADDD  Z3, Z2, Z2
 	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z2
+	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z3
-	VMOVUPS 192(AX), Z4
-	MOVQ    b+40(FP), DI
+	VMOVUPS 192(AX), Z6
+	MOVQ    b+40(FP), R8
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(DI), Z5
-	VPSUBD       Z5, Z1, Z1
-	VCVTDQ2PS    Z1, Z1
-	VBROADCASTSS 20(DI), Z5
-	VMULPS       Z5, Z0, Z0
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z2, Z0, Z0
-	VBROADCASTSS 24(DI), Z5
-	VMULPS       Z5, Z3, Z3
-	VBROADCASTSS 28(DI), Z5
-	VMULPS       Z5, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	VBROADCASTSS 32(DI), Z5
-	VADDPS       Z5, Z3, Z3
-	VSUBPS       Z3, Z0, Z1
+	VPBROADCASTD 16(R8), Z7
+	VPSUBD       Z7, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS 20(R8), Z7
+	VMULPS       Z7, Z0, Z0
+	VMULPS       Z2, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(R8), Z7
+	VMULPS       Z7, Z3, Z3
+	VBROADCASTSS 28(R8), Z7
+	VMULPS       Z7, Z6, Z6
+	VADDPS       Z6, Z3, Z3
+	VBROADCASTSS 32(R8), Z7
+	VADDPS       Z7, Z3, Z3
+	VSUBPS       Z3, Z0, Z2
 	VADDPS       Z3, Z0, Z0
-	MOVQ         lower+0(FP), DI
-	MOVQ         upper+8(FP), R8
-	VMOVUPS      Z1, (DI)(SI*4)
-	VMOVUPS      Z0, (R8)(SI*4)
-	ADDQ         $+16, SI
+	MOVQ         lower+0(FP), R8
+	MOVQ         upper+8(FP), R9
+	VMOVUPS      Z2, (R8)(BX*4)
+	VMOVUPS      Z0, (R9)(BX*4)
+	LEAQ         (AX)(SI*1), R8
+	LEAQ         (BX)(DI*1), R9
+	VPADDD       Z5, Z4, Z4
+	VMOVUPS      (R8), Z0
+	VMOVUPS      64(R8), Z1
+	VMOVUPS      128(R8), Z2
+	VMOVUPS      192(R8), Z3
+	MOVQ         b+40(FP), R8
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R8), Z5
+	VPSUBD       Z5, Z4, Z4
+	VCVTDQ2PS    Z4, Z4
+	VBROADCASTSS 20(R8), Z5
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z4, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(R8), Z5
+	VMULPS       Z5, Z2, Z2
+	VBROADCASTSS 28(R8), Z5
+	VMULPS       Z5, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VBROADCASTSS 32(R8), Z5
+	VADDPS       Z5, Z2, Z2
+	VSUBPS       Z2, Z0, Z4
+	VADDPS       Z2, Z0, Z0
+	MOVQ         lower+0(FP), R8
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Z4, (R8)(R9*4)
+	VMOVUPS      Z0, (R10)(R9*4)
+	ADDQ         $+16, BX
 	ADDQ         $+256, AX
 	DECQ         CX
 	JNZ          panel
