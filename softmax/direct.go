@@ -106,12 +106,12 @@ func (s *Direct) First(p *Packed, t int) (id uint32, n int, ok bool) {
 func (s *Direct) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, ok bool) {
 	list, k := &p.near.lists[t], len(dst)
 	n = list.end - list.first
-	if k < 1 || 2*k > n || n > len(s.rows) { // maxSurvivors is a half
+	if k < 1 || most(k, n) || n > len(s.rows) {
 		runtime.KeepAlive(p)
 		return 0, false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, k, &s.vec)]
-	if sum != nil && 2*len(left) > n {
+	if sum != nil && most(len(left), n) {
 		return 0, false
 	}
 	s.rank(dst, left, p, list)

@@ -21,9 +21,6 @@ const (
 	// codes after one in which it was in vain: on data without structure it
 	// always is. The answers are the same.
 	coarseSkips = 31
-	// maxSurvivors is the share of rows above which the dense reference scan
-	// is cheaper than scoring the survivors one by one.
-	maxSurvivors = 0.5
 	// minListed is the share of labels from which a set of allowed ones is
 	// searched in a scan of all instead of a gather.
 	minListed = 0.125
@@ -148,9 +145,13 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	}
 }
 
+// most reports whether so many of n rows survive that the dense reference scan is cheaper
+// than to score the survivors one by one: more than half.
+func most(survivors, n int) bool { return 2*survivors > n }
+
 // wantsMost reports whether so many labels are wanted that as many as make the dense
 // reference scan the cheaper way survive whatever the intervals.
-func (p *place) wantsMost() bool { return float64(p.k) > maxSurvivors*float64(p.n) }
+func (p *place) wantsMost() bool { return most(p.k, p.n) }
 
 // certifies reports whether there are intervals for the query's logits.
 func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
@@ -310,7 +311,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		left = s.survivors(len(dst), lower, upper)
 	}
 	// A sum over all labels must take the same decision, listed or not.
-	if float64(len(left)) > maxSurvivors*float64(p.n) && (p.req.LogSum || !p.listed) {
+	if most(len(left), p.n) && (p.req.LogSum || !p.listed) {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
@@ -477,7 +478,7 @@ func (s *Searcher) tiled(dst []Prediction, qs []*Query, p *place, tile int) {
 	var none Answer
 	for c, q := range qs {
 		x, best := &all[c], dst[c*p.req.K:][:p.k]
-		if !p.listed && float64(len(x.ids)) > maxSurvivors*float64(p.n) {
+		if !p.listed && most(len(x.ids), p.n) {
 			s.scoreAll(best, &none, q, p)
 			continue
 		}

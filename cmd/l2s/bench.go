@@ -373,7 +373,7 @@ func (r *benchResult) String() string {
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
 	for i, c := range r.Cold {
 		if i == 0 {
-			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen          p99   against dense\n")
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense\n")
 		}
 		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
 	}

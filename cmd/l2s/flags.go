@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -85,6 +86,9 @@ func (f *flags) whole(name string, initial, least int, usage string) *int {
 
 func parseWhole(s string, least int) (int, error) {
 	n, err := strconv.Atoi(s)
+	if n == math.MaxInt && errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("expected a whole number, at most %d", n)
+	}
 	if err != nil || n < least {
 		return 0, fmt.Errorf("expected a whole number, at least %d", least)
 	}

@@ -132,8 +132,8 @@ do not look so. If the model's last normalisation stands beside the head, the le
 of the states must agree with it. Otherwise the warning comes if for most contexts one
 label has all of the probability, or if all labels have about the same.
 
-More contexts give a better screen: some hundred thousand of the kind that the
-layer meets in use. The screen is for this layer alone.
+More contexts give a better screen: 100,000 or more of the kind that the layer
+meets in use. The screen is for this layer alone.
 
 Every set holds the labels of --always, and they count towards the budget. It takes
 ids, files and the word specials, with commas between them: 7,@ids.txt,specials. A

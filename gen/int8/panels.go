@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -28,72 +27,102 @@ const streams = 2
 
 // panelBounds generates the scan of panels. A lane holds the sum of one row from the
 // first step on, so that no sum is taken across lanes. The first half of the panels is one
-// stream, the second half the other; the panel in the middle of an odd number is of both.
+// stream, the second half the other; the last of an odd number comes alone.
 func panelBounds(l emit.Level) {
 	l.Function("Int8PanelBounds", "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
 		fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", panelRows, stepCodes, layout.Bound))
-	p := Load(Param("data"), GP64()).(reg.GPVirtual)
-	panels := Load(Param("panels"), GP64()).(reg.GPVirtual)
-	steps := Load(Param("steps"), GP64()).(reg.GPVirtual)
-	i, far, farRows, left := GP64(), GP64(), GP64(), GP64()
-	XORQ(i, i)
-	parts := chunk / l.Bytes // registers that the lanes of a panel take
-	code := newStep(l, parts)
+	s := newPanelScan(l)
+	pairs := GP64()
 
 	Comment("The second stream is far bytes behind the first, farRows rows.")
-	MOVQ(panels, farRows)
-	SHRQ(Imm(1), farRows)
-	SUBQ(farRows, panels)
-	LEAQ(Mem{Base: steps, Disp: floats}, far)
-	IMULQ(farRows, far)
-	IMUL3Q(I32(chunk), far, far)
-	IMUL3Q(I32(panelRows), farRows, farRows)
+	MOVQ(s.panels, pairs)
+	SHRQ(Imm(1), pairs)
+	LEAQ(Mem{Base: s.steps, Disp: floats}, s.far)
+	IMUL3Q(I32(chunk), s.far, s.far)
+	IMULQ(pairs, s.far)
+	IMUL3Q(I32(panelRows), pairs, s.farRows)
+	TESTQ(pairs, pairs)
+	JZ(LabelRef("alone"))
+	Label("pair")
+	s.scan("pair", streams)
+	DECQ(pairs)
+	JNZ(LabelRef("pair"))
+	ADDQ(s.far, s.p)
+	ADDQ(s.farRows, s.i)
+	TESTQ(U32(1), s.panels)
+	JZ(LabelRef("done"))
+	Label("alone")
+	s.scan("alone", 1)
+	Label("done")
+	emit.End()
+}
 
-	Label("panel")
+// panelScan is what the scan of panels keeps in registers.
+type panelScan struct {
+	step
+	panels, steps reg.GPVirtual
+	p, i          reg.GPVirtual // the first stream: its next panel, and that panel's first row
+	far, farRows  reg.GPVirtual // how far the second stream is behind, in bytes and in rows
+}
+
+func newPanelScan(l emit.Level) panelScan {
+	s := panelScan{
+		p:      Load(Param("data"), GP64()).(reg.GPVirtual),
+		panels: Load(Param("panels"), GP64()).(reg.GPVirtual),
+		steps:  Load(Param("steps"), GP64()).(reg.GPVirtual),
+		i:      GP64(), far: GP64(), farRows: GP64(),
+		step: newStep(l),
+	}
+	XORQ(s.i, s.i)
+	return s
+}
+
+// scan computes the intervals of the next panel of each of n streams.
+func (s panelScan) scan(label string, n int) {
+	left := GP64()
 	h := Load(Param("b"), GP64()).(reg.GPVirtual)
 	MOVQ(Mem{Base: h, Disp: layout.Bound.At("codes")}, h)
-	emit.Zero(code.all()...)
-	MOVQ(steps, left)
-	SUBQ(I32(code.unroll), left)
-	JLT(LabelRef("rest"))
-	Label("steps")
-	for s := range code.unroll {
-		code.add(p, far, h, s)
+	for _, acc := range s.acc[:n] {
+		emit.Zero(acc...)
 	}
-	ADDQ(I32(chunk*code.unroll), p)
-	ADDQ(I32(stepCodes*code.unroll), h)
-	SUBQ(I32(code.unroll), left)
-	JGE(LabelRef("steps"))
-	Label("rest")
-	ADDQ(I32(code.unroll), left)
-	JZ(LabelRef("sums"))
-	Label("step")
-	code.add(p, far, h, 0)
-	ADDQ(I32(chunk), p)
+	MOVQ(s.steps, left)
+	SUBQ(I32(s.unroll), left)
+	JLT(LabelRef(label + "_rest"))
+	Label(label + "_steps")
+	for i := range s.unroll {
+		s.add(s.p, s.far, h, i, n)
+	}
+	ADDQ(I32(chunk*s.unroll), s.p)
+	ADDQ(I32(stepCodes*s.unroll), h)
+	SUBQ(I32(s.unroll), left)
+	JGE(LabelRef(label + "_steps"))
+	Label(label + "_rest")
+	ADDQ(I32(s.unroll), left)
+	JZ(LabelRef(label + "_sums"))
+	Label(label + "_step")
+	s.add(s.p, s.far, h, 0, n)
+	ADDQ(I32(chunk), s.p)
 	ADDQ(I32(stepCodes), h)
 	DECQ(left)
-	JNZ(LabelRef("step"))
-	Label("sums")
-	for stream := range streams {
-		at, row := p, i
+	JNZ(LabelRef(label + "_step"))
+	Label(label + "_sums")
+	for stream := range n {
+		at, row := s.p, s.i
 		if stream > 0 {
 			at, row = GP64(), GP64()
-			LEAQ(Mem{Base: p, Index: far, Scale: 1}, at)
-			LEAQ(Mem{Base: i, Index: farRows, Scale: 1}, row)
+			LEAQ(Mem{Base: s.p, Index: s.far, Scale: 1}, at)
+			LEAQ(Mem{Base: s.i, Index: s.farRows, Scale: 1}, row)
 		}
-		for k, d := range code.sums(stream) {
-			meta := l.Vecs(floats)
+		for k, d := range s.sums(stream) {
+			meta := s.l.Vecs(floats)
 			for f := range meta {
-				VMOVUPS(Mem{Base: at, Disp: chunk*f + l.Bytes*k}, meta[f])
+				VMOVUPS(Mem{Base: at, Disp: chunk*f + s.l.Bytes*k}, meta[f])
 			}
-			envelope(l, d, meta, row, l.Bytes*k)
+			envelope(s.l, d, meta, row, s.l.Bytes*k)
 		}
 	}
-	ADDQ(I32(panelRows), i)
-	ADDQ(I32(floats*chunk), p)
-	DECQ(panels)
-	JNZ(LabelRef("panel"))
-	emit.End()
+	ADDQ(I32(panelRows), s.i)
+	ADDQ(I32(floats*chunk), s.p)
 }
 
 // step multiplies four codes of each row of two panels by four codes of the vector.
@@ -106,7 +135,8 @@ type step struct {
 	x80, one, no reg.VecVirtual
 }
 
-func newStep(l emit.Level, parts int) step {
+func newStep(l emit.Level) step {
+	parts := chunk / l.Bytes
 	s := step{l: l, unroll: 2, parts: parts, w: l.Vec(), h: l.Vec()}
 	if l.Bytes == 64 {
 		s.unroll = 4
@@ -121,11 +151,8 @@ func newStep(l emit.Level, parts int) step {
 	return s
 }
 
-// all returns the registers of all sums.
-func (s step) all() []reg.VecVirtual { return slices.Concat(s.acc[:]...) }
-
-// add adds the products of step i of a turn.
-func (s step) add(p, far, h reg.GPVirtual, i int) {
+// add adds the products of step i of a turn for n streams.
+func (s step) add(p, far, h reg.GPVirtual, i, n int) {
 	q := Mem{Base: h, Disp: stepCodes * i}
 	at := func(stream, part int) Mem {
 		m := Mem{Base: p, Disp: chunk*i + s.l.Bytes*part}
@@ -136,7 +163,7 @@ func (s step) add(p, far, h reg.GPVirtual, i int) {
 	}
 	VPBROADCASTD(q, s.h)
 	if s.l.Bytes == 64 {
-		for stream, acc := range s.acc {
+		for stream, acc := range s.acc[:n] {
 			VMOVDQU64(at(stream, 0), s.w)
 			VPDPBUSD(s.h, s.w, acc[i%len(acc)])
 		}
@@ -146,7 +173,7 @@ func (s step) add(p, far, h reg.GPVirtual, i int) {
 	VPCMPGTB(s.h, s.no, s.flip)
 	VPXOR(s.x80, s.flip, s.flip)
 	VPABSB(s.h, s.h)
-	for stream, acc := range s.acc {
+	for stream, acc := range s.acc[:n] {
 		for part := range s.parts {
 			VPXOR(at(stream, part), s.flip, s.w)
 			VPMADDUBSW(s.w, s.h, s.w)

@@ -151,37 +151,38 @@ TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
 	MOVQ         data+16(FP), AX
 	MOVQ         panels+24(FP), CX
 	MOVQ         steps+32(FP), DX
-	XORQ         BX, BX
-	MOVL         $0x80808080, SI
-	VMOVD        SI, X0
+	MOVL         $0x80808080, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y8
-	MOVL         $0x00010001, SI
-	VMOVD        SI, X0
+	MOVL         $0x00010001, BX
+	VMOVD        BX, X0
 	VPBROADCASTD X0, Y9
 	VXORPS       Y7, Y7, Y7
+	XORQ         BX, BX
 
 	// The second stream is far bytes behind the first, farRows rows.
-	MOVQ   CX, DI
-	SHRQ   $0x01, DI
-	SUBQ   DI, CX
+	MOVQ   CX, R8
+	SHRQ   $0x01, R8
 	LEAQ   4(DX), SI
-	IMULQ  DI, SI
 	IMUL3Q $+64, SI, SI
-	IMUL3Q $+16, DI, DI
+	IMULQ  R8, SI
+	IMUL3Q $+16, R8, DI
+	TESTQ  R8, R8
+	JZ     alone
 
-panel:
-	MOVQ   b+40(FP), R9
-	MOVQ   (R9), R9
+pair:
+	MOVQ   b+40(FP), R10
+	MOVQ   (R10), R10
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
-	MOVQ   DX, R8
-	SUBQ   $+2, R8
-	JLT    rest
+	MOVQ   DX, R9
+	SUBQ   $+2, R9
+	JLT    pair_rest
 
-steps:
-	VPBROADCASTD (R9), Y1
+pair_steps:
+	VPBROADCASTD (R10), Y1
 
 	// See product.setVector.
 	VPCMPGTB     Y1, Y7, Y6
@@ -203,7 +204,7 @@ steps:
 	VPMADDUBSW   Y0, Y1, Y0
 	VPMADDWD     Y9, Y0, Y0
 	VPADDD       Y0, Y5, Y5
-	VPBROADCASTD 4(R9), Y1
+	VPBROADCASTD 4(R10), Y1
 
 	// See product.setVector.
 	VPCMPGTB   Y1, Y7, Y6
@@ -226,16 +227,16 @@ steps:
 	VPMADDWD   Y9, Y0, Y0
 	VPADDD     Y0, Y5, Y5
 	ADDQ       $+128, AX
-	ADDQ       $+8, R9
-	SUBQ       $+2, R8
-	JGE        steps
+	ADDQ       $+8, R10
+	SUBQ       $+2, R9
+	JGE        pair_steps
 
-rest:
-	ADDQ $+2, R8
-	JZ   sums
+pair_rest:
+	ADDQ $+2, R9
+	JZ   pair_sums
 
-step:
-	VPBROADCASTD (R9), Y1
+pair_step:
+	VPBROADCASTD (R10), Y1
 
 	// See product.setVector.
 	VPCMPGTB   Y1, Y7, Y6
@@ -258,125 +259,255 @@ step:
 	VPMADDWD   Y9, Y0, Y0
 	VPADDD     Y0, Y5, Y5
 	ADDQ       $+64, AX
-	ADDQ       $+4, R9
-	DECQ       R8
-	JNZ        step
+	ADDQ       $+4, R10
+	DECQ       R9
+	JNZ        pair_step
 
-sums:
+pair_sums:
 	VMOVUPS (AX), Y0
 	VMOVUPS 64(AX), Y1
 	VMOVUPS 128(AX), Y6
 	VMOVUPS 192(AX), Y10
-	MOVQ    b+40(FP), R8
+	MOVQ    b+40(FP), R9
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R8), Y11
+	VPBROADCASTD 16(R9), Y11
 	VPSUBD       Y11, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 20(R8), Y11
+	VBROADCASTSS 20(R9), Y11
 	VMULPS       Y11, Y0, Y0
 	VMULPS       Y2, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 24(R8), Y11
+	VBROADCASTSS 24(R9), Y11
 	VMULPS       Y11, Y6, Y6
-	VBROADCASTSS 28(R8), Y11
+	VBROADCASTSS 28(R9), Y11
 	VMULPS       Y11, Y10, Y10
 	VADDPS       Y10, Y6, Y6
-	VBROADCASTSS 32(R8), Y11
+	VBROADCASTSS 32(R9), Y11
 	VADDPS       Y11, Y6, Y6
 	VSUBPS       Y6, Y0, Y2
 	VADDPS       Y6, Y0, Y0
-	MOVQ         lower+0(FP), R8
-	MOVQ         upper+8(FP), R9
-	VMOVUPS      Y2, (R8)(BX*4)
-	VMOVUPS      Y0, (R9)(BX*4)
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Y2, (R9)(BX*4)
+	VMOVUPS      Y0, (R10)(BX*4)
 	VMOVUPS      32(AX), Y0
 	VMOVUPS      96(AX), Y1
 	VMOVUPS      160(AX), Y2
 	VMOVUPS      224(AX), Y6
-	MOVQ         b+40(FP), R8
+	MOVQ         b+40(FP), R9
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R8), Y10
+	VPBROADCASTD 16(R9), Y10
 	VPSUBD       Y10, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VBROADCASTSS 20(R8), Y10
+	VBROADCASTSS 20(R9), Y10
 	VMULPS       Y10, Y0, Y0
 	VMULPS       Y3, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 24(R8), Y10
+	VBROADCASTSS 24(R9), Y10
 	VMULPS       Y10, Y2, Y2
-	VBROADCASTSS 28(R8), Y10
+	VBROADCASTSS 28(R9), Y10
 	VMULPS       Y10, Y6, Y6
 	VADDPS       Y6, Y2, Y2
-	VBROADCASTSS 32(R8), Y10
+	VBROADCASTSS 32(R9), Y10
 	VADDPS       Y10, Y2, Y2
 	VSUBPS       Y2, Y0, Y3
 	VADDPS       Y2, Y0, Y0
-	MOVQ         lower+0(FP), R8
-	MOVQ         upper+8(FP), R9
-	VMOVUPS      Y3, 32(R8)(BX*4)
-	VMOVUPS      Y0, 32(R9)(BX*4)
-	LEAQ         (AX)(SI*1), R8
-	LEAQ         (BX)(DI*1), R9
-	VMOVUPS      (R8), Y0
-	VMOVUPS      64(R8), Y1
-	VMOVUPS      128(R8), Y2
-	VMOVUPS      192(R8), Y3
-	MOVQ         b+40(FP), R10
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Y3, 32(R9)(BX*4)
+	VMOVUPS      Y0, 32(R10)(BX*4)
+	LEAQ         (AX)(SI*1), R9
+	LEAQ         (BX)(DI*1), R10
+	VMOVUPS      (R9), Y0
+	VMOVUPS      64(R9), Y1
+	VMOVUPS      128(R9), Y2
+	VMOVUPS      192(R9), Y3
+	MOVQ         b+40(FP), R11
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R10), Y6
+	VPBROADCASTD 16(R11), Y6
 	VPSUBD       Y6, Y4, Y4
 	VCVTDQ2PS    Y4, Y4
-	VBROADCASTSS 20(R10), Y6
+	VBROADCASTSS 20(R11), Y6
 	VMULPS       Y6, Y0, Y0
 	VMULPS       Y4, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 24(R10), Y6
+	VBROADCASTSS 24(R11), Y6
 	VMULPS       Y6, Y2, Y2
-	VBROADCASTSS 28(R10), Y6
+	VBROADCASTSS 28(R11), Y6
 	VMULPS       Y6, Y3, Y3
 	VADDPS       Y3, Y2, Y2
-	VBROADCASTSS 32(R10), Y6
+	VBROADCASTSS 32(R11), Y6
 	VADDPS       Y6, Y2, Y2
 	VSUBPS       Y2, Y0, Y4
 	VADDPS       Y2, Y0, Y0
-	MOVQ         lower+0(FP), R10
-	MOVQ         upper+8(FP), R11
-	VMOVUPS      Y4, (R10)(R9*4)
-	VMOVUPS      Y0, (R11)(R9*4)
-	VMOVUPS      32(R8), Y0
-	VMOVUPS      96(R8), Y1
-	VMOVUPS      160(R8), Y2
-	VMOVUPS      224(R8), Y3
-	MOVQ         b+40(FP), R8
+	MOVQ         lower+0(FP), R11
+	MOVQ         upper+8(FP), R12
+	VMOVUPS      Y4, (R11)(R10*4)
+	VMOVUPS      Y0, (R12)(R10*4)
+	VMOVUPS      32(R9), Y0
+	VMOVUPS      96(R9), Y1
+	VMOVUPS      160(R9), Y2
+	VMOVUPS      224(R9), Y3
+	MOVQ         b+40(FP), R9
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R8), Y4
+	VPBROADCASTD 16(R9), Y4
 	VPSUBD       Y4, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VBROADCASTSS 20(R8), Y4
+	VBROADCASTSS 20(R9), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y5, Y0, Y0
 	VADDPS       Y1, Y0, Y0
-	VBROADCASTSS 24(R8), Y4
+	VBROADCASTSS 24(R9), Y4
 	VMULPS       Y4, Y2, Y2
-	VBROADCASTSS 28(R8), Y4
+	VBROADCASTSS 28(R9), Y4
 	VMULPS       Y4, Y3, Y3
 	VADDPS       Y3, Y2, Y2
-	VBROADCASTSS 32(R8), Y4
+	VBROADCASTSS 32(R9), Y4
 	VADDPS       Y4, Y2, Y2
 	VSUBPS       Y2, Y0, Y5
 	VADDPS       Y2, Y0, Y0
-	MOVQ         lower+0(FP), R8
-	MOVQ         upper+8(FP), R10
-	VMOVUPS      Y5, 32(R8)(R9*4)
-	VMOVUPS      Y0, 32(R10)(R9*4)
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R11
+	VMOVUPS      Y5, 32(R9)(R10*4)
+	VMOVUPS      Y0, 32(R11)(R10*4)
 	ADDQ         $+16, BX
 	ADDQ         $+256, AX
-	DECQ         CX
-	JNZ          panel
+	DECQ         R8
+	JNZ          pair
+	ADDQ         SI, AX
+	ADDQ         DI, BX
+	TESTQ        $0x00000001, CX
+	JZ           done
+
+alone:
+	MOVQ   b+40(FP), CX
+	MOVQ   (CX), CX
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $+2, DX
+	JLT    alone_rest
+
+alone_steps:
+	VPBROADCASTD (CX), Y1
+
+	// See product.setVector.
+	VPCMPGTB     Y1, Y7, Y6
+	VPXOR        Y8, Y6, Y6
+	VPABSB       Y1, Y1
+	VPXOR        (AX), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
+	VPADDD       Y0, Y2, Y2
+	VPXOR        32(AX), Y6, Y0
+	VPMADDUBSW   Y0, Y1, Y0
+	VPMADDWD     Y9, Y0, Y0
+	VPADDD       Y0, Y3, Y3
+	VPBROADCASTD 4(CX), Y1
+
+	// See product.setVector.
+	VPCMPGTB   Y1, Y7, Y6
+	VPXOR      Y8, Y6, Y6
+	VPABSB     Y1, Y1
+	VPXOR      64(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y2, Y2
+	VPXOR      96(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y3, Y3
+	ADDQ       $+128, AX
+	ADDQ       $+8, CX
+	SUBQ       $+2, DX
+	JGE        alone_steps
+
+alone_rest:
+	ADDQ $+2, DX
+	JZ   alone_sums
+
+alone_step:
+	VPBROADCASTD (CX), Y1
+
+	// See product.setVector.
+	VPCMPGTB   Y1, Y7, Y6
+	VPXOR      Y8, Y6, Y6
+	VPABSB     Y1, Y1
+	VPXOR      (AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y2, Y2
+	VPXOR      32(AX), Y6, Y0
+	VPMADDUBSW Y0, Y1, Y0
+	VPMADDWD   Y9, Y0, Y0
+	VPADDD     Y0, Y3, Y3
+	ADDQ       $+64, AX
+	ADDQ       $+4, CX
+	DECQ       DX
+	JNZ        alone_step
+
+alone_sums:
+	VMOVUPS (AX), Y0
+	VMOVUPS 64(AX), Y1
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 192(AX), Y5
+	MOVQ    b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Y6
+	VPSUBD       Y6, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS 20(CX), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(CX), Y6
+	VMULPS       Y6, Y4, Y4
+	VBROADCASTSS 28(CX), Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VBROADCASTSS 32(CX), Y6
+	VADDPS       Y6, Y4, Y4
+	VSUBPS       Y4, Y0, Y2
+	VADDPS       Y4, Y0, Y0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Y2, (CX)(BX*4)
+	VMOVUPS      Y0, (DX)(BX*4)
+	VMOVUPS      32(AX), Y0
+	VMOVUPS      96(AX), Y1
+	VMOVUPS      160(AX), Y2
+	VMOVUPS      224(AX), Y4
+	MOVQ         b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Y5
+	VPSUBD       Y5, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VBROADCASTSS 20(CX), Y5
+	VMULPS       Y5, Y0, Y0
+	VMULPS       Y3, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(CX), Y5
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS 28(CX), Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VBROADCASTSS 32(CX), Y5
+	VADDPS       Y5, Y2, Y2
+	VSUBPS       Y2, Y0, Y3
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Y3, 32(CX)(BX*4)
+	VMOVUPS      Y0, 32(DX)(BX*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+
+done:
 	VZEROUPPER
 	RET
 
@@ -615,129 +746,207 @@ TEXT ·Int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
 	XORQ BX, BX
 
 	// The second stream is far bytes behind the first, farRows rows.
-	MOVQ   CX, DI
-	SHRQ   $0x01, DI
-	SUBQ   DI, CX
+	MOVQ   CX, R8
+	SHRQ   $0x01, R8
 	LEAQ   4(DX), SI
-	IMULQ  DI, SI
 	IMUL3Q $+64, SI, SI
-	IMUL3Q $+16, DI, DI
+	IMULQ  R8, SI
+	IMUL3Q $+16, R8, DI
+	TESTQ  R8, R8
+	JZ     alone
 
-panel:
-	MOVQ   b+40(FP), R9
-	MOVQ   (R9), R9
+pair:
+	MOVQ   b+40(FP), R10
+	MOVQ   (R10), R10
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
-	MOVQ   DX, R8
-	SUBQ   $+4, R8
-	JLT    rest
+	MOVQ   DX, R9
+	SUBQ   $+4, R9
+	JLT    pair_rest
 
-steps:
-	VPBROADCASTD (R9), Z1
+pair_steps:
+	VPBROADCASTD (R10), Z1
 	VMOVDQU64    (AX), Z0
 	VPDPBUSD     Z1, Z0, Z2
 	VMOVDQU64    (AX)(SI*1), Z0
 	VPDPBUSD     Z1, Z0, Z4
-	VPBROADCASTD 4(R9), Z1
+	VPBROADCASTD 4(R10), Z1
 	VMOVDQU64    64(AX), Z0
 	VPDPBUSD     Z1, Z0, Z3
 	VMOVDQU64    64(AX)(SI*1), Z0
 	VPDPBUSD     Z1, Z0, Z5
-	VPBROADCASTD 8(R9), Z1
+	VPBROADCASTD 8(R10), Z1
 	VMOVDQU64    128(AX), Z0
 	VPDPBUSD     Z1, Z0, Z2
 	VMOVDQU64    128(AX)(SI*1), Z0
 	VPDPBUSD     Z1, Z0, Z4
-	VPBROADCASTD 12(R9), Z1
+	VPBROADCASTD 12(R10), Z1
 	VMOVDQU64    192(AX), Z0
 	VPDPBUSD     Z1, Z0, Z3
 	VMOVDQU64    192(AX)(SI*1), Z0
 	VPDPBUSD     Z1, Z0, Z5
 	ADDQ         $+256, AX
-	ADDQ         $+16, R9
-	SUBQ         $+4, R8
-	JGE          steps
+	ADDQ         $+16, R10
+	SUBQ         $+4, R9
+	JGE          pair_steps
 
-rest:
-	ADDQ $+4, R8
-	JZ   sums
+pair_rest:
+	ADDQ $+4, R9
+	JZ   pair_sums
 
-step:
-	VPBROADCASTD (R9), Z1
+pair_step:
+	VPBROADCASTD (R10), Z1
 	VMOVDQU64    (AX), Z0
 	VPDPBUSD     Z1, Z0, Z2
 	VMOVDQU64    (AX)(SI*1), Z0
 	VPDPBUSD     Z1, Z0, Z4
 	ADDQ         $+64, AX
-	ADDQ         $+4, R9
-	DECQ         R8
-	JNZ          step
+	ADDQ         $+4, R10
+	DECQ         R9
+	JNZ          pair_step
 
-sums:
+pair_sums:
 	VPADDD  Z3, Z2, Z2
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z3
 	VMOVUPS 192(AX), Z6
-	MOVQ    b+40(FP), R8
+	MOVQ    b+40(FP), R9
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R8), Z7
+	VPBROADCASTD 16(R9), Z7
 	VPSUBD       Z7, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
-	VBROADCASTSS 20(R8), Z7
+	VBROADCASTSS 20(R9), Z7
 	VMULPS       Z7, Z0, Z0
 	VMULPS       Z2, Z0, Z0
 	VADDPS       Z1, Z0, Z0
-	VBROADCASTSS 24(R8), Z7
+	VBROADCASTSS 24(R9), Z7
 	VMULPS       Z7, Z3, Z3
-	VBROADCASTSS 28(R8), Z7
+	VBROADCASTSS 28(R9), Z7
 	VMULPS       Z7, Z6, Z6
 	VADDPS       Z6, Z3, Z3
-	VBROADCASTSS 32(R8), Z7
+	VBROADCASTSS 32(R9), Z7
 	VADDPS       Z7, Z3, Z3
 	VSUBPS       Z3, Z0, Z2
 	VADDPS       Z3, Z0, Z0
-	MOVQ         lower+0(FP), R8
-	MOVQ         upper+8(FP), R9
-	VMOVUPS      Z2, (R8)(BX*4)
-	VMOVUPS      Z0, (R9)(BX*4)
-	LEAQ         (AX)(SI*1), R8
-	LEAQ         (BX)(DI*1), R9
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Z2, (R9)(BX*4)
+	VMOVUPS      Z0, (R10)(BX*4)
+	LEAQ         (AX)(SI*1), R9
+	LEAQ         (BX)(DI*1), R10
 	VPADDD       Z5, Z4, Z4
-	VMOVUPS      (R8), Z0
-	VMOVUPS      64(R8), Z1
-	VMOVUPS      128(R8), Z2
-	VMOVUPS      192(R8), Z3
-	MOVQ         b+40(FP), R8
+	VMOVUPS      (R9), Z0
+	VMOVUPS      64(R9), Z1
+	VMOVUPS      128(R9), Z2
+	VMOVUPS      192(R9), Z3
+	MOVQ         b+40(FP), R9
 
 	// Take out what the products hold beyond those of the codes.
-	VPBROADCASTD 16(R8), Z5
+	VPBROADCASTD 16(R9), Z5
 	VPSUBD       Z5, Z4, Z4
 	VCVTDQ2PS    Z4, Z4
-	VBROADCASTSS 20(R8), Z5
+	VBROADCASTSS 20(R9), Z5
 	VMULPS       Z5, Z0, Z0
 	VMULPS       Z4, Z0, Z0
 	VADDPS       Z1, Z0, Z0
-	VBROADCASTSS 24(R8), Z5
+	VBROADCASTSS 24(R9), Z5
 	VMULPS       Z5, Z2, Z2
-	VBROADCASTSS 28(R8), Z5
+	VBROADCASTSS 28(R9), Z5
 	VMULPS       Z5, Z3, Z3
 	VADDPS       Z3, Z2, Z2
-	VBROADCASTSS 32(R8), Z5
+	VBROADCASTSS 32(R9), Z5
 	VADDPS       Z5, Z2, Z2
 	VSUBPS       Z2, Z0, Z4
 	VADDPS       Z2, Z0, Z0
-	MOVQ         lower+0(FP), R8
-	MOVQ         upper+8(FP), R10
-	VMOVUPS      Z4, (R8)(R9*4)
-	VMOVUPS      Z0, (R10)(R9*4)
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R11
+	VMOVUPS      Z4, (R9)(R10*4)
+	VMOVUPS      Z0, (R11)(R10*4)
 	ADDQ         $+16, BX
 	ADDQ         $+256, AX
-	DECQ         CX
-	JNZ          panel
+	DECQ         R8
+	JNZ          pair
+	ADDQ         SI, AX
+	ADDQ         DI, BX
+	TESTQ        $0x00000001, CX
+	JZ           done
+
+alone:
+	MOVQ   b+40(FP), CX
+	MOVQ   (CX), CX
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	SUBQ   $+4, DX
+	JLT    alone_rest
+
+alone_steps:
+	VPBROADCASTD (CX), Z1
+	VMOVDQU64    (AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	VPBROADCASTD 4(CX), Z1
+	VMOVDQU64    64(AX), Z0
+	VPDPBUSD     Z1, Z0, Z3
+	VPBROADCASTD 8(CX), Z1
+	VMOVDQU64    128(AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	VPBROADCASTD 12(CX), Z1
+	VMOVDQU64    192(AX), Z0
+	VPDPBUSD     Z1, Z0, Z3
+	ADDQ         $+256, AX
+	ADDQ         $+16, CX
+	SUBQ         $+4, DX
+	JGE          alone_steps
+
+alone_rest:
+	ADDQ $+4, DX
+	JZ   alone_sums
+
+alone_step:
+	VPBROADCASTD (CX), Z1
+	VMOVDQU64    (AX), Z0
+	VPDPBUSD     Z1, Z0, Z2
+	ADDQ         $+64, AX
+	ADDQ         $+4, CX
+	DECQ         DX
+	JNZ          alone_step
+
+alone_sums:
+	VPADDD  Z3, Z2, Z2
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z3
+	VMOVUPS 192(AX), Z4
+	MOVQ    b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Z5
+	VPSUBD       Z5, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS 20(CX), Z5
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z2, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(CX), Z5
+	VMULPS       Z5, Z3, Z3
+	VBROADCASTSS 28(CX), Z5
+	VMULPS       Z5, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VBROADCASTSS 32(CX), Z5
+	VADDPS       Z5, Z3, Z3
+	VSUBPS       Z3, Z0, Z2
+	VADDPS       Z3, Z0, Z0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Z2, (CX)(BX*4)
+	VMOVUPS      Z0, (DX)(BX*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+
+done:
 	VZEROUPPER
 	RET
 
