@@ -141,18 +141,24 @@ func (s *Direct) rank(dst []Prediction, left []uint32, p *Packed, list *packedLi
 	}
 	n := 0
 	for i, x := range logits {
-		y := Prediction{ids[i], x}
-		j := n
-		if n < len(dst) {
-			n++
-		} else if j--; !y.before(dst[j]) {
-			continue
-		}
-		for ; j > 0 && y.before(dst[j-1]); j-- {
-			dst[j] = dst[j-1]
-		}
-		dst[j] = y
+		n = insert(dst, n, Prediction{ids[i], x})
 	}
+}
+
+// insert puts x in its place among the first n of dst, which are in order, if there is room
+// or x is before the last, which is then left out. It returns how many there are then.
+func insert(dst []Prediction, n int, x Prediction) int {
+	j := n
+	if n < len(dst) {
+		n++
+	} else if j--; !x.before(dst[j]) {
+		return n
+	}
+	for ; j > 0 && x.before(dst[j-1]); j-- {
+		dst[j] = dst[j-1]
+	}
+	dst[j] = x
+	return n
 }
 
 // AddLines adds the memory of the short way.

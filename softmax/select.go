@@ -31,16 +31,7 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 	if len(dst) <= maxInserted {
 		n := 0
 		for i := range logits {
-			x, j := at(i), n
-			if n < len(dst) {
-				n++
-			} else if j--; !x.before(dst[j]) {
-				continue
-			}
-			for ; j > 0 && x.before(dst[j-1]); j-- {
-				dst[j] = dst[j-1]
-			}
-			dst[j] = x
+			n = insert(dst, n, at(i))
 		}
 		return
 	}
@@ -110,11 +101,7 @@ func (s *Searcher) sort() {
 	}
 	s.order, s.spare = s.spare, s.order
 	for i := 1; i < len(s.order); i++ {
-		x, j := s.order[i], i
-		for ; j > 0 && x.before(s.order[j-1]); j-- {
-			s.order[j] = s.order[j-1]
-		}
-		s.order[j] = x
+		insert(s.order[:i+1], i, s.order[i])
 	}
 }
 
