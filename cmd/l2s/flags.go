@@ -87,7 +87,7 @@ func (f *flags) whole(name string, initial, least int, usage string) *int {
 func parseWhole(s string, least int) (int, error) {
 	n, err := strconv.Atoi(s)
 	if n == math.MaxInt && errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("expected a whole number, at most %d", n)
+		return 0, errors.New("expected a smaller whole number")
 	}
 	if err != nil || n < least {
 		return 0, fmt.Errorf("expected a whole number, at least %d", least)
