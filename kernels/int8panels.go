@@ -179,11 +179,11 @@ func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, 
 }
 
 // survivorsByLeaves is a survivorsLeaf of three leaves.
-func survivorsByLeaves(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+func survivorsByLeaves(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
 	var lane [laneCount]float32
 	room := PanelRows * panels
 	panelLeaf(&lower[0], &upper[0], data, panels, p, b)
-	return selectAtLeastLeaf(rows, upper[:room], kthOfLanesLeaf(&lane, lower[:whole], k))
+	return selectAtLeastLeaf(rows, upper[:room], kthOfLanesLeaf(&lane, lower[:room], k))
 }
 
 // panelGeneric computes the intervals of n panels. It puts each row in a record first,

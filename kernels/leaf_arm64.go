@@ -297,6 +297,6 @@ func batchLeaf(lower, upper *float32, ld int, m *codeRows, first int, ids *uint3
 	}
 }
 
-func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
-	return survivorsByLeaves(lower, upper, rows, data, panels, whole, k, p, b)
+func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
+	return survivorsByLeaves(lower, upper, rows, data, panels, k, p, b)
 }

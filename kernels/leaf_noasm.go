@@ -71,6 +71,6 @@ func panelLeaf(lower, upper *float32, data []byte, n int, p *Int8Panels, b *boun
 	panelGeneric(lower, upper, data, n, p, b)
 }
 
-func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
-	return survivorsByLeaves(lower, upper, rows, data, panels, whole, k, p, b)
+func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
+	return survivorsByLeaves(lower, upper, rows, data, panels, k, p, b)
 }

@@ -117,11 +117,7 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	if v.dim != p.dim || v.fit != Certified {
 		panic("kernels: vector is not Certified or not of the panels' dimension")
 	}
-	whole := n &^ (laneCount - 1) // as KthBound takes them
-	if n < 4*laneCount {
-		whole = room // for k = 1: the lower ends behind the rows are -Inf
-	}
-	if panels*size > maxCallBytes || k > laneCount || n < 4*laneCount && k > 1 {
+	if panels*size > maxCallBytes || k > laneCount {
 		return p.survivors(lower[:room], upper[:room], rows, first, n, k, v)
 	}
 	data := p.data[first*size : (first+panels)*size]
@@ -132,7 +128,7 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	raceWrites(lower[:room])
 	raceWrites(upper[:room])
 	raceWrites(rows[:room])
-	found := survivorsLeaf(lower, upper, rows, data, panels, whole, k, p, &b)
+	found := survivorsLeaf(lower, upper, rows, data, panels, k, p, &b)
 	runtime.KeepAlive(p)
 	return found
 }

@@ -33,14 +33,15 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
 	return s
 }
 
-// survivorsLeaf chooses once for three operations.
-func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, whole, k int, p *Int8Panels, b *bound) int {
+// survivorsLeaf chooses once for three operations. The bound is KthBound's: the lower ends behind
+// the rows are -Inf.
+func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
 	if !simd.HasVNNI {
-		return survivorsByLeaves(lower, upper, rows, data, panels, whole, k, p, b)
+		return survivorsByLeaves(lower, upper, rows, data, panels, k, p, b)
 	}
 	var lane [laneCount]float32
 	asm.Int8PanelBoundsAVX512(&lower[0], &upper[0], &data[0], panels, p.steps, (*byte)(unsafe.Pointer(b)))
-	threshold := asm.KthOfLanesAVX512(&lane[0], &lower[0], whole, k)
+	threshold := asm.KthOfLanesAVX512(&lane[0], &lower[0], PanelRows*panels, k)
 	return asm.SelectAtLeastAVX512(&rows[0], &upper[0], PanelRows*panels, threshold)
 }
 

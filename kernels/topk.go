@@ -88,17 +88,17 @@ const (
 // few more: the k-th largest of the largest scores of 16 interleaved parts, and for
 // k > 16 of such parts of several blocks of the scores. It takes a fraction of the time of
 // TopK. Whether it has an answer depends on its arguments' sizes alone: it has none
-// (false) for fewer than 64 scores, for k > 512, and for k > 16 unless there are some
+// (false) for fewer than k scores, for k > 512, and for k > 16 unless there are some
 // four times as many scores. k must be at least 1, and no score a NaN.
 func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	if k < 1 {
 		panic("kernels: KthBound: k is less than 1")
 	}
 	if k <= laneCount {
-		if len(scores) < 4*laneCount {
+		if len(scores) < k {
 			return 0, false
 		}
-		return kthOfLanes(scores[:len(scores)&^(laneCount-1)], k), true
+		return kthOfLanes(scores, k), true
 	}
 	blocks := (k + blockShare - 1) / blockShare
 	if blocks > maxBlocks || len(scores)/blocks < leastBlock {
@@ -172,26 +172,28 @@ func medianOf(a, b, c float32) float32 {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// kthOfLanes returns the k-th largest of the largest scores of the parts. It
-// takes a positive multiple of 16 scores.
-func kthOfLanes(scores []float32, k int) (kth float32) {
-	var lane [laneCount]float32
-	for c := callsOf(len(scores), maxCallBytes/4); c.at < c.n; c = c.next() {
-		raceReads(scores[c.at:c.end])
-		if c.at == 0 {
-			kth = kthOfLanesLeaf(&lane, scores[:c.end], k)
-			continue
-		}
-		var part [laneCount]float32
-		kthOfLanesLeaf(&part, scores[c.at:c.end], k)
-		for j, s := range part {
-			lane[j] = max(lane[j], s)
-		}
-		if c.end == c.n {
-			kth = kthOf(lane, k)
+// kthOfLanes returns the k-th largest of the largest scores of the parts, k of which hold a
+// score.
+func kthOfLanes(scores []float32, k int) float32 {
+	var lane, order [laneCount]float32
+	whole := len(scores) &^ (laneCount - 1)
+	if whole == len(scores) && whole <= maxCallBytes/4 {
+		raceReads(scores)
+		return kthOfLanesLeaf(&lane, scores, k)
+	}
+	if whole > 0 {
+		lanesOf(&lane, scores[:whole])
+	} else {
+		for i := range lane {
+			lane[i] = float32(math.Inf(-1))
 		}
 	}
-	return kth
+	for i, s := range scores[whole:] {
+		if s > lane[i] {
+			lane[i] = s
+		}
+	}
+	return kthOfLanesLeaf(&order, lane[:], k)
 }
 
 // kthOfLanesGeneric writes the largest score of each part and returns the k-th

@@ -353,8 +353,8 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 // intervals are finite.
 func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
 	n := len(lower)
-	// At least k rows have a lower end of threshold or more: it is the k-th
-	// largest, or a bound just below it.
+	// At least k rows have a lower end of threshold or more: it is a bound just below the k-th
+	// largest, or that itself.
 	s.ids, s.biases = grow.Slice(s.ids, n), grow.Slice(s.biases, n)
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok || math.IsInf(float64(threshold), -1) {
@@ -420,8 +420,8 @@ const (
 	// tileBytes is the size of the codes that stay in the second-level cache
 	// while the contexts of a batch pass.
 	tileBytes = 1 << 17
-	// minTile and maxTiledK are the sizes for which kernels.KthBound has an
-	// answer.
+	// minTile is the least number of rows of a tile, and maxTiledK the largest k for which
+	// kernels.KthBound has an answer for each tile of at least k rows.
 	minTile   = 64
 	maxTiledK = 16
 )
