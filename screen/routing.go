@@ -25,6 +25,14 @@ func (m margins) check() error {
 	return nil
 }
 
+// clusters returns the number of clusters that routing finds for them.
+func (m margins) clusters() int {
+	if m == (margins{}) {
+		return 1
+	}
+	return 2
+}
+
 // ProbeMargin returns the lead of the best cluster below which the candidates
 // of the two best are looked at, 0 for never.
 func (m *Model) ProbeMargin() float64 { return m.margins.probe }
@@ -116,32 +124,36 @@ func compareRoutes(a, b route) int {
 // route finds the clusters of the queries' contexts, by margins that are the
 // model's or 0. The result is scratch of s.
 func (s *Searcher) route(qs []*softmax.Query, limits margins) ([]route, error) {
-	k := 1
-	if limits != (margins{}) {
-		k = 2
-	}
+	k := limits.clusters()
 	s.reserve(len(qs), k)
 	if err := s.router.Find(s.best, s.found, k, qs); err != nil {
 		return nil, err
 	}
 	for i, f := range s.found {
-		best := s.best[i*k:][:f.Count]
-		first := int(best[0].ID)
-		shell := s.model.Clusters() * s.model.Shell(qs[i].Vector(), best[0])
-		r := route{context: i, first: first, second: first, shell: shell, set: shell + first, rows: f.Rows}
-		if f.Count == 2 {
-			lead := best[0].Logit - best[1].Logit
-			r.exact = lead < limits.exact
-			if lead < limits.probe && !r.exact {
-				r.second, r.set = int(best[1].ID), -1
-				if set, ok := s.model.pairs.find(shell+first, shell+r.second); ok {
-					r.set = set
-				}
-			}
-		}
+		r := s.model.choose(qs[i].Vector(), s.best[i*k:][:f.Count], limits)
+		r.context, r.rows = i, f.Rows
 		s.routes[i] = r
 	}
 	return s.routes, nil
+}
+
+// choose chooses what the context h is looked up in, by its best clusters, of which there are
+// one or two.
+func (m *Model) choose(h []float32, best []softmax.Prediction, limits margins) route {
+	first := int(best[0].ID)
+	shell := m.Clusters() * m.Shell(h, best[0])
+	r := route{first: first, second: first, shell: shell, set: shell + first}
+	if len(best) == 2 {
+		lead := best[0].Logit - best[1].Logit
+		r.exact = lead < limits.exact
+		if lead < limits.probe && !r.exact {
+			r.second, r.set = int(best[1].ID), -1
+			if set, ok := m.pairs.find(shell+first, shell+r.second); ok {
+				r.set = set
+			}
+		}
+	}
+	return r
 }
 
 // candidates returns the candidate set of a route, ascending: the set of one

@@ -45,7 +45,8 @@ type Searcher struct {
 	direct           *softmax.Direct // nil if no request goes that way
 	groups, clusters *softmax.Packed // of the router
 	packed           *softmax.Packed // the candidate sets; nil if they are not packed
-	shelled          bool            // the model has shells
+	wanted           int             // clusters that routing is to find
+	scored           bool            // their logits say which set is looked at
 	profile          *profile
 	stats            Stats
 	directLines      kernels.Lines // what every query of the short way uses

@@ -58,25 +58,24 @@ func (s *Direct) Set(h []float32) bool {
 	return ok
 }
 
-// Route returns the best of some clusters, with its logit if scored, and the number of vectors
-// that were scanned. The clusters are list 0 if there are no groups, which is nil, or the list
-// of the best of these. It reports false if the short way is not for the lists.
-func (s *Direct) Route(groups, clusters *Packed, scored bool) (best Prediction, rows int, ok bool) {
+// Route writes the len(dst) best of some clusters to dst, at least one, and returns the number of
+// vectors that were scanned. Only if scored are there logits; dst has one element if not. The
+// clusters are list 0 if there are no groups, which is nil, or the list of the best of these. It
+// reports false if the short way is not for the lists.
+func (s *Direct) Route(dst []Prediction, groups, clusters *Packed, scored bool) (rows int, ok bool) {
 	var group uint32
 	if groups != nil {
 		if group, rows, ok = s.First(groups, 0); !ok {
-			return Prediction{}, 0, false
+			return 0, false
 		}
 	}
 	n := 0
 	if scored {
-		var top [1]Prediction
-		n, ok = s.Best(top[:], nil, clusters, int(group))
-		best = top[0]
+		n, ok = s.Best(dst, nil, clusters, int(group))
 	} else {
-		best.ID, n, ok = s.First(clusters, int(group))
+		dst[0].ID, n, ok = s.First(clusters, int(group))
 	}
-	return best, rows + n, ok
+	return rows + n, ok
 }
 
 // First returns the best label of list t, and the number of its labels. It reports false if
