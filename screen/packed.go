@@ -36,7 +36,8 @@ func packedByDefault(l *softmax.Layer) int64 {
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between
 // two steps of a decoder. If the codes of the layer fit the caches and the copies are many
-// times as large as the caches, they make a query slower that follows another. All
+// times as large as the caches, they make a query slower that follows another. A model with a
+// probe margin gains most from copies of all sets, those of pairs among them. All
 // searchers of a model and a layer share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
