@@ -28,7 +28,7 @@ test: ## Run all tests, natively: three minutes on two cores, less the second ti
 # Lint has vetted what is tested here: -vet=off saves a second pass.
 .PHONY: test-module
 test-module: lint
-	$(GO) test -vet=off ./...
+	$(GO) test -vet=off -timeout 30m ./...
 
 # vet-all vets these.
 .PHONY: test-modules
@@ -43,7 +43,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
-	L2S_BEST=generic $(GO) test -vet=off -tags purego ./...
+	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
 	L2S_SIMD=generic $(GO) test -vet=off -count=1 ./internal/simd ./screen
 
 # The legs that nothing disturbs that runs beside them, the longest first.
