@@ -166,7 +166,7 @@ const prefetched = 16
 
 // Prefetch asks for the first two cache lines of the rows ids, of the first 16 if there are
 // more, and does not wait: the pages of all of them are looked up side by side then, and two
-// lines one behind the other make the CPU read on. It is a hint, which changes no result. Plain
+// lines one after the other make the CPU read on. It is a hint, which changes no result. Plain
 // Go and quantised rows have none.
 func (m Rows) Prefetch(ids []uint32) {
 	if len(ids) == 0 || m.n == 0 || m.element.quantised() {

@@ -224,7 +224,7 @@ type Head struct {
 func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
 	switch {
 	case s.model.regression == nil:
-		return Head{}, errors.New("screen: regression: found a model without one, expected one")
+		return Head{}, errors.New("screen: regression: found a model without one, expected one, as l2s train --tail regression or train.FitRegression makes it")
 	case !(confidence >= 0 && confidence < 1):
 		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
 	}

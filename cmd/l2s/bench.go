@@ -95,7 +95,8 @@ With --json speedup is by the means. Run it on an idle machine.
 Queries that follow each other find the data of the last one in the caches. Between
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
 queries before each of which so many MiB of other memory are read. The context
-itself is in the cache then.
+itself is in the cache then. It takes 10 to 20 s for 64 MiB, minutes if the memory is
+busy. With --json the cold times are medians too.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),

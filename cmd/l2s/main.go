@@ -112,6 +112,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if len(rest) == 0 {
 			return report(ctx, "l2s", help(stdout), stderr)
 		}
+		if slices.Contains([]string{"-h", "-help", "--help"}, rest[0]) {
+			return report(ctx, "l2s", help(stdout), stderr)
+		}
 		if rest[0] == "sources" {
 			return report(ctx, "l2s", answer(stdout, sourceHelp), stderr)
 		}

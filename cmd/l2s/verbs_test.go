@@ -32,7 +32,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	for _, v := range verbs() {
 		all = append(all, []string{v.name, "-h"}, []string{v.name, "--help"}, []string{"help", v.name})
 	}
-	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"}, []string{"help", "sources"})
+	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"}, []string{"help", "-h"}, []string{"help", "sources"})
 	for _, a := range all {
 		t.Run(strings.Join(a, " "), func(t *testing.T) {
 			r := l2s(t, dir, a...)

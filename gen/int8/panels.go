@@ -12,8 +12,16 @@ import (
 )
 
 // A panel has the codes of its rows in steps of a cache line, four codes of each row
-// side by side; behind them the scales of all rows, their biases, errors and norms, a
-// line each.
+// side by side, each plus 128 in a byte. After them come the scales of all rows, their biases,
+// errors and norms, a line each:
+//
+//	step 0: row 0, codes 0 to 3 | row 1, codes 0 to 3 | ... | row 15, codes 0 to 3
+//	step 1: row 0, codes 4 to 7 | row 1, codes 4 to 7 | ... | row 15, codes 4 to 7
+//	...
+//	scale of row 0 | scale of row 1 | ... | scale of row 15
+//	bias ...
+//	error ...
+//	norm ...
 const (
 	panelRows = chunk / 4 // kernels.PanelRows
 	stepCodes = 4
@@ -34,7 +42,7 @@ func panelBounds(l emit.Level) {
 	s := newPanelScan(l)
 	pairs := GP64()
 
-	Comment("The second stream is far bytes behind the first, farRows rows.")
+	Comment("The second stream is far bytes after the first, farRows rows.")
 	MOVQ(s.panels, pairs)
 	SHRQ(Imm(1), pairs)
 	LEAQ(Mem{Base: s.steps, Disp: floats}, s.far)
@@ -62,7 +70,7 @@ type panelScan struct {
 	step
 	panels, steps reg.GPVirtual
 	p, i          reg.GPVirtual // the first stream: its next panel, and that panel's first row
-	far, farRows  reg.GPVirtual // how far the second stream is behind, in bytes and in rows
+	far, farRows  reg.GPVirtual // how far the second stream is ahead, in bytes and in rows
 }
 
 func newPanelScan(l emit.Level) panelScan {
@@ -125,12 +133,12 @@ func (s panelScan) scan(label string, n int) {
 	ADDQ(I32(floats*chunk), s.p)
 }
 
-// step multiplies four codes of each row of two panels by four codes of the vector.
+// step multiplies four codes of each row of one or two panels by four codes of the vector.
 type step struct {
 	l            emit.Level
 	unroll       int                       // steps of one turn of the loop
 	parts        int                       // registers of the lanes of a panel
-	acc          [streams][]reg.VecVirtual // sets of parts, which the steps of a turn take in turn
+	acc          [streams][]reg.VecVirtual // one set of parts (AVX2), or two, which the steps of a turn use alternately
 	w, h, flip   reg.VecVirtual
 	x80, one, no reg.VecVirtual
 }
@@ -163,6 +171,8 @@ func (s step) add(p, far, h reg.GPVirtual, i, n int) {
 	}
 	VPBROADCASTD(q, s.h)
 	if s.l.Bytes == 64 {
+		// The row's bytes are the unsigned factor, so they cannot be the operand in memory. What
+		// the 128 in each adds, envelope takes out.
 		for stream, acc := range s.acc[:n] {
 			VMOVDQU64(at(stream, 0), s.w)
 			VPDPBUSD(s.h, s.w, acc[i%len(acc)])

@@ -160,7 +160,7 @@ TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
 	VXORPS       Y7, Y7, Y7
 	XORQ         BX, BX
 
-	// The second stream is far bytes behind the first, farRows rows.
+	// The second stream is far bytes after the first, farRows rows.
 	MOVQ   CX, R8
 	SHRQ   $0x01, R8
 	LEAQ   4(DX), SI
@@ -745,7 +745,7 @@ TEXT ·Int8PanelBoundsAVX512(SB), NOSPLIT, $0-48
 	MOVQ steps+32(FP), DX
 	XORQ BX, BX
 
-	// The second stream is far bytes behind the first, farRows rows.
+	// The second stream is far bytes after the first, farRows rows.
 	MOVQ   CX, R8
 	SHRQ   $0x01, R8
 	LEAQ   4(DX), SI

@@ -82,7 +82,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	for i, query := range methods {
 		t := &turns[i]
 		*t = turn{n: n, query: query, before: opt.Before}
-		each := t.warm(opt.Block)
+		each := t.warm(ctx, opt.Block)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
 		t.means = make([]float64, 0, opt.Rounds)
@@ -97,8 +97,11 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			turns[i].run()
+			turns[i].run(ctx)
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	if opt.Progress != nil {
 		opt.Progress(opt.Rounds, opt.Rounds)
@@ -136,25 +139,25 @@ func (t *turn) ask() {
 	}
 }
 
-// warm answers queries for about as long as a block takes and returns the
-// mean time of one, at least a nanosecond.
-func (t *turn) warm(block time.Duration) time.Duration {
+// warm answers queries for about as long as a block takes, or until ctx is done, and returns
+// the mean time of one, at least a nanosecond.
+func (t *turn) warm(ctx context.Context, block time.Duration) time.Duration {
 	start := time.Now()
 	for queries := 1; ; queries++ {
 		t.step()
-		if elapsed := time.Since(start); elapsed >= block {
+		if elapsed := time.Since(start); elapsed >= block || ctx.Err() != nil {
 			return max(elapsed/time.Duration(queries), 1)
 		}
 	}
 }
 
-func (t *turn) run() {
-	for range int(warmUp*float64(t.block)) + 1 {
-		t.step()
-	}
+func (t *turn) run(ctx context.Context) {
 	if t.before != nil {
-		t.runApart()
+		t.runApart(ctx)
 		return
+	}
+	for range t.warmUps() {
+		t.step()
 	}
 	start := time.Now()
 	before := time.Duration(0)
@@ -167,10 +170,23 @@ func (t *turn) run() {
 	t.means = append(t.means, float64(before)/float64(t.block))
 }
 
-// runApart is run for queries that do not follow each other.
-func (t *turn) runApart() {
+// warmUps is the number of queries of a block that go before those that are timed.
+func (t *turn) warmUps() int { return int(warmUp*float64(t.block)) + 1 }
+
+// runApart is run for queries that do not follow each other. What comes before each may take
+// long, so it stops between two queries when ctx is done.
+func (t *turn) runApart(ctx context.Context) {
+	for range t.warmUps() {
+		if ctx.Err() != nil {
+			return
+		}
+		t.step()
+	}
 	sum := time.Duration(0)
 	for range t.block {
+		if ctx.Err() != nil {
+			return
+		}
 		t.before(t.next)
 		time.Now() // so that the clock is no part of what is cold
 		start := time.Now()

@@ -238,6 +238,24 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestMeasureStopsBetweenTwoQueriesThatAreApart(t *testing.T) {
+	const last = 10
+	for name, least := range map[string]int{"in the warm-up": 1000, "in a turn": 20} {
+		ctx, cancel := context.WithCancel(context.Background())
+		before := 0
+		_, err := Measure(ctx, 1, []func(int){func(int) {}}, Options{
+			Rounds: 1, Block: 1, Least: least, Before: func(int) {
+				if before++; before == last {
+					cancel()
+				}
+			},
+		})
+		if !errors.Is(err, context.Canceled) || before != last {
+			t.Errorf("%s: found error %v after %d queries, expected it to be canceled after %d", name, err, before, last)
+		}
+	}
+}
+
 var sink []byte
 
 func TestAllocsCountsAllocationsOfAQuery(t *testing.T) {
