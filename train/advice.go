@@ -13,8 +13,12 @@ const (
 // text is a line of the figures.
 func (u *Unseen) text(k int) string {
 	f := figures{precision1: u.Precision1, precisionK: u.PrecisionK, meanCandidates: u.MeanCandidates}
-	return fmt.Sprintf("held-out contexts: %s, P@%d within about %.4f", f.text(k), k, 2*u.Deviation)
+	return fmt.Sprintf("held-out contexts: %s, P@%d within about %.4f", f.text(k), k, u.within())
 }
+
+// within is about how far P@K of other contexts may be from PrecisionK: two standard errors,
+// and no less than three contexts of all, which is what may have been missed if none was seen.
+func (u *Unseen) within() float64 { return max(2*u.Deviation, 3/float64(u.Contexts)) }
 
 // Advice says in plain words, a sentence or two each, what of the run should make
 // its user think twice, and what to do about it. It is empty if nothing does.
@@ -25,7 +29,7 @@ func (r *Record) Advice() (advice []string) {
 	case o.Measure && u == nil:
 		add("no contexts were held out, so that nothing is known of the precision on others: train on more contexts, or measure with l2s eval")
 	case u != nil && (u.Contexts < adviseContexts || u.Deviation > adviseDeviation):
-		add("%d held-out contexts are few: P@%d on others may differ from %.4f by %.4f; a larger share of them (--held-out), or l2s eval on more contexts, says it better", u.Contexts, o.K, u.PrecisionK, 2*u.Deviation)
+		add("%d held-out contexts are few: P@%d on others may differ from %.4f by %.4f; a larger share of them (--held-out), or l2s eval on more contexts, says it better", u.Contexts, o.K, u.PrecisionK, u.within())
 	}
 	if u != nil {
 		if gap := r.PrecisionK - u.PrecisionK; gap > max(adviseGap, 2*u.Deviation) {

@@ -84,10 +84,12 @@ func (f *flags) whole(name string, initial, least int, usage string) *int {
 	})
 }
 
+var errTooLarge = errors.New("expected a smaller whole number")
+
 func parseWhole(s string, least int) (int, error) {
 	n, err := strconv.Atoi(s)
 	if n == math.MaxInt && errors.Is(err, strconv.ErrRange) {
-		return 0, errors.New("expected a smaller whole number")
+		return 0, errTooLarge
 	}
 	if err != nil || n < least {
 		return 0, fmt.Errorf("expected a whole number, at least %d", least)
@@ -153,6 +155,9 @@ func (f *flags) probeShare(initial float64) *float64 {
 func (f *flags) seed(initial uint64) *uint64 {
 	return custom(f, "seed", initial, strconv.FormatUint(initial, 10), "seed `N` of all random choices; equal seeds give equal results", func(s string) (uint64, error) {
 		x, err := strconv.ParseUint(s, 10, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			return 0, errTooLarge
+		}
 		if err != nil {
 			return 0, fmt.Errorf("expected a whole number, at least 0")
 		}
@@ -180,6 +185,9 @@ func wholeList(s string, least int) ([]int, error) {
 	var list []int
 	for _, part := range strings.Split(s, ",") {
 		n, err := parseWhole(strings.TrimSpace(part), least)
+		if err == errTooLarge {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("expected whole numbers, at least %d, with commas between them", least)
 		}
