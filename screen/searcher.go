@@ -56,6 +56,8 @@ type Searcher struct {
 	router   *router.Searcher
 	bias     []float32 // of the layer
 	packUpTo int64     // bytes
+	copies   int64     // bytes of the packed sets
+	whole    int64     // bytes of all sets, were they packed
 	short    bool
 	overTail bool
 
@@ -146,6 +148,10 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	var err error
 	if s.packed, s.packedSets, err = m.packs.of(m, l, s.packUpTo); err != nil {
 		return nil, err
+	}
+	s.whole = l.PackedBytes(m.offsets)
+	if s.packed != nil {
+		s.copies = l.PackedBytes(m.offsets[:s.packedSets+1])
 	}
 	if err := s.warm(); err != nil {
 		return nil, err
@@ -456,6 +462,10 @@ func (s *Searcher) countAnswer(a *softmax.Answer, k int) {
 		s.stats.Short++
 	}
 }
+
+// PackedBytes returns the memory that the copies of candidate sets take, see [Pack], and the
+// memory that copies of all sets would take: more than Pack allows, if the two differ.
+func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }

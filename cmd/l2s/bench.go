@@ -39,11 +39,14 @@ type benchResult struct {
 	// labels, the other the time of a screen with a tail, and 0 without one.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
 	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
-	Level        string  `json:"level"`
-	Allocs       float64 `json:"allocs_per_query"` // of the screen
-	K            int     `json:"k"`
-	Queries      int     `json:"queries"`  // different contexts that were queried
-	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	// Copies are the bytes of the copied candidate sets, AllCopies those of all sets.
+	Copies    int64   `json:"copies_bytes"`
+	AllCopies int64   `json:"all_copies_bytes"`
+	Level     string  `json:"level"`
+	Allocs    float64 `json:"allocs_per_query"` // of the screen
+	K         int     `json:"k"`
+	Queries   int     `json:"queries"`  // different contexts that were queried
+	Clock     float64 `json:"clock_us"` // cost of reading the clock, part of every time
 	// Cold are the times of queries that find other data in the caches, as between the
 	// steps of a decoder.
 	Cold []coldTimes `json:"cold,omitempty"`
@@ -95,8 +98,12 @@ With --json speedup is by the means. Run it on an idle machine.
 Queries that follow each other find the data of the last one in the caches. Between
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
 queries before each of which so many MiB of other memory are read. The context
-itself is in the cache then. It takes 10 to 20 s for 64 MiB, minutes if the memory is
+itself is in the cache then. This takes 10 to 20 s for 64 MiB, minutes if the memory is
 busy. With --json the cold times are medians too.
+
+The line on copies says how much memory copies of the candidate sets take, which make
+queries faster, most of all cold ones (screen.Pack in Go). By default a small layer has
+copies of up to 8 MiB, a large one of up to 256 MiB. --pack allows more, or none.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),
@@ -107,7 +114,7 @@ the head has a soft cap.`, leastContexts),
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
-	coldMiB := f.cold()
+	coldMiB, opts := f.cold(), f.pack()
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
@@ -134,11 +141,11 @@ the head has a soft cap.`, leastContexts),
 	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k); err != nil {
 		return err
 	}
-	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p); err != nil {
+	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
 		return err
 	}
 	for _, mib := range *coldMiB {
-		times, err := benchCold(ctx, m, l, rows, *k, mib, p)
+		times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
 		if err != nil {
 			return err
 		}
@@ -156,6 +163,17 @@ const mostCold = 1 << 10
 // cold adds the flag --cold.
 func (f *flags) cold() *[]int {
 	return custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
+}
+
+// pack adds the flag --pack.
+func (f *flags) pack() *[]screen.Option {
+	return custom(f, "pack", nil, "", "copy candidate sets of up to `MIB` MiB in all, 0 for none", func(s string) ([]screen.Option, error) {
+		mib, err := parseWhole(s, 0)
+		if err == nil && mib > math.MaxInt>>20 {
+			err = errTooLarge
+		}
+		return []screen.Option{screen.Pack(int64(mib) << 20)}, err
+	})
 }
 
 // parseCold parses the sizes of the memory that is read between two queries.
@@ -204,8 +222,8 @@ const (
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen against its layer with progress on p.
-func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, rounds int, p *progress.Printer) (*benchResult, error) {
-	s, err := screen.NewSearcher(m, l.Layer)
+func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, rounds int, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
+	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +245,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	r := &benchResult{
 		Level: kernels.Level(), Allocs: allocs, K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
 	}
+	r.Copies, r.AllCopies = s.PackedBytes()
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
@@ -245,8 +264,8 @@ const (
 )
 
 // benchCold measures queries before each of which a buffer of so many MiB is read.
-func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer) (coldTimes, error) {
-	s, err := screen.NewSearcher(m, l.Layer)
+func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
+	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return coldTimes{}, err
 	}
@@ -381,10 +400,25 @@ func (r *benchResult) String() string {
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
-	fmt.Fprintf(&b, "\nA screened query allocates %v times.\n", r.Allocs)
+	fmt.Fprintf(&b, "\n%s\n", r.copies())
+	fmt.Fprintf(&b, "A screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
 	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
 	return b.String()
+}
+
+// copies says which candidate sets are copied.
+func (r *benchResult) copies() string {
+	const mib = 1 << 20
+	all := fmt.Sprintf("%.1f MiB", float64(r.AllCopies)/mib)
+	whole := (r.AllCopies + mib - 1) / mib // that --pack is to allow
+	switch r.Copies {
+	case r.AllCopies:
+		return "Copies of the candidate sets take " + all + "."
+	case 0:
+		return fmt.Sprintf("No candidate set is copied: all would take %s (--pack %d).", all, whole)
+	}
+	return fmt.Sprintf("Copies of the sets of single clusters take %.1f MiB, with those of pairs they would take %s (--pack %d).", float64(r.Copies)/mib, all, whole)
 }
 
 func (r measuredBench) String() string {

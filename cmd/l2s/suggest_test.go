@@ -71,7 +71,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"tune", "by codes head ids verify bias contexts json labels out quiet restart target threads weights", "always budget clusters held-out k kmeans-only probe-share seed"},
 	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
 	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},
-	{"bench", "codes cold head ids verify bias contexts json k quiet weights", ""},
+	{"bench", "codes cold head ids verify bias contexts json k pack quiet weights", ""},
 	{"curve", "codes cold head ids verify bias contexts json k png quiet svg threads weights", ""},
 	{"topk", "codes head header ids verify bias contexts exact json k limit logprobs vocab weights", ""},
 	{"generate", "json length lm prompt quiet screen seed temperature top-p vocab", "min-p top-k"},

@@ -689,6 +689,24 @@ func TestBench(t *testing.T) {
 	}
 }
 
+func TestBenchSaysWhatIsCopied(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	args := joined("bench", "m.l2s", testArgs(), "--quiet")
+	o := object(t, dir, joined(args, "--json")...)
+	if all := number(t, o, "all_copies_bytes"); all <= 0 || number(t, o, "copies_bytes") != all {
+		t.Errorf("found copies of %v of %v bytes, expected copies of all sets of a small layer", o["copies_bytes"], all)
+	}
+	if o := object(t, dir, joined(args, "--json", "--pack", "0")...); number(t, o, "copies_bytes") != 0 {
+		t.Errorf("found copies of %v bytes, expected none with --pack 0", o["copies_bytes"])
+	}
+	for want, pack := range map[string]string{"Copies of the candidate sets take": "1", "No candidate set is copied: all would take": "0"} {
+		if text := succeed(t, dir, joined(args, "--pack", pack)...); !strings.Contains(text, want) {
+			t.Errorf("--pack %s: found no %q in\n%s", pack, want, text)
+		}
+	}
+}
+
 func TestBenchCold(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
