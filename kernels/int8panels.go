@@ -17,9 +17,9 @@ const (
 	stepBytes = PanelRows * stepCodes // a cache line
 )
 
-// Int8Panels holds rows of an [Int8Rows] that are scanned one behind the other: 16 rows
-// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, in a step of
-// 64 bytes. Behind the ceil(dim/4) steps of a panel come the scales of its rows, their
+// Int8Panels holds rows of an [Int8Rows] that are scanned one after the other: 16 rows
+// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, each plus 128, in a step of
+// 64 bytes. After the ceil(dim/4) steps of a panel come the scales of its rows, their
 // biases, errors and norms, 64 bytes each.
 //
 // A scan of panels needs no sums across the lanes of a register, reads one stream of
@@ -41,7 +41,7 @@ func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
 func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * stepBytes }
 
 // Panels copies the rows ids[starts[t]:starts[t+1]] of each list t to panels of their own,
-// the panels of list t behind the panels of the lists before. Where a list does not fill its
+// the panels of list t after the panels of the lists before. Where a list does not fill its
 // last panel, the lower and upper ends of the other rows are -Inf. data is where the panels
 // are put: Int8PanelBytes(Dim) bytes for each, 64-byte aligned, kept and not to be changed.
 // It may be memory outside the Go heap, released once the Int8Panels is unreachable. Each id

@@ -104,7 +104,7 @@ func (v *Int8Vector) quantize() Fit {
 // with the k largest logits: all whose upper end reaches a number that the lower ends of k
 // rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
 // there are, which are at least k. lower, upper and rows have room for whole panels; what
-// lies behind the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
+// lies after the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
 func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	panels := panelsOf(n)
 	room, size := PanelRows*panels, (p.steps+metaBytes/4)*stepBytes

@@ -33,7 +33,7 @@ func quantizeLeaf(codes []int8, h []float32, inv float32) (s quantSums) {
 	return s
 }
 
-// survivorsLeaf chooses once for three operations. The bound is KthBound's: the lower ends behind
+// survivorsLeaf chooses once for three operations. The bound is KthBound's: the lower ends after
 // the rows are -Inf.
 func survivorsLeaf(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
 	if !simd.HasVNNI {
