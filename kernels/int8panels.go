@@ -22,7 +22,7 @@ const (
 // 64 bytes. After the ceil(dim/4) steps of a panel come the scales of its rows, their
 // biases, errors and norms, 64 bytes each.
 //
-// A scan of panels needs no sums across the lanes of a register, reads one stream of
+// A scan of panels needs no sums across the lanes of a register, reads streams of
 // memory, and makes each code take one byte: rows of 200 codes take 216 bytes instead
 // of the 256 of an Int8Rows. But single rows cannot be gathered.
 //
