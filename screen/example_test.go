@@ -35,8 +35,8 @@ func Example() {
 	// Output: [{0 6} {1 3.5}]
 }
 
-// topFive is the example of the README.
-func topFive(weights, bias, path string, h []float32) ([]softmax.Prediction, error) {
+// open and topFive are the example of the README.
+func open(weights, bias, path string) (*screen.Searcher, error) { // once
 	w, err := head.Open(weights, head.Options{Bias: bias, Copy: true}) // "W.npy", "b.npy"
 	if err != nil {
 		return nil, err
@@ -49,12 +49,12 @@ func topFive(weights, bias, path string, h []float32) ([]softmax.Prediction, err
 	if err != nil {
 		return nil, err
 	}
-	searcher, err := screen.NewSearcher(model, layer) // one for each goroutine
-	if err != nil {
-		return nil, err
-	}
+	return screen.NewSearcher(model, layer) // for one goroutine; screen.NewPool is for many
+}
+
+func topFive(s *screen.Searcher, h []float32) ([]softmax.Prediction, error) {
 	top := make([]softmax.Prediction, 5)
-	n, err := searcher.TopK(top, h) // h: the context vector of this step
+	n, err := s.TopK(top, h) // h: the context vector of this step
 	return top[:n], err
 }
 
@@ -75,7 +75,11 @@ func ExampleSearcher_TopK() {
 		panic(err)
 	}
 	arrays := filepath.Join("..", "head", "testdata", "contexts") // 6 labels in 2 dimensions
-	top, err := topFive(filepath.Join(arrays, "W.npy"), filepath.Join(arrays, "b.npy"), path, []float32{4, -1})
+	s, err := open(filepath.Join(arrays, "W.npy"), filepath.Join(arrays, "b.npy"), path)
+	if err != nil {
+		panic(err)
+	}
+	top, err := topFive(s, []float32{4, -1})
 	fmt.Println(top, err)
 	// Output: [{0 4} {2 3} {4 1} {1 -0.5} {5 -3}] <nil>
 }
