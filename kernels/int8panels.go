@@ -18,9 +18,9 @@ const (
 )
 
 // Int8Panels holds rows of an [Int8Rows] that are scanned one after the other: 16 rows
-// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, each plus 128, in a step of
-// 64 bytes. After the ceil(dim/4) steps of a panel come the scales of its rows, their
-// biases, errors and norms, 64 bytes each.
+// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, each plus 128, in
+// a step of 64 bytes. After the ceil(dim/4) steps of a panel come the scales of its rows,
+// their biases, errors and norms, 64 bytes each.
 //
 // A scan of panels needs no sums across the lanes of a register, reads streams of
 // memory, and makes each code take one byte: rows of 200 codes take 216 bytes instead

@@ -464,7 +464,8 @@ func (s *Searcher) countAnswer(a *softmax.Answer, k int) {
 }
 
 // PackedBytes returns the memory that the copies of candidate sets take, see [Pack], and the
-// memory that copies of all sets would take: more than Pack allows, if the two differ.
+// memory that copies of all sets would take. If the two differ, Pack does not allow so much, or
+// the layer has no codes to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.

@@ -109,10 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	name, rest := args[0], args[1:]
 	switch name {
 	case "help":
-		if len(rest) == 0 {
-			return report(ctx, "l2s", help(stdout), stderr)
-		}
-		if slices.Contains([]string{"-h", "-help", "--help"}, rest[0]) {
+		if len(rest) == 0 || slices.Contains([]string{"-h", "-help", "--help"}, rest[0]) {
 			return report(ctx, "l2s", help(stdout), stderr)
 		}
 		if rest[0] == "sources" {

@@ -152,12 +152,15 @@ func (t *turn) warm(ctx context.Context, block time.Duration) time.Duration {
 }
 
 func (t *turn) run(ctx context.Context) {
+	for range int(warmUp*float64(t.block)) + 1 {
+		if ctx.Err() != nil {
+			return
+		}
+		t.step()
+	}
 	if t.before != nil {
 		t.runApart(ctx)
 		return
-	}
-	for range t.warmUps() {
-		t.step()
 	}
 	start := time.Now()
 	before := time.Duration(0)
@@ -170,18 +173,9 @@ func (t *turn) run(ctx context.Context) {
 	t.means = append(t.means, float64(before)/float64(t.block))
 }
 
-// warmUps is the number of queries of a block that go before those that are timed.
-func (t *turn) warmUps() int { return int(warmUp*float64(t.block)) + 1 }
-
 // runApart is run for queries that do not follow each other. What comes before each may take
 // long, so it stops between two queries when ctx is done.
 func (t *turn) runApart(ctx context.Context) {
-	for range t.warmUps() {
-		if ctx.Err() != nil {
-			return
-		}
-		t.step()
-	}
 	sum := time.Duration(0)
 	for range t.block {
 		if ctx.Err() != nil {
