@@ -99,11 +99,12 @@ Queries that follow each other find the data of the last one in the caches. Betw
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
 queries before each of which so many MiB of other memory are read. The context
 itself is in the cache then. This takes 10 to 20 s for 64 MiB, minutes if the memory is
-busy. With --json the cold times are medians too.
+busy. In JSON the times under cold are medians.
 
 The line on copies says how much memory copies of the candidate sets take, which make
 queries faster, most of all cold ones (screen.Pack in Go). By default a small layer has
-copies of up to 8 MiB, a large one of up to 256 MiB. --pack allows more, or none.
+copies of up to 8 MiB, a large one of up to 256 MiB. --pack N allows N MiB instead, and
+--pack 0 makes no copies.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),
