@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -34,7 +35,8 @@ type benchResult struct {
 	Screened       float64 `json:"screened_us"` // the screen
 	ScreenedMedian float64 `json:"screened_median_us"`
 	ScreenedP99    float64 `json:"screened_p99_us"`
-	Speedup        float64 `json:"speedup"` // dense_f32_us / screened_us
+	Speedup        float64 `json:"speedup"`        // dense_f32_us / screened_us
+	SpeedupMedian  float64 `json:"speedup_median"` // the same of the medians
 	// The log-probability of a label: dense is a float32 scan and a log-sum-exp over all
 	// labels, the other the time of a screen with a tail, and 0 without one.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
@@ -47,9 +49,14 @@ type benchResult struct {
 	K         int     `json:"k"`
 	Queries   int     `json:"queries"`  // different contexts that were queried
 	Clock     float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	// Codes are the bytes of the int8 codes that a screened query reads, without queries
+	// to the exact layer.
+	Codes int `json:"codes_bytes"`
 	// Cold are the times of queries that find other data in the caches, as between the
 	// steps of a decoder.
 	Cold []coldTimes `json:"cold,omitempty"`
+	// Warnings say what makes the times doubtful.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // coldTimes are the median times of single queries, in microseconds, and a 99th
@@ -60,6 +67,9 @@ type coldTimes struct {
 	Exact       float64 `json:"exact_us"`
 	Screened    float64 `json:"screened_us"`
 	ScreenedP99 float64 `json:"screened_p99_us"`
+	// PlainRead is the time to read as many bytes of other memory as there are codes in a
+	// screened query: no query on this machine is faster.
+	PlainRead float64 `json:"plain_read_us,omitempty"`
 }
 
 // measuredBench is the JSON of l2s bench: the times, and what they buy.
@@ -93,13 +103,15 @@ the speedup by these medians. The mean follows: the median over the blocks of th
 of a block, in which the queries that ask two clusters or the exact layer count by
 their share. The 99th percentile of single queries is last. All times contain one
 reading of the clock. The precision of the screen on the same contexts is shown too.
-With --json speedup is by the means. Run it on an idle machine.
+With --json speedup is by the means, speedup_median by the medians. Run it on an idle machine.
 
 Queries that follow each other find the data of the last one in the caches. Between
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
 queries before each of which so many MiB of other memory are read. The context
-itself is in the cache then. This takes 10 to 20 s for 64 MiB, minutes if the memory is
-busy. In JSON the times under cold are medians.
+itself is in the cache then. The last column is the time of a loop that only reads as many
+bytes as the codes of a screened query take: what the machine's memory allows. All this
+takes 10 to 20 s for 64 MiB, minutes if the memory is busy. In JSON the times under cold
+are medians.
 
 The line on copies says how much memory copies of the candidate sets take, which make
 queries faster, most of all cold ones (screen.Pack in Go). By default a small layer has
@@ -146,7 +158,7 @@ the head has a soft cap.`, leastContexts),
 		return err
 	}
 	for _, mib := range *coldMiB {
-		times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
+		times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
 		if err != nil {
 			return err
 		}
@@ -231,6 +243,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	dst := make([]softmax.Prediction, k)
 	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
+	stats := s.Stats()
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
 	if _, softCap := l.scale(); (m.Tail() != nil || m.Regression() != nil) && softCap == 0 {
@@ -247,14 +260,28 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 		Level: kernels.Level(), Allocs: allocs, K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
 	}
 	r.Copies, r.AllCopies = s.PackedBytes()
+	r.Codes = codesBytes(stats, m.Dim(), r.Copies > 0)
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
 	if len(times) > 3 {
 		r.DenseLogProb, r.LogProb = micros(times[3].Mean()), micros(times[4].Mean())
 	}
-	r.Speedup = round(r.DenseF32 / r.Screened)
+	r.Speedup, r.SpeedupMedian = round(r.DenseF32/r.Screened), round(r.DenseF32Median/r.ScreenedMedian)
+	r.Warnings = warnings(r.busyNote())
 	return r, nil
+}
+
+// codesBytes returns the mean number of bytes of the codes that a query reads: of the
+// vectors of clusters and groups, which lie in panels, and of candidates, which do if
+// they are copied.
+func codesBytes(s screen.Stats, dim int, copied bool) int {
+	panel := float64(kernels.Int8PanelBytes(dim)) / kernels.PanelRows
+	row := panel
+	if !copied {
+		row = float64(kernels.Int8Stride(dim))
+	}
+	return int((panel*float64(s.Routing) + row*float64(s.Candidates)) / float64(s.Queries))
 }
 
 // Cold queries are some rounds of turns in which most of the time goes to what is
@@ -264,18 +291,29 @@ const (
 	coldBlock  = 5 * time.Millisecond
 )
 
-// benchCold measures queries before each of which a buffer of so many MiB is read.
-func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
+// benchCold measures queries before each of which a buffer of so many MiB is read. It
+// takes from r what a query reads.
+func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, r *benchResult, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return coldTimes{}, err
 	}
+	// Memory as large as the memory that the codes are read from.
+	memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
+	if release != nil {
+		defer release()
+	}
+	table := cold.NewTable(memory)
 	dst := make([]softmax.Prediction, k)
-	times, err := timeCold(ctx, []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}, rows, mib, p)
+	times, err := timeCold(ctx, []func(int){
+		denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst), func(i int) { table.Read(i, r.Codes) },
+	}, rows, mib, p)
 	if err != nil {
 		return coldTimes{}, err
 	}
-	return newColdTimes(mib, times[0], times[1], times[2]), nil
+	t := newColdTimes(mib, times[0], times[1], times[2])
+	t.PlainRead = micros(times[3].Median())
+	return t, nil
 }
 
 // timeCold measures methods, before each query of which a buffer of so many MiB is read.
@@ -394,9 +432,9 @@ func (r *benchResult) String() string {
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
 	for i, c := range r.Cold {
 		if i == 0 {
-			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense\n")
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense   %4.0f KB alone\n", float64(r.Codes)/1e3)
 		}
-		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
+		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx   %10.2f us\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened, c.PlainRead)
 	}
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
@@ -404,8 +442,12 @@ func (r *benchResult) String() string {
 	fmt.Fprintf(&b, "\n%s\n", r.copies())
 	fmt.Fprintf(&b, "A screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
+	b.WriteString(r.busyNote())
 	return b.String()
+}
+
+func (r *benchResult) busyNote() string {
+	return busyNote(r.DenseF32, r.DenseF32Median, compareMedians)
 }
 
 // copies says which candidate sets are copied.

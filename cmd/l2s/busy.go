@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // busyFactor is the ratio of the mean to the median of the dense scan's times from which
 // on a machine counts as busy. The scan does the same work for every context, so that
@@ -22,4 +25,12 @@ func busyNote(mean, median float64, advice string) string {
 	}
 	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+
 		"on average and %.2f us in the median. %s\n", mean, median, advice)
+}
+
+// warnings are a note as JSON has it: a list of a sentence on one line, nil for no note.
+func warnings(note string) []string {
+	if note == "" {
+		return nil
+	}
+	return []string{strings.Join(strings.Fields(note), " ")}
 }

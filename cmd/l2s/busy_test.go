@@ -27,3 +27,13 @@ func TestABusyMachineIsSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestWarningsAreSentencesOnOneLine(t *testing.T) {
+	if got := warnings(busyNote(61, 60, compareMedians)); got != nil {
+		t.Errorf("idle: found %q, expected none", got)
+	}
+	got := warnings(busyNote(90, 60, compareMedians))
+	if len(got) != 1 || strings.Contains(got[0], "\n") || !strings.HasPrefix(got[0], "The machine was busy: ") || !strings.HasSuffix(got[0], compareMedians) {
+		t.Errorf("busy: found %q, expected the note on one line", got)
+	}
+}

@@ -35,6 +35,7 @@ type curveResult struct {
 	ExactP99       float64      `json:"exact_p99_us"`
 	Screens        []curvePoint `json:"screens"` // by method, clusters, margins and candidates
 	Level          string       `json:"level"`
+	Warnings       []string     `json:"warnings,omitempty"` // what makes the times doubtful
 }
 
 // curvePoint are the figures of one screen.
@@ -54,14 +55,15 @@ type curvePoint struct {
 	// RowsScanned is the mean number of rows a query for k labels scans: the
 	// vectors that find the cluster, and the candidates, or all labels if the
 	// exact layer answers.
-	RowsScanned float64            `json:"rows_scanned"`
-	ProbeShare  float64            `json:"probe_share"` // of contexts with the candidates of two clusters
-	ExactShare  float64            `json:"exact_share"` // of contexts that the exact layer answers for k labels
-	Precision   map[string]float64 `json:"precision"`
-	Screened    float64            `json:"screened_us"`
-	Median      float64            `json:"screened_median_us"`
-	P99         float64            `json:"screened_p99_us"`
-	Speedup     float64            `json:"speedup"` // dense_f32_us / screened_us
+	RowsScanned   float64            `json:"rows_scanned"`
+	ProbeShare    float64            `json:"probe_share"` // of contexts with the candidates of two clusters
+	ExactShare    float64            `json:"exact_share"` // of contexts that the exact layer answers for k labels
+	Precision     map[string]float64 `json:"precision"`
+	Screened      float64            `json:"screened_us"`
+	Median        float64            `json:"screened_median_us"`
+	P99           float64            `json:"screened_p99_us"`
+	Speedup       float64            `json:"speedup"`        // dense_f32_us / screened_us
+	SpeedupMedian float64            `json:"speedup_median"` // the same of the medians
 	// Cold are times of queries that find other data in the caches, as in benchResult.
 	Cold []coldTimes `json:"cold,omitempty"`
 
@@ -249,12 +251,14 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 	p.EndWith(fmt.Sprintf("%d rounds", benchRounds))
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
+	r.Warnings = warnings(r.busyNote())
 	r.Queries = len(rows)
 	for i := range r.Screens {
 		t := times[i+2]
 		r.Queries = min(r.Queries, t.Queries())
 		r.Screens[i].Screened, r.Screens[i].Median, r.Screens[i].P99 = microsOf(t)
 		r.Screens[i].Speedup = round(r.DenseF32 / r.Screens[i].Screened)
+		r.Screens[i].SpeedupMedian = round(r.DenseF32Median / r.Screens[i].Median)
 	}
 	for _, mib := range coldMiB {
 		times, err := timeCold(ctx, methods, rows, mib, p)
@@ -320,6 +324,10 @@ func (r *curveResult) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
-	b.WriteString(busyNote(r.DenseF32, r.DenseF32Median, compareMedians))
+	b.WriteString(r.busyNote())
 	return b.String()
+}
+
+func (r *curveResult) busyNote() string {
+	return busyNote(r.DenseF32, r.DenseF32Median, compareMedians)
 }

@@ -280,7 +280,7 @@ func (r *demoResult) String() string {
 	line("exact layer", "%8.1f us  (mean %.1f us)", r.ExactMedian, r.Exact)
 	line("screen", "%8.1f us  (mean %.1f us; 99 of 100 take at most %.1f us)", r.ScreenedMedian, r.Screened, r.ScreenedP99)
 	line("speedup", "%8.1f x   against the dense scan, by the medians", r.DenseF32Median/r.ScreenedMedian)
-	if note := busyNote(r.DenseF32, r.DenseF32Median, compareMedians); note != "" {
+	if note := r.busyNote(); note != "" {
 		b.WriteString("\n" + note)
 	}
 	fmt.Fprintf(&b, `

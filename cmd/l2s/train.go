@@ -475,9 +475,7 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 	o.Threads = t.Train.Threads
 	r := newTrainResult(out, model, record, o, map[string]float64{"total": round(time.Since(start).Seconds())})
 	r.Chosen = append(chosen, fmt.Sprintf("%s, the most precise of those within 3%% of the fastest of %d screens with P@%d of at least %v: %.2f us, %.2f us with cold caches", trainFlags(record), found.Trained, o.K, t.Target, micros(best.Warm), micros(best.Cold)))
-	if t.dense.busy != "" {
-		r.Warnings = append(r.Warnings, strings.Join(strings.Fields(t.dense.busy), " "))
-	}
+	r.Warnings = append(r.Warnings, warnings(t.dense.busy)...)
 	if asJSON {
 		return printJSON(stdout, r)
 	}

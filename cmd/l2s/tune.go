@@ -48,6 +48,8 @@ type tuneResult struct {
 	DenseF32Median float64 `json:"dense_f32_median_us"`
 	Seconds        float64 `json:"seconds"`
 	Level          string  `json:"level"`
+	// Warnings say what makes the times doubtful.
+	Warnings []string `json:"warnings,omitempty"`
 
 	busy string // a note, if other programs ran
 }
@@ -639,7 +641,7 @@ func newTuneResult(out, by string, found *tune.Result, in *inputs, t *tuning) *t
 	r := &tuneResult{
 		K: best.Options.K, Target: t.Target, By: by, Contexts: best.Contexts, HeldOut: best.Unseen.Contexts,
 		Labels: in.layer.Labels(), Dim: in.layer.Dim(), Trained: found.Trained, Reached: found.Reached, Level: kernels.Level(),
-		DenseF32: t.dense.mean, DenseF32Median: t.dense.median, busy: t.dense.busy,
+		DenseF32: t.dense.mean, DenseF32Median: t.dense.median, busy: t.dense.busy, Warnings: warnings(t.dense.busy),
 	}
 	if found.Reached {
 		r.Out = out

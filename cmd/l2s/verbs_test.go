@@ -673,6 +673,10 @@ func TestBench(t *testing.T) {
 	if s := number(t, o, "speedup"); math.Abs(s/ratio-1) > 0.01 {
 		t.Errorf("speedup: found %v, expected dense_f32_us / screened_us, %v", s, ratio)
 	}
+	ratio = number(t, o, "dense_f32_median_us") / number(t, o, "screened_median_us")
+	if s := number(t, o, "speedup_median"); math.Abs(s/ratio-1) > 0.01 {
+		t.Errorf("speedup_median: found %v, expected the ratio of the medians, %v", s, ratio)
+	}
 	for _, name := range []string{"dense_f32", "exact", "screened"} {
 		if number(t, o, name+"_p99_us") < number(t, o, name+"_median_us") {
 			t.Errorf("%s: found the 99th percentile below the median", name)
@@ -715,15 +719,17 @@ func TestBenchCold(t *testing.T) {
 		t.Errorf("found %v, expected no cold queries without --cold", o["cold"])
 	}
 	// Each size once, ascending.
-	expectCold(t, object(t, dir, joined(args, "--json", "--cold", "2,1,2")...))
+	expectCold(t, object(t, dir, joined(args, "--json", "--cold", "2,1,2")...), "plain_read_us")
 	text := succeed(t, dir, joined(args, "--cold", "1")...)
-	if want := "1 MiB read"; !strings.Contains(text, want) {
-		t.Errorf("found no %q in\n%s", want, text)
+	for _, want := range []string{"1 MiB read", "KB alone"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("found no %q in\n%s", want, text)
+		}
 	}
 }
 
-// expectCold expects the times of --cold 2,1,2 in an object.
-func expectCold(t *testing.T, o map[string]any) {
+// expectCold expects the times of --cold 2,1,2 in an object, and more times of those names.
+func expectCold(t *testing.T, o map[string]any, more ...string) {
 	t.Helper()
 	list, ok := o["cold"].([]any)
 	if !ok || len(list) != 2 {
@@ -734,7 +740,7 @@ func expectCold(t *testing.T, o map[string]any) {
 		if got := number(t, times, "mib"); got != float64(i+1) {
 			t.Errorf("cold[%d]: mib: found %v, expected %d", i, got, i+1)
 		}
-		for _, name := range []string{"dense_f32_us", "exact_us", "screened_us"} {
+		for _, name := range append(more, "dense_f32_us", "exact_us", "screened_us") {
 			if x := number(t, times, name); x <= 0 {
 				t.Errorf("cold[%d]: %s: found %v, expected more than 0", i, name, x)
 			}
@@ -742,8 +748,8 @@ func expectCold(t *testing.T, o map[string]any) {
 		if median, p99 := number(t, times, "screened_us"), number(t, times, "screened_p99_us"); p99 < median {
 			t.Errorf("cold[%d]: found the 99th percentile %v below the median %v", i, p99, median)
 		}
-		if len(times) != 5 {
-			t.Errorf("cold[%d]: found %v, expected 5 fields", i, times)
+		if want := 5 + len(more); len(times) != want {
+			t.Errorf("cold[%d]: found %v, expected %d fields", i, times, want)
 		}
 	}
 }
