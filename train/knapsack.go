@@ -122,6 +122,33 @@ func itemValue(it item, size uint32, lambda float64) float64 {
 	return float64(it.count) - float64(lambda*float64(size-it.count))
 }
 
+// bound leaves out items such that no set has more than largest labels, unless that is 0.
+func (r *ranking) bound(largest int) {
+	if largest == 0 {
+		return
+	}
+	left := make([]int, len(r.counts.sizes))
+	for t := range left {
+		left[t] = largest - len(r.always)
+	}
+	kept := 0
+	for j, it := range r.items {
+		if left[it.cluster] <= 0 {
+			continue
+		}
+		left[it.cluster]--
+		r.items[kept] = it
+		if r.shares != nil {
+			r.shares[kept] = r.shares[j]
+		}
+		kept++
+	}
+	r.items = r.items[:kept]
+	if r.shares != nil {
+		r.shares = r.shares[:kept]
+	}
+}
+
 // candidateSets are the sets c_t for one budget.
 type candidateSets struct {
 	sets [][]uint32 // ascending distinct ids

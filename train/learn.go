@@ -60,6 +60,7 @@ func learn(ctx context.Context, d *data, start *clustered, opt *LearningOptions,
 		if err != nil {
 			return nil, err
 		}
+		ranked.bound(sets.Largest)
 		taken := ranked.take(sets.Budget)
 		table := newLossTable(newMembership(taken.sets, d.universe), d.k, sets.Lambda)
 		if !resumed || iteration > first { // else it is on record

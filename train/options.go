@@ -191,6 +191,11 @@ type SetOptions struct {
 	// candidate sets of its own, for clusters and for pairs: it sets screen.Config.Shells.
 	// Needs Geometry. Each above 0 and below 1. 0.4 and 0.1 serve well.
 	Shells []float64
+	// Largest, unless 0, bounds the candidates of one set, for the time of the slowest
+	// queries: what a budget gives the largest sets beyond it goes to the others. A context
+	// that has the sets of two clusters, see PairWeight, may have twice as many. At least
+	// the largest budget. 0: the budget alone bounds the sets.
+	Largest int
 	// Always lists the ids that every candidate set holds, in any order; they
 	// count towards the budget.
 	Always []uint32
@@ -384,6 +389,8 @@ func (o *SetOptions) check(k, labels int, budgets []float64) error {
 			return fmt.Errorf("budget: found %v, expected at least k = %d candidates", budget, k)
 		case budget < float64(always):
 			return fmt.Errorf("budget: found %v, expected at least %d, the number of ids always included", budget, always)
+		case o.Largest != 0 && float64(o.Largest) < budget:
+			return fmt.Errorf("largest: found %d, expected 0, or at least the budget, %v", o.Largest, budget)
 		}
 	}
 	return nil

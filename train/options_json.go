@@ -29,6 +29,7 @@ func (o *Options) list() []option {
 		{"probe_share", &o.ProbeShare, true},
 		{"pair_weight", &o.PairWeight, true},
 		{"shells", &o.Shells, true},
+		{"largest", &o.Largest, true},
 		{"tail_rank", &o.TailRank, true},
 		{"tail", &o.Tail, true},
 		{"measure", &o.Measure, true},

@@ -61,6 +61,7 @@ func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters,
 			return nil, err
 		}
 	}
+	s.ranked.bound(opt.Largest)
 	return s, nil
 }
 

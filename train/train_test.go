@@ -493,6 +493,8 @@ func TestRunRefuses(t *testing.T) {
 		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
 		{"pair weight: found -1", func(o *Options) { o.PairWeight = -1 }},
 		{"pair weight: found +Inf", func(o *Options) { o.PairWeight = math.Inf(1) }},
+		{"largest: found -1", func(o *Options) { o.Largest = -1 }},
+		{"largest: found 19, expected 0, or at least the budget, 20", func(o *Options) { o.Budget, o.Largest = 20, 19 }},
 		{"shells[0]: found 1, expected descending shares above 0 and below 1", func(o *Options) { o.Shells = []float64{1} }},
 		{"shells[0]: found NaN", func(o *Options) { o.Shells = []float64{nan} }},
 		{"shells: found 17 shares, expected at most 16", func(o *Options) { o.Shells = slices.Repeat([]float64{0.5}, 17) }},

@@ -123,7 +123,11 @@ contexts and by the labels of the two clusters. The file is larger by these sets
 With --shells 0.4,0.1 the contexts of a cluster are in three shells by how far they lie
 from its vector: 0.4 of all contexts lie beyond the first, and 0.1 beyond the second. Each
 shell has sets of its own. The labels of far contexts are hard to foresee, so they get
-larger sets, and near contexts smaller ones, within the same --budget.`,
+larger sets, and near contexts smaller ones, within the same --budget.
+
+With --largest N no set has more than N labels, which bounds the time of the slowest
+queries. Without it some sets are several times as large as the mean. Two or three times
+the budget costs hardly any precision.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 
@@ -152,7 +156,7 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts tail-rank",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -170,6 +174,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
 	probeShare := f.probeShare(o.ProbeShare)
 	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
+	largest := f.whole("largest", 0, 0, "the most candidates `N` of one set, 0 for no bound")
 	shells := custom(f, "shells", nil, "none", "shares `X` of the contexts beyond each shell, as 0.4,0.1", parseShells)
 	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
@@ -210,7 +215,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		}
 	}
 	o.ProbeShare, o.PairWeight, o.HeldOut = *probeShare, *pairWeight, *heldOut
-	o.Geometry, o.Shells = *geometry, *shells
+	o.Geometry, o.Shells, o.Largest = *geometry, *shells, *largest
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
@@ -256,6 +261,14 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			return f.wrongUse("%s %v cannot hold --k %d candidates: raise the one or lower the other", b.flag, b.value, o.K)
 		case b.value < float64(always.least()):
 			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, always.least())
+		}
+	}
+	if n := len(*budgets); n > 0 {
+		stated = append(stated, statedBudget{"--budget", (*budgets)[n-1]})
+	}
+	for _, b := range stated {
+		if *largest != 0 && b.value > float64(*largest) {
+			return f.wrongUse("--largest %d is less than %s %v: raise the one or lower the other", *largest, b.flag, b.value)
 		}
 	}
 	outs := []string{*out}
@@ -312,6 +325,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	if *budgets == nil && !measured {
 		*budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
+		if b := (*budgets)[0]; *largest != 0 && b > float64(*largest) {
+			return f.wrongUse("--largest %d is less than %v, the budget for %d labels: raise it, or give a --budget", *largest, b, l.Labels())
+		}
 	}
 	p := f.printer(*quiet)
 	defer p.Close()

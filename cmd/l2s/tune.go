@@ -257,6 +257,12 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	if t.Budgets == nil {
 		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
 	}
+	if largest := float64(t.Train.Largest); largest != 0 {
+		t.Budgets = slices.DeleteFunc(slices.Clone(t.Budgets), func(b float64) bool { return b > largest })
+		if len(t.Budgets) == 0 {
+			return nil, f.wrongUse("--largest %v is less than every budget that could be tried: raise it", largest)
+		}
+	}
 	if t.Train.HeldOut == 0 {
 		t.Train.HeldOut = shareHeldOut(c.n)
 	}
@@ -570,6 +576,9 @@ func trainFlags(r *train.Record) string {
 			shares = append(shares, number(x))
 		}
 		add("shells", strings.Join(shares, ","))
+	}
+	if o.Largest != 0 {
+		add("largest", strconv.Itoa(o.Largest))
 	}
 	if o.KMeansOnly {
 		text += " --kmeans-only"

@@ -693,6 +693,25 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// No set has more labels than --largest, also of a screen that the command chooses by
+// measurement.
+func TestTrainBoundsTheLargestSet(t *testing.T) {
+	dir := files(t)
+	for name, how := range map[string][]string{
+		"given":    {"--clusters", "6", "--budget", "20"},
+		"measured": {"--clusters", "4", "--budget", "auto", "--target", "0.5", "--kmeans-only"},
+	} {
+		largest := func(more ...string) float64 {
+			succeed(t, dir, joined("train", testArgs(), "--out", "bounded.l2s", how, "--quiet", more)...)
+			return number(t, object(t, dir, "inspect", "bounded.l2s", "--json"), "sets", "max")
+		}
+		free := largest()
+		if most := largest("--largest", "24"); most > 24 || free <= 24 {
+			t.Errorf("%s: the largest set has %v labels, without --largest %v: expected at most 24, and more without", name, most, free)
+		}
+	}
+}
+
 func TestBenchSaysWhatIsCopied(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
