@@ -68,7 +68,7 @@ type coldTimes struct {
 	Screened    float64 `json:"screened_us"`
 	ScreenedP99 float64 `json:"screened_p99_us"`
 	// PlainRead is the time to read as many bytes of other memory as there are codes in a
-	// screened query: no query on this machine is faster.
+	// screened query: what the memory of the machine allows.
 	PlainRead float64 `json:"plain_read_us,omitempty"`
 }
 
