@@ -56,6 +56,9 @@ func (r *Record) Advice() (advice []string) {
 
 // more says what gives more precision.
 func (r *Record) more() string {
+	if o := &r.Options; o.Largest != 0 && float64(o.Largest) < 2*o.Budget {
+		return fmt.Sprintf("a larger bound on the sets than %d (--largest), which is %.1f times the budget, or more clusters help", o.Largest, float64(o.Largest)/o.Budget)
+	}
 	if r.MeanCandidates < r.Options.Budget-1 && r.MeanCandidates < 0.9*r.Options.Budget {
 		if r.Options.Geometry == 0 {
 			return fmt.Sprintf("the sets are at their end with %.1f of %v candidates: sets from geometry (--geometry 20), more contexts or fewer clusters help", r.MeanCandidates, r.Options.Budget)

@@ -28,6 +28,12 @@ func TestAdvice(t *testing.T) {
 		{"low, at the end of the counts", func(r *Record) {
 			r.PrecisionK, r.Unseen.PrecisionK, r.MeanCandidates, r.Options.Geometry = 0.91, 0.9, 20, 0
 		}, []string{"at their end with 20.0 of 150"}},
+		{"low, with a tight bound on the sets", func(r *Record) {
+			r.PrecisionK, r.Unseen.PrecisionK, r.Options.Largest = 0.91, 0.9, 165
+		}, []string{"a larger bound on the sets than 165 (--largest), which is 1.1 times the budget"}},
+		{"low, with a wide bound on the sets", func(r *Record) {
+			r.PrecisionK, r.Unseen.PrecisionK, r.Options.Largest = 0.91, 0.9, 300
+		}, []string{"a larger budget than 150"}},
 		{"few held out", func(r *Record) { r.Unseen.Contexts = 100 }, []string{"100 held-out contexts are few"}},
 		{"none held out", func(r *Record) { r.Unseen = nil }, []string{"no contexts were held out"}},
 		{"not wanted", func(r *Record) { r.Unseen, r.Options.Measure = nil, false }, nil},

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -63,6 +64,11 @@ const (
 type labelShare struct {
 	item
 	p float64
+}
+
+// compare orders items as the knapsack takes them.
+func (a labelShare) compare(b labelShare) int {
+	return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.label, b.label))
 }
 
 // geometry is what the shares of the clusters are computed from.

@@ -1,8 +1,13 @@
 package train
 
 import (
+	"bytes"
+	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A bound leaves the best labels in each set, and gives to other sets what the largest
@@ -94,6 +99,61 @@ func TestRunBoundsEverySet(t *testing.T) {
 			}
 			if after < 0.95*mean || after > o.Budget {
 				t.Errorf("found L-bar %.2f, without a bound %.2f: expected about as much, and at most %v", after, mean, o.Budget)
+			}
+		})
+	}
+}
+
+// The screens of several budgets are those of each budget alone, and a tight bound leaves
+// no budget unused: pairs and shells get what the largest sets may not have.
+func TestBoundedScreensDoNotDependOnOtherBudgets(t *testing.T) {
+	// Some clusters of contexts are narrow and others wide, so that sets differ in size.
+	const labels, dim, n = 1200, 12, 3000
+	r := rand.New(rand.NewPCG(4, 1))
+	normal := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	layer, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	centres, contexts := normal(8*dim), normal(n*dim)
+	for i := range contexts {
+		c := i / dim % 8
+		contexts[i] = centres[c*dim+i%dim] + float32(0.1*float64(1+c*c/4))*contexts[i]
+	}
+	o := testOptions()
+	o.Clusters, o.KMeansOnly, o.Measure = 12, true, false
+	o.Budget, o.Largest, o.ProbeShare = 40, 40, 0.5
+	for name, shells := range map[string][]float64{"pairs": nil, "pairs and shells": {0.4, 0.1}} {
+		t.Run(name, func(t *testing.T) {
+			o.Shells = shells
+			alone, record, err := Run(t.Context(), layer, contexts, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.MeanCandidates < 0.95*o.Budget {
+				t.Errorf("found L-bar %.1f, expected nearly the budget, %v", record.MeanCandidates, o.Budget)
+			}
+			bound := o
+			bound.Largest = 60
+			one, _, err := Run(t.Context(), layer, contexts, bound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			several, _, err := RunBudgets(t.Context(), layer, contexts, bound, []float64{40, 60})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(encode(t, one), encode(t, several[0])) {
+				t.Error("the screen of a budget differs if another budget stands beside it")
+			}
+			if bytes.Equal(encode(t, one), encode(t, alone)) {
+				t.Error("the bounds 40 and 60 give the same screen")
 			}
 		})
 	}

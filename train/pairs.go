@@ -17,7 +17,8 @@ import (
 
 // pairSlack is how many times the largest budget the sets of clusters would have to
 // be, to hold labels of the shares that the knapsack of pairs is given at least. Pairs
-// are many, and lists of all their labels would be long.
+// are many, and lists of all their labels would be long. Sets with a bound may go
+// deeper, since what one may not have another gets; there the bound keeps the lists short.
 const pairSlack = 3
 
 // pairings are the pairs of clusters that have sets.
@@ -62,9 +63,9 @@ func (s *pairings) find(a, b uint32) (at int, ok bool) {
 
 // rank returns the ranking of the labels of the clusters, each for the contexts that
 // probe it alone, and of the pairs behind them. single is the ranking of the clusters
-// for all of their contexts, alpha is SetOptions.PairWeight, and most the largest
-// budget.
-func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha, most float64) (*ranking, error) {
+// for all of their contexts, alpha is SetOptions.PairWeight, largest SetOptions.Largest, and
+// most the largest budget.
+func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha float64, largest int, most float64) (*ranking, error) {
 	clusters := len(single.counts.sizes)
 	own := newPartition(d.all(), s.cell, clusters+len(s.keys))
 	met, err := countLabels(ctx, d, own)
@@ -73,10 +74,13 @@ func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha, mo
 	}
 	starts := met.starts()
 	shares := single.shareLists()
-	least := single.leastShare(float64(pairSlack * most))
+	least, room := 0.0, largest
+	if largest == 0 {
+		least, room = single.leastShare(float64(pairSlack*most)), d.universe
+	}
 	parts := make([][]labelShare, own.clusters())
 	for t := range clusters { // or cells
-		parts[t] = slices.DeleteFunc(slices.Clone(shares[t]), func(x labelShare) bool { return x.p < least })
+		parts[t] = slices.DeleteFunc(slices.Clone(shares[t][:min(len(shares[t]), room)]), func(x labelShare) bool { return x.p < least })
 	}
 	workers := make([][]float64, d.threads) // the share of every label, zero between pairs
 	err = parallel.Each(ctx, d.threads, len(s.keys), 1, nil, func(worker, j, _ int) error {
@@ -107,6 +111,10 @@ func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha, mo
 				parts[cell] = append(parts[cell], labelShare{item{uint32(cell), s, 0}, p})
 			}
 			table[s] = 0
+		}
+		if len(parts[cell]) > room {
+			slices.SortFunc(parts[cell], labelShare.compare)
+			parts[cell] = slices.Clone(parts[cell][:room])
 		}
 		return nil
 	})

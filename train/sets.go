@@ -57,7 +57,7 @@ func chooseSets(ctx context.Context, d *data, layer *softmax.Layer, c *clusters,
 		}
 	}
 	if s.pairs != nil {
-		if s.ranked, err = s.pairs.rank(ctx, d, s.ranked, opt.PairWeight, most); err != nil {
+		if s.ranked, err = s.pairs.rank(ctx, d, s.ranked, opt.PairWeight, opt.Largest, most); err != nil {
 			return nil, err
 		}
 	}

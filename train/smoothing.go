@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -95,9 +94,7 @@ func rankSmoothed(ctx context.Context, c *counts, groups int, alpha, lambda floa
 // rankShares is the ranking of items by their shares, given in parts.
 func rankShares(c *counts, lambda float64, always []uint32, parts [][]labelShare) *ranking {
 	sorted := slices.Concat(parts...)
-	slices.SortFunc(sorted, func(a, b labelShare) int {
-		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.label, b.label))
-	})
+	slices.SortFunc(sorted, labelShare.compare)
 	r := &ranking{counts: c, lambda: lambda, always: always, items: make([]item, len(sorted)), shares: make([]float64, len(sorted))}
 	for i, x := range sorted {
 		r.items[i], r.shares[i] = x.item, x.p

@@ -49,9 +49,9 @@ type benchResult struct {
 	K         int     `json:"k"`
 	Queries   int     `json:"queries"`  // different contexts that were queried
 	Clock     float64 `json:"clock_us"` // cost of reading the clock, part of every time
-	// Codes are the bytes of the int8 codes that a screened query reads, without queries
-	// to the exact layer.
-	Codes int `json:"codes_bytes"`
+	// Codes are the bytes of the int8 codes that a screened query reads, the mean over
+	// queries; 0 if the exact layer answers a tenth of them or more, by codes of its own.
+	Codes int `json:"codes_bytes,omitempty"`
 	// Cold are the times of queries that find other data in the caches, as between the
 	// steps of a decoder.
 	Cold []coldTimes `json:"cold,omitempty"`
@@ -109,9 +109,9 @@ Queries that follow each other find the data of the last one in the caches. Betw
 two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
 queries before each of which so many MiB of other memory are read. The context
 itself is in the cache then. The last column is the time of a loop that only reads as many
-bytes as the codes of a screened query take: what the machine's memory allows. All this
-takes 10 to 20 s for 64 MiB, minutes if the memory is busy. In JSON the times under cold
-are medians.
+bytes as the codes of a screened query take: what the machine's memory allows. It is left
+out if the exact layer answers a tenth of the queries or more. All this takes 10 to 20 s
+for 64 MiB, minutes if the memory is busy. In JSON the times under cold are medians.
 
 The line on copies says how much memory copies of the candidate sets take, which make
 queries faster, most of all cold ones (screen.Pack in Go). By default a small layer has
@@ -274,8 +274,11 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 
 // codesBytes returns the mean number of bytes of the codes that a query reads: of the
 // vectors of clusters and groups, which lie in panels, and of candidates, which do if
-// they are copied.
+// they are copied. It is 0 if the exact layer answers many queries.
 func codesBytes(s screen.Stats, dim int, copied bool) int {
+	if 10*s.Exact >= s.Queries {
+		return 0
+	}
 	panel := float64(kernels.Int8PanelBytes(dim)) / kernels.PanelRows
 	row := panel
 	if !copied {
@@ -305,14 +308,18 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	}
 	table := cold.NewTable(memory)
 	dst := make([]softmax.Prediction, k)
-	times, err := timeCold(ctx, []func(int){
-		denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst), func(i int) { table.Read(i, r.Codes) },
-	}, rows, mib, p)
+	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}
+	if r.Codes > 0 {
+		methods = append(methods, func(i int) { table.Read(i, r.Codes) })
+	}
+	times, err := timeCold(ctx, methods, rows, mib, p)
 	if err != nil {
 		return coldTimes{}, err
 	}
 	t := newColdTimes(mib, times[0], times[1], times[2])
-	t.PlainRead = micros(times[3].Median())
+	if r.Codes > 0 {
+		t.PlainRead = micros(times[3].Median())
+	}
 	return t, nil
 }
 
@@ -432,9 +439,17 @@ func (r *benchResult) String() string {
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
 	for i, c := range r.Cold {
 		if i == 0 {
-			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense   %4.0f KB alone\n", float64(r.Codes)/1e3)
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense")
+			if r.Codes > 0 {
+				fmt.Fprintf(&b, "   %5.3g KB alone", float64(r.Codes)/1e3)
+			}
+			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx   %10.2f us\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened, c.PlainRead)
+		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
+		if r.Codes > 0 {
+			fmt.Fprintf(&b, "   %11.2f us", c.PlainRead)
+		}
+		b.WriteByte('\n')
 	}
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)

@@ -198,8 +198,12 @@ After an interrupt the same command continues from there; --restart discards it.
 // screen has.
 func notReached(contexts string, found *tune.Result, target float64) error {
 	best := found.Screens[found.Best].Record
-	return fmt.Errorf("%s: found no screen with P@%d of %v on held-out contexts, expected one: the best has %.4f, with %s; more contexts, larger budgets or more clusters help",
-		contexts, best.Options.K, target, best.Unseen.PrecisionK, trainFlags(best))
+	larger := "larger budgets"
+	if best.Options.Largest != 0 {
+		larger = "larger budgets, with a larger --largest,"
+	}
+	return fmt.Errorf("%s: found no screen with P@%d of %v on held-out contexts, expected one: the best has %.4f, with %s; more contexts, %s or more clusters help",
+		contexts, best.Options.K, target, best.Unseen.PrecisionK, trainFlags(best), larger)
 }
 
 // tuning is a run of package tune.

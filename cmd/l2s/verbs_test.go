@@ -745,6 +745,14 @@ func TestBenchCold(t *testing.T) {
 			t.Errorf("found no %q in\n%s", want, text)
 		}
 	}
+	// The bytes of a screened query say nothing of queries that the exact layer answers.
+	args = joined(args, "--k", "200")
+	if o := object(t, dir, joined(args, "--json", "--cold", "1")...); o["codes_bytes"] != nil || o["cold"].([]any)[0].(map[string]any)["plain_read_us"] != nil {
+		t.Errorf("found codes_bytes or plain_read_us in %v, expected neither if the exact layer answers", o)
+	}
+	if text := succeed(t, dir, joined(args, "--cold", "1")...); !strings.Contains(text, "1 MiB read") || strings.Contains(text, "KB alone") {
+		t.Errorf("found a column of bytes alone, or no cold queries, in\n%s", text)
+	}
 }
 
 // expectCold expects the times of --cold 2,1,2 in an object, and more times of those names.
