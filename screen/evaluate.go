@@ -41,6 +41,10 @@ type Evaluation struct {
 	// candidate set of a context's cluster, or of its two clusters, see
 	// Stats.Candidates.
 	MeanCandidates float64
+	// P99Candidates is the 99th percentile of these sizes, the least that 99% of the
+	// contexts do not exceed, and MaxCandidates the largest: of a context, so a set that
+	// none of the contexts has does not count. They tell of the slowest queries.
+	P99Candidates, MaxCandidates int
 	// Probes is the number of contexts that had the candidates of two
 	// clusters: the lead was below the probe margin, and not below the exact
 	// one.
@@ -120,6 +124,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	chunks := (n + chunk - 1) / chunk
 	logs := make([]targetLogs, chunks) // added up in order, whoever takes a chunk
+	sizes := make([]int, n)
 	threads := parallel.Threads(opt.Threads, chunks)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
@@ -137,7 +142,8 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			if err := workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
+			var err error
+			if sizes[i], err = workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
 			if opt.Targets == nil || opt.Targets[i] < 0 {
@@ -160,6 +166,8 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		total.add(w.tally)
 	}
 	r := total.result(n, ks)
+	slices.Sort(sizes)
+	r.P99Candidates, r.MaxCandidates = sizes[(99*n+99)/100-1], sizes[n-1]
 	var sum targetLogs
 	for _, l := range logs {
 		sum.n, sum.screened, sum.exact = sum.n+l.n, sum.screened+l.screened, sum.exact+l.exact
@@ -249,31 +257,31 @@ func newEvaluation(s *Searcher, l *softmax.Layer, ks []int) *evaluation {
 	}
 }
 
-// context measures the answers for the context h.
-func (w *evaluation) context(h []float32) error {
+// context measures the answers for the context h, and returns the number of its candidates.
+func (w *evaluation) context(h []float32) (set int, err error) {
 	s := w.screened
 	qs, err := s.set(1, h)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	routes, err := s.route(qs, s.model.margins)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r := routes[0]
-	set := len(s.candidates(r))
+	set = len(s.candidates(r))
 	w.tally.candidates += uint64(set)
 	w.tally.routing += uint64(r.rows)
 	if r.second != r.first {
 		w.tally.probes++
 	}
 	if _, err := w.full.TopK(w.exact, h); err != nil {
-		return err
+		return 0, err
 	}
 	for j, k := range w.ks {
 		a, err := s.Search(w.answer[:k], h, softmax.Request{K: k})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		w.tally.hits[j] += uint64(w.common(w.exact[:k], w.answer[:a.Count]))
 		if a.Count < k {
@@ -286,7 +294,7 @@ func (w *evaluation) context(h []float32) error {
 			w.tally.scored[j] += uint64(set)
 		}
 	}
-	return nil
+	return set, nil
 }
 
 // common returns the number of labels that are in both.

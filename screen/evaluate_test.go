@@ -37,15 +37,17 @@ func checkEvaluate(t *rapid.T) {
 	want := &screen.Evaluation{Contexts: in.n}
 	n := float64(in.n)
 	candidates, routing, probes := 0, 0, 0
+	var sizes []int
 	for _, k := range ks {
 		inside, scored := 0, 0
 		p := screen.Precision{K: k}
-		candidates, routing, probes = 0, 0, 0
+		candidates, routing, probes, sizes = 0, 0, 0, nil
 		for i := range in.n {
 			h := in.context(i)
 			f := in.find(h)
 			set := f.set
 			candidates += len(set)
+			sizes = append(sizes, len(set))
 			routing += f.rows
 			if f.both {
 				probes++
@@ -72,6 +74,18 @@ func checkEvaluate(t *rapid.T) {
 		want.AtK = append(want.AtK, p)
 	}
 	want.Probes = probes
+	want.MaxCandidates = slices.Max(sizes)
+	for ; ; want.P99Candidates++ { // the least size that is enough
+		within := 0
+		for _, size := range sizes {
+			if size <= want.P99Candidates {
+				within++
+			}
+		}
+		if 100*within >= 99*in.n {
+			break
+		}
+	}
 	want.MeanCandidates, want.MeanRouting = float64(candidates)/n, float64(routing)/n
 	if got := evaluate(t, in, opt); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v, want %+v", got, want)

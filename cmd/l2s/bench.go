@@ -97,26 +97,29 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 		purpose: fmt.Sprintf(`Measure the time of one query on one thread: the dense float32 scan of all
 labels with top-k, the exact layer, and the screen.
 
-The three take turns in short blocks over the contexts, of which %d must be
-different, each after a warm-up. The table has the median of single queries first, and
-the speedup by these medians. The mean follows: the median over the blocks of the mean
-of a block, in which the queries that ask two clusters or the exact layer count by
-their share. The 99th percentile of single queries is last. All times contain one
-reading of the clock. The precision of the screen on the same contexts is shown too.
-With --json speedup is by the means, speedup_median by the medians. Run it on an idle machine.
+The three take turns in short blocks over the contexts, of which at least %d must be
+different, each after a warm-up. The table has the median of single queries, the mean
+(the median over the blocks of the mean of a block, in which the queries that ask two
+clusters or the exact layer count by their share), the 99th percentile of single
+queries, and the speedup by the medians. All times contain one reading of the clock.
+The precision of the screen on the same contexts is shown too. Run it on an idle
+machine.
 
 Queries that follow each other find the data of the last one in the caches. Between
-two steps of a decoder they do not: with --cold 8,64 medians are shown too of single
-queries before each of which so many MiB of other memory are read. The context
-itself is in the cache then. The last column is the time of a loop that only reads as many
-bytes as the codes of a screened query take: what the machine's memory allows. It is left
-out if the exact layer answers a tenth of the queries or more. All this takes 10 to 20 s
-for 64 MiB, minutes if the memory is busy. In JSON the times under cold are medians.
+two steps of a decoder they do not: with --cold 8,64 a second table has the medians of
+single queries before each of which so many MiB of other memory are read. Give one size
+above the second-level cache of the CPU and one above the third-level cache. The
+context itself is in the cache then. The last column, as "69 KB alone", is the time of a
+loop that only reads as many bytes as the codes of a screened query take: what the
+memory allows. It is left out if the exact layer answers a tenth of the queries or more.
+All this takes 10 to 20 s for 64 MiB, minutes if the memory is busy.
 
 The line on copies says how much memory copies of the candidate sets take, which make
-queries faster, most of all cold ones (screen.Pack in Go). By default a small layer has
-copies of up to 8 MiB, a large one of up to 256 MiB. --pack N allows N MiB instead, and
---pack 0 makes no copies.
+queries faster, most of all cold ones (screen.Pack in Go). By default a layer whose int8
+codes take at most 4 MiB has copies of up to 8 MiB, a larger one of up to 256 MiB.
+--pack N allows N MiB instead, and --pack 0 makes no copies.
+
+docs/command.md explains the fields of --json.
 
 With a screen that has a tail, the time of a log-probability is measured too, unless
 the head has a soft cap.`, leastContexts),

@@ -52,6 +52,9 @@ type curvePoint struct {
 	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
 	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
 	MeanCandidates float64 `json:"mean_candidates"`
+	// P99Candidates and MaxCandidates are of the contexts, as in evalResult.
+	P99Candidates int `json:"p99_candidates"`
+	MaxCandidates int `json:"max_candidates"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
 	// vectors that find the cluster, and the candidates, or all labels if the
 	// exact layer answers.
@@ -130,9 +133,10 @@ func runCurve(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	f := newFlags("curve", description{
 		purpose: fmt.Sprintf(`Compare screens of one layer on context vectors that they were not trained on:
 P@1 and P@k against the mean number of candidates, and against the time of a
-query, as a table and as a picture. Rows are the vectors that find the cluster
-and the candidates, or all labels if the exact layer answers. Screens by
-k-means alone and learned ones stand side by side.
+query, as a table and as a picture. Most is the largest number of candidates that a
+context has. Rows are the vectors that find the cluster and the candidates, or all
+labels if the exact layer answers. Screens by k-means alone and learned ones stand side
+by side.
 
 Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine. With --cold 8,64 a
@@ -225,7 +229,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		}
 		point := curvePoint{
 			File: paths[i], Clusters: m.Clusters(), Groups: m.Groups(), Overlap: overlapOf(m), ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(),
-			MeanCandidates: e.MeanCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
+			MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
 		last := e.AtK[len(e.AtK)-1]
@@ -283,7 +287,7 @@ func (r *curveResult) String() string {
 	for _, s := range r.Screens {
 		width = max(width, len(s.File))
 	}
-	fmt.Fprintf(&b, "%-*s  method   clusters  candidates      rows     P@1", width, "screen")
+	fmt.Fprintf(&b, "%-*s  method   clusters  candidates    most      rows     P@1", width, "screen")
 	if r.K > 1 {
 		fmt.Fprintf(&b, "  %6s", fmt.Sprintf("P@%d", r.K))
 	}
@@ -297,7 +301,7 @@ func (r *curveResult) String() string {
 	}
 	b.WriteString("     median       mean        p99   against dense\n")
 	for _, s := range r.Screens {
-		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %8.1f  %6.4f", width, s.File, s.Method, shape{s.Clusters, s.Groups, s.Overlap > 0}, s.MeanCandidates, s.RowsScanned, s.Precision["1"])
+		fmt.Fprintf(&b, "%-*s  %-7s  %8s  %10.1f  %6d  %8.1f  %6.4f", width, s.File, s.Method, shape{s.Clusters, s.Groups, s.Overlap > 0}, s.MeanCandidates, s.MaxCandidates, s.RowsScanned, s.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %6.4f", s.Precision[strconv.Itoa(r.K)])
 		}

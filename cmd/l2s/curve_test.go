@@ -159,16 +159,16 @@ func made(k int, points ...curvePoint) *curveResult {
 
 func TestCurveTable(t *testing.T) {
 	text := made(5,
-		curvePoint{File: "a-name-that-is-long.l2s", Method: methodKMeans, Clusters: 100, MeanCandidates: 149.96, RowsScanned: 249.96,
+		curvePoint{File: "a-name-that-is-long.l2s", Method: methodKMeans, Clusters: 100, MeanCandidates: 149.96, MaxCandidates: 714, RowsScanned: 249.96,
 			Precision: map[string]float64{"1": 0.9876, "5": 0.9654}, Screened: 2.165, Median: 2.044, P99: 3.5, Speedup: 9.238},
 		curvePoint{File: "b.l2s", Method: methodL2S, Clusters: 1024, Groups: 32, MeanCandidates: 7, RowsScanned: 71,
 			Precision: map[string]float64{"1": 1, "5": 0.5}, Screened: 10, Median: 9, P99: 11, Speedup: 2},
 	).String()
 	for _, want := range []string{
 		"1,200 contexts, 300 labels, one thread, level generic\n",
-		"\nscreen                   method   clusters  candidates      rows     P@1     P@5     median       mean        p99   against dense\n",
-		"\na-name-that-is-long.l2s  k-means       100       150.0     250.0  0.9876  0.9654    2.04 us    2.17 us    3.50 us            9.8x\n",
-		"\nb.l2s                    l2s         32x32         7.0      71.0  1.0000  0.5000    9.00 us   10.00 us   11.00 us            2.2x\n",
+		"\nscreen                   method   clusters  candidates    most      rows     P@1     P@5     median       mean        p99   against dense\n",
+		"\na-name-that-is-long.l2s  k-means       100       150.0     714     250.0  0.9876  0.9654    2.04 us    2.17 us    3.50 us            9.8x\n",
+		"\nb.l2s                    l2s         32x32         7.0       0      71.0  1.0000  0.5000    9.00 us   10.00 us   11.00 us            2.2x\n",
 		"the median of the dense float32 scan is 20.00 us, of the exact layer 8.50 us.\n",
 	} {
 		if !strings.Contains(text, want) {

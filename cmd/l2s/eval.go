@@ -19,6 +19,8 @@ type evalResult struct {
 	// are among the k of the screen, the mean over the contexts.
 	Precision      map[string]float64 `json:"precision"`
 	MeanCandidates float64            `json:"mean_candidates"` // of a context
+	P99Candidates  int                `json:"p99_candidates"`
+	MaxCandidates  int                `json:"max_candidates"`
 	// RowsScanned is the mean number of rows that a query for the largest k scans:
 	// the vectors that find the cluster, and the candidates, or all labels if
 	// the exact layer answers.
@@ -48,7 +50,8 @@ func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	f := newFlags("eval", description{
 		purpose: `Measure the precision of a screen on context vectors that it was not trained
 on. P@k is the share of the k best labels of the exact layer that are among
-the k answers of the screen, the mean over the contexts.
+the k answers of the screen, the mean over the contexts. Candidates are the labels that
+the screen looks at for a context: their mean, 99th percentile and largest number.
 
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p, where p is the probability of such a label. One
@@ -131,7 +134,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	}
 	p.End()
 	r := &evalResult{
-		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
+		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes,
 		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(),
@@ -157,7 +160,7 @@ func (r *evalResult) text(ks []int) string {
 	} else {
 		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
 	}
-	fmt.Fprintf(&b, "candidates        %.1f a context on average\n", r.MeanCandidates)
+	fmt.Fprintf(&b, "candidates        %.1f a context on average, 99th percentile %s, at most %s\n", r.MeanCandidates, progress.Count(r.P99Candidates), progress.Count(r.MaxCandidates))
 	if r.Probes > 0 {
 		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
 	}

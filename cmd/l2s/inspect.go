@@ -253,8 +253,12 @@ func trainingText(raw json.RawMessage) string {
 	}
 	var b strings.Builder
 	o := t.Options
-	fmt.Fprintf(&b, "\ntraining        %s contexts, seed %d, budget %v, k %d, lambda %v, gamma %v\n",
-		progress.Count(t.Contexts), o.Seed, o.Budget, o.K, o.Lambda, o.Gamma)
+	bound := ""
+	if o.Largest > 0 {
+		bound = fmt.Sprintf(", largest %d", o.Largest)
+	}
+	fmt.Fprintf(&b, "\ntraining        %s contexts, seed %d, budget %v%s, k %d, lambda %v, gamma %v\n",
+		progress.Count(t.Contexts), o.Seed, o.Budget, bound, o.K, o.Lambda, o.Gamma)
 	fmt.Fprintf(&b, "on them         %.1f candidates on average, P@1 %.4f", t.MeanCandidates, t.Precision1)
 	if o.K > 1 {
 		fmt.Fprintf(&b, ", P@%d %.4f", o.K, t.PrecisionK)

@@ -125,9 +125,10 @@ from its vector: 0.4 of all contexts lie beyond the first, and 0.1 beyond the se
 shell has sets of its own. The labels of far contexts are hard to foresee, so they get
 larger sets, and near contexts smaller ones, within the same --budget.
 
-With --largest N no set has more than N labels, which bounds the time of the slowest
-queries. Without it some sets are several times as large as the mean. Two or three times
-the budget costs hardly any precision.`,
+With --largest N no set has more than N labels, since the queries of large sets take long.
+Without it the largest set may have three or thirty times the budget, which l2s inspect
+shows. Two or three times the budget costs hardly any precision. A query that looks at
+two sets, or that the exact layer answers, may still take longer.`,
 		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
 		notes: sourceNote + `
 

@@ -112,7 +112,7 @@ too high: measure it on others by l2s eval, or let l2s calibrate set its margins
 The state of the run is kept beside the output in FILE.partial, FILE.partial-labels
 and FILE.partial-SHAPE until the run ends; without --out in files of %s.partial.
 After an interrupt the same command continues from there; --restart discards it.`, tuneState),
-		advanced: "always budget clusters held-out k kmeans-only probe-share seed",
+		advanced: "always budget clusters held-out k kmeans-only largest probe-share seed",
 		example: `l2s tune --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --target 0.99 --out m.l2s`,
 	}, stdout, stderr)
@@ -125,6 +125,7 @@ After an interrupt the same command continues from there; --restart discards it.
 	k := f.whole("k", train.DefaultOptions().K, 1, "learn from the `N` best labels of each context")
 	kmeansOnly := f.boolean("kmeans-only", "try no second probe and no learning")
 	probeShare := f.probeShare(0)
+	largest := f.whole("largest", 0, 0, "the most candidates `N` of one set, 0 for no bound")
 	heldOut := f.heldOut(0, "by the contexts")
 	always := f.always()
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
@@ -144,6 +145,7 @@ After an interrupt the same command continues from there; --restart discards it.
 	}
 	o := tune.Options{Train: train.DefaultOptions(), Target: *target, Cold: *by == byCold, Refine: !*kmeansOnly}
 	o.Train.K, o.Train.ProbeShare, o.Train.HeldOut, o.Train.Seed, o.Train.Threads = *k, *probeShare, *heldOut, *seed, *threads
+	o.Train.Largest = *largest
 	o.Train.Checkpoint = tuneState + partialSuffix
 	if *out != "" {
 		o.Train.Checkpoint = *out + partialSuffix
@@ -262,10 +264,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
 	}
 	if largest := float64(t.Train.Largest); largest != 0 {
-		t.Budgets = slices.DeleteFunc(slices.Clone(t.Budgets), func(b float64) bool { return b > largest })
-		if len(t.Budgets) == 0 {
-			return nil, f.wrongUse("--largest %v is less than every budget that could be tried: raise it", largest)
+		least := slices.Min(t.Budgets)
+		if largest < least {
+			return nil, f.wrongUse("--largest %v is less than %v, the least budget to try: raise it, or give a smaller --budget", largest, least)
 		}
+		t.Budgets = slices.DeleteFunc(slices.Clone(t.Budgets), func(b float64) bool { return b > largest })
 	}
 	if t.Train.HeldOut == 0 {
 		t.Train.HeldOut = shareHeldOut(c.n)

@@ -115,7 +115,11 @@ func serveUntil(server *http.Server, listener net.Listener, signals <-chan os.Si
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), grace)
 				defer cancel()
-				return server.Shutdown(ctx)
+				err := server.Shutdown(ctx)
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = fmt.Errorf("requests under way were cut, after -grace %v", grace)
+				}
+				return err
 			}
 			log.Printf("%v: reloading", sig)
 			select {
