@@ -208,7 +208,7 @@ func (r inspectResult) String() string {
 	}
 	line("set sizes", "min %d, median %v, max %d, mean %.1f (each cluster counted once)", r.Sets.Min, r.Sets.Median, r.Sets.Max, r.Sets.Mean)
 	if r.Sets.Empty > 0 {
-		line("", "%d sets are empty: the exact layer answers there", r.Sets.Empty)
+		line("", "sets that are empty, where the exact layer answers: %d", r.Sets.Empty)
 	}
 	for j, s := range r.Shells {
 		if j == 0 {
