@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -151,6 +152,24 @@ func TestBoundedScreensDoNotDependOnOtherBudgets(t *testing.T) {
 			}
 			if !bytes.Equal(encode(t, one), encode(t, several[0])) {
 				t.Error("the screen of a budget differs if another budget stands beside it")
+			}
+			bound.Largest = labels // bounds nothing
+			wide, _, err := Run(t.Context(), layer, contexts, bound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bound.Largest = 0
+			free, _, err := Run(t.Context(), layer, contexts, bound)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range free.Clusters() * (1 + len(shells)) {
+				if !slices.Equal(wide.Candidates(i), free.Candidates(i)) {
+					t.Errorf("set %d differs with a bound of all labels", i)
+				}
+			}
+			if !reflect.DeepEqual(wide.Pairs(), free.Pairs()) {
+				t.Error("the sets of pairs differ with a bound of all labels")
 			}
 			if bytes.Equal(encode(t, one), encode(t, alone)) {
 				t.Error("the bounds 40 and 60 give the same screen")

@@ -75,7 +75,7 @@ func (s *pairings) rank(ctx context.Context, d *data, single *ranking, alpha flo
 	starts := met.starts()
 	shares := single.shareLists()
 	least, room := 0.0, largest
-	if largest == 0 {
+	if largest == 0 || largest >= d.universe { // which bounds nothing
 		least, room = single.leastShare(float64(pairSlack*most)), d.universe
 	}
 	parts := make([][]labelShare, own.clusters())

@@ -438,6 +438,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: largest sets below the budget for the labels", args: joined("train", testArgs(), "--out", "out.l2s", "--largest", "7"), code: 2, want: []string{"--largest 7", "the budget for", "give a --budget"}},
 		{name: "train: largest sets below all budgets of auto", args: joined(goodTrain, "--clusters", "auto", "--budget", "auto", "--largest", "3"), code: 2, want: []string{"--largest 3", "the least budget to try"}},
 		{name: "tune: largest sets below all budgets", args: joined(goodTune, "--largest", "19"), code: 2, want: []string{"--largest 19", "20, the least budget to try"}},
+		{name: "tune: budgets below k, and largest sets below the others", args: joined("tune", testArgs(), "--clusters", "4", "--budget", "2,20", "--largest", "10", "--out", "out.l2s", "--quiet"), code: 2, want: []string{"--largest 10", "20, the least budget to try"}},
 		{name: "train: a negative largest set", args: joined(goodTrain, "--largest", "-1"), code: 2, want: []string{`"-1"`, "--largest"}},
 		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
 		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},

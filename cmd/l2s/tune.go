@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -264,9 +265,14 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
 	}
 	if largest := float64(t.Train.Largest); largest != 0 {
-		least := slices.Min(t.Budgets)
-		if largest < least {
-			return nil, f.wrongUse("--largest %v is less than %v, the least budget to try: raise it, or give a smaller --budget", largest, least)
+		least := math.Inf(1) // of those that hold the labels
+		for _, b := range t.Budgets {
+			if b >= float64(max(t.Train.K, len(t.Train.Always))) {
+				least = min(least, b)
+			}
+		}
+		if largest < least && !math.IsInf(least, 1) {
+			return nil, f.wrongUse("--largest %v is less than %v, the least budget to try: raise it", largest, least)
 		}
 		t.Budgets = slices.DeleteFunc(slices.Clone(t.Budgets), func(b float64) bool { return b > largest })
 	}

@@ -117,7 +117,7 @@ func serveUntil(server *http.Server, listener net.Listener, signals <-chan os.Si
 				defer cancel()
 				err := server.Shutdown(ctx)
 				if errors.Is(err, context.DeadlineExceeded) {
-					err = fmt.Errorf("requests under way were cut, after -grace %v", grace)
+					err = fmt.Errorf("connections were still open after -grace %v, and were cut", grace)
 				}
 				return err
 			}

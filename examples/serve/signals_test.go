@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -51,5 +52,28 @@ func TestAReloadThatHangsKeepsNoSignalWaiting(t *testing.T) {
 			}
 			close(release)
 		})
+	}
+}
+
+// A request that takes longer than the time it has at the end is cut, and the program
+// says so.
+func TestARequestThatTakesTooLongIsCut(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(begun)
+		<-release
+	})}
+	signals, ended := make(chan os.Signal), make(chan error, 1)
+	go func() { ended <- serveUntil(server, listener, signals, func() {}, func() {}, 0, time.Millisecond) }()
+	go http.Get("http://" + listener.Addr().String())
+	<-begun
+	signals <- syscall.SIGTERM
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "still open after -grace 1ms") {
+		t.Errorf("found %v, expected that connections were still open", err)
 	}
 }
