@@ -166,6 +166,11 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		total.add(w.tally)
 	}
 	r := total.result(n, ks)
+	candidates := 0
+	for _, size := range sizes {
+		candidates += size
+	}
+	r.MeanCandidates = float64(candidates) / float64(n)
 	slices.Sort(sizes)
 	r.P99Candidates, r.MaxCandidates = sizes[(99*n+99)/100-1], sizes[n-1]
 	var sum targetLogs
@@ -198,9 +203,9 @@ func (w *evaluation) target(h []float32, id uint32, temperature float64, to *tar
 // tally holds counts. Sums of integers do not depend on their order, so that
 // neither do the figures on the number of goroutines.
 type tally struct {
-	candidates, routing, probes uint64
-	hits, scored                []uint64 // for each k
-	exact, shortAnswers         []uint64
+	routing, probes     uint64
+	hits, scored        []uint64 // for each k
+	exact, shortAnswers []uint64
 }
 
 func newTally(ks int) *tally {
@@ -211,7 +216,6 @@ func newTally(ks int) *tally {
 }
 
 func (t *tally) add(o *tally) {
-	t.candidates += o.candidates
 	t.routing += o.routing
 	t.probes += o.probes
 	for i := range t.hits {
@@ -222,10 +226,10 @@ func (t *tally) add(o *tally) {
 	}
 }
 
-// result returns the figures for n contexts.
+// result returns the figures for n contexts, without those of their candidates.
 func (t *tally) result(n int, ks []int) *Evaluation {
 	per := float64(n)
-	r := &Evaluation{Contexts: n, MeanCandidates: float64(t.candidates) / per, MeanRouting: float64(t.routing) / per, Probes: int(t.probes)}
+	r := &Evaluation{Contexts: n, MeanRouting: float64(t.routing) / per, Probes: int(t.probes)}
 	for i, k := range ks {
 		r.AtK = append(r.AtK, Precision{
 			K:          k,
@@ -270,7 +274,6 @@ func (w *evaluation) context(h []float32) (set int, err error) {
 	}
 	r := routes[0]
 	set = len(s.candidates(r))
-	w.tally.candidates += uint64(set)
 	w.tally.routing += uint64(r.rows)
 	if r.second != r.first {
 		w.tally.probes++

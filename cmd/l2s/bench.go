@@ -304,15 +304,15 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	if err != nil {
 		return coldTimes{}, err
 	}
-	// Memory as large as the memory that the codes are read from.
-	memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
-	if release != nil {
-		defer release()
-	}
-	table := cold.NewTable(memory)
 	dst := make([]softmax.Prediction, k)
 	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}
 	if r.Codes > 0 {
+		// Memory as large as the memory that the codes are read from.
+		memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
+		if release != nil {
+			defer release()
+		}
+		table := cold.NewTable(memory)
 		methods = append(methods, func(i int) { table.Read(i, r.Codes) })
 	}
 	times, err := timeCold(ctx, methods, rows, mib, p)
