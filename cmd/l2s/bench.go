@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -160,17 +161,32 @@ the head has a soft cap.`, leastContexts),
 	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
 		return err
 	}
+	var interrupted error
 	for _, mib := range *coldMiB {
 		times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
-		if err != nil {
+		if interrupted = inCold(ctx, err, mib); interrupted != nil {
+			break
+		} else if err != nil {
 			return err
 		}
 		r.Cold = append(r.Cold, times)
 	}
+	p.Close()
 	if *asJSON {
-		return printJSON(stdout, r)
+		err = printJSON(stdout, r)
+	} else {
+		err = write(stdout, r.String())
 	}
-	return write(stdout, r.String())
+	return cmp.Or(err, interrupted)
+}
+
+// inCold returns the error of a run that was interrupted while it measured cold queries,
+// after which what is measured is printed; nil for any other error.
+func inCold(ctx context.Context, err error, mib int) error {
+	if err == nil || ctx.Err() == nil {
+		return nil
+	}
+	return interruptedError{err, fmt.Sprintf("the times of --cold from %d on are missing", mib)}
 }
 
 // mostCold bounds the MiB that are read between two queries.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -151,13 +152,20 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	if err != nil {
 		return err
 	}
+	var follow *atomicfile.File // neither file appears if the other cannot be written
 	if c.follow && len(c.tokens) > 0 {
-		if err := tensorfile.WriteNPYInt32s(*targets, append(c.tokens[1:], -1)); err != nil {
+		if follow, err = tensorfile.StageNPYInt32s(*targets, append(c.tokens[1:], -1)); err != nil {
 			return err
 		}
+		defer follow.Abort()
 	}
 	if err := w.Commit(); err != nil {
 		return err
+	}
+	if follow != nil {
+		if err := follow.Commit(); err != nil {
+			return err
+		}
 	}
 	p.End()
 	r := contextsResult{Out: *out, Contexts: w.Rows(), Dim: model.Dim(), Unknown: c.unknown}

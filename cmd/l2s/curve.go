@@ -47,6 +47,8 @@ type curvePoint struct {
 	Clusters       int     `json:"clusters"`
 	Groups         int     `json:"groups"`            // 0 on one level
 	Overlap        float64 `json:"overlap,omitempty"` // as in inspectResult
+	Shells         int     `json:"shells,omitempty"`  // of each cluster, if there are several
+	Largest        int     `json:"largest,omitempty"` // the bound of --largest
 	ProbeMargin    float64 `json:"probe_margin"`
 	ExactMargin    float64 `json:"exact_margin"`
 	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
@@ -79,7 +81,7 @@ func (p curvePoint) order(q curvePoint) int {
 	return cmp.Or(
 		cmp.Compare(p.Method, q.Method), cmp.Compare(p.Clusters, q.Clusters), cmp.Compare(p.Groups, q.Groups), cmp.Compare(sign(p.Overlap), sign(q.Overlap)),
 		cmp.Compare(sign(p.ProbeMargin), sign(q.ProbeMargin)), cmp.Compare(sign(p.ExactMargin), sign(q.ExactMargin)),
-		cmp.Compare(p.family, q.family),
+		cmp.Compare(p.family, q.family), cmp.Compare(p.Shells, q.Shells), cmp.Compare(p.Largest, q.Largest),
 	)
 }
 
@@ -123,7 +125,7 @@ func (p *curvePoint) readRecord(m *screen.Model) {
 		return
 	}
 	p.Method = methodKMeans
-	p.Budget, p.LearnedFor = r.Options.Budget, r.LearnedFor
+	p.Budget, p.LearnedFor, p.Largest = r.Options.Budget, r.LearnedFor, r.Options.Largest
 	if len(r.Alternations) > 0 {
 		p.Method = methodL2S
 	}
@@ -196,9 +198,10 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	p := f.printer(*quiet)
 	defer p.Close()
 	r, err := curve(ctx, paths, models, l, c.rows, rows, *k, *threads, *coldMiB, p)
-	if err != nil {
+	if r == nil {
 		return err
 	}
+	interrupted := err // before all cold queries were measured
 	for format, file := range pictures {
 		if err := drawCurve(file, format, r); err != nil {
 			return err
@@ -208,13 +211,16 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 		}
 	}
 	if *asJSON {
-		return printJSON(stdout, r)
+		err = printJSON(stdout, r)
+	} else {
+		err = write(stdout, r.String())
 	}
-	return write(stdout, r.String())
+	return cmp.Or(err, interrupted)
 }
 
 // curve measures the screens with progress on p: precision on all contexts,
-// times on the different ones, cold ones after each of coldMiB too.
+// times on the different ones, cold ones after each of coldMiB too. If it is interrupted
+// in the cold ones, it returns the others beside the error.
 func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, coldMiB []int, p *progress.Printer) (*curveResult, error) {
 	r := &curveResult{K: k, Contexts: len(contexts) / l.Dim(), Labels: l.Labels(), Dim: l.Dim(), Level: kernels.Level()}
 	dst := make([]softmax.Prediction, k)
@@ -232,6 +238,9 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 			MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
+		if n := len(m.Shells()); n > 0 {
+			point.Shells = n + 1
+		}
 		last := e.AtK[len(e.AtK)-1]
 		point.RowsScanned, point.ExactShare = e.MeanRouting+last.MeanScored, float64(last.Exact)/float64(e.Contexts)
 		for _, at := range e.AtK {
@@ -264,9 +273,12 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 		r.Screens[i].Speedup = round(r.DenseF32 / r.Screens[i].Screened)
 		r.Screens[i].SpeedupMedian = round(r.DenseF32Median / r.Screens[i].Median)
 	}
+	var interrupted error
 	for _, mib := range coldMiB {
 		times, err := timeCold(ctx, methods, rows, mib, p)
-		if err != nil {
+		if interrupted = inCold(ctx, err, mib); interrupted != nil {
+			break
+		} else if err != nil {
 			return nil, err
 		}
 		for i := range r.Screens {
@@ -277,7 +289,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 	slices.SortStableFunc(r.Screens, func(a, b curvePoint) int {
 		return cmp.Or(a.order(b), cmp.Compare(a.MeanCandidates, b.MeanCandidates))
 	})
-	return r, nil
+	return r, interrupted
 }
 
 func (r *curveResult) String() string {

@@ -236,7 +236,8 @@ func TestCurveTableOfMargins(t *testing.T) {
 }
 
 // Screens of different kinds are different lines: none joins plain, probed and
-// calibrated ones, nor those whose clusters were learned for different budgets.
+// calibrated ones, nor those whose clusters were learned for different budgets, nor those
+// with other shells or another bound on their sets.
 func TestCurveSeries(t *testing.T) {
 	point := func(budget, learnedFor, probe, exact float64) curvePoint {
 		return curvePoint{Method: methodL2S, Clusters: 64, Groups: 8, Budget: budget, LearnedFor: learnedFor, MeanCandidates: budget, ProbeMargin: probe, ExactMargin: exact}
@@ -247,11 +248,14 @@ func TestCurveSeries(t *testing.T) {
 		point(100, 0, 3, 1),                    // calibrated
 		point(60, 0, 0, 0), point(70, 0, 0, 0), // of runs of their own
 	)
+	bounded, shelled := point(80, 0, 0, 0), point(90, 0, 0, 0)
+	bounded.Largest, shelled.Shells = 1200, 3
+	r.Screens = append(r.Screens, bounded, shelled)
 	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, curvePoint.order)
 	const base = "L2S, 64 clusters in 8 groups"
 	want := map[string]int{
-		base: 2, base + ", learned for 100": 3, base + ", second probes, learned for 100": 2,
+		base: 2, base + ", sets of at most 1,200": 1, base + ", 3 shells": 1, base + ", learned for 100": 3, base + ", second probes, learned for 100": 2,
 		base + ", second probes, exact answers, learned for 100": 1,
 	}
 	found := map[string]int{}

@@ -38,7 +38,8 @@ var curveColors = []color.Color{
 }
 
 // series are the screens of one method with one number of clusters, alike in
-// which margins they have and in what their clusters were learned for.
+// which margins they have, in what their clusters were learned for, in the number of
+// their shells, and in the bound of their sets.
 type series struct {
 	name   string
 	points []curvePoint
@@ -78,6 +79,12 @@ func seriesOf(r *curveResult) (all []series) {
 		}
 		if p.ExactMargin > 0 {
 			s.name += ", exact answers"
+		}
+		if p.Shells > 0 {
+			s.name += fmt.Sprintf(", %d shells", p.Shells)
+		}
+		if p.Largest > 0 {
+			s.name += fmt.Sprintf(", sets of at most %s", progress.Count(p.Largest))
 		}
 		if p.family > 0 {
 			s.name += fmt.Sprintf(", learned for %v", p.family)

@@ -70,6 +70,37 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// Contexts and the labels that follow belong together: on a disk that has room for one of
+// them, neither is replaced.
+func TestFullDiskLeavesBothFilesOfContexts(t *testing.T) {
+	notUnderRace(t)
+	for _, large := range []string{"--out", "--targets"} {
+		t.Run(large+" finds no room", func(t *testing.T) {
+			dir := files(t)
+			full := disk(t, dir, "full", 16)
+			writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10)) // room for no page more
+			before := map[string]string{"--out": "other.npy", "--targets": "follow.npy"}
+			args := goodContexts
+			for flag, name := range before {
+				if flag == large {
+					name = filepath.Join("full", name)
+				}
+				writeFile(t, filepath.Join(dir, name), []byte("precious"))
+				args = joined(args, flag, name)
+				before[flag] = name
+			}
+			if r := l2s(t, dir, args...); r.code != 1 || !strings.HasSuffix(r.stderr, "no space left on device\n") {
+				t.Errorf("found exit status %d and standard error\n%s", r.code, r.stderr)
+			}
+			for flag, name := range before {
+				if got := string(readFile(t, filepath.Join(dir, name))); got != "precious" {
+					t.Errorf("%s: found %d other bytes, expected the old file", flag, len(got))
+				}
+			}
+		})
+	}
+}
+
 // So it does on one that is read only, before any work.
 func TestReadOnlyDisk(t *testing.T) {
 	notUnderRace(t)

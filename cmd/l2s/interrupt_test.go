@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"image/png"
 	"io"
 	"maps"
 	"math/rand/v2"
@@ -169,6 +170,30 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 				t.Errorf("found %v, signal sent: %v, expected that the run ends well; standard error:\n%s", err, stderr.call == nil, stderr.text.String())
 			}
 		})
+	}
+}
+
+// An interrupt while cold queries are measured leaves the times of warm ones, which are
+// printed.
+func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	for _, args := range [][]string{goodBench, joined(goodCurve, "--png", "c.png")} {
+		cmd := command(t, dir, joined(args, "--quiet=false", "--json", "--cold", "64")...)
+		var stdout strings.Builder
+		stderr := &watcher{part: "bench: 30 rounds", call: func() { cmd.Process.Signal(os.Interrupt) }}
+		cmd.Stdout, cmd.Stderr = &stdout, stderr
+		err := cmd.Run()
+		if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on are missing\n") {
+			t.Errorf("%s: found %v and\n%sexpected exit status 130 and what is missing", args[0], err, stderr.text.String())
+		}
+		o := parseObject(t, stdout.String())
+		if us := number(t, o, "dense_f32_us"); us <= 0 {
+			t.Errorf("%s: found %v us of a dense scan, expected those of warm caches", args[0], us)
+		}
+	}
+	if _, err := png.Decode(bytes.NewReader(readFile(t, filepath.Join(dir, "c.png")))); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -65,6 +65,9 @@ cluster, and with --vocab words.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
+	if *header && *asJSON {
+		return f.wrongUse("--header is for lines of text: objects of --json name their fields")
+	}
 	if err := checkStdout(stdout); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ cluster, and with --vocab words.`,
 		}
 	}()
 	var line []byte
-	if *header && !*asJSON {
+	if *header {
 		line = appendHeader(line, *logProbs, words != nil)
 		if _, err := w.Write(line); err != nil {
 			return err

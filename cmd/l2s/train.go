@@ -303,6 +303,11 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if o.Always, err = always.read(ctx, l); err != nil {
 		return err
 	}
+	for _, b := range stated { // those in files were not known before
+		if b.value < float64(len(o.Always)) {
+			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, len(o.Always))
+		}
+	}
 	if tailFiles != nil {
 		src, err := openSources(tailFiles)
 		if err != nil {
@@ -330,6 +335,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			return f.wrongUse("--largest %d is less than %v, the budget for %d labels: raise it, or give a --budget", *largest, b, l.Labels())
 		}
 	}
+	noteUnused(f, *kmeansOnly, *probeShare == 0 && !measured)
 	p := f.printer(*quiet)
 	defer p.Close()
 	if measured {
@@ -432,6 +438,23 @@ func warnOfContexts(f *flags, in *inputs) {
 
 // learningFlags are flags that say whether and how to learn.
 var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", "learn-for", "learning-rate", "multiplier", "patience"}
+
+// noteUnused says which of the flags given have no effect, in a run that does not learn or
+// has no second probe. It is no error: scripts add --kmeans-only to a list of flags.
+func noteUnused(f *flags, kmeansOnly, noProbes bool) {
+	var unused []string
+	for _, name := range learningFlags {
+		if kmeansOnly && name != "kmeans-only" && name != "learn-for" && f.given(name) {
+			unused = append(unused, "--"+name+" is for learning, which --kmeans-only leaves out")
+		}
+	}
+	if noProbes && f.given("pair-weight") {
+		unused = append(unused, "--pair-weight is for --probe-share above 0")
+	}
+	for _, why := range unused {
+		say(f.stderr, "l2s "+f.verb+": note", "found a flag without effect: "+why)
+	}
+}
 
 // chooseClusters chooses the clusters of a run without --clusters, and adds the choice
 // to those made before.

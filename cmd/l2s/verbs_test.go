@@ -718,6 +718,33 @@ func TestTrainBoundsTheLargestSet(t *testing.T) {
 	}
 }
 
+// A flag that changes nothing beside the others is said, and is no error.
+func TestTrainSaysWhichFlagsHaveNoEffect(t *testing.T) {
+	dir := files(t)
+	const note = "note: found a flag without effect: "
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{nil, nil},
+		{[]string{"--kmeans-only"}, []string{"--iterations is for learning, which --kmeans-only leaves out"}}, // goodTrain has it
+		{[]string{"--kmeans-only", "--patience", "3", "--learn-for", "30"}, []string{"--iterations is for", "--patience is for"}},
+		{[]string{"--kmeans-only=false", "--patience", "3"}, nil},
+		{[]string{"--pair-weight", "3"}, []string{"--pair-weight is for --probe-share above 0"}},
+		{[]string{"--pair-weight", "3", "--probe-share", "0.2"}, nil},
+	} {
+		r := l2s(t, dir, joined(goodTrain, c.args)...)
+		if r.code != 0 || strings.Count(r.stderr, note) != len(c.want) {
+			t.Errorf("%v: found exit status %d and\n%sexpected %d notes", c.args, r.code, r.stderr, len(c.want))
+		}
+		for _, want := range c.want {
+			if !strings.Contains(r.stderr, note+want) {
+				t.Errorf("%v: found no %q in\n%s", c.args, note+want, r.stderr)
+			}
+		}
+	}
+}
+
 func TestBenchSaysWhatIsCopied(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)

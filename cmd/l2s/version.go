@@ -65,7 +65,14 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	fmt.Fprintf(&b, "go       %s %s\n", r.Go, r.Platform)
 	fmt.Fprintf(&b, "cpu      %s, %d CPUs\n", r.CPU, r.CPUs)
-	fmt.Fprintf(&b, "level    %s (of %s)\n", r.Level, strings.Join(r.Levels, ", "))
+	level := r.Level
+	switch {
+	case r.VNNI:
+		level += " with VNNI"
+	case r.I8MM:
+		level += " with i8mm"
+	}
+	fmt.Fprintf(&b, "level    %s (of %s)\n", level, strings.Join(r.Levels, ", "))
 	return write(stdout, b.String())
 }
 

@@ -233,6 +233,7 @@ func decode(body io.Reader, k int) (q query, err error) {
 		return q, errors.New("found another value, expected an object")
 	}
 	fields := map[string]any{"contexts": &q.Contexts, "k": &q.K}
+	expected := map[string]string{"contexts": "a list of contexts", "k": "a whole number"}
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
@@ -243,7 +244,10 @@ func decode(body io.Reader, k int) (q query, err error) {
 			return q, fmt.Errorf("found field %.20q, expected contexts and k, each once", name)
 		}
 		delete(fields, name.(string))
-		if err := d.Decode(field); err != nil {
+		var other *json.UnmarshalTypeError
+		if err := d.Decode(field); errors.As(err, &other) {
+			return q, fmt.Errorf("%s: found %s, expected %s", name, other.Value, expected[name.(string)])
+		} else if err != nil {
 			return q, err
 		}
 	}

@@ -302,6 +302,7 @@ func TestBadRequests(t *testing.T) {
 		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts and k, each once`},
 		{"a body that is too long", `{"k":1,"contexts":[` + strings.Repeat(" ", 1<<16), 413, "body: found more than 65536 bytes"},
 		{"no contexts", `{"k":1}`, 400, "contexts: found 0, expected 1 to 10"},
+		{"contexts that are no list", `{"contexts":{}}`, 400, "body: contexts: found object, expected a list of contexts"},
 		{"an empty list of contexts", `{"k":1,"contexts":[]}`, 400, "contexts: found 0, expected 1 to 10"},
 		{"too many contexts", `{"k":1,"contexts":[` + rows(11) + `]}`, 400, "contexts: found 11, expected 1 to 10"},
 		{"contexts not in a list of lists", `{"k":1,"contexts":` + row + `}`, 400, "body: contexts: found 0.5, expected lists of numbers"},
@@ -321,7 +322,7 @@ func TestBadRequests(t *testing.T) {
 		{"k of 0", `{"k":0,"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
 		{"k below 1", `{"k":-1,"contexts":[` + row + `]}`, 400, "k: found -1, expected 1 to 150"},
 		{"k above the limit", `{"k":151,"contexts":[` + row + `]}`, 400, "k: found 151, expected 1 to 150"},
-		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: json: cannot unmarshal number 1.5 into Go value of type int"},
+		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: k: found number 1.5, expected a whole number"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, path := range []string{"/topk", "/logprobs"} {

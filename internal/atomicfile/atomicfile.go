@@ -128,6 +128,15 @@ func (f *File) keep(err error) error {
 	return err
 }
 
+// Sync makes durable what was written so far. After it Commit needs no more space: of files
+// that belong together, each is synced before the first is committed.
+func (f *File) Sync() error {
+	if f.tmp == nil {
+		return named(f.path, errEnded)
+	}
+	return f.keep(f.tmp.Sync())
+}
+
 // Commit makes the file durable and puts it at its destination, replacing
 // what was there. If it fails, as it does after a failed write, the
 // destination is as it was and the temporary file is gone; but if the folder

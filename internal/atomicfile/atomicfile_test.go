@@ -153,7 +153,7 @@ func TestNothingWorksAfterTheEnd(t *testing.T) {
 			want := path + ": cannot be written: found it committed or aborted before, expected neither"
 			_, werr := f.Write([]byte("x"))
 			_, aerr := f.WriteAt([]byte("x"), 0)
-			for name, err := range map[string]error{"Write": werr, "WriteAt": aerr, "Commit": f.Commit()} {
+			for name, err := range map[string]error{"Write": werr, "WriteAt": aerr, "Sync": f.Sync(), "Commit": f.Commit()} {
 				if err == nil || err.Error() != want {
 					t.Errorf("%s: %v, want %s", name, err, want)
 				}

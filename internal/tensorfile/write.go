@@ -34,7 +34,24 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 
 // WriteNPYInt32s is WriteNPY for a list of int32.
 func WriteNPYInt32s(path string, data []int32) error {
-	return write(path, func(w io.Writer) error {
+	return write(path, int32s(data))
+}
+
+// StageNPYInt32s is WriteNPYInt32s without its end: the whole file is on the disk, and
+// Commit puts it at its path.
+func StageNPYInt32s(path string, data []int32) (*atomicfile.File, error) {
+	file, err := stage(path, int32s(data))
+	if err == nil {
+		if err = file.Sync(); err == nil {
+			return file, nil
+		}
+		file.Abort()
+	}
+	return nil, fmt.Errorf("tensorfile: %w", err)
+}
+
+func int32s(data []int32) func(w io.Writer) error {
+	return func(w io.Writer) error {
 		if _, err := w.Write(npyHeader("i4", []int{len(data)})); err != nil {
 			return err
 		}
@@ -49,20 +66,12 @@ func WriteNPYInt32s(path string, data []int32) error {
 			}
 		}
 		return nil
-	})
+	}
 }
 
 // write makes a whole file of what f writes.
 func write(path string, f func(io.Writer) error) error {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
-	}
-	defer file.Abort()
-	buf := bufio.NewWriterSize(file, 1<<16)
-	if err = f(buf); err == nil {
-		err = buf.Flush()
-	}
+	file, err := stage(path, f)
 	if err == nil {
 		err = file.Commit()
 	}
@@ -70,6 +79,23 @@ func write(path string, f func(io.Writer) error) error {
 		return fmt.Errorf("tensorfile: %w", err)
 	}
 	return nil
+}
+
+// stage makes a whole file of what f writes, which Commit puts at its path.
+func stage(path string, f func(io.Writer) error) (*atomicfile.File, error) {
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	buf := bufio.NewWriterSize(file, 1<<16)
+	if err = f(buf); err == nil {
+		err = buf.Flush()
+	}
+	if err != nil {
+		file.Abort()
+		return nil, err
+	}
+	return file, nil
 }
 
 func checkData(source string, data []float32, shape []int) error {
