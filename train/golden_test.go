@@ -4,12 +4,16 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"math/rand/v2"
+	"regexp"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
+
+// sampleMember is what a record holds of the contexts.
+var sampleMember = regexp.MustCompile(`"contexts_sample":"[^"]*",`)
 
 // TestGoldenScreens holds screens to the bits that they had on amd64: the same
 // on every architecture and level, with assembly and without.
@@ -91,9 +95,10 @@ func TestGoldenScreens(t *testing.T) {
 					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)
 				}
 				sum.Reset()
-				sum.Write(m.Record())
+				record := sampleMember.ReplaceAll(m.Record(), nil) // which has a test of its own
+				sum.Write(record)
 				if got := sum.Sum64(); got != c.record {
-					t.Errorf("hash of the record %s: %#x, want %#x", m.Record(), got, c.record)
+					t.Errorf("hash of the record %s: %#x, want %#x", record, got, c.record)
 				}
 			})
 		})

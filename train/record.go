@@ -1,7 +1,6 @@
 package train
 
 import (
-	"context"
 	"encoding/hex"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
@@ -16,9 +15,12 @@ type Record struct {
 	Options Options `json:"options"`
 	// Contexts is N, the number of contexts.
 	Contexts int `json:"contexts"`
-	// ContextsDigest names the contexts, by their numbers and their order: see
-	// [Record.TrainedOn].
+	// ContextsDigest names the contexts, by their numbers and their order.
 	ContextsDigest string `json:"contexts_digest"`
+	// ContextsSample are the 1,024 smallest of the CRC-64s (ECMA) of the contexts, as
+	// little-endian float32, each once: little-endian words, ascending. They show which of
+	// other contexts are among them: see [Record.TrainedOn].
+	ContextsSample []byte `json:"contexts_sample,omitempty"`
 	// HeldOut is the number of contexts of the slice that chose the best
 	// alternation. 0: the contexts of training did.
 	HeldOut int `json:"held_out"`
@@ -70,20 +72,6 @@ type Unseen struct {
 // newRecord begins the record of a run over n contexts.
 func newRecord(opt *Options, n int, digest labelfile.Digest) *Record {
 	return &Record{Options: opt.recorded(), Contexts: n, ContextsDigest: hex.EncodeToString(digest[:])}
-}
-
-// TrainedOn reports whether these contexts, row-major with dim elements each, are the
-// contexts of the run, all of them in the same order. Figures on contexts of training flatter
-// a screen, and a calibration with them promises nothing. It reads all contexts if their
-// number is the number of the run, on the given number of goroutines, 0 for all cores.
-//
-// The error names a context with an element that is NaN or infinite, or is that of ctx.
-func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (bool, error) {
-	if r.ContextsDigest == "" || len(contexts) != r.Contexts*dim {
-		return false, nil
-	}
-	digest, err := labelfile.DigestOf(ctx, contexts, dim, 0, threads)
-	return err == nil && hex.EncodeToString(digest[:]) == r.ContextsDigest, err
 }
 
 // KMeansIteration are the figures of one iteration of spherical k-means.

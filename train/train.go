@@ -74,6 +74,9 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		return nil, nil, err
 	}
 	record := newRecord(opt, d.n, d.digest)
+	if record.ContextsSample, err = sampleOf(ctx, d.contexts, d.dim, d.threads); err != nil {
+		return nil, nil, err
+	}
 	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err

@@ -337,7 +337,7 @@ func TestBadScreens(t *testing.T) {
 		for _, part := range []struct {
 			name string
 			at   float64 // as a share of the file
-		}{{"header", 0.002}, {"clusters", 0.1}, {"middle", 0.5}, {"end", 0.9}} {
+		}{{"header", 0.0004}, {"clusters", 0.022}, {"middle", 0.11}, {"end", 0.9}} {
 			add("one bit flipped in the "+part.name, func(t *testing.T, dir string) {
 				path := filepath.Join(dir, "m.l2s")
 				data := readFile(t, path)
@@ -459,7 +459,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "topk: k above the labels", args: joined(goodTopK, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
 		{name: "calibrate: k of 0", args: joined(goodCalibrate, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
 		{name: "calibrate: k above the labels", args: joined(goodCalibrate, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
-		{name: "calibrate: the contexts of training", args: append(without(goodCalibrate, "--contexts"), "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "found the contexts that the screen was trained on", "expected others"}},
+		{name: "calibrate: the contexts of training", args: append(without(goodCalibrate, "--contexts"), "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "found 100% of them among the contexts that the screen was trained on", "expected others"}},
 		{name: "calibrate: a target of 1", args: joined(goodCalibrate, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
 		{name: "calibrate: a target in per cent", args: joined(goodCalibrate, "--target", "99%"), code: 2, want: []string{`"99%"`, "--target"}},
 		{name: "calibrate: a confidence of 0", args: joined(goodCalibrate, "--confidence", "0"), code: 2, want: []string{`"0"`, "--confidence"}},

@@ -152,6 +152,9 @@ the head has a soft cap.`, leastContexts),
 	if err != nil {
 		return err
 	}
+	if _, err := noteTraining(ctx, f, path, m, c, 0); err != nil {
+		return err
+	}
 	p := f.printer(*quiet)
 	defer p.Close()
 	r := measuredBench{Measured: min(len(rows), precisionContexts)}

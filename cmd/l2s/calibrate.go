@@ -39,10 +39,11 @@ screen has already, such as the margin of l2s train --probe-share, are replaced.
 		notes: sourceNote + `
 
 The promise holds if the contexts given here are independent draws from the
-distribution of use. It is void if the screen was trained on them, or if you try
-seeds, targets or blocks on the same contexts until one passes. Contexts of a
-running text depend on their neighbours: --block N makes N consecutive contexts one
-observation.
+distribution of use. It is void if the screen was trained on them: a warning says if
+it was trained on a part of them, and if that is more than half, the command refuses
+them. The promise is void, too, if you try seeds, targets or blocks on the same
+contexts until one passes. Contexts of a running text depend on their neighbours:
+--block N makes N consecutive contexts one observation.
 
 No screen is written that would ask the exact layer for more than the share
 --exact-limit of the contexts: the target is then too high for the screen, or the
@@ -101,6 +102,9 @@ the rows that a screened query scans.`,
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	p.End()
+	if found.TrainedShare >= leastTrained {
+		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(found.TrainedShare)+": the promise is void, unless as many contexts of use are the same as some of training")
+	}
 	if err := m.Save(*out); err != nil {
 		return err
 	}
@@ -144,6 +148,9 @@ func calibrationText(c *calibrate.Calibration) string {
 	}{{"plain", c.Plain}, {"calibrated", c.Calibrated}} {
 		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
 			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)
+	}
+	if c.TrainedShare >= leastTrained {
+		fmt.Fprintf(&b, "  warning: %s\n", trainedOn(c.TrainedShare))
 	}
 	if c.Plain.Precision >= c.Target && c.Calibrated.Cost > 2*c.Plain.Cost {
 		b.WriteString("  note: on these contexts the screen reaches the target without margins, but they are too few to promise it:\n" +

@@ -12,6 +12,24 @@ import (
 	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
+// Contexts of which a part was trained on void the promise: the command says so, and so does
+// the screen.
+func TestCalibrateWarnsOfContextsOfTraining(t *testing.T) {
+	dir := files(t)
+	args := append(joined(goodCalibrate), "--contexts", "H.npy") // besides T.npy
+	const about = "the screen was trained on about 43% of these contexts"
+	r := l2s(t, dir, joined(args, "--json")...)
+	if want := "l2s calibrate: warning: T.npy and 1 more: " + about + ": the promise is void"; r.code != 0 || !strings.Contains(r.stderr, want) {
+		t.Fatalf("found exit status %d and\n%sexpected %q", r.code, r.stderr, want)
+	}
+	if share := number(t, parseObject(t, r.stdout), "trained_share"); share < 0.38 || share > 0.48 {
+		t.Errorf("found a share of %v, expected about 0.43", share)
+	}
+	if text := succeed(t, dir, "inspect", "out.l2s"); !strings.Contains(text, "warning: "+about) {
+		t.Errorf("found no warning in\n%s", text)
+	}
+}
+
 func TestCalibrate(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }

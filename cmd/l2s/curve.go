@@ -181,6 +181,11 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	if err != nil {
 		return err
 	}
+	for i, m := range models {
+		if _, err := noteTraining(ctx, f, paths[i], m, c, *threads); err != nil {
+			return err
+		}
+	}
 	// Pictures that cannot be written are found before the long work.
 	pictures := map[string]*atomicfile.File{}
 	for format, path := range map[string]string{"svg": *svg, "png": *png} {

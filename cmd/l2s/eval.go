@@ -32,6 +32,8 @@ type evalResult struct {
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
+	// TrainedShare is the share of the contexts that the screen was trained on, an estimate.
+	TrainedShare float64 `json:"trained_share,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
@@ -52,6 +54,7 @@ func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 on. P@k is the share of the k best labels of the exact layer that are among
 the k answers of the screen, the mean over the contexts. Candidates are the labels that
 the screen looks at for a context: their mean, 99th percentile and largest number.
+A note says if the screen was trained on some of the contexts.
 
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p, where p is the probability of such a label. One
@@ -102,7 +105,8 @@ A head with a soft cap is refused.`,
 			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
 		}
 	}
-	if err := noteTraining(ctx, f, path, m, c, *threads); err != nil {
+	trained, err := noteTraining(ctx, f, path, m, c, *threads)
+	if err != nil {
 		return err
 	}
 	if tailless { // before the work, which takes many times as long for it
@@ -114,6 +118,7 @@ A head with a soft cap is refused.`,
 	if err != nil {
 		return err
 	}
+	r.TrainedShare = trained
 	if tailless {
 		r.Perplexity = 0
 	}

@@ -291,17 +291,28 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
 }
 
-// noteTraining says if the contexts are the contexts that a screen was trained on.
-func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) error {
+// leastTrained is the share of contexts of training from which on they are worth a word: a
+// few, such as those at the beginning of a text, may recur in any other.
+const leastTrained = 0.01
+
+// trainedOn says on which share of the contexts a screen was trained.
+func trainedOn(share float64) string {
+	if share == 1 {
+		return "the screen was trained on these contexts"
+	}
+	return fmt.Sprintf("the screen was trained on about %.0f%% of these contexts", 100*share)
+}
+
+// noteTraining says if a screen was trained on some of the contexts, and returns their share.
+func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (share float64, err error) {
 	var r train.Record
 	if json.Unmarshal(m.Record(), &r) != nil {
-		return nil
+		return 0, nil
 	}
-	trained, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
-	if trained {
-		say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen was trained on these contexts: on others its figures are lower")
+	if share, err = r.TrainedOn(ctx, c.rows, c.dim, threads); share >= leastTrained {
+		say(f.stderr, "l2s "+f.verb+": note: "+path, trainedOn(share)+": on others its figures are lower")
 	}
-	return err
+	return share, err
 }
 
 // noteTail says what a verb gives instead of probabilities over all labels by a screen, if

@@ -555,6 +555,17 @@ func TestEval(t *testing.T) {
 				t.Errorf("%s: found exit status %d and %q, expected %q", contexts, r.code, r.stderr, want)
 			}
 		}
+		o := object(t, dir, joined("eval", "m.l2s", layerArgs(), "--contexts", "H.npy", "--json", "--quiet")...)
+		if share := number(t, o, "trained_share"); share != 1 {
+			t.Errorf("found a share of %v, expected 1", share)
+		}
+		// Of both files a part was trained on.
+		for _, verb := range []string{"eval", "bench", "curve"} {
+			r := l2s(t, dir, append(joined(verb, "m.l2s", testArgs(), "--quiet"), "--contexts", "H.npy")...)
+			if want := "l2s " + verb + ": note: m.l2s: the screen was trained on about 43% of these contexts: on others its figures are lower\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
+				t.Errorf("%s: found exit status %d and %q, expected %q", verb, r.code, r.stderr, want)
+			}
+		}
 	})
 	t.Run("precision is the share of the exact answers among the answers of topk", func(t *testing.T) {
 		for k, name := range map[int]string{1: "1", 5: "5"} {
