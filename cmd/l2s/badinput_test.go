@@ -410,6 +410,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: --always specials without --head", args: joined(goodTrain, "--always", "specials"), code: 2, want: []string{"--always specials is for --head"}},
 		{name: "train: always more ids than candidates, in a file", files: inFile("ids.txt", []byte("1 2 3 4 5 6 7")), args: joined(goodTrain, "--always", "@ids.txt", "--budget", "6"), code: 2, want: []string{"--budget 6 cannot hold the 7 ids of --always"}},
 		{name: "topk: names of columns for objects", args: joined(goodTopK, "--header", "--json"), code: 2, want: []string{"--header", "objects of --json name their fields"}},
+		{name: "train: a time that counts without auto", args: joined(goodTrain, "--by", "cold"), code: 2, want: []string{"--by is for --clusters auto"}},
 		{name: "train: a target without auto", args: joined(goodTrain, "--target", "0.9"), code: 2, want: []string{"--target is for --clusters auto"}},
 		{name: "train: a budget to learn for with auto", args: joined(goodTrain, "--budget", "auto", "--learn-for", "20"), code: 2, want: []string{"--learn-for", "auto"}},
 		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},

@@ -143,7 +143,8 @@ by side.
 Times are measured as l2s bench does it, all screens in turn, on one thread;
 %d of the contexts must be different. Run it on an idle machine. With --cold 8,64 a
 second table has the medians of queries before each of which so many MiB of other
-memory are read.`, leastContexts),
+memory are read. With --pack N the copies of the candidate sets of a screen may take
+N MiB, as with l2s bench.`, leastContexts),
 		usage: "m.l2s... (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
 		example: `l2s train --head model --contexts H.npy --clusters 100 --budget 50,100 --out m.l2s
@@ -154,7 +155,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	k := f.whole("k", 5, 1, "measure P@1 and P@`K`, and time queries for the K best")
 	svg := f.text("svg", "draw the curves to a `FILE`, as SVG")
 	png := f.text("png", "draw the curves to a `FILE`, as PNG")
-	coldMiB := f.cold()
+	coldMiB, opts := f.cold(), f.pack()
 	threads := f.threads("measure precision")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
@@ -202,7 +203,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 
 	p := f.printer(*quiet)
 	defer p.Close()
-	r, err := curve(ctx, paths, models, l, c.rows, rows, *k, *threads, *coldMiB, p)
+	r, err := curve(ctx, paths, models, l, c.rows, rows, *k, *threads, *coldMiB, p, *opts...)
 	if r == nil {
 		return err
 	}
@@ -226,7 +227,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 // curve measures the screens with progress on p: precision on all contexts,
 // times on the different ones, cold ones after each of coldMiB too. If it is interrupted
 // in the cold ones, it returns the others beside the error.
-func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, coldMiB []int, p *progress.Printer) (*curveResult, error) {
+func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer, contexts []float32, rows [][]float32, k, threads int, coldMiB []int, p *progress.Printer, opts ...screen.Option) (*curveResult, error) {
 	r := &curveResult{K: k, Contexts: len(contexts) / l.Dim(), Labels: l.Labels(), Dim: l.Dim(), Level: kernels.Level()}
 	dst := make([]softmax.Prediction, k)
 	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst)}
@@ -252,7 +253,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 			point.Precision[strconv.Itoa(at.K)] = at.Precision
 		}
 		r.Screens = append(r.Screens, point)
-		s, err := screen.NewSearcher(m, l.Layer)
+		s, err := screen.NewSearcher(m, l.Layer, opts...)
 		if err != nil {
 			return nil, err
 		}

@@ -108,7 +108,8 @@ learned: if a cluster has few contexts, learning loses precision, and the run st
 k-means unless a flag of learning is given (--kmeans-only=false is enough). Without
 --budget the number of labels decides the budget. The run prints what was decided.
 With --clusters auto, or --budget auto, they are chosen by measurement, as by l2s tune:
-the run writes the screen that l2s tune recommends for --target.
+the run writes the screen that l2s tune recommends for --target, by the times with
+warm caches, or with --by cold.
 
 The share --held-out of the contexts is kept out of the training: the held-out contexts.
 The figures of the screen on them are what to expect on others; the figures on the
@@ -167,6 +168,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	overlap := f.real("overlap", defaultOverlap, 1, "mean length of the lists of R/G, in `X` times R/G clusters")
 	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
+	by := f.by("time that counts: `CACHES` warm or cold, with auto")
 	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a wrong candidate; a missed label costs 1")
@@ -232,6 +234,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, clusters.groups)
 	case !measured && f.given("target"):
 		return f.wrongUse("--target is for --clusters auto or --budget auto")
+	case !measured && f.given("by"):
+		return f.wrongUse("--by is for --clusters auto or --budget auto")
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	o.TailRank = *tailRank
@@ -339,7 +343,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	p := f.printer(*quiet)
 	defer p.Close()
 	if measured {
-		t := tuning{Options: tune.Options{Train: o, Adjust: adjust, Target: *target, Refine: !*kmeansOnly}, budgets: *budgets, labels: *labels, restart: *restart, sources: sources, p: p}
+		t := tuning{Options: tune.Options{Train: o, Adjust: adjust, Target: *target, Cold: *by == byCold, Refine: !*kmeansOnly}, budgets: *budgets, labels: *labels, restart: *restart, sources: sources, p: p}
 		if !f.given("held-out") {
 			t.Train.HeldOut = 0
 		}
@@ -471,7 +475,10 @@ func chooseBudget(labels, least int, chosen []string) ([]float64, []string) {
 
 // trainTuned writes the screen that package tune recommends.
 func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string, chosen []string, stdout io.Writer, asJSON bool) error {
-	start := time.Now()
+	start, by := time.Now(), byWarm
+	if t.Cold {
+		by = byCold
+	}
 	warnOfContexts(f, in)
 	// The one screen that is chosen gets the tail.
 	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
@@ -514,7 +521,7 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 	o := record.Options
 	o.Threads = t.Train.Threads
 	r := newTrainResult(out, model, record, o, map[string]float64{"total": round(time.Since(start).Seconds())})
-	r.Chosen = append(chosen, fmt.Sprintf("%s, the most precise of those within 3%% of the fastest of %d screens with P@%d of at least %v: %.2f us, %.2f us with cold caches", trainFlags(record), found.Trained, o.K, t.Target, micros(best.Warm), micros(best.Cold)))
+	r.Chosen = append(chosen, fmt.Sprintf("%s, the most precise of those within 3%% of the fastest of %d screens with P@%d of at least %v, by the times with %s caches: %.2f us warm, %.2f us cold", trainFlags(record), found.Trained, o.K, t.Target, by, micros(best.Warm), micros(best.Cold)))
 	r.Warnings = append(r.Warnings, warnings(t.dense.busy)...)
 	if asJSON {
 		return printJSON(stdout, r)

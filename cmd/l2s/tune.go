@@ -120,7 +120,7 @@ After an interrupt the same command continues from there; --restart discards it.
 	lf, src := f.layer(), f.contexts()
 	out := f.text("out", "screen `FILE` to write: the one that is recommended")
 	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach")
-	by := custom(f, "by", byWarm, byWarm, "time that counts: `CACHES` warm or cold", parseBy)
+	by := f.by("time that counts: `CACHES` warm or cold")
 	clusters := custom(f, "clusters", nil, "auto", "clusters to try, a `LIST` of R, R/G and GxR, or auto", parseShapes)
 	budgets := custom(f, "budget", nil, "auto", "budgets to try, a `LIST`, or auto", parseBudgets)
 	k := f.whole("k", train.DefaultOptions().K, 1, "learn from the `N` best labels of each context")
@@ -516,6 +516,9 @@ func (t *tuneProgress) done(form string, screens []tune.Screen, now tune.Step) {
 	t.p.Close()
 	t.since, t.now = time.Time{}, ""
 }
+
+// by adds the flag --by.
+func (f *flags) by(usage string) *string { return custom(f, "by", byWarm, byWarm, usage, parseBy) }
 
 func parseBy(s string) (string, error) {
 	if s != byWarm && s != byCold {

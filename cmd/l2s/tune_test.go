@@ -170,6 +170,7 @@ func TestTrainChooses(t *testing.T) {
 	}{
 		{"the budget", []string{"--clusters", "6", "--budget", "auto", "--target", "0.7"}, 0, "", "--clusters 6 --budget "},
 		{"the clusters", []string{"--clusters", "auto", "--budget", "60", "--target", "0.7"}, 0, "", "--budget 60"},
+		{"by cold times", []string{"--clusters", "auto", "--budget", "60", "--target", "0.7", "--by", "cold", "--kmeans-only"}, 0, "", "by the times with cold caches: "},
 		{"the budget, with a tail", []string{"--clusters", "2x3", "--budget", "auto", "--target", "0.7", "--tail", "regression", "--kmeans-only", "--lambda", "0"}, 0, "", "--clusters 2x3 --budget "},
 		{"for a target that none reaches", []string{"--clusters", "6", "--budget", "auto", "--target", "0.999999", "--geometry", "0"}, 1, "found no screen with P@5 of 0.999999", ""},
 	} {
