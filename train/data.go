@@ -37,6 +37,18 @@ func newData(layer *softmax.Layer, contexts []float32, opt *Options) (*data, err
 	}, nil
 }
 
+// identifyAndSample finds the digest of all contexts, and what a record keeps of them.
+func (d *data) identifyAndSample(ctx context.Context) (sample []byte, err error) {
+	workers := parallel.Threads(d.threads, d.n)
+	digests, s := make([]labelfile.Digest, workers), newSampler(workers, sampleSize, math.MaxUint64)
+	err = labelfile.EachRow(ctx, d.contexts, d.dim, 0, d.threads, func(worker int, row []byte) {
+		digests[worker].AddRow(row)
+		s.add(worker, row)
+	})
+	d.digest = labelfile.Sum(digests)
+	return s.sample(), err
+}
+
 // identify finds the digest of all contexts.
 func (d *data) identify(ctx context.Context) (err error) {
 	d.digest, err = labelfile.DigestOf(ctx, d.contexts, d.dim, 0, d.threads)

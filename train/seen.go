@@ -12,50 +12,55 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// sampleSize is the number of contexts that a record remembers. A file with a tenth of a
-// million contexts of training then shows by a hundred of them.
+// sampleSize is the number of contexts that a record remembers. A file of ten thousand out
+// of a million contexts of training then shows by some ten.
 const sampleSize = 1024
 
 // hashTable is the polynomial of the hashes in a record, which must never change.
 var hashTable = crc64.MakeTable(crc64.ECMA)
 
-// hashesUpTo returns the different hashes of rows, row-major with dim elements each, that
-// are at most limit, ascending. With least > 0 it may leave out any but the least so many.
-// The result does not depend on the number of threads.
-func hashesUpTo(ctx context.Context, rows []float32, dim int, limit uint64, least, threads int) ([]uint64, error) {
-	n := len(rows) / dim
-	type worker struct {
-		limit  uint64
-		hashes []uint64
+// sampler collects hashes of rows, those up to a limit.
+type sampler struct {
+	workers []hashes
+	keep    int // so many of the smallest suffice; 0 for all
+}
+
+// hashes are those that one goroutine has met.
+type hashes struct {
+	limit uint64
+	found []uint64
+}
+
+func newSampler(workers, keep int, limit uint64) *sampler {
+	s := &sampler{make([]hashes, workers), keep}
+	for i := range s.workers {
+		s.workers[i].limit = limit
 	}
-	workers := make([]worker, parallel.Threads(threads, n))
-	err := parallel.Each(ctx, threads, n, 512, nil, func(id, lo, hi int) error {
-		w := &workers[id]
-		if w.hashes == nil {
-			w.limit = limit
+	return s
+}
+
+// add adds a row, as [labelfile.EachRow] gives it.
+func (s *sampler) add(worker int, row []byte) {
+	w := &s.workers[worker]
+	h := crc64.Checksum(row[8:], hashTable) // the elements, whatever their place
+	if h > w.limit {
+		return
+	}
+	w.found = append(w.found, h)
+	if s.keep > 0 && len(w.found) > 4*s.keep {
+		if w.found = smallest(w.found, s.keep); len(w.found) == s.keep {
+			w.limit = w.found[s.keep-1]
 		}
-		buf := make([]byte, 4*dim)
-		for i := lo; i < hi; i++ {
-			for j, x := range rows[i*dim : (i+1)*dim] {
-				binary.LittleEndian.PutUint32(buf[4*j:], math.Float32bits(x))
-			}
-			if h := crc64.Checksum(buf, hashTable); h <= w.limit {
-				w.hashes = append(w.hashes, h)
-			}
-		}
-		if least > 0 && len(w.hashes) > 4*least {
-			if w.hashes = smallest(w.hashes, least); len(w.hashes) == least {
-				w.limit = w.hashes[least-1]
-			}
-		}
-		return nil
-	})
+	}
+}
+
+// all returns what was collected, ascending and each once.
+func (s *sampler) all() []uint64 {
 	var all []uint64
-	for _, w := range workers {
-		all = append(all, w.hashes...)
+	for _, w := range s.workers {
+		all = append(all, w.found...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all), err
+	return smallest(all, len(all))
 }
 
 // smallest returns the n smallest of the hashes, ascending and each once, or all of them.
@@ -65,16 +70,14 @@ func smallest(hashes []uint64, n int) []uint64 {
 	return hashes[:min(n, len(hashes))]
 }
 
-// sampleOf returns the sample of contexts that a record keeps: the sampleSize smallest
-// hashes, as little-endian words. Which contexts these are does not depend on their
-// order, nor on what else is among them, so that samples of two lists can be compared.
-func sampleOf(ctx context.Context, contexts []float32, dim, threads int) ([]byte, error) {
-	all, err := hashesUpTo(ctx, contexts, dim, math.MaxUint64, sampleSize, threads)
-	var sample []byte
-	for _, h := range smallest(all, sampleSize) {
+// sample returns what a record keeps of the rows that were added: the sampleSize smallest
+// hashes, as little-endian words. Which rows these are does not depend on their order, nor
+// on what else is among them, so that two lists of contexts can be compared.
+func (s *sampler) sample() (sample []byte) {
+	for _, h := range smallest(s.all(), sampleSize) {
 		sample = binary.LittleEndian.AppendUint64(sample, h)
 	}
-	return sample, err
+	return sample
 }
 
 // TrainedOn estimates which share of these contexts, row-major with dim elements each, are
@@ -89,8 +92,8 @@ func sampleOf(ctx context.Context, contexts []float32, dim, threads int) ([]byte
 //
 // The record of an earlier release, without a sample, knows its contexts as a whole only:
 // the share is 1 for all of them in the same order, and else 0. All contexts are read, on
-// the given number of goroutines, 0 for all cores. The error is the error of ctx, or says
-// that a mapped file is not there any more.
+// the given number of goroutines, 0 for all cores. The error names a context with an element
+// that is NaN or infinite, or is the error of ctx.
 func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (share float64, err error) {
 	if len(r.ContextsSample) < 8 {
 		if r.ContextsDigest == "" || len(contexts) != r.Contexts*dim {
@@ -111,18 +114,18 @@ func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads
 	if len(sample) < sampleSize { // these are all
 		limit = math.MaxUint64
 	}
-	hashes, err := hashesUpTo(ctx, contexts, dim, limit, 0, threads)
-	if err != nil {
+	given := newSampler(parallel.Threads(threads, len(contexts)/dim), 0, limit)
+	if err := labelfile.EachRow(ctx, contexts, dim, 0, threads, given.add); err != nil {
 		return 0, err
 	}
-	met := 0
-	for _, h := range hashes {
+	all, met := given.all(), 0
+	for _, h := range all {
 		if sample[h] {
 			met++
 		}
 	}
-	if met < 2 && met < len(hashes) {
+	if met < 2 && met < len(all) {
 		return 0, nil
 	}
-	return float64(met) / float64(max(len(hashes), 1)), nil
+	return float64(met) / float64(max(len(all), 1)), nil
 }

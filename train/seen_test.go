@@ -7,19 +7,27 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// recordOver is the record of a run over contexts.
-func recordOver(t testing.TB, contexts []float32, dim int) *Record {
+// sampleOf is what a record keeps of contexts.
+func sampleOf(t testing.TB, contexts []float32, dim, threads int) []byte {
 	t.Helper()
-	sample, err := sampleOf(t.Context(), contexts, dim, 0)
+	d := &data{contexts: contexts, n: len(contexts) / dim, dim: dim, threads: threads}
+	sample, err := d.identifyAndSample(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Record{Contexts: len(contexts) / dim, ContextsSample: sample}
+	return sample
+}
+
+// recordOver is the record of a run over contexts.
+func recordOver(t testing.TB, contexts []float32, dim int) *Record {
+	t.Helper()
+	return &Record{Contexts: len(contexts) / dim, ContextsSample: sampleOf(t, contexts, dim, 0)}
 }
 
 // shareOf is the share of contexts that the run of the record had.
@@ -113,10 +121,7 @@ func TestSampleOfContexts(t *testing.T) {
 	}
 	want := uint64(0x51e855c7f7bf437c)
 	for threads := range 5 {
-		sample, err := sampleOf(t.Context(), x, dim, threads)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sample := sampleOf(t, x, dim, threads)
 		sum := fnv.New64a()
 		sum.Write(sample)
 		if got := sum.Sum64(); got != want || len(sample) != 8*sampleSize {
@@ -154,6 +159,11 @@ func TestTrainedOnByTheRecordOfARun(t *testing.T) {
 		if got := shareOf(t, c.record, c.contexts, s.dim); got != c.want {
 			t.Errorf("%s: found a share of %v, expected %v", c.name, got, c.want)
 		}
+	}
+	broken := slices.Clone(s.contexts)
+	broken[5*s.dim] = float32(math.NaN())
+	if _, err := r.TrainedOn(t.Context(), broken, s.dim, 0); err == nil || !strings.Contains(err.Error(), "context 5: found NaN") {
+		t.Errorf("found the error %v, expected one that names context 5", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -58,7 +58,8 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err := opt.check(d.n, d.universe, d.dim, budgets); err != nil {
 		return nil, nil, err
 	}
-	if err := d.identify(ctx); err != nil {
+	sample, err := d.identifyAndSample(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
 	c, err := openCheckpoint(d, layer, opt)
@@ -74,9 +75,7 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 		return nil, nil, err
 	}
 	record := newRecord(opt, d.n, d.digest)
-	if record.ContextsSample, err = sampleOf(ctx, d.contexts, d.dim, d.threads); err != nil {
-		return nil, nil, err
-	}
+	record.ContextsSample = sample
 	start, err := findClusters(ctx, d, opt, c)
 	if err != nil {
 		return nil, nil, err
