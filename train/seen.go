@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash/crc64"
 	"math"
 	"slices"
@@ -39,10 +40,17 @@ func newSampler(workers, keep int, limit uint64) *sampler {
 	return s
 }
 
-// add adds a row, as [labelfile.EachRow] gives it.
+// add adds a row, as [labelfile.EachRow] gives it, and may change it.
 func (s *sampler) add(worker int, row []byte) {
+	const negativeZero = 1 << 31
+	elements := row[8:] // whatever their place
+	for at := 0; at < len(elements); at += 4 {
+		if binary.LittleEndian.Uint32(elements[at:]) == negativeZero { // which equals 0
+			elements[at+3] = 0
+		}
+	}
 	w := &s.workers[worker]
-	h := crc64.Checksum(row[8:], hashTable) // the elements, whatever their place
+	h := crc64.Checksum(elements, hashTable)
 	if h > w.limit {
 		return
 	}
@@ -54,13 +62,13 @@ func (s *sampler) add(worker int, row []byte) {
 	}
 }
 
-// all returns what was collected, ascending and each once.
+// all returns what was collected, in no order.
 func (s *sampler) all() []uint64 {
 	var all []uint64
 	for _, w := range s.workers {
 		all = append(all, w.found...)
 	}
-	return smallest(all, len(all))
+	return all
 }
 
 // smallest returns the n smallest of the hashes, ascending and each once, or all of them.
@@ -80,52 +88,92 @@ func (s *sampler) sample() (sample []byte) {
 	return sample
 }
 
-// TrainedOn estimates which share of these contexts, row-major with dim elements each, are
+// Overlap says which share of some contexts a screen was trained on.
+type Overlap struct {
+	// Share is the share of the contexts, each as often as it occurs.
+	Share float64 `json:"share"`
+	// Compared is the number of different contexts that the share rests on, and Exact says
+	// that these are all. If they are not, the share is an estimate, whose standard error
+	// is at most .5/sqrt(Compared).
+	Compared int  `json:"compared"`
+	Exact    bool `json:"exact"`
+}
+
+// TrainedOn finds out which share of these contexts, row-major with dim elements each, are
 // among the contexts of the run, its held-out ones included. Figures on contexts of training
-// flatter a screen, and a calibration with them promises nothing. A context that occurs
-// several times counts once.
+// flatter a screen, and a calibration with them promises nothing. The contexts of the tail
+// ([Options.TailContexts]) are not among those of the run, and a context that was rounded to
+// another type is another context.
 //
-// The share is 1 if all of them are, and 0 if none is. Else it is estimated from the
-// contexts that the record remembers, [Record.ContextsSample]. If n contexts are given and
-// N were trained on, that sees some 1,024 n/N of those that are in both, and one alone counts
-// for nothing. So it may miss a file that is much smaller than what the screen was trained on.
+// The share is exact for the contexts of the run in their order, and if the run had fewer than
+// 1,024 different contexts. Else it is estimated from the contexts that the record
+// remembers, [Record.ContextsSample]: some 1,024 n/N of n contexts if the run had N. It is 0
+// if fewer than two of them are among those of the run. So it may miss a file that is much
+// smaller than what the screen was trained on.
 //
-// The record of an earlier release, without a sample, knows its contexts as a whole only:
-// the share is 1 for all of them in the same order, and else 0. All contexts are read, on
-// the given number of goroutines, 0 for all cores. The error names a context with an element
-// that is NaN or infinite, or is the error of ctx.
-func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (share float64, err error) {
-	if len(r.ContextsSample) < 8 {
-		if r.ContextsDigest == "" || len(contexts) != r.Contexts*dim {
-			return 0, nil
+// The record of an earlier release has no sample: then the share is 1 for the contexts of the
+// run in their order, and else 0. All contexts are read, on the given number of goroutines,
+// 0 for all cores.
+//
+// Errors: contexts that are not whole rows, a NaN or Inf (the context is named), ctx cancelled.
+func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (Overlap, error) {
+	if dim < 1 || len(contexts)%dim != 0 {
+		return Overlap{}, fmt.Errorf("train: contexts: found %d values, expected rows of %d", len(contexts), dim)
+	}
+	n := len(contexts) / dim
+	sample, limit := r.sampled()
+	workers := parallel.Threads(threads, n)
+	given, digests := newSampler(workers, 0, limit), make([]labelfile.Digest, workers)
+	sameNumber := n == r.Contexts && r.ContextsDigest != ""
+	if sample == nil && !sameNumber {
+		return Overlap{}, nil
+	}
+	if err := labelfile.EachRow(ctx, contexts, dim, 0, threads, func(worker int, row []byte) {
+		if sameNumber {
+			digests[worker].AddRow(row)
 		}
-		digest, err := labelfile.DigestOf(ctx, contexts, dim, 0, threads)
-		if err == nil && hex.EncodeToString(digest[:]) == r.ContextsDigest {
-			share = 1
-		}
-		return share, err
+		given.add(worker, row)
+	}); err != nil {
+		return Overlap{}, fmt.Errorf("train: contexts: %w", err)
 	}
-	sample := map[uint64]bool{}
-	limit := uint64(0)
-	for at := 0; at+8 <= len(r.ContextsSample); at += 8 {
-		limit = binary.LittleEndian.Uint64(r.ContextsSample[at:])
-		sample[limit] = true
+	if sum := labelfile.Sum(digests); sameNumber && hex.EncodeToString(sum[:]) == r.ContextsDigest {
+		return Overlap{1, n, true}, nil
 	}
-	if len(sample) < sampleSize { // these are all
-		limit = math.MaxUint64
-	}
-	given := newSampler(parallel.Threads(threads, len(contexts)/dim), 0, limit)
-	if err := labelfile.EachRow(ctx, contexts, dim, 0, threads, given.add); err != nil {
-		return 0, err
-	}
-	all, met := given.all(), 0
+	all, met, different := given.all(), 0, map[uint64]bool{} // whether it is in the sample
 	for _, h := range all {
-		if sample[h] {
+		if different[h] = sample[h]; sample[h] {
 			met++
 		}
 	}
-	if met < 2 && met < len(all) {
-		return 0, nil
+	o := Overlap{Compared: len(different), Exact: sample != nil && limit == math.MaxUint64}
+	if o.Exact || moreThanOne(different) {
+		o.Share = float64(met) / float64(max(len(all), 1))
 	}
-	return float64(met) / float64(max(len(all), 1)), nil
+	return o, nil
+}
+
+func moreThanOne(of map[uint64]bool) bool {
+	n := 0
+	for _, is := range of {
+		if is {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// sampled returns the hashes in the record, nil for none, and the largest hash up to which
+// the hashes of all contexts of the run are among them.
+func (r *Record) sampled() (sample map[uint64]bool, limit uint64) {
+	for at := 0; at+8 <= len(r.ContextsSample); at += 8 {
+		if sample == nil {
+			sample = map[uint64]bool{}
+		}
+		limit = binary.LittleEndian.Uint64(r.ContextsSample[at:])
+		sample[limit] = true
+	}
+	if sample != nil && len(sample) < sampleSize { // these are all
+		limit = math.MaxUint64
+	}
+	return sample, limit
 }

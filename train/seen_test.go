@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 )
 
 // sampleOf is what a record keeps of contexts.
@@ -30,14 +32,14 @@ func recordOver(t testing.TB, contexts []float32, dim int) *Record {
 	return &Record{Contexts: len(contexts) / dim, ContextsSample: sampleOf(t, contexts, dim, 0)}
 }
 
-// shareOf is the share of contexts that the run of the record had.
-func shareOf(t testing.TB, r *Record, contexts []float32, dim int) float64 {
+// overlapOf says how many of the contexts the run of the record had.
+func overlapOf(t testing.TB, r *Record, contexts []float32, dim int) Overlap {
 	t.Helper()
-	share, err := r.TrainedOn(t.Context(), contexts, dim, 0)
+	o, err := r.TrainedOn(t.Context(), contexts, dim, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return share
+	return o
 }
 
 // Files of which a part was trained on are found out, also if they are much smaller than all
@@ -71,15 +73,50 @@ func TestTrainedOnFindsAPartOfTheContexts(t *testing.T) {
 		{"a tenth of them, and nine times as many others", slices.Concat(trained[:n/10*dim], draw(n*9/10)), 0.1, 0.05},
 		{"all, and as many others", slices.Concat(trained, draw(n)), 0.5, 0.06},
 		{"one of them", slices.Concat(trained[:dim], draw(n)), 0, 0},
+		{"many times the same ones", slices.Concat(slices.Repeat(trained[:n/100*dim], 50), draw(n/2)), 0.5, 0.2},
 	} {
-		if got := shareOf(t, record, c.contexts, dim); math.Abs(got-c.want) > c.within {
-			t.Errorf("%s: found a share of %v, expected %v within %v", c.name, got, c.want, c.within)
+		o := overlapOf(t, record, c.contexts, dim)
+		if math.Abs(o.Share-c.want) > c.within || o.Exact {
+			t.Errorf("%s: found %+v, expected an estimate of %v within %v", c.name, o, c.want, c.within)
 		}
 	}
 }
 
-// If all contexts of training fit the sample, the share is exact, each context counted once.
-// The order and the number of threads play no part.
+// A single context that was met says nothing about the others, which were not compared.
+func TestTrainedOnByOneContextSaysNothing(t *testing.T) {
+	const dim, n = 1, 100_000
+	trained := make([]float32, n)
+	for i := range trained {
+		trained[i] = float32(i)
+	}
+	record := recordOver(t, trained, dim)
+	sample, limit := record.sampled()
+	alone := func(x float32) uint64 {
+		s := newSampler(1, 0, math.MaxUint64)
+		if err := labelfile.EachRow(t.Context(), []float32{x}, dim, 0, 1, s.add); err != nil {
+			t.Fatal(err)
+		}
+		return s.all()[0]
+	}
+	var known, others []float32
+	for i := float32(0); len(known) < 2 || len(others) < 100; i++ {
+		if sample[alone(i)] {
+			known = append(known, i)
+		}
+		if x := i + n; alone(x) > limit {
+			others = append(others, x)
+		}
+	}
+	if o := overlapOf(t, record, append(known[:1:1], others...), dim); o != (Overlap{Compared: 1}) {
+		t.Errorf("found %+v by one context, expected no share", o)
+	}
+	if o := overlapOf(t, record, append(known[:2:2], others...), dim); o != (Overlap{Share: 1, Compared: 2}) {
+		t.Errorf("found %+v by two contexts, expected a share of 1", o)
+	}
+}
+
+// If all contexts of training fit the sample, the share is exact, each context counted as often as
+// it occurs. The order and the number of threads play no part.
 func TestTrainedOnIsExactForFewContexts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const dim = 2
@@ -93,19 +130,15 @@ func TestTrainedOnIsExactForFewContexts(t *testing.T) {
 		}
 		different, met := map[int]bool{}, 0
 		for _, row := range given {
-			if !different[row] && slices.Contains(trained, row) {
+			if different[row] = true; slices.Contains(trained, row) {
 				met++
 			}
-			different[row] = true
 		}
-		want := float64(met) / float64(len(different))
-		if met == 1 && len(different) > 1 { // one alone counts for nothing
-			want = 0
-		}
+		want := Overlap{float64(met) / float64(len(given)), len(different), true}
 		threads := rapid.IntRange(1, 5).Draw(rt, "threads")
 		got, err := recordOver(t, contexts(trained), dim).TrainedOn(t.Context(), contexts(given), dim, threads)
 		if err != nil || got != want {
-			rt.Fatalf("found a share of %v (%v), expected %v", got, err, want)
+			rt.Fatalf("found %+v (%v), expected %+v", got, err, want)
 		}
 	})
 }
@@ -150,14 +183,29 @@ func TestTrainedOnByTheRecordOfARun(t *testing.T) {
 		name     string
 		record   *Record
 		contexts []float32
-		want     float64
+		want     Overlap
 	}{
-		{"all", r, s.contexts, 1}, {"half", r, half, 1},
-		{"all, without a sample", &earlier, s.contexts, 1}, {"half, without a sample", &earlier, half, 0},
-		{"no record", &Record{}, s.contexts, 0},
+		{"all", r, s.contexts, Overlap{1, s.n, true}}, {"half", r, half, Overlap{1, s.n / 2, true}},
+		{"all, without a sample", &earlier, s.contexts, Overlap{1, s.n, true}}, {"half, without a sample", &earlier, half, Overlap{}},
+		{"no record", &Record{}, s.contexts, Overlap{}},
 	} {
-		if got := shareOf(t, c.record, c.contexts, s.dim); got != c.want {
-			t.Errorf("%s: found a share of %v, expected %v", c.name, got, c.want)
+		if got := overlapOf(t, c.record, c.contexts, s.dim); got != c.want {
+			t.Errorf("%s: found %+v, expected %+v", c.name, got, c.want)
+		}
+	}
+	zeros, negative := make([]float32, 2*s.dim), make([]float32, 2*s.dim)
+	for i := range zeros {
+		zeros[i], negative[i] = float32(i%2), float32(i%2)
+		if i%2 == 0 {
+			negative[i] = float32(math.Copysign(0, -1))
+		}
+	}
+	if o := overlapOf(t, recordOver(t, zeros, s.dim), negative, s.dim); o.Share != 1 {
+		t.Errorf("found %+v of contexts with -0 in place of 0, which are equal", o)
+	}
+	for _, dim := range []int{-1, 0, 7} {
+		if _, err := r.TrainedOn(t.Context(), s.contexts, dim, 0); err == nil {
+			t.Errorf("found no error for rows of %d, of %d numbers", dim, len(s.contexts))
 		}
 	}
 	broken := slices.Clone(s.contexts)

@@ -180,7 +180,8 @@ func readIDs(ctx context.Context, source string) ([]uint32, error) {
 	if len(text) > maxIDsText {
 		return nil, fmt.Errorf("%s: labels: found more than %d MiB of text, expected at most that", source, maxIDsText>>20)
 	}
-	words := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" ,\t\r\n", r) })
+	words := strings.FieldsFunc(strings.TrimPrefix(string(text), "\ufeff"), // as editors on Windows write
+		func(r rune) bool { return strings.ContainsRune(" ,\t\r\n", r) })
 	if len(words) == 0 {
 		return nil, fmt.Errorf("%s: labels: found none, expected at least one", source)
 	}

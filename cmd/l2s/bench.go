@@ -168,6 +168,7 @@ the head has a soft cap.`, leastContexts),
 	for _, mib := range *coldMiB {
 		times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
 		if interrupted = inCold(ctx, err, mib); interrupted != nil {
+			r.Warnings = append(r.Warnings, missingCold(mib))
 			break
 		} else if err != nil {
 			return err
@@ -189,7 +190,11 @@ func inCold(ctx context.Context, err error, mib int) error {
 	if err == nil || ctx.Err() == nil {
 		return nil
 	}
-	return interruptedError{err, fmt.Sprintf("the times of --cold from %d on are missing", mib)}
+	return interruptedError{err, missingCold(mib)}
+}
+
+func missingCold(mib int) string {
+	return fmt.Sprintf("the times of --cold from %d on are missing", mib)
 }
 
 // mostCold bounds the MiB that are read between two queries.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -102,8 +103,8 @@ the rows that a screened query scans.`,
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	p.End()
-	if found.TrainedShare >= leastTrained {
-		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(found.TrainedShare)+": the promise is void, unless as many contexts of use are the same as some of training")
+	if o := found.TrainedOn; o != nil && o.Share >= leastTrained {
+		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(*o)+": the promise is void, unless as many contexts of use are the same as some of training")
 	}
 	if err := m.Save(*out); err != nil {
 		return err
@@ -125,8 +126,11 @@ func (r calibrateResult) String() string {
 
 // marginText says when what goes with a margin is asked.
 func marginText(margin float64) string {
-	if margin == 0 {
+	switch margin {
+	case 0:
 		return "never"
+	case math.MaxFloat64:
+		return "always"
 	}
 	return fmt.Sprintf("below a lead of %.6g", margin)
 }
@@ -134,7 +138,11 @@ func marginText(margin float64) string {
 // calibrationText says what a calibration found.
 func calibrationText(c *calibrate.Calibration) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v\n", c.K, c.Target, c.Confidence)
+	draws := "contexts"
+	if c.Block > 1 {
+		draws = fmt.Sprintf("blocks of %d contexts", c.Block)
+	}
+	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v, if %s are independent of each other\n", c.K, c.Target, c.Confidence, draws)
 	switch {
 	case c.ProbeMargin == 0 && c.ExactMargin == 0:
 		b.WriteString("  reached without margins\n")
@@ -149,8 +157,8 @@ func calibrationText(c *calibrate.Calibration) string {
 		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
 			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)
 	}
-	if c.TrainedShare >= leastTrained {
-		fmt.Fprintf(&b, "  warning: %s\n", trainedOn(c.TrainedShare))
+	if o := c.TrainedOn; o != nil && o.Share >= leastTrained {
+		fmt.Fprintf(&b, "  warning: %s\n", trainedOn(*o))
 	}
 	if c.Plain.Precision >= c.Target && c.Calibrated.Cost > 2*c.Plain.Cost {
 		b.WriteString("  note: on these contexts the screen reaches the target without margins, but they are too few to promise it:\n" +

@@ -17,12 +17,12 @@ import (
 func TestCalibrateWarnsOfContextsOfTraining(t *testing.T) {
 	dir := files(t)
 	args := append(joined(goodCalibrate), "--contexts", "H.npy") // besides T.npy
-	const about = "the screen was trained on about 43% of these contexts"
+	const about = "the screen was trained on 43% of these contexts"
 	r := l2s(t, dir, joined(args, "--json")...)
 	if want := "l2s calibrate: warning: T.npy and 1 more: " + about + ": the promise is void"; r.code != 0 || !strings.Contains(r.stderr, want) {
 		t.Fatalf("found exit status %d and\n%sexpected %q", r.code, r.stderr, want)
 	}
-	if share := number(t, parseObject(t, r.stdout), "trained_share"); share < 0.38 || share > 0.48 {
+	if share := number(t, parseObject(t, r.stdout), "trained_on", "share"); share < 0.38 || share > 0.48 {
 		t.Errorf("found a share of %v, expected about 0.43", share)
 	}
 	if text := succeed(t, dir, "inspect", "out.l2s"); !strings.Contains(text, "warning: "+about) {

@@ -135,6 +135,18 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	if err := voc.CheckLen(model.Vocab()); err != nil {
 		return err
 	}
+	if *targets != "" { // two files, which two runs at once would mix
+		if err := checkWritable(outputs); err != nil {
+			return err
+		}
+		for _, o := range outputs {
+			release, err := holdState(o.path)
+			if err != nil {
+				return err
+			}
+			defer release()
+		}
+	}
 	w, err := tensorfile.CreateNPY(*out, model.Dim())
 	if err != nil {
 		return err
@@ -152,20 +164,20 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	if err != nil {
 		return err
 	}
-	var follow *atomicfile.File // neither file appears if the other cannot be written
-	if c.follow && len(c.tokens) > 0 {
-		if follow, err = tensorfile.StageNPYInt32s(*targets, append(c.tokens[1:], -1)); err != nil {
-			return err
-		}
-		defer follow.Abort()
-	}
-	if err := w.Commit(); err != nil {
+	file, err := w.Stage()
+	if err != nil {
 		return err
 	}
-	if follow != nil {
-		if err := follow.Commit(); err != nil {
+	files := []*atomicfile.File{file}
+	if c.follow && len(c.tokens) > 0 {
+		file, err := tensorfile.StageNPYInt32s(*targets, append(c.tokens[1:], -1))
+		if err != nil {
 			return err
 		}
+		files = append(files, file)
+	}
+	if err := atomicfile.CommitTogether(files...); err != nil {
+		return err
 	}
 	p.End()
 	r := contextsResult{Out: *out, Contexts: w.Rows(), Dim: model.Dim(), Unknown: c.unknown}

@@ -43,20 +43,23 @@ type curvePoint struct {
 	File string `json:"file"`
 	// Method is how the clusters came about: k-means, l2s, or unknown if the
 	// screen has no record of it.
-	Method         string  `json:"method"`
-	Clusters       int     `json:"clusters"`
-	Groups         int     `json:"groups"`            // 0 on one level
-	Overlap        float64 `json:"overlap,omitempty"` // as in inspectResult
-	Shells         int     `json:"shells,omitempty"`  // of each cluster, if there are several
-	Largest        int     `json:"largest,omitempty"` // the bound of --largest
-	ProbeMargin    float64 `json:"probe_margin"`
-	ExactMargin    float64 `json:"exact_margin"`
-	Budget         float64 `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
-	LearnedFor     float64 `json:"learned_for,omitempty"` // as in trainResult
-	MeanCandidates float64 `json:"mean_candidates"`
+	Method   string  `json:"method"`
+	Clusters int     `json:"clusters"`
+	Groups   int     `json:"groups"`            // 0 on one level
+	Overlap  float64 `json:"overlap,omitempty"` // as in inspectResult
+	Largest  int     `json:"largest,omitempty"` // the bound of --largest
+	// Shells are the shares of the contexts beyond each shell, of --shells.
+	Shells         []float64 `json:"shells,omitempty"`
+	ProbeMargin    float64   `json:"probe_margin"`
+	ExactMargin    float64   `json:"exact_margin"`
+	Budget         float64   `json:"budget,omitempty"`      // that the sets were chosen for; none without a record
+	LearnedFor     float64   `json:"learned_for,omitempty"` // as in trainResult
+	MeanCandidates float64   `json:"mean_candidates"`
 	// P99Candidates and MaxCandidates are of the contexts, as in evalResult.
 	P99Candidates int `json:"p99_candidates"`
 	MaxCandidates int `json:"max_candidates"`
+	// TrainedOn says that the screen was trained on some of the contexts, as in evalResult.
+	TrainedOn *train.Overlap `json:"trained_on,omitempty"`
 	// RowsScanned is the mean number of rows a query for k labels scans: the
 	// vectors that find the cluster, and the candidates, or all labels if the
 	// exact layer answers.
@@ -81,7 +84,7 @@ func (p curvePoint) order(q curvePoint) int {
 	return cmp.Or(
 		cmp.Compare(p.Method, q.Method), cmp.Compare(p.Clusters, q.Clusters), cmp.Compare(p.Groups, q.Groups), cmp.Compare(sign(p.Overlap), sign(q.Overlap)),
 		cmp.Compare(sign(p.ProbeMargin), sign(q.ProbeMargin)), cmp.Compare(sign(p.ExactMargin), sign(q.ExactMargin)),
-		cmp.Compare(p.family, q.family), cmp.Compare(p.Shells, q.Shells), cmp.Compare(p.Largest, q.Largest),
+		cmp.Compare(p.family, q.family), slices.Compare(p.Shells, q.Shells), cmp.Compare(p.Largest, q.Largest),
 	)
 }
 
@@ -104,7 +107,8 @@ func findFamilies(points []curvePoint) {
 		}
 		p.family = p.LearnedFor
 		for _, q := range points {
-			if p.LearnedFor == 0 && q.Method == methodL2S && q.Clusters == p.Clusters && q.Groups == p.Groups && sign(q.Overlap) == sign(p.Overlap) && q.LearnedFor == p.Budget {
+			if p.LearnedFor == 0 && q.Method == methodL2S && q.Clusters == p.Clusters && q.Groups == p.Groups && sign(q.Overlap) == sign(p.Overlap) && q.LearnedFor == p.Budget &&
+				slices.Equal(q.Shells, p.Shells) && q.Largest == p.Largest {
 				p.family = q.LearnedFor
 			}
 		}
@@ -125,7 +129,7 @@ func (p *curvePoint) readRecord(m *screen.Model) {
 		return
 	}
 	p.Method = methodKMeans
-	p.Budget, p.LearnedFor, p.Largest = r.Options.Budget, r.LearnedFor, r.Options.Largest
+	p.Budget, p.LearnedFor, p.Largest, p.Shells = r.Options.Budget, r.LearnedFor, r.Options.Largest, r.Options.Shells
 	if len(r.Alternations) > 0 {
 		p.Method = methodL2S
 	}
@@ -182,8 +186,9 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	if err != nil {
 		return err
 	}
+	trained := map[string]train.Overlap{} // by path
 	for i, m := range models {
-		if _, err := noteTraining(ctx, f, paths[i], m, c, *threads); err != nil {
+		if trained[paths[i]], err = noteTraining(ctx, f, paths[i], m, c, *threads); err != nil {
 			return err
 		}
 	}
@@ -208,20 +213,25 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 		return err
 	}
 	interrupted := err // before all cold queries were measured
+	for i := range r.Screens {
+		if o := trained[r.Screens[i].File]; o.Share >= leastTrained {
+			r.Screens[i].TrainedOn = &o
+		}
+	}
+	var undrawn error // which costs the pictures, not the figures
 	for format, file := range pictures {
-		if err := drawCurve(file, format, r); err != nil {
-			return err
+		err := drawCurve(file, format, r)
+		if err == nil {
+			err = file.Commit()
 		}
-		if err := file.Commit(); err != nil {
-			return err
-		}
+		undrawn = cmp.Or(undrawn, err)
 	}
 	if *asJSON {
 		err = printJSON(stdout, r)
 	} else {
 		err = write(stdout, r.String())
 	}
-	return cmp.Or(err, interrupted)
+	return cmp.Or(err, undrawn, interrupted)
 }
 
 // curve measures the screens with progress on p: precision on all contexts,
@@ -244,9 +254,6 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 			MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, Precision: map[string]float64{}, ProbeShare: float64(e.Probes) / float64(e.Contexts),
 		}
 		point.readRecord(m)
-		if n := len(m.Shells()); n > 0 {
-			point.Shells = n + 1
-		}
 		last := e.AtK[len(e.AtK)-1]
 		point.RowsScanned, point.ExactShare = e.MeanRouting+last.MeanScored, float64(last.Exact)/float64(e.Contexts)
 		for _, at := range e.AtK {
@@ -283,6 +290,7 @@ func curve(ctx context.Context, paths []string, models []*screen.Model, l *layer
 	for _, mib := range coldMiB {
 		times, err := timeCold(ctx, methods, rows, mib, p)
 		if interrupted = inCold(ctx, err, mib); interrupted != nil {
+			r.Warnings = append(r.Warnings, missingCold(mib))
 			break
 		} else if err != nil {
 			return nil, err
@@ -346,6 +354,11 @@ func (r *curveResult) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
+	for _, s := range r.Screens {
+		if s.TrainedOn != nil {
+			fmt.Fprintf(&b, "%s: %s: on others its figures are lower.\n", s.File, trainedOn(*s.TrainedOn))
+		}
+	}
 	b.WriteString(r.busyNote())
 	return b.String()
 }

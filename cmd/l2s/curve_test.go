@@ -249,13 +249,17 @@ func TestCurveSeries(t *testing.T) {
 		point(60, 0, 0, 0), point(70, 0, 0, 0), // of runs of their own
 	)
 	bounded, shelled := point(80, 0, 0, 0), point(90, 0, 0, 0)
-	bounded.Largest, shelled.Shells = 1200, 3
-	r.Screens = append(r.Screens, bounded, shelled)
+	bounded.Largest, shelled.Shells = 1200, []float64{0.4, 0.1}
+	others := shelled
+	others.Shells = []float64{0.6, 0.2}
+	own := point(100, 0, 0, 0) // not of the run that was learned for 100, which has no shells
+	own.Shells = shelled.Shells
+	r.Screens = append(r.Screens, bounded, shelled, others, own)
 	findFamilies(r.Screens)
 	slices.SortStableFunc(r.Screens, curvePoint.order)
 	const base = "L2S, 64 clusters in 8 groups"
 	want := map[string]int{
-		base: 2, base + ", sets of at most 1,200": 1, base + ", 3 shells": 1, base + ", learned for 100": 3, base + ", second probes, learned for 100": 2,
+		base: 2, base + ", sets of at most 1,200": 1, base + ", shells 0.4,0.1": 2, base + ", shells 0.6,0.2": 1, base + ", learned for 100": 3, base + ", second probes, learned for 100": 2,
 		base + ", second probes, exact answers, learned for 100": 1,
 	}
 	found := map[string]int{}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"gonum.org/v1/plot"
@@ -38,7 +39,7 @@ var curveColors = []color.Color{
 }
 
 // series are the screens of one method with one number of clusters, alike in
-// which margins they have, in what their clusters were learned for, in the number of
+// which margins they have, in what their clusters were learned for, in
 // their shells, and in the bound of their sets.
 type series struct {
 	name   string
@@ -80,8 +81,8 @@ func seriesOf(r *curveResult) (all []series) {
 		if p.ExactMargin > 0 {
 			s.name += ", exact answers"
 		}
-		if p.Shells > 0 {
-			s.name += fmt.Sprintf(", %d shells", p.Shells)
+		if len(p.Shells) > 0 {
+			s.name += ", shells " + strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Shells), "[]"), " ", ",")
 		}
 		if p.Largest > 0 {
 			s.name += fmt.Sprintf(", sets of at most %s", progress.Count(p.Largest))

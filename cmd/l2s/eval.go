@@ -11,6 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 // evalResult is the JSON of l2s eval.
@@ -32,8 +33,8 @@ type evalResult struct {
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
-	// TrainedShare is the share of the contexts that the screen was trained on, an estimate.
-	TrainedShare float64 `json:"trained_share,omitempty"`
+	// TrainedOn says which share of the contexts the screen was trained on; absent for none.
+	TrainedOn *train.Overlap `json:"trained_on,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// their set held fewer than k labels, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
@@ -118,9 +119,14 @@ A head with a soft cap is refused.`,
 	if err != nil {
 		return err
 	}
-	r.TrainedShare = trained
+	if trained.Share > 0 {
+		r.TrainedOn = &trained
+	}
 	if tailless {
 		r.Perplexity = 0
+	}
+	if r.ExactPerplexity > float64(l.Labels()) {
+		say(f.stderr, "l2s eval: warning: "+*targets, fmt.Sprintf("the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels())))
 	}
 	if *asJSON {
 		return printJSON(stdout, r)

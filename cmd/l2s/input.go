@@ -296,23 +296,26 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 const leastTrained = 0.01
 
 // trainedOn says on which share of the contexts a screen was trained.
-func trainedOn(share float64) string {
-	if share == 1 {
+func trainedOn(o train.Overlap) string {
+	switch {
+	case o.Exact && o.Share == 1:
 		return "the screen was trained on these contexts"
+	case o.Exact:
+		return fmt.Sprintf("the screen was trained on %.0f%% of these contexts", 100*o.Share)
 	}
-	return fmt.Sprintf("the screen was trained on about %.0f%% of these contexts", 100*share)
+	return fmt.Sprintf("the screen was trained on about %.0f%% of these contexts, by %s that were compared", 100*o.Share, progress.Count(o.Compared))
 }
 
 // noteTraining says if a screen was trained on some of the contexts, and returns their share.
-func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (share float64, err error) {
+func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (o train.Overlap, err error) {
 	var r train.Record
 	if json.Unmarshal(m.Record(), &r) != nil {
-		return 0, nil
+		return o, nil
 	}
-	if share, err = r.TrainedOn(ctx, c.rows, c.dim, threads); share >= leastTrained {
-		say(f.stderr, "l2s "+f.verb+": note: "+path, trainedOn(share)+": on others its figures are lower")
+	if o, err = r.TrainedOn(ctx, c.rows, c.dim, threads); o.Share >= leastTrained {
+		say(f.stderr, "l2s "+f.verb+": note: "+path, trainedOn(o)+": on others its figures are lower")
 	}
-	return share, err
+	return o, err
 }
 
 // noteTail says what a verb gives instead of probabilities over all labels by a screen, if

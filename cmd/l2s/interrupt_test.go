@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -188,6 +189,9 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 			t.Errorf("%s: found %v and\n%sexpected exit status 130 and what is missing", args[0], err, stderr.text.String())
 		}
 		o := parseObject(t, stdout.String())
+		if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on are missing") {
+			t.Errorf("%s: found the warnings %s, expected what is missing", args[0], text)
+		}
 		if us := number(t, o, "dense_f32_us"); us <= 0 {
 			t.Errorf("%s: found %v us of a dense scan, expected those of warm caches", args[0], us)
 		}
@@ -319,11 +323,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 // A second training with the same output is refused while the first one runs, and
 // changes nothing of it: an interrupt still keeps what the first has done.
 func TestASecondTrainingOfOneScreen(t *testing.T) {
-	switch runtime.GOOS {
-	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
-	default:
-		t.Skip("no locks here")
-	}
+	needLocks(t)
 	dir := files(t)
 	noiseIn(t, dir)
 	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000")
@@ -353,6 +353,39 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 	}
 	if names := listFolder(t, dir); slices.Contains(names, ".out.l2s.partial.lock") {
 		t.Errorf("found the files %v, expected no lock", names)
+	}
+}
+
+// Two runs at once would mix the contexts of one with the labels of the other.
+func TestContextsAndTargetsOfOneRun(t *testing.T) {
+	needLocks(t)
+	dir := files(t)
+	for _, name := range []string{"out.npy", "follow.npy"} {
+		release, err := atomicfile.Hold(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := l2s(t, dir, joined(goodContexts, "--out", "out.npy", "--targets", "follow.npy")...)
+		release()
+		if want := "l2s contexts: " + name + ": found another run that works on it, expected none: wait for its end, or give another --out\n"; r.code != 1 || r.stderr != want {
+			t.Errorf("%s is held: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
+		}
+	}
+	succeed(t, dir, joined(goodContexts, "--out", "out.npy", "--targets", "follow.npy")...)
+	for _, name := range listFolder(t, dir) {
+		if strings.HasPrefix(name, ".") {
+			t.Errorf("found %s, expected no lock", name)
+		}
+	}
+}
+
+// needLocks skips a test where the system has no locks.
+func needLocks(t *testing.T) {
+	t.Helper()
+	switch runtime.GOOS {
+	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
+	default:
+		t.Skip("no locks here")
 	}
 }
 

@@ -312,6 +312,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, len(o.Always))
 		}
 	}
+	if n := len(o.Always); *largest != 0 && *largest < n {
+		return f.wrongUse("--largest %d cannot hold the %d ids of --always", *largest, n)
+	}
 	if tailFiles != nil {
 		src, err := openSources(tailFiles)
 		if err != nil {
@@ -339,7 +342,14 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			return f.wrongUse("--largest %d is less than %v, the budget for %d labels: raise it, or give a --budget", *largest, b, l.Labels())
 		}
 	}
-	noteUnused(f, *kmeansOnly, *probeShare == 0 && !measured)
+	without := "" // the flag that leaves learning out
+	switch {
+	case *kmeansOnly:
+		without = "--kmeans-only"
+	case *iterations == 0:
+		without = "--iterations"
+	}
+	noteUnused(f, without, *probeShare == 0 && !measured)
 	p := f.printer(*quiet)
 	defer p.Close()
 	if measured {
@@ -443,13 +453,13 @@ func warnOfContexts(f *flags, in *inputs) {
 // learningFlags are flags that say whether and how to learn.
 var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", "learn-for", "learning-rate", "multiplier", "patience"}
 
-// noteUnused says which of the flags given have no effect, in a run that does not learn or
-// has no second probe. It is no error: scripts add --kmeans-only to a list of flags.
-func noteUnused(f *flags, kmeansOnly, noProbes bool) {
+// noteUnused says which of the flags given have no effect, in a run that does not learn
+// without a flag or has no second probe. It is no error: scripts add --kmeans-only to a list of flags.
+func noteUnused(f *flags, without string, noProbes bool) {
 	var unused []string
 	for _, name := range learningFlags {
-		if kmeansOnly && name != "kmeans-only" && name != "learn-for" && f.given(name) {
-			unused = append(unused, "--"+name+" is for learning, which --kmeans-only leaves out")
+		if without != "" && "--"+name != without && f.given(name) {
+			unused = append(unused, "--"+name+" is for learning, which "+without+" leaves out")
 		}
 	}
 	if noProbes && f.given("pair-weight") {

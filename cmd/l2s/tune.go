@@ -63,7 +63,9 @@ type tunePoint struct {
 	Overlap  float64 `json:"overlap,omitempty"` // as in curvePoint
 	Method   string  `json:"method"`            // as in curvePoint
 	Probes   float64 `json:"probe_share"`
-	Budget   float64 `json:"budget"`
+	// Shells are the shares of the contexts beyond each shell.
+	Shells []float64 `json:"shells,omitempty"`
+	Budget float64   `json:"budget"`
 	// Flags are the flags with which l2s train makes the same screen.
 	Flags          string             `json:"flags"`
 	Precision      map[string]float64 `json:"precision"` // on held-out contexts
@@ -263,6 +265,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	}
 	if t.Budgets == nil {
 		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
+	}
+	for _, b := range t.budgets {
+		if n := len(t.Train.Always); b < float64(n) {
+			say(f.stderr, "l2s "+f.verb+": note", fmt.Sprintf("--budget %v is left out: it cannot hold the %d ids of --always", b, n))
+		}
 	}
 	if largest := float64(t.Train.Largest); largest != 0 {
 		least := math.Inf(1) // of those that hold the labels
@@ -615,7 +622,8 @@ func trainFlags(r *train.Record) string {
 }
 
 // trainCommand is the command that trains a screen with these flags, as one types it.
-// Without out it writes m.l2s.
+// Without out it writes tuned.l2s, or tuned-2.l2s and so on if that is there: no screen of
+// before is to be replaced by a command that was copied.
 func trainCommand(lf layerFlags, contexts []string, labels, out, flags string) string {
 	text := "l2s train"
 	add := func(name, value string) {
@@ -633,7 +641,16 @@ func trainCommand(lf layerFlags, contexts []string, labels, out, flags string) s
 	}
 	add("labels", labels)
 	text += " " + flags
-	add("out", cmp.Or(out, "m.l2s"))
+	for i := 1; out == ""; i++ {
+		name := "tuned.l2s"
+		if i > 1 {
+			name = fmt.Sprintf("tuned-%d.l2s", i)
+		}
+		if _, err := os.Lstat(name); err != nil {
+			out = name
+		}
+	}
+	add("out", out)
 	return text
 }
 
@@ -651,7 +668,7 @@ func shellQuoted(word string) string {
 func newTunePoint(s *tune.Screen) tunePoint {
 	o, u := &s.Record.Options, s.Record.Unseen
 	p := tunePoint{
-		Clusters: s.Clusters(), Groups: s.Groups(), Overlap: overlapOf(s.Model), Method: methodKMeans, Probes: o.ProbeShare, Budget: o.Budget, Flags: trainFlags(s.Record),
+		Clusters: s.Clusters(), Groups: s.Groups(), Overlap: overlapOf(s.Model), Method: methodKMeans, Probes: o.ProbeShare, Shells: o.Shells, Budget: o.Budget, Flags: trainFlags(s.Record),
 		Precision: precisions(o.K, u.Precision1, u.PrecisionK), Deviation: u.Deviation, MeanCandidates: u.MeanCandidates, Rows: s.Rows,
 		Warm: micros(s.Warm), Cold: micros(s.Cold), Bytes: s.Bytes, Frontier: s.Frontier,
 	}
@@ -695,6 +712,9 @@ func (r *tuneResult) String() string {
 		if p.Probes > 0 {
 			name += ", two probes"
 		}
+		if len(p.Shells) > 0 {
+			name += ", shells"
+		}
 		fmt.Fprintf(&b, "%-23s  %6v  %.4f", name, p.Budget, p.Precision["1"])
 		if r.K > 1 {
 			fmt.Fprintf(&b, "  %.4f", p.Precision[at])
@@ -706,8 +726,12 @@ func (r *tuneResult) String() string {
 			line(p)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d of %d screens were measured: the others scan too many rows, or miss far too much, to be the fastest.\n"+
-		"Not shown: screens that are no more precise than a screen that is as fast.\n", len(r.Screens), r.Trained)
+	if measured := len(r.Screens); measured == r.Trained {
+		fmt.Fprintf(&b, "\nAll %d screens were measured.\n", measured)
+	} else {
+		fmt.Fprintf(&b, "\n%d of %d screens were measured: the others scan too many rows, or miss far too much, to be the fastest.\n", measured, r.Trained)
+	}
+	b.WriteString("Not shown: screens that are no more precise than a screen that is as fast.\n")
 	best := r.Recommended
 	p := best.Precision[at]
 	if r.Reached {

@@ -86,10 +86,17 @@ func TestTune(t *testing.T) {
 				t.Errorf("found no %q in the progress\n%s", want, r.stderr)
 			}
 		}
-		for _, want := range []string{"clusters ", "P@1", "P@5", "candidates", "rows", "warm", "cold", "bytes", "  l2s train --weights W.npy --bias b.npy --contexts T.npy --labels T.labels --clusters ", " --out m.l2s\n"} {
+		for _, want := range []string{"clusters ", "P@1", "P@5", "candidates", "rows", "warm", "cold", "bytes", "  l2s train --weights W.npy --bias b.npy --contexts T.npy --labels T.labels --clusters ", " --out tuned.l2s\n"} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("found no %q in the table\n%s", want, r.stdout)
 			}
+		}
+	})
+	t.Run("a budget that cannot hold the ids of --always", func(t *testing.T) {
+		writeFile(t, at("ids.txt"), []byte("1 2 3 4 5 6 7"))
+		r := l2s(t, dir, joined(tuneArgs(), "--budget", "6,40", "--always", "@ids.txt", "--kmeans-only", "--target", "0.3")...)
+		if want := "l2s tune: note: --budget 6 is left out: it cannot hold the 7 ids of --always\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("found exit status %d and\n%sexpected %q", r.code, r.stderr, want)
 		}
 	})
 	t.Run("a target that none reaches", func(t *testing.T) {
@@ -147,7 +154,7 @@ func TestTrainCommandIsForAShell(t *testing.T) {
 		labels, out, expected string
 	}{
 		{layerFlags{weights: text("W.npy"), bias: text("none"), head: none, ids: none, codes: none}, []string{"a.npy", "b c.npy"}, "", "",
-			"l2s train --weights W.npy --bias none --contexts a.npy --contexts 'b c.npy' --clusters 7 --out m.l2s"},
+			"l2s train --weights W.npy --bias none --contexts a.npy --contexts 'b c.npy' --clusters 7 --out tuned.l2s"},
 		{layerFlags{weights: none, bias: none, head: text("my model"), ids: text("ids.npy"), codes: text("m.codes")}, []string{"-"}, "T.labels", "x y.l2s",
 			"l2s train --head 'my model' --ids ids.npy --codes m.codes --contexts - --labels T.labels --clusters 7 --out 'x y.l2s'"},
 	} {

@@ -556,13 +556,13 @@ func TestEval(t *testing.T) {
 			}
 		}
 		o := object(t, dir, joined("eval", "m.l2s", layerArgs(), "--contexts", "H.npy", "--json", "--quiet")...)
-		if share := number(t, o, "trained_share"); share != 1 {
-			t.Errorf("found a share of %v, expected 1", share)
+		if share := number(t, o, "trained_on", "share"); share != 1 || number(t, o, "trained_on", "compared") != number(t, o, "contexts") {
+			t.Errorf("found %v, expected a share of 1 of all contexts", o["trained_on"])
 		}
 		// Of both files a part was trained on.
 		for _, verb := range []string{"eval", "bench", "curve"} {
 			r := l2s(t, dir, append(joined(verb, "m.l2s", testArgs(), "--quiet"), "--contexts", "H.npy")...)
-			if want := "l2s " + verb + ": note: m.l2s: the screen was trained on about 43% of these contexts: on others its figures are lower\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
+			if want := "l2s " + verb + ": note: m.l2s: the screen was trained on 43% of these contexts: on others its figures are lower\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
 				t.Errorf("%s: found exit status %d and %q, expected %q", verb, r.code, r.stderr, want)
 			}
 		}
@@ -739,7 +739,8 @@ func TestTrainSaysWhichFlagsHaveNoEffect(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]string{"--kmeans-only"}, []string{"--iterations is for learning, which --kmeans-only leaves out"}}, // goodTrain has it
-		{[]string{"--kmeans-only", "--patience", "3", "--learn-for", "30"}, []string{"--iterations is for", "--patience is for"}},
+		{[]string{"--kmeans-only", "--patience", "3", "--learn-for", "30"}, []string{"--iterations is for", "--patience is for", "--learn-for is for"}},
+		{[]string{"--iterations", "0", "--gamma", "3"}, []string{"--gamma is for learning, which --iterations leaves out"}},
 		{[]string{"--kmeans-only=false", "--patience", "3"}, nil},
 		{[]string{"--pair-weight", "3"}, []string{"--pair-weight is for --probe-share above 0"}},
 		{[]string{"--pair-weight", "3", "--probe-share", "0.2"}, nil},

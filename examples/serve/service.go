@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -232,8 +233,9 @@ func decode(body io.Reader, k int) (q query, err error) {
 	} else if t != json.Delim('{') {
 		return q, errors.New("found another value, expected an object")
 	}
-	fields := map[string]any{"contexts": &q.Contexts, "k": &q.K}
-	expected := map[string]string{"contexts": "a list of contexts", "k": "a whole number"}
+	number := &q.K // nil after null
+	fields := map[string]any{"contexts": &q.Contexts, "k": &number}
+	expected := map[string]string{"contexts": "a list of contexts", "k": "a small whole number, in digits"}
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
@@ -246,9 +248,12 @@ func decode(body io.Reader, k int) (q query, err error) {
 		delete(fields, name.(string))
 		var other *json.UnmarshalTypeError
 		if err := d.Decode(field); errors.As(err, &other) {
-			return q, fmt.Errorf("%s: found %s, expected %s", name, other.Value, expected[name.(string)])
+			return q, fmt.Errorf("%s: found %.30s, expected %s", name, other.Value, expected[name.(string)])
 		} else if err != nil {
 			return q, err
+		}
+		if number == nil {
+			return q, fmt.Errorf("k: found null, expected %s", expected["k"])
 		}
 	}
 	if _, err := d.Token(); err == io.EOF { // without the object's end
@@ -276,6 +281,8 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 	q, err = decode(http.MaxBytesReader(w, r.Body, v.limits.body), min(defaultK, v.limits.k))
 	var large *http.MaxBytesError
 	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return q, failed(http.StatusBadRequest, "body: found its end, expected an object with contexts and k, up to its closing brace")
 	case errors.As(err, &large):
 		return q, failed(http.StatusRequestEntityTooLarge, "body: found more than %d bytes", large.Limit)
 	case err != nil:
@@ -288,6 +295,11 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 	for i, h := range q.Contexts {
 		if len(h) != v.dim {
 			return q, failed(http.StatusBadRequest, "contexts[%d]: found %d numbers, expected %d", i, len(h), v.dim)
+		}
+		for j, x := range h { // which base64 can hold
+			if x64 := float64(x); math.IsNaN(x64) || math.IsInf(x64, 0) {
+				return q, failed(http.StatusBadRequest, "contexts[%d]: found %v at element %d, expected finite numbers", i, x, j)
+			}
 		}
 	}
 	return q, nil

@@ -282,15 +282,15 @@ func TestBadRequests(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"no body", "", 400, "body: EOF"},
+		{"no body", "", 400, "body: found its end, expected an object with contexts and k, up to its closing brace"},
 		{"no JSON", "hello", 400, "body: invalid character 'h' looking for beginning of value"},
-		{"half of a body", `{"k":1,"contexts":[[0.5`, 400, "body: unexpected EOF"},
+		{"half of a body", `{"k":1,"contexts":[[0.5`, 400, "body: found its end, expected an object with contexts and k, up to its closing brace"},
 		{"two objects", `{"k":1,"contexts":[` + row + `]}{}`, 400, "body: found more after the object"},
 		{"braces after the object", `{"k":1,"contexts":[` + row + `]}}}}garbage`, 400, "body: found more after the object"},
 		{"a bracket after the object", `{"k":1,"contexts":[` + row + `]} ]`, 400, "body: found more after the object"},
 		{"half of a text after the object", `{"k":1,"contexts":[` + row + `]}"`, 400, "body: found more after the object"},
 		{"too much white space after the object", `{"k":1,"contexts":[` + row + `]}` + strings.Repeat(" ", 1<<16), 413, "body: found more than 65536 bytes"},
-		{"an object without an end", `{"k":1,"contexts":[` + row + `]`, 400, "body: unexpected EOF"},
+		{"an object without an end", `{"k":1,"contexts":[` + row + `]`, 400, "body: found its end, expected an object with contexts and k, up to its closing brace"},
 		{"an object that a bracket ends", `{"k":1]`, 400, "body: invalid character ']' after object key:value pair"},
 		{"a comma before the end", `{"k":1,}`, 400, "body: invalid character '}' looking for beginning of object key string"},
 		{"a name that is a number", `{1:1}`, 400, "body: invalid character '1'"},
@@ -318,11 +318,13 @@ func TestBadRequests(t *testing.T) {
 		{"half a float32 in base64", `{"k":1,"contexts":["AAA="]}`, 400, `body: contexts: found "AAA=", expected base64 of float32`},
 		{"a short context in base64", `{"k":1,"contexts":["AAAAAA=="]}`, 400, "contexts[0]: found 1 numbers, expected 12"},
 		{"NaN in base64", `{"k":1,"contexts":["` + base64.StdEncoding.EncodeToString(append(make([]byte, 4*testDim-4), 0, 0, 0xc0, 0x7f)) + `"]}`, 400,
-			"softmax: context: found NaN at element 11, expected finite numbers"},
+			"contexts[0]: found NaN at element 11, expected finite numbers"},
+		{"k that is null", `{"k":null,"contexts":[` + row + `]}`, 400, "body: k: found null, expected a small whole number, in digits"},
+		{"k of many digits", `{"k":` + strings.Repeat("1", 5000) + `,"contexts":[` + row + `]}`, 400, "body: k: found number " + strings.Repeat("1", 23) + ", expected a small whole number, in digits"},
 		{"k of 0", `{"k":0,"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
 		{"k below 1", `{"k":-1,"contexts":[` + row + `]}`, 400, "k: found -1, expected 1 to 150"},
 		{"k above the limit", `{"k":151,"contexts":[` + row + `]}`, 400, "k: found 151, expected 1 to 150"},
-		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: k: found number 1.5, expected a whole number"},
+		{"k that is no integer", `{"k":1.5,"contexts":[` + row + `]}`, 400, "body: k: found number 1.5, expected a small whole number, in digits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, path := range []string{"/topk", "/logprobs"} {

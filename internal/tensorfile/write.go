@@ -37,17 +37,14 @@ func WriteNPYInt32s(path string, data []int32) error {
 	return write(path, int32s(data))
 }
 
-// StageNPYInt32s is WriteNPYInt32s without its end: the whole file is on the disk, and
-// Commit puts it at its path.
+// StageNPYInt32s is WriteNPYInt32s without its end: the file is whole, and its Commit, or
+// [atomicfile.CommitTogether], puts it at its path.
 func StageNPYInt32s(path string, data []int32) (*atomicfile.File, error) {
 	file, err := stage(path, int32s(data))
-	if err == nil {
-		if err = file.Sync(); err == nil {
-			return file, nil
-		}
-		file.Abort()
+	if err != nil {
+		return nil, fmt.Errorf("tensorfile: %w", err)
 	}
-	return nil, fmt.Errorf("tensorfile: %w", err)
+	return file, nil
 }
 
 func int32s(data []int32) func(w io.Writer) error {
@@ -213,18 +210,28 @@ func (w *NPYWriter) Rows() int { return w.rows }
 // Commit completes the file and puts it at its path. If it fails, or a
 // call of WriteRows has, the path is as it was before.
 func (w *NPYWriter) Commit() error {
-	defer w.Abort()
+	file, err := w.Stage()
+	if err != nil {
+		return err
+	}
+	if err := file.Commit(); err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	return nil
+}
+
+// Stage completes the file without putting it at its path, as [StageNPYInt32s] does.
+func (w *NPYWriter) Stage() (*atomicfile.File, error) {
 	err := w.buf.Flush()
 	if err == nil {
 		_, err = w.file.WriteAt(npyHeader("f4", []int{w.rows, w.cols}), 0)
 	}
-	if err == nil {
-		err = w.file.Commit()
-	}
 	if err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
+		w.Abort()
+		return nil, fmt.Errorf("tensorfile: %w", err)
 	}
-	return nil
+	w.done = true
+	return w.file, nil
 }
 
 // Abort gives the file up. After Commit it does nothing, so that it may be

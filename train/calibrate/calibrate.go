@@ -5,6 +5,7 @@ package calibrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -71,9 +72,9 @@ type Calibration struct {
 	// of contexts that tested it. All figures below are of the latter.
 	Choosing int `json:"choosing_contexts"`
 	Testing  int `json:"testing_contexts"`
-	// TrainedShare is the share of the contexts that the screen was trained on, estimated
-	// by [train.Record.TrainedOn]. The promise is void unless such contexts recur in use too.
-	TrainedShare float64 `json:"trained_share,omitempty"`
+	// TrainedOn says which share of the contexts the screen was trained on; nil for none.
+	// The promise is void then, unless such contexts recur in use too.
+	TrainedOn *train.Overlap `json:"trained_on,omitempty"`
 	// ProbeMargin and ExactMargin are the margins of the screen. Both are 0 if it
 	// reaches the target without.
 	ProbeMargin float64 `json:"probe_margin"`
@@ -149,14 +150,14 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	}
 	// A model of another maker has a record of another form, or none.
 	var made train.Record
-	trained := 0.0
+	var trained train.Overlap
 	if json.Unmarshal(m.Record(), &made) == nil {
 		var err error
 		if trained, err = made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads); err != nil {
-			return nil, nil, fmt.Errorf("contexts: %w", err)
+			return nil, nil, err
 		}
-		if trained > mostTrained {
-			return nil, nil, fmt.Errorf("contexts: found %.0f%% of them among the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met", 100*trained)
+		if err := checkOverlap(trained); err != nil {
+			return nil, nil, err
 		}
 	}
 	if opt.ExactCost == 0 {
@@ -170,7 +171,9 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	if err != nil {
 		return nil, nil, err
 	}
-	c.TrainedShare = trained
+	if trained.Share > 0 {
+		c.TrainedOn = &trained
+	}
 	record, err := member.Set(m.Record(), "calibration", c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w", err)
@@ -179,9 +182,23 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	return calibrated, c, err
 }
 
-// mostTrained is the largest share of contexts of training that is taken. Some recur where
-// contexts depend on few words.
-const mostTrained = 0.5
+// checkOverlap refuses contexts more than half of which the screen was trained on. Fewer may
+// recur where contexts depend on few words.
+func checkOverlap(o train.Overlap) error {
+	least, about := o.Share, ""
+	if !o.Exact { // what the share is at least, with a probability of 99%
+		least -= 1.17 / math.Sqrt(float64(max(o.Compared, 1)))
+		about = "about "
+	}
+	switch {
+	case least <= 0.5:
+		return nil
+	case o.Exact && o.Share == 1:
+		return errors.New("contexts: found the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met")
+	default:
+		return fmt.Errorf("contexts: found %s%.0f%% of them among the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met", about, 100*o.Share)
+	}
+}
 
 func (o *Options) check(labels, n int) error {
 	for _, f := range []struct {
