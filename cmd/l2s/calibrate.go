@@ -104,7 +104,7 @@ the rows that a screened query scans.`,
 	}
 	p.End()
 	if o := found.TrainedOn; o != nil && o.Share >= leastTrained {
-		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(*o)+": the promise is void, unless as many contexts of use are the same as some of training")
+		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(*o)+": the promise is void, unless contexts of use repeat those of training as often")
 	}
 	if err := m.Save(*out); err != nil {
 		return err
