@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -573,7 +574,7 @@ func TestCalibrationRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		var c Calibration
-		if err := json.Unmarshal(after["calibration"], &c); err != nil || c != *found {
+		if err := json.Unmarshal(after["calibration"], &c); err != nil || !reflect.DeepEqual(c, *found) {
 			t.Errorf("found %+v (%v) in the record, expected %+v", c, err, *found)
 		}
 		if n := strings.Count(string(calibrated.Record()), `"calibration"`); n != 1 {
