@@ -140,7 +140,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 			return err
 		}
 		for _, o := range outputs {
-			release, err := holdState(o.path)
+			release, err := holdOutput(o.path, o.flag)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -224,7 +225,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 		if err == nil {
 			err = file.Commit()
 		}
-		undrawn = cmp.Or(undrawn, err)
+		undrawn = errors.Join(undrawn, err)
 	}
 	if *asJSON {
 		err = printJSON(stdout, r)

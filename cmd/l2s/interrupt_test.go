@@ -360,14 +360,14 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 func TestContextsAndTargetsOfOneRun(t *testing.T) {
 	needLocks(t)
 	dir := files(t)
-	for _, name := range []string{"out.npy", "follow.npy"} {
+	for flag, name := range map[string]string{"--out": "out.npy", "--targets": "follow.npy"} {
 		release, err := atomicfile.Hold(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := l2s(t, dir, joined(goodContexts, "--out", "out.npy", "--targets", "follow.npy")...)
 		release()
-		if want := "l2s contexts: " + name + ": found another run that works on it, expected none: wait for its end, or give another --out\n"; r.code != 1 || r.stderr != want {
+		if want := "l2s contexts: " + name + ": found another run that works on it, expected none: wait for its end, or give another " + flag + "\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("%s is held: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
 		}
 	}

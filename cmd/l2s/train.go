@@ -429,10 +429,13 @@ const defaultOverlap = 2
 
 // holdState makes the state of a run the caller's until release is called: another run
 // must neither change nor remove it.
-func holdState(path string) (release func(), err error) {
+func holdState(path string) (release func(), err error) { return holdOutput(path, "--out") }
+
+// holdOutput does so for the file of a flag.
+func holdOutput(path, flag string) (release func(), err error) {
 	release, err = atomicfile.Hold(path)
 	if errors.Is(err, atomicfile.ErrHeld) {
-		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
+		err = fmt.Errorf("%w: wait for its end, or give another %s", err, flag)
 	}
 	return release, err
 }

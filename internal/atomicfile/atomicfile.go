@@ -142,6 +142,14 @@ func (f *File) Sync() error {
 // destination is as it was and the temporary file is gone; but if the folder
 // alone cannot be synced the new file is there, and the error says so.
 func (f *File) Commit() error {
+	if err := f.replace(); err != nil {
+		return err
+	}
+	return f.settle()
+}
+
+// replace is Commit without the folder.
+func (f *File) replace() error {
 	if f.tmp == nil {
 		return named(f.path, errEnded)
 	}
@@ -163,6 +171,11 @@ func (f *File) Commit() error {
 		os.Remove(tmp.Name())
 		return named(f.path, err)
 	}
+	return nil
+}
+
+// settle makes the place of the file durable.
+func (f *File) settle() error {
 	if err := syncDir(filepath.Dir(f.dest)); err != nil {
 		return fmt.Errorf("%s: written, but it may not outlive a crash of the system: its folder cannot be synced: %w", f.path, err)
 	}

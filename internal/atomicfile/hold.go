@@ -3,6 +3,7 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 )
@@ -22,7 +23,12 @@ var ErrHeld = errors.New("found another run that works on it, expected none")
 func Hold(path string) (release func(), err error) {
 	dest := Destination(path)
 	base := filepath.Base(dest)
-	name := filepath.Join(filepath.Dir(dest), "."+base[:min(len(base), longestBase)]+".lock")
+	if len(base) > longestBase { // which others may begin with, too
+		sum := fnv.New64a()
+		sum.Write([]byte(base))
+		base = fmt.Sprintf("%s-%016x", base[:longestBase], sum.Sum64())
+	}
+	name := filepath.Join(filepath.Dir(dest), "."+base+".lock")
 	for {
 		f, err := openLock(name)
 		if err != nil {

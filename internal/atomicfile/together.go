@@ -1,16 +1,20 @@
 package atomicfile
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// CommitTogether is Commit for files that belong together: either all are at their
-// destinations afterwards, or all destinations are as they were. If one cannot be replaced,
-// those that were are taken back; where the file system cannot do that, having no hard links,
-// the error names them. A caller that two processes may run at once has to Hold the paths.
+// CommitTogether is Commit for files that belong together: unless the process is killed
+// between two renames, either all are at their destinations afterwards, or all destinations
+// are as they were. If one cannot be replaced, those that were are taken back; where the file
+// system cannot do that, having no hard links, the error names them. If a folder cannot be
+// synced all are at their destinations, and the error says so, as from Commit. A caller that
+// two processes may run at once has to Hold the paths.
 func CommitTogether(files ...*File) error {
 	defer func() {
 		for _, f := range files {
@@ -22,31 +26,35 @@ func CommitTogether(files ...*File) error {
 			return err
 		}
 	}
-	var done []committed
-	defer func() {
-		for _, c := range done {
-			c.forget()
-		}
-	}()
-	for _, f := range files {
-		c := keep(f)
-		err := f.Commit()
-		done = append(done, c)
-		if err == nil {
-			continue
-		}
-		var stay []string
-		for _, c := range done[:len(done)-1] {
-			if !c.restore() {
-				stay = append(stay, c.path)
-			}
-		}
-		if stay != nil {
-			err = fmt.Errorf("%w; %s was replaced before, which could not be taken back", err, strings.Join(stay, ", "))
-		}
-		return err
+	done := make([]committed, len(files))
+	for i, f := range files {
+		done[i] = keep(f)
+		defer done[i].forget()
 	}
-	return nil
+	for i, f := range files {
+		if err := f.replace(); err != nil {
+			return takeBack(done[:i], err)
+		}
+	}
+	var err error
+	for _, f := range files {
+		err = cmp.Or(err, f.settle())
+	}
+	return err
+}
+
+// takeBack restores what was there, and returns err, with the paths at which that failed.
+func takeBack(done []committed, err error) error {
+	var stay []string
+	for i := range done {
+		if !done[i].restore() {
+			stay = append(stay, done[i].path)
+		}
+	}
+	if stay != nil {
+		err = fmt.Errorf("%w; %s was replaced before, which could not be taken back", err, strings.Join(stay, ", "))
+	}
+	return err
 }
 
 // committed is what was at a destination.
@@ -63,8 +71,9 @@ func keep(f *File) committed {
 		return c
 	}
 	c.before = true
-	name := filepath.Join(filepath.Dir(f.dest), strings.Replace(filepath.Base(f.tmp.Name()), ".tmp-", ".old-", 1))
-	if name != f.tmp.Name() && os.Link(f.dest, name) == nil {
+	// Named like a temporary file, it is removed by a later run if this one is killed.
+	name := filepath.Join(filepath.Dir(f.dest), fmt.Sprint(temporaryPrefix(f.dest), rand.Uint32()))
+	if os.Link(f.dest, name) == nil {
 		c.kept = name
 	}
 	return c

@@ -71,3 +71,16 @@ func TestCommitTogether(t *testing.T) {
 		content(t, filepath.Join(dir, "a"), "old")
 	})
 }
+
+// Long names that differ at their ends are held apart.
+func TestHoldOfLongNames(t *testing.T) {
+	dir := t.TempDir()
+	long := strings.Repeat("a", 230)
+	for _, name := range []string{long + "1", long + "2"} {
+		release, err := atomicfile.Hold(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
+}
