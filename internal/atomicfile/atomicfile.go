@@ -22,6 +22,8 @@ type File struct {
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
+
+	synced bool // nothing was written since Sync
 }
 
 // Create starts the file that will be at path. It fails at once if the
@@ -103,6 +105,7 @@ func (f *File) Write(p []byte) (int, error) {
 	if f.tmp == nil {
 		return 0, named(f.path, errEnded)
 	}
+	f.synced = false
 	n, err := f.tmp.Write(p)
 	return n, f.keep(err)
 }
@@ -112,6 +115,7 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	if f.tmp == nil {
 		return 0, named(f.path, errEnded)
 	}
+	f.synced = false
 	n, err := f.tmp.WriteAt(p, off)
 	return n, f.keep(err)
 }
@@ -134,7 +138,9 @@ func (f *File) Sync() error {
 	if f.tmp == nil {
 		return named(f.path, errEnded)
 	}
-	return f.keep(f.tmp.Sync())
+	err := f.keep(f.tmp.Sync())
+	f.synced = err == nil
+	return err
 }
 
 // Commit makes the file durable and puts it at its destination, replacing
@@ -160,7 +166,10 @@ func (f *File) replace() error {
 	tmp := f.tmp
 	f.tmp = nil
 	defer f.held.Close() // which does nothing without a lock
-	err := tmp.Sync()
+	var err error
+	if !f.synced {
+		err = tmp.Sync()
+	}
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}
