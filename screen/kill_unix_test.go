@@ -84,9 +84,12 @@ func TestSaveSurvivesAKill(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		// Every other kill comes once the process has begun to save.
-		begun := func(name string) bool { return name != "model.l2s" }
-		for wait := 0; i%2 == 0 && wait < 20_000 && !slices.ContainsFunc(list(t, dir), begun); wait++ {
+		// Of four kills one comes once the process has begun to save, and one once it has
+		// saved, however slow the machine is.
+		awaited := map[int]func(name string) bool{
+			0: func(name string) bool { return name != "model.l2s" }, 2: func(name string) bool { return name == "model.l2s" },
+		}[i%4]
+		for wait := 0; awaited != nil && wait < 120_000 && !slices.ContainsFunc(list(t, dir), awaited); wait++ {
 			time.Sleep(time.Millisecond / 2)
 		}
 		time.Sleep(time.Duration(r.IntN(20_000)) * time.Microsecond)
