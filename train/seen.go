@@ -139,27 +139,22 @@ func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads
 	if sum := labelfile.Sum(digests); sameNumber && hex.EncodeToString(sum[:]) == r.ContextsDigest {
 		return Overlap{1, n, true}, nil
 	}
-	all, met, different := given.all(), 0, map[uint64]bool{} // whether it is in the sample
-	for _, h := range all {
-		if different[h] = sample[h]; sample[h] {
-			met++
+	known := func(hashes []uint64) (n int) {
+		for _, h := range hashes {
+			if sample[h] {
+				n++
+			}
 		}
+		return n
 	}
+	all := given.all()
+	met := known(all)
+	different := smallest(slices.Clone(all), len(all))
 	o := Overlap{Compared: len(different), Exact: sample != nil && limit == math.MaxUint64}
-	if o.Exact || moreThanOne(different) {
+	if o.Exact || known(different) > 1 {
 		o.Share = float64(met) / float64(max(len(all), 1))
 	}
 	return o, nil
-}
-
-func moreThanOne(of map[uint64]bool) bool {
-	n := 0
-	for _, is := range of {
-		if is {
-			n++
-		}
-	}
-	return n > 1
 }
 
 // sampled returns the hashes in the record, nil for none, and the largest hash up to which

@@ -103,8 +103,8 @@ the rows that a screened query scans.`,
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	p.End()
-	if o := found.TrainedOn; o != nil && o.Share >= leastTrained {
-		say(f.stderr, "l2s calibrate: warning: "+c.name, trainedOn(*o)+": the promise is void, unless contexts of use repeat those of training as often")
+	if telling(found.TrainedOn) && *asJSON { // the text has it
+		say(f.stderr, "l2s calibrate: warning: "+c.name, voidPromise(found.TrainedOn))
 	}
 	if err := m.Save(*out); err != nil {
 		return err
@@ -135,6 +135,11 @@ func marginText(margin float64) string {
 	return fmt.Sprintf("below a lead of %.6g", margin)
 }
 
+// voidPromise says why a calibration promises nothing.
+func voidPromise(o *train.Overlap) string {
+	return trainedOn(*o) + ": the promise is void, unless contexts of use repeat those of training as often"
+}
+
 // calibrationText says what a calibration found.
 func calibrationText(c *calibrate.Calibration) string {
 	var b strings.Builder
@@ -157,8 +162,8 @@ func calibrationText(c *calibrate.Calibration) string {
 		fmt.Fprintf(&b, "  %-*s  %.4f   %5.2f%%        %5.2f%%   %18.1f\n", len("on  contexts")+len(progress.Count(c.Testing)), x.name,
 			x.f.Precision, 100*x.f.ExactShare, 100*x.f.ProbeShare, x.f.Cost)
 	}
-	if o := c.TrainedOn; o != nil && o.Share >= leastTrained {
-		fmt.Fprintf(&b, "  warning: %s\n", trainedOn(*o))
+	if telling(c.TrainedOn) {
+		fmt.Fprintf(&b, "  warning: %s\n", voidPromise(c.TrainedOn))
 	}
 	if c.Plain.Precision >= c.Target && c.Calibrated.Cost > 2*c.Plain.Cost {
 		b.WriteString("  note: on these contexts the screen reaches the target without margins, but they are too few to promise it:\n" +

@@ -187,7 +187,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	if err != nil {
 		return err
 	}
-	trained := map[string]train.Overlap{} // by path
+	trained := map[string]*train.Overlap{} // by path
 	for i, m := range models {
 		if trained[paths[i]], err = noteTraining(ctx, f, paths[i], m, c, *threads); err != nil {
 			return err
@@ -215,9 +215,7 @@ l2s curve m-*.l2s k-*.l2s --head model --contexts test.npy --png curve.png`,
 	}
 	interrupted := err // before all cold queries were measured
 	for i := range r.Screens {
-		if o := trained[r.Screens[i].File]; o.Share >= leastTrained {
-			r.Screens[i].TrainedOn = &o
-		}
+		r.Screens[i].TrainedOn = trained[r.Screens[i].File]
 	}
 	var undrawn error // which costs the pictures, not the figures
 	for format, file := range pictures {
@@ -356,7 +354,7 @@ func (r *curveResult) String() string {
 	}
 	fmt.Fprintf(&b, "\nFor the same contexts the median of the dense float32 scan is %.2f us, of the exact layer %.2f us.\n", r.DenseF32Median, r.ExactMedian)
 	for _, s := range r.Screens {
-		if s.TrainedOn != nil {
+		if telling(s.TrainedOn) {
 			fmt.Fprintf(&b, "%s: %s: on others its figures are lower.\n", s.File, trainedOn(*s.TrainedOn))
 		}
 	}

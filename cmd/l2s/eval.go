@@ -119,9 +119,7 @@ A head with a soft cap is refused.`,
 	if err != nil {
 		return err
 	}
-	if trained.Share > 0 {
-		r.TrainedOn = &trained
-	}
+	r.TrainedOn = trained
 	if tailless {
 		r.Perplexity = 0
 	}

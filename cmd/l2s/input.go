@@ -306,16 +306,24 @@ func trainedOn(o train.Overlap) string {
 	return fmt.Sprintf("the screen was trained on about %.0f%% of these contexts, by %s that were compared", 100*o.Share, progress.Count(o.Compared))
 }
 
-// noteTraining says if a screen was trained on some of the contexts, and returns their share.
-func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (o train.Overlap, err error) {
+// telling reports whether a share of contexts of training is worth a word.
+func telling(o *train.Overlap) bool { return o != nil && o.Share >= leastTrained }
+
+// noteTraining says if a screen was trained on some of the contexts, and returns their share, nil
+// for none.
+func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (*train.Overlap, error) {
 	var r train.Record
 	if json.Unmarshal(m.Record(), &r) != nil {
-		return o, nil
+		return nil, nil
 	}
-	if o, err = r.TrainedOn(ctx, c.rows, c.dim, threads); o.Share >= leastTrained {
+	o, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
+	if err != nil || o.Share == 0 {
+		return nil, err
+	}
+	if telling(&o) {
 		say(f.stderr, "l2s "+f.verb+": note: "+path, trainedOn(o)+": on others its figures are lower")
 	}
-	return o, err
+	return &o, nil
 }
 
 // noteTail says what a verb gives instead of probabilities over all labels by a screen, if

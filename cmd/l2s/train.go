@@ -261,12 +261,24 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		stated = append(stated, statedBudget{"--learn-for", *learnFor})
 	}
 	for _, b := range stated {
-		switch {
-		case b.value < float64(o.K):
+		if b.value < float64(o.K) {
 			return f.wrongUse("%s %v cannot hold --k %d candidates: raise the one or lower the other", b.flag, b.value, o.K)
-		case b.value < float64(always.least()):
-			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, always.least())
 		}
+	}
+	// hold returns an error if there is no room for so many ids of --always.
+	hold := func(ids int) error {
+		for _, b := range stated {
+			if b.value < float64(ids) {
+				return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, ids)
+			}
+		}
+		if *largest != 0 && *largest < ids {
+			return f.wrongUse("--largest %d cannot hold the %d ids of --always", *largest, ids)
+		}
+		return nil
+	}
+	if err := hold(always.least()); err != nil {
+		return err
 	}
 	if n := len(*budgets); n > 0 {
 		stated = append(stated, statedBudget{"--budget", (*budgets)[n-1]})
@@ -307,13 +319,8 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if o.Always, err = always.read(ctx, l); err != nil {
 		return err
 	}
-	for _, b := range stated { // those in files were not known before
-		if b.value < float64(len(o.Always)) {
-			return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, len(o.Always))
-		}
-	}
-	if n := len(o.Always); *largest != 0 && *largest < n {
-		return f.wrongUse("--largest %d cannot hold the %d ids of --always", *largest, n)
+	if err := hold(len(o.Always)); err != nil { // with those in files
+		return err
 	}
 	if tailFiles != nil {
 		src, err := openSources(tailFiles)
@@ -347,7 +354,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	case *kmeansOnly:
 		without = "--kmeans-only"
 	case *iterations == 0:
-		without = "--iterations"
+		without = "--iterations 0"
 	}
 	noteUnused(f, without, *probeShare == 0 && !measured)
 	p := f.printer(*quiet)
@@ -461,7 +468,7 @@ var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", 
 func noteUnused(f *flags, without string, noProbes bool) {
 	var unused []string
 	for _, name := range learningFlags {
-		if without != "" && "--"+name != without && f.given(name) {
+		if without != "" && !strings.HasPrefix(without, "--"+name) && f.given(name) {
 			unused = append(unused, "--"+name+" is for learning, which "+without+" leaves out")
 		}
 	}

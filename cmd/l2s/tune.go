@@ -266,15 +266,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 	if t.Budgets == nil {
 		t.Budgets = tune.Budgets(l.Labels(), max(t.Train.K, len(t.Train.Always)))
 	}
-	for _, b := range t.budgets {
-		if n := len(t.Train.Always); b < float64(n) {
-			say(f.stderr, "l2s "+f.verb+": note", fmt.Sprintf("--budget %v is left out: it cannot hold the %d ids of --always", b, n))
-		}
-	}
+	labels := float64(max(t.Train.K, len(t.Train.Always))) // that a set must hold
 	if largest := float64(t.Train.Largest); largest != 0 {
 		least := math.Inf(1) // of those that hold the labels
 		for _, b := range t.Budgets {
-			if b >= float64(max(t.Train.K, len(t.Train.Always))) {
+			if b >= labels {
 				least = min(least, b)
 			}
 		}
@@ -282,6 +278,11 @@ func (t *tuning) run(ctx context.Context, f *flags, in *inputs, out string) (*tu
 			return nil, f.wrongUse("--largest %v is less than %v, the least budget to try: raise it", largest, least)
 		}
 		t.Budgets = slices.DeleteFunc(slices.Clone(t.Budgets), func(b float64) bool { return b > largest })
+	}
+	for _, b := range t.budgets {
+		if b < labels && slices.Max(t.budgets) >= labels { // else there is an error
+			say(f.stderr, "l2s "+f.verb+": note", fmt.Sprintf("--budget %v is left out: it cannot hold %v labels, by --k and --always", b, labels))
+		}
 	}
 	if t.Train.HeldOut == 0 {
 		t.Train.HeldOut = shareHeldOut(c.n)

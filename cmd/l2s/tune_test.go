@@ -95,7 +95,7 @@ func TestTune(t *testing.T) {
 	t.Run("a budget that cannot hold the ids of --always", func(t *testing.T) {
 		writeFile(t, at("ids.txt"), []byte("1 2 3 4 5 6 7"))
 		r := l2s(t, dir, joined(tuneArgs(), "--budget", "6,40", "--always", "@ids.txt", "--kmeans-only", "--target", "0.3")...)
-		if want := "l2s tune: note: --budget 6 is left out: it cannot hold the 7 ids of --always\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
+		if want := "l2s tune: note: --budget 6 is left out: it cannot hold 7 labels, by --k and --always\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("found exit status %d and\n%sexpected %q", r.code, r.stderr, want)
 		}
 	})

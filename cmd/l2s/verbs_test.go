@@ -740,7 +740,7 @@ func TestTrainSaysWhichFlagsHaveNoEffect(t *testing.T) {
 		{nil, nil},
 		{[]string{"--kmeans-only"}, []string{"--iterations is for learning, which --kmeans-only leaves out"}}, // goodTrain has it
 		{[]string{"--kmeans-only", "--patience", "3", "--learn-for", "30"}, []string{"--iterations is for", "--patience is for", "--learn-for is for"}},
-		{[]string{"--iterations", "0", "--gamma", "3"}, []string{"--gamma is for learning, which --iterations leaves out"}},
+		{[]string{"--iterations", "0", "--gamma", "3"}, []string{"--gamma is for learning, which --iterations 0 leaves out"}},
 		{[]string{"--kmeans-only=false", "--patience", "3"}, nil},
 		{[]string{"--pair-weight", "3"}, []string{"--pair-weight is for --probe-share above 0"}},
 		{[]string{"--pair-weight", "3", "--probe-share", "0.2"}, nil},

@@ -26,14 +26,16 @@ func CommitTogether(files ...*File) error {
 			return err
 		}
 	}
-	done := make([]committed, len(files))
+	before := make([]committed, len(files))
 	for i, f := range files {
-		done[i] = keep(f)
-		defer done[i].forget()
+		if i < len(files)-1 { // of the last there is nothing to take back
+			before[i] = keep(f)
+			defer before[i].forget()
+		}
 	}
 	for i, f := range files {
 		if err := f.replace(); err != nil {
-			return takeBack(done[:i], err)
+			return takeBack(before[:i], err)
 		}
 	}
 	var err error
