@@ -178,7 +178,7 @@ func (c *config) add(text *config) {
 	c.inverse = c.inverse || text.inverse
 }
 
-// number returns a number that must be positive, or otherwise if the file does
+// number returns a number that must be inRange, or otherwise if the file does
 // not have it; null is as good as 1 of a scale and none of a cap.
 func (c *config) number(name string, otherwise float64) (float64, error) {
 	x, ok := c.numbers[name]
@@ -188,8 +188,8 @@ func (c *config) number(name string, otherwise float64) (float64, error) {
 			otherwise = 0
 		}
 		return otherwise, nil
-	case !(*x > 0 && *x <= math.MaxFloat32):
-		return 0, fail(c.path, name, "found %v, expected a finite number above 0", *x)
+	case !inRange(*x):
+		return 0, fail(c.path, name, "found %v, expected %s", *x, rangeText)
 	}
 	return *x, nil
 }
@@ -198,19 +198,22 @@ func (c *config) number(name string, otherwise float64) (float64, error) {
 // embedding; see Head.LogitScale and Head.SoftCap.
 func (c *config) finish(tied bool) (f finish, err error) {
 	f.scale = 1
-	// by multiplies the scale by a number of the file, or divides it.
-	by := func(name string, otherwise float64, divide bool) {
+	// by changes the scale by a number of the file.
+	by := func(name string, otherwise float64, change func(scale, x float64) float64) {
 		x, e := c.number(name, otherwise)
 		switch {
+		case err != nil:
 		case e != nil:
 			err = e
-		case x == 0:
-		case divide:
-			f.scale /= x
-		default:
-			f.scale *= x
+		case x != 0:
+			if f.scale = change(f.scale, x); !inRange(f.scale) {
+				err = fail(c.path, name, "found %v, which makes %v of the scale of the logits, expected %s", x, f.scale, rangeText)
+			}
 		}
 	}
+	times := func(scale, x float64) float64 { return scale * x }
+	over := func(scale, x float64) float64 { return scale / x }
+	overRoot := func(scale, x float64) float64 { return scale / math.Sqrt(x) }
 	family := func(prefix string) bool { return strings.HasPrefix(c.modelType, prefix) }
 	width := func(name string) {
 		if c.numbers[name] == nil && err == nil {
@@ -222,32 +225,30 @@ func (c *config) finish(tied bool) (f finish, err error) {
 	if family("cohere") {
 		otherwise = 0.0625
 	}
-	by("logit_scale", otherwise, false)
+	by("logit_scale", otherwise, times)
 	if c.inverse {
 		width("d_model")
-		d, e := c.number("d_model", 1)
-		if e != nil {
-			return f, e
-		}
-		f.scale /= math.Sqrt(d)
+		by("d_model", 1, overRoot)
 	}
-	by("lm_head_multiplier", 1, false)
+	by("lm_head_multiplier", 1, times)
 	if x := c.numbers["logits_scaling"]; x != nil && *x != 1 && !family("granite") && !family("hyperclovax") {
 		return f, fail(c.path, "logits_scaling", "found %v in a model of type %s, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it", *x, tensorfile.Label(c.modelType))
 	}
-	by("logits_scaling", 1, family("granite"))
+	if family("granite") {
+		by("logits_scaling", 1, over)
+	} else {
+		by("logits_scaling", 1, times)
+	}
 	switch {
 	case c.modelType == "phi3small":
-		by("mup_width_multiplier", 8, true)
+		by("mup_width_multiplier", 8, over)
 	case family("minicpm") && c.numbers["dim_model_base"] != nil:
 		width("hidden_size")
-		by("dim_model_base", 1, false)
-		by("hidden_size", 1, true)
+		by("dim_model_base", 1, times)
+		by("hidden_size", 1, over)
 	case tied && (c.modelType == "t5" || c.modelType == "mt5" || c.modelType == "umt5"):
 		width("d_model")
-		if d := c.numbers["d_model"]; d != nil && *d > 0 {
-			f.scale /= math.Sqrt(*d)
-		}
+		by("d_model", 1, overRoot)
 	}
 	if err != nil {
 		return f, err

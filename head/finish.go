@@ -13,6 +13,13 @@ type finish struct {
 	cap   float64 // 0 for none
 }
 
+// inRange reports whether x can be a scale or a cap, or a number that a scale is
+// computed from. In this range x and 1/x are normal numbers of float32, and a final logit
+// is within float64.
+func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
+
+const rangeText = "a number from 1.2e-38 to 8.5e+37"
+
 // LogitScale returns what the model multiplies a logit by, 1 if it does not:
 //
 //	logit_scale           Cohere, in a folder and in GGUF; MPT, which may call 1/sqrt(d_model) "inv_sqrt_d_model"

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -46,15 +47,23 @@ func TestConfigFinish(t *testing.T) {
 		"a width of other shape":     {`{"hidden_size":[1,2],"d_model":"x"}`, 1, 0, ""},
 		"escaped":                    {`{"\u006cogit_scale":2}`, 2, 0, ""},
 		"an unknown model's scaling": {`{"model_type":"x","logits_scaling":4}`, 0, 0, "config.json: logits_scaling: found 4 in a model of type x, expected type granite"},
-		"a scale of 0":               {`{"logit_scale":0}`, 0, 0, "config.json: logit_scale: found 0, expected a finite number above 0"},
-		"a negative scale":           {`{"logit_scale":-1}`, 0, 0, "config.json: logit_scale: found -1, expected a finite number above 0"},
-		"a scale beyond float32":     {`{"logit_scale":1e300}`, 0, 0, "config.json: logit_scale: found 1e+300, expected a finite number above 0"},
+		"a scale of 0":               {`{"logit_scale":0}`, 0, 0, "config.json: logit_scale: found 0, expected a number from 1.2e-38 to 8.5e+37"},
+		"a negative scale":           {`{"logit_scale":-1}`, 0, 0, "config.json: logit_scale: found -1, expected a number from 1.2e-38 to 8.5e+37"},
+		"a scale beyond float32":     {`{"logit_scale":1e300}`, 0, 0, "config.json: logit_scale: found 1e+300, expected a number from 1.2e-38 to 8.5e+37"},
+		"a divisor near 0":           {`{"model_type":"granite","logits_scaling":1e-310}`, 0, 0, "config.json: logits_scaling: found 1e-310, expected a number from 1.2e-38 to 8.5e+37"},
+		"a subnormal scale":          {`{"logit_scale":1e-320}`, 0, 0, "config.json: logit_scale: found 1e-320, expected a number from 1.2e-38 to 8.5e+37"},
+		"a divisor beyond float32":   {`{"model_type":"granite","logits_scaling":1e300}`, 0, 0, "config.json: logits_scaling: found 1e+300, expected a number from 1.2e-38 to 8.5e+37"},
+		"a product that underflows":  {`{"logit_scale":1e-30,"lm_head_multiplier":1e-30}`, 0, 0, "config.json: lm_head_multiplier: found 1e-30, which makes 1.0000000000000001e-60 of the scale of the logits, expected a number from 1.2e-38 to 8.5e+37"},
+		"a product that overflows":   {`{"logit_scale":1e30,"lm_head_multiplier":1e30}`, 0, 0, "config.json: lm_head_multiplier: found 1e+30, which makes 1.0000000000000001e+60 of the scale of the logits"},
+		"T5 with a width of 0":       {`{"model_type":"t5","d_model":0}`, 0, 0, "config.json: d_model: found 0, expected a number from 1.2e-38 to 8.5e+37"},
+		"MPT with a width near 0":    {`{"model_type":"mpt","logit_scale":"inv_sqrt_d_model","d_model":1e-310}`, 0, 0, "config.json: d_model: found 1e-310, expected a number"},
+		"a cap near 0":               {`{"final_logit_softcapping":1e-310}`, 0, 0, "config.json: final_logit_softcapping: found 1e-310, expected a number"},
 		"a scale beyond float64":     {`{"logit_scale":1e999}`, 0, 0, `config: logit_scale: found "1e999" at byte 15, expected a number within float64`},
 		"a scale of another name":    {`{"logit_scale":"x"}`, 0, 0, "config: logit_scale: found x, expected a number or inv_sqrt_d_model"},
 		"no width to scale by":       {`{"logit_scale":"inv_sqrt_d_model","model_type":"mpt"}`, 0, 0, "config.json: d_model: found none, expected the width that mpt scales its logits by"},
 		"MiniCPM without its width":  {`{"model_type":"minicpm","dim_model_base":256}`, 0, 0, "config.json: hidden_size: found none, expected the width that minicpm scales its logits by"},
 		"a cap of text":              {`{"final_logit_softcapping":"30"}`, 0, 0, `config: final_logit_softcapping: found "\"" at byte 27, expected a number`},
-		"a negative cap":             {`{"final_logit_softcapping":-30}`, 0, 0, "config.json: final_logit_softcapping: found -30, expected a finite number above 0"},
+		"a negative cap":             {`{"final_logit_softcapping":-30}`, 0, 0, "config.json: final_logit_softcapping: found -30, expected a number from 1.2e-38 to 8.5e+37"},
 		"a cap of 0":                 {`{"final_logit_softcapping":0}`, 1, 0, ""},
 		"a field twice":              {`{"logit_scale":1,"logit_scale":2}`, 0, 0, "config: found logit_scale twice, expected it once"},
 		"two text models":            {`{"text_config":{},"llm_config":{}}`, 0, 0, "config: llm_config: found a second text model, expected one"},
@@ -93,6 +102,40 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
+// Whatever numbers a config.json has, either an error names it and one of them, or final
+// logits and temperatures are finite numbers.
+func TestConfigFinishIsFinite(t *testing.T) {
+	fields := slices.DeleteFunc(slices.Clone(configNumbers), func(name string) bool { return name == "logits_soft_cap" })
+	types := []string{"llama", "cohere", "granite", "hyperclovax", "phi3small", "minicpm", "t5", "gemma2"}
+	rapid.Check(t, func(t *rapid.T) {
+		exponent := rapid.OneOf(rapid.IntRange(-323, 307), rapid.IntRange(-40, 40), rapid.IntRange(-2, 2))
+		var text strings.Builder
+		fmt.Fprintf(&text, `{"model_type":%q`, rapid.SampledFrom(types).Draw(t, "type"))
+		for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(fields), rapid.ID).Draw(t, "fields") {
+			fmt.Fprintf(&text, `,%q:3e%d`, name, exponent.Draw(t, name))
+		}
+		text.WriteByte('}')
+		c, err := parseConfig([]byte(text.String()), "config.json")
+		f := finish{}
+		if err == nil {
+			f, err = c.finish(true)
+		}
+		if err != nil {
+			if field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "head: config.json: "), ":"); !slices.Contains(configNumbers, field) {
+				t.Fatalf("%s: found the error %v, expected one that names the file and a field", text.String(), err)
+			}
+			return
+		}
+		h := Head{finish: f}
+		const raw = math.MaxFloat32 * math.MaxFloat32 * (1 << 32) // no larger one is in a file
+		for _, x := range []float64{h.Logit(raw), h.Logit(-raw), h.Logit(1), 1 / h.LogitScale()} {
+			if math.IsNaN(x) || math.IsInf(x, 0) || x == 0 {
+				t.Fatalf("%s: found %v with scale %v and cap %v, expected a finite number that is not 0", text.String(), x, f.scale, f.cap)
+			}
+		}
+	})
+}
+
 // The same of the metadata of GGUF files.
 func TestGGUFFinish(t *testing.T) {
 	kv := gguftest.KV
@@ -116,7 +159,10 @@ func TestGGUFFinish(t *testing.T) {
 		"a scale of 0":      {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0))}, 1, 0, ""},
 		"of another model":  {"llama", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 1, 0, ""},
 		"an integer":        {"llama", []gguftest.Value{kv("llama.logit_scale", uint32(2))}, 2, 0, ""},
-		"a negative scale":  {"llama", []gguftest.Value{kv("llama.logit_scale", float32(-2))}, 0, 0, "x: metadata llama.logit_scale: found -2, expected a finite number that is not negative"},
+		"a negative scale":  {"llama", []gguftest.Value{kv("llama.logit_scale", float32(-2))}, 0, 0, "x: metadata llama.logit_scale: found -2, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
+		"a divisor near 0":  {"granite", []gguftest.Value{kv("granite.logit_scale", 1e-310)}, 0, 0, "x: metadata granite.logit_scale: found 1e-310, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
+		"a subnormal scale": {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(1e-40))}, 0, 0, "x: metadata command-r.logit_scale: found 9.99994610111476e-41, expected a number"},
+		"a huge divisor":    {"granite", []gguftest.Value{kv("granite.logit_scale", float32(3e38))}, 0, 0, "x: metadata granite.logit_scale: found 3."},
 		"a scale of NaN":    {"llama", []gguftest.Value{kv("llama.logit_scale", float32(math.NaN()))}, 0, 0, "x: metadata llama.logit_scale: found NaN, expected"},
 		"an infinite cap":   {"llama", []gguftest.Value{kv("llama.final_logit_softcapping", float32(math.Inf(1)))}, 0, 0, "x: metadata llama.final_logit_softcapping: found +Inf, expected"},
 		"a scale of text":   {"llama", []gguftest.Value{kv("llama.logit_scale", "2")}, 0, 0, "metadata llama.logit_scale: found a string, a bool or an array, expected a number"},

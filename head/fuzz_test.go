@@ -1,7 +1,6 @@
 package head
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"runtime/metrics"
@@ -66,7 +65,7 @@ func sane(t *testing.T, h *Head) {
 	} else if h.Vocabulary() != h.Labels() {
 		t.Fatalf("%d rows for %d labels", h.Labels(), h.Vocabulary())
 	}
-	if s, c := h.LogitScale(), h.SoftCap(); !(s > 0 && s <= math.MaxFloat64) || !(c >= 0 && c <= math.MaxFloat64) {
+	if s, c := h.LogitScale(), h.SoftCap(); !inRange(s) || c != 0 && !inRange(c) {
 		t.Fatalf("scale %v, cap %v", s, c)
 	}
 	if text := h.String(); strings.ContainsFunc(text, unicode.IsControl) {

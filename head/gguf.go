@@ -2,7 +2,6 @@ package head
 
 import (
 	"bytes"
-	"math"
 	"strconv"
 	"strings"
 
@@ -80,8 +79,8 @@ func countTokens(f *tensorfile.File) (n int, err error) {
 func ggufFinish(f *tensorfile.File, path, arch string, dim int) (fin finish, err error) {
 	number := func(key string) (x float64, found bool, err error) {
 		x, found, err = f.Number(arch + key)
-		if err == nil && !(x >= 0 && x <= math.MaxFloat32) {
-			err = fail(path, "metadata "+tensorfile.Label(arch+key), "found %v, expected a finite number that is not negative", x)
+		if err == nil && x != 0 && !inRange(x) {
+			err = fail(path, "metadata "+tensorfile.Label(arch+key), "found %v, expected %s, or 0 for none", x, rangeText)
 		}
 		return x, found && x != 0, err
 	}

@@ -17,7 +17,7 @@ type File struct {
 	Tensors   []Tensor
 }
 
-// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64 or
+// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64, float64 or
 // float32, or Raw, the bytes of a type and a value.
 type Value struct {
 	Key  string
@@ -89,6 +89,8 @@ func (f File) Bytes() []byte {
 			}
 		case uint64:
 			b = le.AppendUint64(le.AppendUint32(b, 10), x)
+		case float64:
+			b = le.AppendUint64(le.AppendUint32(b, 12), math.Float64bits(x))
 		case Raw:
 			b = append(b, x...)
 		default:
