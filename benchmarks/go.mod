@@ -8,6 +8,7 @@ require (
 	github.com/viterin/vek v0.4.3
 	gonum.org/v1/gonum v0.17.0
 	gonum.org/v1/plot v0.17.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

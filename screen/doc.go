@@ -39,8 +39,8 @@
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over
 // all labels. For that a model carries an estimate of what the labels outside a set weigh:
-// a [Regression] for each cluster, or a [Tail], a low-rank stand-in for W as in the
-// paper's appendix. Without either, log-probabilities are among the labels of the set.
+// a [Regression] for each cluster. Without one, log-probabilities are among the labels of the
+// set.
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and
 // each goroutine has its own; a query with it allocates nothing. A [Pool] has

@@ -282,8 +282,8 @@ func decode(data []byte) (*Model, error) {
 }
 
 // split returns the sections of the file: the ones that every file has, each once and
-// in order; the two of the groups, both or neither; the one of the margins; the one of
-// the tail; then optional ones that this version does not know.
+// in order; the two of the groups, both or neither; the others that this version knows;
+// then optional ones that it does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]

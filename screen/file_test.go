@@ -124,21 +124,21 @@ func smallModel(t testing.TB) *screen.Model {
 
 // pairedSections are the sections of smallModel's file with one that has pairs.
 func pairedSections(words ...uint32) []sectionBytes {
-	return append(smallSections(), sectionBytes{13, 0, le32(words...)})
+	return append(smallSections(), sectionBytes{12, 0, le32(words...)})
 }
 
 // shelledSections are the sections of smallModel's file with a pair in the second shell,
 // and shells with these cosines and the words behind them.
 func shelledSections(cosines []float64, words ...uint32) []sectionBytes {
 	content := slices.Concat(le32(uint32(len(cosines)), 0), doubles(cosines...), le32(words...))
-	return append(pairedSections(1, 2, 3, 3, 2, 3, 8), sectionBytes{14, 0, content})
+	return append(pairedSections(1, 2, 3, 3, 2, 3, 8), sectionBytes{13, 0, content})
 }
 
 // withShells is a file whose section of shells has this content.
 func withShells(flags uint32, content []byte) func([]byte) []byte {
 	return func([]byte) []byte {
 		s := shelledSections([]float64{0.5}, 2, 1, 3, 6, 3)
-		s[len(s)-1] = sectionBytes{14, flags, content}
+		s[len(s)-1] = sectionBytes{13, flags, content}
 		return write(10, 3, 2, smallFingerprint, s)
 	}
 }
@@ -166,7 +166,7 @@ func pairSections() []sectionBytes {
 // sharedSections are the sections of smallModel with both clusters in the list of the first
 // group and the second cluster in the list of the other.
 func sharedSections() []sectionBytes {
-	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(2, 1)}, sectionBytes{11, 0, le32(0, 1, 1)})
+	return append(smallSections(), sectionBytes{6, 0, floats(1, 0, 0, 0, 1, 0.5)}, sectionBytes{7, 0, le32(2, 1)}, sectionBytes{10, 0, le32(0, 1, 1)})
 }
 
 // sharedWith returns an edit that writes that file with other sizes and lists.
@@ -178,20 +178,20 @@ func sharedWith(edit func(sizes, lists *sectionBytes)) func([]byte) []byte {
 	}
 }
 
-// tailSections are the sections of smallModel with a tail of rank 1, at 640: A is 1 for
-// label 0, 0.5 for label 9, B is (0, -1, 2). The file has 704 bytes.
-func tailSections() []sectionBytes {
-	return append(smallSections(), sectionBytes{9, 1, floats(1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5, 0, -1, 2)})
+// regressionSections are the sections of smallModel with a regression, at 640: of one
+// temperature and one level, 2 intercepts, 2 slopes and 2 half-widths.
+func regressionSections() []sectionBytes {
+	return append(smallSections(), sectionBytes{9, 1, slices.Concat(le32(1, 1), doubles(1, 0.5), floats(1, 0, 0, 0.5, 2, -1, 0, 3, 0.25, 4))})
 }
 
-// withTail returns an edit that writes the file with a tail.
-func withTail(flags uint32, content []byte) func([]byte) []byte {
+// withRegression returns an edit that writes the file with a regression without squares.
+func withRegression(flags uint32, content []byte) func([]byte) []byte {
 	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{9, flags, content}) })
 }
 
 // withSquares returns an edit that writes the file with a regression with squares.
 func withSquares(content []byte) func([]byte) []byte {
-	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{12, 1, content}) })
+	return with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{11, 1, content}) })
 }
 
 // groupedWith returns an edit that writes the file on two levels with other groups.
@@ -227,7 +227,10 @@ func seal(file []byte) []byte {
 
 // The bytes of files of each kind, made from FORMAT.md by the functions above.
 func TestTheFileIsWhatTheFormatSays(t *testing.T) {
-	tail, err := screen.NewTail([]float32{1, 0, 0, 0, 0, 0, 0, 0, 0, 0.5}, []float32{0, -1, 2}, 10, 3)
+	regression, err := screen.NewRegression(screen.RegressionConfig{
+		Clusters: 2, Temperatures: []float64{1}, Levels: []float64{0.5},
+		Intercepts: []float32{1, 0}, Slopes: []float32{0, 0.5, 2, -1, 0, 3}, Widths: []float32{0.25, 4},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +270,8 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 			c.Shells, c.Sets = []float64{0.5}, append(c.Sets, []uint32{6}, nil)
 			c.Pairs = []screen.Pair{{First: 2, Second: 3, Set: []uint32{2, 8}}}
 		}), write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3))},
-		{"a tail: one section more", small(func(c *screen.Config) { c.Tail = tail }),
-			write(10, 3, 2, smallFingerprint, tailSections())},
+		{"a regression: one section more", small(func(c *screen.Config) { c.Regression = regression }),
+			write(10, 3, 2, smallFingerprint, regressionSections())},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := screen.NewModel(c.model)
@@ -331,10 +334,6 @@ func TestFileRoundTrip(t *testing.T) {
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) ||
 				!bytes.Equal(got.Record(), record) || got.LargestSet() != m.LargestSet() {
 				t.Fatal("another model")
-			}
-			if a, b := got.Tail(), m.Tail(); (a == nil) != (b == nil) ||
-				a != nil && !(slices.Equal(a.Columns(), b.Columns()) && slices.Equal(a.Rows(), b.Rows())) {
-				t.Fatal("another tail")
 			}
 			if !slices.Equal(got.GroupSizes(), m.GroupSizes()) {
 				t.Fatalf("groups of %v clusters, want %v", got.GroupSizes(), m.GroupSizes())
@@ -521,7 +520,7 @@ var brokenFiles = []struct {
 		"group sizes: found 1 clusters in all, expected 2"},
 
 	// Groups that overlap.
-	{"lists without groups", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{11, 0, le32(0, 1)}) }), sealed,
+	{"lists without groups", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{10, 0, le32(0, 1)}) }), sealed,
 		"group clusters: found a file without groups, expected no section of this kind then"},
 	{"no lists", sharedWith(func(s, l *sectionBytes) { l.data = nil }), sealed, "group clusters: length: found 0 bytes, expected 4 for each of 3 clusters of the groups"},
 	{"half a cluster in the lists", sharedWith(func(s, l *sectionBytes) { l.data = l.data[:11] }), sealed, "group clusters: length: found 11 bytes, expected 4 for each of 3 clusters of the groups"},
@@ -578,22 +577,18 @@ var brokenFiles = []struct {
 	{"margins that are optional", with(func(s []sectionBytes) []sectionBytes { return append(s, sectionBytes{8, 1, doubles(1, 1)}) }), sealed,
 		"margins: flags: found 0x1, expected 0"},
 
-	// The tail. Of rank 1 it has 10 + 3 elements.
-	{"a tail that must be known", withTail(0, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x0, expected 1 (optional)"},
-	{"a tail with an unknown flag", withTail(3, floats(make([]float32, 13)...)), sealed, "tail: flags: found 0x3, expected 1 (optional)"},
-	{"an empty tail", withTail(1, nil), sealed, "tail: length: found 0 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail too short", withTail(1, floats(make([]float32, 12)...)), sealed, "tail: length: found 48 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail too long by a byte", withTail(1, make([]byte, 53)), sealed, "tail: length: found 53 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"a tail of rank 4 in 3 dimensions", withTail(1, make([]byte, 208)), sealed, "tail: length: found 208 bytes, expected 4 for each of 10 + 3 elements, 1 to 3 times"},
-	{"NaN in A", withTail(1, floats([]float32{12: float32(math.NaN()), 25: 0}...)), sealed, "tail: A by columns: found NaN at row 1, column 2, expected finite numbers"},
-	{"Inf in B", withTail(1, floats([]float32{12: float32(math.Inf(1))}...)), sealed, "tail: B: found +Inf at row 0, column 2, expected finite numbers"},
-	{"a tail damaged", func([]byte) []byte {
-		b := write(10, 3, 2, smallFingerprint, tailSections())
+	// A regression: of one temperature and no level it has 8 numbers for 2 clusters of dim 3.
+	{"a regression that must be known", withRegression(0, regressionSections()[5].data), sealed, "regression: flags: found 0x0, expected 1 (optional)"},
+	{"a regression with an unknown flag", withRegression(3, regressionSections()[5].data), sealed, "regression: flags: found 0x3, expected 1 (optional)"},
+	{"an empty regression", withRegression(1, nil), sealed, "regression: length: found 0 bytes, expected at least 8"},
+	{"NaN in a slope", withRegression(1, slices.Concat(le32(1, 0), doubles(1), floats([]float32{3: float32(math.NaN()), 7: 0}...))), sealed, "regression: slopes: found NaN at row 0, column 1, expected finite numbers"},
+	{"a regression damaged", func([]byte) []byte {
+		b := write(10, 3, 2, smallFingerprint, regressionSections())
 		b[640] ^= 1
 		return b
-	}, withoutSeal, "tail: checksum: found "},
-	{"a tail before the margins", with(func(s []sectionBytes) []sectionBytes {
-		return append(s, tailSections()[5], sectionBytes{8, 0, doubles(1, 2)})
+	}, withoutSeal, "regression: checksum: found "},
+	{"a regression before the margins", with(func(s []sectionBytes) []sectionBytes {
+		return append(s, regressionSections()[5], sectionBytes{8, 0, doubles(1, 2)})
 	}), sealed, "section table: entry 6: kind: found 8 after 9, expected ascending, distinct kinds"},
 
 	// A regression with squares: of one temperature, no level and one direction it has 15
@@ -606,8 +601,8 @@ var brokenFiles = []struct {
 	{"a regression too short", withSquares(slices.Concat(le32(1, 0, 1, 0), doubles(1), floats(make([]float32, 14)...))), sealed, "regression with squares: length: found 80 bytes, expected 84 for 1 temperatures, 0 levels and 1 directions of 2 clusters of dim 3"},
 	{"NaN in a direction", withSquares(slices.Concat(le32(1, 0, 1, 0), doubles(1), floats([]float32{9: float32(math.NaN()), 14: 0}...))), sealed, "regression with squares: directions: found NaN at row 0, column 1, expected finite numbers"},
 	{"two regressions", with(func(s []sectionBytes) []sectionBytes {
-		return append(s, sectionBytes{10, 1, slices.Concat(le32(1, 0), doubles(1), floats(make([]float32, 8)...))},
-			sectionBytes{12, 1, slices.Concat(le32(1, 0, 1, 0), doubles(1), floats(make([]float32, 15)...))})
+		return append(s, sectionBytes{9, 1, slices.Concat(le32(1, 0), doubles(1), floats(make([]float32, 8)...))},
+			sectionBytes{11, 1, slices.Concat(le32(1, 0, 1, 0), doubles(1), floats(make([]float32, 15)...))})
 	}), sealed, "regression with squares: found two regressions of the tail, expected at most one"},
 
 	// The content.
@@ -728,7 +723,7 @@ func checkRead(t testing.TB, file []byte) {
 
 func TestAlteredFilesWithRightChecksums(t *testing.T) {
 	accepted := 0
-	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, tailSections()[5])
+	withMargins := append(pairSections(), sectionBytes{8, 0, doubles(1, 2)}, regressionSections()[5])
 	for _, original := range [][]byte{smallFile(), write(10, 3, 2, smallFingerprint, pairSections()), write(10, 3, 2, smallFingerprint, sharedSections()), write(10, 3, 2, smallFingerprint, withMargins), write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)), write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3))} {
 		for i := range original {
 			for _, x := range []byte{1, 2, 0x80, 0xff} {
@@ -751,7 +746,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(smallFile())
 	f.Add(write(10, 3, 2, smallFingerprint, append(smallSections(), sectionBytes{16, 1, []byte("later")})))
-	f.Add(write(10, 3, 2, smallFingerprint, tailSections()))
+	f.Add(write(10, 3, 2, smallFingerprint, regressionSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, sharedSections()))
 	f.Add(write(10, 3, 2, smallFingerprint, pairedSections(1, 0, 1, 3, 2, 3, 8)))
 	f.Add(write(10, 3, 2, smallFingerprint, shelledSections([]float64{0.5}, 2, 1, 3, 6, 3)))

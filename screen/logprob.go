@@ -12,7 +12,7 @@ import (
 )
 
 // LogProb returns the log-probability of the label id for the context h: its logit minus
-// the log of a sum of e^x. If the model has a tail ([Model.Regression], [Model.Tail]),
+// the log of a sum of e^x. If the model has a regression ([Model.Regression]),
 // the sum is over all L labels. If it has none, the sum is over the candidate set alone,
 // and the result is too high by what the other labels weigh, which may be e^1 and more:
 // train with --tail regression, or use [softmax.Searcher.LogProb], which is exact. The
@@ -21,9 +21,6 @@ import (
 //   - an estimate, if it has a regression: over the set from the int8 codes, but with the
 //     exact logit of the label if the label is in the set (softmax.Answer); over the
 //     others from the regression. Probabilities need not sum to 1: see [Searcher.LogSum];
-//   - if it has a low-rank tail W~: over the others the sum over w~_s.h + b_s, as the
-//     paper defines it to compute perplexity (its appendix). The logit of a label outside
-//     the set is then w~_s.h + b_s too;
 //   - or over the set alone, by the reference arithmetic. Labels outside are impossible:
 //     they get -Inf. If the set is empty, the exact layer answers.
 //
@@ -34,8 +31,7 @@ import (
 // with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
 // It returns an error if id is not below L, or if h is not a context, as TopK
-// does. Without a regression it takes memory for L logits with the first query,
-// then none.
+// does.
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
 // LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
@@ -66,9 +62,6 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	switch {
 	case reg != nil && r.second == r.first:
 		return s.quickLogProb(q, r, id, &req)
-	case reg == nil && s.model.tail != nil:
-		sum, err := s.byLowRank(q, s.candidates(r), &req)
-		return s.wide[id]/temperature - sum, err
 	case reg == nil:
 		set := s.candidates(r)
 		if len(set) == 0 { // as a search for labels
@@ -318,14 +311,11 @@ func without(a, b float64) float64 {
 const maxBanned = 256
 
 // sumOverTail returns the log of the sum of e^x over all labels that the request
-// permits, edited as the request says. set are the candidates without the edits.
-func (s *Searcher) sumOverTail(q *softmax.Query, r route, set []uint32, req *softmax.Request) (float64, error) {
-	reg := s.model.regression
+// permits, edited as the request says.
+func (s *Searcher) sumOverTail(q *softmax.Query, r route, req *softmax.Request) (float64, error) {
 	switch {
 	case req.ExactSum:
 		return s.sumOfLayer(q, req)
-	case reg == nil:
-		return s.byLowRank(q, set, req)
 	case req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
 		return s.sumOfLayer(q, req)
 	}
@@ -378,46 +368,4 @@ func (s *Searcher) sumOfLayer(q *softmax.Query, req *softmax.Request) (float64, 
 	s.asking[0] = q
 	err := s.layer.Find(nil, a[:], s.asking[:], &ask)
 	return a[0].LogSum, err
-}
-
-// byLowRank returns the log of the sum of e^x over all labels that the request
-// permits, with the logits of the set, edited as the request says, and the logits of
-// the tail for all other labels, at the request's temperature. Without one it leaves
-// the logits in s.wide.
-func (s *Searcher) byLowRank(q *softmax.Query, set []uint32, req *softmax.Request) (float64, error) {
-	s.wide = grow.Slice(s.wide, s.model.labels)
-	if err := s.setLogits(q, set); err != nil {
-		return 0, err
-	}
-	s.model.tail.Logits(s.wide, s.bias, q.Vector())
-	for j, id := range set {
-		s.wide[id] = s.logits[j]
-	}
-	for _, b := range req.Biases {
-		if _, ok := slices.BinarySearch(set, b.ID); !ok {
-			var x [1]float64
-			s.asked[0] = b.ID
-			if err := s.layer.Logits(x[:], q, softmax.Only(s.asked[:])); err != nil {
-				return 0, err
-			}
-			s.wide[b.ID] = x[0]
-		}
-		s.wide[b.ID] += float64(b.Add)
-	}
-	if req.Allowed != nil {
-		for id := range req.Allowed.Missing(0, len(s.wide)) {
-			s.wide[id] = math.Inf(-1)
-		}
-	}
-	if req.Banned != nil {
-		for id := range req.Banned.All() {
-			s.wide[id] = math.Inf(-1)
-		}
-	}
-	if t := req.Temperature; t != 0 && t != 1 {
-		for i := range s.wide {
-			s.wide[i] /= t
-		}
-	}
-	return kernels.LogSumExp(s.wide), nil
 }

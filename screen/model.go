@@ -46,15 +46,9 @@ type Config struct {
 	// ExactMargin is the lead below which the exact layer answers. 0: never for
 	// that reason. Neither margin is negative.
 	ExactMargin float64
-	// Tail, unless nil, is the low-rank stand-in for the weights of the layer,
-	// for log-probabilities of labels outside the candidate set
-	// ([Searcher.LogProb]). It has the shape of the layer, and is kept, not
-	// copied.
-	Tail *Tail
 	// Regression, unless nil, estimates the sum over the labels outside the
 	// candidate set, for log-probabilities over all labels at the cost of one
-	// product. It has the shape of Clusters, and is kept, not copied. If a model
-	// has both, the regression serves.
+	// product. It has the shape of Clusters, and is kept, not copied.
 	Regression *Regression
 	// Shells, unless empty, cuts the contexts of each cluster into shells, by how far they
 	// lie from it: descending cosines, each above -1 and below 1. A context whose cosine
@@ -96,7 +90,6 @@ type Model struct {
 	labels      int
 	router      *router.Router // V, and U with groups
 	margins     margins
-	tail        *Tail       // nil for none
 	regression  *Regression // nil for none
 	shells      []float64   // cosines; nil for none
 	pairs       *pairs      // that have sets; nil for none
@@ -176,7 +169,7 @@ func newModel(c Config) (*Model, error) {
 		record = json.RawMessage("{}")
 	}
 	m := &Model{
-		labels: c.Labels, shells: slices.Clone(c.Shells), pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, tail: c.Tail, regression: c.Regression, ids: ids, always: always,
+		labels: c.Labels, shells: slices.Clone(c.Shells), pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, regression: c.Regression, ids: ids, always: always,
 		fingerprint: c.Fingerprint, record: bytes.Clone(record),
 	}
 	m.setSizes(sizes)
@@ -207,9 +200,6 @@ func (m *Model) addSizes(sizes []int) {
 func (m *Model) check(dim, clusters int) error {
 	if err := checkRecord(m.record); err != nil {
 		return fmt.Errorf("record: %w", err)
-	}
-	if err := checkTail(m.tail, m.labels, dim); err != nil {
-		return err
 	}
 	if err := checkRegression(m.regression, clusters, dim); err != nil {
 		return err

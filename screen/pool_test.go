@@ -362,7 +362,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		})
 	}
 	if p, err := screen.NewPool(in.model, in.layer, screen.OverTail()); err == nil || p != nil {
-		t.Error("NewPool: found no error for OverTail without a tail")
+		t.Error("NewPool: found no error for OverTail without a regression")
 	}
 }
 

@@ -44,6 +44,16 @@ func (in *instance) regressionOf(t failer, temperatures ...float64) *screen.Regr
 	return reg
 }
 
+// withRegression is the instance with a regression in its model.
+func (in *instance) withRegression(t failer) *instance {
+	m, err := in.model.WithRegression(in.regressionOf(t, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.config.Regression, in.model = m.Regression(), m
+	return in
+}
+
 // estimateOf is a_t + u_t.h, with the squares if there are any, at the temperature of a row of blocks, by its definition,
 // and the half-width at a level.
 func estimateOf(c screen.RegressionConfig, block, cluster, level int, h []float32) (log, width float64) {
@@ -280,7 +290,7 @@ func allIDs(n int) []uint32 {
 // What a file holds of a regression comes back, with squares and without.
 func TestRegressionsInFiles(t *testing.T) {
 	for dim, squares := range map[int]bool{4: false, 5: true} {
-		in := shape{labels: 50, dim: dim, clusters: 3, contexts: 1, keep: 30, tail: 2, seed: 4}.instance(t)
+		in := shape{labels: 50, dim: dim, clusters: 3, contexts: 1, keep: 30, seed: 4}.instance(t)
 		m, err := in.model.WithRegression(in.regressionOf(t, 0.5, 1), nil)
 		if err != nil {
 			t.Fatal(err)

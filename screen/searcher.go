@@ -26,20 +26,17 @@ func Short() Option { return func(s *Searcher) { s.short = true } }
 
 // OverTail makes the log-sum of an answer from a candidate set a sum over all
 // labels. Those outside the set count by the model's regression, for one product and
-// the logits of the set a context, or else by its low-rank tail, for a scan of
-// rank x L numbers, as for [Searcher.LogProb]. The labels of the answer are those
-// without the option. The exact layer gives the sum if the request asks for ExactSum;
-// over a regression also if the request has allowed labels, or more than 256 banned
-// ones, or a temperature that the regression does not know. NewSearcher returns an error
-// if the model has neither.
+// the logits of the set a context, as for [Searcher.LogProb]. The labels of the answer are those
+// without the option. The exact layer gives the sum if the request asks for ExactSum, has allowed
+// labels, or more than 256 banned ones, or a temperature that the regression does not
+// know. NewSearcher returns an error if the model has no regression.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Searcher answers requests with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
 // proportional to r, to the largest candidate set and to d, and grows to the
-// largest batch, and to L with the first query that the exact layer answers and
-// with the first log-probability over all labels; beyond such growth nothing is
-// allocated.
+// largest batch, and to L with the first query that the exact layer answers; beyond
+// such growth nothing is allocated.
 type Searcher struct {
 	// What the short way reads, side by side.
 	direct           *softmax.Direct // nil if no request goes that way
@@ -54,10 +51,9 @@ type Searcher struct {
 	model    *Model
 	layer    *softmax.Searcher
 	router   *router.Searcher
-	bias     []float32 // of the layer
-	packUpTo int64     // bytes
-	copies   int64     // bytes of the packed sets
-	whole    int64     // bytes of all sets, were they packed
+	packUpTo int64 // bytes
+	copies   int64 // bytes of the packed sets
+	whole    int64 // bytes of all sets, were they packed
 	short    bool
 	overTail bool
 
@@ -76,7 +72,6 @@ type Searcher struct {
 	answers []softmax.Answer
 
 	logits []float64 // of a candidate set
-	wide   []float64 // of all labels
 	terms  []float64 // of a log-sum
 	// Labels beside the labels of a set: what they are, and the set with them.
 	asIDs, known, widened []uint32
@@ -138,12 +133,12 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), bias: l.Bias(), packUpTo: packedByDefault(l)}
+	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), packUpTo: packedByDefault(l)}
 	for _, o := range opts {
 		o(s)
 	}
-	if s.overTail && m.tail == nil && m.regression == nil {
-		return nil, errors.New("screen: tail: found a model without one, expected a tail or a regression for OverTail")
+	if s.overTail && m.regression == nil {
+		return nil, errors.New("screen: regression: found a model without one, expected one for OverTail")
 	}
 	var err error
 	if s.packed, s.packedSets, err = m.packs.of(m, l, s.packUpTo); err != nil {
@@ -383,7 +378,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, ro
 		if a.Source = source; quick && req.LogSum && source != softmax.FromLayer {
 			a.LogSum = kernels.LogAddExp(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
 		} else if s.overTail && req.LogSum && source != softmax.FromLayer {
-			sum, err := s.sumOverTail(s.queries[r.context], r, all, req)
+			sum, err := s.sumOverTail(s.queries[r.context], r, req)
 			if err != nil {
 				return err
 			}

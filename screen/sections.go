@@ -26,19 +26,17 @@ const (
 	kindGroupSizes = lastKind + 2
 	// If a margin is not 0.
 	kindMargins = lastKind + 3
-	// If there is a tail. TopK does not need it: it is optional.
-	kindTail = lastKind + 4
-	// If there is a regression of the tail. Optional too.
-	kindRegression = lastKind + 5
+	// If there is a regression of the tail. TopK does not need it: it is optional.
+	kindRegression = lastKind + 4
 	// If groups have lists of clusters. Only in a file with groups.
-	kindGroupClusters = lastKind + 6
+	kindGroupClusters = lastKind + 5
 	// If there is a regression with squares, instead of the other. Optional, so that a
 	// reader that does not know it has no regression.
-	kindSecondOrder = lastKind + 7
+	kindSecondOrder = lastKind + 6
 	// If pairs of clusters have sets.
-	kindPairs = lastKind + 8
+	kindPairs = lastKind + 7
 	// If clusters have shells.
-	kindShells = lastKind + 9
+	kindShells = lastKind + 8
 )
 
 // sectionKind is what this version knows of a kind of sections.
@@ -64,7 +62,6 @@ var kinds = [...]sectionKind{
 	kindGroups:     {"groups", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.GroupWeights()), m.Groups() > 0 }, (*parts).readGroups},
 	kindGroupSizes: {"group sizes", 0, writeGroupSizes, (*parts).readGroupSizes},
 	kindMargins:    {"margins", 0, writeMargins, (*parts).readMargins},
-	kindTail:       {"tail", flagOptional, writeTail, (*parts).readTail},
 	kindRegression: {"regression", flagOptional, writeRegression, (*parts).readRegression},
 
 	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
@@ -239,29 +236,6 @@ func (p *parts) readMargins(data []byte) error {
 	}
 	p.model.margins = m
 	return m.check()
-}
-
-func writeTail(m *Model) ([]byte, bool) {
-	if m.tail == nil {
-		return nil, false
-	}
-	return append(encodeFloats(m.tail.Columns()), encodeFloats(m.tail.Rows())...), true
-}
-
-func (p *parts) readTail(data []byte) error {
-	// Neither the sum of two counts nor four times it reaches 2^64.
-	column, most := 4*(p.labels+p.dim), min(p.labels, p.dim)
-	rank := uint64(len(data)) / column
-	if uint64(len(data))%column != 0 || rank < 1 || rank > most {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d + %d elements, 1 to %d times", len(data), p.labels, p.dim, most)
-	}
-	split := 4 * rank * p.labels
-	t := &Tail{
-		columns: decodeFloats(data[:split]), rows: decodeFloats(data[split:]),
-		labels: int(p.labels), dim: int(p.dim), rank: int(rank),
-	}
-	p.model.tail = t
-	return t.check()
 }
 
 func writeRegression(m *Model) ([]byte, bool) {

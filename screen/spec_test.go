@@ -39,7 +39,6 @@ type shape struct {
 	keep                            int     // percentage of the labels in a set
 	ties                            bool
 	scale                           int // every other context is times 2^scale
-	tail                            int // rank, 0 for none
 	always                          []uint32
 	seed                            uint64
 }
@@ -65,9 +64,6 @@ func drawShape(t *rapid.T) shape {
 		s.paired = rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs")
 	}
 	s.shells = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "cosines of shells")
-	if rapid.Bool().Draw(t, "tail") {
-		s.tail = rapid.IntRange(1, min(s.labels, s.dim)).Draw(t, "rank")
-	}
 	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
 	return s
 }
@@ -146,16 +142,6 @@ func (s shape) instance(t failer) *instance {
 				c = r.IntN(s.groups)
 			}
 			in.config.GroupSizes[c]++
-		}
-	}
-	if s.tail > 0 {
-		// A logit of the tail is about as large as the logit of a row.
-		rows := fill(s.tail * s.dim)
-		for i := range rows {
-			rows[i] /= float32(math.Sqrt(float64(s.tail)))
-		}
-		if in.config.Tail, err = screen.NewTail(fill(s.tail*s.labels), rows, s.labels, s.dim); err != nil {
-			t.Fatal(err)
 		}
 	}
 	in.contexts = fill(s.contexts * s.dim)
@@ -432,9 +418,9 @@ func grouped(t testing.TB) *instance {
 	return shape{labels: 300, dim: 24, clusters: 36, groups: 6, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
 }
 
-// tailed is ordinary with a tail.
+// tailed is ordinary with a regression of the tail.
 func tailed(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, tail: 6, seed: 1}.instance(t)
+	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1}.instance(t).withRegression(t)
 }
 
 // probing is ordinary with margins that some contexts are below.

@@ -10,7 +10,7 @@ import (
 
 // newModels makes the screen for each budget, with its record: what is recorded
 // of the run, and the figures of the sets, on the held-out slice too unless unseen is nil.
-func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail *screen.Tail, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
+func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
 	u, v, sizes, lists := s.clusters.routing(d.dim)
 	for _, budget := range budgets {
 		r := *run
@@ -31,7 +31,7 @@ func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, tail
 		}
 		model, err := screen.NewModel(screen.Config{
 			Dim: d.dim, Labels: d.universe, Clusters: v, Groups: u, GroupSizes: sizes, GroupClusters: lists, ProbeMargin: margin,
-			Shells: s.shells.list(), Sets: sets.sets[:s.cells.clusters], Pairs: s.pairs.list(s.cells, sets.sets), Always: s.ranked.always, Tail: tail,
+			Shells: s.shells.list(), Sets: sets.sets[:s.cells.clusters], Pairs: s.pairs.list(s.cells, sets.sets), Always: s.ranked.always,
 			Fingerprint: layer.Fingerprint(), Record: encoded,
 		})
 		if err != nil {

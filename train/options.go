@@ -18,11 +18,6 @@ type Options struct {
 
 	// K is the number of labels of each context: its K largest logits.
 	K int
-	// TailRank, unless 0, asks for a tail: a low-rank stand-in for the weights of
-	// the layer, for log-probabilities of labels outside the candidate set
-	// ([LowRank], screen.Config.Tail). At most the dimension and the
-	// number of labels. 0: none.
-	TailRank int
 	// Tail, unless nil, asks for a regression of the weight of the labels outside the
 	// candidate sets, on the contexts of training ([FitRegression]), for
 	// log-probabilities over all labels at the cost of one product.
@@ -279,8 +274,6 @@ func (o *Options) check(n, labels, dim int, budgets []float64) error {
 	switch {
 	case o.K < 1 || o.K > labels:
 		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
-	case o.TailRank < 0 || o.TailRank > min(labels, dim):
-		return fmt.Errorf("tail rank: found %d, expected 0 to %d, the smaller of %d labels and dimension %d", o.TailRank, min(labels, dim), labels, dim)
 	case o.Threads < 0:
 		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
 	}

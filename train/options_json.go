@@ -30,7 +30,6 @@ func (o *Options) list() []option {
 		{"pair_weight", &o.PairWeight, true},
 		{"shells", &o.Shells, true},
 		{"largest", &o.Largest, true},
-		{"tail_rank", &o.TailRank, true},
 		{"tail", &o.Tail, true},
 		{"measure", &o.Measure, true},
 		{"gamma", &o.Gamma, false},

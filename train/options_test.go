@@ -65,7 +65,7 @@ func TestOptionsAsJSON(t *testing.T) {
 		KMeansOptions:   KMeansOptions{1, 2, 3, 4, 5},
 		LearningOptions: LearningOptions{5, true, Expected, 6, 7, 0.8, 9, 10, 11, 12, Momentum, 0.13, 0.14},
 		SetOptions:      SetOptions{15, 16, 17, 0.18, 0.25, 0.19, 0.26, []float64{0.28, 0.27}, 29, []uint32{20, 21}},
-		K:               22, TailRank: 23, Tail: &TailOptions{[]float64{0.5}, []float64{0.6}, 7, 0.8, 9}, Measure: true, Seed: 24,
+		K:               22, Tail: &TailOptions{[]float64{0.5}, []float64{0.6}, 7, 0.8, 9}, Measure: true, Seed: 24,
 		Labels: []uint32{1}, Checkpoint: "c", Threads: 25, Progress: func(Progress) {},
 	}
 	for _, c := range []struct {
@@ -73,7 +73,7 @@ func TestOptionsAsJSON(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{"all", all, `{"clusters":1,"groups":2,"overlap":3,"budget":15,"k":22,"lambda":16,"smoothing":17,"spread":0.18,"geometry":0.25,"probe_share":0.19,"pair_weight":0.26,"shells":[0.28,0.27],"largest":29,"tail_rank":23,` +
+		{"all", all, `{"clusters":1,"groups":2,"overlap":3,"budget":15,"k":22,"lambda":16,"smoothing":17,"spread":0.18,"geometry":0.25,"probe_share":0.19,"pair_weight":0.26,"shells":[0.28,0.27],"largest":29,` +
 			`"tail":{"temperatures":[0.5],"levels":[0.6],"per_cluster":7,"held_out":0.8,"directions":9},"measure":true,` +
 			`"gamma":6,"multiplier":7,"iterations":5,"kmeans_only":true,"estimator":"expected","seed":24,"always":[20,21],` +
 			`"kmeans_iterations":4,"kmeans_batch":5,"held_out":0.8,"patience":9,"epoch_fraction":10,"batch_size":11,` +

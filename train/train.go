@@ -66,11 +66,6 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	// What can fail by the layer alone is found out before the long work.
-	tail, err := findTail(layer, opt.TailRank)
-	if err != nil {
-		return nil, nil, err
-	}
 	if d.labels, err = findLabels(ctx, d, layer, opt.Labels, c); err != nil {
 		return nil, nil, err
 	}
@@ -112,7 +107,7 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 	if err != nil {
 		return nil, nil, err
 	}
-	models, records, err := newModels(layer, d, sets, u, tail, record, budgets)
+	models, records, err := newModels(layer, d, sets, u, record, budgets)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -480,8 +480,6 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"clusters: found 0", func(o *Options) { o.Clusters = 0 }},
 		{"clusters: found 101, expected at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
-		{"tail rank: found -1", func(o *Options) { o.TailRank = -1 }},
-		{"tail rank: found 1000, expected 0 to ", func(o *Options) { o.TailRank = 1000 }},
 		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
 		{"groups: found 9, expected 0 to 8", func(o *Options) { o.Groups = 9 }},
 		{"clusters: found 8, expected a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},

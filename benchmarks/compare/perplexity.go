@@ -34,7 +34,7 @@ const (
 func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())
-	tail, err := train.LowRank(layer, rank)
+	tail, err := perplexity.NewLowRank(ctx, layer, rank)
 	if err != nil {
 		return nil, err
 	}

@@ -45,37 +45,20 @@ type plan struct {
 	counts           bool // no geometry: sets by smoothed and spread counts
 	part             part
 	calibrate        []target
-	tails            []tail
-	picked           int // the budget whose screen gets the margins and the tails: its place in budgets
+	tail             bool // a screen with a regression of the tail is wanted too
+	picked           int  // the budget whose screen gets the margins and the tail: its place in budgets
 }
 
-// tail is an estimate of what the labels outside the candidate sets weigh: by a regression
-// if it is 0, or else by a stand-in for W of that rank.
-type tail int
-
-func (t tail) String() string {
-	if t == 0 {
-		return "tail by regression"
-	}
-	return fmt.Sprintf("tail of rank %d", int(t))
-}
-
-// tailContexts bounds the contexts that a regression is fitted on, about.
+// tailContexts bounds the contexts that a regression of the tail is fitted on, about.
 const tailContexts = 200_000
 
-// of returns the screen with that tail.
-func (t tail) of(ctx context.Context, c *corpus, m *screen.Model) (*screen.Model, error) {
-	if t == 0 {
-		opt := train.DefaultTailOptions()
-		opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
-		m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
-		return m, err
-	}
-	low, err := train.LowRank(c.layer, int(t))
-	if err != nil {
-		return nil, err
-	}
-	return m.WithTail(low)
+// withTail returns the screen with a regression of what the labels outside the candidate
+// sets weigh.
+func (c *corpus) withTail(ctx context.Context, m *screen.Model) (*screen.Model, error) {
+	opt := train.DefaultTailOptions()
+	opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
+	m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
+	return m, err
 }
 
 // target is a precision for margins to reach.
@@ -207,7 +190,7 @@ func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budg
 		return nil, err
 	}
 	var options []screen.Option
-	if m.Tail() != nil || m.Regression() != nil {
+	if m.Regression() != nil {
 		options = append(options, screen.OverTail())
 	}
 	return &contestant{
@@ -218,7 +201,7 @@ func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budg
 }
 
 // contest returns the contestants of a plan: its screens, and one of them
-// with margins for each target, and with each of the tails.
+// with margins for each target, and with a tail if the plan wants one.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
 	screens, seconds, err := c.train(ctx, p, progress)
 	if err != nil {
@@ -253,12 +236,12 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		}
 		list = append(list, one)
 	}
-	for _, t := range p.tails {
+	if p.tail {
 		budget := p.budgets[p.picked]
-		query := fmt.Sprintf("B=%g, %s", budget, t)
-		key := fmt.Sprint(c.name, p.options(c.end, c.seed), budget, p.part, t)
-		m, more, err := c.kept(key, t.String()+" of "+p.name+", "+p.params(), progress, func() ([]*screen.Model, error) {
-			m, err := t.of(ctx, c, screens[p.picked])
+		query := fmt.Sprintf("B=%g, tail by regression", budget)
+		key := fmt.Sprint(c.name, p.options(c.end, c.seed), budget, p.part, "tail")
+		m, more, err := c.kept(key, "tail by regression of "+p.name+", "+p.params(), progress, func() ([]*screen.Model, error) {
+			m, err := c.withTail(ctx, screens[p.picked])
 			return []*screen.Model{m}, err
 		})
 		if err != nil {
@@ -315,8 +298,8 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 func plans(labels int) []plan {
 	flat, few := below(labels, []float64{300, 400}), below(labels, []float64{300, 400, 500})
 	return []plan{
-		{name: "L2S, flat", clusters: 100, budgets: flat, picked: len(flat) - 1, tails: []tail{0, 20}},
-		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tails: []tail{0}},
+		{name: "L2S, flat", clusters: 100, budgets: flat, picked: len(flat) - 1, tail: true},
+		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tail: true},
 		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: below(labels, []float64{400})},
 		{name: "L2S, two levels, shells", groups: 24, clusters: 24, budgets: below(labels, []float64{300, 350, 400}), shells: []float64{0.4, 0.1}},
 	}

@@ -113,7 +113,7 @@ func open(t testing.TB, n int) *data {
 var smallSweep = sweep{
 	plans: []plan{
 		{name: "L2S, flat", clusters: 4, budgets: []float64{40}},
-		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tails: []tail{0, 3}},
+		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tail: true},
 		{name: "L2S, overlapping groups", groups: 2, clusters: 5, overlap: true, budgets: []float64{20}, probeShare: 0.5},
 	},
 	ablations: []plan{
@@ -171,7 +171,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		}
 	}
 	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5",
-		"L2S, two levels B=20, tail by regression", "L2S, two levels B=20, tail of rank 3",
+		"L2S, two levels B=20, tail by regression",
 		"L2S, overlapping groups B=20"}
 	if !slices.Equal(names, want) {
 		t.Fatalf("found the rows %q, want %q", names, want)
@@ -202,7 +202,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		}
 	}
 	// A tail changes sums, not labels.
-	for _, r := range f.Rows[8:10] {
+	for _, r := range f.Rows[8:9] {
 		if plain := f.Rows[5]; r.P5 != plain.P5 || r.RowsScanned != plain.RowsScanned {
 			t.Errorf("%s: %+v, want the precision of the screen without a tail", r.Query, r)
 		}

@@ -273,7 +273,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	stats := s.Stats()
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
-	if _, softCap := l.scale(); (m.Tail() != nil || m.Regression() != nil) && softCap == 0 {
+	if _, softCap := l.scale(); m.Regression() != nil && softCap == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{

@@ -60,8 +60,8 @@ A note says if the screen was trained on some of the contexts.
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p, where p is the probability of such a label. One
 perplexity is by the probabilities of the screen, one by those of the layer. A screen
-that was trained without --tail regression and --tail-rank gives labels outside its
-sets no probability: then there is the perplexity by the layer alone.
+that was trained without --tail regression gives labels outside its sets no
+probability: then there is the perplexity by the layer alone.
 A head with a soft cap is refused.`,
 		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
@@ -89,7 +89,7 @@ A head with a soft cap is refused.`,
 	l, m, c := in.layer, in.screens[0], in.contexts
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
-	tailless := *targets != "" && m.Tail() == nil && m.Regression() == nil
+	tailless := *targets != "" && m.Regression() == nil
 	if *targets != "" {
 		if _, softCap := l.scale(); softCap != 0 {
 			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)

@@ -34,8 +34,7 @@ type inspectResult struct {
 	// Shells are the sizes of the sets in each shell, near ones first, if there are several.
 	Shells []shellSizes `json:"shells,omitempty"`
 	// Pairs are the sizes of the sets of pairs of clusters, if there are any.
-	Pairs    *pairSizes `json:"pairs,omitempty"`
-	TailRank int        `json:"tail_rank,omitempty"`
+	Pairs *pairSizes `json:"pairs,omitempty"`
 	// TailTemperatures are the temperatures of the regression of the tail.
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ProbeMargin      float64         `json:"probe_margin"` // 0: one cluster always
@@ -143,9 +142,6 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		Always: always, Sets: sizesOf(m), Shells: shellsOf(m), Pairs: pairsOf(m),
 		ProbeMargin: m.ProbeMargin(), ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
-	if t := m.Tail(); t != nil {
-		r.TailRank = t.Rank()
-	}
 	if t := m.Regression(); t != nil {
 		r.TailTemperatures = t.Config().Temperatures
 	}
@@ -223,9 +219,6 @@ func (r inspectResult) String() string {
 	line("", "%s of %s labels are in a set", progress.Count(r.Sets.Union), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
 		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))
-	}
-	if r.TailRank > 0 {
-		line("tail", "of rank %d, for log-probabilities of labels outside the sets", r.TailRank)
 	}
 	if len(r.TailTemperatures) > 0 {
 		line("tail", "by regression, for probabilities at temperatures %s", strings.Trim(fmt.Sprint(r.TailTemperatures), "[]"))

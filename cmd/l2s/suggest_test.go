@@ -67,7 +67,7 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"labels", "codes head ids verify bias contexts json k out quiet shard threads weights", ""},
 	{"merge", "json out quiet", ""},
 	{"train", "by codes head ids verify bias budget clusters contexts json kmeans-only labels out quiet restart seed target threads weights",
-		"always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts tail-rank"},
+		"always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts"},
 	{"tune", "by codes head ids verify bias contexts json labels out quiet restart target threads weights", "always budget clusters held-out k kmeans-only largest probe-share seed"},
 	{"calibrate", "codes head ids verify bias confidence contexts json k out quiet target weights", "block exact-cost seed threads"},
 	{"eval", "codes head ids verify bias contexts json k quiet targets threads weights", ""},

@@ -41,7 +41,7 @@ With --contexts - each line of text is answered as soon as it is there.
 
 With --logprobs the natural logarithms of the probabilities among all labels follow
 the logits, after a tab. They are the model's own: its scale and its cap are applied.
-The screen gives them if it was trained with --tail regression or --tail-rank. If it was
+The screen gives them if it was trained with --tail regression. If it was
 not, the exact layer gives them, which takes longer, and a note says so. With --exact
 they are exact. A head with a cap needs --exact.
 
@@ -107,7 +107,7 @@ cluster, and with --vocab words.`,
 	sumOfLayer := false // to the labels of the screen
 	switch {
 	case !*logProbs || *exact:
-	case m.Tail() == nil && m.Regression() == nil:
+	case m.Regression() == nil:
 		sumOfLayer = true
 		noteTail(f, path, "the exact layer gives the log-probabilities, which takes longer")
 	default:

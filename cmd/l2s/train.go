@@ -158,7 +158,7 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts tail-rank",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
@@ -192,7 +192,6 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	always := f.always()
 	labels := f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge")
 	restart := f.boolean("restart", "discard what an interrupted run has left, and start anew")
-	tailRank := f.whole("tail-rank", 0, 0, "rank `N` of a stand-in for W outside the sets, for log-probabilities; 0: none")
 	tail := custom(f, "tail", false, "none", "`KIND` of estimate outside the sets, regression or none", parseTail)
 	tailContexts := f.severalSources("tail-contexts", "contexts `SRC` of other text for --tail, which it implies")
 	seed := f.seed(o.Seed)
@@ -238,7 +237,6 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		return f.wrongUse("--by is for --clusters auto or --budget auto")
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
-	o.TailRank = *tailRank
 	if *tailContexts != nil && f.given("tail") && !*tail {
 		return f.wrongUse("--tail-contexts is for --tail regression")
 	}
@@ -311,9 +309,6 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		for i := range o.Tail.Temperatures {
 			o.Tail.Temperatures[i] *= l.temperature()
 		}
-	}
-	if most := min(l.Labels(), l.Dim()); o.TailRank > most {
-		return fmt.Errorf("%s: found %d labels of dimension %d, expected --tail-rank of at most %d, found %d", l.name, l.Labels(), l.Dim(), most, o.TailRank)
 	}
 	o.K = min(o.K, l.Labels())
 	if o.Always, err = always.read(ctx, l); err != nil {
@@ -501,8 +496,8 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 	}
 	warnOfContexts(f, in)
 	// The one screen that is chosen gets the tail.
-	tailRank, tail, tailContexts := t.Train.TailRank, t.Train.Tail, t.Train.TailContexts
-	t.Train.TailRank, t.Train.Tail, t.Train.TailContexts = 0, nil, nil
+	tail, tailContexts := t.Train.Tail, t.Train.TailContexts
+	t.Train.Tail, t.Train.TailContexts = nil, nil
 	found, err := t.run(ctx, f, in, out)
 	defer t.letGo()
 	if err != nil {
@@ -516,13 +511,13 @@ func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string
 	}
 	best := &found.Screens[found.Best]
 	model, record := best.Model, best.Record
-	if tailRank > 0 || tail != nil {
+	if tail != nil {
 		o := record.Options
 		budget := o.Budget
 		if record.LearnedFor > 0 {
 			o.Budget = record.LearnedFor
 		}
-		o.Labels, o.Threads, o.TailRank, o.Tail, o.TailContexts = t.Train.Labels, t.Train.Threads, tailRank, tail, tailContexts
+		o.Labels, o.Threads, o.Tail, o.TailContexts = t.Train.Labels, t.Train.Threads, tail, tailContexts
 		says := &tuneProgress{p: t.p}
 		o.Progress = func(r train.Progress) { says.report("tail", r) }
 		models, records, err := train.RunBudgets(ctx, in.layer.Layer, in.contexts.rows, o, []float64{budget})

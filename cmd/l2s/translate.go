@@ -243,7 +243,7 @@ func openSearcher(ctx context.Context, path string, tail bool, m *seq2seq.Model,
 	}
 	var options []screen.Option
 	if tail {
-		if s.Tail() == nil && s.Regression() == nil {
+		if s.Regression() == nil {
 			return nil, fmt.Errorf("%s: found no tail, expected one for --tail: train with --tail regression", path)
 		}
 		options = append(options, screen.OverTail())

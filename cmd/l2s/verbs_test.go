@@ -329,12 +329,6 @@ func TestTrain(t *testing.T) {
 		{"--kmeans-iterations", []string{"--kmeans-iterations", "1"}, nil, nil},
 		{"--kmeans-batch", []string{"--kmeans-batch", "100"}, nil, nil},
 		{"--always is in every set, once", []string{"--always", "7,0,299,7"}, nil, everySetHolds(0, 7, 299)},
-		{"--tail-rank", []string{"--tail-rank", "3"}, nil, func(m *screen.Model) string {
-			if m.Tail() == nil || m.Tail().Rank() != 3 {
-				return fmt.Sprintf("found tail %v, expected one of rank 3", m.Tail())
-			}
-			return ""
-		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, data := train(t, c.args...)
@@ -383,7 +377,6 @@ func TestTrain(t *testing.T) {
 	}{
 		{"a report for people", []string{"--quiet=false"}, 0, []string{"x.l2s: 6 clusters", "P@1 "}, []string{"labels", "k-means"}, false},
 		{"--quiet", nil, 0, []string{"x.l2s: 6 clusters"}, nil, true},
-		{"a rank above the dimension", []string{"--tail-rank", "1000"}, 1, nil, []string{"expected --tail-rank of at most"}, false},
 		{"a tail of standard input", []string{"--tail-contexts", "-"}, 2, nil, []string{"--tail-contexts is not for standard input"}, false},
 		{"no contexts for a tail", []string{"--tail-contexts", "none-*.npy"}, 1, nil, []string{"none-*.npy: "}, false},
 		{"a tail of another kind", []string{"--tail", "low-rank"}, 2, nil, []string{"expected regression or none"}, false},
@@ -418,7 +411,6 @@ func TestTails(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"low rank", []string{"--tail-rank", "3"}, "tail            of rank 3"},
 		{"regression", []string{"--tail", "regression"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
 		{"contexts for it imply it, by a pattern", []string{"--tail-contexts", "[T].npy", "--tail-contexts", "T.npy"}, "tail            by regression, for probabilities at temperatures 0.7 1"},
 	} {

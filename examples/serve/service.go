@@ -104,7 +104,7 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.model.Regression() != nil || f.model.Tail() != nil {
+	if f.model.Regression() != nil {
 		opts = append(opts, screen.OverTail()) // log-sums are over all labels
 	}
 	f.generation = 1
@@ -319,7 +319,7 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 				return failed(http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without")
 			}
 			req.Temperature = 1 / f.head.LogitScale()
-			if f.model.Regression() == nil && f.model.Tail() == nil {
+			if f.model.Regression() == nil {
 				req.Among = softmax.Range(0, f.model.Labels()) // only the exact layer knows the others
 			}
 		}

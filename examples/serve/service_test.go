@@ -165,7 +165,7 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 	}
 	defer f.head.Close()
 	var opts []screen.Option
-	if f.model.Tail() != nil {
+	if f.model.Regression() != nil {
 		opts = append(opts, screen.OverTail())
 	}
 	searcher, err := screen.NewSearcher(f.model, f.layer, opts...)
@@ -179,7 +179,7 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 		best := make([]softmax.Prediction, q.K)
 		req := softmax.Request{K: q.K, LogSum: logProbs}
 		a, err := searcher.Search(best, h, req)
-		if logProbs && f.model.Tail() == nil {
+		if logProbs && f.model.Regression() == nil {
 			a, err = softmax.NewSearcher(f.layer).Search(best, h, req)
 		}
 		if err != nil {
@@ -204,7 +204,8 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 
 func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	tail := func(c *screen.Config) {
-		c.Tail, _ = screen.NewTail(make([]float32, 2*c.Labels), make([]float32, 2*c.Dim), c.Labels, c.Dim)
+		n := len(c.Clusters) / c.Dim
+		c.Regression, _ = screen.NewRegression(screen.RegressionConfig{Clusters: n, Temperatures: []float64{1}, Intercepts: make([]float32, n), Slopes: make([]float32, len(c.Clusters))})
 	}
 	for _, c := range []struct {
 		name   string

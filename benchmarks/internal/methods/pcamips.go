@@ -103,7 +103,7 @@ func principalComponents(ctx context.Context, r *reduction, n int) (components, 
 	for i, v := range r.points {
 		centred[i] = v - mean[i%r.dim]
 	}
-	components, err = rightSingularVectors(ctx, centred, r.dim, n)
+	components, err = RightSingularVectors(ctx, centred, r.dim, n)
 	return components, mean, err
 }
 

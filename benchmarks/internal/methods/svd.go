@@ -57,7 +57,7 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	d, labels := in.Layer.Dim(), in.Layer.Labels()
 	width := min(m.Width, d)
-	v, err := rightSingularVectors(ctx, dense.Weights(in.Layer), d, width)
+	v, err := RightSingularVectors(ctx, dense.Weights(in.Layer), d, width)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +77,10 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// rightSingularVectors returns the first n right singular vectors of the
+// RightSingularVectors returns the first n right singular vectors of the
 // matrix of rows of d elements, as n rows: the ones with the largest singular
 // values, the largest first.
-func rightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
+func RightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
 	// The sum over blocks of rows, in float64.
 	const block = 256
 	gram := mat.NewSymDense(d, nil)

@@ -3,7 +3,7 @@
 // paper's appendix ("Perplexity Results").
 //
 // The logits of the labels that a method finds are exact, the logits of all others
-// are w~_s.h + b_s with a low-rank W~ (screen.Tail), and the probability is the
+// are w~_s.h + b_s with a low-rank W~ ([LowRank]), and the probability is the
 // softmax over all labels. So a method that misses the next word still gives it
 // a probability.
 package perplexity

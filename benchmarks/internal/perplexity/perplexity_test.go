@@ -17,7 +17,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -89,9 +88,9 @@ func of(t testing.TB, text *perplexity.Text, p func() perplexity.LogProber) floa
 	return x
 }
 
-func tailOf(t testing.TB, l *softmax.Layer, rank int) *screen.Tail {
+func tailOf(t testing.TB, l *softmax.Layer, rank int) *perplexity.LowRank {
 	t.Helper()
-	tail, err := train.LowRank(l, rank)
+	tail, err := perplexity.NewLowRank(context.Background(), l, rank)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +117,7 @@ func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 
 // adaptive is the row of adaptive softmax with a head of that size, or with the
 // whole layer as the head where it is 0.
-func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *screen.Tail) perplexity.Row {
+func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *perplexity.LowRank) perplexity.Row {
 	t.Helper()
 	m := methods.AdaptiveSoftmax{}
 	if head > 0 {
@@ -141,7 +140,7 @@ func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) per
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tail *screen.Tail
+	var tail *perplexity.LowRank
 	if rank > 0 {
 		tail = tailOf(t, text.Layer, rank)
 	}

@@ -35,34 +35,34 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 	return e.logits[id] - kernels.LogSumExp(e.logits)
 }
 
-// screened is L2S.
+// screened is L2S with the sums of the screen itself.
 type screened struct{ *screen.Searcher }
 
-// Screened is the row of a screen with the tail t: exact logits within the
-// candidate set of the context's cluster. It returns an error where screen, tail
-// and layer do not fit each other.
-func Screened(method, params string, l *softmax.Layer, t *screen.Tail, m *screen.Model) (Row, error) {
-	m, err := m.WithTail(t)
-	if err != nil {
-		return Row{}, err
-	}
+// Screened is the row of a screen: exact logits within the candidate set of the context,
+// and outside the tail t, or what the screen itself says of the others where t is nil.
+// It returns an error where screen and layer do not fit each other.
+func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
 	if _, err := screen.NewSearcher(m, l); err != nil {
 		return Row{}, err
 	}
 	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
-		s, err := screen.NewSearcher(m, l)
+		s, err := screen.NewSearcher(m, l, screen.Short())
 		if err != nil {
 			panic(err) // it was made before
 		}
-		return screened{s}
+		if t == nil {
+			return screened{s}
+		}
+		// The labels of a set, or of the two that a context looks at, are all answered.
+		return &found{newTailed(l, t, 0), candidates{s}, make([]softmax.Prediction, min(2*m.LargestSet(), l.Labels()))}
 	}}, nil
 }
 
-func rank(t *screen.Tail) int {
+func rank(t *LowRank) int {
 	if t == nil {
 		return 0
 	}
-	return t.Rank()
+	return t.rank
 }
 
 func (s screened) LogProb(h []float32, id uint32) float64 {
@@ -73,15 +73,26 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 	return p
 }
 
+// candidates answers with the labels of the candidate set.
+type candidates struct{ *screen.Searcher }
+
+func (c candidates) TopK(dst []softmax.Prediction, h []float32) int {
+	n, err := c.Searcher.TopK(dst, h)
+	if err != nil {
+		panic(err) // contexts were checked
+	}
+	return n
+}
+
 // tailed is a layer with low-rank logits outside of some labels.
 type tailed struct {
 	weights, bias []float32
-	tail          *screen.Tail
+	tail          *LowRank
 	logits        []float64
 	ids           []uint32
 }
 
-func newTailed(l *softmax.Layer, t *screen.Tail, n int) tailed {
+func newTailed(l *softmax.Layer, t *LowRank, n int) tailed {
 	return tailed{weights: dense.Weights(l), bias: l.Bias(), tail: t, logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
 }
 
@@ -89,7 +100,7 @@ func newTailed(l *softmax.Layer, t *screen.Tail, n int) tailed {
 // one.
 func (t *tailed) tailLogits(h []float32) {
 	if t.tail != nil {
-		t.tail.Logits(t.logits, t.bias, h)
+		t.tail.logits(t.logits, t.bias, h)
 		return
 	}
 	for i := range t.logits {
@@ -109,7 +120,7 @@ type found struct {
 // is the tail. params are the parameters of the construction, to which n and the ones of
 // the search are added: of a setting that searches otherwise for n labels than its
 // Params say, its ParamsOf(n).
-func Found(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, n int) Row {
+func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
 	search := s.Params()
 	if s, ok := s.(interface{ ParamsOf(k int) string }); ok {
@@ -144,7 +155,7 @@ type opened struct {
 // the k largest logits, the query at which settings are compared. params are
 // the parameters of the construction, to which the ones of the setting and k are added. The
 // searchers of the setting are methods.LogitSearchers.
-func Opened(method, params string, l *softmax.Layer, t *screen.Tail, s methods.Setting, k int) Row {
+func Opened(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
 		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}
 	}}
@@ -173,7 +184,7 @@ type svd struct {
 // The preview is A (B h), with B the leading right singular vectors and A = U S
 // in the leading columns. The n largest previews are found by a bound, which is
 // cheaper than to rank them, so that some more than n are exact.
-func SVD(l *softmax.Layer, t *screen.Tail, n int) Row {
+func SVD(l *softmax.Layer, t *LowRank, n int) Row {
 	labels := l.Labels()
 	n = min(n, labels)
 	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {

@@ -1,16 +1,17 @@
-package train
+package perplexity
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"pgregory.net/rapid"
 )
 
 func normals(seed uint64, n int) []float32 {
@@ -29,22 +30,22 @@ func newLayer(t interface{ Fatal(...any) }, weights, bias []float32, dim int) *s
 	return l
 }
 
-func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *screen.Tail {
-	tail, err := LowRank(l, rank)
+func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *LowRank {
+	low, err := NewLowRank(context.Background(), l, rank)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tail
+	return low
 }
 
 // squaredError is the sum of (W - A B)^2.
-func squaredError(l *softmax.Layer, t *screen.Tail) (sum float64) {
+func squaredError(l *softmax.Layer, t *LowRank) (sum float64) {
 	w := dense.Weights(l)
 	for s := range l.Labels() {
 		for j := range l.Dim() {
 			diff := float64(w[s*l.Dim()+j])
-			for k := range t.Rank() {
-				diff -= float64(t.Columns()[k*l.Labels()+s]) * float64(t.Rows()[k*l.Dim()+j])
+			for k := range t.rank {
+				diff -= float64(t.columns[k*l.Labels()+s]) * float64(t.rows[k*l.Dim()+j])
 			}
 			sum += diff * diff
 		}
@@ -53,7 +54,7 @@ func squaredError(l *softmax.Layer, t *screen.Tail) (sum float64) {
 }
 
 func TestLowRankFindsTheFactorsOfALowRankLayer(t *testing.T) {
-	// W is a product of rank 3, and more labels than one block holds.
+	// W is a product of rank 3.
 	const labels, dim, rank = 1100, 12, 3
 	a, b := normals(1, labels*rank), normals(2, rank*dim)
 	w := make([]float32, labels*dim)
@@ -86,26 +87,36 @@ func TestLowRankKeepsTheLargestSingularValues(t *testing.T) {
 			t.Errorf("rank %d: squared error %v, want %v", rank, e, want)
 		}
 	}
-	// The leading factor comes first.
-	if b := mustLowRank(t, l, 4).Rows(); math.Abs(float64(b[1])) < 0.999 {
-		t.Errorf("first row of B: %v, want the direction of the row of length 7", b[:4])
-	}
 }
 
-// With full rank nothing is lost: the tail's logits are the layer's.
-func TestLowRankOfFullRankIsTheLayer(t *testing.T) {
+// The logits are b + A B h, by plain sums; at full rank they are the layer's.
+func TestLowRankLogits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		labels, dim := rapid.SampledFrom([]int{1, 7, 40, 1023, 1024, 1030}).Draw(t, "labels"), rapid.IntRange(1, 40).Draw(t, "dim")
-		dim = min(dim, labels)
+		labels, dim := rapid.SampledFrom([]int{1, 7, 40, 1023, 1024, 1030}).Draw(t, "labels"), rapid.IntRange(1, 90).Draw(t, "dim")
+		full := min(labels, dim)
+		rank := rapid.IntRange(1, full).Draw(t, "rank")
 		seed := rapid.Uint64().Draw(t, "seed")
 		l := newLayer(t, normals(seed, labels*dim), normals(seed+1, labels), dim)
-		h := normals(seed+2, dim)
-		want, got := make([]float64, labels), make([]float64, labels)
-		l.Weights().RefScan(want, l.Bias(), h)
-		mustLowRank(t, l, dim).Logits(got, l.Bias(), h)
-		for s := range want {
-			if math.Abs(got[s]-want[s]) > 1e-4 {
-				t.Fatalf("label %d: found %v, want %v", s, got[s], want[s])
+		h, low := normals(seed+2, dim), mustLowRank(t, l, rank)
+		got := make([]float64, labels)
+		low.logits(got, l.Bias(), h)
+		exact := make([]float64, labels)
+		l.Weights().RefScan(exact, l.Bias(), h)
+		for s := range labels {
+			want, size := float64(l.Bias()[s]), 1.0
+			for k := range rank {
+				y := 0.0
+				for j, x := range h {
+					y += float64(low.rows[k*dim+j]) * float64(x)
+				}
+				term := float64(low.columns[k*labels+s]) * y
+				want, size = want+term, size+math.Abs(term)
+			}
+			if math.Abs(got[s]-want) > 0x1p-22*size {
+				t.Fatalf("label %d: %v, want %v", s, got[s], want)
+			}
+			if rank == full && math.Abs(got[s]-exact[s]) > 1e-3 {
+				t.Fatalf("label %d: %v at full rank, want the layer's %v", s, got[s], exact[s])
 			}
 		}
 	})
@@ -114,14 +125,9 @@ func TestLowRankOfFullRankIsTheLayer(t *testing.T) {
 func TestLowRankRefuses(t *testing.T) {
 	l := newLayer(t, make([]float32, 6), nil, 2)
 	for _, rank := range []int{-1, 0, 3} {
-		want := fmt.Sprintf("train: rank: found %d, expected 1 to 2, the smaller of 3 labels and dim 2", rank)
-		if _, err := LowRank(l, rank); err == nil || err.Error() != want {
+		want := fmt.Sprintf("perplexity: rank: found %d, expected 1 to 2, the smaller of 3 labels and dim 2", rank)
+		if _, err := NewLowRank(context.Background(), l, rank); err == nil || err.Error() != want {
 			t.Errorf("rank %d: error %v, want %s", rank, err, want)
 		}
-	}
-	// A layer whose factors leave the range of float32.
-	huge := newLayer(t, []float32{3e38, 3e38, 3e38, 3e38}, nil, 2)
-	if _, err := LowRank(huge, 1); err == nil {
-		t.Error("factors beyond float32: no error")
 	}
 }
