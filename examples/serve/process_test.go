@@ -174,7 +174,7 @@ var (
 
 // loaded is what the program serves under load: two layers in turn.
 type loaded struct {
-	contexts []vector
+	contexts [][]float32
 	weights  []float32
 	dim      int
 	bias     [2][]float32

@@ -153,41 +153,8 @@ func (v *service) reload() error {
 
 // query is the body of a request.
 type query struct {
-	Contexts []vector `json:"contexts"` // all of the layer's dimension
-	K        int      `json:"k"`        // defaultK if it is left out
-}
-
-// vector reads a list of numbers, or a text: little-endian float32 in base64, which
-// takes less time. encoding/json alone would read null, which is what JavaScript writes
-// for NaN, as 0.
-type vector []float32
-
-func (v *vector) UnmarshalJSON(data []byte) error {
-	if data[0] == '"' {
-		var raw []byte // which encoding/json reads from base64
-		if err := json.Unmarshal(data, &raw); err != nil || len(raw)%4 != 0 {
-			return fmt.Errorf("contexts: found %.20s, expected base64 of float32", data)
-		}
-		*v = make(vector, len(raw)/4)
-		_, err := binary.Decode(raw, binary.LittleEndian, []float32(*v))
-		return err
-	}
-	list, isList := bytes.CutPrefix(bytes.TrimSuffix(data, []byte("]")), []byte("["))
-	if !isList {
-		return fmt.Errorf("contexts: found %.20s, expected lists of numbers", data)
-	}
-	*v = make(vector, 0, bytes.Count(list, []byte(","))+1)
-	for x := range bytes.SplitSeq(list, []byte(",")) {
-		if x = bytes.TrimSpace(x); len(x) == 0 {
-			break // of an empty list
-		}
-		f, err := strconv.ParseFloat(string(x), 32)
-		if err != nil {
-			return fmt.Errorf("contexts: found %.20s, expected a number of float32", x)
-		}
-		*v = append(*v, float32(f))
-	}
-	return nil
+	Contexts [][]float32 `json:"contexts"` // all of the layer's dimension
+	K        int         `json:"k"`        // defaultK if it is left out
 }
 
 // reply is the body of an answer.
@@ -223,37 +190,35 @@ func failed(status int, format string, args ...any) error {
 // defaultK is the number of labels for a request that gives none.
 const defaultK = 5
 
-// decode reads a query, whose k is given beforehand, and the end of the body. It goes over the fields itself, since
-// encoding/json takes a name in any case, and the last field of those with one name.
-func decode(body io.Reader, k int) (q query, err error) {
-	q.K = k
+// decode reads a query and the end of the body. It goes over the fields itself, since
+// encoding/json takes a name in any case, and the last field of those with one name; and
+// over the contexts, so that their limits hold before memory is taken for them.
+func (v *service) decode(body io.Reader) (q query, err error) {
+	q.K = min(defaultK, v.limits.k)
 	d := json.NewDecoder(body)
+	d.UseNumber()
 	if t, err := d.Token(); err != nil {
 		return q, err
 	} else if t != json.Delim('{') {
 		return q, errors.New("found another value, expected an object")
 	}
-	number := &q.K // nil after null
-	fields := map[string]any{"contexts": &q.Contexts, "k": &number}
-	expected := map[string]string{"contexts": "a list of contexts", "k": "a small whole number, in digits"}
+	seen := map[string]bool{}
 	for d.More() {
-		name, err := d.Token()
+		name, err := d.Token() // a string
 		if err != nil {
 			return q, err
 		}
-		field, wanted := fields[name.(string)]
-		if !wanted {
+		if name != "contexts" && name != "k" || seen[name.(string)] {
 			return q, fmt.Errorf("found field %.20q, expected contexts and k, each once", name)
 		}
-		delete(fields, name.(string))
-		var other *json.UnmarshalTypeError
-		if err := d.Decode(field); errors.As(err, &other) {
-			return q, fmt.Errorf("%s: found %.30s, expected %s", name, other.Value, expected[name.(string)])
-		} else if err != nil {
-			return q, err
+		seen[name.(string)] = true
+		if name == "contexts" {
+			q.Contexts, err = decodeContexts(d, v.limits.contexts, v.dim)
+		} else {
+			q.K, err = decodeK(d)
 		}
-		if number == nil {
-			return q, fmt.Errorf("k: found null, expected %s", expected["k"])
+		if err != nil {
+			return q, err
 		}
 	}
 	if _, err := d.Token(); err == io.EOF { // without the object's end
@@ -272,13 +237,103 @@ func decode(body io.Reader, k int) (q query, err error) {
 	return q, err
 }
 
+func decodeK(d *json.Decoder) (int, error) {
+	var k *int // nil after null
+	err := d.Decode(&k)
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &other):
+		return 0, fmt.Errorf("k: found %.30s, expected a small whole number, in digits", other.Value)
+	case err == nil && k == nil:
+		return 0, errors.New("k: found null, expected a small whole number, in digits")
+	case err != nil:
+		return 0, err
+	}
+	return *k, nil
+}
+
+// decodeContexts reads a list of at most so many contexts of dim numbers.
+func decodeContexts(d *json.Decoder, most, dim int) (all [][]float32, err error) {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case t == nil:
+		return nil, errors.New("contexts: found null, expected a list of contexts")
+	case t != json.Delim('['):
+		return nil, fmt.Errorf("contexts: found %.30v, expected a list of contexts", t)
+	}
+	var text json.RawMessage // one context, whose memory serves the next one too
+	for d.More() {
+		if len(all) == most {
+			return nil, fmt.Errorf("contexts: found more than %d, expected 1 to %[1]d", most)
+		}
+		if err := d.Decode(&text); err != nil {
+			return nil, err
+		}
+		h, err := parseContext(text, dim)
+		if err != nil {
+			return nil, fmt.Errorf("contexts[%d]: %w", len(all), err)
+		}
+		all = append(all, h)
+	}
+	_, err = d.Token()
+	return all, err
+}
+
+// parseContext reads a list of numbers, or a text: little-endian float32 in base64, which
+// takes less time. encoding/json would read null, which is what JavaScript writes for NaN,
+// as 0.
+func parseContext(data []byte, dim int) ([]float32, error) {
+	if data[0] == '"' {
+		var raw []byte // which encoding/json reads from base64
+		if err := json.Unmarshal(data, &raw); err != nil || len(raw)%4 != 0 {
+			return nil, fmt.Errorf("found %.20s, expected base64 of float32", data)
+		}
+		if len(raw) != 4*dim {
+			return nil, fmt.Errorf("found %d numbers, expected %d", len(raw)/4, dim)
+		}
+		h := make([]float32, dim)
+		if _, err := binary.Decode(raw, binary.LittleEndian, h); err != nil {
+			return nil, err
+		}
+		for j, x := range h {
+			if x64 := float64(x); math.IsNaN(x64) || math.IsInf(x64, 0) {
+				return nil, fmt.Errorf("found %v at element %d, expected finite numbers", x, j)
+			}
+		}
+		return h, nil
+	}
+	list, isList := bytes.CutPrefix(bytes.TrimSuffix(data, []byte("]")), []byte("["))
+	if !isList {
+		return nil, fmt.Errorf("found %.20s, expected a list of numbers", data)
+	}
+	h := make([]float32, 0, dim)
+	for x := range bytes.SplitSeq(list, []byte(",")) {
+		if x = bytes.TrimSpace(x); len(x) == 0 {
+			break // of an empty list
+		}
+		f, err := strconv.ParseFloat(string(x), 32)
+		if err != nil {
+			return nil, fmt.Errorf("found %.20s, expected a number of float32", x)
+		}
+		if len(h) == dim {
+			return nil, fmt.Errorf("found %d numbers, expected %d", bytes.Count(list, []byte(","))+1, dim)
+		}
+		h = append(h, float32(f))
+	}
+	if len(h) != dim {
+		return nil, fmt.Errorf("found %d numbers, expected %d", len(h), dim)
+	}
+	return h, nil
+}
+
 // read checks all of a request but what depends on the generation.
 func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
 	}
-	q, err = decode(http.MaxBytesReader(w, r.Body, v.limits.body), min(defaultK, v.limits.k))
+	q, err = v.decode(http.MaxBytesReader(w, r.Body, v.limits.body))
 	var large *http.MaxBytesError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -287,20 +342,10 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 		return q, failed(http.StatusRequestEntityTooLarge, "body: found more than %d bytes", large.Limit)
 	case err != nil:
 		return q, failed(http.StatusBadRequest, "body: %v", err)
-	case len(q.Contexts) < 1 || len(q.Contexts) > v.limits.contexts:
-		return q, failed(http.StatusBadRequest, "contexts: found %d, expected 1 to %d", len(q.Contexts), v.limits.contexts)
+	case len(q.Contexts) == 0:
+		return q, failed(http.StatusBadRequest, "contexts: found 0, expected 1 to %d", v.limits.contexts)
 	case q.K < 1 || q.K > v.limits.k:
 		return q, failed(http.StatusBadRequest, "k: found %d, expected 1 to %d", q.K, v.limits.k)
-	}
-	for i, h := range q.Contexts {
-		if len(h) != v.dim {
-			return q, failed(http.StatusBadRequest, "contexts[%d]: found %d numbers, expected %d", i, len(h), v.dim)
-		}
-		for j, x := range h { // which base64 can hold
-			if x64 := float64(x); math.IsNaN(x64) || math.IsInf(x64, 0) {
-				return q, failed(http.StatusBadRequest, "contexts[%d]: found %v at element %d, expected finite numbers", i, x, j)
-			}
-		}
 	}
 	return q, nil
 }
@@ -367,17 +412,23 @@ func unknown(w http.ResponseWriter, r *http.Request) {
 	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /healthz, /readyz or /metrics", r.URL.Path))
 }
 
-// respond writes a body, or the error in its place, as JSON.
+// respond writes a body, or the error in its place, as JSON. A body that has no JSON,
+// since a number in it is NaN or infinite, is an error of the service.
 func respond(w http.ResponseWriter, r *http.Request, body any, err error) {
 	status := http.StatusOK
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(body)
+	}
 	if err != nil {
 		f := failure{http.StatusInternalServerError, "internal error"} // whose text is for the log alone
 		if !errors.As(err, &f) {
 			log.Printf("%s: %v", r.URL.Path, err)
 		}
-		status, body = f.status, map[string]string{"error": f.text}
+		status = f.status
+		text, _ = json.Marshal(map[string]string{"error": f.text}) // a text always has JSON
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(body)
+	w.Write(append(text, '\n'))
 }

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -78,9 +81,9 @@ func testFiles(t *testing.T, dir string, seed uint64, labels, dim int, change fu
 	return s
 }
 
-func drawContexts(seed uint64, n, dim int) []vector {
+func drawContexts(seed uint64, n, dim int) [][]float32 {
 	r := rand.New(rand.NewPCG(seed, 2))
-	contexts := make([]vector, n)
+	contexts := make([][]float32, n)
 	for i := range contexts {
 		for range dim {
 			contexts[i] = append(contexts[i], float32(r.NormFloat64()))
@@ -90,9 +93,9 @@ func drawContexts(seed uint64, n, dim int) []vector {
 }
 
 // base64Of is the other form of contexts in a request.
-func base64Of(t *testing.T, contexts []vector) (texts [][]byte) { // which JSON writes in base64
+func base64Of(t *testing.T, contexts [][]float32) (texts [][]byte) { // which JSON writes in base64
 	for _, h := range contexts {
-		raw, err := binary.Append(nil, binary.LittleEndian, []float32(h))
+		raw, err := binary.Append(nil, binary.LittleEndian, h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +256,8 @@ func TestALayerWithoutVocabularyAnswersWithIDs(t *testing.T) {
 // A request without k gets the five best labels, or as many as the limit allows.
 func TestARequestWithoutK(t *testing.T) {
 	for _, c := range []struct{ most, want int }{{100, defaultK}, {3, 3}} {
-		q, err := decode(strings.NewReader(`{"contexts":[[0.5]]}`), min(defaultK, c.most))
+		v := &service{limits: limits{contexts: 1, k: c.most}, dim: 1}
+		q, err := v.decode(strings.NewReader(`{"contexts":[[0.5]]}`))
 		if err != nil || q.K != c.want || len(q.Contexts) != 1 {
 			t.Errorf("at most %d: found %+v, %v, expected k of %d", c.most, q, err, c.want)
 		}
@@ -270,6 +274,67 @@ func TestAnUnknownPathIsAnErrorInJSON(t *testing.T) {
 		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /healthz, /readyz or /metrics"}`
 		if status, text := get(t, server.URL+path); status != http.StatusNotFound || strings.TrimSpace(text) != want {
 			t.Errorf("%s: found %d %s, expected 404 %s", path, status, text, want)
+		}
+	}
+}
+
+// What a body may cost holds while it is decoded: whatever it holds, it takes a small
+// multiple of its size.
+func TestBodiesTakeNoMoreMemoryThanAFewTimesTheirSize(t *testing.T) {
+	const size = 4 << 20
+	v := &service{limits: limits{body: size, contexts: 256, k: 100}, dim: 650}
+	numbers := strings.Repeat("0,", v.dim-1) + "0"
+	for _, c := range []struct{ name, begin, repeated, want string }{
+		{"empty contexts", `{"contexts":[[]`, ",[]", "contexts[0]: found 0 numbers, expected 650"},
+		{"contexts in a context", `{"contexts":[[[]`, ",[]", "contexts[0]: found [], expected a number of float32"},
+		{"objects in a context", `{"contexts":[[{}`, ",{}", "contexts[0]: found {}, expected a number of float32"},
+		{"numbers in a context", `{"contexts":[[0`, ",0", "contexts[0]: found "},
+		{"a text of base64", `{"contexts":["`, "AAAA", "contexts[0]: found "},
+		{"contexts", `{"contexts":[[` + numbers + `]`, ",[" + numbers + "]", "contexts: found more than 256, expected 1 to 256"},
+		{"lists without an end", `{"contexts":[`, "[", "exceeded max depth"},
+		{"k", `{"k":1`, "1", "k: found number 111"},
+		{"a name", `{"`, "k", "found field \"kkkk"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			body := c.begin + strings.Repeat(c.repeated, (size-len(c.begin)-10)/len(c.repeated))
+			switch {
+			case strings.HasSuffix(c.begin, `["`):
+				body += `"]}`
+			case strings.HasPrefix(c.begin, `{"contexts":[[`):
+				body += `]]}`
+			case c.begin == `{"`:
+				body += `":1}`
+			default:
+				body += "}"
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := v.decode(strings.NewReader(body))
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 8*size {
+				t.Errorf("found %d bytes of memory for a body of %d, expected at most 8 times as many", took, len(body))
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("found the error %.200v, expected %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// An answer that has no JSON is the service's error, and not an empty body.
+func TestAnAnswerWithoutJSONIsAnError(t *testing.T) {
+	var logged strings.Builder
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		logged.Reset()
+		w := httptest.NewRecorder()
+		respond(w, httptest.NewRequest(http.MethodPost, "/topk", nil), &reply{1, []answer{{"set", []label{{ID: 1, Logit: x}}}}}, nil)
+		if w.Code != http.StatusInternalServerError || w.Body.String() != "{\"error\":\"internal error\"}\n" {
+			t.Errorf("%v: found %d %q, expected 500 and an internal error", x, w.Code, w.Body)
+		}
+		if !strings.Contains(logged.String(), fmt.Sprintf("/topk: json: unsupported value: %v", x)) {
+			t.Errorf("%v: found the log %q, expected what went wrong", x, logged.String())
 		}
 	}
 }
@@ -303,23 +368,26 @@ func TestBadRequests(t *testing.T) {
 		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts and k, each once`},
 		{"a body that is too long", `{"k":1,"contexts":[` + strings.Repeat(" ", 1<<16), 413, "body: found more than 65536 bytes"},
 		{"no contexts", `{"k":1}`, 400, "contexts: found 0, expected 1 to 10"},
-		{"contexts that are no list", `{"contexts":{}}`, 400, "body: contexts: found object, expected a list of contexts"},
+		{"contexts that are no list", `{"contexts":{}}`, 400, "body: contexts: found {, expected a list of contexts"},
+		{"contexts that are null", `{"contexts":null}`, 400, "body: contexts: found null, expected a list of contexts"},
+		{"contexts that are a number", `{"contexts":1e999}`, 400, "body: contexts: found 1e999, expected a list of contexts"},
 		{"an empty list of contexts", `{"k":1,"contexts":[]}`, 400, "contexts: found 0, expected 1 to 10"},
-		{"too many contexts", `{"k":1,"contexts":[` + rows(11) + `]}`, 400, "contexts: found 11, expected 1 to 10"},
-		{"contexts not in a list of lists", `{"k":1,"contexts":` + row + `}`, 400, "body: contexts: found 0.5, expected lists of numbers"},
-		{"an empty context", `{"k":1,"contexts":[[]]}`, 400, "contexts[0]: found 0 numbers, expected 12"},
-		{"a context that is null", `{"k":1,"contexts":[null]}`, 400, "body: contexts: found null, expected lists of numbers"},
-		{"a short context", `{"k":1,"contexts":[` + row + `,[1,2]]}`, 400, "contexts[1]: found 2 numbers, expected 12"},
-		{"a number that is null, as JavaScript writes NaN", `{"k":1,"contexts":[[0.5,null]]}`, 400, "body: contexts: found null, expected a number of float32"},
+		{"too many contexts", `{"k":1,"contexts":[` + rows(11) + `]}`, 400, "body: contexts: found more than 10, expected 1 to 10"},
+		{"contexts not in a list of lists", `{"k":1,"contexts":` + row + `}`, 400, "body: contexts[0]: found 0.5, expected a list of numbers"},
+		{"an empty context", `{"k":1,"contexts":[[]]}`, 400, "body: contexts[0]: found 0 numbers, expected 12"},
+		{"a context that is null", `{"k":1,"contexts":[null]}`, 400, "body: contexts[0]: found null, expected a list of numbers"},
+		{"a short context", `{"k":1,"contexts":[` + row + `,[1,2]]}`, 400, "body: contexts[1]: found 2 numbers, expected 12"},
+		{"a long context", `{"k":1,"contexts":[` + row + `,[0` + strings.Repeat(",0", testDim) + `]]}`, 400, "body: contexts[1]: found 13 numbers, expected 12"},
+		{"a number that is null, as JavaScript writes NaN", `{"k":1,"contexts":[[0.5,null]]}`, 400, "body: contexts[0]: found null, expected a number of float32"},
 		{"NaN", `{"k":1,"contexts":[[NaN]]}`, 400, "body: invalid character 'N' looking for beginning of value"},
-		{"a number beyond float32", `{"k":1,"contexts":[[1e39]]}`, 400, "body: contexts: found 1e39, expected a number of float32"},
-		{"a text for a number", `{"k":1,"contexts":[["1"]]}`, 400, `body: contexts: found "1", expected a number of float32`},
-		{"lists in a context", `{"k":1,"contexts":[[[1,2]]]}`, 400, "body: contexts: found [1, expected a number of float32"},
-		{"a text that is not base64", `{"k":1,"contexts":["1"]}`, 400, `body: contexts: found "1", expected base64 of float32`},
-		{"half a float32 in base64", `{"k":1,"contexts":["AAA="]}`, 400, `body: contexts: found "AAA=", expected base64 of float32`},
-		{"a short context in base64", `{"k":1,"contexts":["AAAAAA=="]}`, 400, "contexts[0]: found 1 numbers, expected 12"},
+		{"a number beyond float32", `{"k":1,"contexts":[[1e39]]}`, 400, "body: contexts[0]: found 1e39, expected a number of float32"},
+		{"a text for a number", `{"k":1,"contexts":[["1"]]}`, 400, `body: contexts[0]: found "1", expected a number of float32`},
+		{"lists in a context", `{"k":1,"contexts":[[[1,2]]]}`, 400, "body: contexts[0]: found [1, expected a number of float32"},
+		{"a text that is not base64", `{"k":1,"contexts":["1"]}`, 400, `body: contexts[0]: found "1", expected base64 of float32`},
+		{"half a float32 in base64", `{"k":1,"contexts":["AAA="]}`, 400, `body: contexts[0]: found "AAA=", expected base64 of float32`},
+		{"a short context in base64", `{"k":1,"contexts":["AAAAAA=="]}`, 400, "body: contexts[0]: found 1 numbers, expected 12"},
 		{"NaN in base64", `{"k":1,"contexts":["` + base64.StdEncoding.EncodeToString(append(make([]byte, 4*testDim-4), 0, 0, 0xc0, 0x7f)) + `"]}`, 400,
-			"contexts[0]: found NaN at element 11, expected finite numbers"},
+			"body: contexts[0]: found NaN at element 11, expected finite numbers"},
 		{"k that is null", `{"k":null,"contexts":[` + row + `]}`, 400, "body: k: found null, expected a small whole number, in digits"},
 		{"k of many digits", `{"k":` + strings.Repeat("1", 5000) + `,"contexts":[` + row + `]}`, 400, "body: k: found number " + strings.Repeat("1", 23) + ", expected a small whole number, in digits"},
 		{"k of 0", `{"k":0,"contexts":[` + row + `]}`, 400, "k: found 0, expected 1 to 150"},
@@ -384,7 +452,7 @@ func TestTheLogitsOfAHeadWithASoftCapAreBent(t *testing.T) {
 	}
 	defer h.Close()
 	_, server := serve(t, s)
-	q := query{[]vector{{3, 1}}, 1}
+	q := query{[][]float32{{3, 1}}, 1}
 	if _, got, text := post(t, server.URL+"/topk", q); len(got.Answers) != 1 || got.Answers[0].Labels[0].Logit != h.Logit(6) || h.Logit(6) > 3 {
 		t.Errorf("found %s, expected the logit %v", text, h.Logit(6))
 	}
