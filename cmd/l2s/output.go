@@ -28,10 +28,12 @@ func (o output) String() string {
 // package head takes them; an empty one does not count. A file that comes by standard
 // input is not protected by that.
 func checkOutputs(f *flags, outputs []output, inputs ...string) error {
+	known := map[string]place{} // of the inputs, each of which may be some thousands of files
 	for i, o := range outputs {
 		if o.path == "" {
 			continue
 		}
+		to := placeOf(o.path)
 		for _, in := range inputs {
 			if in == "" || in == head.NoBias {
 				continue
@@ -40,10 +42,15 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 				return f.wrongUse("%v would replace the file that %s is read from: give another %s", o, stdinName, o.flag)
 			}
 			for _, file := range head.Files(in) {
-				if sameFile(o.path, file) {
+				at, ok := known[file]
+				if !ok {
+					at = placeOf(file)
+					known[file] = at
+				}
+				if at.same(to) {
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
 				}
-				if file := destination(file); atomicfile.IsTemporary(file, o.path) && filepath.Dir(file) == filepath.Dir(destination(o.path)) {
+				if filepath.Dir(at.path) == filepath.Dir(to.path) && atomicfile.IsTemporary(at.path, o.path) {
 					return f.wrongUse("the input %s has the name of a temporary file of %s, which is removed: give it another name", in, o.path)
 				}
 			}
@@ -71,16 +78,30 @@ func checkWritable(outputs []output) error {
 	return nil
 }
 
+// place is where a path leads: to a file, or to where one will be.
+type place struct {
+	path string      // the destination
+	info os.FileInfo // nil if there is none yet
+}
+
+func placeOf(path string) place {
+	info, err := os.Stat(path)
+	if err != nil {
+		info = nil
+	}
+	return place{destination(path), info}
+}
+
+func (p place) same(q place) bool {
+	if p.info != nil && q.info != nil {
+		return os.SameFile(p.info, q.info)
+	}
+	return p.path == q.path
+}
+
 // sameFile reports whether two paths lead to the same file, which may be one that
 // is not there yet.
-func sameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	if errX == nil && errY == nil {
-		return os.SameFile(x, y)
-	}
-	return destination(a) == destination(b)
-}
+func sameFile(a, b string) bool { return placeOf(a).same(placeOf(b)) }
 
 // isStdin reports whether path leads to the regular file that standard input is
 // redirected from.

@@ -2,6 +2,7 @@ package tensorfile_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -139,6 +140,16 @@ func TestViewAndCopy(t *testing.T) {
 	}
 }
 
+// manyShards returns an index of n tensors, each in a file of its own.
+func manyShards(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"weight_map":{`)
+	for i := range n {
+		fmt.Fprintf(&b, `"%d":"%[1]d.safetensors",`, i)
+	}
+	return strings.TrimSuffix(b.String(), ",") + "}}"
+}
+
 func TestReadIndex(t *testing.T) {
 	path := file(t, "model.safetensors.index.json", []byte(`{"metadata":{"total_size":1e3,"more":[null]},"weight_map":{"a.weight":"model-1.safetensors","b":"model-2.safetensors","\u0063":"model-1.safetensors"}}`+"\n"))
 	files, err := tensorfile.ReadIndex(path)
@@ -159,6 +170,7 @@ func TestReadIndex(t *testing.T) {
 		"a number":        {`{"weight_map":{"w":1}}`, `index: found "1" at byte 19, expected a string`},
 		"cut":             {`{"weight_map":{"w":"a"}`, `index: found the end of the JSON, expected '}'`},
 		"more behind it":  {`{"weight_map":{"w":"a"}}x`, `index: found "x" at byte 24, expected the end of the JSON`},
+		"many files":      {manyShards(10001), `index: weight_map: found more than 10000 files, expected at most so many`},
 		"deep":            {strings.Repeat(`{"a":`, 200), `index: found values within values 101 deep at byte 500, expected at most 100`},
 	} {
 		t.Run(name, func(t *testing.T) {

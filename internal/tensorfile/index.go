@@ -7,9 +7,14 @@ import (
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
 
+// maxShards is the largest number of files of a model. Those of the largest models have
+// some hundreds.
+const maxShards = 10000
+
 // ReadIndex reads a model.safetensors.index.json: the file of each tensor of a
 // model that is cut into several safetensors files, its "weight_map". The files
-// are names in the folder of the index: one that could lead elsewhere is refused.
+// are names in the folder of the index: one that could lead elsewhere is refused, and so
+// are more than 10,000 files, since who asks for them asks the system for each.
 // Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
 func ReadIndex(path string) (files map[string]string, err error) {
 	err = Parse(path, func(data []byte) (err error) {
@@ -44,6 +49,9 @@ func parseIndex(data []byte, path string) (map[string]string, error) {
 			if !ok {
 				if known = string(file); !plainName(known) {
 					return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", label(known))
+				}
+				if len(names) == maxShards {
+					return fmt.Errorf("weight_map: found more than %d files, expected at most so many", maxShards)
 				}
 				names[known] = known
 			}
