@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
@@ -59,10 +58,6 @@ var readers = map[string]func(t *testing.T, path string) error{
 	},
 	".lm": func(t *testing.T, path string) error {
 		_, err := lstm.Load(path)
-		return err
-	},
-	".codes": func(_ *testing.T, path string) error {
-		_, err := softmax.NewLayerWithCodes(kernels.Float32Rows(numbers()[:24], 3), nil, path, codesOrigin)
 		return err
 	},
 	".gguf":      openHead,
@@ -145,9 +140,6 @@ func numbers() []float32 {
 	return x
 }
 
-// codesOrigin is where the weights of codes are said to be from.
-var codesOrigin = softmax.Origin{Size: 96, Modified: time.Unix(1700000000, 0)}
-
 // good returns a valid file of each kind.
 func good(t *testing.T) map[string][]byte {
 	t.Helper()
@@ -195,7 +187,6 @@ func good(t *testing.T) map[string][]byte {
 		os.WriteFile(at("x.index"), []byte(goodFolder["model.safetensors.index.json"]), 0o666),
 		os.WriteFile(at("x.tokenizer"), []byte(goodFolder["tokenizer.json"]), 0o666),
 		model.Save(at("x.l2s")),
-		layer.SaveCodes(at("x.codes"), codesOrigin),
 		labels.Write(ids, digest),
 		labels.Commit(),
 	} {
@@ -401,31 +392,6 @@ func badFiles(t *testing.T) (cases []badFile) {
 	for name, at := range map[string]int{"the magic": 2, "the header": 10, "the middle of the header": 30, "the fingerprint": 60,
 		"the table of sections": 130, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
 		flipped(".l2s", name, at)
-	}
-	for name, at := range map[string]int{"the magic": 2, "the version": 8, "the tables": 12, "the size": 16, "the labels": 24, "the dimension": 32,
-		"the size of the weights": 40, "the time of the weights": 48, "the fingerprint": 56, "the checksum of the checksums": 88, "the reserved bytes": 100,
-		"the checksum of the header": 125, "a checksum": 128, "the padding": 140, "the first code": 192, "a scale": 240, "the last norm": -1} {
-		flipped(".codes", name, at)
-	}
-	// Codes of other weights, and codes of the weights of another file.
-	wide := numbers()
-	for name, rows := range map[string]kernels.Rows{"other weights": kernels.Float32Rows(wide[1:25], 3), "fewer labels": kernels.Float32Rows(wide[:21], 3),
-		"another dimension": kernels.Float32Rows(wide[:24], 4)} {
-		for from, origin := range map[string]softmax.Origin{"": codesOrigin, " in another file": {Size: 97, Modified: codesOrigin.Modified}} {
-			l, err := softmax.NewLayer(rows, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join(t.TempDir(), "other.codes")
-			if err := l.SaveCodes(path, origin); err != nil {
-				t.Fatal(err)
-			}
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			add(".codes", "codes of "+name+from, data)
-		}
 	}
 	descriptor := bytes.Index(files[".npz"], []byte("PK\x07\x08"))
 	for name, at := range map[string]int{"the local header": 2, "the flags of the local header": 6, "the method of the local header": 8,

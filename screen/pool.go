@@ -74,8 +74,7 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 // Swap makes m and l the model and the layer of all queries that begin after it has
 // returned. It makes as many searchers as the pool has, at least one, before any query
 // uses them. The channel is closed when the last query with the old model and the
-// old layer has ended. Then what they use can be released, such as a mapped head or a
-// file of codes that the layer reads.
+// old layer has ended. Then what they use can be released, such as a mapped head.
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {

@@ -22,7 +22,5 @@
 // a large layer a pass over 4-bit codes, half the bytes again, comes first and
 // leaves some hundred rows to the 8-bit ones.
 //
-// Codes are made with the layer, in one pass over W. [Layer.SaveCodes] keeps them in a
-// file, which [NewLayerWithCodes] maps instead of making codes: then it need not read
-// W. FORMAT.md describes the file.
+// Codes are made with the layer, in one pass over W.
 package softmax

@@ -1,6 +1,7 @@
 package softmax
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -33,28 +34,6 @@ type Layer struct {
 // It returns an error if the lengths do not fit each other, if there is no row,
 // or if a weight or a bias is NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
-	l, err := newLayer(weights, bias)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.encode(); err == nil {
-		weights.Advise(bigmem.Advise)
-		return l, nil
-	} else if errors.Is(err, parallel.ErrGone) {
-		return nil, fmt.Errorf("softmax: weights: %w", err)
-	}
-	// Rows that cannot be certified are no error: the reference arithmetic
-	// answers for them. Those that are not finite are among them.
-	if i, j, found := weights.NotFinite(); found {
-		row := make([]float32, weights.Dim())
-		weights.Widen(row, i)
-		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
-	}
-	return l, nil
-}
-
-// newLayer returns the layer without codes, whose weights may be anything.
-func newLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
 		return nil, errors.New("softmax: weights: found no rows, expected at least 1")
@@ -73,6 +52,19 @@ func newLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	}
 	l := &Layer{rows: weights, bias: bias}
 	l.fingerprint = sync.OnceValue(l.hash)
+	if err := l.encode(); err == nil {
+		weights.Advise(bigmem.Advise)
+		return l, nil
+	} else if errors.Is(err, parallel.ErrGone) {
+		return nil, fmt.Errorf("softmax: weights: %w", err)
+	}
+	// Rows that cannot be certified are no error: the reference arithmetic
+	// answers for them. Those that are not finite are among them.
+	if i, j, found := weights.NotFinite(); found {
+		row := make([]float32, weights.Dim())
+		weights.Widen(row, i)
+		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
+	}
 	return l, nil
 }
 
@@ -126,29 +118,52 @@ func (l *Layer) Weights() kernels.Rows { return l.rows }
 // Bias returns b, one element a label. It must not be changed.
 func (l *Layer) Bias() []float32 { return l.bias }
 
-// Fingerprint returns the SHA-256 of the layer: its shape, W and b, as
-// little-endian 64-bit integers and 32-bit floats, whatever type W is stored in. A
-// screen carries the fingerprint of the layer that it was trained for. It is
-// computed on the first call, which reads all of W: some 0.3 s for 200 MB.
+// Fingerprint returns a hash of the layer: its shape, W and b, whatever type W is
+// stored in. A screen carries the fingerprint of the layer that it was trained for. It
+// is computed on the first call, which reads all of W on all cores.
+//
+// It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
+// integers; the SHA-256 of each 256 rows of W, the last of what is left; the SHA-256
+// of b. Weights and bias are hashed as little-endian 32-bit floats.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 
+// hashedRows is the number of rows that are hashed at a time.
+const hashedRows = 256
+
 func (l *Layer) hash() [32]byte {
-	h := sha256.New()
-	var buf []byte
-	buf = binary.LittleEndian.AppendUint64(buf, uint64(l.Labels()))
-	buf = binary.LittleEndian.AppendUint64(buf, uint64(l.Dim()))
-	add := func(row []float32) {
-		for _, v := range row {
-			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+	labels := l.Labels()
+	sums := make([][sha256.Size]byte, (labels+hashedRows-1)/hashedRows)
+	hash := func(_, lo, hi int) error {
+		h, row, bytes := sha256.New(), make([]float32, l.Dim()), make([]byte, 4*l.Dim())
+		for i := lo; i < hi; i++ {
+			l.rows.Widen(row, i)
+			putFloats(bytes, row)
+			h.Write(bytes)
 		}
-		h.Write(buf)
-		buf = buf[:0]
+		h.Sum(sums[lo/hashedRows][:0])
+		return nil
 	}
-	row := make([]float32, l.Dim())
-	for i := range l.Labels() {
-		l.rows.Widen(row, i)
-		add(row)
+	if parallel.Each(context.Background(), 0, labels, hashedRows, nil, hash) != nil {
+		// A mapped file is gone. Like any other read of W, that is a fault in the caller's
+		// goroutine.
+		for lo := 0; lo < labels; lo += hashedRows {
+			_ = hash(0, lo, min(lo+hashedRows, labels))
+		}
 	}
-	add(l.bias)
-	return [32]byte(h.Sum(nil))
+	bias := make([]byte, 4*labels)
+	putFloats(bias, l.bias)
+	all := binary.LittleEndian.AppendUint64(nil, uint64(labels))
+	all = binary.LittleEndian.AppendUint64(all, uint64(l.Dim()))
+	for _, sum := range append(sums, sha256.Sum256(bias)) {
+		all = append(all, sum[:]...)
+	}
+	return sha256.Sum256(all)
+}
+
+// putFloats writes x to dst as little-endian 32-bit floats.
+func putFloats(dst []byte, x []float32) {
+	for _, v := range x {
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(v))
+		dst = dst[4:]
+	}
 }

@@ -191,7 +191,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 			s.close()
 		}
 	}()
-	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true}, layerfile.Codes{})
+	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true})
 	if err != nil {
 		return nil, err
 	}

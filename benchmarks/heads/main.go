@@ -1,7 +1,6 @@
 // Command heads measures the exact and the screened search on heads of language
-// models, whose weights are bfloat16: what it takes to open a head, from its weights
-// and from prepared codes, and how queries compare with the dense float32 scan of the
-// same values and with ggml's matrix-vector product in Q8_0 (built with -tags ggml,
+// models, whose weights are bfloat16: what it takes to open a head and to compute its
+// fingerprint, and how queries compare with the dense float32 scan of the same values and with ggml's matrix-vector product in Q8_0 (built with -tags ggml,
 // and with -ggml, the folder of its libraries: see package ggml).
 //
 // Queries take turns (package measure) on one thread. Times of opening, on all
@@ -96,11 +95,11 @@ func run(rounds int, block time.Duration, opens int, folder, model, only string)
 		}
 		fmt.Printf("\n**%s, bfloat16**\n\n", made.name)
 		debug.FreeOSMemory()
-		l, mapped, err := opened(made, opens)
+		l, err := opened(made, opens)
 		if err != nil {
 			return err
 		}
-		if err := queries(made, l, mapped, rounds, block, folder); err != nil {
+		if err := queries(made, l, rounds, block, folder); err != nil {
 			return err
 		}
 		runtime.GC()
@@ -180,17 +179,16 @@ func least(n int, f func() error) (time.Duration, error) {
 	return best, nil
 }
 
-// opened measures what it takes to open the head. It returns the layer with codes of
-// its own and the one with codes in a file.
-func opened(s *shape, opens int) (l, mapped *softmax.Layer, err error) {
+// opened measures what it takes to open the head.
+func opened(s *shape, opens int) (l *softmax.Layer, err error) {
 	before, counted := anonymous()
 	if l, err = softmax.NewLayer(s.rows, s.bias); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	sr, dst := softmax.NewSearcher(l), make([]softmax.Prediction, k)
 	for i := range 50 {
 		if _, err := sr.TopK(dst, s.context(i)); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if after, _ := anonymous(); counted {
@@ -203,32 +201,21 @@ func opened(s *shape, opens int) (l, mapped *softmax.Layer, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	fmt.Printf("- NewLayer: %.0f ms\n", millis(make1))
-	dir, err := os.MkdirTemp("", "heads")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer os.RemoveAll(dir)
-	path, origin := filepath.Join(dir, "head.codes"), softmax.Origin{Size: 1, Modified: time.Unix(1, 0)}
-	if err := l.SaveCodes(path, origin); err != nil {
-		return nil, nil, err
-	}
-	for _, c := range []struct {
-		name   string
-		origin softmax.Origin
-	}{{"NewLayerWithCodes, all of W hashed", softmax.Origin{}}, {"NewLayerWithCodes, the origin known", origin}} {
-		took, err := least(opens, func() (err error) {
-			mapped, err = softmax.NewLayerWithCodes(s.rows, s.bias, path, c.origin)
-			return err
-		})
-		if err != nil {
-			return nil, nil, err
+	hash, err := least(opens, func() error {
+		l, err := softmax.NewLayer(s.rows, s.bias)
+		if err == nil {
+			l.Fingerprint()
 		}
-		fmt.Printf("- %s: %.1f ms\n", c.name, millis(took))
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return l, mapped, nil
+	fmt.Printf("- NewLayer with its fingerprint: %.0f ms\n", millis(hash))
+	return l, nil
 }
 
 func millis(t time.Duration) float64 { return float64(t.Microseconds()) / 1e3 }
@@ -244,18 +231,17 @@ type method struct {
 	query func(h []float32)
 }
 
-func queries(s *shape, l, mapped *softmax.Layer, rounds int, block time.Duration, folder string) error {
+func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder string) error {
 	must := func(_ int, err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
 	dst := make([]softmax.Prediction, k)
-	plain, exact, second := dense.New(l), softmax.NewSearcher(l), softmax.NewSearcher(mapped)
+	plain, exact := dense.New(l), softmax.NewSearcher(l)
 	list := []method{
 		{"dense float32 scan", func(h []float32) { plain.TopK(dst, h) }},
 		{"exact", func(h []float32) { must(exact.TopK(dst, h)) }},
-		{"exact, codes in a file", func(h []float32) { must(second.TopK(dst, h)) }},
 	}
 	if ggml.Open != nil && folder != "" {
 		p, err := ggml.Open(folder, s.rows)

@@ -593,7 +593,7 @@ func TestBadTranslationModels(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	notUnderRace(t)
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, prepare, labels, merge, train, tune, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, tune, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},

@@ -38,7 +38,6 @@ var outputs = []struct {
 	{"calibrate", goodCalibrate, "--out"},
 	{"labels", joined(goodLabels, "--k", "100"), "--out"},
 	{"merge", goodMerge, "--out"},
-	{"prepare", []string{"prepare", "layer.safetensors:weight", "--bias", "layer.safetensors:bias", "--quiet", "--out", "out.codes"}, "--out"},
 	{"contexts of the model's own text", joined(goodGenerate, "--generate", "5000"), "--out"},
 	{"contexts of a text", goodContexts, "--out"},
 	{"the labels that follow", joined(goodContexts, "--targets", "targets.npy"), "--targets"},

@@ -52,9 +52,8 @@ Example:
 
 // layerFlags are the flags that name a softmax layer.
 type layerFlags struct {
-	f                               *flags
-	head, weights, bias, ids, codes *string
-	verify                          *bool
+	f                        *flags
+	head, weights, bias, ids *string
 }
 
 func (f *flags) layer() layerFlags {
@@ -65,14 +64,12 @@ func (f *flags) layer() layerFlags {
 		bias:    f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
 		head:    f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
 		ids:     f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
-		codes:   f.text("codes", "codes of the layer in a `FILE` of l2s prepare: it is open at once"),
-		verify:  f.boolean("verify", "compare --codes with all weights, not with some and the time of their file"),
 	}
 }
 
 // files are the sources of the layer, of which some may be empty.
 func (lf layerFlags) files() []string {
-	return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids, *lf.codes}
+	return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids}
 }
 
 func (f *flags) contexts() *[]string {
@@ -170,13 +167,7 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 			return nil, err
 		}
 	}
-	if *lf.verify && *lf.codes == "" {
-		return nil, lf.f.wrongUse("--verify is for --codes")
-	}
-	l, h, err := layerfile.Open(source, opt, layerfile.Codes{Path: *lf.codes, Verify: *lf.verify})
-	if errors.Is(err, softmax.ErrStale) {
-		return nil, fmt.Errorf("%w; l2s prepare makes them again", err)
-	}
+	l, h, err := layerfile.Open(source, opt)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@
 //
 //	l2s demo       show the whole on a small language model that is built in
 //	l2s contexts   compute the context vectors of a text or of translations
-//	l2s prepare    make the codes of a layer beforehand, so that it opens at once
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
@@ -52,7 +51,6 @@ func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
 		{"contexts", "compute the context vectors of a text or of translations", runContexts},
-		{"prepare", "make the codes of a layer beforehand, so that it opens at once", runPrepare},
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},

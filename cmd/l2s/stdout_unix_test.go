@@ -58,7 +58,7 @@ func TestClosedStandardOutput(t *testing.T) {
 // a run that takes long, stands for its answer: both are written in the same way.
 func speaking() [][]string {
 	return [][]string{
-		{"demo", "-h"}, goodContexts, goodPairs, {"prepare", "layer.safetensors:weight", "--bias", "layer.safetensors:bias", "--quiet", "--out", "out.codes"},
+		{"demo", "-h"}, goodContexts, goodPairs,
 		goodLabels, goodMerge, goodTrain, goodTune, goodCalibrate, goodEval, goodBench, joined(goodCurve, "--svg", "c.svg"),
 		goodTopK, joined(goodTopK, "--json"), goodWrite, joined(goodWrite, "--json"), without(goodTranslate, "--out"),
 		joined(goodTranslate, "--reference", "pairs.en"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},

@@ -636,7 +636,6 @@ func trainCommand(lf layerFlags, contexts []string, labels, out, flags string) s
 	add("weights", *lf.weights)
 	add("bias", *lf.bias)
 	add("ids", *lf.ids)
-	add("codes", *lf.codes)
 	for _, source := range contexts {
 		add("contexts", source)
 	}

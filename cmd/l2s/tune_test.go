@@ -153,10 +153,10 @@ func TestTrainCommandIsForAShell(t *testing.T) {
 		contexts              []string
 		labels, out, expected string
 	}{
-		{layerFlags{weights: text("W.npy"), bias: text("none"), head: none, ids: none, codes: none}, []string{"a.npy", "b c.npy"}, "", "",
+		{layerFlags{weights: text("W.npy"), bias: text("none"), head: none, ids: none}, []string{"a.npy", "b c.npy"}, "", "",
 			"l2s train --weights W.npy --bias none --contexts a.npy --contexts 'b c.npy' --clusters 7 --out tuned.l2s"},
-		{layerFlags{weights: none, bias: none, head: text("my model"), ids: text("ids.npy"), codes: text("m.codes")}, []string{"-"}, "T.labels", "x y.l2s",
-			"l2s train --head 'my model' --ids ids.npy --codes m.codes --contexts - --labels T.labels --clusters 7 --out 'x y.l2s'"},
+		{layerFlags{weights: none, bias: none, head: text("my model"), ids: text("ids.npy")}, []string{"-"}, "T.labels", "x y.l2s",
+			"l2s train --head 'my model' --ids ids.npy --contexts - --labels T.labels --clusters 7 --out 'x y.l2s'"},
 	} {
 		if got := trainCommand(c.lf, c.contexts, c.labels, c.out, "--clusters 7"); got != c.expected {
 			t.Errorf("found\n%s, expected\n%s", got, c.expected)

@@ -25,7 +25,7 @@ func TestOpen(t *testing.T) {
 
 	row, column := write("row.npy", []float32{7, 8, 9}, 1, 3), write("column.npy", []float32{7, 8, 9}, 3, 1)
 	for src, want := range map[string][]float32{bias: {7, 8, 9}, head.NoBias: {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
-		l, h, err := Open(weights, head.Options{Bias: src}, Codes{})
+		l, h, err := Open(weights, head.Options{Bias: src})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestOpen(t *testing.T) {
 		"no rows":       {write("empty.npy", nil, 0, 2), head.NoBias, "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := Open(c.weights, head.Options{Bias: c.bias}, Codes{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := Open(c.weights, head.Options{Bias: c.bias}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
@@ -54,7 +54,7 @@ func TestOpen(t *testing.T) {
 // The layer of a model has the head's own rows, whose values are those that ggml reads.
 func TestOpenAModel(t *testing.T) {
 	base := filepath.Join("..", "..", "head", "testdata", "gguf", "head-q4_k")
-	l, h, err := Open(base+".gguf", head.Options{}, Codes{})
+	l, h, err := Open(base+".gguf", head.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,5 +3,4 @@
 package mapfile
 
 // Package syscall has no such call here.
-func forget([]byte)   {}
-func willNeed([]byte) {}
+func forget([]byte) {}

@@ -8,6 +8,3 @@ func mapFile(f *os.File, size int) ([]byte, func([]byte) error, error) { return 
 
 // Forget does nothing: nothing is mapped.
 func Forget([]byte) {}
-
-// WillNeed does nothing: nothing is mapped.
-func WillNeed([]byte) {}

@@ -24,14 +24,6 @@ func Forget(data []byte) {
 	}
 }
 
-// WillNeed brings the whole pages within mapped data to the program's memory, as
-// far as the system knows how: at once, instead of some at each fault.
-func WillNeed(data []byte) {
-	if pages := wholePages(data); len(pages) > 0 {
-		willNeed(pages)
-	}
-}
-
 func wholePages(data []byte) []byte {
 	page := uintptr(os.Getpagesize())
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(data)))

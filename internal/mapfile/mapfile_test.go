@@ -21,7 +21,6 @@ func TestOpenGivesTheBytesOfTheFile(t *testing.T) {
 		if err != nil || !bytes.Equal(data, want) {
 			t.Fatalf("%d bytes: found %d others, %v", n, len(data), err)
 		}
-		WillNeed(data)
 		if Forget(data); !bytes.Equal(data, want) {
 			t.Errorf("%d bytes: found others after Forget", n)
 		}
