@@ -74,7 +74,7 @@ func (lf layerFlags) files() []string {
 
 func (f *flags) contexts() *[]string {
 	f.required = append(f.required, "contexts")
-	f.sources = f.severalSources("contexts", "context vectors H, one a row, a `SRC` (required)")
+	f.sources = f.severalSources("contexts", "context vectors H, one a row: a `SRC`, text, or - (required)")
 	return f.sources
 }
 
@@ -182,7 +182,7 @@ type contexts struct {
 	name   string
 	rows   []float32 // n x dim; nil if they are read in blocks
 	n, dim int
-	files  *layerfile.Contexts // nil for text, whose rows are in memory
+	files  *layerfile.Contexts // nil for text on standard input that is not read at once
 }
 
 func (c *contexts) close() {
@@ -210,7 +210,7 @@ type contextSources struct {
 func openSources(names []string) (s contextSources, err error) {
 	s.names = names
 	if names[0] != stdinSource {
-		s.files, err = layerfile.OpenFiles(names)
+		s.files, err = layerfile.OpenContexts(names)
 	}
 	return s, err
 }
@@ -234,7 +234,7 @@ func openContextBlocks(ctx context.Context, sources contextSources, l *layer) (*
 	if sources.files == nil {
 		return readStdin(ctx, l)
 	}
-	if err := sources.files.Fit(l.Layer, l.name); err != nil {
+	if err := sources.files.Fit(ctx, l.Layer, l.name); err != nil {
 		return nil, err
 	}
 	name := sources.names[0]

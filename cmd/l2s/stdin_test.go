@@ -31,7 +31,10 @@ func asText(h []float32, dim int, separator, end string) string {
 func TestContextsOnStandardInput(t *testing.T) {
 	dir := files(t)
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
+	lists := "[" + strings.ReplaceAll(strings.TrimSpace(asText(h, tinyDim, ",", "\n")), "\n", "]\n[") + "]"
 	forms := map[string]string{
+		"lists of JSON":                        lists,
+		"a list of lists of JSON":              "[" + strings.ReplaceAll(lists, "\n", ",\n") + "]\n",
 		"a .npy file":                          string(readFile(t, filepath.Join(dir, "T.npy"))),
 		"spaces":                               asText(h, tinyDim, " ", "\n"),
 		"commas":                               asText(h, tinyDim, ", ", "\r\n"),
@@ -65,6 +68,12 @@ func TestContextsOnStandardInput(t *testing.T) {
 				if r.code != 0 || result(r.stdout) != want {
 					t.Errorf("found exit status %d and another result than of the file, expected the same; standard error:\n%s", r.code, r.stderr)
 				}
+				const file = "contexts in a file"
+				writeFile(t, filepath.Join(dir, file), []byte(input))
+				r = l2s(t, dir, joined(c.args, "--contexts", file)...)
+				if got := strings.ReplaceAll(result(r.stdout), file, "T.npy"); r.code != 0 || got != want {
+					t.Errorf("by name: found exit status %d and another result, expected the same; standard error:\n%s", r.code, r.stderr)
+				}
 			})
 		}
 	}
@@ -82,6 +91,9 @@ func TestContextsOnStandardInput(t *testing.T) {
 		{"an infinity", one + asText(poison, tinyDim, " ", "\n"), `standard input: line 2: found "+Inf" for number 4, expected a finite number`},
 		{"NaN", strings.Repeat("nan ", 12) + "\n", `standard input: line 1: found "nan" for number 1, expected a finite number`},
 		{"a number beyond float32", strings.Repeat("1e39 ", 12) + "\n", `standard input: line 1: found "1e39" for number 1, expected a finite number`},
+		{"a hexadecimal number", strings.Repeat("0x1p3 ", 12) + "\n", `standard input: line 1: found "0x1p3" for number 1, expected a finite number, in decimal`},
+		{"a number with an underscore", strings.Repeat("1_0 ", 12) + "\n", `standard input: line 1: found "1_0" for number 1, expected a finite number, in decimal`},
+		{"a short list of JSON", "[[1,2]]", "standard input: context 1: found 2 numbers, expected 12, the columns of W.npy"},
 		{"a line without an end", strings.Repeat("1", 1<<20), "standard input: line 1: found more than 1300 bytes, expected 12 numbers, the columns of W.npy"},
 		{"a .npy file that is cut off", string(readFile(t, filepath.Join(dir, "T.npy"))[:1000]), "standard input: data: found 872 bytes, expected 57600 (shape [1200 12] of float32)"},
 	} {
@@ -96,44 +108,57 @@ func TestContextsOnStandardInput(t *testing.T) {
 	}
 }
 
-// A line is answered before the next one is there.
+// A context of text is answered before the next one is there.
 func TestTopKAnswersLineByLine(t *testing.T) {
 	dir := files(t)
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
 	want := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
-	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	answers := bufio.NewReader(stdout)
-	for i := range 20 {
-		line := asText(h[i*tinyDim:(i+1)*tinyDim], tinyDim, " ", "\n")
-		half := len(line) / 2
-		for _, part := range []string{line[:half], line[half:]} { // a line in two pieces
-			if _, err := io.WriteString(stdin, part); err != nil {
+	for _, c := range []struct{ name, first, separator, next, end string }{
+		{"lines", "", " ", "", "\n"}, {"lists of JSON", "[", ",", "\n[", "]"}, {"a list of lists", "[[", ",", ",[", "]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if got, err := answers.ReadString('\n'); err != nil || got != want[i] {
-			t.Fatalf("line %d: found %q (%v), expected %q; standard error:\n%s", i+1, got, err, want[i], stderr.String())
-		}
-	}
-	stdin.Close()
-	if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
-		t.Errorf("found %q (%v) behind the answers, expected nothing", rest, err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			answers := bufio.NewReader(stdout)
+			for i := range 20 {
+				line := c.next
+				if i == 0 {
+					line = c.first
+				}
+				line += asText(h[i*tinyDim:(i+1)*tinyDim], tinyDim, c.separator, c.end)
+				half := len(line) / 2
+				for _, part := range []string{line[:half], line[half:]} { // a line in two pieces
+					if _, err := io.WriteString(stdin, part); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got, err := answers.ReadString('\n'); err != nil || got != want[i] {
+					t.Fatalf("line %d: found %q (%v), expected %q; standard error:\n%s", i+1, got, err, want[i], stderr.String())
+				}
+			}
+			if c.first == "[[" {
+				io.WriteString(stdin, "]")
+			}
+			stdin.Close()
+			if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
+				t.Errorf("found %q (%v) behind the answers, expected nothing", rest, err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -37,7 +38,8 @@ float64. Equal screens, layers and contexts give equal bytes on every CPU.`,
 		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --k 5 [flags]",
 		notes: sourceNote + `
 
-With --contexts - each line of text is answered as soon as it is there.
+With --contexts - each context of text, a line or a list of JSON, is answered as soon as
+it is there.
 
 With --logprobs the natural logarithms of the probabilities among all labels follow
 the logits, after a tab. They are the model's own: its scale and its cap are applied.
@@ -71,7 +73,7 @@ cluster, and with --vocab words.`,
 	if err := checkStdout(stdout); err != nil {
 		return err
 	}
-	var text *textContexts // where it is on standard input
+	var text *layerfile.Text // where it is on standard input
 	open := func(ctx context.Context, sources contextSources, l *layer) (c *contexts, err error) {
 		if sources.files != nil {
 			return openContextBlocks(ctx, sources, l)
@@ -145,7 +147,7 @@ cluster, and with --vocab words.`,
 	}
 	var from contextStream = &rowStream{ctx: ctx, contexts: c}
 	if text != nil {
-		from = text
+		from = textStream{text}
 	}
 	h := make([]float32, l.Dim())
 	for i := 0; *limit == 0 || i < *limit; i++ {

@@ -104,7 +104,7 @@ func (s *Scanner) Skip() error {
 		_, _, err := s.raw()
 		return err
 	case 0:
-		_, err := s.number()
+		_, err := s.Number()
 		return err
 	}
 	_, _, err := s.literal()
@@ -126,7 +126,7 @@ func (s *Scanner) Float() (x float64, found bool, err error) {
 		return 0, false, err
 	}
 	at := s.at
-	text, err := s.number()
+	text, err := s.Number()
 	if err != nil {
 		return 0, false, err
 	}
@@ -139,7 +139,7 @@ func (s *Scanner) Float() (x float64, found bool, err error) {
 // Int reads an integer.
 func (s *Scanner) Int() (int, error) {
 	at := s.at
-	text, err := s.number()
+	text, err := s.Number()
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (s *Scanner) Int() (int, error) {
 // Count reads an integer of 0 or more.
 func (s *Scanner) Count() (int, error) {
 	at := s.at
-	text, err := s.number()
+	text, err := s.Number()
 	if err != nil {
 		return 0, err
 	}
@@ -235,9 +235,9 @@ func escape(b []byte) int {
 	return 0
 }
 
-// number reads a number: an optional minus, an integer without leading zeros, and
-// what may follow it.
-func (s *Scanner) number() ([]byte, error) {
+// Number reads a number: an optional minus, an integer without leading zeros, and
+// what may follow it. It is a part of the text.
+func (s *Scanner) Number() ([]byte, error) {
 	if s.Kind() != 0 {
 		return nil, s.found("a number")
 	}

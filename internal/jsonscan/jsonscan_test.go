@@ -48,7 +48,7 @@ func value(s *Scanner) (any, error) {
 		}
 		return v, err
 	case 0:
-		text, err := s.number()
+		text, err := s.Number()
 		return json.Number(text), err
 	}
 	return nil, s.Skip()

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
+	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -15,59 +18,56 @@ import (
 type Contexts struct {
 	dim   int
 	parts []*tensorfile.Tensor
-	ends  []int // the number of contexts in a part and those before it
+	texts map[int]string // the parts that are files of text, nil until Fit reads them
+	ends  []int          // the number of contexts in a part and those before it
 	all   []float32
+	unmap func([]byte) error // of all, if it is a file of its own
 }
 
-// OpenContexts opens contexts for a layer whose weights errors call by that name:
-// each source is a matrix of at least one row with as many columns as they, one such
-// row alone, as a vector, or such rows with a dimension of 1 between, as vLLM writes
-// them.
-func OpenContexts(sources []string, l *softmax.Layer, weights string) (*Contexts, error) {
-	c, err := OpenFiles(sources)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.Fit(l, weights)
-}
-
-// OpenFiles opens the files of contexts, before the layer is known. They have no
-// contexts before the call of Fit.
-func OpenFiles(sources []string) (*Contexts, error) {
-	c := &Contexts{}
-	for _, src := range sources {
-		t, err := tensorfile.OpenTensor(src)
-		if err != nil {
-			c.Close()
-			return nil, err
+// OpenContexts opens contexts, before the layer is known that they are for. There are none
+// before the call of Fit. A source is a tensor, or a file of text as [Text] reads it.
+func OpenContexts(sources []string) (*Contexts, error) {
+	c := &Contexts{texts: map[int]string{}}
+	for i, src := range sources {
+		var t *tensorfile.Tensor
+		if path, ok := isText(src); ok {
+			c.texts[i] = path
+		} else {
+			var err error
+			if t, err = tensorfile.OpenTensor(src); err != nil {
+				c.Close()
+				return nil, err
+			}
 		}
 		c.parts = append(c.parts, t)
 	}
 	return c, nil
 }
 
-// Fit makes the contexts belong to a layer, as OpenContexts has them, or closes the
-// files.
-func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
-	c.dim = l.Dim()
-	for _, t := range c.parts {
-		if err := checkContexts(t, l, weights); err != nil {
+// Fit makes the contexts belong to a layer whose weights errors call by that name, or
+// closes the files. Each part is a matrix of at least one row with as many columns as
+// they, one such row alone, as a vector, or such rows with a dimension of 1 between, as
+// vLLM writes them. Text is read into memory.
+func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (err error) {
+	defer func() {
+		if err != nil {
 			c.Close()
+		}
+	}()
+	c.dim = l.Dim()
+	for i, t := range c.parts {
+		if path, ok := c.texts[i]; ok {
+			if t, err = readTextFile(ctx, path, l, weights); err != nil {
+				return err
+			}
+			c.parts[i] = t
+		}
+		if err := checkContexts(t, l, weights); err != nil {
 			return err
 		}
 		c.ends = append(c.ends, c.Len()+t.Rows())
 	}
 	return nil
-}
-
-// ReadContexts is OpenContexts for a .npy file in memory, which errors call by name.
-func ReadContexts(data []byte, name string, l *softmax.Layer, weights string) (*Contexts, error) {
-	t, err := tensorfile.ReadNPY(data, name)
-	if err != nil {
-		return nil, err
-	}
-	c := &Contexts{parts: []*tensorfile.Tensor{t}}
-	return c, c.Fit(l, weights)
 }
 
 func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error {
@@ -118,7 +118,7 @@ const inMemory = 1 << 30
 
 // All returns all contexts, row by row, until Close. One file of float32 in C order is
 // mapped. Others are converted: in memory, or, beyond a GiB, in a temporary file, which
-// is mapped and has no name any more once All returns. So contexts may be larger than
+// is mapped. So contexts may be larger than
 // memory. Mapped contexts are to be read under a guard of package fault.
 func (c *Contexts) All(ctx context.Context) ([]float32, error) {
 	return c.allWithin(ctx, inMemory)
@@ -157,47 +157,50 @@ func (c *Contexts) blocks(ctx context.Context, f func(first, n int) error) error
 	return nil
 }
 
-// spool maps a temporary file of all contexts, in the folder for such files.
-func (c *Contexts) spool(ctx context.Context) ([]float32, error) {
-	dir, err := os.MkdirTemp("", "l2s-contexts-")
+// spool maps a temporary file of all contexts, in the folder for such files. It has no name
+// from the beginning on, so that the system removes it however the program ends.
+func (c *Contexts) spool(ctx context.Context) (rows []float32, err error) {
+	file, err := os.CreateTemp("", "l2s-contexts-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "contexts.npy")
-	w, err := tensorfile.CreateNPY(path, c.dim)
-	if err != nil {
-		return nil, err
+	defer file.Close()
+	if os.Remove(file.Name()) != nil { // a system on which open files have names
+		defer func() {
+			file.Close()
+			os.Remove(file.Name())
+		}()
 	}
-	defer w.Abort()
 	var block []float32
 	err = c.blocks(ctx, func(first, n int) error {
-		if block == nil {
-			block = make([]float32, n*c.dim)
-		}
-		if err := c.Read(block[:n*c.dim], first); err != nil {
+		block = slices.Grow(block[:0], n*c.dim)[:n*c.dim]
+		if err := c.Read(block, first); err != nil {
 			return err
 		}
-		return w.WriteRows(block[:n*c.dim])
+		_, err := file.Write(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(block))), 4*len(block)))
+		return err
 	})
-	if err == nil {
-		err = w.Commit()
-	}
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensorfile.OpenTensor(path)
+	data, unmap, err := mapfile.Map(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
 	}
-	c.parts = append(c.parts, t) // so that Close closes it; Len and Read do not know it
-	return t.Mapped()
+	c.unmap = unmap
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
 }
 
 // Close closes the files.
 func (c *Contexts) Close() {
 	for _, t := range c.parts {
-		t.Close()
+		if t != nil {
+			t.Close()
+		}
+	}
+	if c.unmap != nil {
+		c.unmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(c.all))), 4*len(c.all)))
+		c.all, c.unmap = nil, nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,13 +19,23 @@ import (
 )
 
 // layerOf returns a layer of zeros.
-func layerOf(t *testing.T, labels, dim int) *softmax.Layer {
+func layerOf(t testing.TB, labels, dim int) *softmax.Layer {
 	t.Helper()
 	l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// openFor opens contexts for a layer.
+func openFor(t *testing.T, sources []string, l *softmax.Layer, weights string) (*Contexts, error) {
+	t.Helper()
+	c, err := OpenContexts(sources)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Fit(t.Context(), l, weights)
 }
 
 // counting returns n numbers from first on, which float16 and bfloat16 hold exactly.
@@ -86,7 +97,7 @@ func TestContextsInSeveralFiles(t *testing.T) {
 	sources := []string{in("a.npy"), in("b.npy"), in("c.safetensors:x"), in("d.npy")}
 	l := layerOf(t, 30, dim)
 	for _, limit := range []int{math.MaxInt, 0} {
-		c, err := OpenContexts(sources, l, "W")
+		c, err := openFor(t, sources, l, "W")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,13 +123,50 @@ func TestContextsInSeveralFiles(t *testing.T) {
 		}
 	}
 
-	one, err := OpenContexts(sources[:1], l, "W")
+	one, err := openFor(t, sources[:1], l, "W")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer one.Close()
 	if got, err := one.allWithin(t.Context(), 0); err != nil || !slices.Equal(got, want[:5*dim]) {
 		t.Errorf("a file of float32: found %v (%v)", got, err)
+	}
+}
+
+// watched is a context that calls look whenever it is asked whether it has ended.
+type watched struct {
+	context.Context
+	look func()
+}
+
+func (w watched) Err() error {
+	w.look()
+	return w.Context.Err()
+}
+
+// A temporary file has no name while it is written, so that nothing is left of a program
+// that is killed meanwhile.
+func TestConversionHasNoName(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("open files have names here")
+	}
+	path := filepath.Join(t.TempDir(), "a.npy")
+	writeFloat16(t, path, counting(1, 24), "(2, 12)")
+	c, err := openFor(t, []string{path}, layerOf(t, 3, 12), "W")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("TMPDIR", t.TempDir())
+	looked := false
+	rows, err := c.allWithin(watched{t.Context(), func() {
+		looked = true
+		if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "*")); len(left) > 0 {
+			t.Errorf("found %v while contexts are converted, expected no name", left)
+		}
+	}}, 0)
+	if err != nil || !looked || !slices.Equal(rows, counting(1, 24)) {
+		t.Errorf("found %v (%v), looked: %v", rows, err, looked)
 	}
 }
 
@@ -132,7 +180,7 @@ func TestContextsThatCannotBeRead(t *testing.T) {
 	writeNPY(t, good, counting(1, 24), 2, 12)
 	writeNPY(t, bad, data, 2, 12)
 	for _, limit := range []int{math.MaxInt, 0} {
-		c, err := OpenContexts([]string{good, bad}, layerOf(t, 3, 12), "W")
+		c, err := openFor(t, []string{good, bad}, layerOf(t, 3, 12), "W")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +213,7 @@ func TestOpenContexts(t *testing.T) {
 	const weights = "w.npy"
 	l := layerOf(t, 30, 12)
 	for name, rows := range map[string]int{write("matrix.npy", 7, 12): 7, write("row.npy", 1, 12): 1, write("vector.npy", 12): 1, write("states.npy", 4, 1, 12): 4} {
-		c, err := OpenContexts([]string{name}, l, weights)
+		c, err := openFor(t, []string{name}, l, weights)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +233,7 @@ func TestOpenContexts(t *testing.T) {
 		{"states of two layers", write("e.npy", 1, 2, 12), "e.npy: shape: found [1 2 12], expected [any 12], the columns of " + weights},
 		{"no rows", write("f.npy", 0, 12), "f.npy: shape: found [0 12], expected at least one row"},
 	} {
-		if _, err := OpenContexts([]string{c.file}, l, weights); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+		if _, err := openFor(t, []string{c.file}, l, weights); err == nil || !strings.HasSuffix(err.Error(), c.want) {
 			t.Errorf("%s: found the error %v, expected %q", c.name, err, c.want)
 		}
 	}

@@ -31,7 +31,12 @@ func Open(path string) (data []byte, unmap func([]byte) error, err error) {
 		return nil, nil, cause(err)
 	}
 	defer f.Close()
-	info, err = f.Stat()
+	return Map(f)
+}
+
+// Map is Open for a file that is open. It may be closed when Map returns.
+func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
+	info, err := f.Stat()
 	if err == nil {
 		err = regular(info)
 	}
@@ -70,7 +75,7 @@ func regular(info os.FileInfo) error {
 
 func readFile(f *os.File, size int) ([]byte, func([]byte) error, error) {
 	data := make([]byte, size)
-	if _, err := io.ReadFull(f, data); err != nil {
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), data); err != nil {
 		return nil, nil, err
 	}
 	return data, nil, nil

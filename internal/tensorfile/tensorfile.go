@@ -86,6 +86,13 @@ func ReadNPY(data []byte, name string) (*Tensor, error) {
 	return parseNPY(data, name, "", &memory{})
 }
 
+// OfFloat32s returns a tensor of float32 in memory, in C order, which is kept and must not
+// be changed. Errors name it by name.
+func OfFloat32s(data []float32, name string, shape ...int) (*Tensor, error) {
+	l := layout{dtype: Float32, bigEndian: hostBigEndian, shape: shape}
+	return newTensor(name, "", l, floatBytes(data), &memory{})
+}
+
 // Files returns the files that decide what OpenTensor(src) opens: the last one
 // is the file that it reads, and the others are longer names, none of which is
 // there, that it would read instead if they were. Who writes none of them leaves

@@ -1,0 +1,282 @@
+package layerfile
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Text reads contexts as text, one after the other: a context a line, its numbers separated
+// by spaces, tabs or commas; or, if the first byte is a bracket, JSON, whose arrays of
+// numbers follow each other or stand in an array.
+type Text struct {
+	r       *bufio.Reader
+	name    string // of the text and of the layer's weights, for errors
+	weights string
+	dim     int
+	json    bool
+	inList  bool // within an array of contexts
+	listed  int  // contexts in it so far
+	count   int  // lines so far, or contexts of JSON
+}
+
+// ReadContexts takes contexts for l from a stream: all of a .npy file, or text, which is to
+// be read. Errors call the stream by name, and the layer by that of its weights.
+func ReadContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string) (*Contexts, *Text, error) {
+	t := &Text{r: r, name: name, weights: weights, dim: l.Dim()}
+	start, err := r.Peek(1)
+	switch {
+	case err == io.EOF:
+		return nil, nil, fmt.Errorf("%s: found it empty, expected contexts", name)
+	case err != nil:
+		return nil, nil, t.readError(err)
+	case start[0] != '\x93': // which a .npy file begins with
+		t.json = start[0] == '['
+		return nil, t, nil
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, nil, t.readError(err)
+	}
+	tensor, err := tensorfile.ReadNPY(data, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkContexts(tensor, l, weights); err != nil {
+		return nil, nil, err
+	}
+	return t.contexts(tensor), nil, nil
+}
+
+// numberRoom is how many bytes of the text a number may take.
+const numberRoom = 100
+
+// Waits reports whether Next may have to wait for the text, since no whole context is there.
+func (t *Text) Waits() bool {
+	buffered, _ := t.r.Peek(t.r.Buffered())
+	if t.json { // what precedes a context may end in the bracket of a list
+		buffered = buffered[max(0, bytes.IndexByte(buffered, '[')):]
+		return len(buffered) == 0 || buffered[0] != '[' || bytes.IndexByte(buffered, ']') < 0
+	}
+	return bytes.IndexByte(buffered, '\n') < 0
+}
+
+// Next reads a context into h, which has room for one. At the end it returns io.EOF.
+func (t *Text) Next(h []float32) error {
+	if t.json {
+		return t.nextArray(h)
+	}
+	t.count++
+	line, err := t.upTo(nil, '\n')
+	if err == io.EOF && len(line) == 0 {
+		return io.EOF
+	}
+	if err != nil && err != io.EOF {
+		return err
+	}
+	fields := bytes.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\r' || r == '\n' })
+	if len(fields) != len(h) {
+		return t.fail("found %d numbers, expected %d, the columns of %s", len(fields), len(h), t.weights)
+	}
+	for i, field := range fields {
+		if h[i], err = t.number(field, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextArray is Next for JSON.
+func (t *Text) nextArray(h []float32) error {
+	t.count++
+	for comma := false; ; t.r.Discard(1) {
+		c, err := t.peek()
+		switch {
+		case err == io.EOF && !t.inList:
+			return io.EOF
+		case err == io.EOF:
+			return t.fail("found the end of the text, expected the end of its array")
+		case err != nil:
+			return err
+		case t.inList && c == ',' && t.listed > 0 && !comma:
+			comma = true
+		case t.inList && c == ']' && !comma:
+			t.inList = false
+		case t.inList && !comma && t.listed > 0:
+			return t.fail("found %q, expected a comma or the end of the array", []byte{c})
+		case c != '[':
+			return t.fail("found %q, expected an array of numbers", []byte{c})
+		default:
+			t.r.Discard(1)
+			if c, err = t.peek(); err == nil && c == '[' && !t.inList {
+				t.inList, t.listed = true, 0
+				t.r.Discard(1)
+			}
+			return t.array(h)
+		}
+	}
+}
+
+// array reads the rest of an array of numbers, behind its bracket.
+func (t *Text) array(h []float32) error {
+	t.listed++
+	text, err := t.upTo([]byte("["), ']')
+	if err != nil && err != io.EOF {
+		return err
+	}
+	n := 0
+	s := jsonscan.New(text)
+	var wrong error
+	if err := s.Array(func() error {
+		number, err := s.Number()
+		if err == nil && n < len(h) {
+			h[n], wrong = t.number(number, n)
+			err = wrong
+		}
+		n++
+		return err
+	}); wrong != nil {
+		return wrong
+	} else if err != nil {
+		return t.fail("%w", err)
+	}
+	if n != len(h) {
+		return t.fail("found %d numbers, expected %d, the columns of %s", n, len(h), t.weights)
+	}
+	return nil
+}
+
+// upTo appends the text up to a byte, and with it, to dst. At the end of the text it
+// returns what there is, and io.EOF.
+func (t *Text) upTo(dst []byte, end byte) ([]byte, error) {
+	for {
+		part, err := t.r.ReadSlice(end)
+		if dst = append(dst, part...); len(dst) > numberRoom*(t.dim+1) {
+			return nil, t.fail("found more than %d bytes, expected %d numbers, the columns of %s", numberRoom*(t.dim+1), t.dim, t.weights)
+		}
+		switch {
+		case err == nil || err == io.EOF:
+			return dst, err
+		case err != bufio.ErrBufferFull:
+			return nil, t.readError(err)
+		}
+	}
+}
+
+// peek returns the next byte that is no white space, without reading it.
+func (t *Text) peek() (byte, error) {
+	for {
+		b, err := t.r.Peek(1)
+		switch {
+		case err == io.EOF:
+			return 0, err
+		case err != nil:
+			return 0, t.readError(err)
+		case strings.IndexByte(" \t\r\n", b[0]) < 0:
+			return b[0], nil
+		}
+		t.r.Discard(1)
+	}
+}
+
+// number reads number i of a context.
+func (t *Text) number(text []byte, i int) (float32, error) {
+	decimal := bytes.Trim(text, "0123456789+-.eE") // strconv takes more, such as 0x1p3
+	x, err := strconv.ParseFloat(string(text), 32)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || len(decimal) > 0 {
+		return 0, t.fail("found %.40q for number %d, expected a finite number, in decimal", text, i+1)
+	}
+	return float32(x), nil
+}
+
+func (t *Text) fail(format string, args ...any) error {
+	unit := "line"
+	if t.json {
+		unit = "context"
+	}
+	return fmt.Errorf("%s: %s %d: %w", t.name, unit, t.count, fmt.Errorf(format, args...))
+}
+
+// readError is an error of reading the text.
+func (t *Text) readError(err error) error {
+	if pe := new(os.PathError); errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return fmt.Errorf("%s: %w", t.name, err)
+}
+
+// All reads all contexts, into memory.
+func (t *Text) All(ctx context.Context) (*Contexts, error) {
+	tensor, err := t.tensor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.contexts(tensor), nil
+}
+
+func (t *Text) contexts(tensor *tensorfile.Tensor) *Contexts {
+	return &Contexts{dim: t.dim, parts: []*tensorfile.Tensor{tensor}, ends: []int{tensor.Rows()}}
+}
+
+func (t *Text) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
+	var rows []float32
+	h := make([]float32, t.dim)
+	for n := 0; ; n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		switch err := t.Next(h); {
+		case err == io.EOF:
+			return tensorfile.OfFloat32s(rows, t.name, n, t.dim)
+		case err != nil:
+			return nil, err
+		}
+		rows = append(rows, h...)
+	}
+}
+
+// readTextFile reads a file of text.
+func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights string) (tensor *tensorfile.Tensor, err error) {
+	err = tensorfile.Parse(path, func(data []byte) error {
+		_, t, err := ReadContexts(bufio.NewReader(bytes.NewReader(data)), path, l, weights)
+		if err == nil {
+			tensor, err = t.tensor(ctx)
+		}
+		return err
+	})
+	return tensor, err
+}
+
+// isText reports whether a source is a file of text: a regular one that begins with a
+// number, an array or white space, and is not called, or begins, as a file of tensors.
+func isText(src string) (path string, ok bool) {
+	path, _, named := tensorfile.SplitSource(src)
+	info, err := os.Stat(path)
+	if named || err != nil || !info.Mode().IsRegular() {
+		return path, false
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".npy", ".npz", ".safetensors", ".gguf":
+		return path, false
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return path, false
+	}
+	defer file.Close()
+	start := make([]byte, 9)
+	n, _ := io.ReadFull(file, start)
+	return path, n > 0 && strings.IndexByte("[+-.0123456789 \t\r\n", start[0]) >= 0 && start[8] != '{'
+}
