@@ -16,7 +16,7 @@ const (
 // contexts of training: groups and the clusters in each, for [Options.SetLevels], or
 // groups 0 and the clusters of a flat screen. A cluster gets a hundred contexts, by
 // which its set is chosen; many small clusters are on two levels, since a flat screen
-// scans them all. Package tune measures what serves a layer best.
+// scans them all.
 func ClustersFor(contexts int) (groups, clusters int) {
 	if contexts < leastTwoLevels {
 		return 0, min(max(contexts/contextsPerCluster, 1), mostFlat)

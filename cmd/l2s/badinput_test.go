@@ -202,7 +202,6 @@ var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
 	goodBench = joined("bench", "m.l2s", testArgs())
-	goodTune  = joined("tune", testArgs(), "--clusters", "4,2x3", "--budget", "20,40", "--out", "out.l2s", "--quiet")
 	// A target that so few contexts can show.
 	goodCalibrate = joined("calibrate", "m.l2s", testArgs(), "--target", "0.9", "--out", "out.l2s", "--quiet")
 	goodTopK      = joined("topk", "m.l2s", testArgs())
@@ -224,7 +223,7 @@ func TestBadTensors(t *testing.T) {
 		{"W.npy", "--weights", [][]string{goodTrain, goodEval}, true},
 		{"b.npy", "--bias", [][]string{goodTrain, goodTopK}, false},
 		{"H.npy", "--contexts", [][]string{goodTrain}, true},
-		{"T.npy", "--contexts", [][]string{goodTune, goodEval, goodBench, goodTopK, goodCalibrate}, true},
+		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK, goodCalibrate}, true},
 	} {
 		for _, verb := range in.verbs {
 			add := func(name string, files func(*testing.T, string), args []string, want ...string) {
@@ -412,13 +411,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: always more ids than the largest set, without a budget", files: inFile("ids.txt", []byte("\ufeff1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36")), args: joined(without(goodTrain, "--budget"), "--always", "@ids.txt", "--largest", "35"), code: 2, want: []string{"--largest 35 cannot hold the 36 ids of --always"}},
 		{name: "contexts: targets in a folder that is not there", args: joined(goodContexts, "--targets", "nodir/T.npy"), code: 1, want: []string{"nodir/T.npy: cannot be written"}},
 		{name: "topk: names of columns for objects", args: joined(goodTopK, "--header", "--json"), code: 2, want: []string{"--header", "objects of --json name their fields"}},
-		{name: "train: a time that counts without auto", args: joined(goodTrain, "--by", "cold"), code: 2, want: []string{"--by is for --clusters auto"}},
-		{name: "train: a target without auto", args: joined(goodTrain, "--target", "0.9"), code: 2, want: []string{"--target is for --clusters auto"}},
-		{name: "train: a budget to learn for with auto", args: joined(goodTrain, "--budget", "auto", "--learn-for", "20"), code: 2, want: []string{"--learn-for", "auto"}},
 		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},
-		{name: "train: auto on too few contexts", args: joined(goodTrain, "--clusters", "auto"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
-		{name: "tune: a target of 1", args: joined(goodTune, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
-		{name: "tune: an empty name", args: joined(goodTune, "--out", ""), code: 2, want: []string{"--out: found an empty name"}},
 		{name: "train: --always of a file without an end", files: func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "ids.txt"), nil)
 			if err := os.Truncate(filepath.Join(dir, "ids.txt"), maxIDsText+1); err != nil {
@@ -426,11 +419,6 @@ func TestBadNumbers(t *testing.T) {
 			}
 		}, args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "more than 64 MiB"}},
 		{name: "translate: a file where an interrupt would keep lines", files: inFile("out.en.partial", []byte("precious\n")), args: joined(goodTranslate, "--out", "out.en"), code: 1, want: []string{"out.en.partial: found a file", "Move it away"}},
-		{name: "tune: lukewarm caches", args: joined(goodTune, "--by", "lukewarm"), code: 2, want: []string{`"lukewarm"`, "--by", "warm or cold"}},
-		{name: "tune: clusters in words", args: joined(goodTune, "--clusters", "8,many"), code: 2, want: []string{`"8,many"`, "--clusters", "expected auto"}},
-		{name: "tune: budgets below k", args: joined(goodTune, "--budget", "2,3"), code: 1, want: []string{"budgets: found [2 3]", "at least 5"}},
-		{name: "tune: more clusters than contexts", args: joined(goodTune, "--clusters", "4,40x40"), code: 1, want: []string{"T.npy", "1200 contexts", "1600 clusters"}},
-		{name: "tune: too few contexts", args: joined(goodTune, "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "900 different contexts", "1000"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
 		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
 		{name: "train: all contexts beyond the first shell", args: joined(goodTrain, "--shells", "1"), code: 2, want: []string{`"1"`, "--shells", "below 1"}},
@@ -438,12 +426,8 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: two equal shells", args: joined(goodTrain, "--shells", "0.4,0.4"), code: 2, want: []string{`"0.4,0.4"`, "--shells", "the largest first"}},
 		{name: "train: 17 shells", args: joined(goodTrain, "--shells", "0.9,0.8,0.7,0.6,0.5,0.4,0.3,0.2,0.1,0.09,0.08,0.07,0.06,0.05,0.04,0.03,0.02"), code: 2, want: []string{"--shells", "at most 16"}},
 		{name: "train: shells without geometry", args: joined(goodTrain, "--shells", "0.4", "--geometry", "0"), code: 2, want: []string{"shells", "geometry"}},
-		{name: "train: largest sets below a budget", args: joined(goodTrain, "--budget", "10,30", "--largest", "29"), code: 2, want: []string{"--largest 29", "--budget 30", "raise the one or lower the other"}},
-		{name: "train: largest sets below what is learned for", args: joined(goodTrain, "--learn-for", "31", "--budget", "10,20", "--largest", "30"), code: 2, want: []string{"--largest 30", "--learn-for 31"}},
+		{name: "train: largest sets below a budget", args: joined(goodTrain, "--budget", "30", "--largest", "29"), code: 2, want: []string{"--largest 29", "--budget 30", "raise the one or lower the other"}},
 		{name: "train: largest sets below the budget for the labels", args: joined("train", testArgs(), "--out", "out.l2s", "--largest", "7"), code: 2, want: []string{"--largest 7", "the budget for", "give a --budget"}},
-		{name: "train: largest sets below all budgets of auto", args: joined(goodTrain, "--clusters", "auto", "--budget", "auto", "--largest", "3"), code: 2, want: []string{"--largest 3", "the least budget to try"}},
-		{name: "tune: largest sets below all budgets", args: joined(goodTune, "--largest", "19"), code: 2, want: []string{"--largest 19", "20, the least budget to try"}},
-		{name: "tune: budgets below k, and largest sets below the others", args: joined("tune", testArgs(), "--clusters", "4", "--budget", "2,20", "--largest", "10", "--out", "out.l2s", "--quiet"), code: 2, want: []string{"--largest 10", "20, the least budget to try"}},
 		{name: "train: a negative largest set", args: joined(goodTrain, "--largest", "-1"), code: 2, want: []string{`"-1"`, "--largest"}},
 		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
 		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},
@@ -593,7 +577,7 @@ func TestBadTranslationModels(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	notUnderRace(t)
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, tune, calibrate, eval, bench, curve, topk, generate, translate, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, topk, generate, translate, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -618,7 +602,7 @@ func TestWrongUse(t *testing.T) {
 		{name: "contexts: translations of no words", args: joined(goodPairs, "--own", "--longest", "0"), want: []string{"--longest", "at least 1"}},
 		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
 	}
-	for _, verb := range [][]string{goodTrain, goodTune, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
 		required := []string{"--weights", "--bias", "--contexts"}
 		if verb[0] == "contexts" {
 			required = []string{"--lm", "--vocab", "--out"}

@@ -131,7 +131,8 @@ the head has a soft cap.`, leastContexts),
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
-	coldMiB, opts := f.cold(), f.pack()
+	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
+	opts := custom(f, "pack", nil, "", "copy candidate sets of up to `MIB` MiB in all, 0 for none", parsePack)
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
 	var path string
@@ -148,9 +149,9 @@ the head has a soft cap.`, leastContexts),
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	noteK(f, path, m, *k)
-	rows, err := enoughDifferent(c)
-	if err != nil {
-		return err
+	rows := different(c.rows, c.dim)
+	if len(rows) < leastContexts {
+		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
 	}
 	if _, err := noteTraining(ctx, f, path, m, c, 0); err != nil {
 		return err
@@ -167,8 +168,10 @@ the head has a soft cap.`, leastContexts),
 	var interrupted error
 	for _, mib := range *coldMiB {
 		times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
-		if interrupted = inCold(ctx, err, mib); interrupted != nil {
-			r.Warnings = append(r.Warnings, missingCold(mib))
+		if err != nil && ctx.Err() != nil { // what is measured is printed
+			missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
+			interrupted = interruptedError{err, missing}
+			r.Warnings = append(r.Warnings, missing)
 			break
 		} else if err != nil {
 			return err
@@ -184,36 +187,16 @@ the head has a soft cap.`, leastContexts),
 	return cmp.Or(err, interrupted)
 }
 
-// inCold returns the error of a run that was interrupted while it measured cold queries,
-// after which what is measured is printed; nil for any other error.
-func inCold(ctx context.Context, err error, mib int) error {
-	if err == nil || ctx.Err() == nil {
-		return nil
-	}
-	return interruptedError{err, missingCold(mib)}
-}
-
-func missingCold(mib int) string {
-	return fmt.Sprintf("the times of --cold from %d on are missing", mib)
-}
-
 // mostCold bounds the MiB that are read between two queries.
 const mostCold = 1 << 10
 
-// cold adds the flag --cold.
-func (f *flags) cold() *[]int {
-	return custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
-}
-
-// pack adds the flag --pack.
-func (f *flags) pack() *[]screen.Option {
-	return custom(f, "pack", nil, "", "copy candidate sets of up to `MIB` MiB in all, 0 for none", func(s string) ([]screen.Option, error) {
-		mib, err := parseWhole(s, 0)
-		if err == nil && mib > math.MaxInt>>20 {
-			err = errTooLarge
-		}
-		return []screen.Option{screen.Pack(int64(mib) << 20)}, err
-	})
+// parsePack parses the MiB of copied candidate sets.
+func parsePack(s string) ([]screen.Option, error) {
+	mib, err := parseWhole(s, 0)
+	if err == nil && mib > math.MaxInt>>20 {
+		err = errTooLarge
+	}
+	return []screen.Option{screen.Pack(int64(mib) << 20)}, err
 }
 
 // parseCold parses the sizes of the memory that is read between two queries.
@@ -223,16 +206,6 @@ func parseCold(s string) ([]int, error) {
 		return nil, fmt.Errorf("expected whole numbers of 1 to %d with commas between them", mostCold)
 	}
 	return list, nil
-}
-
-// enoughDifferent returns the contexts that differ from all before them, and an
-// error if there are fewer than leastContexts.
-func enoughDifferent(c *contexts) ([][]float32, error) {
-	rows := different(c.rows, c.dim)
-	if len(rows) < leastContexts {
-		return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
-	}
-	return rows, nil
 }
 
 // different returns the rows that differ from all rows before them, in order,
@@ -295,7 +268,9 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 		r.DenseLogProb, r.LogProb = micros(times[3].Mean()), micros(times[4].Mean())
 	}
 	r.Speedup, r.SpeedupMedian = round(r.DenseF32/r.Screened), round(r.DenseF32Median/r.ScreenedMedian)
-	r.Warnings = warnings(r.busyNote())
+	if note := r.busyNote(); note != "" {
+		r.Warnings = []string{strings.Join(strings.Fields(note), " ")}
+	}
 	return r, nil
 }
 
@@ -339,19 +314,6 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 		table := cold.NewTable(memory)
 		methods = append(methods, func(i int) { table.Read(i, r.Codes) })
 	}
-	times, err := timeCold(ctx, methods, rows, mib, p)
-	if err != nil {
-		return coldTimes{}, err
-	}
-	t := newColdTimes(mib, times[0], times[1], times[2])
-	if r.Codes > 0 {
-		t.PlainRead = micros(times[3].Median())
-	}
-	return t, nil
-}
-
-// timeCold measures methods, before each query of which a buffer of so many MiB is read.
-func timeCold(ctx context.Context, methods []func(int), rows [][]float32, mib int, p *progress.Printer) ([]timing.Times, error) {
 	other := cold.NewBuffer(mib)
 	p.Start(fmt.Sprintf("bench, %d MiB read before each query", mib), "rounds", coldRounds)
 	times, err := timing.Measure(ctx, len(rows), methods, timing.Options{
@@ -359,17 +321,17 @@ func timeCold(ctx context.Context, methods []func(int), rows [][]float32, mib in
 		Before: func(i int) { other.Read(rows[i]) },
 	})
 	if err != nil {
-		return nil, err
+		return coldTimes{}, err
 	}
 	p.EndWith(fmt.Sprintf("%d rounds", coldRounds))
-	return times, nil
-}
-
-func newColdTimes(mib int, dense, exact, screened timing.Times) coldTimes {
-	return coldTimes{
-		MiB: mib, DenseF32: micros(dense.Median()), Exact: micros(exact.Median()),
-		Screened: micros(screened.Median()), ScreenedP99: micros(screened.Quantile(0.99)),
+	t := coldTimes{
+		MiB: mib, DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()),
+		Screened: micros(times[2].Median()), ScreenedP99: micros(times[2].Quantile(0.99)),
 	}
+	if r.Codes > 0 {
+		t.PlainRead = micros(times[3].Median())
+	}
+	return t, nil
 }
 
 // precisionOf returns P@1 and P@k of a screen on some contexts.
@@ -488,8 +450,19 @@ func (r *benchResult) String() string {
 	return b.String()
 }
 
+// busyFactor is the ratio of the mean to the median of the dense scan's times from which
+// on a machine counts as busy. The scan does the same work for every context, so that
+// on an idle machine the two differ by a few percent.
+const busyFactor = 1.2
+
+// busyNote says that other programs ran during the measurement, "" if the times of the
+// dense scan do not show it.
 func (r *benchResult) busyNote() string {
-	return busyNote(r.DenseF32, r.DenseF32Median, compareMedians)
+	if r.DenseF32 <= busyFactor*r.DenseF32Median {
+		return ""
+	}
+	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+
+		"on average and %.2f us in the median. Compare medians, or measure again on an idle machine.\n", r.DenseF32, r.DenseF32Median)
 }
 
 // copies says which candidate sets are copied.

@@ -42,7 +42,6 @@ var outputs = []struct {
 	{"contexts of a text", goodContexts, "--out"},
 	{"the labels that follow", joined(goodContexts, "--targets", "targets.npy"), "--targets"},
 	{"contexts of translations", goodPairs, "--out"},
-	{"curve", goodCurve, "--png"},
 	{"translate", goodTranslate, "--out"},
 }
 
@@ -97,24 +96,6 @@ func TestFullDiskLeavesBothFilesOfContexts(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A picture that finds no room costs no figures.
-func TestFullDiskLeavesTheFiguresOfCurve(t *testing.T) {
-	notUnderRace(t)
-	dir := files(t)
-	full := disk(t, dir, "full", 16)
-	writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10))
-	r := l2s(t, dir, joined(goodCurve, "--png", "full/c.png", "--svg", "c.svg", "--json", "--quiet")...)
-	if r.code != 1 || !strings.Contains(r.stderr, "full/c.png: cannot be written: no space left") {
-		t.Errorf("found exit status %d and standard error\n%s", r.code, r.stderr)
-	}
-	if o := parseObject(t, r.stdout); len(o["screens"].([]any)) != 1 {
-		t.Errorf("found %v, expected the figures of a screen", o)
-	}
-	if svg := readFile(t, filepath.Join(dir, "c.svg")); len(svg) == 0 {
-		t.Error("found an empty picture")
 	}
 }
 

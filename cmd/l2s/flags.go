@@ -99,9 +99,12 @@ func parseWhole(s string, least int) (int, error) {
 
 // real adds a flag for a finite number of at least least.
 func (f *flags) real(name string, initial, least float64, usage string) *float64 {
-	return f.number(name, initial, fmt.Sprintf("a finite number, at least %v", least), usage, func(x float64) bool {
-		return x >= least && !math.IsInf(x, 0)
-	})
+	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, parseReal(least))
+}
+
+// parseReal parses a finite number of at least least.
+func parseReal(least float64) func(string) (float64, error) {
+	return parseNumber(fmt.Sprintf("a finite number, at least %v", least), func(x float64) bool { return x >= least && !math.IsInf(x, 0) })
 }
 
 // share adds a flag for a number above 0 and below 1.
@@ -111,44 +114,18 @@ func (f *flags) share(name string, initial float64, usage string) *float64 {
 
 // number adds a flag for a number that good accepts, as expected says.
 func (f *flags) number(name string, initial float64, expected, usage string, good func(float64) bool) *float64 {
-	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, func(s string) (float64, error) {
+	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, parseNumber(expected, good))
+}
+
+// parseNumber parses a number that good accepts, as expected says.
+func parseNumber(expected string, good func(float64) bool) func(string) (float64, error) {
+	return func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
 		if err != nil || !good(x) {
 			return 0, fmt.Errorf("expected %s", expected)
 		}
 		return x, nil
-	})
-}
-
-// realList parses finite numbers of at least least with commas between them:
-// ascending, each once.
-func realList(s string, least float64) ([]float64, error) {
-	var list []float64
-	for _, part := range strings.Split(s, ",") {
-		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
-		if err != nil || !(x >= least) || math.IsInf(x, 0) {
-			return nil, fmt.Errorf("expected finite numbers, at least %v, with commas between them", least)
-		}
-		list = append(list, x)
 	}
-	slices.Sort(list)
-	return slices.Compact(list), nil
-}
-
-// heldOut adds the flag --held-out; text is the default as -h shows it.
-func (f *flags) heldOut(initial float64, text string) *float64 {
-	return custom(f, "held-out", initial, text, "share `X` of the contexts to keep out of the training", func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(x > 0 && x < 1) {
-			return 0, fmt.Errorf("expected a number above 0 and below 1")
-		}
-		return x, nil
-	})
-}
-
-// probeShare adds the flag --probe-share.
-func (f *flags) probeShare(initial float64) *float64 {
-	return f.number("probe-share", initial, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
 }
 
 // seed adds the flag --seed.

@@ -7,11 +7,9 @@
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
-//	l2s tune       find the clusters and the budget that are fastest at a precision
 //	l2s calibrate  set the margins of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
-//	l2s curve      compare screens: precision against candidates and time
 //	l2s topk       answer: the best labels of each context
 //	l2s generate   let a language model write, by exact or screened draws
 //	l2s translate  translate a text by beam search, exact or screened
@@ -54,11 +52,9 @@ func verbs() []verb {
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
-		{"tune", "find the clusters and the budget that are fastest at a precision", runTune},
 		{"calibrate", "set the margins of a screen such that it reaches a precision", runCalibrate},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
-		{"curve", "compare screens: precision against candidates and time", runCurve},
 		{"topk", "answer: the best labels of each context", runTopK},
 		{"generate", "let a language model write, by exact or screened draws", runGenerate},
 		{"translate", "translate a text by beam search, exact or screened", runTranslate},

@@ -8,26 +8,18 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/tune"
 )
 
 // shape is what --clusters gives: clusters in all, and the groups through which they
-// are found, 0 for none. The groups overlap, or have clusters of their own. The zero
-// shape is auto.
+// are found, 0 for none. The groups overlap, or have clusters of their own.
 type shape struct {
 	clusters, groups int
 	overlap          bool
 }
 
-// auto is what stands for a choice by measurement.
-const auto = "auto"
-
-// parseShape reads R, R/G, GxR, the R of which are the clusters of one group, or auto.
+// parseShape reads R, R/G, or GxR, the R of which are the clusters of one group.
 func parseShape(s string) (shape, error) {
-	bad := errors.New("expected a whole number R, at least 1, or R/G with G at most R, or GxR, or auto")
-	if s == auto {
-		return shape{}, nil
-	}
+	bad := errors.New("expected a whole number R, at least 1, or R/G with G at most R, or GxR")
 	first, second, overlap := strings.Cut(s, "/")
 	two := overlap
 	if !overlap {
@@ -53,8 +45,6 @@ func parseShape(s string) (shape, error) {
 // String is the shape as parseShape reads it.
 func (s shape) String() string {
 	switch {
-	case s == shape{}:
-		return auto
 	case s.groups == 0:
 		return strconv.Itoa(s.clusters)
 	case s.overlap:
@@ -65,15 +55,16 @@ func (s shape) String() string {
 	return fmt.Sprintf("%d in %d", s.clusters, s.groups) // of a screen by another program
 }
 
-// form is what package tune calls the shape.
-func (s shape) form() tune.Form {
+// set sets the options that make the shape.
+func (s shape) set(o *train.Options) {
 	switch {
 	case s.groups == 0:
-		return tune.Flat(s.clusters)
+		o.Groups, o.Overlap, o.Clusters = 0, 0, s.clusters
 	case s.overlap:
-		return tune.Overlapping(s.clusters, s.groups)
+		o.SetOverlap(s.clusters, s.groups)
+	default:
+		o.SetLevels(s.groups, s.clusters/s.groups)
 	}
-	return tune.Levels(s.groups, s.clusters/s.groups)
 }
 
 // shapeFor is the shape of a run without --clusters.
@@ -84,6 +75,3 @@ func shapeFor(contexts int) shape {
 	}
 	return shape{groups * clusters, groups, false}
 }
-
-// shapeOf is the shape that options ask for.
-func shapeOf(o *train.Options) shape { return shape{o.Clusters, o.Groups, o.Overlap > 0} }

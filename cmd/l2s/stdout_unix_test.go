@@ -36,7 +36,7 @@ func TestClosedStandardOutput(t *testing.T) {
 		{"the help of all", ">&-", []string{"-h"}, 1, strings.Replace(closed(""), " :", ":", 1)},
 		{"the help of a verb", ">&-", []string{"train", "-h"}, 1, closed("train")},
 	}
-	for _, args := range [][]string{goodTopK, goodEval, goodBench, goodCurve, joined(tuneArgs(), "--quiet"), joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
+	for _, args := range [][]string{goodTopK, goodEval, goodBench, joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
 		cases = append(cases, closedCase{args[0] + ": closed", ">&-", args, 1, closed(args[0])})
 	}
 	for _, c := range cases {
@@ -59,7 +59,7 @@ func TestClosedStandardOutput(t *testing.T) {
 func speaking() [][]string {
 	return [][]string{
 		{"demo", "-h"}, goodContexts, goodPairs,
-		goodLabels, goodMerge, goodTrain, goodTune, goodCalibrate, goodEval, goodBench, joined(goodCurve, "--svg", "c.svg"),
+		goodLabels, goodMerge, goodTrain, goodCalibrate, goodEval, goodBench,
 		goodTopK, joined(goodTopK, "--json"), goodWrite, joined(goodWrite, "--json"), without(goodTranslate, "--out"),
 		joined(goodTranslate, "--reference", "pairs.en"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
 	}

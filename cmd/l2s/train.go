@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,7 +20,6 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/tune"
 )
 
 // trainResult is the JSON of l2s train.
@@ -39,9 +37,6 @@ type trainResult struct {
 	// clusters are kept: 0 for the clusters of k-means.
 	Alternations int `json:"alternations,omitempty"`
 	Kept         int `json:"kept_alternation,omitempty"`
-	// LearnedFor is the budget that the clusters were learned for, if it is
-	// not the budget of this screen.
-	LearnedFor float64 `json:"learned_for,omitempty"`
 	// MeanCandidates and TrainingPrecision are the screen's on the
 	// contexts that it was trained on.
 	MeanCandidates    float64            `json:"mean_candidates"`
@@ -49,19 +44,13 @@ type trainResult struct {
 	// HeldOut are figures on contexts that a screen made as this one is was not
 	// trained on, see train.Record.Unseen.
 	HeldOut *heldOut `json:"held_out,omitempty"`
-	// Chosen says which flags were not given, or were auto, and why they have the value
-	// that they have.
+	// Chosen says which flags were not given, and why they have the value that they have.
 	Chosen []string `json:"chosen,omitempty"`
 	// Warnings say what should make one think twice.
 	Warnings []string           `json:"warnings,omitempty"`
 	Seconds  map[string]float64 `json:"seconds"` // of each stage, and in all
 	Threads  int                `json:"threads"`
 	Level    string             `json:"level"`
-}
-
-// trainResults is the JSON of l2s train with several budgets.
-type trainResults struct {
-	Screens []trainResult `json:"screens"`
 }
 
 type heldOut struct {
@@ -107,9 +96,6 @@ Without --clusters the number of contexts decides the clusters, and whether they
 learned: if a cluster has few contexts, learning loses precision, and the run stops after
 k-means unless a flag of learning is given (--kmeans-only=false is enough). Without
 --budget the number of labels decides the budget. The run prints what was decided.
-With --clusters auto, or --budget auto, they are chosen by measurement, as by l2s tune:
-the run writes the screen that l2s tune recommends for --target, by the times with
-warm caches, or with --by cold.
 
 The share --held-out of the contexts is kept out of the training: the held-out contexts.
 The figures of the screen on them are what to expect on others; the figures on the
@@ -147,10 +133,6 @@ file is text with ids between spaces, commas or ends of lines, or a SRC of integ
 specials are the special tokens of the model in the folder that --head names, by its
 configuration and its tokenizer's files.
 
-With several budgets one run writes a screen for each: --out m.l2s becomes
-m-50.l2s, m-100.l2s. The clusters are learned for one budget, --learn-for, and
-the sets are chosen for each. l2s curve compares the screens.
-
 The state of the run is kept beside the output FILE, in FILE.partial and
 FILE.partial-labels, after the labels, k-means and each alternation, until the
 screen is written. After an interrupt the same command continues from there and
@@ -158,28 +140,25 @@ writes the screen that it would have written, byte for byte. A state left by a
 run with other flags, another layer or other contexts is refused; --restart
 discards it. Files of another kind with these names are never removed. The labels
 alone, if k-means or learning did not end, serve a run with other flags too.`,
-		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learn-for learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts",
+		advanced: "always estimator gamma geometry held-out iterations k kmeans-batch kmeans-iterations lambda largest learning-rate multiplier overlap pair-weight patience probe-share shells smoothing spread tail tail-contexts",
 		example: `l2s train --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts train.npy --out m.l2s --clusters 100 --budget 150`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	out := f.needs("out", "screen `FILE` to write")
-	clusters := custom(f, "clusters", shape{}, "by the contexts", "clusters: `R`, R/G, GxR, or auto; see above", parseShape)
+	clusters := custom(f, "clusters", shape{}, "by the contexts", "clusters: `R`, R/G or GxR; see above", parseShape)
 	overlap := f.real("overlap", defaultOverlap, 1, "mean length of the lists of R/G, in `X` times R/G clusters")
-	budgets := custom(f, "budget", nil, "by the labels", "mean candidates `B`, several: 50,100,150, or auto", parseBudgets)
-	target := f.share("target", defaultTarget, "precision `P`@k on held-out contexts to reach, with auto")
-	by := f.by("time that counts: `CACHES` warm or cold, with auto")
-	learnFor := f.real("learn-for", 0, 1, "budget `B` that clusters are learned for; default: the middle one of --budget")
+	budget := custom(f, "budget", 0, "by the labels", "mean candidates `B` of a context", parseReal(1))
 	k := f.whole("k", o.K, 1, "learn from the `N` best labels of each context")
 	lambda := f.real("lambda", o.Lambda, 0, "cost `X` of a wrong candidate; a missed label costs 1")
 	smoothing := f.real("smoothing", o.Smoothing, 0, "contexts `X` that a cluster's surroundings count for in its set")
 	geometry := f.real("geometry", o.Geometry, 0, "contexts `X` that the geometry of a cluster counts for, 0: none")
 	spread := f.number("spread", o.Spread, "a number, 0 to 0.5", "mean share `X` of a context that counts in clusters near its own", func(x float64) bool { return x >= 0 && x <= 0.5 })
-	probeShare := f.probeShare(o.ProbeShare)
+	probeShare := f.number("probe-share", o.ProbeShare, "a number, at least 0 and below 1", "share `X` of the contexts that look at the candidates of two clusters", func(x float64) bool { return x >= 0 && x < 1 })
 	pairWeight := f.real("pair-weight", o.PairWeight, 0, "contexts `X` that clusters count for in sets of pairs, 0: none")
 	largest := f.whole("largest", 0, 0, "the most candidates `N` of one set, 0 for no bound")
 	shells := custom(f, "shells", nil, "none", "shares `X` of the contexts beyond each shell, as 0.4,0.1", parseShells)
-	heldOut := f.heldOut(o.HeldOut, strconv.FormatFloat(o.HeldOut, 'f', -1, 64))
+	heldOut := f.share("held-out", o.HeldOut, "share `X` of the contexts to keep out of the training")
 	rate := f.real("learning-rate", o.LearningRate, 1e-9, "first step size `X` of learning; it falls to 0")
 	multiplier := f.real("multiplier", o.Multiplier, 0, "weight `X` of the set sizes in learning; 0 is the paper's loss")
 	gamma := f.real("gamma", o.Gamma, 0, "weight `X` of exceeding the budget while learning")
@@ -201,40 +180,18 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	// Groups have defaults of their own, which go behind what is given.
-	adjust := func(o *train.Options) {
-		if f.given("lambda") {
-			o.Lambda = *lambda
-		}
-		if f.given("smoothing") {
-			o.Smoothing = *smoothing
-		}
-		if f.given("spread") {
-			o.Spread = *spread
-		}
-		if f.given("overlap") && o.Overlap > 0 {
-			o.Overlap = *overlap
-		}
-	}
 	o.ProbeShare, o.PairWeight, o.HeldOut = *probeShare, *pairWeight, *heldOut
 	o.Geometry, o.Shells, o.Largest = *geometry, *shells, *largest
 	o.K, o.Gamma, o.Iterations = *k, *gamma, *iterations
 	o.LearningRate, o.Multiplier, o.Patience = *rate, *multiplier, *patience
 	o.KMeansIterations, o.KMeansBatch = *kmeansIterations, *kmeansBatch
-	measured := f.given("clusters") && *clusters == (shape{}) || f.given("budget") && *budgets == nil
 	switch {
-	case measured && f.given("learn-for"):
-		return f.wrongUse("--learn-for is for a --budget and --clusters that are not auto")
 	case *shells != nil && *geometry == 0:
 		return f.wrongUse("--shells is for a --geometry above 0")
 	case f.given("overlap") && !clusters.overlap:
 		return f.wrongUse("--overlap is for --clusters R/G")
 	case f.given("overlap") && *overlap > float64(clusters.groups):
 		return f.wrongUse("--overlap %v needs as many groups, but --clusters has %d", *overlap, clusters.groups)
-	case !measured && f.given("target"):
-		return f.wrongUse("--target is for --clusters auto or --budget auto")
-	case !measured && f.given("by"):
-		return f.wrongUse("--by is for --clusters auto or --budget auto")
 	}
 	o.KMeansOnly, o.Estimator, o.Seed, o.Threads = *kmeansOnly, *estimator, *seed, *threads
 	if *tailContexts != nil && f.given("tail") && !*tail {
@@ -251,24 +208,13 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		options := train.DefaultTailOptions()
 		o.Tail = &options
 	}
-	var stated []statedBudget
-	if *budgets != nil {
-		stated = append(stated, statedBudget{"--budget", (*budgets)[0]})
-	}
-	if f.given("learn-for") {
-		stated = append(stated, statedBudget{"--learn-for", *learnFor})
-	}
-	for _, b := range stated {
-		if b.value < float64(o.K) {
-			return f.wrongUse("%s %v cannot hold --k %d candidates: raise the one or lower the other", b.flag, b.value, o.K)
-		}
+	if *budget != 0 && *budget < float64(o.K) {
+		return f.wrongUse("--budget %v cannot hold --k %d candidates: raise the one or lower the other", *budget, o.K)
 	}
 	// hold returns an error if there is no room for so many ids of --always.
 	hold := func(ids int) error {
-		for _, b := range stated {
-			if b.value < float64(ids) {
-				return f.wrongUse("%s %v cannot hold the %d ids of --always", b.flag, b.value, ids)
-			}
+		if *budget != 0 && *budget < float64(ids) {
+			return f.wrongUse("--budget %v cannot hold the %d ids of --always", *budget, ids)
 		}
 		if *largest != 0 && *largest < ids {
 			return f.wrongUse("--largest %d cannot hold the %d ids of --always", *largest, ids)
@@ -278,20 +224,11 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	if err := hold(always.least()); err != nil {
 		return err
 	}
-	if n := len(*budgets); n > 0 {
-		stated = append(stated, statedBudget{"--budget", (*budgets)[n-1]})
-	}
-	for _, b := range stated {
-		if *largest != 0 && b.value > float64(*largest) {
-			return f.wrongUse("--largest %d is less than %s %v: raise the one or lower the other", *largest, b.flag, b.value)
-		}
-	}
-	outs := []string{*out}
-	if *budgets != nil && !measured {
-		outs = budgetFiles(*out, *budgets)
+	if *largest != 0 && *budget > float64(*largest) {
+		return f.wrongUse("--largest %d is less than --budget %v: raise the one or lower the other", *largest, *budget)
 	}
 	o.Checkpoint = *out + partialSuffix
-	outputs, sources := trainOutputs(outs, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels}, tailFiles)
+	outputs, sources := trainOutputs(*out, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels}, tailFiles)
 	if err := checkOutputs(f, outputs, sources...); err != nil {
 		return err
 	}
@@ -331,17 +268,19 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	var chosen []string
 	form := *clusters
-	if form == (shape{}) && !measured {
-		form, chosen = chooseClusters(c.n, chosen)
+	if form == (shape{}) {
+		form = shapeFor(c.n)
+		chosen = append(chosen, fmt.Sprintf("--clusters %s, for %s contexts", form, progress.Count(c.n)))
 		if o.Geometry > 0 && !slices.ContainsFunc(learningFlags, f.given) && !train.LearningServes(c.n, form.clusters) {
 			o.KMeansOnly = true
 			chosen = append(chosen, fmt.Sprintf("--kmeans-only, for %s contexts of %s clusters", progress.Count(c.n), progress.Count(form.clusters)))
 		}
 	}
-	if *budgets == nil && !measured {
-		*budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
-		if b := (*budgets)[0]; *largest != 0 && b > float64(*largest) {
-			return f.wrongUse("--largest %d is less than %v, the budget for %d labels: raise it, or give a --budget", *largest, b, l.Labels())
+	if o.Budget = *budget; o.Budget == 0 {
+		o.Budget = train.BudgetFor(l.Labels(), max(o.K, len(o.Always)))
+		chosen = append(chosen, fmt.Sprintf("--budget %v, for %s labels", o.Budget, progress.Count(l.Labels())))
+		if *largest != 0 && o.Budget > float64(*largest) {
+			return f.wrongUse("--largest %d is less than %v, the budget for %d labels: raise it, or give a --budget", *largest, o.Budget, l.Labels())
 		}
 	}
 	without := "" // the flag that leaves learning out
@@ -351,29 +290,22 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	case *iterations == 0:
 		without = "--iterations 0"
 	}
-	noteUnused(f, without, *probeShare == 0 && !measured)
+	noteUnused(f, without, *probeShare == 0)
 	p := f.printer(*quiet)
 	defer p.Close()
-	if measured {
-		t := tuning{Options: tune.Options{Train: o, Adjust: adjust, Target: *target, Cold: *by == byCold, Refine: !*kmeansOnly}, budgets: *budgets, labels: *labels, restart: *restart, sources: sources, p: p}
-		if !f.given("held-out") {
-			t.Train.HeldOut = 0
-		}
-		switch {
-		case form != shape{}:
-			t.clusters = []shape{form}
-		case !f.given("clusters"):
-			t.clusters = make([]shape, 1)
-			t.clusters[0], chosen = chooseClusters(c.n, chosen)
-		case !f.given("budget"):
-			t.budgets, chosen = chooseBudget(l.Labels(), max(o.K, len(o.Always)), chosen)
-		}
-		return trainTuned(ctx, f, &t, in, *out, chosen, stdout, *asJSON)
+	form.set(&o)
+	// Groups have defaults of their own, which go behind what is given.
+	if f.given("lambda") {
+		o.Lambda = *lambda
 	}
-	form.form().Set(&o)
-	adjust(&o)
-	if o.Budget = *learnFor; !f.given("learn-for") {
-		o.Budget = (*budgets)[len(*budgets)/2]
+	if f.given("smoothing") {
+		o.Smoothing = *smoothing
+	}
+	if f.given("spread") {
+		o.Spread = *spread
+	}
+	if f.given("overlap") {
+		o.Overlap = *overlap
 	}
 	if c.n < o.Clusters {
 		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d clusters", c.name, c.n, o.Clusters)
@@ -401,26 +333,19 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 			return err
 		}
 	}
-	models, records, seconds, err := trainScreens(ctx, l, c.rows, o, *budgets, p)
+	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
 	if err != nil {
 		return explainInterrupt(err, o.Checkpoint)
 	}
-	var r trainResults
-	for i, m := range models {
-		if err := m.Save(outs[i]); err != nil {
-			return err
-		}
-		result := newTrainResult(outs[i], m, records[i], o, seconds)
-		result.Chosen = chosen
-		r.Screens = append(r.Screens, result)
+	if err := m.Save(*out); err != nil {
+		return err
 	}
 	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return err
 	}
-	switch {
-	case *asJSON && len(r.Screens) == 1:
-		return printJSON(stdout, r.Screens[0])
-	case *asJSON:
+	r := newTrainResult(*out, m, record, o, seconds)
+	r.Chosen = chosen
+	if *asJSON {
 		return printJSON(stdout, r)
 	}
 	return write(stdout, r.String())
@@ -442,12 +367,6 @@ func holdOutput(path, flag string) (release func(), err error) {
 	return release, err
 }
 
-// statedBudget is a budget that was given, with its flag.
-type statedBudget struct {
-	flag  string
-	value float64
-}
-
 // warnOfContexts warns of contexts that look like the states of another layer.
 func warnOfContexts(f *flags, in *inputs) {
 	if why := layerfile.Unnormed(in.layer.head, in.contexts.rows); why != "" {
@@ -456,7 +375,7 @@ func warnOfContexts(f *flags, in *inputs) {
 }
 
 // learningFlags are flags that say whether and how to learn.
-var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", "learn-for", "learning-rate", "multiplier", "patience"}
+var learningFlags = []string{"estimator", "gamma", "iterations", "kmeans-only", "learning-rate", "multiplier", "patience"}
 
 // noteUnused says which of the flags given have no effect, in a run that does not learn
 // without a flag or has no second probe. It is no error: scripts add --kmeans-only to a list of flags.
@@ -475,97 +394,9 @@ func noteUnused(f *flags, without string, noProbes bool) {
 	}
 }
 
-// chooseClusters chooses the clusters of a run without --clusters, and adds the choice
-// to those made before.
-func chooseClusters(contexts int, chosen []string) (shape, []string) {
-	form := shapeFor(contexts)
-	return form, append(chosen, fmt.Sprintf("--clusters %s, for %s contexts", form, progress.Count(contexts)))
-}
-
-// chooseBudget chooses the budget of a run without --budget.
-func chooseBudget(labels, least int, chosen []string) ([]float64, []string) {
-	budget := train.BudgetFor(labels, least)
-	return []float64{budget}, append(chosen, fmt.Sprintf("--budget %v, for %s labels", budget, progress.Count(labels)))
-}
-
-// trainTuned writes the screen that package tune recommends.
-func trainTuned(ctx context.Context, f *flags, t *tuning, in *inputs, out string, chosen []string, stdout io.Writer, asJSON bool) error {
-	start, by := time.Now(), byWarm
-	if t.Cold {
-		by = byCold
-	}
-	warnOfContexts(f, in)
-	// The one screen that is chosen gets the tail.
-	tail, tailContexts := t.Train.Tail, t.Train.TailContexts
-	t.Train.Tail, t.Train.TailContexts = nil, nil
-	found, err := t.run(ctx, f, in, out)
-	defer t.letGo()
-	if err != nil {
-		return err
-	}
-	if !found.Reached {
-		if err := t.end(); err != nil {
-			return err
-		}
-		return notReached(in.contexts.name, found, t.Target)
-	}
-	best := &found.Screens[found.Best]
-	model, record := best.Model, best.Record
-	if tail != nil {
-		o := record.Options
-		budget := o.Budget
-		if record.LearnedFor > 0 {
-			o.Budget = record.LearnedFor
-		}
-		o.Labels, o.Threads, o.Tail, o.TailContexts = t.Train.Labels, t.Train.Threads, tail, tailContexts
-		says := &tuneProgress{p: t.p}
-		o.Progress = func(r train.Progress) { says.report("tail", r) }
-		models, records, err := train.RunBudgets(ctx, in.layer.Layer, in.contexts.rows, o, []float64{budget})
-		if err != nil {
-			return err
-		}
-		model, record = models[0], records[0]
-	}
-	if err := model.Save(out); err != nil {
-		return err
-	}
-	if err := t.end(); err != nil {
-		return err
-	}
-	t.p.Close()
-	o := record.Options
-	o.Threads = t.Train.Threads
-	r := newTrainResult(out, model, record, o, map[string]float64{"total": round(time.Since(start).Seconds())})
-	r.Chosen = append(chosen, fmt.Sprintf("%s, the most precise of those within 3%% of the fastest of %d screens with P@%d of at least %v, by the times with %s caches: %.2f us warm, %.2f us cold", trainFlags(record), found.Trained, o.K, t.Target, by, micros(best.Warm), micros(best.Cold)))
-	r.Warnings = append(r.Warnings, warnings(t.dense.busy)...)
-	if asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
-}
-
-// budgetFiles returns the name of the screen for each budget: out if there
-// is one budget, and else out with the budget before its extension.
-func budgetFiles(out string, budgets []float64) []string {
-	if len(budgets) == 1 {
-		return []string{out}
-	}
-	var names []string
-	extension := filepath.Ext(out)
-	if extension == filepath.Base(out) { // of a hidden file without one
-		extension = ""
-	}
-	for _, b := range budgets {
-		names = append(names, strings.TrimSuffix(out, extension)+"-"+strconv.FormatFloat(b, 'f', -1, 64)+extension)
-	}
-	return names
-}
-
-// trainOutputs are the screens of a run and the files of its checkpoint.
-func trainOutputs(outs []string, checkpoint string) (all []output) {
-	for _, out := range outs {
-		all = append(all, output{flag: "--out", path: out})
-	}
+// trainOutputs are the screen of a run and the files of its checkpoint.
+func trainOutputs(out, checkpoint string) []output {
+	all := []output{{flag: "--out", path: out}}
 	for _, file := range train.CheckpointFiles(checkpoint) {
 		all = append(all, output{"--out", file, "where the state of the run is kept"})
 	}
@@ -600,26 +431,31 @@ func parseEstimator(s string) (e train.Estimator, err error) {
 	return e, nil
 }
 
+// parseShells reads the shares of the contexts beyond shells.
+func parseShells(s string) ([]float64, error) {
+	var list []float64
+	last := 1.0
+	for _, part := range strings.Split(s, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(x > 0 && x < last) || len(list) == screen.MaxShells {
+			return nil, fmt.Errorf("expected at most %d numbers above 0 and below 1, the largest first, with commas between them", screen.MaxShells)
+		}
+		list, last = append(list, x), x
+	}
+	return list, nil
+}
+
 // trainScreen trains with progress on p, and returns the seconds of each stage
 // too.
 func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
-	models, records, seconds, err := trainScreens(ctx, l, rows, o, []float64{o.Budget}, p)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return models[0], records[0], seconds, nil
-}
-
-// trainScreens is trainScreen for several budgets.
-func trainScreens(ctx context.Context, l *layer, rows []float32, o train.Options, budgets []float64, p *progress.Printer) ([]*screen.Model, []*train.Record, map[string]float64, error) {
 	t := &trainProgress{p: p, o: o, n: len(rows) / l.Dim(), seconds: map[string]float64{}, start: time.Now()}
 	t.since = t.start
 	o.Progress = t.report
-	models, records, err := train.RunBudgets(ctx, l.Layer, rows, o, budgets)
+	m, record, err := train.Run(ctx, l.Layer, rows, o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return models, records, t.finish(), nil
+	return m, record, t.finish(), nil
 }
 
 // trainProgress turns the reports of a run into bars and lines.
@@ -752,7 +588,7 @@ func precisions(k int, first, all float64) map[string]float64 {
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
 		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
-		Budget: record.Options.Budget, LearnedFor: record.LearnedFor, Seed: o.Seed, MeanCandidates: record.MeanCandidates,
+		Budget: record.Options.Budget, Seed: o.Seed, MeanCandidates: record.MeanCandidates,
 		TrainingPrecision: precisions(o.K, record.Precision1, record.PrecisionK),
 		Seconds:           seconds, Threads: o.Threads, Level: kernels.Level(),
 	}
@@ -770,17 +606,7 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 	return r
 }
 
-func (r trainResults) String() string {
-	var b strings.Builder
-	for _, s := range r.Screens {
-		b.WriteString(s.figures())
-	}
-	return b.String() + r.Screens[0].time()
-}
-
-func (r trainResult) String() string { return r.figures() + r.time() }
-
-func (r trainResult) figures() string {
+func (r trainResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d clusters; %.1f candidates a context on average, budget %v\n", r.Out, r.Clusters, r.MeanCandidates, r.Budget)
 	line := func(what string, n int, p map[string]float64) {
@@ -803,7 +629,7 @@ func (r trainResult) figures() string {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "  warning: %s\n", w)
 	}
-	return b.String()
+	return b.String() + r.time()
 }
 
 // time says how long the run took, and its stages that took a second or more.

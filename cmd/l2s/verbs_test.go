@@ -226,29 +226,6 @@ func TestContextsOfAModelTrainAScreenForIt(t *testing.T) {
 	}
 }
 
-func TestTheFilesOfSeveralBudgets(t *testing.T) {
-	for _, c := range []struct {
-		name, out string
-		budgets   []float64
-		want      []string
-	}{
-		{"one budget", "m.l2s", []float64{50}, []string{"m.l2s"}},
-		{"several", "m.l2s", []float64{50, 100}, []string{"m-50.l2s", "m-100.l2s"}},
-		{"a fraction", "m.l2s", []float64{2.5, 5}, []string{"m-2.5.l2s", "m-5.l2s"}},
-		{"without an extension", "m", []float64{50, 100}, []string{"m-50", "m-100"}},
-		{"a dot in the folder alone", "a.b/m", []float64{50, 100}, []string{"a.b/m-50", "a.b/m-100"}},
-		{"a hidden file", ".l2s", []float64{50, 100}, []string{".l2s-50", ".l2s-100"}},
-		{"a hidden file in a folder", "a/.l2s", []float64{50, 100}, []string{"a/.l2s-50", "a/.l2s-100"}},
-		{"a hidden file with an extension", ".m.l2s", []float64{50, 100}, []string{".m-50.l2s", ".m-100.l2s"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := budgetFiles(c.out, c.budgets); !slices.Equal(got, c.want) {
-				t.Errorf("found %q, expected %q", got, c.want)
-			}
-		})
-	}
-}
-
 func TestTrain(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -552,7 +529,7 @@ func TestEval(t *testing.T) {
 			t.Errorf("found %v, expected a share of 1 of all contexts", o["trained_on"])
 		}
 		// Of both files a part was trained on.
-		for _, verb := range []string{"eval", "bench", "curve"} {
+		for _, verb := range []string{"eval", "bench"} {
 			r := l2s(t, dir, append(joined(verb, "m.l2s", testArgs(), "--quiet"), "--contexts", "H.npy")...)
 			if want := "l2s " + verb + ": note: m.l2s: the screen was trained on 43% of these contexts: on others its figures are lower\n"; r.code != 0 || !strings.Contains(r.stderr, want) {
 				t.Errorf("%s: found exit status %d and %q, expected %q", verb, r.code, r.stderr, want)
@@ -696,28 +673,18 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// No set has more labels than --largest, also of a screen that a command chooses by
-// measurement. There each command has one budget, which all that it may choose share:
-// which of them it chooses goes by times.
+// No set has more labels than --largest.
 func TestTrainBoundsTheLargestSet(t *testing.T) {
 	dir := files(t)
-	for name, args := range map[string][]string{
-		"given":       joined("train", "--clusters", "6", "--budget", "20"),
-		"measured":    joined("train", "--clusters", "auto", "--budget", "20", "--target", "0.3", "--kmeans-only"),
-		"recommended": joined("tune", "--clusters", "60", "--budget", "20", "--target", "0.3", "--kmeans-only"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			largest := func(more ...string) float64 {
-				succeed(t, dir, joined(args, testArgs(), "--out", "bounded.l2s", "--quiet", more)...)
-				return number(t, object(t, dir, "inspect", "bounded.l2s", "--json"), "sets", "max")
-			}
-			if free := largest(); free <= 24 {
-				t.Errorf("found at most %v labels in a set without --largest, expected more than 24", free)
-			}
-			if most := largest("--largest", "24"); most > 24 {
-				t.Errorf("found a set of %v labels with --largest 24", most)
-			}
-		})
+	largest := func(more ...string) float64 {
+		succeed(t, dir, joined("train", "--clusters", "6", "--budget", "20", testArgs(), "--out", "bounded.l2s", "--quiet", more)...)
+		return number(t, object(t, dir, "inspect", "bounded.l2s", "--json"), "sets", "max")
+	}
+	if free := largest(); free <= 24 {
+		t.Errorf("found at most %v labels in a set without --largest, expected more than 24", free)
+	}
+	if most := largest("--largest", "24"); most > 24 {
+		t.Errorf("found a set of %v labels with --largest 24", most)
 	}
 }
 
@@ -731,7 +698,7 @@ func TestTrainSaysWhichFlagsHaveNoEffect(t *testing.T) {
 	}{
 		{nil, nil},
 		{[]string{"--kmeans-only"}, []string{"--iterations is for learning, which --kmeans-only leaves out"}}, // goodTrain has it
-		{[]string{"--kmeans-only", "--patience", "3", "--learn-for", "30"}, []string{"--iterations is for", "--patience is for", "--learn-for is for"}},
+		{[]string{"--kmeans-only", "--patience", "3"}, []string{"--iterations is for", "--patience is for"}},
 		{[]string{"--iterations", "0", "--gamma", "3"}, []string{"--gamma is for learning, which --iterations 0 leaves out"}},
 		{[]string{"--kmeans-only=false", "--patience", "3"}, nil},
 		{[]string{"--pair-weight", "3"}, []string{"--pair-weight is for --probe-share above 0"}},

@@ -15,8 +15,6 @@ func TestABusyMachineIsSaid(t *testing.T) {
 	}{{"idle", 61, false}, {"just idle", 72, false}, {"busy", 90, true}} {
 		for table, text := range map[string]string{
 			"bench": (&benchResult{DenseF32: c.mean, DenseF32Median: 60}).String(),
-			"curve": (&curveResult{DenseF32: c.mean, DenseF32Median: 60}).String(),
-			"tune":  (&tuneResult{busy: busyNote(c.mean, 60, chooseAgain)}).String(),
 			"demo":  (&demoResult{evalResult: &evalResult{}, benchResult: &benchResult{DenseF32: c.mean, DenseF32Median: 60}, Seconds: map[string]float64{}}).String(),
 		} {
 			t.Run(c.name+": "+table, func(t *testing.T) {
@@ -25,15 +23,5 @@ func TestABusyMachineIsSaid(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func TestWarningsAreSentencesOnOneLine(t *testing.T) {
-	if got := warnings(busyNote(61, 60, compareMedians)); got != nil {
-		t.Errorf("idle: found %q, expected none", got)
-	}
-	got := warnings(busyNote(90, 60, compareMedians))
-	if len(got) != 1 || strings.Contains(got[0], "\n") || !strings.HasPrefix(got[0], "The machine was busy: ") || !strings.HasSuffix(got[0], compareMedians) {
-		t.Errorf("busy: found %q, expected the note on one line", got)
 	}
 }

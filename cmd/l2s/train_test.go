@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// Without flags the clusters and the budget go by the contexts and the labels, and the
+// run says so.
+func TestTrainSaysWhatItChose(t *testing.T) {
+	dir := files(t)
+	plain := joined("train", testArgs(), "--kmeans-only", "--out", "x.l2s")
+	r := l2s(t, dir, plain...)
+	for _, want := range []string{"--clusters 12, for 1,200 contexts", "--budget 30, for 300 labels"} {
+		if !strings.Contains(r.stderr, want) || !strings.Contains(r.stdout, "chosen: "+want) {
+			t.Errorf("found no %q in\n%sand\n%s", want, r.stderr, r.stdout)
+		}
+	}
+	o := object(t, dir, joined(plain, "--quiet", "--json")...)
+	if number(t, o, "clusters") != 12 || number(t, o, "budget") != 30 || len(o["chosen"].([]any)) != 2 {
+		t.Errorf("found %v, expected 12 clusters and a budget of 30, chosen", o)
+	}
+	again := readFile(t, filepath.Join(dir, "x.l2s"))
+	o = object(t, dir, joined(plain, "--clusters", "12", "--budget", "30", "--quiet", "--json")...)
+	if _, chosen := o["chosen"]; chosen || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
+		t.Errorf("found the choice %v or another screen, expected no choice and the same bytes", o["chosen"])
+	}
+	t.Run("few contexts in a cluster are not learned from", func(t *testing.T) {
+		without := joined("train", testArgs(), "--quiet", "--json", "--out", "x.l2s")
+		o := object(t, dir, without...)
+		if text := fmt.Sprint(o["chosen"]); !strings.Contains(text, "--kmeans-only, for 1,200 contexts of 12 clusters") || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
+			t.Errorf("found the choice %s or another screen, expected k-means alone", text)
+		}
+		for _, asked := range [][]string{{"--kmeans-only=false", "--patience", "1"}, {"--iterations", "1"}, {"--geometry", "0"}} {
+			if o := object(t, dir, joined(without, asked)...); number(t, o, "alternations") == 0 {
+				t.Errorf("%v: found the choice %v, expected learning", asked, o["chosen"])
+			}
+		}
+	})
+	t.Run("a layer of three labels", func(t *testing.T) {
+		matrixIn("W3.npy", 3, tinyDim)(t, dir)
+		matrixIn("b3.npy", 3)(t, dir)
+		o := object(t, dir, joined(plain, "--weights", "W3.npy", "--bias", "b3.npy", "--quiet", "--json")...)
+		if number(t, o, "k") != 3 || number(t, o, "budget") != 3 {
+			t.Errorf("found k %v and budget %v, expected 3 and 3", o["k"], o["budget"])
+		}
+	})
+}
+
+// Labels of every set come from the command line, from files of both kinds, and from
+// the special tokens of a model; an id may be named several times.
+func TestAlwaysFrom(t *testing.T) {
+	dir := files(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"ids.txt", "a,b.txt"} {
+		writeFile(t, at(name), []byte("7, 0\n299\n7\t12\r\n"))
+	}
+	if err := tensorfile.WriteNPYInt32s(at("ids.npy"), []int32{5, 299, 5}); err != nil {
+		t.Fatal(err)
+	}
+	modelFolder(t, dir, "model")
+	writeFile(t, filepath.Join(dir, "model", "tokenizer_config.json"), []byte(`{"added_tokens_decoder":{"2":{"special":true},"3":{"special":false},"100000":{"special":true}}}`))
+	inModel := joined("train", "--head", "model", "--contexts", "H.npy", "--clusters", "3", "--budget", "40")
+	inLayer := joined("train", trainArgs())
+	for _, c := range []struct {
+		name  string
+		train []string
+		value string
+		want  []uint32
+	}{
+		{"a text file", inLayer, "@ids.txt", []uint32{0, 7, 12, 299}},
+		{"an array", inLayer, "@ids.npy", []uint32{5, 299}},
+		{"a name with a comma, between quotes", inLayer, `9,@"a,b.txt",5`, []uint32{0, 5, 7, 9, 12, 299}},
+		{"all together", inLayer, "9,@ids.npy,@ids.txt,7", []uint32{0, 5, 7, 9, 12, 299}},
+		{"special tokens, without those that have no row", inModel, "specials", []uint32{2}},
+		{"and others", inModel, "specials,4", []uint32{2, 4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			succeed(t, dir, joined(c.train, "--always", c.value, "--kmeans-only", "--quiet", "--out", "x.l2s")...)
+			m, err := screen.Load(at("x.l2s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(m.Always(), c.want) {
+				t.Errorf("found always %v, expected %v", m.Always(), c.want)
+			}
+			for cluster := range m.Clusters() {
+				for _, id := range c.want {
+					if !slices.Contains(m.Candidates(cluster), id) {
+						t.Errorf("found no id %d in set %d, expected it in every set", id, cluster)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Who asks for another number of labels than a screen was trained for is told so, on
+// standard error alone.
+func TestNoteOfAnotherK(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	succeed(t, dir, joined("train", trainArgs(), "--k", "3", "--kmeans-only", "--out", "k3.l2s")...)
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"more by topk", joined("topk", "k3.l2s", testArgs(), "--k", "5"), "l2s topk: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
+		{"more by eval", joined("eval", "k3.l2s", testArgs(), "--quiet"), "l2s eval: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
+		{"fewer by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,2", "--quiet"), "asked for 2: one trained with --k 2 needs fewer candidates\n"},
+		{"fewer by bench", joined("bench", "k3.l2s", testArgs(), "--k", "1", "--quiet"), "l2s bench: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 1: "},
+		{"the same by topk", joined("topk", "k3.l2s", testArgs(), "--k", "3"), ""},
+		{"the same by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,3", "--quiet"), ""},
+	} {
+		r := l2s(t, dir, c.args...)
+		if r.code != 0 || c.want == "" && r.stderr != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stdout, "note") {
+			t.Errorf("%s: found exit status %d and %q on standard error, expected %q", c.name, r.code, r.stderr, c.want)
+		}
+	}
+}
