@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -194,8 +195,8 @@ func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax
 		return nil, nil, err
 	}
 	r, err := screen.NewRegression(c)
-	if err != nil {
-		return nil, nil, err
+	if err != nil { // the fit has left the finite numbers
+		return nil, nil, fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)
 	}
 	record, err := member.Set(m.Record(), tailFitName, fit)
 	if err != nil {
@@ -204,6 +205,9 @@ func fitRegression(ctx context.Context, d *data, m *screen.Model, layer *softmax
 	fitted, err := m.WithRegression(r, record)
 	return fitted, fit, err
 }
+
+// ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
+var ErrTail = errors.New("tail")
 
 // tailFit is a fit under way.
 type tailFit struct {

@@ -335,6 +335,9 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	m, record, seconds, err := trainScreen(ctx, l, c.rows, o, p)
 	if err != nil {
+		if errors.Is(err, train.ErrTail) {
+			err = fmt.Errorf("%s: %w", c.name, err)
+		}
 		return explainInterrupt(err, o.Checkpoint)
 	}
 	if err := m.Save(*out); err != nil {
