@@ -40,6 +40,10 @@ const (
 	// keptError is the relative error of the probability of a nucleus at which all logits
 	// are computed.
 	keptError = 0.1
+	// likelyError is the part of the interval of the log of a sum by which its estimate may be
+	// off for that, and likelyCoarse what parts of the range add.
+	likelyError  = 1. / 32
+	likelyCoarse = 1. / 64
 	// slack bounds the ratio of a sum of float32 exponentials to the true sum.
 	slack = 1 + 1e-4
 	// The temperatures at which the exponents keep their precision in float32.
@@ -443,35 +447,62 @@ func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
 	slices.Sort(e.nearest)
 	share := func(sum float64) float64 { return p * kernels.Exp(sum-top/at) }
 	want := share(z.about)
-	sum, kept, end := e.keptOf(top, x, at, want)
-	if end {
+	if _, kept, end := e.keptOf(top, x, at, want); end {
 		_, least, _ := e.keptOf(top, x, at, share(z.low)/slack)
-		_, most, _ := e.keptOf(top, x, at, share(z.high)*slack)
-		return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
+		if _, most, end := e.keptOf(top, x, at, share(z.high)*slack); end {
+			return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
+		}
+	}
+	if w := e.sumWithout(nil, e.temperature); w.high-w.low > maxOpen {
+		return 0, false
 	}
 	// The others by their number in equal parts of the range.
 	e.counts = grow.Slice(e.counts, nucleusBuckets)
 	clear(e.counts)
-	scale := nucleusSteps / at
+	scale := e.partsPerLogit(at)
 	for id := range e.upper {
 		if c := e.centre(uint32(id)); c < known || math.IsInf(known, 1) {
 			e.counts[int(min((top-c)*scale, nucleusBuckets-1))]++
 		}
 	}
+	kept, last := e.keptAmong(top, x, at, want)
+	// What the nucleus holds at the one temperature for what it holds at the other.
+	ratio := func(want float64) float64 {
+		kept, _ := e.keptAmong(top, x, at, want)
+		return kept / want
+	}
+	off := float64((z.high-z.low)*likelyError) + likelyCoarse
+	open := math.Abs(ratio(share(z.about+off)) - ratio(share(z.about-off)))
+	return top/e.temperature + kernels.Log(kept), float64(open*want)+last <= float64(keptError*kept)
+}
+
+// partsPerLogit is the number of parts of e.counts to a difference of logits of 1: as fine as
+// the lower of the temperatures needs.
+func (e *envelope) partsPerLogit(at float64) float64 { return nucleusSteps / min(at, e.temperature) }
+
+// keptAmong sums e^((x-top)/T) over the labels of a nucleus as keptOf does, and, as far as they
+// do not end it, over those behind them, whose numbers in parts of the range are e.counts. The
+// last of these may be a fraction of a label: it returns what the whole one adds.
+func (e *envelope) keptAmong(top, least, at, want float64) (kept, last float64) {
+	sum, kept, end := e.keptOf(top, least, at, want)
+	if end {
+		return kept, 0
+	}
 	for b, n := range e.counts[:nucleusBuckets-1] {
 		if n == 0 {
 			continue
 		}
-		down := (float64(b) + 0.5) / scale
+		down := (float64(b) + 0.5) / e.partsPerLogit(at)
 		one := kernels.Exp(-down / at)
+		last = kernels.Exp(-down / e.temperature)
 		many := min(float64(n), max((want-sum)/one, 0))
 		sum += float64(many * one)
-		kept += float64(many * kernels.Exp(-down/e.temperature))
+		kept += float64(many * last)
 		if sum >= want {
 			break
 		}
 	}
-	return top/e.temperature + kernels.Log(kept), true
+	return kept, last
 }
 
 // keptOf sums e^((x-top)/T) over the labels in e.nearest, in the order of their logits, up to

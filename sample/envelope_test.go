@@ -173,7 +173,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	if err != nil || best.Count != 1 {
 		t.Fatal(best, err)
 	}
-	for _, temperature := range []float64{1e-300, 0.01, 0.05, 900} {
+	for _, temperature := range []float64{softmax.MinTemperature, 0.01, 0.05, 900} {
 		for _, topP := range []float64{1, 0.5} {
 			o := sample.DefaultOptions()
 			o.Order, o.Temperature, o.TopP = sample.VLLM(), temperature, topP
@@ -187,7 +187,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 		}
 	}
 	o := sample.DefaultOptions()
-	o.Repetition = 1e-200
+	o.Repetition = 0x1p-100
 	s, err := sample.New(l, o)
 	if err != nil {
 		t.Fatal(err)
@@ -235,5 +235,43 @@ func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// Log-probabilities are near those of the definition where a nucleus is hard to estimate: where
+// it is as good as all labels and the temperature is another one, where the labels that have the
+// weight at a colder temperature are many, and where it has one label or two.
+func TestLogProbabilitiesOfUnusualNuclei(t *testing.T) {
+	const labels, dim = 1100, 6
+	for _, c := range []struct {
+		name              string
+		order             []sample.Step
+		temperature, topP float64
+		layer             *softmax.Layer
+		scale, within     float64 // of contexts, and of log-probabilities
+	}{
+		{"all but roundings, before a warm temperature", sample.LlamaCPP(), 100, justBelowOne[0], newLayer(t, 52, labels, dim), 0.7, 0.15},
+		{"nearly all, before a warm temperature", sample.LlamaCPP(), 8, 0.9999, newLayer(t, 52, labels, dim), 0.7, 0.15},
+		{"equal labels, before a cold temperature", sample.LlamaCPP(), 0.01, 0.999, repeated(t, 53, 3, labels/3, dim), 0.7, 1},
+		{"one or two labels, behind a warm temperature", sample.VLLM(), 100, 0.001, newLayer(t, 52, labels, dim), 0.3, 0.15},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := sample.DefaultOptions()
+			o.Order, o.Temperature, o.TopP = c.order, c.temperature, c.topP
+			s, err := sample.New(c.layer, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 100 {
+				h := normals(newRand(uint64(i)), dim, c.scale)
+				token, err := s.Draw(h, sample.Edits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !follows(c.layer, h, o, sample.Edits{}, token, c.within) {
+					t.Errorf("context %d: found %+v, expected a log-probability of %v", i, token, math.Log(definition(c.layer, h, o, sample.Edits{})[token.ID]))
+				}
+			}
+		})
 	}
 }

@@ -25,7 +25,7 @@ func (o *Options) onlyTopP() bool {
 // temperature.
 func (s *Sampler) drawNucleus(temperature, u float64) (Token, error) {
 	x := s.pool.logits
-	largest := slices.Max(x)
+	largest := s.pool.largest()
 	if math.IsInf(largest, -1) {
 		return Token{}, errNone
 	}
@@ -48,7 +48,7 @@ func (s *Sampler) drawNucleus(temperature, u float64) (Token, error) {
 	if len(s.proposed) > 0 && belongs(s.proposed[0].ID) {
 		id = int(s.proposed[0].ID)
 	}
-	return Token{ID: uint32(id), LogProb: (x[id]-largest)/temperature - logSum - kernels.Log(kept)}, nil
+	return Token{ID: uint32(id), LogProb: min((x[id]-largest)/temperature-logSum-kernels.Log(kept), 0)}, nil
 }
 
 // lastOfNucleus returns the last of the fewest first labels that hold the share TopP,

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Step is a processor in the order of a sampler.
@@ -57,7 +59,8 @@ type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
 	// first. A step that is not in it is not done, whatever its option says.
 	Order []Step
-	// Temperature is T: at least 0 and finite. 0: the label with the largest logit.
+	// Temperature is T: finite and at least softmax.MinTemperature, or 0 for the label with the
+	// largest logit.
 	Temperature float64
 	// TopK is k, 0 for all labels.
 	TopK int
@@ -65,11 +68,11 @@ type Options struct {
 	TopP float64
 	// MinP is p: 0 to 1, where 0 keeps all labels.
 	MinP float64
-	// Repetition is above 0 and finite. 1 changes nothing, and more makes labels that have
+	// Repetition is from 2^-100 to 2^100. 1 changes nothing, and more makes labels that have
 	// occurred less probable.
 	Repetition float64
-	// Presence and Frequency are finite. 0 changes nothing, and more makes labels that have
-	// occurred less probable.
+	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
+	// labels that have occurred less probable.
 	Presence, Frequency float64
 	// Confidence is for draws over a screen: the confidence of the interval of the tail, at
 	// least 0 and below 1. More confidence makes the interval wider, and the exact layer
@@ -96,6 +99,10 @@ func DefaultOptions() Options {
 	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95, MaxOutside: 0.07}
 }
 
+// maxPenalty bounds penalties, so that the logits of a layer remain finite numbers at every
+// temperature, with any biases and any history.
+const maxPenalty = 0x1p100
+
 func (o *Options) check() error {
 	for i, s := range o.Order {
 		switch {
@@ -113,13 +120,13 @@ func (o *Options) check() error {
 		ok    bool
 		want  string
 	}{
-		{"temperature", o.Temperature, o.Temperature >= 0, "at least 0"},
+		{"temperature", o.Temperature, o.Temperature == 0 || o.Temperature >= softmax.MinTemperature, fmt.Sprintf("0, or a finite number of at least %v", softmax.MinTemperature)},
 		{"top-k", float64(o.TopK), o.TopK >= 0, "at least 0"},
 		{"top-p", o.TopP, o.TopP > 0 && o.TopP <= 1, "above 0 and at most 1"},
 		{"min-p", o.MinP, o.MinP >= 0 && o.MinP <= 1, "0 to 1"},
-		{"repetition", o.Repetition, o.Repetition > 0, "above 0"},
-		{"presence", o.Presence, !math.IsNaN(o.Presence), "a finite number"},
-		{"frequency", o.Frequency, !math.IsNaN(o.Frequency), "a finite number"},
+		{"repetition", o.Repetition, o.Repetition >= 1/maxPenalty && o.Repetition <= maxPenalty, "2^-100 to 2^100"},
+		{"presence", o.Presence, math.Abs(o.Presence) <= maxPenalty, "at most 2^100 in magnitude"},
+		{"frequency", o.Frequency, math.Abs(o.Frequency) <= maxPenalty, "at most 2^100 in magnitude"},
 		{"max outside", o.MaxOutside, o.MaxOutside > 0 && o.MaxOutside <= 1, "above 0 and at most 1"},
 		{"confidence", o.Confidence, o.Confidence >= 0 && o.Confidence < 1, "at least 0 and below 1"},
 	} {

@@ -133,10 +133,10 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 		case sample.MinP:
 			if o.MinP > 0 {
 				byLogit()
-				p := probabilities()
-				kept := order[:0]
+				// Logarithms tell more apart; math.Log is wrong below the normal numbers on some CPUs.
+				least, first, kept := math.Log2(o.MinP)*math.Ln2, x[order[0]], order[:0]
 				for _, id := range order {
-					if p[id] >= o.MinP*p[order[0]] {
+					if (x[id]-first)/temperature >= least {
 						kept = append(kept, id)
 					}
 				}
@@ -616,8 +616,7 @@ func TestNucleiAtTheLimits(t *testing.T) {
 	}{
 		{"all but rounding", 1e6, math.Nextafter(1, 0), 1500, labels},
 		{"half of equal ones", 1e300, 0.5, 1000, labels/2 + 1},
-		{"the best alone", 1e-300, 0.5, 1, 1},
-		{"a subnormal temperature", 5e-324, 0.5, 1, 1},
+		{"the best alone", softmax.MinTemperature, 0.5, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()
@@ -650,10 +649,15 @@ func TestSamplersRefuse(t *testing.T) {
 	}{
 		{"temperature", func(o *sample.Options) { o.Temperature = -1 }, "sample: temperature: found -1"},
 		{"NaN", func(o *sample.Options) { o.Temperature = math.NaN() }, "sample: temperature: found NaN"},
+		{"a temperature too small", func(o *sample.Options) { o.Temperature = 1e-101 }, "sample: temperature: found 1e-101, expected 0, or a finite number of at least 1e-100"},
 		{"top-k", func(o *sample.Options) { o.TopK = -1 }, "sample: top-k: found -1"},
 		{"top-p", func(o *sample.Options) { o.TopP = 0 }, "sample: top-p: found 0, expected above 0 and at most 1"},
 		{"min-p", func(o *sample.Options) { o.MinP = 1.5 }, "sample: min-p: found 1.5"},
 		{"repetition", func(o *sample.Options) { o.Repetition = 0 }, "sample: repetition: found 0"},
+		{"a repetition too small", func(o *sample.Options) { o.Repetition = 1e-320 }, "sample: repetition: found 1e-320, expected 2^-100 to 2^100"},
+		{"a repetition too large", func(o *sample.Options) { o.Repetition = 1e308 }, "sample: repetition: found 1e+308, expected 2^-100 to 2^100"},
+		{"frequency", func(o *sample.Options) { o.Frequency = 1e308 }, "sample: frequency: found 1e+308, expected at most 2^100 in magnitude"},
+		{"a negative frequency", func(o *sample.Options) { o.Frequency = -1.7e308 }, "sample: frequency: found -1.7e+308"},
 		{"presence", func(o *sample.Options) { o.Presence = math.Inf(1) }, "sample: presence: found +Inf"},
 		{"max outside", func(o *sample.Options) { o.MaxOutside = 0 }, "sample: max outside: found 0, expected above 0 and at most 1"},
 		{"confidence", func(o *sample.Options) { o.Confidence = 1 }, "sample: confidence: found 1"},

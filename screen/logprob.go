@@ -34,7 +34,8 @@ import (
 // does.
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
-// LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
+// LogProbAt is LogProb at a temperature T, finite and at least
+// [softmax.MinTemperature]: of probabilities in
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
 // 1/scale. If a regression has no coefficients for T the exact layer answers.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
@@ -141,8 +142,8 @@ func (s *Searcher) quick(r route, req *softmax.Request) bool {
 }
 
 func checkTemperature(temperature float64) error {
-	if !(temperature > 0) || math.IsInf(temperature, 1) {
-		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number above 0", temperature)}
+	if !(temperature >= softmax.MinTemperature && temperature <= math.MaxFloat64) {
+		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number of at least %v", temperature, softmax.MinTemperature)}
 	}
 	return nil
 }

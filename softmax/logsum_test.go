@@ -85,6 +85,47 @@ func TestLogitAndSumAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogitAndSum) })
 }
 
+// Whatever the temperature, and however large rows, contexts and biases are, a log-sum is a finite
+// number or an error, and a log-probability is not above 0.
+func TestLogSumsAreFinite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, d := rapid.IntRange(1, 70).Draw(t, "labels"), rapid.IntRange(1, 5).Draw(t, "dim")
+		number := func(name string) float32 {
+			return rapid.SampledFrom([]float32{0, 1, -1, 0.3, 1e-45, 1e10, -1e19, 3e38, -3e38}).Draw(t, name)
+		}
+		w, bias, h := make([]float32, n*d), make([]float32, n), make([]float32, d)
+		for i := range w {
+			w[i] = number("weight")
+		}
+		for i := range bias {
+			bias[i] = number("bias")
+		}
+		for i := range h {
+			h[i] = number("context")
+		}
+		l, err := softmax.NewLayer(kernels.Float32Rows(w, d), bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := uint32(rapid.IntRange(0, n-1).Draw(t, "id"))
+		req := softmax.Request{LogSum: true, K: rapid.IntRange(0, n).Draw(t, "k"), ExactSum: rapid.Bool().Draw(t, "exact")}
+		if rapid.Bool().Draw(t, "biased") {
+			req.Biases = []softmax.Bias{{ID: id, Add: rapid.SampledFrom([]float32{0x1p100, -0x1p100}).Draw(t, "added")}}
+		}
+		req.Temperature = rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{softmax.MinTemperature, 1e-101, 1e-307, 5e-324, 0.7, math.MaxFloat64, math.Inf(1), math.NaN()})).Draw(t, "temperature")
+		fits := req.Temperature >= softmax.MinTemperature && req.Temperature <= math.MaxFloat64
+		s := softmax.NewSearcher(l)
+		a, err := s.Search(make([]softmax.Prediction, req.K), h, req)
+		if ok := err == nil; ok != (fits || req.Temperature == 0) || ok && (math.IsNaN(a.LogSum) || math.IsInf(a.LogSum, 0)) {
+			t.Fatalf("temperature %v: found a log-sum of %v, %v", req.Temperature, a.LogSum, err)
+		}
+		p, err := s.LogProbAt(h, id, req.Temperature)
+		if ok := err == nil; ok != fits || ok && !(p <= 0) {
+			t.Fatalf("temperature %v: found a log-probability of %v, %v", req.Temperature, p, err)
+		}
+	})
+}
+
 func TestLogitAndSumRefuses(t *testing.T) {
 	l := newLayer(t, []float32{1, 2, 3, 4}, nil, 2)
 	s, q := softmax.NewSearcher(l), newQuery(t, []float32{1, 1})
@@ -107,7 +148,7 @@ func TestLogitAndSumRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := s.LogProbAt([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number above 0" {
+	if _, err := s.LogProbAt([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number of at least 1e-100" {
 		t.Errorf("temperature 0: error %v", err)
 	}
 	// x = 3 and 7 at T = 4.

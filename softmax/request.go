@@ -56,7 +56,7 @@ type Request struct {
 	// over the weights of all labels that the answer is chosen among, which takes
 	// several times as long as the search.
 	ExactSum bool
-	// Temperature, unless 0, is the T of a log-sum of e^(x/T): above 0 and finite.
+	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
 	// It changes neither the labels nor their logits.
 	Temperature float64
 	// Among are the labels to choose among. The zero value is all of them.
@@ -78,6 +78,10 @@ type Bias struct {
 }
 
 const maxBias = 0x1p100
+
+// MinTemperature is the least temperature: at it, x/T is finite for every logit x of a layer
+// with any biases.
+const MinTemperature = 1e-100
 
 // Labels is a set of labels to choose among: all of a layer, which is the zero
 // value, neighbours, or the labels in a list.
@@ -190,8 +194,8 @@ func (r *Request) check(labels int) error {
 	if s := r.Banned; s != nil && s.Len() != labels {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: banned: found a set over %d labels, expected %d", s.Len(), labels))
 	}
-	if t := r.Temperature; !(t >= 0) || math.IsInf(t, 1) {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number above 0, or 0 for 1", t))
+	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature))
 	}
 	for i, b := range r.Biases {
 		switch {

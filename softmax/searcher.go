@@ -169,12 +169,12 @@ func (s *Searcher) Bounds(lower, upper []float32, q *Query) (ok bool, err error)
 // ([ErrContext]).
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
-// LogProbAt is LogProb at a temperature T, above 0 and finite: of probabilities in
+// LogProbAt is LogProb at a temperature T, finite and at least [MinTemperature]: of probabilities in
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
 // 1/scale.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
-		return 0, invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number above 0")
+		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))
 	}
 	qs, err := s.set(s.one[:], h)
 	if err != nil {

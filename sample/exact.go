@@ -1,0 +1,166 @@
+package sample
+
+import (
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// drawExact draws from the distribution of the layer.
+func (s *Sampler) drawExact(u float64) (Token, error) {
+	first, temperature, cut := s.o.firstCut()
+	greedy := s.o.temperature() == 0
+	if !greedy && (!cut || first == TopP) {
+		if !cut || s.o.onlyTopP() {
+			if t, ok, err := s.drawEnclosed(temperature, cut); ok || err != nil {
+				return t, err
+			}
+		}
+		if err := s.lookAtAll(); err != nil {
+			return Token{}, err
+		}
+		if !cut {
+			return s.drawFrom(s.o.temperature(), u)
+		}
+		if s.o.onlyTopP() {
+			return s.drawNucleus(temperature, u)
+		}
+		s.sumInside(temperature)
+		t, _, err := s.drawKept(u)
+		return t, err
+	}
+	k := 16
+	if greedy {
+		k = 1
+	} else if first == TopK {
+		k = s.o.TopK
+	}
+	for ; ; k *= 4 {
+		if err := s.lookAtBest(min(k, s.labels)); err != nil {
+			return Token{}, err
+		}
+		if t, ok, err := s.drawKept(u); ok || err != nil {
+			return t, err
+		}
+	}
+}
+
+// lookAtAll makes all labels the pool.
+func (s *Sampler) lookAtAll() error {
+	s.stats.Passes++
+	s.all = grow.Slice(s.all, s.labels)
+	if err := s.layer.Logits(s.all, s.query, softmax.Labels{}); err != nil {
+		return err
+	}
+	for _, id := range s.changed {
+		s.all[id] = s.edit(id, s.all[id])
+	}
+	if a := s.edits.Allowed; a != nil {
+		for id := range a.Missing(0, s.labels) {
+			s.all[id] = math.Inf(-1)
+		}
+	}
+	if b := s.edits.Banned; b != nil {
+		for id := range b.All() {
+			s.all[id] = math.Inf(-1)
+		}
+	}
+	s.pool = pool{logits: s.all, whole: true, exact: true, rest: nothing}
+	return nil
+}
+
+// lookAtBest makes the labels of the k largest edited logits the pool, and perhaps a few
+// more, but no label without all that are better.
+func (s *Sampler) lookAtBest(k int) error {
+	// Labels of the history may take places of others: their logits are others in the
+	// search.
+	k = min(k+len(s.past), s.labels)
+	s.found = grow.Slice(s.found, k)
+	req := s.request(k)
+	s.asked[0] = s.query
+	if err := s.layer.Find(s.found, s.one[:], s.asked[:], &req); err != nil {
+		return err
+	}
+	n := s.one[0].Count
+	whole := n < k || k == s.labels
+	s.pastX = grow.Slice(s.pastX, len(s.past))
+	if err := s.layer.Logits(s.pastX, s.query, softmax.Only(s.pastIDs)); err != nil {
+		return err
+	}
+	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
+	for _, p := range s.found[:n] {
+		if _, past := slices.BinarySearch(s.pastIDs, p.ID); !past {
+			s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
+		}
+	}
+	for i, id := range s.pastIDs {
+		if !s.permits(id) {
+			continue
+		}
+		x := s.edit(id, s.pastX[i])
+		if whole || compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
+			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
+		}
+	}
+	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole, exact: true}
+	return nil
+}
+
+// compare orders by larger logit, ties by the lower label.
+func compare(a, b softmax.Prediction) int {
+	switch {
+	case a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID:
+		return -1
+	case a == b:
+		return 0
+	}
+	return 1
+}
+
+// drawFrom draws from all labels of the pool, which is whole.
+func (s *Sampler) drawFrom(temperature, u float64) (Token, error) {
+	largest := s.pool.largest()
+	if math.IsInf(largest, -1) {
+		return Token{}, errNone
+	}
+	logSum := s.weigh(s.pool.logits, largest, temperature)
+	i := walk(s.terms, u)
+	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - logSum}, nil
+}
+
+// sumInside finds the log of the sum of e^((x-largest)/T) over the pool, and returns the
+// largest.
+func (s *Sampler) sumInside(temperature float64) (largest float64) {
+	if largest = s.pool.largest(); !math.IsInf(largest, -1) {
+		s.pool.inside = s.weigh(s.pool.logits, largest, temperature)
+	}
+	return largest
+}
+
+// weigh leaves probabilities in proportion to e^(x/T) in s.terms, whose sum is 1, and
+// returns the log of the sum of e^((x-largest)/T).
+func (s *Sampler) weigh(logits []float64, largest, temperature float64) float64 {
+	s.terms = grow.Slice(s.terms, len(logits))
+	for i, x := range logits {
+		s.terms[i] = (x - largest) / temperature
+	}
+	return kernels.Softmax(s.terms, s.terms)
+}
+
+// walk returns the first index up to which the terms exceed at, the last one that is
+// not 0 if none does by rounding.
+func walk(terms []float64, at float64) int {
+	sum, last := 0.0, 0
+	for i, w := range terms {
+		if sum += w; at < sum {
+			return i
+		}
+		if w > 0 {
+			last = i
+		}
+	}
+	return last
+}

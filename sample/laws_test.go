@@ -1,0 +1,244 @@
+package sample_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// justBelowOne are shares that a sum of probabilities may miss by its roundings alone.
+var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-13}
+
+// follows reports whether a token is one that the definition may draw, with its
+// log-probability within an error. Where roundings decide on the labels that a truncation
+// keeps, all that they may decide is right.
+func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, token sample.Token, within float64) bool {
+	topP, minP, rounding := o.TopP, o.MinP, 1e-15*float64(l.Labels()+10)
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, p := range []float64{-rounding, 0, rounding} {
+		for _, m := range []float64{-rounding, 0, rounding} {
+			o.TopP, o.MinP = min(topP*(1+p), 1), min(minP*(1+m), 1)
+			x := math.Log(definition(l, h, o, e)[token.ID])
+			least = min(least, x)
+			if most = max(most, x); math.IsInf(x, -1) { // not kept: the last one, with the fewest labels
+				most = 0
+			}
+		}
+	}
+	if math.IsInf(least, -1) {
+		least = -745 // a number that exp returns may be as small
+	}
+	return token.LogProb >= least-within && token.LogProb <= most+within
+}
+
+// estimated reports whether log-probabilities of draws over the layer may be estimates.
+func estimated(l *softmax.Layer, o sample.Options) bool {
+	return l.Labels() >= 1024 && !o.ExactLogProb && (o.TopK == 0 || o.TopK >= l.Labels()) && o.MinP == 0
+}
+
+// Top-p just below 1 keeps no more than another truncation leaves, whatever the roundings.
+func TestTopPJustBelowOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels, dim := rapid.IntRange(1, 400).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
+		l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
+		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 0.5)
+		o := sample.DefaultOptions()
+		o.Order = rapid.SampledFrom(orders).Draw(t, "order").steps
+		o.Seed = rapid.Uint64().Draw(t, "seed")
+		o.TopK = rapid.SampledFrom([]int{0, 1, 2, 7, 50, labels, math.MaxInt}).Draw(t, "top-k")
+		o.TopP = rapid.SampledFrom(justBelowOne).Draw(t, "top-p")
+		o.MinP = rapid.SampledFrom([]float64{0, 5e-324, 1e-12, 0.01, 1}).Draw(t, "min-p")
+		s, err := sample.New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := make([]softmax.Prediction, labels)
+		if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			token, err := s.Draw(h, sample.Edits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if k := o.TopK; k > 0 && k < labels && !slices.ContainsFunc(best[:k], func(p softmax.Prediction) bool { return p.ID == token.ID }) {
+				t.Fatalf("found %+v, expected one of the best %d labels", token, k)
+			}
+			if token.LogProb > 0 || token.Grade != sample.Exact || !follows(l, h, o, sample.Edits{}, token, 1e-9) {
+				t.Fatalf("found %+v, expected a log-probability of %v", token, math.Log(definition(l, h, o, sample.Edits{})[token.ID]))
+			}
+		}
+	})
+}
+
+// Numbers that options accept, of which some are as large or as small as they may be.
+var (
+	temperatures = []float64{1, 0.7, 0, softmax.MinTemperature, 1e-30, 1e-10, 0.01, 100, 1e10, 1e100, math.MaxFloat64}
+	shares       = append(justBelowOne, 1, 0.9, 0.5, 1e-3, 1e-15, 1e-300, 5e-324)
+	repetitions  = []float64{1, 1.3, 0.5, 1e10, 0x1p100, 1e-10, 0x1p-100}
+	subtracted   = []float64{0, 0.3, -1, 5e-324, 1e10, -1e10, 0x1p100, -0x1p100}
+	added        = []float32{0, 1, -1, 1e-40, 1e10, -1e10, 0x1p100, -0x1p100}
+)
+
+// A sampler has no error unless no label is left, and draws what the definition draws, with a
+// log-probability that is a number and not above 0, whatever the options that it accepts.
+func checkExtremes(t *rapid.T) {
+	labels := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 300), rapid.IntRange(1024, 1300)).Draw(t, "labels")
+	dim := rapid.IntRange(1, 5).Draw(t, "dim")
+	r := newRand(rapid.Uint64().Draw(t, "layer"))
+	scale := rapid.SampledFrom([]float64{1, 1, 1, 0, 1e-30, 30, 1e15}).Draw(t, "scale")
+	rows, bias := normals(r, labels*dim, scale), normals(r, labels, scale)
+	if rapid.Bool().Draw(t, "equal rows") {
+		for i := range rows[dim:] {
+			rows[dim+i] = rows[i]
+		}
+		for i := range bias {
+			bias[i] = bias[i%3%labels]
+		}
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(rows, dim), bias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
+	o, e := drawOptions(t, labels)
+	o.TopK = rapid.SampledFrom([]int{0, 0, 1, 2, 20, labels, math.MaxInt}).Draw(t, "any top-k")
+	one := func(name string, from []float64) float64 { return rapid.SampledFrom(from).Draw(t, name) }
+	o.Temperature, o.TopP = one("any temperature", temperatures), one("any top-p", shares)
+	o.MinP = one("any min-p", append([]float64{0, 0, 0}, shares...))
+	o.Repetition = one("any repetition", repetitions)
+	o.Presence, o.Frequency = one("any presence", subtracted), one("any frequency", subtracted)
+	o.ExactLogProb = rapid.Bool().Draw(t, "exact")
+	for i := range e.Biases {
+		e.Biases[i].Add = rapid.SampledFrom(added).Draw(t, "any bias")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "all but one") == 0 {
+		e.Banned = setOf(labels)
+		e.Banned.Fill()
+		e.Banned.Remove(uint32(rapid.IntRange(0, labels-1).Draw(t, "left")))
+	}
+	s, err := sample.New(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := true
+	for _, x := range definition(l, h, o, e) {
+		none = none && !(x > 0)
+	}
+	within := 1e-9
+	if estimated(l, o) {
+		within = 0.15
+	}
+	for range 4 {
+		token, err := s.Draw(h, e)
+		if (err != nil) != none {
+			t.Fatalf("%+v: error %v, expected one: %v", o, err, none)
+		}
+		if err != nil {
+			return
+		}
+		if !(token.LogProb <= 0) || token.Grade != sample.Exact || !follows(l, h, o, e, token, within) {
+			t.Fatalf("%+v: found %+v, expected a log-probability of %v", o, token, math.Log(definition(l, h, o, e)[token.ID]))
+		}
+	}
+}
+
+func TestDrawsAtTheExtremes(t *testing.T) { rapid.Check(t, checkExtremes) }
+
+// Any numbers for options are refused, or give draws: a history never leads a logit out of the
+// finite numbers, also where rows and contexts are as large as float32 holds.
+func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		labels, dim := rapid.IntRange(1, 30).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "dim")
+		number := func(name string, usual ...float64) float64 {
+			return rapid.OneOf(rapid.SampledFrom(usual), rapid.SampledFrom(usual), rapid.Float64(),
+				rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e-320, 1e308, -1.7e308, 0x1p100, 0x1p-100, 1e-100})).Draw(t, name)
+		}
+		scale := rapid.SampledFrom([]float64{1, 1e-40, 1e18, 3e37}).Draw(t, "scale")
+		l, err := softmax.NewLayer(kernels.Float32Rows(normals(newRand(rapid.Uint64().Draw(t, "layer")), labels*dim, scale), dim), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, scale)
+		o, e := drawOptions(t, labels)
+		o.Temperature, o.TopP, o.MinP = number("any temperature", 1, 0), number("any top-p", 1, 0.5), number("any min-p", 0, 0.5)
+		o.Repetition, o.Presence, o.Frequency = number("any repetition", 1, 2), number("any presence", 0), number("any frequency", 0)
+		s, err := sample.New(l, o)
+		if err != nil {
+			return
+		}
+		for _, x := range []float64{o.Temperature, o.TopP, o.MinP, o.Repetition, o.Presence, o.Frequency} {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Fatalf("%+v: found no error, expected one", o)
+			}
+		}
+		none := true
+		for id := range uint32(labels) {
+			none = none && !(&softmax.Request{Allowed: e.Allowed, Banned: e.Banned}).Permits(id)
+		}
+		for range 3 {
+			token, err := s.Draw(h, e)
+			if (err != nil) != none {
+				t.Fatalf("%+v: error %v, expected one: %v", o, err, none)
+			}
+			if err == nil && (!(token.LogProb <= 0) || math.IsInf(token.LogProb, -1) || int(token.ID) >= labels) {
+				t.Fatalf("%+v: found %+v, expected a label with a finite log-probability of at most 0", o, token)
+			}
+		}
+	})
+}
+
+// Over a screen a draw has a log-probability that is a number and not above 0, and, where it is
+// exact, is the one of the definition.
+func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
+	const dim = 6
+	few, many := newLayer(t, 51, 200, dim), newLayer(t, 52, 1100, dim)
+	over := map[*softmax.Layer]*screen.Model{few: screened(t, few, 0.8, 0.5, 1), many: screened(t, many, 0.8, 0.5, 1)}
+	rapid.Check(t, func(t *rapid.T) {
+		l := few
+		if rapid.IntRange(0, 2).Draw(t, "many labels") == 0 {
+			l = many
+		}
+		m, labels := over[l], l.Labels()
+		scale := rapid.SampledFrom([]float64{0.7, 0.7, 3, 100, 1e15, 1e37}).Draw(t, "scale")
+		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, scale)
+		o, e := drawOptions(t, labels)
+		one := func(name string, from []float64) float64 { return rapid.SampledFrom(from).Draw(t, name) }
+		o.Temperature, o.TopP = one("any temperature", append(temperatures, 0.5, 0.6, 1)), one("any top-p", shares)
+		o.MinP = one("any min-p", append([]float64{0, 0, 0}, shares...))
+		o.Repetition = one("any repetition", repetitions)
+		o.Presence, o.Frequency = one("any presence", subtracted), one("any frequency", subtracted)
+		o.Confidence, o.MaxOutside = one("confidence", []float64{0, 0.5, 0.995, 0.9999}), one("max outside", []float64{5e-324, 0.07, 1})
+		s, err := sample.NewScreened(m, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within := 1e-9
+		if estimated(l, o) {
+			within = 0.15
+		}
+		none := true
+		for _, x := range definition(l, h, o, e) {
+			none = none && !(x > 0)
+		}
+		for range 4 {
+			token, err := s.Draw(h, e)
+			if (err != nil) != none {
+				t.Fatalf("%+v: error %v, expected one: %v", o, err, none)
+			}
+			if err != nil {
+				return
+			}
+			if !(token.LogProb <= 0) || math.IsInf(token.LogProb, -1) || token.Grade == sample.Exact && !follows(l, h, o, e, token, within) {
+				t.Fatalf("%+v: found %+v, expected a log-probability of %v", o, token, math.Log(definition(l, h, o, e)[token.ID]))
+			}
+		}
+	})
+}
