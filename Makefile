@@ -169,8 +169,8 @@ QUERIES  ?= 10000000
 
 .PHONY: load
 load: bin/ptb/flat-150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
-	$(GO) run ./internal/load -weights $(PTB):decoder.weight -bias $(PTB):decoder.bias \
-		-contexts bin/ptb/test.npy -screen bin/ptb/flat-150.l2s -queries $(QUERIES)
+	cd benchmarks && $(GO) run ./load -weights $(abspath $(PTB)):decoder.weight -bias $(abspath $(PTB)):decoder.bias \
+		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/flat-150.l2s -queries $(QUERIES)
 
 bin/ptb/flat-150.l2s:
 	$(call there,$(PTB),make load-short asks the embedded model.)
@@ -182,8 +182,8 @@ load-short: build ## The same with 200,000 queries, on the embedded language mod
 	bin/l2s contexts --lm $(EMBEDDED) --vocab $(dir $(EMBEDDED))vocab.txt --generate 12288 --quiet --out bin/load/h.npy
 	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
 		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
-	$(GO) run ./internal/load -weights $(EMBEDDED):encoder.weight -bias $(EMBEDDED):decoder.bias \
-		-contexts bin/load/h.npy -screen bin/load/m.l2s -queries 200000
+	cd benchmarks && $(GO) run ./load -weights ../$(EMBEDDED):encoder.weight -bias ../$(EMBEDDED):decoder.bias \
+		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
 
 # The service answers for the PTB layer if that is there, else for the embedded one.
 SERVED := $(if $(wildcard $(PTB)),bin/service/ptb.l2s)
@@ -240,7 +240,7 @@ predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, 
 .PHONY: instructions
 instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in some minutes.
 	$(EMULATE) --install
-	$(GO) run ./internal/instructions -least 5
+	cd benchmarks && $(GO) run ./instructions -least 5
 
 .PHONY: train-ptb
 train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).

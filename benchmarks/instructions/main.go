@@ -3,7 +3,8 @@
 // counters and no plugin: user-mode qemu logs each block of instructions when it is
 // translated, with what it consists of, and each time that it is executed.
 //
-// The program builds itself for arm64 and runs itself under scripts/qemu.
+// The program builds itself for arm64, in the folder of benchmarks, and runs itself under
+// scripts/qemu.
 package main
 
 import (
@@ -105,7 +106,7 @@ func host(least float64) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program := filepath.Join(dir, "instructions")
-	build := exec.Command("go", "build", "-o", program, "./internal/instructions")
+	build := exec.Command("go", "build", "-o", program, "./instructions")
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
@@ -139,7 +140,7 @@ func emulate(program, level string) ([]int64, error) {
 	}
 	defer func() { _ = log.Close() }()
 	// The log goes to descriptor 3.
-	cmd := exec.Command("scripts/qemu", "aarch64", "-cpu", cpu, "-d", "in_asm,exec,nochain", "-D", "/dev/fd/3", program, "-guest")
+	cmd := exec.Command("../scripts/qemu", "aarch64", "-cpu", cpu, "-d", "in_asm,exec,nochain", "-D", "/dev/fd/3", program, "-guest")
 	cmd.Env = append(os.Environ(), "L2S_SIMD="+level, "GOGC=off", "GODEBUG=asyncpreemptoff=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{w}
 	err = cmd.Start()
