@@ -333,7 +333,11 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 		w.Header().Set("Allow", http.MethodPost)
 		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
 	}
-	q, err = v.decode(http.MaxBytesReader(w, r.Body, v.limits.body))
+	body := http.MaxBytesReader(w, r.Body, v.limits.body)
+	q, err = v.decode(body)
+	if err != nil {
+		io.Copy(io.Discard, body) // a client that cannot send its body may not read the answer
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 	"log"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -318,6 +320,34 @@ func TestBodiesTakeNoMoreMemoryThanAFewTimesTheirSize(t *testing.T) {
 				t.Errorf("found the error %.200v, expected %q in it", err, c.want)
 			}
 		})
+	}
+}
+
+// A client gets the answer to a body that is refused at its beginning, and can go on with
+// the connection.
+func TestARefusedBodyIsReadToItsEnd(t *testing.T) {
+	v := &service{limits: limits{body: 4 << 20, contexts: 10, k: 5}, dim: testDim}
+	server := httptest.NewServer(v.handler(false))
+	defer server.Close()
+	connection, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	answers := bufio.NewReader(connection)
+	body := `{"contexts":[[]` + strings.Repeat(",[]", 1<<20) + `]}`
+	for range 3 {
+		if _, err := fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			t.Fatalf("found %v while a body is sent, expected that it is read", err)
+		}
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		if want := `{"error":"body: contexts[0]: found 0 numbers, expected 12"}` + "\n"; err != nil || answer.StatusCode != 400 || string(text) != want {
+			t.Fatalf("found %d %s(%v), expected 400 %s", answer.StatusCode, text, err, want)
+		}
 	}
 }
 
