@@ -133,13 +133,9 @@ the head has a soft cap.`, leastContexts),
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
 	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
 	opts := custom(f, "pack", nil, "", "copy candidate sets of up to `MIB` MiB in all, 0 for none", parsePack)
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
@@ -156,7 +152,7 @@ the head has a soft cap.`, leastContexts),
 	if _, err := noteTraining(ctx, f, path, m, c, 0); err != nil {
 		return err
 	}
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	r := measuredBench{Measured: min(len(rows), precisionContexts)}
 	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k); err != nil {
@@ -179,12 +175,7 @@ the head has a soft cap.`, leastContexts),
 		r.Cold = append(r.Cold, times)
 	}
 	p.Close()
-	if *asJSON {
-		err = printJSON(stdout, r)
-	} else {
-		err = write(stdout, r.String())
-	}
-	return cmp.Or(err, interrupted)
+	return cmp.Or(f.print(r), interrupted)
 }
 
 // mostCold bounds the MiB that are read between two queries.
@@ -480,9 +471,6 @@ func (r *benchResult) copies() string {
 }
 
 func (r measuredBench) String() string {
-	text := r.benchResult.String() + fmt.Sprintf("The screen has P@1 %.4f", r.Precision["1"])
-	if r.K > 1 {
-		text += fmt.Sprintf(", P@%d %.4f", r.K, r.Precision[strconv.Itoa(r.K)])
-	}
-	return text + fmt.Sprintf(" on %s of these contexts.\n", progress.Count(r.Measured))
+	return r.benchResult.String() + fmt.Sprintf("The screen has %s on %s of these contexts.\n",
+		precisionText(r.K, r.Precision["1"], r.Precision[strconv.Itoa(r.K)]), progress.Count(r.Measured))
 }

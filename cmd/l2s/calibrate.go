@@ -67,8 +67,7 @@ the rows that a screened query scans.`,
 	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
@@ -84,7 +83,7 @@ the rows that a screened query scans.`,
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	stage := ""
 	o.Progress = func(r train.Progress) {
@@ -103,17 +102,14 @@ the rows that a screened query scans.`,
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	p.End()
-	if telling(found.TrainedOn) && *asJSON { // the text has it
+	if telling(found.TrainedOn) && *f.asJSON { // the text has it
 		say(f.stderr, "l2s calibrate: warning: "+c.name, voidPromise(found.TrainedOn))
 	}
 	if err := m.Save(*out); err != nil {
 		return err
 	}
 	r := calibrateResult{*out, *found, replaced, round(time.Since(start).Seconds()), kernels.Level()}
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
+	return f.print(r)
 }
 
 func (r calibrateResult) String() string {

@@ -73,6 +73,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	threads := f.threads("run --generate and --nmt")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
+	f.quiet = quiet
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}
 	if f.given("nmt") {
 		w := pairContexts{pairs: pairs, read: !*own || *both, own: *own || *both, longest: *longest, limit: *limit, threads: *threads, out: *out}
-		r, err := w.run(ctx, f, f.printer(*quiet))
+		r, err := w.run(ctx, f, f.printer())
 		if err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ l2s contexts --nmt nmt-multi30k --pairs train --out train.npy`,
 	}
 	defer w.Abort()
 
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	c := &contextWriter{w: w, voc: voc, model: model, p: p, follow: *targets != ""}
 	if *text != "" {

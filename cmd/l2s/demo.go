@@ -89,12 +89,8 @@ complete a few sentences side by side.`, progress.Count(size.heldOut)),
 	}, stdout, stderr)
 	keep := f.text("keep", "leave layer, contexts, vocabulary and screen in `DIR`, a new or an empty folder")
 	seed := f.seed(1)
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	if err := f.parse(args, nil); err != nil {
-		return err
-	}
-	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	made := false
@@ -104,7 +100,7 @@ complete a few sentences side by side.`, progress.Count(size.heldOut)),
 			return err
 		}
 	}
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	r, err := demo(ctx, size, *seed, *keep, p)
 	if err != nil {
@@ -113,10 +109,7 @@ complete a few sentences side by side.`, progress.Count(size.heldOut)),
 		}
 		return err
 	}
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
+	return f.print(r)
 }
 
 // demo trains a screen for the embedded model, measures it and asks it, with

@@ -46,6 +46,7 @@ type evalResult struct {
 	Probes int    `json:"probes"`
 	Level  string `json:"level"`
 
+	ks     []int
 	margin string // the other reason for exact answers, if there is one
 }
 
@@ -72,13 +73,9 @@ A head with a soft cap is refused.`,
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
 	targets := f.text("targets", ".npy `FILE` of integers, the label that followed each context, below 0 for none")
 	threads := f.threads("run")
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
@@ -113,7 +110,7 @@ A head with a soft cap is refused.`,
 	if tailless { // before the work, which takes many times as long for it
 		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity printed is the perplexity of the exact layer")
 	}
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)
 	if err != nil {
@@ -126,10 +123,16 @@ A head with a soft cap is refused.`,
 	if r.ExactPerplexity > float64(l.Labels()) {
 		say(f.stderr, "l2s eval: warning: "+*targets, fmt.Sprintf("the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels())))
 	}
-	if *asJSON {
-		return printJSON(stdout, r)
+	return f.print(r)
+}
+
+// precisionText is P@1, and P@k if that is another.
+func precisionText(k int, first, all float64) string {
+	text := fmt.Sprintf("P@1 %.4f", first)
+	if k > 1 {
+		text += fmt.Sprintf(", P@%d %.4f", k, all)
 	}
-	return write(stdout, r.text(*ks))
+	return text
 }
 
 // evaluate measures the precision of a screen with progress on p.
@@ -146,7 +149,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
 		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes,
-		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(),
+		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
 	}
 	if m.ExactMargin() > 0 {
 		r.margin = ", or a small lead"
@@ -159,7 +162,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	return r, nil
 }
 
-func (r *evalResult) text(ks []int) string {
+func (r *evalResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "contexts          %s\n", progress.Count(r.Contexts))
 	fmt.Fprintf(&b, "labels            %s\n", progress.Count(r.Labels))
@@ -173,7 +176,7 @@ func (r *evalResult) text(ks []int) string {
 	if r.Probes > 0 {
 		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
 	}
-	for _, k := range ks {
+	for _, k := range r.ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
 			fewer := fmt.Sprintf("fewer than %d candidates", k)

@@ -33,6 +33,8 @@ type flags struct {
 	set      *flag.FlagSet
 	required []string
 	sources  *[]string // of --contexts, if the verb has it
+	quiet    *bool     // --quiet
+	asJSON   *bool     // --json
 	stdout   io.Writer
 	stderr   io.Writer
 }
@@ -155,7 +157,17 @@ func (f *flags) threads(what string) *int {
 	})
 }
 
-func (f *flags) json() *bool { return f.boolean("json", "print JSON") }
+// json adds the flag --json.
+func (f *flags) json() *bool {
+	f.asJSON = f.boolean("json", "print JSON")
+	return f.asJSON
+}
+
+// report adds the flags of a verb that shows progress and prints a result.
+func (f *flags) report() {
+	f.quiet = f.boolean("quiet", "show no progress")
+	f.json()
+}
 
 // wholeList parses numbers with commas between them.
 func wholeList(s string, least int) ([]int, error) {
@@ -175,7 +187,8 @@ func wholeList(s string, least int) ([]int, error) {
 }
 
 // parse parses the arguments. file, unless nil, gets the one argument that is
-// not a flag. After -h it returns flag.ErrHelp.
+// not a flag. After -h it returns flag.ErrHelp. A verb without --out, whose answer goes to
+// standard output, is refused if that is closed.
 func (f *flags) parse(args []string, file *string) error {
 	files, err := f.parseFiles(args)
 	if err != nil {
@@ -191,7 +204,10 @@ func (f *flags) parse(args []string, file *string) error {
 	case file != nil:
 		*file = files[0]
 	}
-	return f.checkRequired()
+	if err := f.checkRequired(); err != nil || f.set.Lookup("out") != nil {
+		return err
+	}
+	return checkStdout(f.stdout)
 }
 
 // parseList is parse for a verb that takes one or more files of a kind.
@@ -364,11 +380,19 @@ func (f *flags) help() string {
 
 // printer returns the printer of the verb's progress, nil if there is to
 // be none.
-func (f *flags) printer(quiet bool) *progress.Printer {
-	if quiet {
+func (f *flags) printer() *progress.Printer {
+	if *f.quiet {
 		return nil
 	}
 	return progress.New(f.stderr)
+}
+
+// print prints the verb's result.
+func (f *flags) print(r fmt.Stringer) error {
+	if *f.asJSON {
+		return printJSON(f.stdout, r)
+	}
+	return write(f.stdout, r.String())
 }
 
 // printJSON prints a result as JSON.

@@ -92,9 +92,6 @@ l2s generate --lm model.safetensors --vocab vocab.txt --screen m.l2s --length 50
 			return err
 		}
 	}
-	if err := checkStdout(stdout); err != nil {
-		return err
-	}
 	model, voc, err := openLM(ctx, *lm, *vocabulary)
 	if err != nil {
 		return err

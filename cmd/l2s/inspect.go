@@ -108,12 +108,9 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		example: "l2s inspect m.l2s",
 	}, stdout, stderr)
 	idsSource := f.text("ids", "show labels of the draft head with this list, a `SRC` of integers, instead of rows")
-	asJSON := f.json()
+	f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	m, err := loading(ctx, screen.Load, path)
@@ -148,10 +145,7 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if fp := m.Fingerprint(); fp != [32]byte{} {
 		r.Fingerprint = hex.EncodeToString(fp[:])
 	}
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
+	return f.print(r)
 }
 
 // overlapOf returns the mean number of groups that a cluster of the screen is in, 0
@@ -252,17 +246,10 @@ func trainingText(raw json.RawMessage) string {
 	}
 	fmt.Fprintf(&b, "\ntraining        %s contexts, seed %d, budget %v%s, k %d, lambda %v, gamma %v\n",
 		progress.Count(t.Contexts), o.Seed, o.Budget, bound, o.K, o.Lambda, o.Gamma)
-	fmt.Fprintf(&b, "on them         %.1f candidates on average, P@1 %.4f", t.MeanCandidates, t.Precision1)
-	if o.K > 1 {
-		fmt.Fprintf(&b, ", P@%d %.4f", o.K, t.PrecisionK)
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "on them         %.1f candidates on average, %s\n", t.MeanCandidates, precisionText(o.K, t.Precision1, t.PrecisionK))
 	if u := t.Unseen; u != nil {
-		fmt.Fprintf(&b, "held-out        %.1f candidates on average, P@1 %.4f", u.MeanCandidates, u.Precision1)
-		if o.K > 1 {
-			fmt.Fprintf(&b, ", P@%d %.4f", o.K, u.PrecisionK)
-		}
-		fmt.Fprintf(&b, ", of %s contexts\n", progress.Count(u.Contexts))
+		fmt.Fprintf(&b, "held-out        %.1f candidates on average, %s, of %s contexts\n",
+			u.MeanCandidates, precisionText(o.K, u.Precision1, u.PrecisionK), progress.Count(u.Contexts))
 	}
 	if n := len(t.KMeans); n > 0 {
 		fmt.Fprintf(&b, "k-means         %d iterations, mean cosine %.4f\n", n, t.KMeans[n-1].Objective)

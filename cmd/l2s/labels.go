@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -92,8 +91,7 @@ l2s merge --out H.labels part-0 part-1`,
 	k := f.whole("k", train.DefaultOptions().K, 1, "find the `N` best labels of each context")
 	part := custom(f, "shard", shard{0, 1}, "", "do part `i/n` of the contexts, i from 0", parseShard)
 	threads := f.threads("run")
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -118,7 +116,7 @@ l2s merge --out H.labels part-0 part-1`,
 	}
 	defer w.Abort()
 
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	p.Start("labels", "contexts", end-first)
 	block := make([]float32, min(labelBlock, end-first)*c.dim)
@@ -127,7 +125,7 @@ l2s merge --out H.labels part-0 part-1`,
 		if err := c.read(rows, at); err != nil {
 			return err
 		}
-		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, threadCount(*threads))
+		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, *threads)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -146,17 +144,7 @@ l2s merge --out H.labels part-0 part-1`,
 	}
 	p.End()
 	r := newLabelsResult(*out, w.Header(), 0, start)
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
-}
-
-func threadCount(threads int) int {
-	if threads == 0 {
-		return runtime.GOMAXPROCS(0)
-	}
-	return threads
+	return f.print(r)
 }
 
 func runMerge(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -171,8 +159,7 @@ each of its contexts once.`,
 		example: "l2s merge --out H.labels part-*",
 	}, stdout, stderr)
 	out := f.needs("out", "`FILE` of labels to write")
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	var parts []string
 	if err := f.parseList(args, "files of labels", &parts); err != nil {
 		return err
@@ -180,7 +167,7 @@ each of its contexts once.`,
 	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, parts...); err != nil {
 		return err
 	}
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	p.Start("merge", "contexts", 0)
 	h, err := labelfile.Merge(ctx, *out, parts, p.Set)
@@ -189,10 +176,7 @@ each of its contexts once.`,
 	}
 	p.End()
 	r := newLabelsResult(*out, h, len(parts), start)
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
+	return f.print(r)
 }
 
 // readLabels reads the labels at path, which must be the best k of all of the
@@ -236,7 +220,7 @@ func digestContexts(ctx context.Context, c *contexts, threads int, p *progress.P
 	var sum labelfile.Digest
 	for at := 0; at < c.n; at += labelBlock {
 		end := min(at+labelBlock, c.n)
-		d, err := labelfile.DigestOf(ctx, c.rows[at*c.dim:end*c.dim], c.dim, at, threadCount(threads))
+		d, err := labelfile.DigestOf(ctx, c.rows[at*c.dim:end*c.dim], c.dim, at, threads)
 		if err != nil {
 			return sum, fmt.Errorf("%s: %w", c.name, err)
 		}

@@ -70,9 +70,6 @@ cluster, and with --vocab words.`,
 	if *header && *asJSON {
 		return f.wrongUse("--header is for lines of text: objects of --json name their fields")
 	}
-	if err := checkStdout(stdout); err != nil {
-		return err
-	}
 	var text *layerfile.Text // where it is on standard input
 	open := func(ctx context.Context, sources contextSources, l *layer) (c *contexts, err error) {
 		if sources.files != nil {

@@ -175,8 +175,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	tailContexts := f.severalSources("tail-contexts", "contexts `SRC` of other text for --tail, which it implies")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
-	quiet := f.boolean("quiet", "show no progress")
-	asJSON := f.json()
+	f.report()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -291,7 +290,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 		without = "--iterations 0"
 	}
 	noteUnused(f, without, *probeShare == 0)
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	form.set(&o)
 	// Groups have defaults of their own, which go behind what is given.
@@ -348,10 +347,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	r := newTrainResult(*out, m, record, o, seconds)
 	r.Chosen = chosen
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
-	return write(stdout, r.String())
+	return f.print(r)
 }
 
 // defaultOverlap is --overlap without the flag, as [train.Options.SetOverlap] has it.

@@ -90,6 +90,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 	threads := f.threads("translate")
 	quiet := f.boolean("quiet", "show no progress")
 	asJSON := f.json()
+	f.quiet = quiet
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ l2s translate --model nmt-multi30k --text test.de --beam 1 --reference test.en -
 		defer file.Abort()
 		w = file
 	}
-	p := f.printer(*quiet)
+	p := f.printer()
 	defer p.Close()
 	t := &translator{
 		m: m, newSearcher: newSearcher, w: bufio.NewWriter(w), references: references,

@@ -36,11 +36,8 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 		notes:   simd.EnvVar + " forces a level: generic; on amd64 avx2 or avx512; on arm64 neon or neondot.",
 		example: "l2s version",
 	}, stdout, stderr)
-	asJSON := f.json()
+	f.json()
 	if err := f.parse(args, nil); err != nil {
-		return err
-	}
-	if err := checkStdout(stdout); err != nil {
 		return err
 	}
 	info, _ := debug.ReadBuildInfo()
@@ -55,9 +52,10 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	for _, l := range simd.Available() {
 		r.Levels = append(r.Levels, l.String())
 	}
-	if *asJSON {
-		return printJSON(stdout, r)
-	}
+	return f.print(r)
+}
+
+func (r versionResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "l2s      %s\n", r.Version)
 	if r.Revision != "" {
@@ -73,7 +71,7 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 		level += " with i8mm"
 	}
 	fmt.Fprintf(&b, "level    %s (of %s)\n", level, strings.Join(r.Levels, ", "))
-	return write(stdout, b.String())
+	return b.String()
 }
 
 // buildVersion returns the version of the program and the revision of its source, as
