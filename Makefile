@@ -71,6 +71,7 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -vet=off -race -short -timeout 40m ./...
+	cd benchmarks && $(GO) test -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
 	cd examples && $(GO) test -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
@@ -179,7 +180,7 @@ bin/ptb/flat-150.l2s:
 .PHONY: load-short
 load-short: build ## The same with 200,000 queries, on the embedded language model.
 	@mkdir -p bin/load
-	bin/l2s contexts --lm $(EMBEDDED) --vocab $(dir $(EMBEDDED))vocab.txt --generate 12288 --quiet --out bin/load/h.npy
+	cd benchmarks && $(GO) run ./lm generate --length 12288 --quiet --contexts ../bin/load/h.npy >/dev/null
 	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
 		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
 	cd benchmarks && $(GO) run ./load -weights ../$(EMBEDDED):encoder.weight -bias ../$(EMBEDDED):decoder.bias \
@@ -196,8 +197,8 @@ service-load: $(SERVED) ## Put the example service under the load of 4 clients o
 
 bin/service/ptb.l2s: | build
 	@mkdir -p bin/service
-	bin/l2s contexts --lm $(PTB) --vocab $(dir $(PTB))vocab.txt --text $(dir $(PTB))ptb.test.txt --quiet --out bin/service/ptb.npy
-	bin/l2s contexts --lm $(PTB) --vocab $(dir $(PTB))vocab.txt --text $(dir $(PTB))ptb.train.txt --quiet --out bin/service/train.npy
+	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.test.txt --quiet --out ../bin/service/ptb.npy
+	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.train.txt --quiet --out ../bin/service/train.npy
 	bin/l2s train --weights $(PTB):decoder.weight --bias $(PTB):decoder.bias --contexts bin/service/train.npy \
 		--budget 150 --iterations 2 --quiet --out $@
 
@@ -273,5 +274,5 @@ translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, 
 	cd benchmarks && $(GO) run ./translate $(call own,--model,nmt-multi30k)
 
 .PHONY: golden
-golden: ## Compare all translations of ../shared/data/nmt-multi30k with those of PyTorch, if it is there.
-	$(GO) test -count=1 -run Golden ./internal/seq2seq -long
+golden: ## Compare contexts and all translations of the models in ../shared/data with those of PyTorch, if they are there.
+	cd benchmarks && $(GO) test -count=1 -run Golden ./internal/lstm && $(GO) test -count=1 -run Golden ./internal/seq2seq -long

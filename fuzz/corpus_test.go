@@ -20,7 +20,6 @@ import (
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
-	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -54,10 +53,6 @@ var readers = map[string]func(t *testing.T, path string) error{
 	},
 	".txt": func(t *testing.T, path string) error {
 		_, err := vocab.Load(path)
-		return err
-	},
-	".lm": func(t *testing.T, path string) error {
-		_, err := lstm.Load(path)
 		return err
 	},
 	".gguf":      openHead,
@@ -179,8 +174,6 @@ func good(t *testing.T) map[string][]byte {
 	for _, err := range []error{
 		tensorfile.WriteNPY(at("x.npy"), numbers, 20, 3),
 		tensorfile.WriteSafetensors(at("x.safetensors"), array("x", 20, 3), array("y", 5)),
-		tensorfile.WriteSafetensors(at("x.lm"), array("encoder.weight", 5, 2), array("rnn.weight_ih_l0", 8, 2), array("rnn.weight_hh_l0", 8, 2),
-			array("rnn.bias_ih_l0", 8), array("rnn.bias_hh_l0", 8), array("decoder.bias", 5)),
 		os.WriteFile(at("x.txt"), []byte("<unk>\n<eos>\nthe\nof\n"), 0o666),
 		os.WriteFile(at("x.gguf"), goodGGUF().Bytes(), 0o666),
 		os.WriteFile(at("x.config"), []byte(goodFolder["config.json"]), 0o666),
@@ -372,9 +365,8 @@ func badFiles(t *testing.T) (cases []badFile) {
 		add(ext, "without its last byte", file[:len(file)-1])
 		add(ext, "a byte longer", append(bytes.Clone(file), 'x'))
 		for other, data := range files {
-			// Of safetensors two kinds have the same form.
 			// Each of a model's files is JSON that another may be.
-			if other != ext && other != ".txt" && !(ext == ".safetensors" && other == ".lm") && !(badJSON[ext] != nil && badJSON[other] != nil) {
+			if other != ext && other != ".txt" && !(badJSON[ext] != nil && badJSON[other] != nil) {
 				add(ext, "a "+other[1:]+" file", data)
 			}
 		}

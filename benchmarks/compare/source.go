@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
@@ -93,11 +93,7 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 // openDemo returns the embedded model with contexts of text that it writes
 // itself. No stream of the text is both learned from and measured.
 func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Printer) (*source, error) {
-	m, v, err := demolm.Load()
-	if err != nil {
-		return nil, err
-	}
-	layer, err := layers.Decoder(m)
+	m, err := demolm.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +103,13 @@ func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Pri
 	}
 	train, test = whole(train), whole(test)
 	p.Start("text", "tokens", train+test)
-	rows, err := demolm.Contexts(ctx, m, v, train+test, seed, p.Set)
+	rows, err := m.Contexts(ctx, train+test, seed, p.Set)
 	if err != nil {
 		return nil, err
 	}
 	p.End()
-	at := train * m.Dim()
-	return &source{name: "embedded model", layer: layer, train: rows[:at:at], test: rows[at:]}, nil
+	at := train * m.Layer.Dim()
+	return &source{name: "embedded model", layer: m.Layer, train: rows[:at:at], test: rows[at:]}, nil
 }
 
 // openLM returns the language model in dir with the contexts of its texts for

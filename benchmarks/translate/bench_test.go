@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )

@@ -9,10 +9,11 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -62,22 +63,22 @@ func load(ctx context.Context, dir string, limit int) (*data, error) {
 // pairs reads the pairs of a text, and the lines of its sources and the words of
 // its translations as they stand. Pairs with an empty line are left out.
 func (d *data) pairs(name string, limit int) (lines []string, words [][]string, pairs []seq2seq.Pair, err error) {
-	read := func(language string, v *vocab.Vocab) (text []string, ids [][]uint32, err error) {
+	read := func(language string, v *vocab.Vocab) (sentences []string, ids [][]uint32, err error) {
 		path := filepath.Join(d.dir, name+"."+language)
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return nil, nil, err
 		}
 		for line := range strings.Lines(string(content)) {
-			text = append(text, strings.TrimSpace(line))
+			sentences = append(sentences, strings.TrimSpace(line))
 		}
-		for line, err := range v.Lines(strings.NewReader(string(content)), path) {
+		for line, err := range text.Lines(v, strings.NewReader(string(content)), path) {
 			if err != nil {
 				return nil, nil, err
 			}
 			ids = append(ids, line)
 		}
-		return text, ids, nil
+		return sentences, ids, nil
 	}
 	sources, in, err := read(from, d.model.Source())
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/beam"
-	"github.com/learning-to-screen/l2s/internal/bleu"
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 )
 
 // searchers returns a Searcher for one goroutine.
@@ -63,7 +63,7 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 	m := c.data.model
 	type work = func(context.Context, int) ([]translation, error)
 	next := 0
-	return parallel.InOrder(ctx, (len(numbers)+group-1)/group, 0, func() work {
+	return inorder.Run(ctx, (len(numbers)+group-1)/group, 0, func() work {
 		d := newDecoder()
 		s, err := searcher()
 		var search *beam.Search

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -28,20 +28,20 @@ func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer
 // shared is oneScan if the contexts of a step share the loads of rows.
 type shared struct {
 	layer        *softmax.Layer
-	weights      *kernels.Panels
+	weights      []float32
 	scores, best []float32
 	ids          []uint32
 	terms        []float64
 }
 
 func newShared(l *softmax.Layer) *shared {
-	return &shared{layer: l, weights: lstm.Pack(dense.Weights(l), l.Labels(), l.Dim())}
+	return &shared{layer: l, weights: dense.Weights(l)}
 }
 
 func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	l, n, labels, k := s.layer, len(answers), s.layer.Labels(), req.K
 	s.ids, s.best, s.terms, s.scores = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, labels), grow.Slice(s.scores, n*labels)
-	lstm.Products(s.scores, s.weights, l.Bias(), contexts, n)
+	lstm.Products(s.scores, s.weights, l.Bias(), contexts, l.Dim(), n)
 	for i := range answers {
 		scores := s.scores[i*labels : (i+1)*labels]
 		kernels.TopK(s.ids, s.best, scores)

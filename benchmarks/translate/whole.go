@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -135,7 +136,7 @@ func translateWhole(ctx context.Context, d *data, sentences [][]uint32, searcher
 	}
 	m := d.model
 	start := time.Now()
-	err = parallel.InOrder(ctx, (len(sentences)+o.group-1)/o.group, o.threads, func() func(context.Context, int) (piece, error) {
+	err = inorder.Run(ctx, (len(sentences)+o.group-1)/o.group, o.threads, func() func(context.Context, int) (piece, error) {
 		s, err := searcher()
 		layer, decoder := &timedLayer{Searcher: s}, wholeDecoder{m.NewDecoder()}
 		var search *beam.Search

@@ -205,9 +205,6 @@ var (
 	// A target that so few contexts can show.
 	goodCalibrate = joined("calibrate", "m.l2s", testArgs(), "--target", "0.9", "--out", "out.l2s", "--quiet")
 	goodTopK      = joined("topk", "m.l2s", testArgs())
-	goodContexts  = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--text", "text.txt", "--out", "out.npy"}
-	goodGenerate  = []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--generate", "100", "--out", "out.npy"}
-	goodPairs     = []string{"contexts", "--nmt", ".", "--pairs", "pairs", "--out", "out.npy"}
 )
 
 func TestBadTensors(t *testing.T) {
@@ -409,7 +406,6 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: --always specials without --head", args: joined(goodTrain, "--always", "specials"), code: 2, want: []string{"--always specials is for --head"}},
 		{name: "train: always more ids than candidates, in a file", files: inFile("ids.txt", []byte("1 2 3 4 5 6 7")), args: joined(goodTrain, "--always", "@ids.txt", "--budget", "6"), code: 2, want: []string{"--budget 6 cannot hold the 7 ids of --always"}},
 		{name: "train: always more ids than the largest set, without a budget", files: inFile("ids.txt", []byte("\ufeff1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36")), args: joined(without(goodTrain, "--budget"), "--always", "@ids.txt", "--largest", "35"), code: 2, want: []string{"--largest 35 cannot hold the 36 ids of --always"}},
-		{name: "contexts: targets in a folder that is not there", args: joined(goodContexts, "--targets", "nodir/T.npy"), code: 1, want: []string{"nodir/T.npy: cannot be written"}},
 		{name: "topk: names of columns for objects", args: joined(goodTopK, "--header", "--json"), code: 2, want: []string{"--header", "objects of --json name their fields"}},
 		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},
 		{name: "train: --always of a file without an end", files: func(t *testing.T, dir string) {
@@ -418,7 +414,6 @@ func TestBadNumbers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "more than 64 MiB"}},
-		{name: "translate: a file where an interrupt would keep lines", files: inFile("out.en.partial", []byte("precious\n")), args: joined(goodTranslate, "--out", "out.en"), code: 1, want: []string{"out.en.partial: found a file", "Move it away"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
 		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
 		{name: "train: all contexts beyond the first shell", args: joined(goodTrain, "--shells", "1"), code: 2, want: []string{`"1"`, "--shells", "below 1"}},
@@ -457,8 +452,6 @@ func TestBadNumbers(t *testing.T) {
 		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "4 blocks of 300"}},
 		{name: "topk: a limit below zero", args: joined(goodTopK, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "topk: a limit that is too large", args: joined(goodTopK, "--limit", "99999999999999999999"), code: 2, want: []string{"--limit", "a smaller whole number"}},
-		{name: "contexts: a limit below zero", args: joined(goodContexts, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
-		{name: "contexts: nothing to generate", args: joined(goodGenerate, "--generate", "0"), code: 2, want: []string{"--generate", "at least 1"}},
 	})
 }
 
@@ -471,11 +464,8 @@ func TestBadOutputs(t *testing.T) {
 		}
 	}
 	var cases []badCase
-	for _, verb := range [][]string{goodTrain, goodContexts, goodGenerate, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain, goodCalibrate} {
 		name := verb[0]
-		if slices.Contains(verb, "--generate") {
-			name += " --generate"
-		}
 		cases = append(cases,
 			badCase{name: name + ": a missing folder", args: joined(verb, "--out", "no/such/out"), code: 1, want: []string{"no/such/out: cannot be written", "no such file or directory"}},
 			badCase{name: name + ": a folder for the output", files: folder("folder", 0o777), args: joined(verb, "--out", "folder"), code: 1, want: []string{"folder: cannot be written: found a folder"}},
@@ -501,8 +491,6 @@ func TestBadOutputs(t *testing.T) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
 		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},
 		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
-		badCase{name: "contexts: over the model", args: joined(goodContexts, "--out", "lm.safetensors"), code: 2, want: []string{"--out lm.safetensors would replace the input"}},
-		badCase{name: "contexts: over the text", args: joined(goodContexts, "--out", "text.txt"), code: 2, want: []string{"--out text.txt would replace the input"}},
 	)
 	// A failure must not cost the file that was there before.
 	cases = append(cases,
@@ -510,74 +498,24 @@ func TestBadOutputs(t *testing.T) {
 			inFile("out.l2s", []byte("precious"))(t, dir)
 			poisoned("H.npy", 17, math.NaN())(t, dir)
 		}, args: goodTrain, code: 1, want: []string{"H.npy", "NaN"}},
-		badCase{name: "contexts: an old file stays when the text ends in rubbish", files: func(t *testing.T, dir string) {
-			inFile("out.npy", []byte("precious"))(t, dir)
-			inFile("text.txt", []byte("w2 w3\nw4 \xff\n"))(t, dir)
-		}, args: goodContexts, code: 1, want: []string{"text.txt: line 2", "UTF-8"}},
 	)
 	runCases(t, cases)
 }
 
-func TestBadLanguageModels(t *testing.T) {
+func TestBadVocabularies(t *testing.T) {
 	runCases(t, []badCase{
-		{name: "missing model", args: joined(goodContexts, "--lm", "no.safetensors"), code: 1, want: []string{"no.safetensors", "no such file"}},
-		{name: "empty model", files: inFile("lm.safetensors", nil), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
-		{name: "truncated model", files: truncated("lm.safetensors", 8), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
-		{name: "foreign model", files: inFile("lm.safetensors", []byte("%PDF-1.7 which is no model")), args: goodContexts, code: 1, want: []string{"lm.safetensors", "expected"}},
-		{name: "a layer as model", args: joined(goodContexts, "--lm", "layer.safetensors"), code: 1, want: []string{"layer.safetensors", "LSTM language model"}},
-		{name: "missing vocabulary", args: joined(goodContexts, "--vocab", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
-		{name: "empty vocabulary", files: inFile("vocab.txt", nil), args: goodContexts, code: 1, want: []string{"vocab.txt: found an empty file"}},
-		{name: "vocabulary of another length", args: joined(goodContexts, "--vocab", "words.txt"), code: 1, want: []string{"words.txt: found 300 words, expected 40"}},
-		{name: "vocabulary with a word twice", files: replaced("vocab.txt", "w7\n", "w8\n"), args: goodContexts, code: 1, want: []string{"vocab.txt: line", `"w8"`, "unique"}},
-		{name: "vocabulary without <eos>", files: replaced("vocab.txt", "<eos>", "end"), args: goodContexts, code: 1, want: []string{"vocab.txt: found no word <eos>"}},
-		{name: "vocabulary without <eos>, generating", files: replaced("vocab.txt", "<eos>", "end"), args: goodGenerate, code: 1, want: []string{"vocab.txt: found no word <eos>"}},
-		{name: "vocabulary without <unk>", files: replaced("vocab.txt", "<unk>", "what"), args: goodContexts, code: 1, want: []string{"text.txt: line 1", `"unhear`, "found no word <unk>"}},
-		{name: "missing text", args: joined(goodContexts, "--text", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
-		{name: "a folder for text", args: joined(goodContexts, "--text", "."), code: 1, want: []string{"directory"}},
-		{name: "empty text", files: inFile("text.txt", nil), args: goodContexts, code: 1, want: []string{"text.txt: found an empty file"}},
-		{name: "text that is not UTF-8", files: inFile("text.txt", []byte("w2\n\xff\xfe\n")), args: goodContexts, code: 1, want: []string{"text.txt: line 2", "UTF-8"}},
-		{name: "the model as text", args: joined(goodContexts, "--text", "lm.safetensors"), code: 1, want: []string{"lm.safetensors: line 1"}},
 		{name: "topk: missing vocabulary", args: joined(goodTopK, "--vocab", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
+		{name: "topk: empty vocabulary", files: inFile("words.txt", nil), args: joined(goodTopK, "--vocab", "words.txt"), code: 1, want: []string{"words.txt: found an empty file"}},
 		{name: "topk: vocabulary of another length", args: joined(goodTopK, "--vocab", "vocab.txt"), code: 1, want: []string{"vocab.txt: found 40 words, expected 300"}},
+		{name: "topk: vocabulary with a word twice", files: replaced("words.txt", "w7\n", "w8\n"), args: joined(goodTopK, "--vocab", "words.txt"), code: 1, want: []string{"words.txt: line", `"w8"`, "unique"}},
 		{name: "topk: an array for vocabulary", args: joined(goodTopK, "--vocab", "W.npy"), code: 1, want: []string{"W.npy: line 1"}},
-	})
-}
-
-func TestBadTranslationModels(t *testing.T) {
-	without := func(name string) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	runCases(t, []badCase{
-		{name: "no folder", args: joined(goodPairs, "--nmt", "no"), code: 1, want: []string{"no", "model.safetensors", "no such file"}},
-		{name: "a language model", files: func(t *testing.T, dir string) {
-			inFile("model.safetensors", readFile(t, filepath.Join(dir, "lm.safetensors")))(t, dir)
-		}, args: goodPairs, code: 1, want: []string{"model.safetensors:", "does not belong to a translation model"}},
-		{name: "rubbish", files: inFile("model.safetensors", []byte("%PDF-1.7 which is no array")), args: goodPairs, code: 1, want: []string{"model.safetensors", "header length"}},
-		{name: "no vocabulary", files: without("vocab.de"), args: goodPairs, code: 1, want: []string{"vocab.de", "no such file"}},
-		{name: "no such language", args: joined(goodPairs, "--to", "fr"), code: 1, want: []string{"vocab.fr", "no such file"}},
-		{name: "the vocabulary of the other language", args: joined(goodPairs, "--from", "en"), code: 1, want: []string{"vocab.en: found 50 words, expected 30", "model.safetensors:encoder.embeddings.weight"}},
-		{name: "a vocabulary without </s>", files: func(t *testing.T, dir string) {
-			inFile("vocab.en", bytes.Replace(readFile(t, filepath.Join(dir, "vocab.en")), []byte("</s>"), []byte("stop"), 1))(t, dir)
-		}, args: goodPairs, code: 1, want: []string{"vocab.en: found no word </s>"}},
-		{name: "no sources", files: without("pairs.de"), args: goodPairs, code: 1, want: []string{"pairs.de", "no such file"}},
-		{name: "no translations", files: without("pairs.en"), args: goodPairs, code: 1, want: []string{"pairs.en", "no such file"}},
-		{name: "a line too few", files: inFile("pairs.en", []byte("w2\nw3\n")), args: goodPairs, code: 1, want: []string{"pairs.en: found 2 lines, expected 150, as many as pairs.de"}},
-		{name: "an empty file", files: inFile("pairs.de", nil), args: goodPairs, code: 1, want: []string{"pairs.de: found an empty file"}},
-		{name: "no UTF-8", files: inFile("pairs.en", []byte("w2\nw3 \xff\n")), args: goodPairs, code: 1, want: []string{"pairs.en: line 2: found bytes that are not UTF-8"}},
-		{name: "blank lines alone", files: inFile("pairs.de", []byte("\n \n")), args: joined(goodPairs, "--own"), code: 1, want: []string{"pairs.de: found empty lines alone, expected sentences"}},
-		{name: "over the sources", args: joined(goodPairs, "--out", "pairs.de"), code: 2, want: []string{"--out pairs.de would replace the input"}},
-		{name: "over the vocabulary", args: joined(goodPairs, "--out", "vocab.en"), code: 2, want: []string{"--out vocab.en would replace the input"}},
 	})
 }
 
 func TestWrongUse(t *testing.T) {
 	notUnderRace(t)
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, contexts, labels, merge, train, calibrate, eval, bench, topk, generate, translate, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of demo, labels, merge, train, calibrate, eval, bench, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -585,28 +523,13 @@ func TestWrongUse(t *testing.T) {
 		{name: "flag without value", args: []string{"train", "--clusters"}, want: []string{"--clusters needs a value"}},
 		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
 		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
-		{name: "contexts: an argument too many", args: joined(goodContexts, "more.txt"), want: []string{`unexpected argument "more.txt"`}},
 		{name: "demo: an argument too many", args: []string{"demo", "now"}, want: []string{`unexpected argument "now"`}},
 		{name: "version: an argument too many", args: []string{"version", "1"}, want: []string{`unexpected argument "1"`}},
 		{name: "eval: two screens", args: joined(goodEval, "n.l2s"), want: []string{`unexpected argument "n.l2s"`}},
 		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},
-		{name: "both --text and --generate", args: joined(goodContexts, "--generate", "10"), want: []string{"--text", "--generate", "one of"}},
-		{name: "neither --text nor --generate", args: without(goodContexts, "--text"), want: []string{"--text", "--generate"}},
-		{name: "contexts: no model at all", args: []string{"contexts", "--out", "out.npy"}, want: []string{"missing --lm and --vocab (or --nmt and --pairs)"}},
-		{name: "both --nmt and --lm", args: joined(goodPairs, "--lm", "lm.safetensors"), want: []string{"--lm is not for --nmt"}},
-		{name: "--nmt with --generate", args: joined(goodPairs, "--generate", "10"), want: []string{"--generate is not for --nmt"}},
-		{name: "--nmt without --pairs", args: without(goodPairs, "--pairs"), want: []string{"missing --pairs"}},
-		{name: "--pairs without --nmt", args: without(goodPairs, "--nmt"), want: []string{"missing --nmt"}},
-		{name: "--own with --lm", args: joined(goodContexts, "--own"), want: []string{"--own is not for --lm"}},
-		{name: "--longest without --own", args: joined(goodPairs, "--longest", "10"), want: []string{"--longest is for --own"}},
-		{name: "contexts: translations of no words", args: joined(goodPairs, "--own", "--longest", "0"), want: []string{"--longest", "at least 1"}},
-		{name: "--limit with --generate", args: joined(goodGenerate, "--limit", "10"), want: []string{"--limit", "--generate"}},
 	}
-	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodContexts, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodCalibrate} {
 		required := []string{"--weights", "--bias", "--contexts"}
-		if verb[0] == "contexts" {
-			required = []string{"--lm", "--vocab", "--out"}
-		}
 		if verb[0] == "train" || verb[0] == "calibrate" {
 			required = append(required, "--out")
 		}
@@ -616,9 +539,6 @@ func TestWrongUse(t *testing.T) {
 		if slices.Contains(verb, "m.l2s") {
 			cases = append(cases, badCase{name: verb[0] + ": no screen", args: slices.DeleteFunc(slices.Clone(verb), func(s string) bool { return s == "m.l2s" }), want: []string{"screen file", "l2s " + verb[0]}})
 		}
-	}
-	for _, flag := range []string{"--model", "--text"} {
-		cases = append(cases, badCase{name: "translate: no " + flag, args: without(goodTranslate, flag), want: []string{"missing " + flag, "l2s translate -h"}})
 	}
 	for i := range cases {
 		cases[i].code = 2

@@ -174,19 +174,13 @@ func listFolder(t *testing.T, dir string) []string {
 	return names
 }
 
-// The data that the tests share: a layer, contexts in clusters, a language
-// model with its vocabulary, and a screen.
+// The data that the tests share: a layer, contexts in clusters, and a screen.
 const (
 	tinyLabels   = 300
 	tinyDim      = 12
 	tinyClusters = 6
 	tinyTrain    = 900
 	tinyTest     = 1200 // at least the 1,000 that bench asks for
-	lmWords      = 40
-	lmDim        = 8
-	nmtSource    = 30 // words
-	nmtTarget    = 50
-	nmtPairs     = 150
 )
 
 var shared struct {
@@ -200,11 +194,8 @@ var shared struct {
 //	W.npy b.npy        the layer; layer.safetensors has both, as weight and bias
 //	H.npy T.npy        contexts to train on, and others
 //	words.txt          a word for each label
-//	lm.safetensors     a language model, tied.safetensors one without decoder.weight
-//	vocab.txt text.txt its vocabulary and a text
+//	vocab.txt text.txt words for fewer labels, and a text
 //	m.l2s              a screen for the layer
-//	model.safetensors  a translation model of dimension lmDim, with vocab.de,
-//	                   vocab.en, and pairs.de, pairs.en: its folder is .
 func files(t *testing.T) string {
 	t.Helper()
 	shared.once.Do(func() { shared.err = makeFiles() })
@@ -252,38 +243,6 @@ func makeFiles() (err error) {
 		}
 		return []byte(s.String())
 	}
-	matrix := func(name string, shape ...int) tensorfile.Array {
-		n := 1
-		for _, s := range shape {
-			n *= s
-		}
-		return tensorfile.Array{Name: name, Shape: shape, Data: normal(n, 0.5)}
-	}
-	lm := []tensorfile.Array{
-		matrix("encoder.weight", lmWords, lmDim),
-		matrix("rnn.weight_ih_l0", 4*lmDim, lmDim), matrix("rnn.weight_hh_l0", 4*lmDim, lmDim),
-		matrix("rnn.bias_ih_l0", 4*lmDim), matrix("rnn.bias_hh_l0", 4*lmDim),
-		matrix("rnn.weight_ih_l1", 4*lmDim, lmDim), matrix("rnn.weight_hh_l1", 4*lmDim, lmDim),
-		matrix("rnn.bias_ih_l1", 4*lmDim), matrix("rnn.bias_hh_l1", 4*lmDim),
-		matrix("decoder.bias", lmWords),
-	}
-	nmt := []tensorfile.Array{
-		matrix("encoder.embeddings.weight", nmtSource, lmDim), matrix("decoder.embeddings.weight", nmtTarget, lmDim),
-		matrix("decoder.attn.linear_in.weight", lmDim, lmDim), matrix("decoder.attn.linear_out.weight", lmDim, 2*lmDim),
-		matrix("generator.weight", nmtTarget, lmDim), matrix("generator.bias", nmtTarget),
-	}
-	for _, half := range []string{"encoder", "decoder"} {
-		nmt = append(nmt,
-			matrix(half+".rnn.weight_ih_l0", 4*lmDim, lmDim), matrix(half+".rnn.weight_hh_l0", 4*lmDim, lmDim),
-			matrix(half+".rnn.bias_ih_l0", 4*lmDim), matrix(half+".rnn.bias_hh_l0", 4*lmDim))
-	}
-	special := strings.NewReplacer("<eos>", "<s>\n</s>\n<pad>")
-	nmtWords := func(n int) []byte { return []byte(special.Replace(string(words(n - 2)))) }
-	var sources, targets strings.Builder
-	for i := range nmtPairs {
-		sources.WriteString("unheard" + strings.Repeat(" w7 w9", i%5) + "\n")
-		targets.WriteString("w2" + strings.Repeat(" w11", i%7) + "\n")
-	}
 	var text strings.Builder
 	for i := range 60 {
 		fmt.Fprintf(&text, "w%d w%d unheard w%d\n", 2+i%30, 2+7*i%31, 2+11*i%37)
@@ -297,14 +256,7 @@ func makeFiles() (err error) {
 		tensorfile.WriteNPY(in("H.npy"), around(tinyTrain), tinyTrain, tinyDim),
 		tensorfile.WriteNPY(in("T.npy"), around(tinyTest), tinyTest, tinyDim),
 		os.WriteFile(in("words.txt"), words(tinyLabels), 0o666),
-		tensorfile.WriteSafetensors(in("tied.safetensors"), lm...),
-		tensorfile.WriteSafetensors(in("lm.safetensors"), append(lm, matrix("decoder.weight", lmWords, lmDim))...),
-		os.WriteFile(in("vocab.txt"), words(lmWords), 0o666),
-		tensorfile.WriteSafetensors(in("model.safetensors"), nmt...),
-		os.WriteFile(in("vocab.de"), nmtWords(nmtSource), 0o666),
-		os.WriteFile(in("vocab.en"), nmtWords(nmtTarget), 0o666),
-		os.WriteFile(in("pairs.de"), []byte(sources.String()), 0o666),
-		os.WriteFile(in("pairs.en"), []byte(targets.String()), 0o666),
+		os.WriteFile(in("vocab.txt"), words(40), 0o666),
 		os.WriteFile(in("text.txt"), []byte(text.String()), 0o666),
 	} {
 		if err != nil {

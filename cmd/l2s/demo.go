@@ -11,10 +11,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/demolm"
-	"github.com/learning-to-screen/l2s/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -116,17 +113,13 @@ complete a few sentences side by side.`, progress.Count(size.heldOut)),
 // progress on p. It leaves its files in the folder keep, unless that is empty.
 func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
-	model, voc, err := demolm.Load()
+	model, err := demolm.Load()
 	if err != nil {
 		return nil, err
 	}
-	weights, bias := model.Decoder()
-	l := &layer{name: "the embedded model"}
-	if l.Layer, err = softmax.NewLayer(kernels.Float32Rows(weights, model.Dim()), bias); err != nil {
-		return nil, err
-	}
+	l := &layer{name: "the embedded model", Layer: model.Layer}
 	p.Start("text", "tokens", size.train+size.heldOut)
-	rows, err := demolm.Contexts(ctx, model, voc, size.train+size.heldOut, seed, p.Set)
+	rows, err := model.Contexts(ctx, size.train+size.heldOut, seed, p.Set)
 	p.End()
 	if err != nil {
 		return nil, err
@@ -139,7 +132,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 		return nil, err
 	}
 	if keep != "" {
-		if err := keepDemo(keep, l, learnt, heldOut, voc, m); err != nil {
+		if err := keepDemo(keep, l, learnt, heldOut, model.Words, m); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +149,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
 	}
-	if r.answers, err = demoAnswers(model, voc, l, m, heldOut); err != nil {
+	if r.answers, err = demoAnswers(model, l, m, heldOut); err != nil {
 		return nil, err
 	}
 	r.Seconds["training"] = r.Seconds["total"]
@@ -189,7 +182,8 @@ func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, word
 }
 
 // demoAnswers completes the prompts by the exact layer and by the screen.
-func demoAnswers(model *lstm.Model, voc *vocab.Vocab, l *layer, m *screen.Model, heldOut []float32) ([]demoAnswer, error) {
+func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float32) ([]demoAnswer, error) {
+	voc := model.Words
 	s, err := screen.NewSearcher(m, l.Layer)
 	if err != nil {
 		return nil, err

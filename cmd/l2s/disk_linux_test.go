@@ -38,11 +38,6 @@ var outputs = []struct {
 	{"calibrate", goodCalibrate, "--out"},
 	{"labels", joined(goodLabels, "--k", "100"), "--out"},
 	{"merge", goodMerge, "--out"},
-	{"contexts of the model's own text", joined(goodGenerate, "--generate", "5000"), "--out"},
-	{"contexts of a text", goodContexts, "--out"},
-	{"the labels that follow", joined(goodContexts, "--targets", "targets.npy"), "--targets"},
-	{"contexts of translations", goodPairs, "--out"},
-	{"translate", goodTranslate, "--out"},
 }
 
 // On a disk that is full the command says so, and the old file stays.
@@ -63,37 +58,6 @@ func TestFullDisk(t *testing.T) {
 			}
 			if after := contentOf(t, full); !maps.Equal(before, after) {
 				t.Errorf("found the files %v, expected those from before", listFolder(t, full))
-			}
-		})
-	}
-}
-
-// Contexts and the labels that follow belong together: on a disk that has room for one of
-// them, neither is replaced.
-func TestFullDiskLeavesBothFilesOfContexts(t *testing.T) {
-	notUnderRace(t)
-	for _, large := range []string{"--out", "--targets"} {
-		t.Run(large+" finds no room", func(t *testing.T) {
-			dir := files(t)
-			full := disk(t, dir, "full", 16)
-			writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10)) // room for no page more
-			before := map[string]string{"--out": "other.npy", "--targets": "follow.npy"}
-			args := goodContexts
-			for flag, name := range before {
-				if flag == large {
-					name = filepath.Join("full", name)
-				}
-				writeFile(t, filepath.Join(dir, name), []byte("precious"))
-				args = joined(args, flag, name)
-				before[flag] = name
-			}
-			if r := l2s(t, dir, args...); r.code != 1 || !strings.HasSuffix(r.stderr, "no space left on device\n") {
-				t.Errorf("found exit status %d and standard error\n%s", r.code, r.stderr)
-			}
-			for flag, name := range before {
-				if got := string(readFile(t, filepath.Join(dir, name))); got != "precious" {
-					t.Errorf("%s: found %d other bytes, expected the old file", flag, len(got))
-				}
 			}
 		})
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -70,9 +68,6 @@ func TestInterrupt(t *testing.T) {
 		{"train", joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000"), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
 		{"calibrate", joined(goodCalibrate, "--quiet=false", "--contexts", "many.npy", "--k", "300", "--threads", "1"), "labels", ""},
-		{"contexts", joined(goodGenerate, "--generate", "1000000000"), "", ".out.npy.tmp-"},
-		{"contexts", joined(goodPairs, "--pairs", "many"), "", ".out.npy.tmp-"},
-		{"contexts", joined(goodPairs, "--own", "--longest", "1000000"), "", ".out.npy.tmp-"},
 	} {
 		signals := []os.Signal{os.Interrupt} // which all verbs handle in one place
 		if c.name == "train" {
@@ -87,11 +82,6 @@ func TestInterrupt(t *testing.T) {
 				dir := files(t)
 				out := slices.IndexFunc(c.args, func(s string) bool { return s == "--out" || s == "--png" })
 				writeFile(t, filepath.Join(dir, c.args[out+1]), []byte("precious"))
-				for _, language := range []string{"de", "en"} { // some seconds of work
-					if slices.Contains(c.args, "many") {
-						writeFile(t, filepath.Join(dir, "many."+language), bytes.Repeat([]byte(strings.Repeat("w5 ", 30)+"\n"), 1<<15))
-					}
-				}
 				if c.name == "labels" || c.name == "calibrate" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
 				}
@@ -213,27 +203,6 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	}
 }
 
-// An interrupt ends generate behind a whole word, which it counts.
-func TestInterruptedGenerateSaysWhatIsThere(t *testing.T) {
-	dir := files(t)
-	cmd := command(t, dir, joined(goodWrite, "--length", "1000000000")...)
-	stdout := &watcher{part: " ", call: func() { cmd.Process.Signal(os.Interrupt) }}
-	var stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = stdout, &stderr
-	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("found %v, expected exit status 130; standard error:\n%s", err, stderr.String())
-	}
-	text := stdout.text.String()
-	tokens := len(strings.Fields(text)) + strings.Count(text, "\n")
-	// The last line may have been ended for it.
-	for _, n := range []int{tokens, tokens - 1} {
-		if stderr.String() == fmt.Sprintf("l2s generate: interrupted; standard output has the first %s of 1,000,000,000 tokens\n", progress.Count(n)) && strings.HasSuffix(text, "\n") {
-			return
-		}
-	}
-	t.Errorf("found %d tokens on standard output and\n%s", tokens, stderr.String())
-}
-
 // An interrupt ends topk while it waits for standard input.
 func TestInterruptedTopKOnStandardInput(t *testing.T) {
 	dir := files(t)
@@ -348,29 +317,6 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 	}
 }
 
-// Two runs at once would mix the contexts of one with the labels of the other.
-func TestContextsAndTargetsOfOneRun(t *testing.T) {
-	needLocks(t)
-	dir := files(t)
-	for flag, name := range map[string]string{"--out": "out.npy", "--targets": "follow.npy"} {
-		release, err := atomicfile.Hold(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := l2s(t, dir, joined(goodContexts, "--out", "out.npy", "--targets", "follow.npy")...)
-		release()
-		if want := "l2s contexts: " + name + ": found another run that works on it, expected none: wait for its end, or give another " + flag + "\n"; r.code != 1 || r.stderr != want {
-			t.Errorf("%s is held: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
-		}
-	}
-	succeed(t, dir, joined(goodContexts, "--out", "out.npy", "--targets", "follow.npy")...)
-	for _, name := range listFolder(t, dir) {
-		if strings.HasPrefix(name, ".") {
-			t.Errorf("found %s, expected no lock", name)
-		}
-	}
-}
-
 // needLocks skips a test where the system has no locks.
 func needLocks(t *testing.T) {
 	t.Helper()
@@ -394,22 +340,6 @@ func TestInterruptWhileWaitingForAPipe(t *testing.T) {
 		}
 		return name
 	}
-	folder := func(pipe string) string { // the shared translation model, with a pipe for a file
-		name := filepath.Join(t.TempDir(), "model")
-		if err := os.Mkdir(name, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range []string{"model.safetensors", "vocab.de", "vocab.en"} {
-			target := filepath.Join(dir, file)
-			if file == pipe {
-				target = filepath.Join(dir, "pipe")
-			}
-			if err := os.Symlink(target, filepath.Join(name, file)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return name
-	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -417,14 +347,6 @@ func TestInterruptWhileWaitingForAPipe(t *testing.T) {
 		{"inspect", []string{"inspect", "pipe"}},
 		{"eval: the screen", joined("eval", "pipe", testArgs())},
 		{"topk: the vocabulary", joined("topk", "m.l2s", testArgs(), "--vocab", "pipe")},
-		{"contexts: the model", joined(goodContexts, "--lm", "pipe")},
-		{"contexts: the vocabulary", joined(goodContexts, "--vocab", "pipe")},
-		{"contexts: the text", joined(goodContexts, "--text", "pipe")},
-		{"contexts: the translation model", joined(goodPairs, "--nmt", folder("model.safetensors"))},
-		{"translate: the text", joined(goodTranslate, "--text", "pipe")},
-		{"translate: the vocabulary", joined(goodTranslate, "--model", folder("vocab.en"))},
-		{"translate: the screen", joined(goodTranslate, "--screen", "pipe")},
-		{"translate: the references", joined(goodTranslate, "--reference", "pipe")},
 	} {
 		for _, connected := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, connected: %v", c.name, connected), func(t *testing.T) {

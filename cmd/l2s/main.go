@@ -3,7 +3,6 @@
 // for a layer from context vectors, measures it and asks it.
 //
 //	l2s demo       show the whole on a small language model that is built in
-//	l2s contexts   compute the context vectors of a text or of translations
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
@@ -11,8 +10,6 @@
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
 //	l2s topk       answer: the best labels of each context
-//	l2s generate   let a language model write, by exact or screened draws
-//	l2s translate  translate a text by beam search, exact or screened
 //	l2s inspect    show what a screen file holds
 //	l2s version    show the version, the CPU and the SIMD level
 //
@@ -48,7 +45,6 @@ type verb struct {
 func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model that is built in", runDemo},
-		{"contexts", "compute the context vectors of a text or of translations", runContexts},
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
@@ -56,8 +52,6 @@ func verbs() []verb {
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
 		{"topk", "answer: the best labels of each context", runTopK},
-		{"generate", "let a language model write, by exact or screened draws", runGenerate},
-		{"translate", "translate a text by beam search, exact or screened", runTranslate},
 		{"inspect", "show what a screen file holds", runInspect},
 		{"version", "show the version, the CPU and the SIMD level", runVersion},
 	}
@@ -167,7 +161,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "seq2seq", "screen", "softmax", "train", "beam", "sample"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "screen", "softmax", "train"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

@@ -96,17 +96,12 @@ func TestOutputsThatAreInputs(t *testing.T) {
 			args: joined(goodTrain, "--weights", "W:0", "--out", "W:0"), code: 2, want: replaces("--out W:0", "W:0")},
 		badCase{name: "merge: over a part by a symbolic link", files: then(func(t *testing.T, dir string) { labelParts(t, dir, 2) }, linked("part-1", "link")),
 			args: []string{"merge", "--out", "link", "part-0", "part-1"}, code: 2, want: replaces("--out link", "part-1")},
-		badCase{name: "contexts: over the text by another path", args: joined(goodContexts, "--out", "./text.txt"), code: 2, want: replaces("--out ./text.txt", "text.txt")},
 		badCase{name: "train: weights with the name of a temporary file", files: moved("W.npy", ".out.l2s.tmp-123"),
 			args: joined(goodTrain, "--weights", ".out.l2s.tmp-123"), code: 2, want: []string{"the input .out.l2s.tmp-123 has the name of a temporary file of out.l2s, which is removed: give it another name"}},
 		badCase{name: "train: contexts with the name of a temporary file of the state", files: then(moved("H.npy", ".out.l2s.partial.tmp-123"), linked(".out.l2s.partial.tmp-123", "link.npy")),
 			args: joined(goodTrain, "--contexts", "link.npy"), code: 2, want: []string{"the input link.npy has the name of a temporary file of out.l2s.partial, which is removed"}},
 		badCase{name: "train: a name too long for the state of the run", args: joined(goodTrain, "--out", strings.Repeat("n", 250)), code: 1,
 			want: []string{strings.Repeat("n", 250) + ".partial: cannot be written: file name too long"}},
-		badCase{name: "translate: a name too long for what is kept", args: joined(goodTranslate, "--out", strings.Repeat("n", 250)), code: 1,
-			want: []string{strings.Repeat("n", 250) + ".partial: cannot be written: file name too long"}},
-		badCase{name: "translate: what is kept over the text", files: moved("pairs.de", "out.en.partial"),
-			args: joined(goodTranslate, "--text", "out.en.partial", "--out", "out.en"), code: 2, want: replaces("out.en.partial, where an interrupt keeps what is done,", "out.en.partial")},
 	)
 	runCases(t, cases)
 }

@@ -18,7 +18,6 @@ func TestClosedStandardOutput(t *testing.T) {
 		t.Skip("no shell here")
 	}
 	dir := files(t)
-	translate := goodTranslate[:5:5] // without --out
 	closed := func(verb string) string {
 		return "l2s " + verb + ": standard output: found it closed, expected a file, a pipe or a terminal; > /dev/null, opened for writing alone, discards the answers\n"
 	}
@@ -30,13 +29,11 @@ func TestClosedStandardOutput(t *testing.T) {
 	}
 	cases := []closedCase{
 		{"topk: discarded", ">/dev/null", goodTopK, 0, ""},
-		{"translate: discarded", ">/dev/null", joined(translate, "--quiet"), 0, ""},
 		{"labels: closed, where the answer is a file", ">&-", goodLabels, 0, succeed(t, dir, goodLabels...)},
-		{"contexts: closed, where the answer is a file", ">&-", joined(goodContexts, "--quiet"), 0, succeed(t, dir, joined(goodContexts, "--quiet")...)},
 		{"the help of all", ">&-", []string{"-h"}, 1, strings.Replace(closed(""), " :", ":", 1)},
 		{"the help of a verb", ">&-", []string{"train", "-h"}, 1, closed("train")},
 	}
-	for _, args := range [][]string{goodTopK, goodEval, goodBench, joined(translate, "--quiet"), {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
+	for _, args := range [][]string{goodTopK, goodEval, goodBench, {"inspect", "m.l2s"}, {"version"}, {"demo"}} {
 		cases = append(cases, closedCase{args[0] + ": closed", ">&-", args, 1, closed(args[0])})
 	}
 	for _, c := range cases {
@@ -58,10 +55,9 @@ func TestClosedStandardOutput(t *testing.T) {
 // a run that takes long, stands for its answer: both are written in the same way.
 func speaking() [][]string {
 	return [][]string{
-		{"demo", "-h"}, goodContexts, goodPairs,
+		{"demo", "-h"},
 		goodLabels, goodMerge, goodTrain, goodCalibrate, goodEval, goodBench,
-		goodTopK, joined(goodTopK, "--json"), goodWrite, joined(goodWrite, "--json"), without(goodTranslate, "--out"),
-		joined(goodTranslate, "--reference", "pairs.en"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
+		goodTopK, joined(goodTopK, "--json"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
 	}
 }
 
@@ -100,7 +96,7 @@ func TestFullStandardOutput(t *testing.T) {
 func TestReaderOfStandardOutputThatLeaves(t *testing.T) {
 	dir := files(t)
 	matrixIn("many.npy", 1<<15, tinyDim)(t, dir)
-	for _, args := range [][]string{joined(goodTopK, "--contexts", "many.npy"), joined(goodWrite, "--length", "100000"), {"version"}} {
+	for _, args := range [][]string{joined(goodTopK, "--contexts", "many.npy"), {"version"}} {
 		t.Run(args[0], func(t *testing.T) {
 			r, w, err := os.Pipe()
 			if err != nil {

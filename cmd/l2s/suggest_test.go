@@ -14,8 +14,8 @@ func TestSuggestions(t *testing.T) {
 		names = append(names, v.name)
 	}
 	for typed, want := range map[string]string{
-		"trian": "train", "trai": "train", "trainn": "train", "Train": "train", "topK": "topk", "top-k": "topk", "translat": "translate",
-		"evaluate": "", "insp": "inspect", "calib": "calibrate", "verison": "version", "lables": "labels", "t": "", "tr": "", "": "", "x": "", "xy": "", "deploy": "",
+		"trian": "train", "trai": "train", "trainn": "train", "Train": "train", "topK": "topk", "top-k": "topk",
+		"evaluate": "", "insp": "inspect", "calib": "calibrate", "verison": "version", "lables": "labels", "t": "", "tr": "train", "": "", "x": "", "xy": "", "deploy": "",
 	} {
 		if got := nearest(typed, names); got != want {
 			t.Errorf("%q: found %q, expected %q", typed, got, want)
@@ -62,7 +62,6 @@ func TestVersionFlags(t *testing.T) {
 // of these most can do without.
 var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"demo", "json keep quiet seed", ""},
-	{"contexts", "generate json lm nmt out pairs quiet targets text vocab", "both from limit longest own seed threads to"},
 	{"labels", "head ids bias contexts json k out quiet shard threads weights", ""},
 	{"merge", "json out quiet", ""},
 	{"train", "head ids bias budget clusters contexts json kmeans-only labels out quiet restart seed threads weights",
@@ -71,8 +70,6 @@ var flagsOfVerbs = []struct{ verb, common, advanced string }{
 	{"eval", "head ids bias contexts json k quiet targets threads weights", ""},
 	{"bench", "cold head ids bias contexts json k pack quiet weights", ""},
 	{"topk", "head header ids bias contexts exact json k limit logprobs vocab weights", ""},
-	{"generate", "json length lm prompt quiet screen seed temperature top-p vocab", "min-p top-k"},
-	{"translate", "beam json model out quiet reference screen text", "alpha batch from longest tail threads to"},
 	{"inspect", "ids json", ""},
 	{"version", "json", ""},
 }

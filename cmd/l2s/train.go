@@ -83,7 +83,7 @@ kind the defaults are --smoothing 20 and --lambda 0.00003, with GxR --spread 0.3
 
 With --tail regression the run also learns, for each cluster, what the labels outside
 its set weigh together. Probabilities over all labels by the screen need it: l2s topk
---logprobs, l2s eval --targets and l2s generate --screen. It takes one to four times
+--logprobs and l2s eval --targets. It takes one to four times
 as long as finding the labels. --tail-contexts names contexts of other text for it,
 several as with --contexts, and implies it.
 
@@ -353,15 +353,15 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 // defaultOverlap is --overlap without the flag, as [train.Options.SetOverlap] has it.
 const defaultOverlap = 2
 
+// partialSuffix ends the name of the file that keeps what an interrupted run has done.
+const partialSuffix = ".partial"
+
 // holdState makes the state of a run the caller's until release is called: another run
 // must neither change nor remove it.
-func holdState(path string) (release func(), err error) { return holdOutput(path, "--out") }
-
-// holdOutput does so for the file of a flag.
-func holdOutput(path, flag string) (release func(), err error) {
+func holdState(path string) (release func(), err error) {
 	release, err = atomicfile.Hold(path)
 	if errors.Is(err, atomicfile.ErrHeld) {
-		err = fmt.Errorf("%w: wait for its end, or give another %s", err, flag)
+		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
 	}
 	return release, err
 }

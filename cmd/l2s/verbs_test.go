@@ -139,93 +139,6 @@ func rows(t *testing.T, path string) (x []float32, n, dim int) {
 	return slices.Clone(x), m.Rows(), m.Cols()
 }
 
-func TestContexts(t *testing.T) {
-	dir := files(t)
-	at := func(name string) string { return filepath.Join(dir, name) }
-	lm := []string{"contexts", "--lm", "lm.safetensors", "--vocab", "vocab.txt", "--quiet"}
-
-	succeed(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy")...)
-	all, n, dim := rows(t, at("all.npy"))
-	if n != 60*5 || dim != lmDim { // four words and <eos> a line
-		t.Fatalf("found shape [%d %d], expected [300 %d]", n, dim, lmDim)
-	}
-
-	text := string(readFile(t, at("text.txt")))
-	writeFile(t, at("unk.txt"), []byte(strings.ReplaceAll(text, "unheard", "<unk>")))
-	writeFile(t, at("spaces.txt"), []byte(strings.ReplaceAll(strings.TrimSuffix(text, "\n"), " ", " \t ")))
-	writeFile(t, at("old.npy"), []byte("something else"))
-	for _, c := range []struct {
-		name string
-		args []string
-		rows int // the first ones of all
-	}{
-		{"a word that the vocabulary lacks is <unk>", []string{"--text", "unk.txt"}, 300},
-		{"the layout of the lines alone decides about <eos>", []string{"--text", "spaces.txt"}, 300},
-		{"--limit takes the beginning", []string{"--text", "text.txt", "--limit", "123"}, 123},
-		{"--limit beyond the text takes all", []string{"--text", "text.txt", "--limit", "100000"}, 300},
-		{"a tied model has the same contexts", []string{"--text", "text.txt", "--lm", "tied.safetensors"}, 300},
-		{"an existing file is replaced", []string{"--text", "text.txt", "--out", "old.npy"}, 300},
-		{"a pipe for a text", []string{"--text", "/dev/stdin"}, 300},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if _, err := os.Stat("/dev/stdin"); err != nil && slices.Contains(c.args, "/dev/stdin") {
-				t.Skip("this system has no /dev/stdin")
-			}
-			args := joined(lm, "--out", "some.npy", c.args)
-			cmd := command(t, dir, args...)
-			cmd.Stdin = strings.NewReader(text) // no file: it comes through a pipe
-			if r := finish(t, cmd); r.code != 0 {
-				t.Fatalf("found exit status %d: %s", r.code, r.stderr)
-			}
-			out := "some.npy"
-			if i := slices.Index(c.args, "--out"); i >= 0 {
-				out = c.args[i+1]
-			}
-			if found, n, _ := rows(t, at(out)); n != c.rows || !slices.Equal(found, all[:c.rows*lmDim]) {
-				t.Errorf("found %d rows, expected the first %d of all", n, c.rows)
-			}
-		})
-	}
-	t.Run("--generate gives the same for the same seed", func(t *testing.T) {
-		generate := func(out string, more ...string) []byte {
-			succeed(t, dir, joined(lm, "--generate", "700", "--out", out, more)...)
-			return readFile(t, at(out))
-		}
-		a, b, c := generate("a.npy", "--seed", "7"), generate("b.npy", "--seed", "7"), generate("c.npy", "--seed", "8")
-		if !bytes.Equal(a, b) {
-			t.Error("found different bytes for one seed, expected the same")
-		}
-		if bytes.Equal(a, c) {
-			t.Error("found the same bytes for two seeds, expected different ones")
-		}
-		if _, n, dim := rows(t, at("a.npy")); n != 700 || dim != lmDim {
-			t.Errorf("found shape [%d %d], expected [700 %d]", n, dim, lmDim)
-		}
-	})
-	t.Run("--json", func(t *testing.T) {
-		o := object(t, dir, joined(lm, "--text", "text.txt", "--out", "all.npy", "--json")...)
-		for name, want := range map[string]float64{"contexts": 300, "dim": lmDim, "unknown": 60} {
-			if got := number(t, o, name); got != want {
-				t.Errorf("%s: found %v, expected %v", name, got, want)
-			}
-		}
-	})
-}
-
-func TestContextsOfAModelTrainAScreenForIt(t *testing.T) {
-	dir := files(t)
-	lm := []string{"--lm", "lm.safetensors", "--vocab", "vocab.txt", "--quiet"}
-	succeed(t, dir, joined("contexts", lm, "--generate", "2000", "--out", "G.npy")...)
-	of := func(weights string) []string {
-		return []string{"--weights", weights, "--bias", "lm.safetensors:decoder.bias", "--contexts", "G.npy"}
-	}
-	succeed(t, dir, joined("train", of("lm.safetensors:decoder.weight"), "--clusters", "8", "--budget", "20", "--iterations", "1", "--out", "g.l2s")...)
-	o := object(t, dir, joined("eval", "g.l2s", of("lm.safetensors:decoder.weight"), "--json")...)
-	if p := number(t, o, "precision", "1"); p < 0.8 {
-		t.Errorf("found P@1 %v with half of the labels for candidates, expected at least 0.8", p)
-	}
-}
-
 func TestTrain(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -1204,13 +1117,13 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 
 // The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
-	_, voc, err := demolm.Load()
+	m, err := demolm.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, prompt := range demoPrompts {
 		for word := range strings.FieldsSeq(prompt) {
-			if _, ok := voc.ID(word); !ok {
+			if _, ok := m.Words.ID(word); !ok {
 				t.Errorf("found no word %q of the prompt %q in the vocabulary", word, prompt)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/demolm"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -208,13 +209,13 @@ func newLoaded(t *testing.T) *loaded {
 		}
 		l.model[0] = m
 	} else {
-		m, words, err := demolm.Load()
+		m, err := demolm.Load()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.weights, l.bias[0] = m.Decoder()
-		l.dim = m.Dim()
-		if rows, err = demolm.Contexts(t.Context(), m, words, 4*demolm.Stream, 1, nil); err != nil {
+		l.weights, l.bias[0] = dense.Weights(m.Layer), m.Layer.Bias()
+		l.dim = m.Layer.Dim()
+		if rows, err = m.Contexts(t.Context(), 4*demolm.Stream, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		o := train.DefaultOptions()

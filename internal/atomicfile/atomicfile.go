@@ -22,8 +22,6 @@ type File struct {
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
-
-	synced bool // nothing was written since Sync
 }
 
 // Create starts the file that will be at path. It fails at once if the
@@ -105,7 +103,6 @@ func (f *File) Write(p []byte) (int, error) {
 	if f.tmp == nil {
 		return 0, named(f.path, errEnded)
 	}
-	f.synced = false
 	n, err := f.tmp.Write(p)
 	return n, f.keep(err)
 }
@@ -115,7 +112,6 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	if f.tmp == nil {
 		return 0, named(f.path, errEnded)
 	}
-	f.synced = false
 	n, err := f.tmp.WriteAt(p, off)
 	return n, f.keep(err)
 }
@@ -132,30 +128,11 @@ func (f *File) keep(err error) error {
 	return err
 }
 
-// Sync makes durable what was written so far. After it Commit needs no more space: of files
-// that belong together, each is synced before the first is committed.
-func (f *File) Sync() error {
-	if f.tmp == nil {
-		return named(f.path, errEnded)
-	}
-	err := f.keep(f.tmp.Sync())
-	f.synced = err == nil
-	return err
-}
-
 // Commit makes the file durable and puts it at its destination, replacing
 // what was there. If it fails, as it does after a failed write, the
 // destination is as it was and the temporary file is gone; but if the folder
 // alone cannot be synced the new file is there, and the error says so.
 func (f *File) Commit() error {
-	if err := f.replace(); err != nil {
-		return err
-	}
-	return f.settle()
-}
-
-// replace is Commit without the folder.
-func (f *File) replace() error {
 	if f.tmp == nil {
 		return named(f.path, errEnded)
 	}
@@ -166,10 +143,7 @@ func (f *File) replace() error {
 	tmp := f.tmp
 	f.tmp = nil
 	defer f.held.Close() // which does nothing without a lock
-	var err error
-	if !f.synced {
-		err = tmp.Sync()
-	}
+	err := tmp.Sync()
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}
@@ -180,22 +154,10 @@ func (f *File) replace() error {
 		os.Remove(tmp.Name())
 		return named(f.path, err)
 	}
-	return nil
-}
-
-// settle makes the place of the file durable.
-func (f *File) settle() error {
 	if err := syncDir(filepath.Dir(f.dest)); err != nil {
 		return fmt.Errorf("%s: written, but it may not outlive a crash of the system: its folder cannot be synced: %w", f.path, err)
 	}
 	return nil
-}
-
-// CommitAs is Commit under another name, in the same folder or on the same disk:
-// for what is not what was to be written.
-func (f *File) CommitAs(path string) error {
-	f.path, f.dest = path, Destination(path)
-	return f.Commit()
 }
 
 // Abort removes the temporary file. After Commit it does nothing, so that it

@@ -7,9 +7,14 @@ package demolm
 import (
 	"context"
 	_ "embed"
+	"fmt"
 
-	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 var (
@@ -19,39 +24,151 @@ var (
 	words []byte
 )
 
-// Stream is the number of tokens that the model writes in one piece: where
-// learning and measuring are to have no piece in common, both have a multiple
-// of it.
-const Stream = 512
+const (
+	dim    = 200 // of the embeddings, of the states, and so of the contexts
+	layers = 2
+)
 
-// Load returns the model and its vocabulary.
-func Load() (*lstm.Model, *vocab.Vocab, error) {
-	m, err := lstm.Read(model)
-	if err != nil {
-		return nil, nil, err
-	}
-	v, err := vocab.Read(words)
-	if err != nil {
-		return nil, nil, err
-	}
-	return m, v, v.CheckLen(m.Vocab())
+// Model is the language model. It does not change and may be used by many goroutines.
+type Model struct {
+	// Layer is the softmax layer. Its rows are the embeddings too.
+	Layer *softmax.Layer
+	// Words is the vocabulary, a word for each label.
+	Words *vocab.Vocab
+
+	embeddings []float32 // 20,000 x dim
+	// Of a layer, for its input and its state side by side: 4 dim rows of 2 dim, for the
+	// gates i, f, g and o, and their biases.
+	weights [layers]kernels.Rows
+	biases  [layers][]float32
 }
 
-// Contexts returns the contexts of n tokens that the model m with the
-// vocabulary v writes, n x Dim: see lstm.Model.Generate. progress, unless nil,
-// is told how many there are.
-func Contexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, n int, seed uint64, progress func(done int)) ([]float32, error) {
-	eos, err := v.EOS()
+// Load returns the model.
+func Load() (*Model, error) {
+	file, err := tensorfile.ReadSafetensors(model, "language model")
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]float32, 0, n*m.Dim())
-	err = m.Generate(ctx, n, lstm.GenerateOptions{Start: eos, Seed: seed}, func(_ []uint32, contexts []float32) error {
-		rows = append(rows, contexts...)
+	tensor := func(name string, shape ...int) []float32 {
+		if err != nil {
+			return nil
+		}
+		var t *tensorfile.Tensor
+		if t, err = file.Tensor(name); err != nil {
+			return nil
+		}
+		var x []float32
+		if err = t.ExpectShape(shape...); err == nil {
+			x, err = t.Float32s()
+		}
+		return x
+	}
+	m := &Model{embeddings: tensor("encoder.weight", -1, dim)}
+	for l := range m.weights {
+		part := func(name string, shape ...int) []float32 {
+			return tensor(fmt.Sprintf("rnn.%s_l%d", name, l), shape...)
+		}
+		input, state := part("weight_ih", 4*dim, dim), part("weight_hh", 4*dim, dim)
+		ofInput, ofState := part("bias_ih", 4*dim), part("bias_hh", 4*dim)
+		if err != nil {
+			return nil, err
+		}
+		var rows []float32
+		for i := range 4 * dim {
+			rows = append(append(rows, input[i*dim:(i+1)*dim]...), state[i*dim:(i+1)*dim]...)
+			m.biases[l] = append(m.biases[l], ofInput[i]+ofState[i])
+		}
+		m.weights[l] = kernels.Float32Rows(rows, 2*dim)
+	}
+	bias := tensor("decoder.bias", -1)
+	if err != nil {
+		return nil, err
+	}
+	if m.Layer, err = softmax.NewLayer(kernels.Float32Rows(m.embeddings, dim), bias); err != nil {
+		return nil, err
+	}
+	if m.Words, err = vocab.Read(words); err != nil {
+		return nil, err
+	}
+	return m, m.Words.CheckLen(m.Layer.Labels())
+}
+
+// State is where the model is in a text. A goroutine needs its own.
+type State struct {
+	m     *Model
+	rows  [layers][]float32 // what a layer reads: its input, and then its last output
+	cells [layers][]float64
+	gates []float64
+}
+
+// NewState returns the beginning of a text.
+func (m *Model) NewState() *State {
+	s := &State{m: m, gates: make([]float64, 4*dim)}
+	for l := range s.rows {
+		s.rows[l], s.cells[l] = make([]float32, 2*dim), make([]float64, dim)
+	}
+	return s
+}
+
+// Step reads a word, below the number of labels, and returns the context after it. The
+// slice is valid until the next call. The bits are equal on every CPU.
+func (s *State) Step(word uint32) []float32 {
+	h := s.m.embeddings[int(word)*dim : (int(word)+1)*dim]
+	for l, row := range s.rows {
+		copy(row, h)
+		s.m.weights[l].RefScan(s.gates, s.m.biases[l], row)
+		h = row[dim:]
+		for j, c := range s.cells[l] {
+			i, f, g, o := s.gates[j], s.gates[dim+j], s.gates[2*dim+j], s.gates[3*dim+j]
+			// A product that is converted is not fused with the sum.
+			c = float64(sigmoid(f)*c) + float64(sigmoid(i)*tanh(g))
+			s.cells[l][j], h[j] = c, float32(sigmoid(o)*tanh(c))
+		}
+	}
+	return h
+}
+
+func sigmoid(x float64) float64 { return 1 / (1 + kernels.Exp(-x)) }
+
+func tanh(x float64) float64 { return 2/(1+kernels.Exp(-2*x)) - 1 }
+
+// Stream is the number of words that the model writes in one piece: where learning and
+// measuring are to have no piece in common, both have a multiple of it.
+const Stream = 512
+
+// Contexts returns the contexts of n words that the model writes, n x 200. They come in
+// pieces of Stream words. Each begins with <eos> and goes on with words drawn from the
+// softmax at temperature 1, by random numbers of its own. So a word depends on the seed and
+// its place alone: a shorter text is the beginning of a longer one. progress, unless nil,
+// is told how many words there are.
+func (m *Model) Contexts(ctx context.Context, n int, seed uint64, progress func(done int)) ([]float32, error) {
+	eos, err := m.Words.EOS()
+	if err != nil {
+		return nil, err
+	}
+	rows, streams := make([]float32, n*dim), (n+Stream-1)/Stream
+	tell := parallel.Counter(streams, func(done int) {
 		if progress != nil {
-			progress(len(rows) / m.Dim())
+			progress(min(done*Stream, n))
+		}
+	})
+	return rows, parallel.Each(ctx, parallel.Threads(0, streams), streams, 1, tell, func(_, from, to int) error {
+		for i := from; i < to; i++ {
+			o := sample.DefaultOptions()
+			o.Seed = seed<<32 + uint64(i)
+			draws, err := sample.New(m.Layer, o)
+			if err != nil {
+				return err
+			}
+			state, token := m.NewState(), sample.Token{ID: eos}
+			for at := i * Stream; at < min((i+1)*Stream, n); at++ {
+				h := state.Step(token.ID)
+				copy(rows[at*dim:], h)
+				if token, err = draws.Draw(h, sample.Edits{}); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})
-	return rows, err
 }

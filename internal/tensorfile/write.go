@@ -34,21 +34,7 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 
 // WriteNPYInt32s is WriteNPY for a list of int32.
 func WriteNPYInt32s(path string, data []int32) error {
-	return write(path, int32s(data))
-}
-
-// StageNPYInt32s is WriteNPYInt32s without its end: the file is whole, and its Commit, or
-// [atomicfile.CommitTogether], puts it at its path.
-func StageNPYInt32s(path string, data []int32) (*atomicfile.File, error) {
-	file, err := stage(path, int32s(data))
-	if err != nil {
-		return nil, fmt.Errorf("tensorfile: %w", err)
-	}
-	return file, nil
-}
-
-func int32s(data []int32) func(w io.Writer) error {
-	return func(w io.Writer) error {
+	return write(path, func(w io.Writer) error {
 		if _, err := w.Write(npyHeader("i4", []int{len(data)})); err != nil {
 			return err
 		}
@@ -63,12 +49,20 @@ func int32s(data []int32) func(w io.Writer) error {
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // write makes a whole file of what f writes.
 func write(path string, f func(io.Writer) error) error {
-	file, err := stage(path, f)
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	defer file.Abort()
+	buf := bufio.NewWriterSize(file, 1<<16)
+	if err = f(buf); err == nil {
+		err = buf.Flush()
+	}
 	if err == nil {
 		err = file.Commit()
 	}
@@ -76,23 +70,6 @@ func write(path string, f func(io.Writer) error) error {
 		return fmt.Errorf("tensorfile: %w", err)
 	}
 	return nil
-}
-
-// stage makes a whole file of what f writes, which Commit puts at its path.
-func stage(path string, f func(io.Writer) error) (*atomicfile.File, error) {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	buf := bufio.NewWriterSize(file, 1<<16)
-	if err = f(buf); err == nil {
-		err = buf.Flush()
-	}
-	if err != nil {
-		file.Abort()
-		return nil, err
-	}
-	return file, nil
 }
 
 func checkData(source string, data []float32, shape []int) error {
@@ -210,28 +187,18 @@ func (w *NPYWriter) Rows() int { return w.rows }
 // Commit completes the file and puts it at its path. If it fails, or a
 // call of WriteRows has, the path is as it was before.
 func (w *NPYWriter) Commit() error {
-	file, err := w.Stage()
-	if err != nil {
-		return err
-	}
-	if err := file.Commit(); err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
-	}
-	return nil
-}
-
-// Stage completes the file without putting it at its path, as [StageNPYInt32s] does.
-func (w *NPYWriter) Stage() (*atomicfile.File, error) {
+	defer w.Abort()
 	err := w.buf.Flush()
 	if err == nil {
 		_, err = w.file.WriteAt(npyHeader("f4", []int{w.rows, w.cols}), 0)
 	}
-	if err != nil {
-		w.Abort()
-		return nil, fmt.Errorf("tensorfile: %w", err)
+	if err == nil {
+		err = w.file.Commit()
 	}
-	w.done = true
-	return w.file, nil
+	if err != nil {
+		return fmt.Errorf("tensorfile: %w", err)
+	}
+	return nil
 }
 
 // Abort gives the file up. After Commit it does nothing, so that it may be

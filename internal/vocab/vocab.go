@@ -1,17 +1,10 @@
-// Package vocab reads vocabulary files and turns text into the token stream
-// of a language model, or into the sentences of a translation model.
-//
-// A vocabulary file is UTF-8 text with one word a line: line i, counted from
-// zero, is word i. A text is UTF-8 too, its words separated by white space;
-// the end of each line is the token <eos>, a word that the vocabulary does not
-// hold is <unk>.
+// Package vocab reads vocabulary files: UTF-8 text with one word a line, where line i,
+// counted from zero, is word i.
 package vocab
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"strings"
 	"unicode"
@@ -32,7 +25,6 @@ type Vocab struct {
 	name  string // the file, for errors
 	words []string
 	ids   map[string]uint32
-	long  int // bytes of the longest word
 }
 
 // Load reads the vocabulary file at path.
@@ -90,7 +82,6 @@ func parse(name string, data []byte) (*Vocab, error) {
 		}
 		v.ids[word] = uint32(len(v.words))
 		v.words = append(v.words, word)
-		v.long = max(v.long, len(word))
 	}
 	return v, nil
 }
@@ -156,124 +147,4 @@ func (v *Vocab) special(word string) (uint32, error) {
 		return 0, fmt.Errorf("%s: found no word %s, expected one among its %d words", v.name, word, v.Len())
 	}
 	return id, nil
-}
-
-// Tokens reads a text as a stream of ids: the words of each line, then <eos>.
-// A last line without a newline ends in <eos> too; a blank line is <eos>
-// alone. White space is what Unicode calls so, hence a CR before the LF does
-// no harm.
-//
-// The stream ends with the text or after the first error, which names the
-// text and the line, counted from 1: a failed read, an empty text, bytes that
-// are no UTF-8 text, or the lack of <unk> or <eos> if the text needs it.
-// It reads ahead of the token it is at, and can be ranged over once.
-func (v *Vocab) Tokens(r io.Reader, name string) iter.Seq2[uint32, error] {
-	return func(yield func(uint32, error) bool) {
-		err := v.scan(r, name, func(id uint32) (bool, error) { return yield(id, nil), nil }, func() (bool, error) {
-			id, err := v.EOS()
-			if err != nil {
-				return false, fmt.Errorf("end of line: %w", err)
-			}
-			return yield(id, nil), nil
-		})
-		if err != nil {
-			yield(0, err)
-		}
-	}
-}
-
-// Lines reads a text as the ids of the words of each line, none for a blank
-// line. The slice is the caller's. Otherwise it is as [Vocab.Tokens].
-func (v *Vocab) Lines(r io.Reader, name string) iter.Seq2[[]uint32, error] {
-	return func(yield func([]uint32, error) bool) {
-		var line []uint32
-		err := v.scan(r, name, func(id uint32) (bool, error) {
-			line = append(line, id)
-			return true, nil
-		}, func() (bool, error) {
-			done := line
-			line = nil
-			return yield(done, nil), nil
-		})
-		if err != nil {
-			yield(nil, err)
-		}
-	}
-}
-
-// scan reads a text and calls word with the id of each word and end at the
-// end of each line, until one of them returns false or an error.
-func (v *Vocab) scan(r io.Reader, name string, word func(id uint32) (bool, error), end func() (bool, error)) error {
-	line := 1
-	fail := func(err error) error { return fmt.Errorf("%s: line %d: %w", name, line, err) }
-	br := bufio.NewReaderSize(r, 1<<16)
-
-	var text []byte // of the word at hand
-	flush := func() (bool, error) {
-		if len(text) == 0 {
-			return true, nil
-		}
-		id, ok := v.ids[string(text)]
-		if !ok {
-			var err error
-			if id, err = v.Unknown(); err != nil {
-				return false, fmt.Errorf("unknown word %s: %w", quote(string(text)), err)
-			}
-		}
-		text = text[:0]
-		return word(id)
-	}
-	endLine := func() (bool, error) {
-		if more, err := flush(); !more || err != nil {
-			return more, err
-		}
-		return end()
-	}
-
-	empty, open := true, false // open: the line at hand has begun
-	for {
-		more := true
-		c, size, err := br.ReadRune()
-		switch {
-		case err == io.EOF && empty:
-			return fmt.Errorf("%s: found an empty file, expected text", name)
-		case err == io.EOF:
-			if open {
-				if _, err := endLine(); err != nil {
-					return fail(err)
-				}
-			}
-			return nil
-		case err != nil:
-		case c == utf8.RuneError && size == 1:
-			err = fmt.Errorf("found bytes that are not UTF-8, expected UTF-8 text")
-		case c == byteOrderMark && empty:
-			err = fmt.Errorf("found a byte order mark, expected UTF-8 text without one")
-		case c == 0:
-			err = fmt.Errorf("found a NUL byte, expected text")
-		case c == '\n':
-			more, err = endLine()
-			open = false
-		case unicode.IsSpace(c):
-			more, err = flush()
-			open = true
-		default:
-			// A word longer than every word of the vocabulary is unknown
-			// however it goes on; what is kept of it is for the error.
-			if len(text) <= v.long {
-				text = utf8.AppendRune(text, c)
-			}
-			open = true
-		}
-		if err != nil {
-			return fail(err)
-		}
-		if !more {
-			return nil
-		}
-		if c == '\n' {
-			line++
-		}
-		empty = false
-	}
 }

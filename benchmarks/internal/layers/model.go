@@ -8,7 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/learning-to-screen/l2s/internal/lstm"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -55,13 +56,13 @@ func Decoder(m *lstm.Model) (*softmax.Layer, error) {
 // Contexts returns the contexts of the first n tokens of a text, of all where
 // n is 0, as one stream from the zero state. progress, unless nil, is told how
 // many there are.
-func Contexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, text string, n int, progress func(done int)) ([]float32, error) {
-	f, err := os.Open(text)
+func Contexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, path string, n int, progress func(done int)) ([]float32, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	tokens := v.Tokens(f, text)
+	tokens := text.Tokens(v, f, path)
 	if n > 0 {
 		tokens = head(tokens, n)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -54,7 +55,7 @@ func Load(dir, name string, n int) (*Text, error) {
 	}
 	defer f.Close()
 	var words []uint32
-	for id, err := range v.Tokens(f, path) {
+	for id, err := range text.Tokens(v, f, path) {
 		if err != nil {
 			return nil, err
 		}

@@ -169,7 +169,7 @@ func translationMeasured(t *points.Translation) []string {
 			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences, a sentence an observation. The same contexts are the held-out contexts of the table. The model has learned those too: what is promised for contexts like them is not promised for the test. "+
 			"Every candidate set holds </s>.",
 			thousands(t.TestContexts), thousands(t.References), thousands(t.Own), thousands(t.Calibration)),
-		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push the weights of the layer out of the caches, every method takes longer, the fast ones most: l2s translate prints the time of a context there.",
+		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push the weights of the layer out of the caches, every method takes longer, the fast ones most: the benchmark BetweenSteps measures that.",
 		fmt.Sprintf("Seed %d.", t.Seed),
 	}
 }
