@@ -74,7 +74,7 @@ the rows that a screened query scans.`,
 	}
 	o.Target, o.Confidence, o.K, o.ExactCost, o.Block = *target, *confidence, *k, *exactCost, *block
 	o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openContexts)

@@ -95,7 +95,7 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, slices.Concat(lf.files(), *src)...); err != nil {
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat(lf.files(), *src)...); err != nil {
 		return err
 	}
 	in, err := openInputs(ctx, lf, nil, *src, *k, openContextBlocks)
@@ -164,7 +164,7 @@ each of its contexts once.`,
 	if err := f.parseList(args, "files of labels", &parts); err != nil {
 		return err
 	}
-	if err := checkOutputs(f, []output{{flag: "--out", path: *out}}, parts...); err != nil {
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, parts...); err != nil {
 		return err
 	}
 	p := f.printer()

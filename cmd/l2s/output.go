@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ func (o output) String() string {
 // or another output. Inputs are names of files, or sources as Open of
 // package head takes them; an empty one does not count. A file that comes by standard
 // input is not protected by that.
-func checkOutputs(f *flags, outputs []output, inputs ...string) error {
+func checkOutputs(ctx context.Context, f *flags, outputs []output, inputs ...string) error {
 	known := map[string]place{} // of the inputs, each of which may be some thousands of files
 	for i, o := range outputs {
 		if o.path == "" {
@@ -44,6 +45,9 @@ func checkOutputs(f *flags, outputs []output, inputs ...string) error {
 			for _, file := range head.Files(in) {
 				at, ok := known[file]
 				if !ok {
+					if err := ctx.Err(); err != nil {
+						return err
+					}
 					at = placeOf(file)
 					known[file] = at
 				}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -144,5 +147,15 @@ func TestOutputsThatAreRedirectedInputs(t *testing.T) {
 				t.Errorf("found the files %v afterwards, expected those from before, unchanged", listFolder(t, dir))
 			}
 		})
+	}
+}
+
+// Names of files are looked up until an interrupt: there may be thousands of them.
+func TestInterruptedCheckOfOutputs(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f := newFlags("labels", description{}, io.Discard, io.Discard)
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
+		t.Errorf("found the error %v, expected that of the interrupt", err)
 	}
 }

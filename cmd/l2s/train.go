@@ -228,7 +228,7 @@ alone, if k-means or learning did not end, serve a run with other flags too.`,
 	}
 	o.Checkpoint = *out + partialSuffix
 	outputs, sources := trainOutputs(*out, o.Checkpoint), slices.Concat(lf.files(), *src, always.files(), []string{*labels}, tailFiles)
-	if err := checkOutputs(f, outputs, sources...); err != nil {
+	if err := checkOutputs(ctx, f, outputs, sources...); err != nil {
 		return err
 	}
 	leastLabels := 1 // without --k a layer of fewer labels has fewer
