@@ -37,22 +37,6 @@ func TestManyCallsAreOne(t *testing.T) {
 			Axpy(dst, 0.3, scores)
 			return bitsOf(dst)
 		}},
-		{"LSTMCell", func() any {
-			c, h := slices.Clone(scores), make([]float32, n)
-			LSTMCell(c, h, slices.Concat(scores, scores, scores, scores))
-			return slices.Concat(c, h)
-		}},
-		{"Tanh", func() any {
-			y := slices.Clone(scores)
-			Tanh(y)
-			return y
-		}},
-		{"Panels.AddProducts", func() any {
-			dst := make([]float32, 2*3)
-			NewPanels(make([]float32, PanelsLen(3, long)), fill(newRand(6), make([]float32, 3*long)), 3, long).
-				AddProducts(dst, slices.Concat(row, h), 2)
-			return dst
-		}},
 		{"Softmax", func() any {
 			dst := make([]float64, n)
 			return bitsOf(append(dst, Softmax(dst, x)))
@@ -159,7 +143,6 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	v := NewInt8Vector(d)
 	v.Set(h)
 	four := []*Int8Vector{v, v, v, v}
-	panels := NewPanels(make([]float32, n*d), rows, n, d)
 	packed := panelsOfLists(m, ids)
 	for _, c := range []struct {
 		name  string
@@ -181,9 +164,6 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Rows.Widen, bfloat16", 2 * len(long), func() { BFloat16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
 		{"Rows.NotFinite", 4 * n * d, func() { Float32Rows(rows, d).NotFinite() }},
 		{"Rows.NotFinite, float16", 2 * n * d, func() { Float16Rows(narrow, d).NotFinite() }},
-		{"Panels.AddProducts", 4 * n * d, func() { panels.AddProducts(dst[:2*n], rows[:2*d], 2) }},
-		{"LSTMCell", 16 * len(dst), func() { LSTMCell(dst, upper, rows[:4*len(dst)]) }},
-		{"Tanh", 4 * len(long), func() { Tanh(long) }},
 		{"Axpy", 4 * len(long), func() { Axpy(wide, 0.5, long) }},
 		{"kthOfLanes", 4 * len(long), func() { kthOfLanes(long, 5) }},
 		{"nextAbove", 4 * len(long), func() { nextAbove(long, 1) }},

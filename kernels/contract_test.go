@@ -22,7 +22,6 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	q := panelsOfLists(m, []uint32{0, 1})
 	v := NewInt8Vector(3)
 	v.Set(f(3))
-	p := NewPanels(f(PanelsLen(4, 3)), f(12), 4, 3)
 	cases := []struct {
 		name, want string
 		call       func()
@@ -55,15 +54,6 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Rows.Widen row", "row out of range", func() { BFloat16Rows(make([]uint16, 12), 4).Widen(dst32, 3) }},
 		{"Rows.Part", "part is not within", func() { BFloat16Rows(make([]uint16, 12), 3).Part(2, 5) }},
 		{"Axpy lengths", "lengths of dst and x differ", func() { Axpy(dst64, 1, f(3)) }},
-		{"NewPanels matrix", "length of the matrix", func() { NewPanels(f(32*3), f(11), 4, 3) }},
-		{"NewPanels data", "length of data", func() { NewPanels(f(12), f(12), 4, 3) }},
-		{"NewPanels no dimension", "dimension is not positive", func() { NewPanels(nil, nil, 4, 0) }},
-		{"NewPanels rows below none", "number of rows is negative", func() { NewPanels(nil, nil, -1, 3) }},
-		{"AddProducts dst", "length of dst", func() { p.AddProducts(dst32[:3], f(3), 1) }},
-		{"AddProducts x", "length of x", func() { p.AddProducts(dst32, f(4), 1) }},
-		{"AddProducts vectors below none", "length of dst", func() { p.AddProducts(nil, nil, -1) }},
-		{"LSTMCell h", "lengths of c and h", func() { LSTMCell(dst32, f(3), f(16)) }},
-		{"LSTMCell gates", "length of gates", func() { LSTMCell(dst32, f(4), f(15)) }},
 		{"TopK k", "k is larger", func() { TopK(ids, dst32, f(3)) }},
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
 		{"SelectAtLeast dst", "dst is shorter", func() { SelectAtLeast(ids, f(5), -1) }},
@@ -170,16 +160,6 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		})
 		if n != 0 {
 			t.Errorf("%v allocations", n)
-		}
-		p := NewPanels(make([]float32, PanelsLen(12, 40)), make([]float32, 12*40), 12, 40)
-		if n := simdtest.AllocsPerRun(10, func() {
-			var x [2 * 40]float32
-			var dst [2 * 12]float32
-			p.AddProducts(dst[:], x[:], 2)
-			LSTMCell(x[:5], dst[:5], x[10:30])
-			Tanh(x[:])
-		}); n != 0 {
-			t.Errorf("layers: %v allocations", n)
 		}
 		m := int8Rows(t, make([]float32, 40*20), nil, 40)
 		v := NewInt8Vector(40)

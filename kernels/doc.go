@@ -20,11 +20,6 @@
 // on every level and every architecture. So do Axpy, Exp, Log, LogSumExp and
 // Softmax, which are float64 too.
 //
-// The kernels of a model's layers (Panels, LSTMCell, Tanh) are float32 too, but in a
-// fixed order and with the same rounding everywhere: fused multiply-adds in blocks,
-// and nonlinearities from float64. They give the same bits on every level and every
-// architecture.
-//
 // The int8 kernels (Int8Rows) give for each row an interval that provably
 // holds the reference logit, from a quarter of the bytes, and the 4-bit kernels
 // (Int4Rows) a wider one from an eighth. Their integers are exact and their few

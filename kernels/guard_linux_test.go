@@ -180,15 +180,6 @@ var kernelsAtEdges = []struct {
 		}
 	}},
 	{"Axpy", func(a *atEdges) { Axpy(take[float64](a.edges, a.d), 2, a.floats(a.d)) }},
-	{"Panels.AddProducts", func(a *atEdges) {
-		rows, vectors := 1+a.n%32, 1+a.m%10
-		p := NewPanels(take[float32](a.edges, PanelsLen(rows, a.d)), fill(a.r, make([]float32, rows*a.d)), rows, a.d)
-		p.AddProducts(a.floats(vectors*rows), a.floats(vectors*a.d), vectors)
-		p = NewPanels(make([]float32, PanelsLen(64, a.d)), make([]float32, 64*a.d), 64, a.d)
-		p.AddProducts(a.floats(vectors*64), a.floats(vectors*a.d), vectors)
-	}},
-	{"LSTMCell", func(a *atEdges) { LSTMCell(a.floats(a.d), a.floats(a.d), a.floats(4*a.d)) }},
-	{"Tanh", func(a *atEdges) { Tanh(a.floats(a.d)) }},
 	{"Int8Vector.Set", func(a *atEdges) { a.vector() }},
 	{"Int8Rows.Bounds", func(a *atEdges) {
 		q, v := a.int8Rows(), a.vector()

@@ -209,31 +209,6 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Panels.AddProducts", false, func(o *operands) []float64 {
-		n := 1 + o.k%19
-		x, dst := make([]float32, n*o.d), make([]float32, n*o.n)
-		for i := range x {
-			x[i] = o.h[(i+i/o.d)%o.d]
-		}
-		for i := range dst {
-			dst[i] = o.bias[i%o.n]
-		}
-		NewPanels(make([]float32, PanelsLen(o.n, o.d)), o.wide, o.n, o.d).AddProducts(dst, x, n)
-		return numbers(dst...)
-	}, nil},
-	{"LSTMCell", false, func(o *operands) []float64 {
-		gates, c, h := make([]float32, 4*o.d), slices.Clone(o.h), make([]float32, o.d)
-		for i := range gates {
-			gates[i] = o.wide[i%len(o.wide)]
-		}
-		LSTMCell(c, h, gates)
-		return numbers(slices.Concat(c, h)...)
-	}, nil},
-	{"Tanh", false, func(o *operands) []float64 {
-		x := slices.Clone(o.wide)
-		Tanh(x)
-		return numbers(x...)
-	}, nil},
 	{"Softmax", false, func(o *operands) []float64 {
 		dst := make([]float64, o.n)
 		return append(dst, Softmax(dst, o.x), LogSumExp(o.x))

@@ -106,50 +106,6 @@ func widenLeaf(dst []float32, x []uint16, e Element) {
 	}
 }
 
-// panelVectorsMost is the largest panelVectors of all levels.
-const panelVectorsMost = 8
-
-// panelVectors returns how many vectors share the load of a panel.
-func panelVectors() int {
-	if simd.HasAVX2 && !simd.HasAVX512 {
-		return 3
-	}
-	return panelVectorsMost
-}
-
-func addPanelLeaf(dst []float32, ldd int, panel, x []float32, ldx, n int) {
-	switch d := len(panel) / panelRows; {
-	case simd.HasAVX512:
-		asm.AddPanelAVX512(&dst[0], ldd, &panel[0], d, &x[0], ldx, n)
-	case simd.HasAVX2:
-		asm.AddPanelAVX2(&dst[0], ldd, &panel[0], d, &x[0], ldx, n)
-	default:
-		addPanelGeneric(dst, ldd, panel, x, ldx, n)
-	}
-}
-
-func cellLeaf(c, h, gates []float32, stride int) {
-	switch {
-	case simd.HasAVX512:
-		asm.LSTMCellAVX512(&c[0], &h[0], &gates[0], stride, len(c))
-	case simd.HasAVX2:
-		asm.LSTMCellAVX2(&c[0], &h[0], &gates[0], stride, len(c))
-	default:
-		cellGeneric(c, h, gates, stride)
-	}
-}
-
-func tanhLeaf(x []float32) {
-	switch {
-	case simd.HasAVX512:
-		asm.TanhAVX512(&x[0], len(x))
-	case simd.HasAVX2:
-		asm.TanhAVX2(&x[0], len(x))
-	default:
-		tanhGeneric(x)
-	}
-}
-
 func axpyLeaf(dst []float64, a float32, x []float32) {
 	switch {
 	case simd.HasAVX512:

@@ -92,25 +92,6 @@ func widenLeaf(dst []float32, x []uint16, e Element) {
 	}
 }
 
-// The nonlinearities have no assembly here: the compiler's code is two float64 lanes
-// short of it.
-func cellLeaf(c, h, gates []float32, stride int) { cellGeneric(c, h, gates, stride) }
-func tanhLeaf(x []float32)                       { tanhGeneric(x) }
-
-// panelVectorsMost is the largest panelVectors of all levels.
-const panelVectorsMost = 3
-
-// panelVectors returns how many vectors share the load of a panel.
-func panelVectors() int { return panelVectorsMost }
-
-func addPanelLeaf(dst []float32, ldd int, panel, x []float32, ldx, n int) {
-	if !simd.HasNEON {
-		addPanelGeneric(dst, ldd, panel, x, ldx, n)
-		return
-	}
-	asm.AddPanelNEON(&dst[0], ldd, &panel[0], len(panel)/panelRows, &x[0], ldx, n)
-}
-
 func axpyLeaf(dst []float64, a float32, x []float32) {
 	if !simd.HasNEON {
 		axpyGeneric(dst, a, x)

@@ -19,11 +19,6 @@ func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 }
 func widenLeaf(dst []float32, x []uint16, e Element) { widenGeneric(dst, x, e) }
 func maxAbsBits16Leaf(x []uint16) uint32             { return maxAbsBits16Generic(x) }
-func cellLeaf(c, h, gates []float32, stride int)     { cellGeneric(c, h, gates, stride) }
-func tanhLeaf(x []float32)                           { tanhGeneric(x) }
-func addPanelLeaf(dst []float32, ldd int, panel, x []float32, ldx, n int) {
-	addPanelGeneric(dst, ldd, panel, x, ldx, n)
-}
 func axpyLeaf(dst []float64, a float32, x []float32) { axpyGeneric(dst, a, x) }
 func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
 	return kthOfLanesGeneric(lane, scores, k)
@@ -50,9 +45,6 @@ func encodeLeaf(codes []int8, x []float32, inv, most float32) encodeSums {
 
 func prefetchLinesLeaf([]unsafe.Pointer) {}
 
-const panelVectorsMost = 8
-
-func panelVectors() int         { return panelVectorsMost }
 func codesBlock() int           { return 1 }
 func batchBlock() int           { return 1 }
 func batchContexts(int) int     { return BatchContexts }

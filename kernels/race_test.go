@@ -36,7 +36,6 @@ func raceCases() []raceCase {
 	packed := panelsOfLists(m, ids)
 	narrow, wide := make([]uint16, n*d), make([]float32, d)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
-	panels := NewPanels(make([]float32, PanelsLen(n, d)), rows, n, d)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -65,13 +64,6 @@ func raceCases() []raceCase {
 		{"Rows.NotFinite reads float16", func() { half.NotFinite() }, func() { narrow[50*d] = 1 }},
 		{"Axpy writes dst", func() { Axpy(grad, 2, h) }, func() { grad[30] = 1 }},
 		{"Axpy reads x", func() { Axpy(grad, 2, h) }, touch(&h[30])},
-		{"AddProducts writes dst", func() { panels.AddProducts(lower[:2*n], rows[:2*d], 2) }, look(&lower[n+40])},
-		{"AddProducts reads the panels", func() { panels.AddProducts(lower[:2*n], rows[:2*d], 2) }, touch(&panels.data[50*d])},
-		{"AddProducts reads x", func() { panels.AddProducts(lower[:2*n], rows[:2*d], 2) }, touch(&rows[d+7])},
-		{"LSTMCell writes c", func() { LSTMCell(upper[:d], lower[:d], rows[:4*d]) }, look(&upper[7])},
-		{"LSTMCell writes h", func() { LSTMCell(upper[:d], lower[:d], rows[:4*d]) }, look(&lower[7])},
-		{"LSTMCell reads gates", func() { LSTMCell(upper[:d], lower[:d], rows[:4*d]) }, touch(&rows[3*d+7])},
-		{"Tanh writes x", func() { Tanh(wide) }, look(&wide[7])},
 		{"TopK reads scores", func() { TopK(out[:5], vals, scores) }, touch(&scores[33])},
 		{"KthBound reads scores", func() { KthBound(scores, 3) }, touch(&scores[33])},
 		{"SelectAtLeast reads scores", func() { SelectAtLeast(out, scores, 0) }, touch(&scores[60])},

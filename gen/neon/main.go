@@ -21,7 +21,6 @@ func operations() map[string]*arm64.File {
 		"exp":      exp(),
 		"gather":   gather(),
 		"int8":     codes(),
-		"panels":   panels(),
 		"prefetch": prefetch(),
 		"quantize": quantize(),
 		"ref":      ref(),
