@@ -90,16 +90,8 @@ func TestCalibrate(t *testing.T) {
 			if (r.code != 0) != c.fails {
 				t.Fatalf("found exit status %d, expected a failure: %v; standard error:\n%s", r.code, c.fails, r.stderr)
 			}
-			for _, want := range c.stdout {
-				if !strings.Contains(r.stdout, want) {
-					t.Errorf("found no %q in\n%s", want, r.stdout)
-				}
-			}
-			for _, want := range c.stderr {
-				if !strings.Contains(r.stderr, want) {
-					t.Errorf("found no %q on standard error in\n%s", want, r.stderr)
-				}
-			}
+			expectIn(t, r.stdout, c.stdout...)
+			expectIn(t, r.stderr, c.stderr...)
 			if c.fails {
 				if _, err := os.Stat(at("x.l2s")); err == nil {
 					t.Error("found a screen, expected none")
@@ -137,11 +129,7 @@ func TestCalibrate(t *testing.T) {
 	})
 	t.Run("inspect shows the margins", func(t *testing.T) {
 		text := succeed(t, dir, "inspect", "out.l2s")
-		for _, want := range []string{"margins ", "calibrated ", "training "} {
-			if !strings.Contains(text, want) {
-				t.Errorf("found no %q in\n%s", want, text)
-			}
-		}
+		expectIn(t, text, "margins ", "calibrated ", "training ")
 		o := object(t, dir, "inspect", "out.l2s", "--json")
 		if number(t, o, "probe_margin") != m.ProbeMargin() || number(t, o, "record", "calibration", "exact_margin") != m.ExactMargin() {
 			t.Errorf("found %v, expected the margins of the file", o)

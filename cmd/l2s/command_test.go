@@ -129,6 +129,16 @@ func expectFields(t *testing.T, o map[string]any, names ...string) {
 	}
 }
 
+// expectIn expects each of some texts in another.
+func expectIn(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("found no %q in\n%s", w, text)
+		}
+	}
+}
+
 // number returns a field that holds a number.
 func number(t *testing.T, o map[string]any, path ...string) float64 {
 	t.Helper()

@@ -255,15 +255,25 @@ func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, e
 
 // checkScreenFor returns an error unless the screen is for the layer l.
 func checkScreenFor(m *screen.Model, path string, l *layer) error {
-	switch {
-	case m.Dim() != l.Dim():
-		return fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s: the screen is for another layer", path, m.Dim(), l.Dim(), l.name)
-	case m.Labels() != l.Labels():
-		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s: the screen is for another layer", path, m.Labels(), l.Labels(), l.name)
+	made := m.Fingerprint()
+	if made == [32]byte{} { // it goes with any layer of its shape
+		made = l.Fingerprint()
 	}
-	if made := m.Fingerprint(); made != [32]byte{} && made != l.Fingerprint() {
-		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: the screen was made for another layer",
-			path, made[:8], first(l.Fingerprint(), 8), l.name)
+	return l.own(path, "the screen is for", m.Dim(), m.Labels(), made)
+}
+
+// own returns an error unless what is in the file at path belongs to a layer of the shape
+// and the fingerprint of l.
+func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
+	switch {
+	case dim != l.Dim():
+		return fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s: %s another layer", path, dim, l.Dim(), l.name, what)
+	case labels != l.Labels():
+		return fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s: %s another layer", path, labels, l.Labels(), l.name, what)
+	}
+	if own := l.Fingerprint(); made != own {
+		return fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: %s another layer",
+			path, made[:8], own[:8], l.name, what)
 	}
 	return nil
 }
@@ -407,5 +417,3 @@ func (in *inputs) closed(recovered any, err *error) {
 	}
 	in.layer.head.Close()
 }
-
-func first(b [32]byte, n int) []byte { return b[:n] }

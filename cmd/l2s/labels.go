@@ -187,15 +187,10 @@ func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, thre
 		return nil, err
 	}
 	defer f.Close()
-	fingerprint := l.Fingerprint()
+	if err := l.own(path, "the labels are of", f.Dim, f.Labels, f.Fingerprint); err != nil {
+		return nil, err
+	}
 	switch {
-	case f.Dim != l.Dim():
-		return nil, fmt.Errorf("%s: dim: found %d, expected %d, the dim of %s", path, f.Dim, l.Dim(), l.name)
-	case f.Labels != l.Labels():
-		return nil, fmt.Errorf("%s: labels: found %d, expected %d, the rows of %s", path, f.Labels, l.Labels(), l.name)
-	case f.Fingerprint != fingerprint:
-		return nil, fmt.Errorf("%s: fingerprint: found %x..., expected %x..., the fingerprint of %s and its bias: the labels are of another layer",
-			path, f.Fingerprint[:8], fingerprint[:8], l.name)
 	case f.K != k:
 		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected --k %d", path, f.K, k)
 	case f.Total != c.n:

@@ -49,10 +49,8 @@ func (s shape) String() string {
 		return strconv.Itoa(s.clusters)
 	case s.overlap:
 		return fmt.Sprintf("%d/%d", s.clusters, s.groups)
-	case s.clusters%s.groups == 0:
-		return fmt.Sprintf("%dx%d", s.groups, s.clusters/s.groups)
 	}
-	return fmt.Sprintf("%d in %d", s.clusters, s.groups) // of a screen by another program
+	return fmt.Sprintf("%dx%d", s.groups, s.clusters/s.groups)
 }
 
 // set sets the options that make the shape.

@@ -277,16 +277,8 @@ func TestTrain(t *testing.T) {
 			if r.code != c.code || c.silent && r.stderr != "" {
 				t.Errorf("found exit status %d and %q on standard error, expected %d, silent: %v", r.code, r.stderr, c.code, c.silent)
 			}
-			for _, want := range c.stdout {
-				if !strings.Contains(r.stdout, want) {
-					t.Errorf("found no %q in\n%s", want, r.stdout)
-				}
-			}
-			for _, want := range c.stderr {
-				if !strings.Contains(r.stderr, want) {
-					t.Errorf("found no %q on standard error in\n%s", want, r.stderr)
-				}
-			}
+			expectIn(t, r.stdout, c.stdout...)
+			expectIn(t, r.stderr, c.stderr...)
 		})
 	}
 }
@@ -543,11 +535,7 @@ func TestTrainTellsOfHeldOutContexts(t *testing.T) {
 		}
 	}
 	text := succeed(t, dir, joined(goodTrain, "--out", "v.l2s", "--kmeans-only", "--budget", "6")...)
-	for _, want := range []string{"held-out contexts", "warning: ", "held-out contexts are few", "a larger budget than 6"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("found no %q in\n%s", want, text)
-		}
-	}
+	expectIn(t, text, "held-out contexts", "warning: ", "held-out contexts are few", "a larger budget than 6")
 }
 
 func TestBench(t *testing.T) {
@@ -657,11 +645,7 @@ func TestBenchCold(t *testing.T) {
 	// Each size once, ascending.
 	expectCold(t, object(t, dir, joined(args, "--json", "--cold", "2,1,2")...), "plain_read_us")
 	text := succeed(t, dir, joined(args, "--cold", "1")...)
-	for _, want := range []string{"1 MiB read", "KB alone"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("found no %q in\n%s", want, text)
-		}
-	}
+	expectIn(t, text, "1 MiB read", "KB alone")
 	// The bytes of a screened query say nothing of queries that the exact layer answers.
 	args = joined(args, "--k", "200")
 	if o := object(t, dir, joined(args, "--json", "--cold", "1")...); o["codes_bytes"] != nil || o["cold"].([]any)[0].(map[string]any)["plain_read_us"] != nil {
@@ -966,11 +950,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("sets: found max %v, expected %d", size, m.LargestSet())
 	}
 	text := succeed(t, dir, "inspect", "m.l2s")
-	for _, want := range []string{"m.l2s", "clusters", "set sizes", "training", "seed 1", "alternation"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("found no %q in\n%s", want, text)
-		}
-	}
+	expectIn(t, text, "m.l2s", "clusters", "set sizes", "training", "seed 1", "alternation")
 
 	t.Run("a screen without a record", func(t *testing.T) {
 		bare, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2}, {}}})
