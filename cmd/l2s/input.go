@@ -171,7 +171,7 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if quiet := lf.f.set.Lookup("quiet"); *lf.head != "" && (quiet == nil || quiet.Value.String() == "false") {
+	if *lf.head != "" && (lf.f.quiet == nil || !*lf.f.quiet) {
 		say(stderr, "l2s "+lf.f.verb, source+": "+h.String())
 	}
 	return &layer{l, source, h}, nil
@@ -242,24 +242,6 @@ func openContextBlocks(ctx context.Context, sources contextSources, l *layer) (*
 		name += fmt.Sprintf(" and %s more", progress.Count(more))
 	}
 	return &contexts{name: name, n: sources.files.Len(), dim: l.Dim(), files: sources.files}, nil
-}
-
-// loadScreenFor reads a screen that is for the layer l.
-func loadScreenFor(ctx context.Context, path string, l *layer) (*screen.Model, error) {
-	m, err := loading(ctx, screen.Load, path)
-	if err != nil {
-		return nil, err
-	}
-	return m, checkScreenFor(m, path, l)
-}
-
-// checkScreenFor returns an error unless the screen is for the layer l.
-func checkScreenFor(m *screen.Model, path string, l *layer) error {
-	made := m.Fingerprint()
-	if made == [32]byte{} { // it goes with any layer of its shape
-		made = l.Fingerprint()
-	}
-	return l.own(path, "the screen is for", m.Dim(), m.Labels(), made)
 }
 
 // own returns an error unless what is in the file at path belongs to a layer of the shape
@@ -376,7 +358,11 @@ func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k i
 		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
 	for i, m := range in.screens {
-		if err := checkScreenFor(m, paths[i], l); err != nil {
+		made := m.Fingerprint()
+		if made == [32]byte{} { // it goes with any layer of its shape
+			made = l.Fingerprint()
+		}
+		if err := l.own(paths[i], "the screen is for", m.Dim(), m.Labels(), made); err != nil {
 			return nil, err
 		}
 	}
