@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
@@ -190,15 +189,7 @@ func modelFolder(t *testing.T, dir, name string) {
 	}
 	in := func(file string) string { return filepath.Join(dir, name, file) }
 	w, labels, dim := rows(t, filepath.Join(dir, "W.npy"))
-	bias, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer bias.Close()
-	b, err := bias.Float32s()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := tensor(t, filepath.Join(dir, "b.npy")).Data
 	const padding = 20
 	for file, array := range map[string]tensorfile.Array{
 		"one.safetensors": {Name: "lm_head.weight", Shape: []int{labels + padding, dim}, Data: append(slices.Clone(w), make([]float32, padding*dim)...)},
@@ -442,20 +433,7 @@ func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
 	one := asText(h[:tinyDim], tinyDim, " ", "\n")
 	cmd := command(t, dir, "topk", "m.l2s", "--head", "layer.safetensors:weight", "--contexts", "-", "--exact", "--k", "300")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	answers := bufio.NewReader(stdout)
+	stdin, answers, stderr := converse(t, cmd)
 	io.WriteString(stdin, one)
 	if _, err := answers.ReadString('\n'); err != nil {
 		t.Fatalf("found no answer (%v); standard error:\n%s", err, stderr.String())
@@ -466,7 +444,7 @@ func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
 	io.WriteString(stdin, one)
 	stdin.Close()
 	rest, _ := io.ReadAll(answers)
-	err = cmd.Wait()
+	err := cmd.Wait()
 	const want = "layer.safetensors:weight: data: found bytes that cannot be read any more, expected a file that stays as it was opened"
 	if text := stderr.String(); cmd.ProcessState.ExitCode() != 1 || len(rest) > 0 || !strings.Contains(text, want) || strings.Contains(text, "goroutine") {
 		t.Errorf("found %v, %q, standard error:\n%s", err, rest, text)

@@ -19,17 +19,10 @@ func allInOne(name string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
 		var arrays []tensorfile.Array
-		for tensor, file := range map[string]string{"kernel:0": "W.npy", "bias:0": "b.npy", "train:0": "H.npy", "test:0": "T.npy"} {
-			a, err := tensorfile.OpenTensor(filepath.Join(dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer a.Close()
-			data, err := a.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			arrays = append(arrays, tensorfile.Array{Name: tensor, Shape: a.Shape, Data: data})
+		for as, file := range map[string]string{"kernel:0": "W.npy", "bias:0": "b.npy", "train:0": "H.npy", "test:0": "T.npy"} {
+			a := tensor(t, filepath.Join(dir, file))
+			a.Name = as
+			arrays = append(arrays, a)
 		}
 		if err := tensorfile.WriteSafetensors(filepath.Join(dir, name), arrays...); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -108,6 +109,25 @@ func TestContextsOnStandardInput(t *testing.T) {
 	}
 }
 
+// converse starts a command whose answers are read while more is written to it.
+func converse(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, answers *bufio.Reader, stderr *bytes.Buffer) {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr = &bytes.Buffer{}
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return stdin, bufio.NewReader(stdout), stderr
+}
+
 // A context of text is answered before the next one is there.
 func TestTopKAnswersLineByLine(t *testing.T) {
 	dir := files(t)
@@ -118,20 +138,7 @@ func TestTopKAnswersLineByLine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			answers := bufio.NewReader(stdout)
+			stdin, answers, stderr := converse(t, cmd)
 			for i := range 20 {
 				line := c.next
 				if i == 0 {

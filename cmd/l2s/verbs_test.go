@@ -121,22 +121,29 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// rows returns a matrix that a verb wrote.
-func rows(t *testing.T, path string) (x []float32, n, dim int) {
+// tensor reads the array of a file.
+func tensor(t *testing.T, path string) tensorfile.Array {
 	t.Helper()
 	m, err := tensorfile.OpenTensor(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.ExpectShape(-1, -1); err != nil {
-		t.Fatal(err)
-	}
-	x, err = m.Float32s()
+	x, err := m.Float32s()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.Clone(x), m.Rows(), m.Cols()
+	return tensorfile.Array{Shape: slices.Clone(m.Shape), Data: slices.Clone(x)}
+}
+
+// rows reads a matrix.
+func rows(t *testing.T, path string) (x []float32, n, dim int) {
+	t.Helper()
+	a := tensor(t, path)
+	if len(a.Shape) != 2 {
+		t.Fatalf("%s: found shape %v, expected a matrix", path, a.Shape)
+	}
+	return a.Data, a.Shape[0], a.Shape[1]
 }
 
 func TestTrain(t *testing.T) {
@@ -720,15 +727,7 @@ func TestTopK(t *testing.T) {
 
 	t.Run("a context alone may be a vector, a bias a row or a column", func(t *testing.T) {
 		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-		b, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
-		bias, err := b.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bias := tensor(t, filepath.Join(dir, "b.npy")).Data
 		for _, err := range []error{
 			tensorfile.WriteNPY(filepath.Join(dir, "h.npy"), h[:tinyDim], tinyDim),
 			tensorfile.WriteNPY(filepath.Join(dir, "row.npy"), bias, 1, tinyLabels),
@@ -808,15 +807,7 @@ func TestTopK(t *testing.T) {
 	t.Run("--exact finds the best label of a scan", func(t *testing.T) {
 		w, _, _ := rows(t, filepath.Join(dir, "W.npy"))
 		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-		b, err := tensorfile.OpenTensor(filepath.Join(dir, "b.npy"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
-		bias, err := b.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bias := tensor(t, filepath.Join(dir, "b.npy")).Data
 		i := 0
 		for line := range strings.Lines(topk(t, "--exact", "--k", "1")) {
 			best, at := math.Inf(-1), 0
