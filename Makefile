@@ -169,11 +169,11 @@ EMBEDDED := internal/demolm/model.safetensors
 QUERIES  ?= 10000000
 
 .PHONY: load
-load: bin/ptb/flat-150.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
+load: bin/ptb/m.l2s ## Ask the PTB screen 10 million times from 2 goroutines and check every answer.
 	cd benchmarks && $(GO) run ./load -weights $(abspath $(PTB)):decoder.weight -bias $(abspath $(PTB)):decoder.bias \
-		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/flat-150.l2s -queries $(QUERIES)
+		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/m.l2s -queries $(QUERIES)
 
-bin/ptb/flat-150.l2s:
+bin/ptb/m.l2s:
 	$(call there,$(PTB),make load-short asks the embedded model.)
 	$(MAKE) train-ptb
 
@@ -182,7 +182,7 @@ load-short: build ## The same with 200,000 queries, on the embedded language mod
 	@mkdir -p bin/load
 	cd benchmarks && $(GO) run ./lm generate --length 12288 --quiet --contexts ../bin/load/h.npy >/dev/null
 	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
-		--clusters 30 --budget 100 --iterations 1 --quiet --restart --out bin/load/m.l2s
+		--out bin/load/m.l2s 2>/dev/null
 	cd benchmarks && $(GO) run ./load -weights ../$(EMBEDDED):encoder.weight -bias ../$(EMBEDDED):decoder.bias \
 		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
 
@@ -200,7 +200,7 @@ bin/service/ptb.l2s: | build
 	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.test.txt --quiet --out ../bin/service/ptb.npy
 	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.train.txt --quiet --out ../bin/service/train.npy
 	bin/l2s train --weights $(PTB):decoder.weight --bias $(PTB):decoder.bias --contexts bin/service/train.npy \
-		--budget 150 --iterations 2 --quiet --out $@
+		--out $@
 
 .PHONY: slurm
 slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.

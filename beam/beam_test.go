@@ -173,7 +173,7 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 		for i := range all {
 			all[i] = uint32(i)
 		}
-		m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 0, 0, 0, 0, 1, 0, 0}, Sets: [][]uint32{all, all}})
+		m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 0, 0, 0, 0, 1, 0, 0}, Lists: []screen.List{{IDs: all}, {IDs: all}}})
 		if err != nil {
 			t.Fatal(err)
 		}

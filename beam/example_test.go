@@ -42,8 +42,8 @@ func Example() {
 	model, err := screen.NewModel(screen.Config{
 		Dim: n, Labels: n,
 		Clusters: []float32{1, 0, 0, 0, 0 /**/, 0, 1, 1, 1, 1},
-		Sets:     [][]uint32{{2, 3}, {3, 4}},
-		Always:   []uint32{1},
+		Lists:    []screen.List{{IDs: []uint32{1, 2, 3}}, {IDs: []uint32{1, 3, 4}}},
+		Always:   1,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -146,7 +146,7 @@ func good(t *testing.T) map[string][]byte {
 		t.Fatal(err)
 	}
 	model, err := screen.NewModel(screen.Config{
-		Dim: 3, Labels: 8, Clusters: numbers[:6], Sets: [][]uint32{{0, 2, 5}, {1, 2, 5, 7}}, Always: []uint32{2},
+		Dim: 3, Labels: 8, Clusters: numbers[:6], Lists: lists([]uint32{2, 0, 5}, []uint32{2, 1, 5, 7}), Always: 1,
 		Fingerprint: layer.Fingerprint(), Record: []byte(`{"seed":1}`),
 	})
 	if err != nil {
@@ -462,6 +462,18 @@ func badFiles(t *testing.T) (cases []badFile) {
 	return cases
 }
 
+// lists are lists of candidates without shares.
+func lists(ids ...[]uint32) (list []screen.List) {
+	for _, ids := range ids {
+		l := screen.List{IDs: ids, Shares: make([]uint16, len(ids))}
+		for i := range ids {
+			l.Shares[i] = math.MaxUint16
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
 // badCalls returns calls of the library that must fail.
 func badCalls(t *testing.T) map[string]func() error {
 	t.Helper()
@@ -475,7 +487,7 @@ func badCalls(t *testing.T) map[string]func() error {
 	}
 	config := func(change func(c *screen.Config)) func() error {
 		return func() error {
-			c := screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 1}, {1, 2}}}
+			c := screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})}
 			change(&c)
 			m, err := screen.NewModel(c)
 			if err != nil {
@@ -485,11 +497,25 @@ func badCalls(t *testing.T) map[string]func() error {
 			return err
 		}
 	}
-	model, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 1}, {1, 2}}})
+	model, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := screen.NewSearcher(model, ok)
+	tail, err := screen.NewTail(screen.TailConfig{
+		Cells: 2, Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tailed, err := model.WithTail(tail, model.Record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := screen.NewSearcher(tailed, ok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := screen.NewSearcher(model, ok)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,28 +558,29 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewModel: no clusters":         config(func(c *screen.Config) { c.Clusters = nil }),
 		"NewModel: half a cluster":      config(func(c *screen.Config) { c.Clusters = c.Clusters[:3] }),
 		"NewModel: NaN in a cluster":    config(func(c *screen.Config) { c.Clusters[3] = nan }),
-		"NewModel: a set too few":       config(func(c *screen.Config) { c.Sets = c.Sets[:1] }),
-		"NewModel: an id of L":          config(func(c *screen.Config) { c.Sets[1][1] = 3 }),
-		"NewModel: an id twice":         config(func(c *screen.Config) { c.Sets[1][1] = 1 }),
-		"NewModel: ids out of order":    config(func(c *screen.Config) { c.Sets[0] = []uint32{1, 0} }),
-		"NewModel: an always id beyond": config(func(c *screen.Config) { c.Always = []uint32{9} }),
+		"NewModel: a list too few":      config(func(c *screen.Config) { c.Lists = c.Lists[:1] }),
+		"NewModel: an id of L":          config(func(c *screen.Config) { c.Lists[1].IDs[1] = 3 }),
+		"NewModel: an id twice":         config(func(c *screen.Config) { c.Lists[1].IDs[1] = 1 }),
+		"NewModel: ids out of order":    config(func(c *screen.Config) { c.Lists[0].IDs = []uint32{1, 0} }),
+		"NewModel: other ids by decree": config(func(c *screen.Config) { c.Always = 1 }),
+		"NewModel: a share too few":     config(func(c *screen.Config) { c.Lists[0].Shares = []uint16{9} }),
+		"NewModel: shares that ascend":  config(func(c *screen.Config) { c.Lists[0].Shares = []uint16{8, 9} }),
+		"NewModel: budgets that fall": config(func(c *screen.Config) {
+			c.Ladder = []screen.Rung{{Budget: 2}, {Budget: 1}}
+		}),
+		"NewModel: a budget of no rung": config(func(c *screen.Config) { c.Budget = 1.5 }),
 		"NewModel: a record of text":    config(func(c *screen.Config) { c.Record = []byte("seed") }),
-		"NewModel: a list of nothing": config(func(c *screen.Config) {
-			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 1}, []int{2, 0}, []uint32{0, 1}
-		}),
-		"NewModel: a list beyond the clusters": config(func(c *screen.Config) {
-			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 0, 0, 1}, []int{1, 2}, []uint32{0, 1, 2}
-		}),
-		"NewModel: a pair of one cluster": config(func(c *screen.Config) {
+		"NewModel: shells that ascend":  config(func(c *screen.Config) { c.Shells = []float64{0.1, 0.2} }),
+		"NewModel: a pair of one cell": config(func(c *screen.Config) {
 			c.Pairs = []screen.Pair{{First: 1, Second: 1}}
 		}),
-		"NewModel: an id of L for a pair": config(func(c *screen.Config) {
-			c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{3}}}
+		"NewModel: a pair without a list": config(func(c *screen.Config) {
+			c.Pairs = []screen.Pair{{First: 0, Second: 1}}
 		}),
-		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ProbeMargin = math.NaN() }),
+		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.PairMargin = math.NaN() }),
 		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
 		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),
-		"NewSearcher: another dim":      config(func(c *screen.Config) { c.Dim, c.Sets = 1, [][]uint32{{0}, {0}, {0}, {0}} }),
+		"NewSearcher: another dim":      config(func(c *screen.Config) { c.Dim, c.Lists = 1, lists([]uint32{0}, []uint32{0}, []uint32{0}, []uint32{0}) }),
 		"NewSearcher: more labels":      config(func(c *screen.Config) { c.Labels = 4 }),
 		"TopK: k of 0":                  topK(0, 1, 0),
 		"TopK: k above L":               topK(4, 1, 0),
@@ -564,6 +591,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		"Nearest: NaN":                  func() error { _, err := s.Nearest(make([]softmax.Prediction, 1), []float32{0, nan}); return err },
 		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0); return err },
 		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3); return err },
+		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0); return err },
 		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
 		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
 		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
@@ -577,20 +605,25 @@ func badCalls(t *testing.T) map[string]func() error {
 			_, err := screen.Evaluate(t.Context(), model, ok, contexts[:3], screen.EvaluateOptions{})
 			return err
 		},
-		"Run: no clusters":              run(func(o *train.Options) { o.Clusters = 0 }),
-		"Run: clusters than contexts":   run(func(o *train.Options) { o.Clusters = 5 }),
-		"Run: k of 0":                   run(func(o *train.Options) { o.K = 0 }),
-		"Run: k above L":                run(func(o *train.Options) { o.K = 4 }),
-		"Run: a NaN budget":             run(func(o *train.Options) { o.Budget = math.NaN() }),
-		"Run: a budget below k":         run(func(o *train.Options) { o.Budget = 0.5 }),
-		"Run: a negative lambda":        run(func(o *train.Options) { o.Lambda = -1 }),
-		"Run: an infinite gamma":        run(func(o *train.Options) { o.Gamma = math.Inf(1) }),
-		"Run: iterations below 0":       run(func(o *train.Options) { o.Iterations = -1 }),
-		"Run: threads below 0":          run(func(o *train.Options) { o.Threads = -1 }),
-		"Run: a batch of 0":             run(func(o *train.Options) { o.BatchSize = 0 }),
-		"Run: a learning rate of 0":     run(func(o *train.Options) { o.LearningRate = 0 }),
-		"Run: an always id of L":        run(func(o *train.Options) { o.Always = []uint32{3} }),
-		"Run: a folder that is missing": run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
+		"Run: clusters below 0":          run(func(o *train.Options) { o.Clusters = -1 }),
+		"Run: clusters than contexts":    run(func(o *train.Options) { o.Clusters = 5 }),
+		"Run: k of 0":                    run(func(o *train.Options) { o.K = 0 }),
+		"Run: k above L":                 run(func(o *train.Options) { o.K = 4 }),
+		"Run: a NaN budget":              run(func(o *train.Options) { o.Budget = math.NaN() }),
+		"Run: a budget below k":          run(func(o *train.Options) { o.Budget = 0.5 }),
+		"Run: a negative lambda":         run(func(o *train.Options) { o.Learning.Lambda = -1 }),
+		"Run: an infinite gamma":         run(func(o *train.Options) { o.Learning.Gamma = math.Inf(1) }),
+		"Run: iterations below 0":        run(func(o *train.Options) { o.Iterations = -1 }),
+		"Run: threads below 0":           run(func(o *train.Options) { o.Threads = -1 }),
+		"Run: a batch of 0":              run(func(o *train.Options) { o.Learning.BatchSize = 0 }),
+		"Run: a learning rate of 0":      run(func(o *train.Options) { o.Learning.Rate = 0 }),
+		"Run: an always id of L":         run(func(o *train.Options) { o.Always = []uint32{3} }),
+		"Run: shells that ascend":        run(func(o *train.Options) { o.Shells = []float64{0.1, 0.4} }),
+		"Run: all contexts in pairs":     run(func(o *train.Options) { o.PairShare = 1 }),
+		"Run: most contexts held out":    run(func(o *train.Options) { o.HeldOut = 3 }),
+		"Run: a target of 1":             run(func(o *train.Options) { o.Target = 1 }),
+		"Run: half a context to measure": run(func(o *train.Options) { o.Validation = contexts[:3] }),
+		"Run: a folder that is missing":  run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
 		"Labels: k of 0": func() error {
 			_, err := train.Labels(t.Context(), ok, contexts, 0, train.LabelOptions{})
 			return err

@@ -28,7 +28,7 @@
 // Each goroutine needs a sampler of its own; layers and screens are shared.
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
-// of the context have their exact logits, and the regression of the tail estimates how
+// of the context have their exact logits, and its tail estimates how
 // much all other labels weigh. The exact layer answers if that does not suffice.
 // [Token.Grade] says how good each draw is.
 //

@@ -207,11 +207,11 @@ func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen
 	if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
 		t.Fatal(err)
 	}
-	c := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: h, Sets: make([][]uint32, 1)}
+	c := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: h, Lists: make([]screen.List, 1)}
 	for _, p := range best {
-		c.Sets[0] = append(c.Sets[0], p.ID)
+		c.Lists[0].IDs = append(c.Lists[0].IDs, p.ID)
 	}
-	slices.Sort(c.Sets[0])
+	slices.Sort(c.Lists[0].IDs)
 	m, err := screen.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
@@ -221,8 +221,9 @@ func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen
 		contexts[i] += h[i%l.Dim()]
 	}
 	opt := train.DefaultTailOptions()
+	opt.Share = 1
 	opt.Temperatures = []float64{0.6, 1, 1.6}
-	fitted, _, err := train.FitRegression(context.Background(), m, l, contexts, opt, train.RunOptions{Threads: 1})
+	fitted, _, err := train.FitTail(context.Background(), m, l, contexts, opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,8 +129,8 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	}, nil
 }
 
-// NewScreened returns a sampler over a screen and its layer. The screen has a
-// regression of the tail ([screen.Regression]).
+// NewScreened returns a sampler over a screen and its layer. The screen has a tail
+// ([screen.Tail]).
 //
 // Without truncation a candidate is drawn with the least probability that it can have:
 // the probability if the tail is at the upper end of its interval. In the remaining cases
@@ -145,8 +145,8 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 	if err != nil {
 		return nil, err
 	}
-	if m.Regression() == nil {
-		return nil, errors.New("sample: found a screen without a regression of the tail, expected one: l2s train --tail regression makes it, or train.FitRegression")
+	if m.Tail() == nil {
+		return nil, fmt.Errorf("sample: %w", screen.ErrNoTail)
 	}
 	s.screened, err = screen.NewSearcher(m, l)
 	return s, err

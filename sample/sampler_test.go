@@ -281,16 +281,16 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 }
 
 // screened returns a screen for the layer, of which every set lacks labels, with a
-// regression that contexts near h have fitted.
+// tail that contexts near h have fitted.
 func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
 	t.Helper()
 	r, d := newRand(5), l.Dim()
 	const clusters = 2
-	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Sets: make([][]uint32, clusters)}
-	for i := range c.Sets {
+	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screen.List, clusters)}
+	for i := range c.Lists {
 		for id := range uint32(l.Labels()) {
 			if r.Float64() < share {
-				c.Sets[i] = append(c.Sets[i], id)
+				c.Lists[i].IDs = append(c.Lists[i].IDs, id)
 			}
 		}
 	}
@@ -303,8 +303,9 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 		contexts = 1000
 	}
 	opt := train.DefaultTailOptions()
+	opt.Share = 1
 	opt.Temperatures = temperatures
-	fitted, _, err := train.FitRegression(context.Background(), m, l, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
+	fitted, _, err := train.FitTail(context.Background(), m, l, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -697,11 +698,11 @@ func TestSamplersRefuse(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
 		}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Sets: make([][]uint32, 1)})
+	m, err := screen.NewModel(screen.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Lists: make([]screen.List, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sample.NewScreened(m, l, sample.DefaultOptions()); err == nil || !strings.Contains(err.Error(), "without a regression") {
-		t.Errorf("a screen without a regression: error %v", err)
+	if _, err := sample.NewScreened(m, l, sample.DefaultOptions()); err == nil || !strings.Contains(err.Error(), "without a tail") {
+		t.Errorf("a screen without a tail: error %v", err)
 	}
 }

@@ -166,7 +166,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screen.Model, mib 
 func unbound(b *testing.B, m *screen.Model) *screen.Model {
 	c := screen.Config{Dim: m.Dim(), Labels: m.Labels(), Clusters: m.ClusterWeights()}
 	for t := range m.Clusters() {
-		c.Sets = append(c.Sets, m.Candidates(t))
+		c.Lists = append(c.Lists, m.List(t))
 	}
 	free, err := screen.NewModel(c)
 	if err != nil {
@@ -186,7 +186,7 @@ func halfBits(x float32) uint16 {
 }
 
 // BenchmarkManyLabels takes the best 50 and 100 of 150 candidates, and the exact
-// log-probabilities of all 150 over the set.
+// log-probabilities of all 150 among themselves.
 func BenchmarkManyLabels(b *testing.B) {
 	const contexts, set = 2000, 150
 	data := synthetic.Structured(10000, 200, 100, contexts, 1)
@@ -223,7 +223,7 @@ func BenchmarkManyLabels(b *testing.B) {
 			if err := q.Set(h); err != nil {
 				b.Fatal(err)
 			}
-			ids := model.Candidates(int(cluster[0].ID))
+			ids := model.List(int(cluster[0].ID)).IDs
 			if err := exact.Logits(logits[:len(ids)], q, softmax.Only(ids)); err != nil {
 				b.Fatal(err)
 			}

@@ -3,44 +3,40 @@
 // prediction process of "Learning to Screen for Fast Softmax Inference on
 // Large Vocabulary Neural Networks", Section 3.
 //
-// A [Model] is what training leaves: r cluster vectors v_t and a candidate
-// set of labels for each. A [Searcher] answers the requests of package softmax:
-// it finds the cluster z(h) = argmax_t v_t.h (Eq. 2) and then the best labels
-// within the candidate set of z(h). It computes r + |c_z| inner products instead
-// of L.
+// A [Model] is what training leaves: r cluster vectors v_t, and a ranked list of
+// candidates for each cell. The cluster of a context is z(h) = argmax_t v_t.h (Eq. 2).
+// A cell is a cluster, or a part of it: shells tell contexts apart by how far they lie
+// from the vector of their cluster, and pairs have cells of their own for contexts that
+// lie between two clusters.
 //
-// The clusters of a screen may be in groups with vectors u_a of their own, and z(h)
-// is sought in the group of the largest u_a.h alone. With g groups of equal size
-// that is g + r/g inner products instead of r, which makes many small clusters
-// affordable. Groups may overlap: each then has a list of clusters.
+// A list has the labels of its cell in the order in which they are worth a look, each with a
+// share: how likely it is among the best. A budget is a threshold of shares, so that
+// the candidates of a smaller budget are the first of those of a larger one, and one model
+// serves all budgets of its ladder ([Model.Ladder]), with the precision that each has on
+// contexts held out from training. The model has a budget of its own; a searcher ([Budget]) or a request
+// (softmax.Request) may have another.
 //
-// A model may carry margins. A context whose best cluster leads the second best
-// by less than the probe margin is looked up in the sets of both, or in the set that
-// the model has for this pair of clusters, and one whose lead is below the exact margin is answered by the exact layer: between two
-// clusters the sets miss most.
+// A [Searcher] answers the requests of package softmax: it finds the cell of h, and then the best
+// labels among the candidates of the cell within the budget. It computes r + |candidates| inner products
+// instead of L. A request with the budget softmax.Exact is answered by the exact layer, and so is a
+// context whose best cluster leads the second best by less than the exact margin of the model, or that has
+// fewer candidates than labels are wanted.
 //
-// A model may have shells: the contexts of a cluster are then told apart by how far they
-// lie from its vector, and the far ones, whose labels are harder to foresee, have larger
-// sets.
-//
-// Within the set the answer is exact: logits are computed in the reference
+// Among the candidates the answer is exact: logits are computed in the reference
 // arithmetic of package kernels, order is by larger logit, ties go to the
 // lower id and, for clusters, to the lower cluster. So the same model, layer
 // and context give the same ids and the same logits on every CPU. If the
-// k best labels of the whole layer are all in the set, the answer equals the
-// answer of softmax.Searcher, ids and logits. A label that is not in the set is
-// missed: the quality of a screen is the share of true labels in the sets,
-// which [Evaluate] measures.
+// k best labels of the whole layer are all candidates, the answer equals the
+// answer of softmax.Searcher, ids and logits. A label that is no candidate is
+// missed: the quality of a screen is the share of true labels among the candidates,
+// which [Evaluate] measures, for every budget at once.
 //
 // A request may ban, allow and bias labels, and ask for the log of the sum; see
-// softmax.Request. The answer says what it was chosen among: the set of one
-// cluster, of two, or all labels. The sums that a regression of the tail completes are
-// over the sets of both clusters, whether their pair has a set or not, in shell 0.
+// softmax.Request. The answer says what it was chosen among: the candidates, or all labels.
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over
-// all labels. For that a model carries an estimate of what the labels outside a set weigh:
-// a [Regression] for each cluster. Without one, log-probabilities are among the labels of the
-// set.
+// all labels. For that a model carries an estimate of what the labels weigh that are not
+// looked at: a [Tail]. Without one there are no probabilities over all labels ([ErrNoTail]).
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and
 // each goroutine has its own; a query with it allocates nothing. A [Pool] has

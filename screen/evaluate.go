@@ -37,29 +37,32 @@ type EvaluateOptions struct {
 type Evaluation struct {
 	// Contexts is the number of contexts measured.
 	Contexts int
-	// MeanCandidates is L-bar (Section 3 of the paper): the mean size of the
-	// candidate set of a context's cluster, or of its two clusters, see
-	// Stats.Candidates.
-	MeanCandidates float64
-	// P99Candidates is the 99th percentile of these sizes, the least that 99% of the
-	// contexts do not exceed, and MaxCandidates the largest: of a context, so a set that
-	// none of the contexts has does not count. They tell of the slowest queries.
+	// Budget is the budget of the searchers.
+	Budget float64
+	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of
+	// a context. P99Candidates is the 99th percentile of these numbers, the least that 99%
+	// of the contexts do not exceed, and MaxCandidates the largest: they tell of the slowest
+	// queries.
+	MeanCandidates               float64
 	P99Candidates, MaxCandidates int
-	// Probes is the number of contexts that had the candidates of two
-	// clusters: the lead was below the probe margin, and not below the exact
-	// one.
-	Probes int
-	// MeanRouting is the mean number of cluster and group vectors scanned to
-	// find the cluster, see Stats.Routing. MeanRouting + MeanCandidates is the
-	// mean number of rows scanned in all if the exact layer answers none;
-	// for any k it is MeanRouting + Precision.MeanScored.
-	MeanRouting float64
+	// Pairs is the number of contexts between two clusters that have a cell together, and
+	// Unmet the number of those whose clusters have none.
+	Pairs, Unmet int
+	// Routing is the number of vectors scanned to find the cluster of a context. Routing +
+	// MeanCandidates is the mean number of rows scanned in all if the exact layer answers
+	// none; for any k it is Routing + Precision.MeanScored.
+	Routing int
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
 	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
 	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
+	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
+	// for the largest k of the options, of a searcher without Short, an exact margin and
+	// Largest. The intervals are over runs of neighbouring contexts, which are not
+	// independent.
+	Ladder []Rung
 }
 
 // Precision is the quality of the answers with k labels.
@@ -76,7 +79,7 @@ type Precision struct {
 	// Short is the number of contexts answered with fewer than k labels.
 	Short int
 	// MeanScored is the mean number of labels that an answer was chosen
-	// among: the candidate set's, or L if the exact layer answered. It is
+	// among: the candidates', or L if the exact layer answered. It is
 	// MeanCandidates if Exact is 0.
 	MeanScored float64
 }
@@ -125,6 +128,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	chunks := (n + chunk - 1) / chunk
 	logs := make([]targetLogs, chunks) // added up in order, whoever takes a chunk
 	sizes := make([]int, n)
+	outcomes := make([]Outcome, n)
 	threads := parallel.Threads(opt.Threads, chunks)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
@@ -143,7 +147,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			var err error
-			if sizes[i], err = workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
+			if sizes[i], outcomes[i], err = workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
 			if opt.Targets == nil || opt.Targets[i] < 0 {
@@ -166,6 +170,8 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		total.add(w.tally)
 	}
 	r := total.result(n, ks)
+	r.Routing, r.Budget = m.Clusters(), m.ladder[slices.IndexFunc(workers[0].screened.cuts, func(cut []uint32) bool { return cut != nil })].Budget
+	r.Ladder = m.Measure(outcomes, slices.Max(append([]int{1}, ks...)))
 	candidates := 0
 	for _, size := range sizes {
 		candidates += size
@@ -203,7 +209,7 @@ func (w *evaluation) target(h []float32, id uint32, temperature float64, to *tar
 // tally holds counts. Sums of integers do not depend on their order, so that
 // neither do the figures on the number of goroutines.
 type tally struct {
-	routing, probes     uint64
+	pairs, unmet        uint64
 	hits, scored        []uint64 // for each k
 	exact, shortAnswers []uint64
 }
@@ -216,8 +222,8 @@ func newTally(ks int) *tally {
 }
 
 func (t *tally) add(o *tally) {
-	t.routing += o.routing
-	t.probes += o.probes
+	t.pairs += o.pairs
+	t.unmet += o.unmet
 	for i := range t.hits {
 		t.hits[i] += o.hits[i]
 		t.scored[i] += o.scored[i]
@@ -229,7 +235,7 @@ func (t *tally) add(o *tally) {
 // result returns the figures for n contexts, without those of their candidates.
 func (t *tally) result(n int, ks []int) *Evaluation {
 	per := float64(n)
-	r := &Evaluation{Contexts: n, MeanRouting: float64(t.routing) / per, Probes: int(t.probes)}
+	r := &Evaluation{Contexts: n, Pairs: int(t.pairs), Unmet: int(t.unmet)}
 	for i, k := range ks {
 		r.AtK = append(r.AtK, Precision{
 			K:          k,
@@ -254,37 +260,34 @@ type evaluation struct {
 }
 
 func newEvaluation(s *Searcher, l *softmax.Layer, ks []int) *evaluation {
-	largest := slices.Max(append([]int{0}, ks...))
+	largest := slices.Max(append([]int{1}, ks...))
 	return &evaluation{
 		screened: s, full: softmax.NewSearcher(l), labels: l.Labels(), ks: ks, tally: newTally(len(ks)),
 		exact: make([]softmax.Prediction, largest), answer: make([]softmax.Prediction, largest),
 	}
 }
 
-// context measures the answers for the context h, and returns the number of its candidates.
-func (w *evaluation) context(h []float32) (set int, err error) {
+// context measures the answers for the context h, and returns the number of its candidates and
+// where its best labels stand.
+func (w *evaluation) context(h []float32) (candidates int, o Outcome, err error) {
 	s := w.screened
-	qs, err := s.set(1, h)
+	x, err := s.locate(h)
 	if err != nil {
-		return 0, err
+		return 0, o, err
 	}
-	routes, err := s.route(qs, s.model.margins)
-	if err != nil {
-		return 0, err
-	}
-	r := routes[0]
-	set = len(s.candidates(r))
-	w.tally.routing += uint64(r.rows)
-	if r.second != r.first {
-		w.tally.probes++
+	switch {
+	case !x.met:
+		w.tally.unmet++
+	case x.cell >= s.router.ClusterCells():
+		w.tally.pairs++
 	}
 	if _, err := w.full.TopK(w.exact, h); err != nil {
-		return 0, err
+		return 0, o, err
 	}
 	for j, k := range w.ks {
 		a, err := s.Search(w.answer[:k], h, softmax.Request{K: k})
 		if err != nil {
-			return 0, err
+			return 0, o, err
 		}
 		w.tally.hits[j] += uint64(w.common(w.exact[:k], w.answer[:a.Count]))
 		if a.Count < k {
@@ -294,10 +297,10 @@ func (w *evaluation) context(h []float32) (set int, err error) {
 			w.tally.exact[j]++
 			w.tally.scored[j] += uint64(w.labels)
 		} else {
-			w.tally.scored[j] += uint64(set)
+			w.tally.scored[j] += uint64(x.n)
 		}
 	}
-	return set, nil
+	return x.n, s.model.Outcome(x.cell, w.exact), nil
 }
 
 // common returns the number of labels that are in both.

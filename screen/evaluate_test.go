@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func evaluate(t failer, in *instance, opt screen.EvaluateOptions) *screen.Evaluation {
@@ -23,76 +24,126 @@ func evaluate(t failer, in *instance, opt screen.EvaluateOptions) *screen.Evalua
 	return e
 }
 
-// checkEvaluate: P@k is the share of true labels in the sets, and 1 if the
-// exact layer answers; L-bar is the mean size of the sets asked, and the rows
-// scanned to find them are counted.
+// checkEvaluate: P@k is the share of true labels among the candidates, and 1 if the
+// exact layer answers; L-bar is the mean number of candidates. A rung of the ladder is what a
+// searcher with that budget answers.
 func checkEvaluate(t *rapid.T) {
 	in := drawShape(t).instance(t)
 	ks := rapid.SliceOfN(rapid.IntRange(1, in.config.Labels), 1, 3).Draw(t, "k")
-	short := rapid.Bool().Draw(t, "short")
-	opt := screen.EvaluateOptions{K: ks, Threads: rapid.IntRange(0, 3).Draw(t, "threads")}
-	if short {
-		opt.Searcher = []screen.Option{screen.Short()}
+	set := drawSettings(t, in)
+	opt := screen.EvaluateOptions{K: ks, Threads: rapid.IntRange(0, 3).Draw(t, "threads"), Searcher: set.options()}
+	want := &screen.Evaluation{Contexts: in.n, Routing: in.clusters(), Budget: in.model.Budget()}
+	for _, rung := range in.model.Ladder() {
+		if set.budget != 0 && rung.Budget <= set.budget {
+			want.Budget = rung.Budget
+		}
 	}
-	want := &screen.Evaluation{Contexts: in.n}
 	n := float64(in.n)
-	candidates, routing, probes := 0, 0, 0
 	var sizes []int
+	for i := range in.n {
+		f := in.find(in.context(i))
+		sizes = append(sizes, len(in.candidates(f.cell, set, 0)))
+		if f.pair {
+			want.Pairs++
+		}
+		if f.unmet {
+			want.Unmet++
+		}
+	}
 	for _, k := range ks {
 		inside, scored := 0, 0
 		p := screen.Precision{K: k}
-		candidates, routing, probes, sizes = 0, 0, 0, nil
 		for i := range in.n {
 			h := in.context(i)
-			f := in.find(h)
-			set := f.set
-			candidates += len(set)
-			sizes = append(sizes, len(set))
-			routing += f.rows
-			if f.both {
-				probes++
+			among, source := in.answer(h, &softmax.Request{K: k}, set)
+			scored += len(among)
+			inside += common(in.truth(h, k), idsOf(among[:min(k, len(among))]))
+			if source == softmax.FromLayer {
+				p.Exact++
 			}
-			switch {
-			case f.exact:
-				p.Exact++
-				scored += in.config.Labels
-				inside += k
-			case len(set) >= k:
-				scored += len(set)
-				inside += common(in.truth(h, k), set)
-			case short:
+			if len(among) < k {
 				p.Short++
-				scored += len(set)
-				inside += common(in.truth(h, k), set)
-			default:
-				p.Exact++
-				scored += in.config.Labels
-				inside += k
 			}
 		}
 		p.Precision, p.MeanScored = float64(inside)/(n*float64(k)), float64(scored)/n
 		want.AtK = append(want.AtK, p)
 	}
-	want.Probes = probes
-	want.MaxCandidates = slices.Max(sizes)
-	for ; ; want.P99Candidates++ { // the least size that is enough
+	want.MeanCandidates, want.P99Candidates, want.MaxCandidates = spread(sizes)
+	got := evaluate(t, in, opt)
+	ladder := got.Ladder
+	got.Ladder = nil
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	in.checkLadder(t, ladder, slices.Max(ks))
+}
+
+// spread is the mean of sizes, the least that is enough for 99% of them, and the largest.
+func spread(sizes []int) (mean float64, p99, largest int) {
+	for _, size := range sizes {
+		mean += float64(size) / float64(len(sizes))
+	}
+	mean = math.Round(mean*float64(len(sizes))) / float64(len(sizes))
+	for ; ; p99++ {
 		within := 0
 		for _, size := range sizes {
-			if size <= want.P99Candidates {
+			if size <= p99 {
 				within++
 			}
 		}
-		if 100*within >= 99*in.n {
-			break
+		if 100*within >= 99*len(sizes) {
+			return mean, p99, slices.Max(sizes)
 		}
-	}
-	want.MeanCandidates, want.MeanRouting = float64(candidates)/n, float64(routing)/n
-	if got := evaluate(t, in, opt); !reflect.DeepEqual(got, want) {
-		t.Fatalf("got %+v, want %+v", got, want)
 	}
 }
 
-func TestPrecisionIsTheShareOfTrueLabelsInTheSet(t *testing.T) {
+// checkLadder compares rungs that were measured with what searchers with these budgets answer.
+func (in *instance) checkLadder(t *rapid.T, ladder []screen.Rung, k int) {
+	own := in.model.Ladder()
+	if len(ladder) != len(own) {
+		t.Fatalf("found %d rungs, expected %d", len(ladder), len(own))
+	}
+	model, err := in.model.WithBudget(in.model.Budget(), 0, nil) // without an exact margin
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j, rung := range ladder {
+		s, err := screen.NewSearcher(model, in.layer, screen.Budget(rung.Budget))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := screen.Rung{Budget: own[j].Budget, Share: own[j].Share}
+		var sizes []int
+		for i := range in.n {
+			before := s.Stats().Candidates
+			topK(t, s, 1, in.context(i))
+			sizes = append(sizes, int(s.Stats().Candidates-before))
+		}
+		want.MeanCandidates, want.P99Candidates, want.MaxCandidates = spread(sizes)
+		for _, e := range []struct {
+			k    int
+			got  screen.Estimate
+			want *screen.Estimate
+		}{{1, rung.Precision1, &want.Precision1}, {k, rung.PrecisionK, &want.PrecisionK}} {
+			hits := 0
+			for i := range in.n {
+				hits += common(in.truth(in.context(i), e.k), idsOf(topK(t, s, e.k, in.context(i))))
+			}
+			if p := float64(hits) / float64(in.n*e.k); math.Abs(e.got.Value-p) > 1e-12 {
+				t.Fatalf("budget %v: found P@%d of %v, a searcher with it has %v", rung.Budget, e.k, e.got.Value, p)
+			}
+			if !(0 <= e.got.Low && e.got.Low <= e.got.Value && e.got.Value <= e.got.High && e.got.High <= 1) {
+				t.Fatalf("budget %v: found P@%d of %+v, expected numbers from 0 to 1 in order", rung.Budget, e.k, e.got)
+			}
+			*e.want = e.got
+		}
+		if rung != want {
+			t.Fatalf("found %+v, expected %+v", rung, want)
+		}
+	}
+}
+
+func TestPrecisionIsTheShareOfTrueLabelsAmongTheCandidates(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkEvaluate) })
 }
 

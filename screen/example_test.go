@@ -25,8 +25,8 @@ func Example() {
 	layer, _ := softmax.NewLayer(kernels.Float32Rows(weights, 2), []float32{0, 0.5, 0, 0.5})
 	model, _ := screen.NewModel(screen.Config{
 		Dim: 2, Labels: 4,
-		Clusters: []float32{1, 0, 0, 1},      // contexts that point right, and up
-		Sets:     [][]uint32{{0, 1}, {2, 3}}, // the labels worth a look in each
+		Clusters: []float32{1, 0, 0, 1},                                       // contexts that point right, and up
+		Lists:    []screen.List{{IDs: []uint32{0, 1}}, {IDs: []uint32{2, 3}}}, // the labels worth a look in each
 	})
 	searcher, _ := screen.NewSearcher(model, layer) // one for each goroutine
 	top := make([]softmax.Prediction, 2)
@@ -60,7 +60,7 @@ func topFive(s *screen.Searcher, h []float32) ([]softmax.Prediction, error) {
 
 func ExampleSearcher_TopK() {
 	model, err := screen.NewModel(screen.Config{
-		Dim: 2, Labels: 6, Clusters: []float32{1, 0}, Sets: [][]uint32{{0, 1, 2, 4, 5}},
+		Dim: 2, Labels: 6, Clusters: []float32{1, 0}, Lists: []screen.List{{IDs: []uint32{0, 1, 2, 4, 5}}},
 	})
 	if err != nil {
 		panic(err)

@@ -18,7 +18,7 @@ import (
 
 const (
 	magic      = "\x89L2S\r\n\x1a\n"
-	version    = 1
+	version    = 2
 	headerSize = 128
 	entrySize  = 32
 	alignment  = 64
@@ -95,7 +95,7 @@ func (m *Model) encode() []byte {
 		if k.write == nil {
 			continue
 		}
-		if data, ok := k.write(m); ok {
+		if data := k.write(m); data != nil {
 			sections = append(sections, section{kind: uint32(kind), flags: k.flags, data: data})
 		}
 	}
@@ -282,8 +282,7 @@ func decode(data []byte) (*Model, error) {
 }
 
 // split returns the sections of the file: the ones that every file has, each once and
-// in order; the two of the groups, both or neither; the others that this version knows;
-// then optional ones that it does not know.
+// in order; the one of the tail; then optional ones that this version does not know.
 func (h *header) split(data []byte) ([]section, error) {
 	tableEnd := headerSize + entrySize*h.sections
 	table := data[headerSize:tableEnd]
@@ -306,8 +305,6 @@ func (h *header) split(data []byte) ([]section, error) {
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d, expected %d (%s)", i, s.kind, i+1, kinds[i+1].name)
 		case i >= lastKind && s.kind <= sections[i-1].kind:
 			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected ascending, distinct kinds", i, s.kind, sections[i-1].kind)
-		case i > 0 && (sections[i-1].kind == kindGroups) != (s.kind == kindGroupSizes):
-			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected kinds %d and %d both or neither", i, s.kind, sections[i-1].kind, kindGroups, kindGroupSizes)
 		case known && s.flags == kinds[s.kind].flags:
 			name = kinds[s.kind].name
 		case known && kinds[s.kind].flags == 0:
@@ -338,9 +335,6 @@ func (h *header) split(data []byte) ([]section, error) {
 		if err := checkPadding(data, end, at); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-	}
-	if sections[h.sections-1].kind == kindGroups {
-		return nil, fmt.Errorf("section table: found kind %d in the last entry, expected kinds %d and %d both or neither", kindGroups, kindGroups, kindGroupSizes)
 	}
 	if at != h.size {
 		return nil, fmt.Errorf("file size: found %d bytes, expected %d, the end of the last section", h.size, at)

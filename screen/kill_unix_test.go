@@ -44,14 +44,14 @@ func savedModels(t *testing.T) [2]*screen.Model {
 		for j := range clusters {
 			clusters[j] = float32((j+i)%17) - 8
 		}
-		sets := make([][]uint32, 64+i)
-		for c := range sets {
+		lists := make([]screen.List, 64+i)
+		for c := range lists {
 			for id := range uint32(500) {
-				sets[c] = append(sets[c], 2*id+uint32(i))
+				lists[c].IDs = append(lists[c].IDs, 2*id+uint32(i))
 			}
 		}
 		var err error
-		if m[i], err = screen.NewModel(screen.Config{Dim: 500, Labels: 1001, Clusters: clusters, Sets: sets}); err != nil {
+		if m[i], err = screen.NewModel(screen.Config{Dim: 500, Labels: 1001, Clusters: clusters, Lists: lists}); err != nil {
 			t.Fatal(err)
 		}
 	}

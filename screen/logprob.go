@@ -1,7 +1,6 @@
 package screen
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,133 +11,84 @@ import (
 )
 
 // LogProb returns the log-probability of the label id for the context h: its logit minus
-// the log of a sum of e^x. If the model has a regression ([Model.Regression]),
-// the sum is over all L labels. If it has none, the sum is over the candidate set alone,
-// and the result is too high by what the other labels weigh, which may be e^1 and more:
-// train with --tail regression, or use [softmax.Searcher.LogProb], which is exact. The
-// logit is exact wherever the label is. The sum is, by what the model has,
-//
-//   - an estimate, if it has a regression: over the set from the int8 codes, but with the
-//     exact logit of the label if the label is in the set (softmax.Answer); over the
-//     others from the regression. Probabilities need not sum to 1: see [Searcher.LogSum];
-//   - or over the set alone, by the reference arithmetic. Labels outside are impossible:
-//     they get -Inf. If the set is empty, the exact layer answers.
-//
-// All logits are exact if the lead of the best cluster is below the exact margin.
-// The result has the same bits on every CPU.
+// the log of the sum of e^x over all labels. The logit is exact, wherever the label is. The
+// sum is an estimate: over the candidates that are not in the model's tail from the int8
+// codes, but with the exact logit of the label if it is one of them (softmax.Answer); over
+// the others by the tail ([Tail]). It is exact if the lead of the best cluster is
+// below the exact margin. The result is not above 0, and has the same bits on every CPU.
+// Probabilities need not sum to 1: see [Searcher.LogSum].
 //
 // Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one
 // with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
-// It returns an error if id is not below L, or if h is not a context, as TopK
-// does.
+// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, or if
+// h is not a context, as TopK does.
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
 // LogProbAt is LogProb at a temperature T, finite and at least
 // [softmax.MinTemperature]: of probabilities in
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
-// 1/scale. If a regression has no coefficients for T the exact layer answers.
+// 1/scale. If the tail has no coefficients for T the exact layer answers.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
 	}
-	if err := checkTemperature(temperature); err != nil {
+	if err := s.checkTail(temperature); err != nil {
 		return 0, err
 	}
-	s.profile.begin()
-	defer s.profile.end()
-	q, r, err := s.routeOne(h)
+	if s.profile != nil {
+		s.profile.begin()
+		defer s.profile.end()
+	}
+	x, err := s.locate(h)
 	if err != nil {
 		return 0, err
 	}
-	req := softmax.Request{LogSum: true, Temperature: temperature}
-	reg := s.model.regression
-	if r.exact || reg != nil && !reg.covers(temperature) {
-		s.profile.from(softmax.FromLayer)
-		req.ExactSum = true
-		logit, sum, err := s.layer.LogitAndSum(q, id, &req)
-		return logit/temperature - sum, err
-	}
-	s.profile.from(r.source())
-	switch {
-	case reg != nil && r.second == r.first:
-		return s.quickLogProb(q, r, id, &req)
-	case reg == nil:
-		set := s.candidates(r)
-		if len(set) == 0 { // as a search for labels
-			s.profile.from(softmax.FromLayer)
-			req.ExactSum = true
-			break
-		}
-		if _, inside := slices.BinarySearch(set, id); !inside {
-			return math.Inf(-1), nil
-		}
-		req.ExactSum, req.Among = true, softmax.Only(set)
-	default:
-		return s.logProbOfTwo(q, r, id, temperature)
-	}
-	logit, sum, err := s.layer.LogitAndSum(q, id, &req)
-	return logit/temperature - sum, err
-}
-
-// quickLogProb is LogProbAt for the set of one cluster and the regression.
-func (s *Searcher) quickLogProb(q *softmax.Query, r route, id uint32, req *softmax.Request) (float64, error) {
-	set := s.model.Candidates(r.first)
-	req.Among = softmax.Only(set)
-	logit, sum, err := s.layer.LogitAndSum(q, id, req)
-	if err != nil {
-		return 0, err
-	}
-	logit /= req.Temperature
-	tail := s.tailOf(q, r, set, req.Temperature)
-	if tail < logit {
-		if _, inside := slices.BinarySearch(set, id); !inside {
-			tail = logit // it is one of the labels outside
-		}
-	}
-	return min(logit-kernels.LogAddExp(sum, tail), 0), nil
-}
-
-// logProbOfTwo is LogProbAt for the sets of two clusters and the regression of the first.
-func (s *Searcher) logProbOfTwo(q *softmax.Query, r route, id uint32, temperature float64) (float64, error) {
-	set := s.joined(r)
-	tail, err := s.byRegression(q, r, set, temperature, 0)
-	if err != nil {
-		return 0, err
-	}
-	var logit float64
-	at, inside := slices.BinarySearch(set, id)
-	if inside {
-		logit = s.logits[at] / temperature
+	source, req := softmax.FromSet, softmax.Request{LogSum: true, Temperature: temperature}
+	if x.exact || !s.model.tail.covers(temperature) {
+		source, req.ExactSum = softmax.FromLayer, true
 	} else {
-		s.asked[0] = id
-		if err := s.layer.Logits(s.oneLogit[:], q, softmax.Only(s.asked[:])); err != nil {
-			return 0, err
+		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
+	}
+	if s.profile != nil {
+		s.profile.from(source)
+	}
+	logit, sum, err := s.layer.LogitAndSum(s.query[0], id, &req)
+	if err != nil {
+		return 0, err
+	}
+	logit /= temperature
+	if source == softmax.FromSet {
+		tail := s.tailOf(x.cell, temperature)
+		if tail < logit && !slices.Contains(s.head(x.cell), id) {
+			tail = logit // it is one of the labels of the tail
 		}
-		logit = s.oneLogit[0] / temperature
-		tail.Log = max(tail.Log, logit)
+		sum = kernels.LogAddExp(sum, tail)
 	}
-	for i := range s.logits {
-		s.logits[i] /= temperature
-	}
-	return min(logit-kernels.LogAddExp(kernels.LogSumExp(s.logits), tail.Log), 0), nil
+	return min(logit-sum, 0), nil
 }
 
-// tailOf is what the regression says of the labels outside the set of one cluster, at a
-// temperature that it covers.
-func (s *Searcher) tailOf(q *softmax.Query, r route, set []uint32, temperature float64) float64 {
-	if len(set) == s.model.labels {
+func (s *Searcher) checkTail(temperature float64) error {
+	if s.model.tail == nil {
+		return ErrNoTail
+	}
+	return checkTemperature(temperature)
+}
+
+// head returns the candidates of a cell that are not in the tail.
+func (s *Searcher) head(cell int) []uint32 {
+	start := s.model.starts[cell]
+	return s.model.ids[start : start+int(s.inTail[cell])]
+}
+
+// tailOf is what the tail says of the labels that head does not have, at a temperature that
+// it covers.
+func (s *Searcher) tailOf(cell int, temperature float64) float64 {
+	if int(s.inTail[cell]) == s.model.labels {
 		return math.Inf(-1)
 	}
-	e, _, _ := s.model.regression.predict(q.Vector(), r.first, temperature, 0)
+	e, _, _ := s.model.tail.predict(s.query[0].Vector(), cell, s.router.ClusterOf(cell), temperature, 0)
 	return e.log
-}
-
-// quick reports whether the log-sum over all labels comes from the set, which the search
-// gives, and the tail of one cluster.
-func (s *Searcher) quick(r route, req *softmax.Request) bool {
-	reg := s.model.regression
-	return reg != nil && r.set == r.first && !req.Edits() && !req.ExactSum && reg.covers(temperatureOf(req))
 }
 
 func checkTemperature(temperature float64) error {
@@ -165,13 +115,13 @@ type Interval struct {
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
 // temperature T, and an interval that holds it with the confidence, at
-// least 0 and below 1, if the model has a regression with half-widths at that
+// least 0 and below 1, if the model's tail has half-widths at that
 // confidence or above. The promise is about the draw of a context from those that the
-// half-widths were found on ([Regression]). The ends are the same if the exact layer
+// half-widths were found on ([Tail]). The ends are the same if the exact layer
 // answers, because the lead of the best cluster is below the exact margin, or because
-// the regression has no coefficients for that temperature.
+// the tail has no coefficients for that temperature.
 //
-// It returns an error if the model has no regression, if temperature or confidence
+// It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence
 // are out of range, or if h is not a context.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
 	head, err := s.Head(h, nil, temperature, confidence)
@@ -179,9 +129,8 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 		return Interval{}, err
 	}
 	if math.IsNaN(head.Tail.Log) {
-		var a [1]softmax.Answer
-		err := s.layer.Find(nil, a[:], s.queries[:1], &softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
-		return Interval{a[0].LogSum, a[0].LogSum, a[0].LogSum}, err
+		x, err := s.sumOfLayer(&softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
+		return Interval{x, x, x}, err
 	}
 	s.terms = grow.Slice(s.terms, len(head.Logits)+1)
 	for i, x := range head.Logits {
@@ -210,85 +159,60 @@ type Head struct {
 	Tail Interval
 }
 
-// Head returns the labels of the candidate set of h's cluster, or of both clusters if its
-// lead is below the probe margin, and the labels extra,
+// Head returns the candidates of h that are not in the model's tail, and the labels extra,
 // which are ascending and distinct, with their logits, and about how much all others
-// weigh at a temperature, by the model's regression. See [Searcher.LogSum] for the
-// confidence and for errors; if that asks the exact layer, Tail.Log is NaN.
+// weigh at a temperature. See [Searcher.LogSum] for the confidence and for errors; if that
+// asks the exact layer, Tail.Log is NaN.
 func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
-	switch {
-	case s.model.regression == nil:
-		return Head{}, errors.New("screen: regression: found a model without one, expected one, as l2s train --tail regression or train.FitRegression makes it")
-	case !(confidence >= 0 && confidence < 1):
+	if !(confidence >= 0 && confidence < 1) {
 		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
 	}
-	if err := checkTemperature(temperature); err != nil {
+	if err := s.checkTail(temperature); err != nil {
 		return Head{}, err
 	}
 	if err := checkIDs(extra, s.model.labels); err != nil {
 		return Head{}, invalid{softmax.ErrRequest, "screen: extra: " + err.Error()}
 	}
-	q, r, err := s.routeOne(h)
+	x, err := s.locate(h)
 	if err != nil {
 		return Head{}, err
 	}
-	if r.exact {
+	if x.exact {
 		return Head{Tail: Interval{math.NaN(), math.Inf(-1), math.Inf(1)}}, nil
 	}
-	ids := s.joined(r)
-	if len(extra) > 0 {
-		s.known = appendUnion(s.known[:0], ids, extra)
-		ids = s.known
-	}
-	tail, err := s.byRegression(q, r, ids, temperature, confidence)
-	return Head{ids, s.logits, tail}, err
+	tail, err := s.outside(x, extra, temperature, confidence)
+	return Head{s.joined, s.logits, tail}, err
 }
 
-// routeOne finds the clusters of one context.
-func (s *Searcher) routeOne(h []float32) (*softmax.Query, route, error) {
-	qs, err := s.set(1, h)
-	if err != nil {
-		return nil, route{}, err
-	}
-	routes, err := s.route(qs, s.model.margins)
-	if err != nil {
-		return nil, route{}, err
-	}
-	return qs[0], routes[0], nil
-}
-
-// setLogits leaves the logits of the labels ids in s.logits, by the reference
-// arithmetic.
-func (s *Searcher) setLogits(q *softmax.Query, ids []uint32) error {
-	s.logits = grow.Slice(s.logits, len(ids)+1)[:len(ids)]
-	return s.layer.Logits(s.logits, q, softmax.Only(ids))
-}
-
-// byRegression leaves the logits of the labels ids in s.logits, and returns the log
-// of the sum of e^(x/T) over all others. The ids hold the candidate set of the best
-// cluster of the route, which the regression is about: what others weigh is known, and
-// taken off. Its Log is NaN if the regression says nothing about the temperature.
-func (s *Searcher) byRegression(q *softmax.Query, r route, ids []uint32, temperature, confidence float64) (Interval, error) {
-	if err := s.setLogits(q, ids); err != nil {
+// outside leaves the labels of the head of a cell, and others, in s.joined, ascending, and
+// their logits in s.logits, by the reference arithmetic. It returns the log of the sum of
+// e^(x/T) over all further labels: of the tail, without what is known of it. Its Log is NaN if
+// the tail says nothing about the temperature.
+func (s *Searcher) outside(x at, others []uint32, temperature, confidence float64) (Interval, error) {
+	head := append(s.known[:0], s.head(x.cell)...)
+	slices.Sort(head)
+	s.known = head
+	s.joined = appendUnion(s.joined[:0], head, others)
+	s.logits = grow.Slice(s.logits, len(s.joined)+1)[:len(s.joined)]
+	if err := s.layer.Logits(s.logits, s.query[0], softmax.Only(s.joined)); err != nil {
 		return Interval{}, err
 	}
 	none := math.Inf(-1)
-	if len(ids) == s.model.labels {
+	if len(s.joined) == s.model.labels {
 		return Interval{none, none, none}, nil
 	}
-	e, low, ok := s.model.regression.predict(q.Vector(), r.first, temperature, confidence)
+	e, low, ok := s.model.tail.predict(s.query[0].Vector(), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
 	if !ok {
 		return Interval{math.NaN(), none, math.Inf(1)}, nil
 	}
 	tail := Interval{e.log, low, e.log + e.width}
-	set := s.model.Candidates(r.first)
-	if len(ids) == len(set) {
+	if len(s.joined) == len(head) {
 		return tail, nil
 	}
-	s.terms = grow.Slice(s.terms, len(ids))[:0]
-	for i, id := range ids {
-		if len(set) > 0 && set[0] == id {
-			set = set[1:]
+	s.terms = grow.Slice(s.terms, len(s.joined))[:0]
+	for i, id := range s.joined {
+		if len(head) > 0 && head[0] == id {
+			head = head[1:]
 			continue
 		}
 		s.terms = append(s.terms, s.logits[i]/temperature)
@@ -308,65 +232,68 @@ func without(a, b float64) float64 {
 	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
+// appendUnion appends the union of two ascending lists of distinct ids.
+func appendUnion(dst, a, b []uint32) []uint32 {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] < b[0]:
+			dst, a = append(dst, a[0]), a[1:]
+		case a[0] > b[0]:
+			dst, b = append(dst, b[0]), b[1:]
+		default:
+			dst, a, b = append(dst, a[0]), a[1:], b[1:]
+		}
+	}
+	return append(append(dst, a...), b...)
+}
+
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
-// sumOverTail returns the log of the sum of e^x over all labels that the request
-// permits, edited as the request says.
-func (s *Searcher) sumOverTail(q *softmax.Query, r route, req *softmax.Request) (float64, error) {
-	switch {
-	case req.ExactSum:
-		return s.sumOfLayer(q, req)
-	case req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
-		return s.sumOfLayer(q, req)
-	}
-	ids := s.joined(r)
-	if req.Edits() {
-		s.asIDs = s.asIDs[:0]
-		for _, b := range req.Biases {
-			s.asIDs = append(s.asIDs, b.ID)
-		}
-		s.known = appendUnion(s.known[:0], ids, s.asIDs)
-		ids = s.known
-		if req.Banned != nil {
-			s.asIDs = req.Banned.AppendIDs(s.asIDs[:0])
-			s.widened = appendUnion(s.widened[:0], ids, s.asIDs)
-			ids = s.widened
-		}
-	}
+// sumOverTail returns the log of the sum of e^(x/T) over all labels that the request
+// permits, edited as the request says, given the sum over the candidates of an answer.
+func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (float64, error) {
 	temperature := temperatureOf(req)
-	tail, err := s.byRegression(q, r, ids, temperature, 0)
+	head := int(s.inTail[x.cell])
+	switch {
+	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.tail.covers(temperature):
+		return s.sumOfLayer(req)
+	case !req.Edits() && x.n == head:
+		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature)), nil
+	case !req.Edits():
+		ask := softmax.Request{LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
+		if err := s.layer.Find(nil, s.one[:], s.query[:], &ask); err != nil {
+			return 0, err
+		}
+		return kernels.LogAddExp(s.one[0].LogSum, s.tailOf(x.cell, temperature)), nil
+	}
+	s.extra = s.extra[:0]
+	for _, b := range req.Biases {
+		s.extra = append(s.extra, b.ID)
+	}
+	if req.Banned != nil {
+		s.extra = req.Banned.AppendIDs(s.extra)
+		slices.Sort(s.extra)
+		s.extra = slices.Compact(s.extra)
+	}
+	tail, err := s.outside(x, s.extra, temperature, 0)
 	if err != nil {
 		return 0, err
 	}
-	if math.IsNaN(tail.Log) {
-		return s.sumOfLayer(q, req)
-	}
-	biases := req.Biases
-	for i, id := range ids {
-		for len(biases) > 0 && biases[0].ID < id {
-			biases = biases[1:]
-		}
-		if len(biases) > 0 && biases[0].ID == id {
-			s.logits[i] += float64(biases[0].Add)
-		}
+	for i, id := range s.joined {
+		s.logits[i] += req.Bias(id)
 		if !req.Permits(id) {
 			s.logits[i] = math.Inf(-1)
 		}
 		s.logits[i] /= temperature
 	}
-	s.logits = append(s.logits, tail.Log)
-	return kernels.LogSumExp(s.logits), nil
+	return kernels.LogSumExp(append(s.logits, tail.Log)), nil
 }
 
-// sumOfLayer is the log-sum of the exact layer.
-func (s *Searcher) sumOfLayer(q *softmax.Query, req *softmax.Request) (float64, error) {
-	var (
-		a   [1]softmax.Answer
-		ask = *req
-	)
+// sumOfLayer is the log-sum of the exact layer for the query's context.
+func (s *Searcher) sumOfLayer(req *softmax.Request) (float64, error) {
+	ask := *req
 	ask.K = 0
-	s.asking[0] = q
-	err := s.layer.Find(nil, a[:], s.asking[:], &ask)
-	return a[0].LogSum, err
+	err := s.layer.Find(nil, s.one[:], s.query[:], &ask)
+	return s.one[0].LogSum, err
 }

@@ -1,8 +1,10 @@
 package screen_test
 
 import (
+	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,147 +15,415 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func logProb(t failer, s *screen.Searcher, h []float32, id int) float64 {
-	t.Helper()
-	p, err := s.LogProb(h, uint32(id))
-	if err != nil {
-		t.Fatal(err)
+// estimateOf is what a tail says of a context of a cell of a cluster, at the temperature of a
+// block, by its definition, and the half-width at a level.
+func estimateOf(c screen.TailConfig, block, cell, cluster, level int, h []float32) (log, width float64) {
+	row := block*c.Clusters + cluster
+	log = float64(c.Intercepts[block*c.Cells+cell])
+	along := 0.0
+	for k := range len(c.Directions) / len(h) {
+		product := 0.0
+		for j, x := range h {
+			product += float64(c.Directions[k*len(h)+j]) * float64(x)
+		}
+		along += product * product
 	}
-	return p
+	for j, x := range h {
+		log += float64(c.Slopes[row*len(h)+j])*float64(x) + float64(c.Squares[2*row])*float64(x)*float64(x)
+	}
+	return log + float64(c.Squares[2*row+1])*along, float64(c.Widths[row*len(c.Levels)+level])
 }
 
-// probabilityLogits are the logits that LogProb is defined by without a regression.
-func (in *instance) probabilityLogits(h []float32) []float64 {
-	f := in.find(h)
-	logits := make([]float64, in.config.Labels)
-	for s := range logits {
-		if _, inside := slices.BinarySearch(f.set, uint32(s)); inside || f.exact || len(f.set) == 0 {
-			logits[s] = in.ranked(h, []uint32{uint32(s)})[0].Logit
-		} else {
-			logits[s] = math.Inf(-1)
+// clusterOf is the cluster whose slopes a tail has for a context: its own, of a pair the first
+// one.
+func (in *instance) clusterOf(f found) int {
+	if f.pair {
+		return int(in.config.Pairs[f.cell-in.clusters()*(1+len(in.config.Shells))].First) % in.clusters()
+	}
+	return f.cluster
+}
+
+// rounding is twice what the sums over int8 codes of a context may be off by.
+func (in *instance) rounding(h []float32) (most float64) {
+	norm := func(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
+	d := in.config.Dim
+	for id := range in.config.Labels {
+		most = max(most, 4*math.Sqrt(float64(d))/127*norm(h)*norm(in.weights()[id*d:(id+1)*d]))
+	}
+	return most
+}
+
+// checkTail: a label's log-probability is its exact logit minus the log of the
+// sum over the candidates that the tail leaves out and what the tail says of the
+// others, and so are the log-sums of answers, edited as the request says: of what the tail
+// says, the labels that are known are taken off.
+func checkTail(t *rapid.T) {
+	drawn := drawShape(t)
+	drawn.tail = []float64{1}
+	in := drawn.instance(t)
+	c := in.config.Tail.Config()
+	set := drawSettings(t, in)
+	set.overTail = true
+	s := in.searcher(t, set.options()...)
+	req := drawRequest(t, in)
+	req.LogSum = true
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		all := in.logits(h, allIDs(in.config.Labels))
+		rounding := in.rounding(h)
+		near := func(what string, got, want float64) {
+			t.Helper()
+			if got != want && !(math.Abs(got-want) < 1e-5*(1+math.Abs(want))+rounding) {
+				t.Fatalf("context %d: %s %v, want %v", i, what, got, want)
+			}
+		}
+		head := slices.Clone(in.atLeast(f.cell, c.Share))
+		slices.Sort(head)
+		mass, _ := estimateOf(c, 0, f.cell, in.clusterOf(f), 0, h)
+		// rest is the weight of the labels outside known.
+		rest := func(known []uint32) float64 {
+			if len(known) == len(all) {
+				return 0
+			}
+			left := math.Exp(mass)
+			for _, id := range known {
+				if _, inside := slices.BinarySearch(head, id); !inside {
+					left -= math.Exp(all[id])
+				}
+			}
+			return max(left, 0)
+		}
+		for id, x := range all {
+			got := logProb(t, s, h, id)
+			if f.exact {
+				near("exact log-probability", got, min(x-kernels.LogSumExp(all), 0))
+				continue
+			}
+			sum, tail := 0.0, rest(head)
+			for _, other := range head {
+				sum += math.Exp(all[other])
+			}
+			if _, inside := slices.BinarySearch(head, uint32(id)); !inside {
+				tail = max(tail, math.Exp(x))
+			}
+			near("log-probability", got, min(x-math.Log(sum+tail), 0))
+		}
+		_, a := search(t, s, h, req)
+		among, source := in.answer(h, &req, set)
+		if source == softmax.FromLayer || req.Allowed != nil {
+			var logits []float64
+			for _, p := range in.edited(h, allIDs(len(all)), &req) {
+				logits = append(logits, p.Logit)
+			}
+			near("log-sum of the layer", a.LogSum, kernels.LogSumExp(logits))
+			continue
+		}
+		known := slices.Clone(head)
+		for id := range uint32(len(all)) {
+			biased := slices.ContainsFunc(req.Biases, func(b softmax.Bias) bool { return b.ID == id })
+			if biased || req.Banned != nil && req.Banned.Has(id) {
+				known = append(known, id)
+			}
+		}
+		slices.Sort(known)
+		known = slices.Compact(known)
+		terms, candidates := []float64{math.Log(rest(known))}, []float64{}
+		for _, id := range known {
+			if req.Permits(id) {
+				terms = append(terms, all[id]+req.Bias(id))
+			}
+		}
+		for _, p := range among {
+			candidates = append(candidates, p.Logit)
+		}
+		near("log-sum", a.LogSum, max(kernels.LogSumExp(terms), kernels.LogSumExp(candidates)))
+	}
+}
+
+func TestLogProbByTheTail(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkTail) })
+}
+
+// checkProbabilities: no label is more than certain, and neither are the labels of an answer
+// together: whatever the cells, the budgets, the share that the tail begins at, the edits and the
+// temperature. What is between 1 and 1e-9 above it is rounding.
+func checkProbabilities(t *rapid.T) {
+	drawn := drawHardShape(t)
+	drawn.tail = rapid.SampledFrom([][]float64{{1}, {0.5, 1, 2}}).Draw(t, "temperatures of the tail")
+	in := drawn.instance(t)
+	set := drawSettings(t, in)
+	set.overTail = rapid.Bool().Draw(t, "over the tail")
+	s := in.searcher(t, set.options()...)
+	req := drawRequest(t, in)
+	req.LogSum, req.Temperature = true, rapid.SampledFrom([]float64{0, 0.3, 0.5, 0.7, 1, 4}).Draw(t, "temperature")
+	req.ExactSum = rapid.Bool().Draw(t, "exact sum")
+	temperature := req.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	for i := range in.n {
+		h := in.context(i)
+		got, a := search(t, s, h, req)
+		total := 0.0
+		for _, p := range got {
+			total += math.Exp(p.Logit/temperature - a.LogSum)
+		}
+		// Of logits beyond 1e5 the log-sum's own rounding is more than that.
+		if far := math.Abs(a.LogSum) > 1e5 && !math.IsInf(a.LogSum, 0); !(total <= 1+1e-9) && !far {
+			t.Fatalf("context %d: the probabilities of %v with the log-sum %v sum to %v", i, got, a.LogSum, total)
+		}
+		for id := range in.config.Labels {
+			if x, err := s.LogProbAt(h, uint32(id), temperature); err != nil || !(x <= 0) {
+				t.Fatalf("context %d, label %d: found a log-probability of %v, %v", i, id, x, err)
+			}
+		}
+		z, err := s.LogSum(h, temperature, 0.9)
+		if err != nil || !(z.Low <= z.Log && z.Log <= z.High) {
+			t.Fatalf("context %d: found a log-sum of %+v, %v", i, z, err)
+		}
+		// The labels of the head, and their tail, have all the probability.
+		known, err := s.Head(h, nil, temperature, 0.9)
+		if err != nil || math.IsNaN(known.Tail.Log) {
+			continue
+		}
+		terms := []float64{known.Tail.Log}
+		for _, x := range known.Logits {
+			terms = append(terms, x/temperature)
+		}
+		if sum := kernels.LogSumExp(terms); sum != z.Log && !(math.Abs(sum-z.Log) <= 1e-9*(1+math.Abs(sum))) {
+			t.Fatalf("context %d: found a log-sum of %v, its terms have %v", i, z.Log, sum)
 		}
 	}
-	return logits
 }
 
-// A cluster without candidates, in a model without a regression, leaves log-probabilities to the exact
-// layer, as it does the best labels.
-func TestLogProbOfAnEmptySetIsExact(t *testing.T) {
-	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1}, 2), nil)
-	if err != nil {
-		t.Fatal(err)
+func TestNothingIsMoreThanCertain(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkProbabilities) })
+}
+
+func FuzzNothingIsMoreThanCertain(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkProbabilities)) }
+
+// At a temperature of the tail the interval has its half-width. Between two the
+// estimate lies between theirs in 1/T, and the lower end is the sum of the candidates.
+// Outside of them the exact layer answers.
+func TestLogSumAtATemperature(t *testing.T) {
+	in := shape{labels: 300, dim: 24, clusters: 7, contexts: 30, keep: 60, tail: []float64{0.5, 1}, seed: 3}.instance(t)
+	s, c := in.searcher(t), in.config.Tail.Config()
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		sum := func(ids []uint32, temperature, tail float64) float64 {
+			terms := []float64{tail}
+			for _, x := range in.logits(h, ids) {
+				terms = append(terms, x/temperature)
+			}
+			return kernels.LogSumExp(terms)
+		}
+		head := in.atLeast(f.cell, c.Share)
+		cold, coldWidth := estimateOf(c, 0, f.cell, f.cluster, 1, h)
+		warm, warmWidth := estimateOf(c, 1, f.cell, f.cluster, 1, h)
+		all := allIDs(in.config.Labels)
+		inf := math.Inf(1)
+		for _, c := range []struct {
+			temperature, confidence float64
+			want                    screen.Interval
+		}{
+			{1, 0.9, screen.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, warm-warmWidth), High: sum(head, 1, warm+warmWidth)}},
+			{1, 0.6, screen.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, warm-warmWidth), High: sum(head, 1, warm+warmWidth)}},
+			{1, 0.95, screen.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, -inf), High: inf}},
+			{0.5, 0.9, screen.Interval{Log: sum(head, 0.5, cold), Low: sum(head, 0.5, cold-coldWidth), High: sum(head, 0.5, cold+coldWidth)}},
+			// 1/T = 1.5: half way.
+			{1 / 1.5, 0.8, screen.Interval{Log: sum(head, 1/1.5, (cold+warm)/2), Low: sum(head, 1/1.5, -inf), High: sum(head, 1/1.5, (cold+warm+coldWidth+warmWidth)/2)}},
+			{2, 0.9, screen.Interval{Log: sum(all, 2, -inf), Low: sum(all, 2, -inf), High: sum(all, 2, -inf)}},
+		} {
+			got, err := s.LogSum(h, c.temperature, c.confidence)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pair := range [][2]float64{{got.Log, c.want.Log}, {got.Low, c.want.Low}, {got.High, c.want.High}} {
+				if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-9) {
+					t.Fatalf("context %d, temperature %v, confidence %v: found %+v, want %+v", i, c.temperature, c.confidence, got, c.want)
+				}
+			}
+		}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 1}, Sets: [][]uint32{nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := screen.NewSearcher(m, layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exact := softmax.NewSearcher(layer)
-	h := []float32{1, 2}
-	for id := range 3 {
-		want, err := exact.LogProb(h, uint32(id))
+}
+
+// Labels that the caller names are known exactly too, and count no longer in the tail.
+func TestHeadKnowsTheLabelsThatAreNamed(t *testing.T) {
+	in := tailed(t)
+	s, c := in.searcher(t), in.config.Tail.Config()
+	extra := []uint32{1, 2, 50, 299}
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		got, err := s.Head(h, extra, 1, 0.9)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := logProb(t, s, h, id); got != want {
-			t.Errorf("label %d: found %v, expected %v as by the exact layer", id, got, want)
+		want := slices.Concat(in.atLeast(f.cell, c.Share), extra)
+		slices.Sort(want)
+		if want = slices.Compact(want); !slices.Equal(got.IDs, want) || !slices.Equal(got.Logits, in.logits(h, want)) {
+			t.Fatalf("context %d: found %v with %v, expected %v with their logits", i, got.IDs, got.Logits, want)
 		}
-	}
-}
-
-// checkLogProb compares with a softmax in plain float64 over the labels of the set: labels
-// outside are impossible.
-func checkLogProb(t *rapid.T) {
-	in := drawShape(t).instance(t)
-	s := in.searcher(t)
-	for i := range in.n {
-		h := in.context(i)
-		logits := in.probabilityLogits(h)
-		lse, total := kernels.LogSumExp(logits), 0.0
-		for id, x := range logits {
-			got, want := logProb(t, s, h, id), x-lse
-			if math.IsInf(x, -1) {
-				want = x
+		log, width := estimateOf(c, 0, f.cell, f.cluster, 1, h)
+		known := []float64{}
+		for _, id := range extra {
+			if !slices.Contains(in.atLeast(f.cell, c.Share), id) {
+				known = append(known, in.logits(h, []uint32{id})...)
 			}
-			if got != want && !(math.Abs(got-want) < 1e-4) {
-				t.Fatalf("context %d, id %d: %v, want %v", i, id, got, want)
+		}
+		less := func(log float64) float64 {
+			return math.Log(max(0, math.Exp(log)-math.Exp(kernels.LogSumExp(known))))
+		}
+		for _, pair := range [][2]float64{{got.Tail.Log, less(log)}, {got.Tail.Low, less(log - width)}, {got.Tail.High, less(log + width)}} {
+			if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-6*(1+math.Abs(pair[1]))) {
+				t.Fatalf("context %d: found the tail %+v, expected %v, %v and %v", i, got.Tail, less(log), less(log-width), less(log+width))
 			}
-			total += math.Exp(got)
-		}
-		if !math.IsInf(lse, -1) && math.Abs(total-1) > 1e-9 {
-			t.Fatalf("context %d: probabilities sum to %v", i, total)
 		}
 	}
 }
 
-func TestLogProbIsTheSoftmaxOverTheSet(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogProb) })
-}
-
-// checkOverTail: over the tail the labels are those without it, whether the request has
-// edits or not, and the exact layer's log-sums too. checkRegression is about the others.
-func checkOverTail(t *rapid.T) {
-	in := drawShape(t).instance(t).withRegression(t)
-	req := drawRequest(t, in)
-	plain, over := in.searcher(t, screen.Short()), in.searcher(t, screen.Short(), screen.OverTail())
-	want, dst := make([]softmax.Prediction, req.K*in.n), make([]softmax.Prediction, req.K*in.n)
-	wantAnswers, answers := make([]softmax.Answer, in.n), make([]softmax.Answer, in.n)
-	if err := plain.SearchBatch(want, wantAnswers, in.contexts, req); err != nil {
-		t.Fatal(err)
-	}
-	if err := over.SearchBatch(dst, answers, in.contexts, req); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(dst, want) {
-		t.Fatalf("found %v, want the answers without the tail, %v", dst, want)
-	}
-	for i, a := range answers {
-		if a.Source != softmax.FromLayer && req.LogSum {
-			a.LogSum = wantAnswers[i].LogSum
-		}
-		if a != wantAnswers[i] {
-			t.Fatalf("context %d: found %+v, want as without the tail, %+v", i, a, wantAnswers[i])
-		}
-	}
-}
-
+// Over the tail the labels are those without it, whether the request has
+// edits or not, and the exact layer's log-sums too. checkTail is about the others.
 func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkOverTail) })
-	in := tailed(t)
-	s := in.searcher(t, screen.OverTail())
-	dst, answers := make([]softmax.Prediction, 5*in.n), make([]softmax.Answer, in.n)
-	search := func() {
-		if err := s.SearchBatch(dst, answers, in.contexts, softmax.Request{K: 5, LogSum: true}); err != nil {
-			t.Fatal(err)
+	check := func(t *rapid.T) {
+		drawn := drawShape(t)
+		drawn.tail = []float64{1}
+		in := drawn.instance(t)
+		req, set := drawRequest(t, in), drawSettings(t, in)
+		plain := in.searcher(t, set.options()...)
+		set.overTail = true
+		over := in.searcher(t, set.options()...)
+		for i := range in.n {
+			want, a := search(t, plain, in.context(i), req)
+			got, b := search(t, over, in.context(i), req)
+			if b.Source != softmax.FromLayer && req.LogSum {
+				if !(b.LogSum >= a.LogSum) {
+					t.Fatalf("context %d: found the log-sum %v over all labels, and %v over the candidates", i, b.LogSum, a.LogSum)
+				}
+				b.LogSum = a.LogSum
+			}
+			if !slices.Equal(got, want) || a != b {
+				t.Fatalf("context %d: found %v, %+v, want as without the tail, %v, %+v", i, got, b, want, a)
+			}
 		}
 	}
-	search()
-	if allocs := simdtest.AllocsPerRun(10, search); allocs != 0 {
-		t.Errorf("%v allocations, want none", allocs)
-	}
-	if _, err := screen.NewSearcher(ordinary(t).model, in.layer, screen.OverTail()); err == nil || err.Error() != "screen: regression: found a model without one, expected one for OverTail" {
-		t.Errorf("a model without a regression: error %v", err)
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
+}
+
+// Without a tail nothing is known of the labels that are not looked at.
+func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
+	in := ordinary(t)
+	s, h := in.searcher(t), in.context(0)
+	for name, ask := range map[string]func() error{
+		"LogProb":   func() error { _, err := s.LogProb(h, 1); return err },
+		"LogProbAt": func() error { _, err := s.LogProbAt(h, 1, 2); return err },
+		"LogSum":    func() error { _, err := s.LogSum(h, 1, 0); return err },
+		"Head":      func() error { _, err := s.Head(h, nil, 1, 0); return err },
+		"OverTail":  func() error { _, err := screen.NewSearcher(in.model, in.layer, screen.OverTail()); return err },
+		"targets": func() error {
+			_, err := screen.Evaluate(t.Context(), in.model, in.layer, h, screen.EvaluateOptions{Targets: []int64{1}})
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, screen.ErrNoTail) {
+			t.Errorf("%s: found %v, expected ErrNoTail", name, err)
+		}
 	}
 }
 
 func TestLogProbRefuses(t *testing.T) {
 	in := tailed(t)
-	s := in.searcher(t)
-	h := in.context(0)
+	s, h := in.searcher(t), in.context(0)
+	nan := append(slices.Clone(h[1:]), float32(math.NaN()))
 	for _, c := range []struct {
 		name string
-		call func() (float64, error)
+		call func() error
+		kind error
 		want string
 	}{
-		{"id", func() (float64, error) { return s.LogProb(h, 300) }, "screen: id: found 300, expected one below the 300 labels"},
-		{"short", func() (float64, error) { return s.LogProb(h[1:], 0) }, "softmax: context: found 23 elements, expected 24"},
-		{"NaN", func() (float64, error) { return s.LogProb(append(slices.Clone(h[1:]), float32(math.NaN())), 0) }, "softmax: context: found NaN at element 23, expected finite numbers"},
+		{"id", func() error { _, err := s.LogProb(h, 300); return err }, softmax.ErrRequest, "screen: id: found 300, expected one below the 300 labels"},
+		{"short", func() error { _, err := s.LogProb(h[1:], 0); return err }, softmax.ErrContext, "softmax: context: found 23 elements, expected 24"},
+		{"NaN", func() error { _, err := s.LogProb(nan, 0); return err }, softmax.ErrContext, "softmax: context: found NaN at element 23, expected finite numbers"},
+		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, softmax.ErrRequest, "screen: temperature: found 0, expected"},
+		{"temperature of a log-probability", func() error { _, err := s.LogProbAt(h, 0, math.Inf(1)); return err }, softmax.ErrRequest, "screen: temperature: found +Inf, expected"},
+		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, softmax.ErrRequest, "screen: confidence: found 1, expected"},
+		{"labels", func() error { _, err := s.Head(h, []uint32{3, 300}, 1, 0); return err }, softmax.ErrRequest, "screen: extra: found id 300"},
+		{"labels out of order", func() error { _, err := s.Head(h, []uint32{3, 3}, 1, 0); return err }, softmax.ErrRequest, "screen: extra: found id 3 after 3"},
+		{"context", func() error { _, err := s.Head(h[1:], nil, 1, 0); return err }, softmax.ErrContext, "softmax: context: found 23"},
 	} {
-		if _, err := c.call(); err == nil || err.Error() != c.want {
-			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+}
+
+func TestWithTail(t *testing.T) {
+	in, other := tailed(t), shape{labels: 300, dim: 12, clusters: 7, contexts: 1, tail: []float64{1}, seed: 3}.instance(t)
+	without, err := in.model.WithTail(nil, []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without.Tail() != nil || string(without.Record()) != `{"a":1}` || in.model.Tail() == nil || string(in.model.Record()) != "{}" {
+		t.Errorf("found the tails %v and %v and the records %s and %s", without.Tail(), in.model.Tail(), without.Record(), in.model.Record())
+	}
+	again, err := without.WithTail(in.config.Tail, []byte("{}"))
+	if err != nil || !slices.Equal(encode(t, again), encode(t, in.model)) {
+		t.Errorf("found another model with the tail again, %v", err)
+	}
+	if _, err := in.model.WithTail(other.config.Tail, nil); err == nil || err.Error() != "screen: tail: found one for 7 cells of 7 clusters and dim 12, expected 9 of 9 and 24" {
+		t.Errorf("a tail of another shape: found %v", err)
+	}
+	if _, err := in.model.WithTail(nil, []byte("[]")); err == nil || !strings.Contains(err.Error(), "record: ") {
+		t.Errorf("a record that is no object: found %v", err)
+	}
+}
+
+func TestTailsAreRefused(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	good := func() screen.TailConfig {
+		return screen.TailConfig{
+			Cells: 2, Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1, 2}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
+			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf},
+		}
+	}
+	if _, err := screen.NewTail(good()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(c *screen.TailConfig)
+		want   string
+	}{
+		{"no clusters", func(c *screen.TailConfig) { c.Clusters = 0 }, "cells: found 2 of 0 clusters, expected at least 1 cluster"},
+		{"fewer cells than clusters", func(c *screen.TailConfig) { c.Cells = 0 }, "cells: found 0 of 1 clusters"},
+		{"no temperatures", func(c *screen.TailConfig) { c.Temperatures = nil }, "found 0 temperatures and 2 levels"},
+		{"too many temperatures", func(c *screen.TailConfig) { c.Temperatures = make([]float64, 65) }, "found 65 temperatures and 2 levels"},
+		{"too many levels", func(c *screen.TailConfig) { c.Levels = make([]float64, 65) }, "found 1 temperatures and 65 levels"},
+		{"a temperature of 0", func(c *screen.TailConfig) { c.Temperatures = []float64{0} }, "temperatures: found 0 at 0"},
+		{"an infinite temperature", func(c *screen.TailConfig) { c.Temperatures = []float64{math.Inf(1)} }, "temperatures: found +Inf at 0"},
+		{"a level of 1", func(c *screen.TailConfig) { c.Levels[1] = 1 }, "levels: found 1 at 1"},
+		{"levels that descend", func(c *screen.TailConfig) { c.Levels = []float64{0.9, 0.5} }, "levels: found 0.5 at 1"},
+		{"intercepts", func(c *screen.TailConfig) { c.Intercepts = c.Intercepts[1:] }, "intercepts: found 1, expected one for each of 2 cells"},
+		{"slopes", func(c *screen.TailConfig) { c.Slopes = nil }, "slopes: found 0 elements"},
+		{"widths", func(c *screen.TailConfig) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
+		{"NaN in an intercept", func(c *screen.TailConfig) { c.Intercepts[1] = nan }, "intercepts: found NaN at row 1, column 0"},
+		{"NaN in a slope", func(c *screen.TailConfig) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
+		{"no directions", func(c *screen.TailConfig) { c.Directions = nil }, "directions: found 0 elements, expected 1 to 64 rows of dim 2"},
+		{"directions that are no rows", func(c *screen.TailConfig) { c.Directions = []float32{1, 2, 3} }, "directions: found 3 elements, expected 1 to 64 rows of dim 2"},
+		{"too many directions", func(c *screen.TailConfig) { c.Directions = make([]float32, 130) }, "directions: found 130 elements, expected 1 to 64 rows of dim 2"},
+		{"squares", func(c *screen.TailConfig) { c.Squares = nil }, "squares: found 0, expected 2 for each"},
+		{"an infinite direction", func(c *screen.TailConfig) { c.Directions[1] = inf }, "directions: found +Inf at row 0, column 1"},
+		{"a square of NaN", func(c *screen.TailConfig) { c.Squares[0] = nan }, "squares: found NaN at row 0, column 0"},
+		{"a negative width", func(c *screen.TailConfig) { c.Widths[0] = -1 }, "widths: found -1 at row 0, column 0"},
+		{"widths that descend", func(c *screen.TailConfig) { c.Widths[1] = 0.5 }, "widths: found 0.5 at row 0, column 1"},
+		{"a width of NaN", func(c *screen.TailConfig) { c.Widths[0] = nan }, "widths: found NaN at row 0, column 0"},
+	} {
+		config := good()
+		c.change(&config)
+		if _, err := screen.NewTail(config); err == nil || !strings.HasPrefix(err.Error(), "screen: tail: "+c.want) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
 		}
 	}
 }

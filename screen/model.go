@@ -22,53 +22,43 @@ type Config struct {
 	Dim int
 	// Labels is L, the number of labels of the softmax layer, at least 1.
 	Labels int
-	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t.
+	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t. The cluster
+	// of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper).
 	Clusters []float32
-	// Groups is nil for the flat screen of the paper, where the cluster of a
-	// context is the best of all r. Otherwise it holds g rows of Dim elements,
-	// row-major, g >= 1, and the cluster is found through them: the group with
-	// the largest u.h first, then the best cluster of that group. So g rows and
-	// the rows of one group are scanned instead of r.
-	Groups []float32
-	// GroupSizes holds the number of clusters in each group, if there are
-	// groups: g numbers of at least 1.
-	GroupSizes []int
-	// GroupClusters holds the clusters of group 0, then the clusters of group 1, and
-	// so on, in each group ascending. A cluster may be in several groups. If it is
-	// nil, each cluster is in one group, the sum of GroupSizes is r, and the
-	// clusters of a group are neighbours: group 0 has the first
-	// GroupSizes[0].
-	GroupClusters []uint32
-	// ProbeMargin is the lead of the best cluster, v_z.h - v_y.h with y the
-	// second best, below which a context has the candidates of both, or of their pair.
-	// With groups both are of the best group. 0: one cluster always.
-	ProbeMargin float64
-	// ExactMargin is the lead below which the exact layer answers. 0: never for
-	// that reason. Neither margin is negative.
-	ExactMargin float64
-	// Regression, unless nil, estimates the sum over the labels outside the
-	// candidate set, for log-probabilities over all labels at the cost of one
-	// product. It has the shape of Clusters, and is kept, not copied.
-	Regression *Regression
-	// Shells, unless empty, cuts the contexts of each cluster into shells, by how far they
-	// lie from it: descending cosines, each above -1 and below 1. A context whose cosine
-	// with v_t, t its best cluster, is below n of them is in shell n. The parts
-	// of clusters are cells: cell n r + t is shell n of cluster t.
+	// Shells, unless empty, cuts the contexts of each cluster by how far they lie from it:
+	// descending cosines of a context and the vector of its cluster, above -1 and below 1.
+	// A context whose cosine is below j of them is in shell j; cell j r + t is for cluster
+	// t in shell j.
 	Shells []float64
-	// Sets holds the candidate set of each cluster: r lists of distinct ids
-	// below Labels, ascending. With shells it holds the set of each cell instead. A set
-	// may be empty.
-	Sets [][]uint32
-	// Pairs lists pairs of clusters that have a candidate set of their own, ascending
-	// by First, then by Second. A context whose two best clusters are such a pair, in
-	// either order, and whose lead is below ProbeMargin has this set, and not the
-	// sets of both. Other pairs have both sets. With shells First and Second are the
-	// cells of the two clusters in the shell of the context.
+	// Pairs are pairs of these cells, of two clusters in one shell, First below Second,
+	// ascending. Behind the cells of the clusters each is a cell of its own: for contexts
+	// whose two best clusters are the pair's, in either order, and whose lead v_z.h - v_y.h,
+	// y the second best cluster, is below PairMargin. A context whose clusters are no such
+	// pair is in the cell of z(h).
 	Pairs []Pair
-	// Always lists ids that every set gets, such as the ids of <unk> and
-	// <eos>. Any order; repeated ids count once.
-	Always []uint32
-	// Fingerprint is softmax.Layer.Fingerprint of the layer that the sets
+	// PairMargin is finite and not negative.
+	PairMargin float64
+	// Lists holds the candidates of each cell, in the order of the cells. They are kept, not
+	// copied.
+	Lists []List
+	// Always is the number of ids at the head of every list that are there by decree, such
+	// as the ids of <unk> and <eos>: in every list the same, ascending.
+	Always int
+	// Ladder holds the budgets that the model knows, 1 to 64 of them, ascending. Nil
+	// stands for one, which takes whole lists.
+	Ladder []Rung
+	// Budget is the budget of requests that name none: one of the ladder. 0: the largest.
+	Budget float64
+	// K and HeldOut say what the figures of the ladder are of: PrecisionK is P@K, and
+	// HeldOut is the number of contexts. 0 and 0 if nothing was measured.
+	K, HeldOut int
+	// ExactMargin is the lead below which the exact layer answers: finite, not negative. 0:
+	// never for that reason.
+	ExactMargin float64
+	// Tail, unless nil, estimates the sum over the labels that are not looked at, for
+	// log-probabilities over all labels ([Searcher.LogProb]). It is kept, not copied.
+	Tail *Tail
+	// Fingerprint is softmax.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
 	Fingerprint [32]byte
 	// Record says how the model came about: a JSON object, or nil for {}.
@@ -76,35 +66,43 @@ type Config struct {
 	Record json.RawMessage
 }
 
-// Pair is a pair of clusters, First below Second, and its candidate set, as
-// [Config].Sets has one for a cluster.
-type Pair struct {
-	First, Second int
-	Set           []uint32
+// Pair is a pair of cells, see [Config].
+type Pair = router.Pair
+
+// List holds the candidates of a cell, best first: the order in which the knapsack of the
+// paper (Section 3) takes them.
+type List struct {
+	// IDs are distinct.
+	IDs []uint32
+	// Shares says how likely each of the ids is among the best labels of a context of the cell, see
+	// [Share]. They do not ascend; of equals the lower id comes first, behind the ids that
+	// are there by decree. Nil stands for the largest share for all: the ids ascend then.
+	Shares []uint16
 }
 
-// Model is a screen: the cluster vectors v_1, ..., v_r and the candidate sets
-// c_1, ..., c_r (Section 3 of the paper). It is immutable and safe for use by
-// many goroutines.
+// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates,
+// in an order of which every budget takes the first ones. It is immutable and safe
+// for use by many goroutines.
 type Model struct {
 	labels      int
-	router      *router.Router // V, and U with groups
-	margins     margins
-	regression  *Regression // nil for none
-	shells      []float64   // cosines; nil for none
-	pairs       *pairs      // that have sets; nil for none
-	offsets     []int       // of cells + 1, and of pairs; set t is ids[offsets[t]:offsets[t+1]]
+	router      *router.Router
+	starts      []int // of cells + 1: list c is ids[starts[c]:starts[c+1]]
 	ids         []uint32
-	always      []uint32
+	shares      []uint16
+	always      int
+	ladder      []Rung
+	rung        int // the default one
+	k, heldOut  int
+	exactMargin float64
+	tail        *Tail // nil for none
 	fingerprint [32]byte
 	record      json.RawMessage
-	largest     int
-	packs       *packs    // shared with all models that have the same sets
 	extra       []section // optional sections of the file that this version does not know
+	*derived
 }
 
-// NewModel returns the model of c. It copies what it needs of it, and quantises the
-// vectors of the clusters: a byte or more for each number of V. An error
+// NewModel returns the model of c. It copies what it needs of it, if nothing else is said, and
+// quantises the vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
 	m, err := newModel(c)
@@ -115,96 +113,146 @@ func NewModel(c Config) (*Model, error) {
 }
 
 func newModel(c Config) (*Model, error) {
-	if c.Dim < 1 {
-		return nil, fmt.Errorf("dim: found %d, expected at least 1", c.Dim)
-	}
 	if c.Labels < 1 || uint64(c.Labels) > maxCount {
 		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
 	}
-	if len(c.Clusters) == 0 || len(c.Clusters)%c.Dim != 0 {
-		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
-	}
-	r := len(c.Clusters) / c.Dim
-	if err := checkShells(c.Shells); err != nil {
-		return nil, fmt.Errorf("shells: %w", err)
-	}
-	cells := r * (1 + len(c.Shells))
-	if len(c.Sets) != cells {
-		return nil, fmt.Errorf("sets: found %d, expected %s", len(c.Sets), oneForEach(r, c.Shells))
-	}
-	always := slices.Clone(c.Always)
-	slices.Sort(always)
-	always = slices.Compact(always)
-	if err := checkIDs(always, c.Labels); err != nil {
-		return nil, fmt.Errorf("always: %w", err)
-	}
-	total := 0
-	for t, set := range c.Sets {
-		if err := checkIDs(set, c.Labels); err != nil {
-			return nil, fmt.Errorf("sets: set %d: %w", t, err)
-		}
-		total += len(set)
-	}
-	ids := make([]uint32, 0, total)
-	sizes := make([]int, cells)
-	for t, set := range c.Sets {
-		before := len(ids)
-		ids = appendUnion(ids, set, always)
-		sizes[t] = len(ids) - before
-	}
-	indexed, err := newPairs(c.Pairs, r, cells)
+	rule := router.Rule{Shells: slices.Clone(c.Shells), Pairs: slices.Clone(c.Pairs), PairMargin: c.PairMargin}
+	r, err := router.New(router.Config{Dim: c.Dim, Clusters: slices.Clone(c.Clusters), Rule: rule})
 	if err != nil {
-		return nil, fmt.Errorf("pairs: %w", err)
-	}
-	for i, p := range c.Pairs {
-		if err := checkIDs(p.Set, c.Labels); err != nil {
-			return nil, fmt.Errorf("pairs: set %d: %w", i, err)
-		}
-		before := len(ids)
-		ids = appendUnion(ids, p.Set, always)
-		sizes = append(sizes, len(ids)-before)
-	}
-	record := c.Record
-	if record == nil {
-		record = json.RawMessage("{}")
-	}
-	m := &Model{
-		labels: c.Labels, shells: slices.Clone(c.Shells), pairs: indexed, margins: margins{c.ProbeMargin, c.ExactMargin}, regression: c.Regression, ids: ids, always: always,
-		fingerprint: c.Fingerprint, record: bytes.Clone(record),
-	}
-	m.setSizes(sizes)
-	if err := m.check(c.Dim, r); err != nil {
 		return nil, err
 	}
-	m.router, err = router.New(slices.Clone(c.Clusters), slices.Clone(c.Groups), c.GroupSizes, slices.Clone(c.GroupClusters), c.Dim)
-	return m, err
-}
-
-// setSizes sets the offsets of the sets, which no searcher has packed.
-func (m *Model) setSizes(sizes []int) {
-	m.packs = &packs{}
-	m.offsets = make([]int, 1, len(sizes)+1)
-	m.addSizes(sizes)
-}
-
-// addSizes adds the offsets of further sets.
-func (m *Model) addSizes(sizes []int) {
-	for _, size := range sizes {
-		m.offsets = append(m.offsets, m.offsets[len(m.offsets)-1]+size)
-		m.largest = max(m.largest, size)
+	if len(c.Lists) != r.Cells() {
+		return nil, fmt.Errorf("lists: found %d, expected one for each of %d cells", len(c.Lists), r.Cells())
 	}
+	m := &Model{
+		labels: c.Labels, router: r, always: c.Always, exactMargin: c.ExactMargin, tail: c.Tail,
+		ladder: slices.Clone(c.Ladder), k: c.K, heldOut: c.HeldOut,
+		fingerprint: c.Fingerprint, record: bytes.Clone(c.Record),
+	}
+	if m.record == nil {
+		m.record = json.RawMessage("{}")
+	}
+	m.starts = make([]int, 1, len(c.Lists)+1)
+	for t, l := range c.Lists {
+		if l.Shares != nil && len(l.Shares) != len(l.IDs) {
+			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
+		}
+		m.starts = append(m.starts, m.starts[t]+len(l.IDs))
+	}
+	m.ids, m.shares = make([]uint32, 0, m.starts[len(c.Lists)]), make([]uint16, 0, m.starts[len(c.Lists)])
+	for _, l := range c.Lists {
+		m.ids = append(m.ids, l.IDs...)
+		if m.shares = append(m.shares, l.Shares...); l.Shares == nil {
+			for range l.IDs {
+				m.shares = append(m.shares, math.MaxUint16)
+			}
+		}
+	}
+	if m.ladder == nil {
+		m.ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
+	}
+	m.rung = len(m.ladder) - 1
+	if c.Budget != 0 {
+		m.rung = slices.IndexFunc(m.ladder, func(x Rung) bool { return x.Budget == c.Budget })
+		if m.rung < 0 {
+			return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
+		}
+	}
+	return m, m.check()
 }
 
-// check returns an error unless the parts are valid that are checked neither by
-// checkIDs nor by the router.
-func (m *Model) check(dim, clusters int) error {
+// check returns an error unless the parts are valid that the router does not check.
+func (m *Model) check() error {
+	if err := m.checkLists(); err != nil {
+		return fmt.Errorf("lists: %w", err)
+	}
+	if err := m.checkLadder(); err != nil {
+		return fmt.Errorf("ladder: %w", err)
+	}
+	if err := checkExactMargin(m.exactMargin); err != nil {
+		return err
+	}
 	if err := checkRecord(m.record); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	if err := checkRegression(m.regression, clusters, dim); err != nil {
-		return err
+	m.derived = &derived{}
+	return m.checkTail(m.tail)
+}
+
+func checkExactMargin(x float64) error {
+	if !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
+		return fmt.Errorf("exact margin: found %v, expected a finite number that is not negative", x)
 	}
-	return m.margins.check()
+	return nil
+}
+
+// checkLists returns an error unless the lists are what Config says. Its time is in proportion
+// to the number of ids, times its logarithm where L is large beside it.
+func (m *Model) checkLists() error {
+	cells := len(m.starts) - 1
+	if m.always < 0 || cells > 0 && m.always > m.starts[1] {
+		return fmt.Errorf("found %d ids in every list by decree, expected 0 to the %d of list 0", m.always, m.starts[1])
+	}
+	distinct := newDistinct(m.labels, len(m.ids))
+	for t := range cells {
+		ids, shares := m.ids[m.starts[t]:m.starts[t+1]], m.shares[m.starts[t]:m.starts[t+1]]
+		if len(ids) < m.always || !slices.Equal(ids[:m.always], m.ids[:m.always]) {
+			return fmt.Errorf("list %d: found other ids at its head than at the head of list 0, expected the same %d", t, m.always)
+		}
+		for i, id := range ids {
+			switch {
+			case uint64(id) >= uint64(m.labels):
+				return fmt.Errorf("list %d: found id %d at position %d, expected ids below %d labels", t, id, i, m.labels)
+			case i < m.always && shares[i] != math.MaxUint16:
+				return fmt.Errorf("list %d: found share %d at position %d, expected %d of an id that is there by decree", t, shares[i], i, math.MaxUint16)
+			case i > 0 && shares[i] > shares[i-1]:
+				return fmt.Errorf("list %d: found share %d after %d at position %d, expected shares that do not ascend", t, shares[i], shares[i-1], i)
+			case i > 0 && i != m.always && shares[i] == shares[i-1] && id <= ids[i-1]:
+				return fmt.Errorf("list %d: found id %d after %d at position %d, expected ascending, distinct ids of one share", t, id, ids[i-1], i)
+			}
+		}
+		if id, found := distinct.repeated(ids); found {
+			return fmt.Errorf("list %d: found id %d twice, expected distinct ids", t, id)
+		}
+	}
+	return nil
+}
+
+// distinct finds ids that occur twice in a list.
+type distinct struct {
+	seen   []uint64 // a bit a label, all 0 between lists; nil if labels are many
+	sorted []uint32
+}
+
+func newDistinct(labels, ids int) *distinct {
+	if labels/8 > 4*ids+1<<12 {
+		return &distinct{}
+	}
+	return &distinct{seen: make([]uint64, labels/64+1)}
+}
+
+func (d *distinct) repeated(ids []uint32) (id uint32, found bool) {
+	if d.seen == nil {
+		d.sorted = append(d.sorted[:0], ids...)
+		slices.Sort(d.sorted)
+		for i := 1; i < len(d.sorted); i++ {
+			if d.sorted[i] == d.sorted[i-1] {
+				return d.sorted[i], true
+			}
+		}
+		return 0, false
+	}
+	for _, x := range ids {
+		if w := &d.seen[x/64]; *w>>(x%64)&1 == 1 {
+			id, found = x, true
+		} else {
+			*w |= 1 << (x % 64)
+		}
+	}
+	for _, x := range ids {
+		d.seen[x/64] = 0
+	}
+	return id, found
 }
 
 // checkIDs returns an error unless the ids are ascending, distinct and below
@@ -237,23 +285,18 @@ func checkRecord(record []byte) error {
 	return nil
 }
 
-// appendUnion appends the union of two ascending lists of distinct ids.
-func appendUnion(dst, a, b []uint32) []uint32 {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] < b[0]:
-			dst, a = append(dst, a[0]), a[1:]
-		case a[0] > b[0]:
-			dst, b = append(dst, b[0]), b[1:]
-		default:
-			dst, a, b = append(dst, a[0]), a[1:], b[1:]
+// withRecord returns a copy of the model with that record, its own if it is nil. The copy
+// shares the memory of the model.
+func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
+	c := *m
+	if record != nil {
+		if err := checkRecord(record); err != nil {
+			return nil, fmt.Errorf("screen: record: %w", err)
 		}
+		c.record = bytes.Clone(record)
 	}
-	return append(append(dst, a...), b...)
+	return &c, nil
 }
-
-// Clusters returns r, the number of clusters.
-func (m *Model) Clusters() int { return m.router.Clusters() }
 
 // Dim returns d, the dimension of a context.
 func (m *Model) Dim() int { return m.router.Dim() }
@@ -261,23 +304,44 @@ func (m *Model) Dim() int { return m.router.Dim() }
 // Labels returns L, the number of labels of the layer that the model is for.
 func (m *Model) Labels() int { return m.labels }
 
+// Clusters returns r, the number of clusters.
+func (m *Model) Clusters() int { return m.router.Clusters() }
+
+// Cells returns the number of cells.
+func (m *Model) Cells() int { return m.router.Cells() }
+
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
-func (m *Model) ClusterWeights() []float32 { return m.router.ClusterVectors() }
+func (m *Model) ClusterWeights() []float32 { return m.router.Vectors() }
 
-// Candidates returns the candidate set of cluster t, 0 <= t < r, or of a cell if there
-// are shells, see Config: ascending ids, the always included ones among them. It must
-// not be changed.
-func (m *Model) Candidates(t int) []uint32 { return m.set(t) }
+// Shells returns the cosines that cut clusters into shells, Pairs the pairs of cells, and
+// PairMargin the lead below which a context belongs to one, see Config. The slices must not
+// be changed.
+func (m *Model) Shells() []float64   { return m.router.Rule().Shells }
+func (m *Model) Pairs() []Pair       { return m.router.Rule().Pairs }
+func (m *Model) PairMargin() float64 { return m.router.Rule().PairMargin }
 
-// set returns the set of a cell, or of a pair by the place that pairs.find gives.
-func (m *Model) set(t int) []uint32 {
-	start, end := m.offsets[t], m.offsets[t+1]
-	return m.ids[start:end:end]
+// ExactMargin returns the lead of the best cluster below which the exact layer
+// answers, 0 for never.
+func (m *Model) ExactMargin() float64 { return m.exactMargin }
+
+// List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
+func (m *Model) List(cell int) List {
+	start, end := m.starts[cell], m.starts[cell+1]
+	return List{m.ids[start:end:end], m.shares[start:end:end]}
 }
 
-// Always returns the ids that are in every candidate set by decree,
-// ascending. It must not be changed.
-func (m *Model) Always() []uint32 { return m.always }
+// largestList returns the length of the longest list.
+func (m *Model) largestList() int {
+	largest := 0
+	for t := range len(m.starts) - 1 {
+		largest = max(largest, m.starts[t+1]-m.starts[t])
+	}
+	return largest
+}
+
+// Always returns the ids that are in every list by decree, ascending. It must not be
+// changed.
+func (m *Model) Always() []uint32 { return m.ids[:m.always:m.always] }
 
 // Fingerprint returns the fingerprint of the layer that the model is for, all
 // zero if it goes with any layer of its shape.
@@ -285,13 +349,3 @@ func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.
 func (m *Model) Record() json.RawMessage { return m.record }
-
-// MeanSetSize returns the mean size of the candidate sets, each cluster
-// counted once, or each cell if there are shells. It is not L-bar, which counts each cluster as often as
-// contexts fall into it: that is Evaluation.MeanCandidates.
-func (m *Model) MeanSetSize() float64 {
-	return float64(m.offsets[m.cells()]) / float64(m.cells())
-}
-
-// LargestSet returns the size of the largest candidate set of a cluster or a pair.
-func (m *Model) LargestSet() int { return m.largest }

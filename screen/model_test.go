@@ -16,84 +16,74 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawShape(t).instance(t)
 		m, c := in.model, in.config
-		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.clusters() || !slices.Equal(m.Shells(), c.Shells) || m.Fingerprint() != c.Fingerprint {
-			t.Fatalf("dim %d, labels %d, clusters %d, fingerprint %x", m.Dim(), m.Labels(), m.Clusters(), m.Fingerprint())
+		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.clusters() || m.Cells() != len(c.Lists) || m.Fingerprint() != c.Fingerprint {
+			t.Fatalf("dim %d, labels %d, clusters %d, cells %d, fingerprint %x", m.Dim(), m.Labels(), m.Clusters(), m.Cells(), m.Fingerprint())
 		}
-		if !slices.Equal(m.ClusterWeights(), c.Clusters) {
-			t.Fatal("cluster weights differ")
+		if !slices.Equal(m.ClusterWeights(), c.Clusters) || !slices.Equal(m.Shells(), c.Shells) || !slices.Equal(m.Pairs(), c.Pairs) {
+			t.Fatalf("cluster weights, shells %v or pairs %v differ", m.Shells(), m.Pairs())
 		}
-		if m.Groups() != len(c.GroupSizes) || !slices.Equal(m.GroupWeights(), c.Groups) {
-			t.Fatalf("%d groups of %v, want %d of %v", m.Groups(), m.GroupWeights(), len(c.GroupSizes), c.Groups)
+		if m.PairMargin() != c.PairMargin || m.ExactMargin() != c.ExactMargin || m.Tail() != c.Tail {
+			t.Fatalf("margins %v and %v, want %v and %v", m.PairMargin(), m.ExactMargin(), c.PairMargin, c.ExactMargin)
 		}
-		if m.ProbeMargin() != c.ProbeMargin || m.ExactMargin() != c.ExactMargin {
-			t.Fatalf("margins %v and %v, want %v and %v", m.ProbeMargin(), m.ExactMargin(), c.ProbeMargin, c.ExactMargin)
-		}
-		if !slices.Equal(m.GroupSizes(), c.GroupSizes) {
-			t.Fatalf("groups of %v clusters, want %v", m.GroupSizes(), c.GroupSizes)
-		}
-		if !slices.Equal(m.GroupClusters(), c.GroupClusters) {
-			t.Fatalf("groups have the clusters %v, want %v", m.GroupClusters(), c.GroupClusters)
-		}
-		always := slices.Clone(c.Always)
-		slices.Sort(always)
-		if !slices.Equal(m.Always(), slices.Compact(always)) {
-			t.Fatalf("always %v, want %v sorted", m.Always(), c.Always)
-		}
-		total, largest := 0, 0
-		for s := range c.Sets {
-			want := in.candidates(s)
-			if !slices.Equal(m.Candidates(s), want) {
-				t.Fatalf("set %d: %v, want %v", s, m.Candidates(s), want)
+		longest := 1
+		for cell, want := range c.Lists {
+			got := m.List(cell)
+			if longest = max(longest, len(want.IDs)); want.Shares == nil {
+				want.Shares = slices.Repeat([]uint16{math.MaxUint16}, len(want.IDs))
 			}
-			total, largest = total+len(want), max(largest, len(want))
-		}
-		if len(m.Pairs()) != len(c.Pairs) {
-			t.Fatalf("%d pairs, want %d", len(m.Pairs()), len(c.Pairs))
-		}
-		for i, p := range m.Pairs() {
-			want := c.Pairs[i]
-			want.Set = in.always(want.Set)
-			set, ok := m.PairCandidates(p.Second, p.First)
-			if p.First != want.First || p.Second != want.Second || !slices.Equal(p.Set, want.Set) || !ok || !slices.Equal(set, want.Set) {
-				t.Fatalf("pair %d: %v, by its clusters %v, want %v", i, p, set, want)
+			if !slices.Equal(got.IDs, want.IDs) || !slices.Equal(got.Shares, want.Shares) {
+				t.Fatalf("list %d: %v, want %v", cell, got, want)
 			}
-			largest = max(largest, len(want.Set))
 		}
-		if m.LargestSet() != largest || m.MeanSetSize() != float64(total)/float64(len(c.Sets)) {
-			t.Fatalf("largest set %d, mean %v, want %d and %d ids in all", m.LargestSet(), m.MeanSetSize(), largest, total)
+		if !slices.Equal(m.Always(), c.Lists[0].IDs[:c.Always]) {
+			t.Fatalf("always %v, want %d of %v", m.Always(), c.Always, c.Lists[0].IDs)
+		}
+		ladder := c.Ladder
+		if ladder == nil { // one budget, of whole lists
+			ladder = []screen.Rung{{Budget: float64(longest)}}
+		}
+		if c.Budget == 0 {
+			c.Budget = ladder[len(ladder)-1].Budget
+		}
+		if !slices.Equal(m.Ladder(), ladder) || m.Budget() != c.Budget {
+			t.Fatalf("ladder %v, budget %v, want %v and %v", m.Ladder(), m.Budget(), ladder, c.Budget)
 		}
 	})
 }
 
 func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 	c := screen.Config{
-		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Sets: [][]uint32{{1, 2}, {3}}, Always: []uint32{5, 4},
-		Groups: []float32{1, 2}, GroupSizes: []int{1, 2}, GroupClusters: []uint32{1, 0, 1},
-		Pairs:  []screen.Pair{{First: 0, Second: 1, Set: []uint32{6}}},
-		Record: json.RawMessage(`{"a": 1}`),
+		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Shells: []float64{0.5}, Pairs: []screen.Pair{{First: 0, Second: 1}}, Always: 1,
+		Lists: []screen.List{
+			{IDs: []uint32{5, 1, 2}, Shares: []uint16{65535, 4, 4}}, {IDs: []uint32{5}}, {IDs: []uint32{5}}, {IDs: []uint32{5}}, {IDs: []uint32{5, 6}},
+		},
+		Ladder: []screen.Rung{{Budget: 2}}, Record: json.RawMessage(`{"a": 1}`),
 	}
 	m, err := screen.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Always[0] != 5 {
-		t.Error("the always ids of the caller were sorted in place")
-	}
 	before := encode(t, m)
-	c.Clusters[0], c.Sets[0][0], c.Always[0], c.Record[1], c.Groups[0], c.GroupSizes[0], c.GroupClusters[0], c.Pairs[0].Set[0] = 7, 7, 7, 7, 7, 7, 7, 7
+	c.Clusters[0], c.Shells[0], c.Pairs[0].Second, c.Lists[0].IDs[1], c.Lists[0].Shares[1], c.Ladder[0].Budget, c.Record[1] = 7, 0.7, 7, 7, 7, 7, 7
 	if !slices.Equal(encode(t, m), before) {
 		t.Error("a change of the configuration changed the model")
 	}
-	// The capacity of a set ends with it.
-	_ = append(m.Candidates(0), 8)
+	// The capacity of a list ends with it.
+	_, _ = append(m.List(0).IDs, 8), append(m.List(0).Shares, 8)
+	_ = append(m.Always(), 8)
+	if candidates, err := m.Candidates(0, 2); err != nil {
+		t.Error(err)
+	} else {
+		_ = append(candidates, 8)
+	}
 	if !slices.Equal(encode(t, m), before) {
-		t.Error("appending to a set changed the model")
+		t.Error("appending to a list changed the model")
 	}
 }
 
 func TestRecordIsAnObject(t *testing.T) {
 	model := func(record string) (*screen.Model, error) {
-		c := screen.Config{Dim: 1, Labels: 1, Clusters: []float32{1}, Sets: [][]uint32{{}}}
+		c := screen.Config{Dim: 1, Labels: 1, Clusters: []float32{1}, Lists: make([]screen.List, 1)}
 		if record != "nil" {
 			c.Record = json.RawMessage(record)
 		}
@@ -143,56 +133,63 @@ func TestNewModelRefuses(t *testing.T) {
 		{"ragged clusters", func(c *screen.Config) { c.Clusters = c.Clusters[:3] }, "screen: clusters: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a cluster", func(c *screen.Config) { c.Clusters[3] = nan }, "screen: clusters: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf in a cluster", func(c *screen.Config) { c.Clusters[2] = -inf }, "screen: clusters: found -Inf at row 1, column 0, expected finite numbers"},
-		{"NaN as a margin", func(c *screen.Config) { c.ProbeMargin = math.NaN() }, "screen: probe margin: found NaN, expected a finite number that is not negative"},
+		{"a pair margin of NaN", func(c *screen.Config) { c.PairMargin = math.NaN() }, "screen: pair margin: found NaN, expected a finite number that is not negative"},
 		{"a negative margin", func(c *screen.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
 		{"negative zero", func(c *screen.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
 		{"an infinite margin", func(c *screen.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
-		{"sizes without groups", func(c *screen.Config) { c.GroupSizes = []int{1, 1} }, "screen: groups: found 0 elements, expected a positive multiple of dim 2"},
-		{"ragged groups", func(c *screen.Config) { c.Groups = []float32{1, 2, 3} }, "screen: groups: found 3 elements, expected a positive multiple of dim 2"},
-		{"NaN in a group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, nan, 4}, []int{1, 1} }, "screen: groups: found NaN at row 1, column 0, expected finite numbers"},
-		{"groups without sizes", func(c *screen.Config) { c.Groups = []float32{1, 2} }, "screen: group sizes: found 0, expected one for each of 1 groups"},
-		{"an empty group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{2, 0} }, "screen: group sizes: group 1: found 0 clusters, expected 1 to the 0 that are left of 2"},
-		{"a negative group", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{-1, 3} }, "screen: group sizes: group 0: found -1 clusters, expected 1 to the 2 that are left of 2"},
-		{"groups too large", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2, 3, 4}, []int{1, 2} }, "screen: group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2"},
-		{"lists without groups", func(c *screen.Config) { c.GroupClusters = []uint32{0} }, "screen: group clusters: found 1 without groups, expected none"},
-		{"lists too short", func(c *screen.Config) {
-			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 2, 3, 4}, []int{1, 2}, []uint32{0, 1}
-		}, "screen: group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2 in the lists"},
-		{"a cluster of a list beyond", func(c *screen.Config) {
-			c.Groups, c.GroupSizes, c.GroupClusters = []float32{1, 2, 3, 4}, []int{1, 2}, []uint32{0, 1, 2}
-		}, "screen: group clusters: group 1: found cluster 2 at position 1, expected below 2"},
-		{"groups too small", func(c *screen.Config) { c.Groups, c.GroupSizes = []float32{1, 2}, []int{1} }, "screen: group sizes: found 1 clusters in all, expected 2"},
-		{"a set too few", func(c *screen.Config) { c.Sets = c.Sets[:1] }, "screen: sets: found 1, expected one for each of 2 clusters"},
-		{"a set too many", func(c *screen.Config) { c.Sets = append(c.Sets, nil) }, "screen: sets: found 3, expected one for each of 2 clusters"},
-		{"no sets", func(c *screen.Config) { c.Sets = nil }, "screen: sets: found 0, expected one for each of 2 clusters"},
-		{"shells and sets for one", func(c *screen.Config) { c.Shells = []float64{0.5} }, "screen: sets: found 2, expected one for each of 2 clusters in each of 2 shells"},
 		{"a cosine of 1", func(c *screen.Config) { c.Shells = []float64{1} }, "screen: shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
-		{"a cosine of -1", func(c *screen.Config) { c.Shells = []float64{0, -1} }, "screen: shells: found cosine -1 at position 1, expected descending numbers above -1 and below 1"},
-		{"a cosine of NaN", func(c *screen.Config) { c.Shells = []float64{math.NaN()} }, "screen: shells: found cosine NaN at position 0, expected descending numbers above -1 and below 1"},
-		{"a cosine twice", func(c *screen.Config) { c.Shells = []float64{0.5, 0.5} }, "screen: shells: found cosine 0.5 at position 1, expected descending numbers above -1 and below 1"},
-		{"too many shells", func(c *screen.Config) { c.Shells = make([]float64, 17) }, "screen: shells: found 17 cosines, expected at most 16"},
-		{"a pair across shells", func(c *screen.Config) {
-			c.Shells, c.Sets = []float64{0.5}, make([][]uint32, 4)
-			c.Pairs = []screen.Pair{{First: 1, Second: 2}}
-		}, "screen: pairs: found cells 1 and 2 at position 0, expected two of one shell of 2 clusters"},
-		{"a pair with a cell beyond", func(c *screen.Config) {
-			c.Shells, c.Sets = []float64{0.5}, make([][]uint32, 4)
-			c.Pairs = []screen.Pair{{First: 3, Second: 4}}
-		}, "screen: pairs: found clusters 3 and 4 at position 0, expected two ascending below 4"},
-		{"descending ids", func(c *screen.Config) { c.Sets[1] = []uint32{4, 3} }, "screen: sets: set 1: found id 3 after 4 at position 1, expected ascending, distinct ids"},
-		{"an id twice", func(c *screen.Config) { c.Sets[0] = []uint32{1, 5, 5} }, "screen: sets: set 0: found id 5 after 5 at position 2, expected ascending, distinct ids"},
-		{"an id of L", func(c *screen.Config) { c.Sets[0] = []uint32{1, 10} }, "screen: sets: set 0: found id 10 at position 1, expected ids below 10 labels"},
-		{"an always id of L", func(c *screen.Config) { c.Always = []uint32{10, 2} }, "screen: always: found id 10 at position 1, expected ids below 10 labels"},
+		{"a pair of one cell", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 1}} }, "screen: pairs: found cells 1 and 1 at position 0, expected two ascending below 2"},
+		{"a list too few", func(c *screen.Config) { c.Lists = c.Lists[:1] }, "screen: lists: found 1, expected one for each of 2 cells"},
+		{"a list too many", func(c *screen.Config) { c.Lists = append(c.Lists, screen.List{}) }, "screen: lists: found 3, expected one for each of 2 cells"},
+		{"no lists", func(c *screen.Config) { c.Lists = nil }, "screen: lists: found 0, expected one for each of 2 cells"},
+		{"shells and lists for one", func(c *screen.Config) { c.Shells = []float64{0.5} }, "screen: lists: found 2, expected one for each of 4 cells"},
+		{"a pair without a list", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1}} }, "screen: lists: found 2, expected one for each of 3 cells"},
+		{"a share too few", func(c *screen.Config) { c.Lists[0].Shares = []uint16{1} }, "screen: lists: list 0: found 1 shares, expected one for each of 2 ids"},
+		{"shares that ascend", func(c *screen.Config) { c.Lists[0].Shares = []uint16{1, 2} }, "screen: lists: list 0: found share 2 after 1 at position 1, expected shares that do not ascend"},
+		{"descending ids of one share", func(c *screen.Config) { c.Lists[1].IDs = []uint32{4, 3} }, "screen: lists: list 1: found id 3 after 4 at position 1, expected ascending, distinct ids of one share"},
+		{"an id twice in one share", func(c *screen.Config) { c.Lists[1].IDs = []uint32{1, 5, 5} }, "screen: lists: list 1: found id 5 after 5 at position 2, expected ascending, distinct ids of one share"},
+		{"an id twice", func(c *screen.Config) {
+			c.Lists[1] = screen.List{IDs: []uint32{5, 1, 5}, Shares: []uint16{3, 2, 1}}
+		}, "screen: lists: list 1: found id 5 twice, expected distinct ids"},
+		{"an id twice of many labels", func(c *screen.Config) {
+			c.Labels = 1 << 30
+			c.Lists[1] = screen.List{IDs: []uint32{5, 1, 5}, Shares: []uint16{3, 2, 1}}
+		}, "screen: lists: list 1: found id 5 twice, expected distinct ids"},
+		{"an id of L", func(c *screen.Config) { c.Lists[0].IDs[1] = 10 }, "screen: lists: list 0: found id 10 at position 1, expected ids below 10 labels"},
+		{"less than no ids by decree", func(c *screen.Config) { c.Always = -1 }, "screen: lists: found -1 ids in every list by decree, expected 0 to the 2 of list 0"},
+		{"more ids by decree than a list", func(c *screen.Config) { c.Always = 3 }, "screen: lists: found 3 ids in every list by decree, expected 0 to the 2 of list 0"},
+		{"an id by decree that a list lacks", func(c *screen.Config) { c.Always = 1 }, "screen: lists: list 1: found other ids at its head than at the head of list 0, expected the same 1"},
+		{"an id by decree with a share", func(c *screen.Config) {
+			c.Always, c.Lists[0].Shares, c.Lists[1].IDs = 1, []uint16{65534, 1}, []uint32{1}
+		}, "screen: lists: list 0: found share 65534 at position 0, expected 65535 of an id that is there by decree"},
+		{"an empty ladder", func(c *screen.Config) { c.Ladder = []screen.Rung{} }, "screen: ladder: found 0 budgets, expected 1 to 64"},
+		{"a long ladder", func(c *screen.Config) { c.Ladder = make([]screen.Rung, 65) }, "screen: ladder: found 65 budgets, expected 1 to 64"},
+		{"a budget of 0", func(c *screen.Config) { c.Ladder[0].Budget = 0 }, "screen: ladder: rung 0: found budget 0, expected finite numbers above 0, ascending"},
+		{"a budget of NaN", func(c *screen.Config) { c.Ladder[1].Budget = math.NaN() }, "screen: ladder: rung 1: found budget NaN, expected finite numbers above 0, ascending"},
+		{"an infinite budget", func(c *screen.Config) { c.Ladder[1].Budget = math.Inf(1) }, "screen: ladder: rung 1: found budget +Inf, expected finite numbers above 0, ascending"},
+		{"a budget twice", func(c *screen.Config) { c.Ladder[1].Budget = 1 }, "screen: ladder: rung 1: found budget 1, expected finite numbers above 0, ascending"},
+		{"a share of a budget that ascends", func(c *screen.Config) { c.Ladder[1].Share = 10 }, "screen: ladder: rung 1: found share 10 after 9, expected shares that do not ascend"},
+		{"a mean of NaN", func(c *screen.Config) { c.Ladder[0].MeanCandidates = math.NaN() }, "screen: ladder: rung 0: found NaN, 0 and 0 candidates, expected a mean, a 99th percentile and a largest number"},
+		{"a percentile above the largest", func(c *screen.Config) { c.Ladder[0].P99Candidates = 1 }, "screen: ladder: rung 0: found 0, 1 and 0 candidates, expected a mean, a 99th percentile and a largest number"},
+		{"more candidates than labels", func(c *screen.Config) { c.Ladder[0].MaxCandidates = 11 }, "screen: ladder: rung 0: found 0, 0 and 11 candidates, expected a mean, a 99th percentile and a largest number"},
+		{"a precision above 1", func(c *screen.Config) { c.Ladder[0].Precision1 = screen.Estimate{Value: 1, Low: 1, High: 1.1} }, "screen: ladder: rung 0: found precision 1 within 1 and 1.1, expected numbers from 0 to 1 in order"},
+		{"a precision outside its interval", func(c *screen.Config) {
+			c.Ladder[0].PrecisionK = screen.Estimate{Value: 0.5, Low: 0.6, High: 0.7}
+		}, "screen: ladder: rung 0: found precision 0.5 within 0.6 and 0.7, expected numbers from 0 to 1 in order"},
+		{"a precision of NaN", func(c *screen.Config) { c.Ladder[1].Precision1.Low = math.NaN() }, "screen: ladder: rung 1: found precision 0 within NaN and 0, expected numbers from 0 to 1 in order"},
+		{"figures of more labels than there are", func(c *screen.Config) { c.K = 11 }, "screen: ladder: found k 11 and 0 held-out contexts, expected 0 to the 10 labels, and 0 or more"},
+		{"figures of less than no contexts", func(c *screen.Config) { c.HeldOut = -1 }, "screen: ladder: found k 0 and -1 held-out contexts, expected 0 to the 10 labels, and 0 or more"},
+		{"a budget that is not of the ladder", func(c *screen.Config) { c.Budget = 1.5 }, "screen: budget: found 1.5, expected one of the ladder"},
 		{"a record that is no object", func(c *screen.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
-		{"a pair of one cluster", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 1}} }, "screen: pairs: found clusters 1 and 1 at position 0, expected two ascending below 2"},
-		{"a pair that descends", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 0}} }, "screen: pairs: found clusters 1 and 0 at position 0, expected two ascending below 2"},
-		{"a pair with a cluster beyond", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 2}} }, "screen: pairs: found clusters 0 and 2 at position 0, expected two ascending below 2"},
-		{"a pair with a negative cluster", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: -1, Second: 1}} }, "screen: pairs: found clusters -1 and 1 at position 0, expected two ascending below 2"},
-		{"a pair twice", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1}, {First: 0, Second: 1}} }, "screen: pairs: found clusters 0 and 1 after 0 and 1 at position 1, expected ascending, distinct pairs"},
-		{"an id of L for a pair", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1, Set: []uint32{10}}} }, "screen: pairs: set 0: found id 10 at position 0, expected ids below 10 labels"},
+		{"a tail of another shape", func(c *screen.Config) {
+			c.Tail, _ = screen.NewTail(screen.TailConfig{Cells: 1, Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}})
+		}, "screen: tail: found one for 1 cells of 1 clusters and dim 1, expected 2 of 2 and 2"},
 		{"too many labels", func(c *screen.Config) { tooMany := uint64(1) << 32; c.Labels = int(tooMany) }, "screen: labels: found " + tooManyLabels + ", expected 1 to " + mostLabels},
 	} {
-		config := screen.Config{Dim: 2, Labels: 10, Clusters: []float32{1, 2, 3, 4}, Sets: [][]uint32{{1, 5}, {}}}
+		config := screen.Config{
+			Dim: 2, Labels: 10, Clusters: []float32{1, 2, 3, 4}, Lists: []screen.List{{IDs: []uint32{1, 5}}, {}},
+			Ladder: []screen.Rung{{Budget: 1, Share: 9}, {Budget: 2, Share: 9}},
+		}
 		c.edit(&config)
 		if m, err := screen.NewModel(config); err == nil || err.Error() != c.want || m != nil {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)

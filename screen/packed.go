@@ -27,74 +27,82 @@ func packedByDefault(l *softmax.Layer) int64 {
 	return smallPacked
 }
 
-// Pack bounds the memory that copies of the codes of all candidate sets may take, in
-// bytes: 0 for no copies. A set takes d+16 bytes for each of its labels, whose number is
-// rounded up to 16 ([softmax.Layer.PackedBytes]). If all sets together take more, the sets
-// of pairs of clusters are not copied, and if the others take more, none is. Without the
-// option there are copies of up to 256 MiB for a layer whose own codes take more than 4
-// MiB, and of up to 8 MiB for a smaller one.
+// Pack bounds the memory that copies of the codes of candidates may take, in bytes: 0 for no
+// copies. A list takes d+16 bytes for each of its candidates, whose number is rounded up
+// to 16 ([softmax.Layer.PackedBytes]). They are the candidates within the searcher's
+// budget. If those of all cells together take more, those of pairs of clusters are not
+// copied, and if the others take more, none is. Without the option there are copies of up to
+// 256 MiB for a layer whose own codes take more than 4 MiB, and of up to 8 MiB for a smaller
+// one.
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between
 // two steps of a decoder. If the codes of the layer fit the caches and the copies are many
-// times as large as the caches, they make a query slower that follows another. A model with a
-// probe margin gains most from copies of all sets, those of pairs among them. All
+// times as large as the caches, they make a query slower that follows another. All
 // searchers of a model and a layer share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
-// packs are the packed sets of a model, by their layers. Searchers keep them alive.
+// packs are packed candidates of a model, by their layers. Searchers keep them alive.
 type packs struct {
-	mu   sync.Mutex
-	sets map[packKey]weak.Pointer[softmax.Packed]
+	mu    sync.Mutex
+	lists map[packKey]weak.Pointer[softmax.Packed]
 }
 
-// packKey is a layer, and the number of sets that are packed for it.
+// packKey is a layer, which candidates are packed for it, how many of a cell at most, and of
+// how many cells.
 type packKey struct {
-	layer weak.Pointer[softmax.Layer]
-	sets  int
+	layer        weak.Pointer[softmax.Layer]
+	share        uint16
+	bound, cells int
 }
 
-// of returns the sets of m packed for the layer, or the sets of its clusters alone, and
-// their number. It returns nil if the layer has no codes, or if they would take more than
-// most bytes.
-func (p *packs) of(m *Model, l *softmax.Layer, most int64) (*softmax.Packed, int, error) {
-	sets := len(m.offsets) - 1
-	if l.PackedBytes(m.offsets) > most {
-		sets = m.cells()
+// bytes returns the memory that the first candidates of the first cells take, packed.
+func (m *Model) bytes(l *softmax.Layer, cut []uint32) int64 {
+	starts := make([]int, 1, len(cut)+1)
+	for t, n := range cut {
+		starts = append(starts, starts[t]+int(n))
 	}
-	ids, starts := m.ids[:m.offsets[sets]], m.offsets[:sets+1]
-	if len(ids) == 0 || l.PackedBytes(starts) > most {
-		return nil, 0, nil
-	}
-	packed, err := p.pack(packKey{weak.Make(l), sets}, l, ids, starts)
-	return packed, sets, err
+	return l.PackedBytes(starts)
 }
 
-func (p *packs) pack(key packKey, l *softmax.Layer, ids []uint32, starts []int) (*softmax.Packed, error) {
+// pack returns the candidates of at least a share, no more than bound of a cell, packed for the
+// layer: of all cells, or of the cells of clusters alone, and their number. It returns nil if the layer has no
+// codes, or if they would take more than most bytes.
+func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
+	cut := bounded(m.cut(share), bound)
+	cells = len(cut)
+	all = m.bytes(l, cut)
+	if copies = all; copies > most {
+		cells = m.router.ClusterCells()
+		copies = m.bytes(l, cut[:cells])
+	}
+	if largest(cut[:cells]) == 0 || copies > most {
+		return nil, 0, 0, all, nil
+	}
+	p, key := &m.derived.packs, packKey{weak.Make(l), share, bound, cells}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if sets := p.sets[key].Value(); sets != nil {
-		return sets, nil
+	if packed = p.lists[key].Value(); packed != nil {
+		return packed, cells, copies, all, nil
 	}
-	for key, sets := range p.sets {
-		if sets.Value() == nil {
-			delete(p.sets, key)
+	for key, lists := range p.lists {
+		if lists.Value() == nil {
+			delete(p.lists, key)
 		}
 	}
-	sets, err := l.Pack(ids, starts)
-	if err != nil || sets == nil {
-		return nil, err
+	var (
+		ids    []uint32
+		starts = make([]int, 1, cells+1)
+	)
+	for t, n := range cut[:cells] {
+		ids = append(ids, m.ids[m.starts[t]:m.starts[t]+int(n)]...)
+		starts = append(starts, len(ids))
 	}
-	if p.sets == nil {
-		p.sets = map[packKey]weak.Pointer[softmax.Packed]{}
+	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
+		return nil, 0, 0, all, err
 	}
-	p.sets[key] = weak.Make(sets)
-	return sets, nil
-}
-
-// among is the candidate set of a route, as candidates returned it.
-func (s *Searcher) among(r route, set []uint32) softmax.Labels {
-	if s.packed == nil || r.set < 0 || r.set >= s.packedSets {
-		return softmax.Only(set)
+	if p.lists == nil {
+		p.lists = map[packKey]weak.Pointer[softmax.Packed]{}
 	}
-	return s.packed.List(r.set)
+	p.lists[key] = weak.Make(packed)
+	return packed, cells, copies, all, nil
 }

@@ -10,13 +10,21 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// packable is a layer of 4 labels and a model with 5 of them in 2 sets.
+// lists are lists without shares.
+func lists(ids ...[]uint32) (l []List) {
+	for _, x := range ids {
+		l = append(l, List{IDs: x})
+	}
+	return l
+}
+
+// packable is a layer of 4 labels and a model with 5 of them in 2 lists.
 func packable(t *testing.T) (*Model, *softmax.Layer) {
 	l, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1, -1, 0}, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := NewModel(Config{Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2, 3}, {1, 2}}})
+	m, err := NewModel(Config{Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 2, 3}, []uint32{1, 2})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +40,7 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 		packed bool
 	}{
 		{"no option", nil, true},
-		{"as much as all sets take", []Option{Pack(all)}, true},
+		{"as much as all lists take", []Option{Pack(all)}, true},
 		{"a byte less", []Option{Pack(all - 1)}, false},
 		{"none", []Option{Pack(0)}, false},
 	} {
@@ -42,30 +50,30 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found := s.packed != nil; found != c.packed {
-				t.Errorf("found packed sets: %v, expected %v", found, c.packed)
+				t.Errorf("found copies: %v, expected %v", found, c.packed)
 			}
 		})
 	}
 }
 
-// If the sets of pairs are too many, the sets of the clusters are packed alone.
+// If the candidates of all cells are too many, those of the clusters are copied alone.
 func TestPackLeavesOutThePairsFirst(t *testing.T) {
 	_, l := packable(t)
 	m, err := NewModel(Config{
-		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Sets: [][]uint32{{0, 2, 3}, {1, 2}}, ProbeMargin: 100,
-		Pairs: []Pair{{First: 0, Second: 1, Set: []uint32{1, 3}}},
+		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, PairMargin: 100, Pairs: []Pair{{First: 0, Second: 1}},
+		Lists: lists([]uint32{0, 2, 3}, []uint32{1, 2}, []uint32{1, 3}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name string
-		most int64
-		sets int
+		name  string
+		most  int64
+		cells int
 	}{
-		{"as much as all sets take", l.PackedBytes([]int{0, 3, 5, 7}), 3},
+		{"as much as all lists take", l.PackedBytes([]int{0, 3, 5, 7}), 3},
 		{"a byte less", l.PackedBytes([]int{0, 3, 5, 7}) - 1, 2},
-		{"as much as the sets of the clusters take", l.PackedBytes([]int{0, 3, 5}), 2},
+		{"as much as the lists of the clusters take", l.PackedBytes([]int{0, 3, 5}), 2},
 		{"less", l.PackedBytes([]int{0, 3, 5}) - 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -73,8 +81,12 @@ func TestPackLeavesOutThePairsFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.packedSets != c.sets || (s.packed != nil) != (c.sets > 0) {
-				t.Errorf("found %d packed sets, expected %d", s.packedSets, c.sets)
+			if s.cells != c.cells || (s.packed != nil) != (c.cells > 0) {
+				t.Errorf("found copies for %d cells, expected %d", s.cells, c.cells)
+			}
+			copies, all := s.PackedBytes()
+			if want := l.PackedBytes([]int{0, 3, 5, 7}[:c.cells+1]); c.cells > 0 && copies != want || c.cells == 0 && copies != 0 || all != l.PackedBytes([]int{0, 3, 5, 7}) {
+				t.Errorf("found %d of %d bytes, expected %d", copies, all, want)
 			}
 			var got [2]softmax.Prediction
 			if _, err := s.TopK(got[:], []float32{3, 2}); err != nil || got != [2]softmax.Prediction{{ID: 1, Logit: 2}, {ID: 3, Logit: -3}} {
@@ -84,10 +96,37 @@ func TestPackLeavesOutThePairsFirst(t *testing.T) {
 	}
 }
 
+// Copies are of the candidates within the budget of the searcher; a larger budget of a request
+// finds the others where they are.
+func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {
+	_, l := packable(t)
+	m, err := NewModel(Config{
+		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1},
+		Lists:  []List{{IDs: []uint32{3, 0, 2}, Shares: []uint16{9, 5, 5}}, {}},
+		Ladder: []Rung{{Budget: 1, Share: 9}, {Budget: 3, Share: 0}}, Budget: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSearcher(m, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.packed.Size(0); n != 1 {
+		t.Errorf("found copies of %d candidates, expected those of budget 1, one", n)
+	}
+	for budget, want := range map[float64]softmax.Prediction{0: {ID: 3, Logit: -2}, 3: {ID: 2, Logit: 3}} {
+		var got [1]softmax.Prediction
+		if _, err := s.Search(got[:], []float32{2, 1}, softmax.Request{K: 1, Budget: budget}); err != nil || got[0] != want {
+			t.Errorf("budget %v: found %v, %v, expected %v", budget, got[0], err, want)
+		}
+	}
+}
+
 // Copies of a small layer's codes that the caches do not hold are not made by default; those
 // of a large one are.
 func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
-	const sets, size = 300, 128
+	const clusters, size = 300, 128
 	for _, c := range []struct {
 		name        string
 		labels, dim int
@@ -102,11 +141,11 @@ func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set := make([]uint32, size)
-			for i := range set {
-				set[i] = uint32(i)
+			ids := make([]uint32, size)
+			for i := range ids {
+				ids[i] = uint32(i)
 			}
-			m, err := NewModel(Config{Dim: c.dim, Labels: c.labels, Clusters: make([]float32, sets*c.dim), Sets: slices.Repeat([][]uint32{set}, sets)})
+			m, err := NewModel(Config{Dim: c.dim, Labels: c.labels, Clusters: make([]float32, clusters*c.dim), Lists: slices.Repeat(lists(ids), clusters)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +154,7 @@ func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found := s.packed != nil; found != c.packed {
-				t.Errorf("found packed sets: %v, expected %v", found, c.packed)
+				t.Errorf("found copies: %v, expected %v", found, c.packed)
 			}
 		})
 	}
@@ -130,7 +169,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 		}
 		return s
 	}
-	probing, err := m.WithMargins(1, 0, nil)
+	withMargin, err := m.WithBudget(m.Budget(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +180,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 		share bool
 	}{
 		"the same model and layer":           {searcher(m, l), true},
-		"the model with other margins":       {searcher(probing, l), true},
+		"the model with an exact margin":     {searcher(withMargin, l), true},
 		"another layer of the same elements": {searcher(m, other), false},
 	} {
 		if shares := c.s.packed == first.packed; shares != c.share {
@@ -164,8 +203,8 @@ func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-gone:
-			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.packs.sets) != 1 {
-				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.packs.sets), err)
+			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.derived.packs.lists) != 1 {
+				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.derived.packs.lists), err)
 			}
 			return
 		case <-time.After(20 * time.Millisecond):

@@ -163,10 +163,12 @@ func (g *generation) stats() (sum Stats) {
 
 func (s *Stats) add(o Stats) {
 	s.Queries += o.Queries
-	s.Probes += o.Probes
 	s.Candidates += o.Candidates
 	s.Routing += o.Routing
+	s.Pairs += o.Pairs
+	s.Unmet += o.Unmet
 	s.Exact += o.Exact
+	s.Lacking += o.Lacking
 	s.Short += o.Short
 }
 

@@ -14,7 +14,7 @@ import (
 func ExamplePool() {
 	open := func(first float32) (*screen.Model, *softmax.Layer) { // errors are left out for brevity
 		layer, _ := softmax.NewLayer(kernels.Float32Rows([]float32{first, 2, 3}, 1), nil)
-		model, _ := screen.NewModel(screen.Config{Dim: 1, Labels: 3, Clusters: []float32{1}, Sets: [][]uint32{{0, 2}}, Fingerprint: layer.Fingerprint()})
+		model, _ := screen.NewModel(screen.Config{Dim: 1, Labels: 3, Clusters: []float32{1}, Lists: []screen.List{{IDs: []uint32{0, 2}}}, Fingerprint: layer.Fingerprint()})
 		return model, layer
 	}
 	pool, err := screen.NewPool(open(1))

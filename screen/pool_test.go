@@ -110,7 +110,7 @@ func checkPool(t *rapid.T) {
 	query := func(a asker, generation int) {
 		in := ins[generation]
 		question, at := rapid.IntRange(0, 6).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
-		req := softmax.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum")}
+		req := softmax.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: drawBudget(t, in)}
 		got, want := ask(a, question, in, at, req), ask(searchers[generation], question, in, at, req)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
@@ -167,8 +167,8 @@ func checkPool(t *rapid.T) {
 
 func sum(a, b screen.Stats) screen.Stats {
 	return screen.Stats{
-		Queries: a.Queries + b.Queries, Probes: a.Probes + b.Probes, Candidates: a.Candidates + b.Candidates,
-		Routing: a.Routing + b.Routing, Exact: a.Exact + b.Exact, Short: a.Short + b.Short,
+		Queries: a.Queries + b.Queries, Candidates: a.Candidates + b.Candidates, Routing: a.Routing + b.Routing,
+		Pairs: a.Pairs + b.Pairs, Unmet: a.Unmet + b.Unmet, Exact: a.Exact + b.Exact, Lacking: a.Lacking + b.Lacking, Short: a.Short + b.Short,
 	}
 }
 
@@ -195,7 +195,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 	in := ordinary(t)
 	contexts := in.contexts[:n*in.config.Dim]
 	for i := range all {
-		other := shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, probe: 1, seed: uint64(i)}.instance(t)
+		other := shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, paired: 50, pairMargin: 1, seed: uint64(i)}.instance(t)
 		x := &all[i]
 		x.config, x.weights, x.bias = other.config, other.weights(), other.layer.Bias()
 		x.want, x.answers = make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
@@ -362,7 +362,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		})
 	}
 	if p, err := screen.NewPool(in.model, in.layer, screen.OverTail()); err == nil || p != nil {
-		t.Error("NewPool: found no error for OverTail without a regression")
+		t.Error("NewPool: found no error for OverTail without a tail")
 	}
 }
 
@@ -418,7 +418,7 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 }
 
 func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
-	in := paired(t)
+	in := shelled(t)
 	batch, answers := make([]softmax.Prediction, 100*5), make([]softmax.Answer, 100)
 	i := 0
 	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
@@ -489,8 +489,7 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 // While a query runs, profiles of its goroutine have the labels of the query and
 // the labels of the context that the option names; afterwards they have the latter alone.
 func TestProfileLabels(t *testing.T) {
-	in := probing(t)
-	in.model, _ = in.model.WithMargins(3, 1, nil)
+	in := shelled(t)
 	ctx := pprof.WithLabels(context.Background(), pprof.Labels("handler", "of "+t.Name()))
 	pool := in.pool(t, screen.ProfileLabels(ctx))
 	goroutines := func() string {
@@ -517,7 +516,7 @@ func TestProfileLabels(t *testing.T) {
 			t.Errorf("after the queries: found %s, expected the label handler alone", found)
 		}
 	}()
-	missing := []string{`"source":"set"`, `"source":"two sets"`, `"source":"layer"`}
+	missing := []string{`"source":"set"`, `"source":"layer"`}
 	const handlerAndQuery = `{"handler":"of TestProfileLabels", "l2s":"screen", `
 	for range 100000 {
 		found := goroutines()

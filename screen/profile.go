@@ -25,27 +25,21 @@ func ProfileLabels(ctx context.Context) Option {
 	return func(s *Searcher) { s.profile = p }
 }
 
-// profile sets the labels of goroutines. Nil sets none.
+// profile sets the labels of goroutines.
 type profile struct {
 	before, query context.Context
-	source        [softmax.FromTwoSets + 1]context.Context
+	source        [softmax.FromSet + 1]context.Context
 }
 
 func (p *profile) begin() {
-	if p != nil {
-		pprof.SetGoroutineLabels(p.query)
-	}
+	pprof.SetGoroutineLabels(p.query)
 }
 
 // from is for the answer from a source.
 func (p *profile) from(source softmax.Source) {
-	if p != nil {
-		pprof.SetGoroutineLabels(p.source[source])
-	}
+	pprof.SetGoroutineLabels(p.source[source])
 }
 
 func (p *profile) end() {
-	if p != nil {
-		pprof.SetGoroutineLabels(p.before)
-	}
+	pprof.SetGoroutineLabels(p.before)
 }

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -17,92 +15,94 @@ import (
 // one that the model was made for.
 var ErrLayer = errors.New("screen: the model was made for another layer")
 
+// ErrNoTail is the error, by errors.Is, of what needs a model with a tail: probabilities over all
+// labels.
+var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
+
 // Option changes how a Searcher answers.
 type Option func(*Searcher)
 
-// Short makes a Searcher answer with fewer than k labels if the candidate set
-// holds fewer that may be answered. Without it the exact layer answers then.
+// Short makes a Searcher answer with fewer than k labels if a context has fewer candidates that
+// may be answered. Without it the exact layer answers then.
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
-// OverTail makes the log-sum of an answer from a candidate set a sum over all
-// labels. Those outside the set count by the model's regression, for one product and
-// the logits of the set a context, as for [Searcher.LogProb]. The labels of the answer are those
-// without the option. The exact layer gives the sum if the request asks for ExactSum, has allowed
-// labels, or more than 256 banned ones, or a temperature that the regression does not
-// know. NewSearcher returns an error if the model has no regression.
+// OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
+// are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
+// answer are those without the option. The exact layer gives the sum if the request asks
+// for ExactSum, has allowed labels, more than 256 banned ones, or a temperature that
+// the tail does not know. NewSearcher returns [ErrNoTail] if the model has no tail.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
+
+// Budget is the budget of requests that name none, see softmax.Request: the largest of the
+// model's ladder that is not above it. Without the option it is Model.Budget.
+func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
+
+// Largest bounds the number of candidates of every context, for the time of the slowest
+// queries. n is at least 1.
+func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 
 // Searcher answers requests with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
-// proportional to r, to the largest candidate set and to d, and grows to the
-// largest batch, and to L with the first query that the exact layer answers; beyond
-// such growth nothing is allocated.
+// proportional to r, to the largest number of candidates and to d, and to L from the
+// first query on that the exact layer answers; beyond such growth nothing is allocated.
 type Searcher struct {
-	// What the short way reads, side by side.
-	direct           *softmax.Direct // nil if no request goes that way
-	groups, clusters *softmax.Packed // of the router
-	packed           *softmax.Packed // the candidate sets; nil if they are not packed
-	wanted           int             // clusters that routing is to find
-	scored           bool            // their logits say which set is looked at
-	profile          *profile
-	stats            Stats
-	directLines      kernels.Lines // what every query of the short way uses
+	// What every query reads, side by side.
+	direct  *softmax.Direct
+	router  *router.Router
+	packed  *softmax.Packed // candidates of the first cells; nil for none
+	cells   int             // of these
+	cut     []uint32        // of each cell, the number of candidates within the searcher's budget and bound
+	lead    bool            // whether the lead is always wanted
+	profile *profile
+	stats   Stats
+	lines   kernels.Lines
 
 	model    *Model
 	layer    *softmax.Searcher
-	router   *router.Searcher
+	over     *softmax.Layer
+	routing  *router.Searcher
+	cuts     [][]uint32 // of each rung; nil until it is asked for
+	inTail   []uint32   // of each cell, the number of candidates that are not in the tail
+	budget   float64
+	bound    int   // to how many candidates a context is bound
 	packUpTo int64 // bytes
-	copies   int64 // bytes of the packed sets
-	whole    int64 // bytes of all sets, were they packed
+	copies   int64 // bytes of the copies
+	whole    int64 // bytes of copies of all lists
 	short    bool
 	overTail bool
 
-	packedSets int // the first of the model's sets, clusters and then pairs
-
-	queries []*softmax.Query // of the contexts of a batch
-	best    []softmax.Prediction
-	found   []router.Found
-	routes  []route
-	union   []uint32 // the set of two clusters
-	edited  []uint32 // a set with the edits of a request
-
-	one     [1]softmax.Answer
-	share   []*softmax.Query // contexts that are answered together
-	top     []softmax.Prediction
-	answers []softmax.Answer
-
-	logits []float64 // of a candidate set
-	terms  []float64 // of a log-sum
-	// Labels beside the labels of a set: what they are, and the set with them.
-	asIDs, known, widened []uint32
-	asked                 [1]uint32
-	oneLogit              [1]float64
-	asking                [1]*softmax.Query
-	lines                 kernels.Lines // what every other query uses
+	one    [1]softmax.Answer
+	query  [1]*softmax.Query
+	found  [1]router.Found
+	marked []bool   // the biases of a request whose labels are candidates
+	edited []uint32 // candidates with the edits of a request
+	// For log-sums: labels, logits and terms.
+	known, extra, joined []uint32
+	logits, terms        []float64
+	asked                [1]uint32
+	oneLogit             [1]float64
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Probes is the number of contexts answered from the candidates of two
-	// clusters, their pair's or both sets, because the lead of the best was below Config.ProbeMargin.
-	// Contexts that the exact layer answered are not among them.
-	Probes uint64
-	// Candidates is the sum of the sizes of their candidate sets, before a
-	// request edits them, of the best cluster alone if the lead was below
-	// Config.ExactMargin. Candidates / Queries is L-bar.
+	// Candidates is the sum of the numbers of their candidates, before a request edits
+	// them. Candidates / Queries is L-bar, if the exact layer answered none.
 	Candidates uint64
-	// Routing is the number of cluster and group vectors scanned to find the
-	// clusters: r for each context, or with groups their number and the number of
-	// clusters in the best one. (Routing + Candidates) / Queries is the
-	// mean number of rows scanned in all, without the rows of the exact layer.
+	// Routing is the number of vectors scanned to find the clusters. (Routing +
+	// Candidates) / Queries is the mean number of rows scanned in all, without the rows of
+	// the exact layer.
 	Routing uint64
-	// Exact is the number of contexts that the exact layer answered because
-	// the set held fewer than k labels that may be answered, because the lead of
-	// the best cluster was below Config.ExactMargin, or because the request names
-	// the labels to choose among.
-	Exact uint64
+	// Pairs is the number of contexts between two clusters that have a cell together, and
+	// Unmet the number of those whose clusters have none, so that they had the candidates of the best
+	// cluster.
+	Pairs, Unmet uint64
+	// Exact is the number of contexts that the exact layer answered: because the request
+	// asks for it or names the labels to choose among, because the lead of
+	// the best cluster was below Config.ExactMargin, and Lacking times because fewer than
+	// k candidates may be answered.
+	Exact, Lacking uint64
 	// Short is the number of contexts answered with fewer than k labels.
 	Short uint64
 }
@@ -110,11 +110,12 @@ type Stats struct {
 // NewSearcher returns a searcher with the model m over the layer l. It
 // returns an error, for which errors.Is holds with [ErrLayer], if the shapes of
 // the two differ or if the model was made for another layer: its fingerprint is
-// neither the layer's nor all zero. It returns another error if one of them is nil.
+// neither the layer's nor all zero. It returns another error if one of them is nil or an
+// option does not fit.
 //
 // The first call for a layer computes the layer's fingerprint, see
-// [softmax.Layer.Fingerprint]. Further calls take little more than the memory of a
-// Searcher.
+// [softmax.Layer.Fingerprint], and the first for a budget copies candidates ([Pack]).
+// Further calls take little more than the memory of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
 	if m == nil {
 		return nil, errors.New("screen: model: found nil, expected a model")
@@ -133,43 +134,33 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
-	s := &Searcher{model: m, layer: softmax.NewSearcher(l), router: m.router.NewSearcher(), packUpTo: packedByDefault(l)}
+	s := &Searcher{
+		model: m, layer: softmax.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
+		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.exactMargin > 0,
+	}
 	for _, o := range opts {
 		o(s)
 	}
-	if s.overTail && m.regression == nil {
-		return nil, errors.New("screen: regression: found a model without one, expected one for OverTail")
+	if s.overTail && m.tail == nil {
+		return nil, ErrNoTail
 	}
-	var err error
-	if s.packed, s.packedSets, err = m.packs.of(m, l, s.packUpTo); err != nil {
+	if s.bound < 1 {
+		return nil, fmt.Errorf("screen: largest: found %d, expected at least 1", s.bound)
+	}
+	s.bound = min(s.bound, m.largestList())
+	rung, err := m.rungOf(s.budget)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	s.cuts = make([][]uint32, len(m.ladder))
+	s.cut = s.cutAt(rung)
+	if m.tail != nil {
+		s.inTail = m.cut(m.tail.c.Share)
+	}
+	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.ladder[rung].Share, s.bound, s.packUpTo); err != nil {
 		return nil, err
 	}
-	s.whole = l.PackedBytes(m.offsets)
-	if s.packed != nil {
-		s.copies = l.PackedBytes(m.offsets[:s.packedSets+1])
-	}
-	if err := s.warm(); err != nil {
-		return nil, err
-	}
-	s.shorten()
-	s.addLines()
-	return s, nil
-}
-
-// addLines adds the memory of the searcher and what of the model every query reads.
-func (s *Searcher) addLines() {
-	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s, 1))
-	kernels.AddLines(&s.lines, math.MaxInt, unsafe.Slice(s.model, 1))
-	kernels.AddLines(&s.lines, math.MaxInt, s.queries)
-	s.queries[0].AddLines(&s.lines)
-	s.router.AddLines(&s.lines)
-	s.layer.AddLines(&s.lines)
-	kernels.AddLines(&s.lines, math.MaxInt, s.best)
-	kernels.AddLines(&s.lines, math.MaxInt, s.found)
-	kernels.AddLines(&s.lines, math.MaxInt, s.routes)
-	if s.packed != nil {
-		s.packed.AddLines(&s.lines)
-	}
+	return s, s.warm()
 }
 
 type otherLayer struct{ text string }
@@ -183,133 +174,267 @@ func (e otherLayer) Unwrap() error { return ErrLayer }
 // of all. No later search needs more memory.
 func (s *Searcher) warm() error {
 	m := s.model
-	qs, err := s.set(1, make([]float32, m.Dim()))
-	if err != nil {
+	size := m.largestList()
+	s.direct = s.layer.Direct(max(size, m.Clusters()))
+	s.query[0] = s.direct.Query()
+	s.addLines()
+	zero := make([]float32, m.Dim())
+	if s.direct.Set(zero) { // the first query of plain Go makes scratch
+		s.router.Short(s.direct, zero, s.lead)
+	}
+	if err := s.query[0].Set(zero); err != nil {
 		return err
 	}
-	if _, err := s.route(qs, m.margins); err != nil {
+	if err := s.routing.Find(s.found[:], s.query[:]); err != nil {
 		return err
-	}
-	for a := range max(m.Groups(), 1) {
-		if _, err := s.router.Within(s.best[:1], qs[0], a); err != nil {
-			return err
-		}
-	}
-	size := m.LargestSet()
-	if m.margins.probe > 0 {
-		size = min(2*size, m.labels)
-		s.union = make([]uint32, 0, size)
 	}
 	if size == 0 {
 		return nil
 	}
-	set := make([]uint32, size)
+	set, all := make([]uint32, size), make([]softmax.Prediction, size)
 	for i := range set {
 		set[i] = uint32(i)
 	}
-	all := make([]softmax.Prediction, size)
 	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
-		if err := s.layer.Find(all[:k], s.one[:], qs, &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
+		if err := s.layer.Find(all[:k], s.one[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reserve makes room for the routes of n contexts, k clusters each.
-func (s *Searcher) reserve(n, k int) {
-	s.best, s.found, s.routes = grow.Slice(s.best, n*k), grow.Slice(s.found, n), grow.Slice(s.routes, n)
+// addLines adds the memory that every query reads.
+func (s *Searcher) addLines() {
+	kernels.AddLines(&s.lines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
+	s.direct.AddLines(&s.lines)
+	s.router.AddLines(&s.lines)
+	if s.packed != nil {
+		s.packed.AddLines(&s.lines)
+	}
+}
+
+// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
+// dst, in order, and returns their number: k, unless Short was given and there are fewer.
+// Errors are as from Search.
+func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
+	a, err := s.answer(dst, h, nil)
+	return a.Count, err
 }
 
 // Search answers a request about the context h, as [softmax.Searcher.Search]
-// does, but among the candidate set of h's cluster instead of all labels. The
-// labels that the request biases belong to the set. The exact layer answers if
-// fewer than req.K labels of the set may be answered, unless Short was given, if
-// the lead of the cluster is below the exact margin, and if the request says
-// among which labels to choose. Answer.Source says what the labels were chosen
-// among.
+// does, but among the candidates that the model has for h within the budget of the request,
+// instead of all labels. Labels that the request biases are candidates. The exact layer
+// answers if fewer than req.K candidates may be answered, unless Short was given, if the
+// lead of the cluster is below the exact margin, if the budget is softmax.Exact, and if
+// the request says among which labels to choose. Answer.Source says what the labels
+// were chosen among.
 //
 // The length of dst is req.K exactly. It returns an error, and writes nothing, if h
 // is not a context (softmax.ErrContext) or if the request or the length of dst does
-// not fit the layer (softmax.ErrRequest).
+// not fit the layer or the model (softmax.ErrRequest).
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
-	if err := s.search(dst, s.one[:], h, &req); err != nil {
-		return softmax.Answer{}, err
-	}
-	return s.one[0], nil
+	return s.answer(dst, h, &req)
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x
 // d. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
 // the same as from Search, bit for bit. Errors are as from Search.
-//
-// Contexts are answered cluster by cluster, several at a time, so that rows
-// are read once for all of them. That pays if several contexts fall into one
-// cluster: beam search, and services that gather requests. Memory of some six
-// bytes for each element of the contexts stays with the searcher.
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	return s.search(dst, answers, contexts, &req)
-}
-
-func (s *Searcher) search(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req *softmax.Request) error {
-	s.profile.begin()
-	defer s.profile.end()
-	n := len(answers)
-	if n <= fewContexts && s.direct != nil && len(dst) == req.K*n && s.plain(req) {
-		done := s.each(dst, answers, contexts, req)
-		if done == n {
-			return nil
-		}
-		// Search answers the others, if they are contexts.
-		if done > 0 {
-			dst, answers, contexts = dst[done*req.K:], answers[done:], contexts[done*s.model.Dim():]
-			n -= done
-		}
-	}
-	if err := req.Check(s.model.labels); err != nil {
-		return err
+	d, n := s.model.Dim(), len(answers)
+	if len(contexts) != n*d {
+		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
 	if len(dst) != req.K*n {
-		if n == 1 {
-			return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+		if err := req.Check(s.model.labels); err != nil {
+			return err
 		}
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
-	s.lines.Prefetch()
-	qs, err := s.set(n, contexts)
-	if err != nil {
-		return err
+	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
+		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
-	if req.Among.Some() {
-		s.stats.Queries += uint64(n)
-		s.stats.Exact += uint64(n)
-		s.profile.from(softmax.FromLayer)
-		return s.layer.Find(dst, answers, qs, req)
-	}
-	routes, err := s.route(qs, s.model.margins)
-	if err != nil {
-		return err
-	}
-	if n > 1 {
-		slices.SortFunc(routes, compareRoutes)
-	}
-	for len(routes) > 0 {
-		end := 1
-		for end < len(routes) && routes[end].with(routes[0]) {
-			end++
-		}
-		if err := s.answer(dst, answers, routes[:end], req); err != nil {
+	if exactly(&req) {
+		if err := req.Check(s.model.labels); err != nil {
 			return err
 		}
-		routes = routes[end:]
+		if err := s.layer.SearchBatch(dst, answers, contexts, req); err != nil {
+			return err
+		}
+		s.stats.Queries += uint64(n)
+		s.stats.Exact += uint64(n)
+		for _, a := range answers {
+			if a.Count < req.K {
+				s.stats.Short++
+			}
+		}
+		return nil
+	}
+	for i := range answers {
+		var err error
+		if answers[i], err = s.answer(dst[i*req.K:(i+1)*req.K], contexts[i*d:(i+1)*d], &req); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// plain reports whether a request asks for nothing but labels of a set, and their log-sum.
+// exactly reports whether a request is for the exact layer.
+func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Budget >= softmax.Exact }
+
+// at is what a searcher knows about the context of its query.
+type at struct {
+	cell  int
+	n     int  // candidates: the first n of the cell
+	quick bool // intervals from int8 codes hold
+	exact bool // its lead is below the exact margin
+	met   bool // its cell is not that of a pair that there is none of
+}
+
+// answer answers a request about one context; nil stands for the len(dst) best labels and
+// nothing else.
+func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
+	if s.profile != nil {
+		s.profile.begin()
+		defer s.profile.end()
+	}
+	s.lines.Prefetch()
+	if req != nil && !s.plain(req) {
+		return s.request(dst, h, req)
+	}
+	x, err := s.locate(h)
+	if err != nil {
+		return softmax.Answer{}, err
+	}
+	a := softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
+	var sum *float64
+	if req != nil {
+		if len(dst) != req.K {
+			return softmax.Answer{}, s.noRoom(dst, req)
+		}
+		if req.LogSum {
+			sum = &a.LogSum
+		}
+	}
+	if x.quick && !x.exact && s.best(dst, sum, x.cell, x.n) {
+		s.count(x)
+		if s.profile != nil {
+			s.profile.from(softmax.FromSet)
+		}
+		return a, nil
+	}
+	if req == nil {
+		return s.among(dst, x, &softmax.Request{K: len(dst)})
+	}
+	return s.among(dst, x, req)
+}
+
+// plain reports whether a request asks for nothing but labels, and their log-sum.
 func (s *Searcher) plain(req *softmax.Request) bool {
-	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && !req.Among.Some() && !req.Edits()
+	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
+}
+
+// best writes the best of the first n candidates of a cell to dst. It reports false if there
+// is no short way.
+func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) bool {
+	if cell < s.cells && s.direct.Best(dst, sum, s.packed, cell) {
+		return true
+	}
+	start := s.model.starts[cell]
+	return s.direct.BestAmong(dst, sum, s.over, s.model.ids[start:start+n])
+}
+
+// locate gives the context to the searcher's query and finds its candidates within the
+// searcher's budget.
+func (s *Searcher) locate(h []float32) (x at, err error) {
+	var f router.Found
+	if x.quick = s.direct.Set(h); x.quick {
+		var ok bool
+		if f, ok = s.router.Short(s.direct, h, s.lead); !ok {
+			f, err = s.find()
+		}
+	} else if err = s.query[0].Set(h); err == nil {
+		f, err = s.find()
+	}
+	if err != nil {
+		return at{}, err
+	}
+	x.cell, x.met = s.router.Cell(f)
+	x.n = int(s.cut[x.cell])
+	x.exact = s.lead && f.Lead < s.model.exactMargin
+	return x, nil
+}
+
+// count counts a context that is answered.
+func (s *Searcher) count(x at) {
+	s.stats.Queries++
+	s.stats.Candidates += uint64(x.n)
+	s.stats.Routing += uint64(s.router.Clusters())
+	if !x.met {
+		s.stats.Unmet++
+	} else if x.cell >= s.router.ClusterCells() {
+		s.stats.Pairs++
+	}
+}
+
+// find is what the router's longer way finds about the query's context.
+func (s *Searcher) find() (router.Found, error) {
+	err := s.routing.Find(s.found[:], s.query[:])
+	return s.found[0], err
+}
+
+// request answers a request that is not plain.
+func (s *Searcher) request(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
+	if len(dst) != req.K {
+		return softmax.Answer{}, s.noRoom(dst, req)
+	}
+	if err := req.Check(s.model.labels); err != nil {
+		return softmax.Answer{}, err
+	}
+	if exactly(req) {
+		if err := s.query[0].Set(h); err != nil {
+			return softmax.Answer{}, err
+		}
+		s.stats.Queries++
+		return s.exact(dst, req)
+	}
+	cut := s.cut
+	if req.Budget != 0 {
+		var err error
+		if cut, err = s.cutOf(req.Budget); err != nil {
+			return softmax.Answer{}, err
+		}
+	}
+	x, err := s.locate(h)
+	if err != nil {
+		return softmax.Answer{}, err
+	}
+	x.n = int(cut[x.cell])
+	return s.among(dst, x, req)
+}
+
+// cutOf returns the numbers of candidates within a budget.
+func (s *Searcher) cutOf(budget float64) ([]uint32, error) {
+	rung, err := s.model.rungOf(budget)
+	if err != nil {
+		return nil, invalid{softmax.ErrRequest, "screen: " + err.Error()}
+	}
+	return s.cutAt(rung), nil
+}
+
+// cutAt is cutOf for a rung of the ladder.
+func (s *Searcher) cutAt(rung int) []uint32 {
+	if s.cuts[rung] == nil {
+		s.cuts[rung] = bounded(s.model.cut(s.model.ladder[rung].Share), s.bound)
+	}
+	return s.cuts[rung]
+}
+
+func (s *Searcher) noRoom(dst []softmax.Prediction, req *softmax.Request) error {
+	if err := req.Check(s.model.labels); err != nil {
+		return err
+	}
+	return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
 }
 
 // invalid is an error of a kind that package softmax exports.
@@ -321,146 +446,93 @@ type invalid struct {
 func (e invalid) Error() string { return e.text }
 func (e invalid) Unwrap() error { return e.kind }
 
-// set gives the n contexts to the searcher's queries.
-func (s *Searcher) set(n int, contexts []float32) ([]*softmax.Query, error) {
-	d := s.model.Dim()
-	for len(s.queries) < max(n, 1) {
-		s.queries = append(s.queries, softmax.NewQuery(d))
+// exact lets the exact layer answer about the query's context.
+func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
+	if s.profile != nil {
+		s.profile.from(softmax.FromLayer)
 	}
-	if n == 1 {
-		return s.queries[:1], s.queries[0].Set(contexts)
+	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
+		return softmax.Answer{}, err
 	}
-	if len(contexts) != n*d {
-		return nil, invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+	s.stats.Exact++
+	if s.one[0].Count < req.K {
+		s.stats.Short++
 	}
-	for i, q := range s.queries[:n] {
-		if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
-			return nil, fmt.Errorf("screen: contexts: row %d: %w", i, err)
-		}
-	}
-	return s.queries[:n], nil
+	return s.one[0], nil
 }
 
-// shared is the number of contexts of one candidate set that are answered
-// together.
-const shared = 64
-
-// answer answers contexts that are looked up in the same labels.
-func (s *Searcher) answer(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
-	r, k := routes[0], req.K
-	all := s.candidates(r)
-	set, among := all, s.among(r, all)
-	s.count(routes, len(set))
-	source := r.source()
+// among answers a request about the context that was located: among its candidates, if the
+// exact layer is not to answer.
+func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (softmax.Answer, error) {
+	if err := req.Check(s.model.labels); err != nil {
+		return softmax.Answer{}, err
+	}
+	s.count(x)
+	among, n := s.labels(x.cell, x.n), x.n
 	if req.Edits() {
-		set = s.edit(set, req) // none is left that may not be answered
-		among = softmax.Only(set)
+		s.edit(s.model.ids[s.model.starts[x.cell]:][:x.n], req) // none is left that may not be answered
+		among, n = softmax.Only(s.edited), len(s.edited)
 	}
-	ask := &softmax.Request{K: k, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: among, Biases: req.Biases}
-	quick := s.overTail && s.quick(r, req)
-	if s.overTail && k > 0 && !quick {
-		ask.LogSum = false // it is not the one that is wanted
-	}
-	if r.exact || len(set) < k && !s.short {
-		source, ask = softmax.FromLayer, req
-	}
-	s.profile.from(source)
-	if len(routes) == 1 {
-		i := r.context
-		if err := s.layer.Find(dst[i*k:(i+1)*k], answers[i:i+1], s.queries[i:i+1], ask); err != nil {
-			return err
+	if lacking := n < req.K && !s.short; x.exact || lacking {
+		if !x.exact {
+			s.stats.Lacking++
 		}
-	} else if err := s.together(dst, answers, routes, ask); err != nil {
-		return err
+		return s.exact(dst, req)
 	}
-	for _, r := range routes {
-		a := &answers[r.context]
-		if a.Source = source; quick && req.LogSum && source != softmax.FromLayer {
-			a.LogSum = kernels.LogAddExp(a.LogSum, s.tailOf(s.queries[r.context], r, all, temperatureOf(req)))
-		} else if s.overTail && req.LogSum && source != softmax.FromLayer {
-			sum, err := s.sumOverTail(s.queries[r.context], r, req)
-			if err != nil {
-				return err
-			}
-			a.LogSum = sum
+	if s.profile != nil {
+		s.profile.from(softmax.FromSet)
+	}
+	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: among, Biases: req.Biases}
+	if err := s.layer.Find(dst, s.one[:], s.query[:], &ask); err != nil {
+		return softmax.Answer{}, err
+	}
+	a := s.one[0]
+	a.Source = softmax.FromSet
+	if a.Count < req.K {
+		s.stats.Short++
+	}
+	if req.LogSum && s.overTail {
+		sum, err := s.sumOverTail(x, a.LogSum, req)
+		if err != nil {
+			return softmax.Answer{}, err
 		}
-		s.countAnswer(a, k)
+		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
 	}
-	return nil
+	return a, nil
 }
 
-// together answers contexts by the layer, some at a time.
-func (s *Searcher) together(dst []softmax.Prediction, answers []softmax.Answer, routes []route, req *softmax.Request) error {
-	k := req.K
-	for len(routes) > 0 {
-		m := min(shared, len(routes))
-		s.top, s.answers, s.share = grow.Slice(s.top, m*k), grow.Slice(s.answers, m), s.share[:0]
-		for _, r := range routes[:m] {
-			s.share = append(s.share, s.queries[r.context])
-		}
-		if err := s.layer.Find(s.top, s.answers, s.share, req); err != nil {
-			return err
-		}
-		for j, r := range routes[:m] {
-			answers[r.context] = s.answers[j]
-			copy(dst[r.context*k:], s.top[j*k:][:s.answers[j].Count])
-		}
-		routes = routes[m:]
+// labels is the set of the first n candidates of a cell.
+func (s *Searcher) labels(cell, n int) softmax.Labels {
+	if cell < s.cells && n <= s.packed.Size(cell) {
+		return s.packed.First(cell, n)
 	}
-	return nil
+	start := s.model.starts[cell]
+	return softmax.Only(s.model.ids[start : start+n : start+n])
 }
 
-// edit returns the set with the labels that the request biases, and without
+// edit leaves the candidates in s.edited, with the labels that the request biases, and without
 // those that may not be answered.
-func (s *Searcher) edit(set []uint32, req *softmax.Request) []uint32 {
+func (s *Searcher) edit(set []uint32, req *softmax.Request) {
 	s.edited = s.edited[:0]
-	biases := req.Biases
-	add := func(id uint32) {
+	s.marked = append(s.marked[:0], make([]bool, len(req.Biases))...)
+	for _, id := range set {
+		if i, ok := req.BiasOf(id); ok {
+			s.marked[i] = true
+		}
 		if req.Permits(id) {
 			s.edited = append(s.edited, id)
 		}
 	}
-	for _, id := range set {
-		for len(biases) > 0 && biases[0].ID < id {
-			add(biases[0].ID)
-			biases = biases[1:]
+	for i, b := range req.Biases {
+		if !s.marked[i] && req.Permits(b.ID) {
+			s.edited = append(s.edited, b.ID)
 		}
-		if len(biases) > 0 && biases[0].ID == id {
-			biases = biases[1:]
-		}
-		add(id)
-	}
-	for _, b := range biases {
-		add(b.ID)
-	}
-	return s.edited
-}
-
-// count counts the routes of contexts with a set of that size.
-func (s *Searcher) count(routes []route, size int) {
-	s.stats.Queries += uint64(len(routes))
-	s.stats.Candidates += uint64(len(routes)) * uint64(size)
-	for _, r := range routes {
-		s.stats.Routing += uint64(r.rows)
 	}
 }
 
-// countAnswer counts an answer to a request for k labels.
-func (s *Searcher) countAnswer(a *softmax.Answer, k int) {
-	switch a.Source {
-	case softmax.FromLayer:
-		s.stats.Exact++
-	case softmax.FromTwoSets:
-		s.stats.Probes++
-	}
-	if a.Count < k {
-		s.stats.Short++
-	}
-}
-
-// PackedBytes returns the memory that the copies of candidate sets take, see [Pack], and the
-// memory that copies of all sets would take. If the two differ, Pack does not allow so much, or
-// the layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take, see [Pack], and the
+// memory that copies of all lists within the budget would take. If the two differ, Pack does not
+// allow so much, or the layer has no codes to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.
@@ -469,3 +541,13 @@ func (s *Searcher) Model() *Model { return s.model }
 // Stats returns what the searcher did so far. Like every method it is for
 // the searcher's own goroutine.
 func (s *Searcher) Stats() Stats { return s.stats }
+
+// Nearest writes the clusters of h to dst, the best first, with their products
+// v_t.h as logits, and returns their number: the length of dst, or r if that is less.
+// Ties go to the lower cluster. It returns an error if h is not a context, as TopK does.
+func (s *Searcher) Nearest(dst []softmax.Prediction, h []float32) (n int, err error) {
+	if err := s.query[0].Set(h); err != nil {
+		return 0, err
+	}
+	return s.routing.Nearest(dst, s.query[0])
+}

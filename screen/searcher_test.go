@@ -20,71 +20,105 @@ import (
 )
 
 // checkScreened is what a screen promises. The answer is the best of the
-// candidate set; it equals the full layer's, ids and logits, whenever the
-// true labels are in the set; and the share of true labels that it finds is
-// the share of them in the set.
+// candidates; it equals the full layer's, ids and logits, whenever the
+// true labels are candidates; and the share of true labels that it finds is
+// the share of them among the candidates: for every budget.
 func checkScreened(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
 	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-	usual, short := in.searcher(t), in.searcher(t, screen.Short())
+	set := drawSettings(t, in)
+	set.short = false
+	usual := in.searcher(t, set.options()...)
+	set.short = true
+	short := in.searcher(t, set.options()...)
 	for i := range in.n {
 		h := in.context(i)
-		if got, want := nearest(t, usual, h), in.cluster(h); got != want {
-			t.Fatalf("context %d: cluster %d, want %d", i, got, want)
-		}
 		f, truth := in.find(h), in.truth(h, k)
-		set := f.set
+		if got := nearest(t, usual, h); got != f.cluster {
+			t.Fatalf("context %d: cluster %d, want %d", i, got, f.cluster)
+		}
+		budget := drawBudget(t, in)
+		ask := func(s *screen.Searcher) []softmax.Prediction {
+			if budget == 0 {
+				return topK(t, s, k, h)
+			}
+			got, _ := search(t, s, h, softmax.Request{K: k, Budget: budget})
+			return got
+		}
+		got, candidates := ask(short), in.candidates(f.cell, set, budget)
 		if f.exact {
-			if got := topK(t, short, k, h); !slices.Equal(got, truth) {
+			if !slices.Equal(got, truth) {
 				t.Fatalf("context %d: got %v, want the answers of the exact layer, %v", i, got, truth)
 			}
 			continue
 		}
-		inside := common(truth, set)
-
-		got := topK(t, short, k, h)
-		if want := in.ranked(h, set); !slices.Equal(got, want[:min(k, len(want))]) {
+		if want := in.ranked(h, candidates); !slices.Equal(got, want[:min(k, len(want))]) {
 			t.Fatalf("context %d: got %v, want the best %d of %v", i, got, k, want)
 		}
+		inside := common(truth, candidates)
 		if inside == k && !slices.Equal(got, truth) {
-			t.Fatalf("context %d: all true labels are in the set: got %v, want %v", i, got, truth)
+			t.Fatalf("context %d: all true labels are candidates: got %v, want %v", i, got, truth)
 		}
 		if found := common(truth, idsOf(got)); found != inside {
-			t.Fatalf("context %d: found %d of %d true labels, %d are in the set", i, found, k, inside)
+			t.Fatalf("context %d: found %d of %d true labels, %d are candidates", i, found, k, inside)
 		}
-		if len(set) < k {
-			if got := topK(t, usual, k, h); !slices.Equal(got, truth) {
-				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(set), got, truth)
+		if len(candidates) < k {
+			if got := ask(usual); !slices.Equal(got, truth) {
+				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(candidates), got, truth)
 			}
-		} else if again := topK(t, usual, k, h); !slices.Equal(again, got) {
+		} else if again := ask(usual); !slices.Equal(again, got) {
 			t.Fatalf("context %d: %v with Short, %v without", i, got, again)
 		}
 	}
 }
 
-func TestScreenedTopKIsTheFullTopKWithinTheSet(t *testing.T) {
+func TestScreenedTopKIsTheFullTopKWithinTheCandidates(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkScreened) })
 }
 
-// A context is counted once: as answered by the exact layer, or from the set of one
-// cluster, or from the sets of two.
+func FuzzScreenedTopK(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkScreened)) }
+
+// A context is counted once: as answered by the exact layer, or from its candidates.
 func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawHardShape(t).instance(t)
 		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-		s := in.searcher(t)
+		set := drawSettings(t, in)
+		s := in.searcher(t, set.options()...)
 		var want screen.Stats
 		for i := range in.n {
-			f := in.find(in.context(i))
-			topK(t, s, k, in.context(i))
+			h, budget := in.context(i), drawBudget(t, in)
+			if rapid.IntRange(0, 4).Draw(t, "exact") == 0 {
+				budget = softmax.Exact
+			}
+			got, _ := search(t, s, h, softmax.Request{K: k, Budget: budget})
 			want.Queries++
-			want.Routing += uint64(f.rows)
-			want.Candidates += uint64(len(f.set))
-			switch {
-			case f.exact || len(f.set) < k:
+			if len(got) < k {
+				want.Short++
+			}
+			if budget == softmax.Exact {
 				want.Exact++
-			case f.both:
-				want.Probes++
+			} else {
+				f := in.find(h)
+				n := len(in.candidates(f.cell, set, budget))
+				want.Routing += uint64(in.clusters())
+				want.Candidates += uint64(n)
+				if f.pair {
+					want.Pairs++
+				}
+				if f.unmet {
+					want.Unmet++
+				}
+				switch {
+				case f.exact:
+					want.Exact++
+				case n < k && !set.short:
+					want.Exact++
+					want.Lacking++
+				}
+			}
+			if _, err := s.LogProb(h, 0); err != nil && !errors.Is(err, screen.ErrNoTail) { // is not counted
+				t.Fatal(err)
 			}
 			if got := s.Stats(); got != want {
 				t.Fatalf("context %d: found %+v, expected %+v", i, got, want)
@@ -92,8 +126,6 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 		}
 	})
 }
-
-func FuzzScreenedTopK(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkScreened)) }
 
 // nearest returns the cluster of a context.
 func nearest(t failer, s *screen.Searcher, h []float32) int {
@@ -134,20 +166,20 @@ func drawRequest(t *rapid.T, in *instance) (req softmax.Request) {
 			req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
 		}
 	}
+	if req.Budget = drawBudget(t, in); r.IntN(8) == 0 {
+		req.Budget = softmax.Exact
+	}
 	return req
 }
 
 // checkRequests: the answer to a request is the one of its definition, for one
 // context as for many, bit for bit, and so are the counts. The log-sum is within
-// the width of the int8 intervals of that over the labels it was chosen among.
+// the width of the int8 intervals of that over the labels it was chosen among. A request
+// leaves nothing behind for the next one.
 func checkRequests(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
-	var opts []screen.Option
-	short := rapid.Bool().Draw(t, "short")
-	if short {
-		opts = append(opts, screen.Short())
-	}
-	single, batch := in.searcher(t, opts...), in.searcher(t, append(opts, screen.Pack(1<<40))...)
+	set := drawSettings(t, in)
+	single, batch := in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screen.Pack(1<<40))...)
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
 		req := drawRequest(t, in)
@@ -158,7 +190,7 @@ func checkRequests(t *rapid.T) {
 		one := make([]softmax.Prediction, req.K)
 		for i, a := range answers {
 			h, got := in.context(i), dst[i*req.K:(i+1)*req.K]
-			among, source := in.answer(h, &req, short)
+			among, source := in.answer(h, &req, set)
 			if want := among[:min(req.K, len(among))]; !slices.Equal(got[:a.Count], want) || a.Source != source {
 				t.Fatalf("context %d of %d: got %v of %+v, want %v from %s", i, n, got[:a.Count], a, want, source)
 			}
@@ -175,6 +207,18 @@ func checkRequests(t *rapid.T) {
 		if got, want := batch.Stats(), single.Stats(); got != want {
 			t.Fatalf("stats %+v, want %+v", got, want)
 		}
+		plain := softmax.Request{K: 1, LogSum: true}
+		for i := range n {
+			fresh := in.searcher(t, set.options()...)
+			want, wantAnswer := search(t, fresh, in.context(i), plain)
+			if got, a := search(t, single, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
+				t.Fatalf("context %d, after other requests: got %v, %+v, want %v, %+v", i, got, a, want, wantAnswer)
+			}
+			if i == 2 {
+				break
+			}
+		}
+		single, batch = in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screen.Pack(0))...)
 	}
 }
 
@@ -247,7 +291,10 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 				for _, p := range dst[i*req.K:][:a.Count] {
 					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
 				}
-				got += fmt.Sprintf("%x %x ", math.Float64bits(a.LogSum), math.Float64bits(logProb(t, s, in.context(i), i%in.config.Labels)))
+				got += fmt.Sprintf("%x ", math.Float64bits(a.LogSum))
+				if in.config.Tail != nil {
+					got += fmt.Sprintf("%x ", math.Float64bits(logProb(t, s, in.context(i), i%in.config.Labels)))
+				}
 			}
 			restore()
 			if first == "" {
@@ -261,16 +308,19 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 }
 
 // plane has four labels at the corners of a square and two clusters, right
-// and up.
-func plane(t testing.TB, sets [][]uint32, always ...uint32) *instance {
+// and up. The lists are of the ids always, and the ids of the cells.
+func plane(t testing.TB, lists [][]uint32, always ...uint32) *instance {
 	t.Helper()
 	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, -1, 0, 0, -1}, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := &instance{layer: layer, config: screen.Config{
-		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Sets: sets, Always: always,
+		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Always: len(always),
 	}}
+	for _, ids := range lists {
+		in.config.Lists = append(in.config.Lists, screen.List{IDs: slices.Concat(always, ids)})
+	}
 	if in.model, err = screen.NewModel(in.config); err != nil {
 		t.Fatal(err)
 	}
@@ -302,16 +352,16 @@ func TestTopKByCase(t *testing.T) {
 			[]softmax.Prediction{p(2, -2)}, screen.Stats{Queries: 1, Candidates: 1}},
 		{"equal logits: the lower ids", [][]uint32{{1, 2, 3}, {}}, nil, false, zero, 2,
 			[]softmax.Prediction{p(1, 0), p(2, 0)}, screen.Stats{Queries: 1, Candidates: 3}},
-		{"always ids are candidates", [][]uint32{{2}, {}}, []uint32{3, 1}, false, right, 2,
+		{"always ids are candidates", [][]uint32{{2}, {}}, []uint32{1, 3}, false, right, 2,
 			[]softmax.Prediction{p(1, 1), p(3, -1)}, screen.Stats{Queries: 1, Candidates: 3}},
 		{"always ids fill an empty set", [][]uint32{{0}, {}}, []uint32{2}, false, up, 1,
 			[]softmax.Prediction{p(2, -1)}, screen.Stats{Queries: 1, Candidates: 1}},
 		{"an empty set: the exact layer", [][]uint32{{0}, {}}, nil, false, up, 2,
-			[]softmax.Prediction{p(1, 3), p(0, 1)}, screen.Stats{Queries: 1, Exact: 1}},
+			[]softmax.Prediction{p(1, 3), p(0, 1)}, screen.Stats{Queries: 1, Exact: 1, Lacking: 1}},
 		{"an empty set, short", [][]uint32{{0}, {}}, nil, true, up, 2,
 			[]softmax.Prediction{}, screen.Stats{Queries: 1, Short: 1}},
 		{"a small set: the exact layer", [][]uint32{{2, 3}, {}}, nil, false, right, 3,
-			[]softmax.Prediction{p(0, 3), p(1, 1), p(3, -1)}, screen.Stats{Queries: 1, Candidates: 2, Exact: 1}},
+			[]softmax.Prediction{p(0, 3), p(1, 1), p(3, -1)}, screen.Stats{Queries: 1, Candidates: 2, Exact: 1, Lacking: 1}},
 		{"a small set, short", [][]uint32{{2, 3}, {}}, nil, true, right, 3,
 			[]softmax.Prediction{p(3, -1), p(2, -3)}, screen.Stats{Queries: 1, Candidates: 2, Short: 1}},
 		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, false, up, 4,
@@ -334,75 +384,31 @@ func TestTopKByCase(t *testing.T) {
 	}
 }
 
-// The group is chosen first: the best of all clusters may be in another.
-func TestTheClusterIsOneOfTheBestGroup(t *testing.T) {
+// The clusters of a context come best first, with their products: all of them
+// if there is room.
+func TestNearest(t *testing.T) {
 	in := plane(t, [][]uint32{{0}, {1}})
 	c := in.config
-	c.Clusters, c.Sets = []float32{0, 5, 1, 0, -1, 0}, [][]uint32{{0}, {1}, {2}}
-	c.Groups, c.GroupSizes = []float32{0, 1, 1, 0}, []int{1, 2}
+	c.Clusters, c.Lists = []float32{0, 5, 1, 0, -1, 0}, make([]screen.List, 3)
 	var err error
 	if in.model, err = screen.NewModel(c); err != nil {
 		t.Fatal(err)
 	}
 	s := in.searcher(t)
-	for _, q := range []struct {
-		h       []float32
-		cluster int
-		routing uint64
-	}{
-		{[]float32{1, 2}, 0, 3},
-		{[]float32{3, 2}, 1, 4}, // cluster 0 would be 10, cluster 1 is 3
-		{[]float32{-3, -4}, 2, 4},
-		{[]float32{2, 2}, 0, 3},  // equal groups: the lower
-		{[]float32{0, -1}, 1, 4}, // equal clusters: the lower
-	} {
-		before := s.Stats()
-		if got := nearest(t, s, q.h); got != q.cluster {
-			t.Errorf("%v: cluster %d, want %d", q.h, got, q.cluster)
-		}
-		if got := topK(t, s, 1, q.h); got[0].ID != uint32(q.cluster) {
-			t.Errorf("%v: found %v, want the label of cluster %d", q.h, got, q.cluster)
-		}
-		if got := s.Stats().Routing - before.Routing; got != q.routing {
-			t.Errorf("%v: %d rows scanned, want %d", q.h, got, q.routing)
-		}
-	}
-}
-
-// The clusters of a context come best first, with their products: all of them
-// if there is room, of the best group on two levels.
-func TestNearest(t *testing.T) {
-	in := plane(t, [][]uint32{{0}, {1}})
-	c := in.config
-	c.Clusters, c.Sets = []float32{0, 5, 1, 0, -1, 0}, [][]uint32{{0}, {1}, {2}}
 	p := func(id uint32, product float64) softmax.Prediction { return softmax.Prediction{ID: id, Logit: product} }
 	for _, test := range []struct {
-		name   string
-		groups []float32
-		sizes  []int
-		h      []float32
-		room   int
-		want   []softmax.Prediction
+		name string
+		h    []float32
+		room int
+		want []softmax.Prediction
 	}{
-		{"the best", nil, nil, []float32{3, 2}, 1, []softmax.Prediction{p(0, 10)}},
-		{"the best two", nil, nil, []float32{3, 2}, 2, []softmax.Prediction{p(0, 10), p(1, 3)}},
-		{"all there are", nil, nil, []float32{3, 2}, 5, []softmax.Prediction{p(0, 10), p(1, 3), p(2, -3)}},
-		{"ties", nil, nil, []float32{0, 0}, 2, []softmax.Prediction{p(0, 0), p(1, 0)}},
-		{"of the best group", []float32{0, 1, 1, 0}, []int{1, 2}, []float32{3, 2}, 5, []softmax.Prediction{p(1, 3), p(2, -3)}},
-		{"a group of one", []float32{0, 1, 1, 0}, []int{1, 2}, []float32{1, 2}, 2, []softmax.Prediction{p(0, 10)}},
-		{"no room", nil, nil, []float32{3, 2}, 0, []softmax.Prediction{}},
+		{"the best", []float32{3, 2}, 1, []softmax.Prediction{p(0, 10)}},
+		{"the best two", []float32{3, 2}, 2, []softmax.Prediction{p(0, 10), p(1, 3)}},
+		{"all there are", []float32{3, 2}, 5, []softmax.Prediction{p(0, 10), p(1, 3), p(2, -3)}},
+		{"ties", []float32{0, 0}, 2, []softmax.Prediction{p(0, 0), p(1, 0)}},
+		{"no room", []float32{3, 2}, 0, []softmax.Prediction{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := c
-			c.Groups, c.GroupSizes = test.groups, test.sizes
-			m, err := screen.NewModel(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := screen.NewSearcher(m, in.layer)
-			if err != nil {
-				t.Fatal(err)
-			}
 			got := make([]softmax.Prediction, test.room)
 			if n, err := s.Nearest(got, test.h); err != nil || !slices.Equal(got[:n], test.want) {
 				t.Errorf("got %v, %v, want %v", got[:n], err, test.want)
@@ -422,7 +428,7 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := screen.NewModel(screen.Config{Dim: 1, Labels: 1, Clusters: []float32{-5}, Sets: [][]uint32{{0}}})
+	m, err := screen.NewModel(screen.Config{Dim: 1, Labels: 1, Clusters: []float32{-5}, Lists: []screen.List{{IDs: []uint32{0}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,9 +438,6 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 	}
 	if got := topK(t, s, 1, []float32{3}); !slices.Equal(got, []softmax.Prediction{{ID: 0, Logit: 7}}) {
 		t.Errorf("got %v", got)
-	}
-	if got := logProb(t, s, []float32{3}, 0); got != 0 {
-		t.Errorf("log-probability: %v, want 0", got)
 	}
 }
 
@@ -472,9 +475,6 @@ func TestSearcherRefuses(t *testing.T) {
 		if _, err := s.Nearest(dst, c.h); err == nil || err.Error() != c.want {
 			t.Errorf("%s: Nearest: error %v, want %s", c.name, err, c.want)
 		}
-		if _, err := s.LogProb(c.h, 0); err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrContext) {
-			t.Errorf("%s: LogProb: error %v, want %s", c.name, err, c.want)
-		}
 	}
 	if got := s.Stats(); got != (screen.Stats{}) {
 		t.Errorf("refused queries were counted: %+v", got)
@@ -495,10 +495,10 @@ func TestBatchesAreRefused(t *testing.T) {
 		{"k negative", 0, -1, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found -1, expected 1 to the 4 labels"},
 		{"k above L", 5, 5, 1, []float32{1, 2}, softmax.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
 		{"ragged contexts", 2, 1, 2, []float32{1, 2, 3}, softmax.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
-		{"short dst, one context", 1, 2, 1, []float32{1, 2}, softmax.ErrRequest, "screen: dst: found room for 1 labels, expected k = 2"},
+		{"short dst, one context", 1, 2, 1, []float32{1, 2}, softmax.ErrRequest, "screen: found room for 1 labels, expected k = 2 for each of 1 contexts"},
 		{"short dst", 3, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 3 labels, expected k = 2 for each of 2 contexts"},
 		{"long dst", 6, 2, 2, []float32{1, 2, 3, 4}, softmax.ErrRequest, "screen: found room for 6 labels, expected k = 2 for each of 2 contexts"},
-		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, softmax.ErrContext, "screen: contexts: row 1: softmax: context: found NaN at element 1, expected finite numbers"},
+		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, softmax.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
 	} {
 		dst, answers := make([]softmax.Prediction, c.dst), make([]softmax.Answer, c.n)
 		if err := s.SearchBatch(dst, answers, c.contexts, softmax.Request{K: c.k}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
@@ -555,7 +555,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}
 	own := layer([]float32{1, 2, 3, 4}, 2)
 	changed := layer([]float32{1, 2, 3, 5}, 2)
-	config := screen.Config{Dim: 2, Labels: 2, Clusters: []float32{1, 1}, Sets: [][]uint32{{0}}}
+	config := screen.Config{Dim: 2, Labels: 2, Clusters: []float32{1, 1}, Lists: []screen.List{{IDs: []uint32{0}}}}
 	unbound, err := screen.NewModel(config)
 	if err != nil {
 		t.Fatal(err)
@@ -590,39 +590,55 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
-	t.Run("packed", func(t *testing.T) { checkAllocations(t, ordinary(t), screen.Pack(1<<40)) })
-	t.Run("two levels", func(t *testing.T) { checkAllocations(t, grouped(t)) })
-	t.Run("margins", func(t *testing.T) { checkAllocations(t, probing(t)) })
+	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screen.Pack(0)) })
 	t.Run("pairs", func(t *testing.T) { checkAllocations(t, paired(t)) })
-	t.Run("shells", func(t *testing.T) { checkAllocations(t, shelled(t)) })
-	t.Run("tail", func(t *testing.T) { checkAllocations(t, tailed(t)) })
+	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
+	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screen.OverTail()) })
 }
 
+// checkAllocations: nothing is allocated once scratch has grown, and a budget was asked for.
 func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 	const k = 5
 	banned := bitset.New(in.config.Labels)
 	for id := uint32(0); id < 300; id += 7 {
 		banned.Add(id)
 	}
-	edits := softmax.Request{K: k, LogSum: true, Banned: banned, Biases: []softmax.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}}
+	ladder := in.model.Ladder()
+	biases := []softmax.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}
 	simdtest.EachLevel(t, func(t *testing.T) {
 		s := in.searcher(t, opts...)
 		batch, answers := make([]softmax.Prediction, 100*k), make([]softmax.Answer, 100)
-		all := make([]softmax.Prediction, in.model.LargestSet()+1)
+		all := make([]softmax.Prediction, in.config.Labels)
 		i := 0
 		next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
-		for name, f := range map[string]func() error{
-			"TopK":             func() error { var p [k]softmax.Prediction; _, err := s.TopK(p[:], next()); return err },
-			"TopK of all of L": func() error { _, err := s.TopK(all, next()); return err },
-			"with edits":       func() error { var p [k]softmax.Prediction; _, err := s.Search(p[:], next(), edits); return err },
-			"Nearest":          func() error { var p [2]softmax.Prediction; _, err := s.Nearest(p[:], next()); return err },
-			"LogProb":          func() error { _, err := s.LogProb(next(), 7); return err },
-			"SearchBatch": func() error {
-				return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: k, LogSum: true})
-			},
-			"SearchBatch with edits": func() error { return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], edits) },
-		} {
-			warm := in.n // calls, in which scratch grows to the largest set
+		one := func(req softmax.Request) func() error {
+			return func() error { var p [k]softmax.Prediction; _, err := s.Search(p[:], next(), req); return err }
+		}
+		many := func(req softmax.Request) func() error {
+			return func() error { return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], req) }
+		}
+		asks := map[string]func() error{
+			"TopK":                   func() error { var p [k]softmax.Prediction; _, err := s.TopK(p[:], next()); return err },
+			"TopK of all of L":       func() error { _, err := s.TopK(all, next()); return err },
+			"a log-sum":              one(softmax.Request{K: k, LogSum: true}),
+			"a temperature":          one(softmax.Request{K: k, LogSum: true, Temperature: 0.8}),
+			"a budget":               one(softmax.Request{K: k, Budget: ladder[1].Budget}),
+			"a budget and a log-sum": one(softmax.Request{K: k, Budget: ladder[2].Budget, LogSum: true}),
+			"the exact layer":        one(softmax.Request{K: k, Budget: softmax.Exact}),
+			"banned labels":          one(softmax.Request{K: k, Banned: banned}),
+			"biases and a budget":    one(softmax.Request{K: k, Biases: biases, Budget: ladder[1].Budget}),
+			"all edits":              one(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
+			"Nearest":                func() error { var p [2]softmax.Prediction; _, err := s.Nearest(p[:], next()); return err },
+			"SearchBatch":            many(softmax.Request{K: k, LogSum: true}),
+			"SearchBatch with edits": many(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
+		}
+		if in.config.Tail != nil {
+			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7); return err }
+			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
+			asks["Head"] = func() error { _, err := s.Head(next(), []uint32{5, 9}[:], 1, 0.9); return err }
+		}
+		for name, f := range asks {
+			warm := in.n // calls, in which scratch grows to the largest list
 			if strings.HasPrefix(name, "SearchBatch") {
 				warm = 1 // all calls are for the same contexts
 			}
@@ -638,15 +654,10 @@ func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 }
 
 func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
-	// Scratch is for the sets if they are larger, else for the clusters.
-	large := ordinary(t)
+	// Scratch is for the lists if they are larger, else for the clusters.
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
-	groups := shape{labels: 300, dim: 24, clusters: 80, groups: 60, contexts: 30, keep: 4, seed: 8}.instance(t)
-	shared := shape{labels: 300, dim: 24, clusters: 80, groups: 6, overlap: true, contexts: 30, keep: 4, seed: 8}.instance(t)
-	probes := shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, probe: 1e300, seed: 8}.instance(t)
-	one := shape{labels: 300, dim: 24, clusters: 80, groups: 1, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for kind, in := range map[string]*instance{"large sets": large, "many clusters": many, "many groups": groups, "groups that overlap": shared, "one group": one, "two sets": probes} {
+		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "pairs": paired(t), "shells": shelled(t)} {
 			const runs = 20
 			var fresh []*screen.Searcher
 			for range runs + 1 { // AllocsPerRun makes one call more

@@ -4,47 +4,33 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
-// The kinds of sections, in the order of the file.
+// The kinds of sections, in the order of the file. Every file has the first ones.
 const (
 	kindClusters = 1 + iota
-	kindSetSizes
-	kindSetIDs
-	kindAlways
+	kindCells
+	kindSizes
+	kindIDs
+	kindShares
+	kindLadder
 	kindRecord
-	lastKind = kindRecord // of those that every file has
+	lastKind = kindRecord
 
-	// Both or neither: without them the screen is flat.
-	kindGroups     = lastKind + 1
-	kindGroupSizes = lastKind + 2
-	// If a margin is not 0.
-	kindMargins = lastKind + 3
-	// If there is a regression of the tail. TopK does not need it: it is optional.
-	kindRegression = lastKind + 4
-	// If groups have lists of clusters. Only in a file with groups.
-	kindGroupClusters = lastKind + 5
-	// If there is a regression with squares, instead of the other. Optional, so that a
-	// reader that does not know it has no regression.
-	kindSecondOrder = lastKind + 6
-	// If pairs of clusters have sets.
-	kindPairs = lastKind + 7
-	// If clusters have shells.
-	kindShells = lastKind + 8
+	// If there is a tail. Searches for the best labels do not need it: it is optional.
+	kindTail = lastKind + 1
 )
 
 // sectionKind is what this version knows of a kind of sections.
 type sectionKind struct {
 	name  string
 	flags uint32
-	// write returns the content, and whether the model has such a section.
-	write func(m *Model) (data []byte, ok bool)
+	// write returns the content, nil if the model has no such section.
+	write func(m *Model) []byte
 	// read checks the content, its length before memory is taken for it, and
 	// takes it over. Sections come in the order of the file.
 	read func(p *parts, data []byte) error
@@ -53,61 +39,25 @@ type sectionKind struct {
 // kinds are the kinds of sections by their number, from 1 on. A new kind is an
 // entry here and in FORMAT.md.
 var kinds = [...]sectionKind{
-	kindClusters: {"clusters", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.ClusterWeights()), true }, (*parts).readClusters},
-	kindSetSizes: {"set sizes", 0, writeSetSizes, (*parts).readSetSizes},
-	kindSetIDs:   {"set ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.ids[:m.offsets[m.Clusters()]]), true }, (*parts).readSetIDs},
-	kindAlways:   {"always ids", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.always), true }, (*parts).readAlways},
-	kindRecord:   {"record", 0, func(m *Model) ([]byte, bool) { return m.record, true }, (*parts).readRecord},
-
-	kindGroups:     {"groups", 0, func(m *Model) ([]byte, bool) { return encodeFloats(m.GroupWeights()), m.Groups() > 0 }, (*parts).readGroups},
-	kindGroupSizes: {"group sizes", 0, writeGroupSizes, (*parts).readGroupSizes},
-	kindMargins:    {"margins", 0, writeMargins, (*parts).readMargins},
-	kindRegression: {"regression", flagOptional, writeRegression, (*parts).readRegression},
-
-	kindGroupClusters: {"group clusters", 0, func(m *Model) ([]byte, bool) { return encodeIDs(m.GroupClusters()), m.GroupClusters() != nil }, (*parts).readGroupClusters},
-	kindSecondOrder:   {"regression with squares", flagOptional, writeSecondOrder, (*parts).readSecondOrder},
-	kindPairs:         {"pairs", 0, writePairs, (*parts).readPairs},
-	kindShells:        {"shells", 0, writeShells, (*parts).readShells},
+	kindClusters: {"clusters", 0, func(m *Model) []byte { return encodeFloats(m.ClusterWeights()) }, (*parts).readClusters},
+	kindCells:    {"cells", 0, writeCells, (*parts).readCells},
+	kindSizes:    {"sizes", 0, writeSizes, (*parts).readSizes},
+	kindIDs:      {"ids", 0, func(m *Model) []byte { return encodeIDs(m.ids) }, (*parts).readIDs},
+	kindShares:   {"shares", 0, writeShares, (*parts).readShares},
+	kindLadder:   {"ladder", 0, writeLadder, (*parts).readLadder},
+	kindRecord:   {"record", 0, func(m *Model) []byte { return m.record }, (*parts).readRecord},
+	kindTail:     {"tail", flagOptional, writeTail, (*parts).readTail},
 }
 
 // parts is a model that is being read.
 type parts struct {
 	header
-	model      *Model
-	clusters   []float32
-	groups     []float32
-	groupSizes []int
-	lists      []uint32 // group clusters
-	pairs      []byte   // the section of pairs, nil for none
+	model    *Model
+	clusters []float32
 }
 
 // finish returns the model of all parts.
-func (p *parts) finish() (m *Model, err error) {
-	m = p.model
-	if p.pairs != nil {
-		if err := p.decodePairs(p.pairs); err != nil {
-			return nil, fmt.Errorf("pairs: %w", err)
-		}
-	}
-	for t := range len(m.offsets) - 1 {
-		set, section, at := m.set(t), "set ids", t
-		if r := int(p.header.clusters); t >= r*(1+len(m.shells)) {
-			section, at = "pairs", t-r*(1+len(m.shells))
-		} else if t >= r {
-			section, at = "shells", t-r
-		}
-		for _, id := range m.always {
-			if _, ok := slices.BinarySearch(set, id); !ok {
-				return nil, fmt.Errorf("%s: set %d: found no id %d, expected all always ids in every set", section, at, id)
-			}
-		}
-	}
-	if err := m.check(int(p.dim), int(p.header.clusters)); err != nil {
-		return nil, err
-	}
-	m.router, err = router.New(p.clusters, p.groups, p.groupSizes, p.lists, int(p.dim))
-	return m, err
-}
+func (p *parts) finish() (*Model, error) { return p.model, p.model.check() }
 
 func (p *parts) readClusters(data []byte) error {
 	// The product of two counts is below 2^64, four times it need not be.
@@ -119,54 +69,151 @@ func (p *parts) readClusters(data []byte) error {
 	return nil
 }
 
-func writeSetSizes(m *Model) ([]byte, bool) {
-	sizes := make([]uint32, m.Clusters())
-	for t := range sizes {
-		sizes[t] = uint32(m.offsets[t+1] - m.offsets[t])
+const cellsHead = 16 // bytes
+
+func writeCells(m *Model) []byte {
+	rule := m.router.Rule()
+	data := encodeIDs([]uint32{uint32(len(rule.Shells)), uint32(len(rule.Pairs))})
+	data = appendFloat64(data, rule.PairMargin)
+	data = appendFloat64(data, rule.Shells...)
+	for _, p := range rule.Pairs {
+		data = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(data, p.First), p.Second)
 	}
-	return encodeIDs(sizes), true
+	return data
 }
 
-func (p *parts) readSetSizes(data []byte) error {
-	if n := len(data); uint64(n) != 4*p.header.clusters {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d clusters", n, p.header.clusters)
+func (p *parts) readCells(data []byte) error {
+	if len(data) < cellsHead {
+		return fmt.Errorf("length: found %d bytes, expected at least %d", len(data), cellsHead)
 	}
-	sizes := make([]int, p.header.clusters)
-	var total uint64
-	for t, size := range decodeIDs(data) {
-		if uint64(size) > p.labels {
-			return fmt.Errorf("set %d: found %d ids, expected at most the %d labels", t, size, p.labels)
-		}
-		sizes[t] = int(size)
-		total += uint64(size)
+	le := binary.LittleEndian
+	shells, pairs := uint64(le.Uint32(data)), uint64(le.Uint32(data[4:]))
+	if want := cellsHead + 8*shells + 8*pairs; uint64(len(data)) != want {
+		return fmt.Errorf("length: found %d bytes, expected %d for %d shells and %d pairs", len(data), want, shells, pairs)
 	}
-	if total > math.MaxInt/4 {
-		return fmt.Errorf("found %d ids in all, expected at most %d", total, math.MaxInt/4)
+	rule := router.Rule{PairMargin: decodeFloat64(data[8:16])[0], Shells: decodeFloat64(data[cellsHead : cellsHead+8*shells])}
+	ids := decodeIDs(data[cellsHead+8*shells:])
+	rule.Pairs = make([]Pair, pairs)
+	for i := range rule.Pairs {
+		rule.Pairs[i] = Pair{First: ids[2*i], Second: ids[2*i+1]}
 	}
-	p.model.setSizes(sizes)
-	return nil
+	// The cells of clusters take memory: each has a size in the next section.
+	if p.header.clusters*(1+shells) > uint64(p.header.size)/4 {
+		return fmt.Errorf("found %d clusters in each of %d shells, expected a file with a size for each", p.header.clusters, 1+shells)
+	}
+	var err error
+	p.model.router, err = router.New(router.Config{Dim: int(p.dim), Clusters: p.clusters, Rule: rule})
+	return err
 }
 
-func (p *parts) readSetIDs(data []byte) error {
+func writeSizes(m *Model) []byte {
+	sizes := make([]uint32, 1, len(m.starts))
+	sizes[0] = uint32(m.always)
+	for t := range len(m.starts) - 1 {
+		sizes = append(sizes, uint32(m.starts[t+1]-m.starts[t]))
+	}
+	return encodeIDs(sizes)
+}
+
+func (p *parts) readSizes(data []byte) error {
 	m := p.model
-	if n, total := len(data), m.offsets[len(m.offsets)-1]; n != 4*total {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d ids in the sets", n, total)
+	if cells := m.Cells(); uint64(len(data)) != 4*(1+uint64(cells)) {
+		return fmt.Errorf("length: found %d bytes, expected 4, and 4 for each of %d cells", len(data), cells)
 	}
-	m.ids = decodeIDs(data)
-	for t := range len(m.offsets) - 1 {
-		if err := checkIDs(m.Candidates(t), m.labels); err != nil {
-			return fmt.Errorf("set %d: %w", t, err)
+	sizes := decodeIDs(data)
+	m.always = int(min(uint64(sizes[0]), p.labels+1)) // if int has 32 bits it may be too large
+	m.starts = make([]int, len(sizes))
+	total := uint64(0)
+	for t, size := range sizes[1:] {
+		if uint64(size) > p.labels {
+			return fmt.Errorf("list %d: found %d ids, expected at most the %d labels", t, size, p.labels)
 		}
+		if total += uint64(size); total > math.MaxInt/4 {
+			return fmt.Errorf("found more than %d ids in all, expected at most that", math.MaxInt/4)
+		}
+		m.starts[t+1] = int(total)
 	}
 	return nil
 }
 
-func (p *parts) readAlways(data []byte) error {
-	if n := len(data); n%4 != 0 {
-		return fmt.Errorf("length: found %d bytes, expected a multiple of 4", n)
+func (p *parts) readIDs(data []byte) error {
+	if n, total := len(data), p.model.starts[len(p.model.starts)-1]; n != 4*total {
+		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d ids in the lists", n, total)
 	}
-	p.model.always = decodeIDs(data)
-	return checkIDs(p.model.always, p.model.labels)
+	p.model.ids = decodeIDs(data)
+	return nil
+}
+
+func writeShares(m *Model) []byte {
+	data := make([]byte, 0, 2*len(m.shares))
+	for _, x := range m.shares {
+		data = binary.LittleEndian.AppendUint16(data, x)
+	}
+	return data
+}
+
+func (p *parts) readShares(data []byte) error {
+	if n, total := len(data), len(p.model.ids); n != 2*total {
+		return fmt.Errorf("length: found %d bytes, expected 2 for each of %d ids in the lists", n, total)
+	}
+	p.model.shares = make([]uint16, len(data)/2)
+	for i := range p.model.shares {
+		p.model.shares[i] = binary.LittleEndian.Uint16(data[2*i:])
+	}
+	return nil
+}
+
+const (
+	ladderHead = 24 // bytes
+	ladderRung = 80
+)
+
+func writeLadder(m *Model) []byte {
+	data := encodeIDs([]uint32{uint32(len(m.ladder)), uint32(m.rung), uint32(m.k), uint32(m.heldOut)})
+	data = appendFloat64(data, m.exactMargin)
+	for _, x := range m.ladder {
+		data = appendFloat64(data, x.Budget)
+		data = append(data, encodeIDs([]uint32{uint32(x.Share), uint32(x.P99Candidates), uint32(x.MaxCandidates), 0})...)
+		data = appendFloat64(data, x.MeanCandidates)
+		for _, e := range []Estimate{x.Precision1, x.PrecisionK} {
+			data = appendFloat64(data, e.Value, e.Low, e.High)
+		}
+	}
+	return data
+}
+
+func (p *parts) readLadder(data []byte) error {
+	if len(data) < ladderHead {
+		return fmt.Errorf("length: found %d bytes, expected at least %d", len(data), ladderHead)
+	}
+	m, head := p.model, decodeIDs(data[:16])
+	n := uint64(head[0])
+	if want := ladderHead + ladderRung*n; uint64(len(data)) != want {
+		return fmt.Errorf("length: found %d bytes, expected %d for %d budgets", len(data), want, n)
+	}
+	if n < 1 || n > maxRungs || uint64(head[1]) >= n {
+		return fmt.Errorf("found %d budgets and the default one at %d, expected 1 to %d, and one of them", n, head[1], maxRungs)
+	}
+	for i, x := range head[2:] {
+		if uint64(x) > math.MaxInt32 {
+			return fmt.Errorf("found %d in word %d, expected at most %d", x, i+2, math.MaxInt32)
+		}
+	}
+	m.rung, m.k, m.heldOut = int(head[1]), int(head[2]), int(head[3])
+	m.exactMargin = decodeFloat64(data[16:24])[0]
+	m.ladder = make([]Rung, n)
+	for i := range m.ladder {
+		rung := data[ladderHead+ladderRung*i:][:ladderRung]
+		words, x := decodeIDs(rung[8:24]), decodeFloat64(rung[24:])
+		if words[0] > math.MaxUint16 || words[1] > math.MaxInt32 || words[2] > math.MaxInt32 || words[3] != 0 {
+			return fmt.Errorf("rung %d: found the words %d, expected a share of at most %d, two numbers of at most %d, and 0", i, words, math.MaxUint16, math.MaxInt32)
+		}
+		m.ladder[i] = Rung{
+			Budget: decodeFloat64(rung[:8])[0], Share: uint16(words[0]), P99Candidates: int(words[1]), MaxCandidates: int(words[2]),
+			MeanCandidates: x[0], Precision1: Estimate{x[1], x[2], x[3]}, PrecisionK: Estimate{x[4], x[5], x[6]},
+		}
+	}
+	return nil
 }
 
 func (p *parts) readRecord(data []byte) error {
@@ -174,146 +221,63 @@ func (p *parts) readRecord(data []byte) error {
 	return checkRecord(p.model.record)
 }
 
-func (p *parts) readGroups(data []byte) error {
-	// A group has a cluster at least.
-	row := 4 * p.dim
-	if n := uint64(len(data)) / row; uint64(len(data))%row != 0 || n < 1 || n > p.header.clusters {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of 1 to %d x %d elements", len(data), p.header.clusters, p.dim)
-	}
-	p.groups = decodeFloats(data)
-	return nil
-}
+const tailHead = 16 // bytes
 
-func writeGroupSizes(m *Model) ([]byte, bool) {
-	var sizes []uint32
-	for _, size := range m.GroupSizes() {
-		sizes = append(sizes, uint32(size))
+func writeTail(m *Model) []byte {
+	if m.tail == nil {
+		return nil
 	}
-	return encodeIDs(sizes), len(sizes) > 0
-}
-
-func (p *parts) readGroupSizes(data []byte) error {
-	if n := len(p.groups) / int(p.dim); len(data) != 4*n {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d groups", len(data), n)
-	}
-	for _, size := range decodeIDs(data) {
-		// If int has 32 bits a size may be too large for it.
-		p.groupSizes = append(p.groupSizes, int(min(uint64(size), p.header.clusters+1)))
-	}
-	return nil
-}
-
-func (p *parts) readGroupClusters(data []byte) error {
-	if p.groups == nil {
-		return errors.New("found a file without groups, expected no section of this kind then")
-	}
-	total := uint64(0) // of fewer than 2^32 sizes of at most 2^32
-	for _, size := range p.groupSizes {
-		total += uint64(size)
-	}
-	if total > math.MaxInt/4 || uint64(len(data)) != 4*total {
-		return fmt.Errorf("length: found %d bytes, expected 4 for each of %d clusters of the groups", len(data), total)
-	}
-	p.lists = decodeIDs(data)
-	return nil
-}
-
-func writeMargins(m *Model) ([]byte, bool) {
-	var data []byte
-	for _, x := range []float64{m.margins.probe, m.margins.exact} {
-		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
-	}
-	return data, m.margins != (margins{})
-}
-
-func (p *parts) readMargins(data []byte) error {
-	if len(data) != 16 {
-		return fmt.Errorf("length: found %d bytes, expected 16", len(data))
-	}
-	m := margins{math.Float64frombits(binary.LittleEndian.Uint64(data)), math.Float64frombits(binary.LittleEndian.Uint64(data[8:]))}
-	if m == (margins{}) {
-		return fmt.Errorf("found zeros, expected no section of this kind then")
-	}
-	p.model.margins = m
-	return m.check()
-}
-
-func writeRegression(m *Model) ([]byte, bool) {
-	if m.regression == nil || m.regression.directions() > 0 {
-		return nil, false
-	}
-	return m.regression.encode(nil), true
-}
-
-func writeSecondOrder(m *Model) ([]byte, bool) {
-	if m.regression == nil || m.regression.directions() == 0 {
-		return nil, false
-	}
-	return m.regression.encode([]uint32{uint32(m.regression.directions()), 0}), true
-}
-
-// encode returns the content of a section, with counts behind the numbers of temperatures
-// and levels.
-func (r *Regression) encode(counts []uint32) []byte {
-	c := r.c
-	data := encodeIDs(append([]uint32{uint32(len(c.Temperatures)), uint32(len(c.Levels))}, counts...))
-	for _, list := range [][]float64{c.Temperatures, c.Levels} {
-		for _, x := range list {
-			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(x))
-		}
-	}
-	for _, list := range [][]float32{c.Intercepts, c.Slopes, c.Widths, c.Directions, c.Squares} {
+	c := m.tail.c
+	data := encodeIDs([]uint32{uint32(c.Share), uint32(len(c.Temperatures)), uint32(len(c.Levels)), uint32(len(c.Directions) / m.Dim())})
+	data = appendFloat64(data, c.Temperatures...)
+	data = appendFloat64(data, c.Levels...)
+	for _, list := range [][]float32{c.Intercepts, c.Slopes, c.Squares, c.Widths, c.Directions} {
 		data = append(data, encodeFloats(list)...)
 	}
 	return data
 }
 
-func (p *parts) readRegression(data []byte) error  { return p.decodeRegression(data, false) }
-func (p *parts) readSecondOrder(data []byte) error { return p.decodeRegression(data, true) }
-
-// decodeRegression reads either kind of section.
-func (p *parts) decodeRegression(data []byte, squares bool) error {
-	if p.model.regression != nil {
-		return errors.New("found two regressions of the tail, expected at most one")
+func (p *parts) readTail(data []byte) error {
+	if len(data) < tailHead {
+		return fmt.Errorf("length: found %d bytes, expected at least %d", len(data), tailHead)
 	}
-	head := uint64(8)
-	if squares {
-		head = 16
-	}
-	if uint64(len(data)) < head {
-		return fmt.Errorf("length: found %d bytes, expected at least %d", len(data), head)
-	}
-	counts := decodeIDs(data[:head])
-	m, q, n := uint64(counts[0]), uint64(counts[1]), uint64(0)
-	if m < 1 || m > maxFits || q > maxFits {
-		return fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, maxFits)
+	head := decodeIDs(data[:tailHead])
+	m, q, n := uint64(head[1]), uint64(head[2]), uint64(head[3])
+	if head[0] > math.MaxUint16 || m < 1 || m > maxFits || q > maxFits || n < 1 || n > maxFits {
+		return fmt.Errorf("found share %d, %d temperatures, %d levels and %d directions, expected at most %d, 1 to %d, 0 to %[6]d and 1 to %[6]d", head[0], m, q, n, math.MaxUint16, maxFits)
 	}
 	// Clusters and dim are below 2^32, and their vectors were read: no overflow.
-	rows, list, pairs := m*p.header.clusters, m+q, uint64(0)
-	if squares {
-		if n, pairs = uint64(counts[2]), 2*rows; n < 1 || n > maxFits || counts[3] != 0 {
-			return fmt.Errorf("found %d directions and %d behind their number, expected 1 to %d and 0", n, counts[3], maxFits)
-		}
+	cells, rows := uint64(p.model.Cells()), m*p.header.clusters
+	floats := tailHead + 8*(m+q)
+	if want := floats + 4*(m*cells+rows*(p.dim+2+q)+n*p.dim); uint64(len(data)) != want {
+		return fmt.Errorf("length: found %d bytes, expected %d for %d temperatures, %d levels and %d directions, %d cells of %d clusters and dim %d", len(data), want, m, q, n, cells, p.header.clusters, p.dim)
 	}
-	floats := head + 8*list
-	if want := floats + 4*(rows*(1+p.dim+q)+n*p.dim+pairs); uint64(len(data)) != want {
-		return fmt.Errorf("length: found %d bytes, expected %d for %d temperatures, %d levels and %d directions of %d clusters of dim %d", len(data), want, m, q, n, p.header.clusters, p.dim)
-	}
-	numbers := make([]float64, list)
-	for i := range numbers {
-		numbers[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[head+8*uint64(i):]))
-	}
-	x := decodeFloats(data[floats:])
+	numbers, x := decodeFloat64(data[tailHead:floats]), decodeFloats(data[floats:])
 	take := func(n uint64) (part []float32) {
 		part, x = x[:n:n], x[n:]
 		return part
 	}
-	r, err := newRegression(RegressionConfig{
-		Clusters: int(p.header.clusters), Temperatures: numbers[:m], Levels: numbers[m:],
-		Intercepts: take(rows), Slopes: take(rows * p.dim), Widths: take(rows * q), Directions: take(n * p.dim), Squares: take(pairs),
+	t, err := newTail(TailConfig{
+		Share: uint16(head[0]), Cells: int(cells), Clusters: int(p.header.clusters), Temperatures: numbers[:m], Levels: numbers[m:],
+		Intercepts: take(m * cells), Slopes: take(rows * p.dim), Squares: take(2 * rows), Widths: take(rows * q), Directions: take(n * p.dim),
 	})
-	p.model.regression = r
+	p.model.tail = t
 	return err
+}
+
+func appendFloat64(b []byte, x ...float64) []byte {
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+	}
+	return b
+}
+
+func decodeFloat64(b []byte) []float64 {
+	x := make([]float64, len(b)/8)
+	for i := range x {
+		x[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	return x
 }
 
 func encodeFloats(x []float32) []byte {

@@ -1,7 +1,6 @@
 package screen_test
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -31,15 +30,15 @@ type instance struct {
 // shape says what an instance is like.
 type shape struct {
 	labels, dim, clusters, contexts int
-	groups                          int     // 0: a flat screen; at most clusters
-	overlap                         bool    // groups have lists of clusters
-	probe, exact                    float64 // margins
 	shells                          int     // cosines that cut clusters
-	paired                          int     // percentage of the pairs of clusters that have sets
-	keep                            int     // percentage of the labels in a set
+	paired                          int     // percentage of the pairs of cells that have a cell
+	pairMargin, exact               float64 // leads
+	keep                            int     // percentage of the labels in a list
+	rungs                           int     // budgets; 0 for a model without a ladder of its own
+	always                          int     // ids in every list
+	tail                            []float64
 	ties                            bool
 	scale                           int // every other context is times 2^scale
-	always                          []uint32
 	seed                            uint64
 }
 
@@ -49,28 +48,23 @@ func drawShape(t *rapid.T) shape {
 		dim:      rapid.IntRange(1, 40).Draw(t, "dim"),
 		clusters: rapid.IntRange(1, 12).Draw(t, "clusters"),
 		contexts: rapid.IntRange(1, 20).Draw(t, "contexts"),
+		shells:   rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "cosines of shells"),
 		keep:     rapid.SampledFrom([]int{0, 5, 30, 70, 95, 100}).Draw(t, "percentage kept"),
+		rungs:    rapid.IntRange(0, 5).Draw(t, "budgets"),
 		ties:     rapid.Bool().Draw(t, "ties"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
 	}
-	if rapid.Bool().Draw(t, "two levels") {
-		s.groups = rapid.IntRange(1, s.clusters).Draw(t, "groups")
-		s.overlap = rapid.Bool().Draw(t, "overlap")
-	}
+	leads := []float64{0, 0.5, 1, 2.5, 1e300}
 	if rapid.Bool().Draw(t, "margins") {
-		leads := []float64{0, 0.5, 2.5, 1e300}
-		s.probe = rapid.SampledFrom(leads).Draw(t, "probe margin")
+		s.pairMargin = rapid.SampledFrom(leads).Draw(t, "margin of pairs")
 		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
 		s.paired = rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs")
 	}
-	s.shells = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "cosines of shells")
-	s.always = rapid.SliceOfN(rapid.Uint32Range(0, uint32(s.labels-1)), 0, 3).Draw(t, "always")
+	s.always = rapid.IntRange(0, min(3, s.labels)).Draw(t, "always")
+	if rapid.Bool().Draw(t, "tail") {
+		s.tail = []float64{1}
+	}
 	return s
-}
-
-type failer interface {
-	Helper()
-	Fatal(...any)
 }
 
 // drawHardShape also draws contexts that the envelope of the int8 search does
@@ -79,6 +73,11 @@ func drawHardShape(t *rapid.T) shape {
 	s := drawShape(t)
 	s.scale = rapid.SampledFrom([]int{0, 0, 80, -80}).Draw(t, "scale")
 	return s
+}
+
+type failer interface {
+	Helper()
+	Fatal(...any)
 }
 
 // instance makes the instance of the shape. With ties, elements are small
@@ -101,48 +100,38 @@ func (s shape) instance(t failer) *instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := make([][]uint32, s.clusters*(1+s.shells))
-	for c := range sets {
-		for id := range s.labels {
-			if r.IntN(100) < s.keep {
-				sets[c] = append(sets[c], uint32(id))
-			}
-		}
-	}
 	in := &instance{layer: layer, n: s.contexts, config: screen.Config{
-		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Sets: sets, Always: s.always,
-		Fingerprint: layer.Fingerprint(), ProbeMargin: s.probe, ExactMargin: s.exact,
+		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Always: s.always,
+		PairMargin: s.pairMargin, ExactMargin: s.exact, Fingerprint: layer.Fingerprint(),
 	}}
+	c := &in.config
 	for range s.shells {
-		in.config.Shells = append(in.config.Shells, r.Float64()-0.3)
+		c.Shells = append(c.Shells, r.Float64()-0.3)
 	}
-	slices.Sort(in.config.Shells)
-	slices.Reverse(in.config.Shells)
-	if s.groups > 0 {
-		in.config.Groups = fill(s.groups * s.dim)
-		in.config.GroupSizes = make([]int, s.groups)
-	}
-	for a := range in.config.GroupSizes {
-		if !s.overlap {
-			break
-		}
-		// Each group has a cluster of its own choice, and any of the others.
-		own := r.IntN(s.clusters)
-		for c := range s.clusters {
-			if c == own || r.IntN(3) == 0 {
-				in.config.GroupSizes[a]++
-				in.config.GroupClusters = append(in.config.GroupClusters, uint32(c))
+	slices.Sort(c.Shells)
+	slices.Reverse(c.Shells)
+	cells := s.clusters * (1 + s.shells)
+	for first := range cells {
+		for second := first + 1; second < (first/s.clusters+1)*s.clusters; second++ {
+			if r.IntN(100) < s.paired {
+				c.Pairs = append(c.Pairs, screen.Pair{First: uint32(first), Second: uint32(second)})
 			}
 		}
 	}
-	if s.groups > 0 && !s.overlap {
-		// Ragged: each group has a cluster, the others go anywhere.
-		for c := range s.clusters {
-			if c >= s.groups {
-				c = r.IntN(s.groups)
-			}
-			in.config.GroupSizes[c]++
-		}
+	always := r.Perm(s.labels)[:s.always]
+	slices.Sort(always)
+	plain := r.IntN(4) == 0 // lists without shares
+	for range cells + len(c.Pairs) {
+		c.Lists = append(c.Lists, s.list(r, always, plain))
+	}
+	budget, share := 0.0, uint16(math.MaxUint16)
+	for range s.rungs {
+		budget += 0.5 + 10*r.Float64()
+		share = uint16(r.IntN(int(share) + 1))
+		c.Ladder = append(c.Ladder, screen.Rung{Budget: budget, Share: share})
+	}
+	if s.rungs > 0 && r.IntN(2) == 0 {
+		c.Budget = c.Ladder[r.IntN(s.rungs)].Budget
 	}
 	in.contexts = fill(s.contexts * s.dim)
 	for i := range in.contexts {
@@ -150,31 +139,73 @@ func (s shape) instance(t failer) *instance {
 			in.contexts[i] = float32(math.Ldexp(float64(in.contexts[i]), s.scale))
 		}
 	}
-	for second := range sets {
-		for first := range second {
-			if first/s.clusters != second/s.clusters || r.IntN(100) >= s.paired {
-				continue
-			}
-			p := screen.Pair{First: first, Second: second}
-			for id := range s.labels {
-				if r.IntN(100) < s.keep {
-					p.Set = append(p.Set, uint32(id))
-				}
-			}
-			in.config.Pairs = append(in.config.Pairs, p)
-		}
+	if s.tail != nil {
+		c.Tail = in.newTail(t, r, s.tail)
 	}
-	slices.SortFunc(in.config.Pairs, func(a, b screen.Pair) int {
-		return cmp.Or(a.First-b.First, a.Second-b.Second)
-	})
-	if in.model, err = screen.NewModel(in.config); err != nil {
+	if in.model, err = screen.NewModel(*c); err != nil {
 		t.Fatal(err)
 	}
 	return in
 }
 
+// list is a list of some labels with shares of which many are equal.
+func (s shape) list(r *rand.Rand, always []int, plain bool) (l screen.List) {
+	type ranked struct {
+		id    uint32
+		share uint16
+	}
+	var others []ranked
+	for id := range s.labels {
+		if !slices.Contains(always, id) && r.IntN(100) < s.keep {
+			others = append(others, ranked{uint32(id), uint16(13107 * r.IntN(6))})
+		}
+	}
+	for _, id := range always {
+		l.IDs, l.Shares = append(l.IDs, uint32(id)), append(l.Shares, math.MaxUint16)
+	}
+	if !plain { // else they ascend
+		slices.SortStableFunc(others, func(a, b ranked) int { return int(b.share) - int(a.share) })
+	}
+	for _, x := range others {
+		l.IDs, l.Shares = append(l.IDs, x.id), append(l.Shares, x.share)
+	}
+	if plain {
+		l.Shares = nil
+	}
+	return l
+}
+
+// newTail returns a tail for the instance with random coefficients.
+func (in *instance) newTail(t failer, r *rand.Rand, temperatures []float64) *screen.Tail {
+	t.Helper()
+	cells, clusters := len(in.config.Lists), in.clusters()
+	c := screen.TailConfig{
+		Share: uint16(13107 * r.IntN(6)), Cells: cells, Clusters: clusters, Temperatures: temperatures, Levels: []float64{0.5, 0.9},
+	}
+	normal := func(n int, scale float64) (x []float32) {
+		for range n {
+			x = append(x, float32(scale*r.NormFloat64()))
+		}
+		return x
+	}
+	rows := len(temperatures) * clusters
+	c.Intercepts = normal(len(temperatures)*cells, 2)
+	c.Slopes = normal(rows*in.config.Dim, 0.1)
+	c.Directions = normal((1+r.IntN(3))*in.config.Dim, 0.3)
+	c.Squares = normal(2*rows, 0.1)
+	for range rows {
+		w := float32(r.Float64())
+		c.Widths = append(c.Widths, w, 2*w)
+	}
+	tail, err := screen.NewTail(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tail
+}
+
 func (in *instance) context(i int) []float32 {
-	d := in.config.Dim
+	d := in.layer.Dim()
 	return in.contexts[i*d : (i+1)*d]
 }
 
@@ -187,121 +218,8 @@ func (in *instance) searcher(t failer, opts ...screen.Option) *screen.Searcher {
 	return s
 }
 
-// cluster is z(h): the largest v_t.h, the lowest of equals; with groups, among
-// the clusters of the group of the largest u_a.h.
-func (in *instance) cluster(h []float32) int {
-	return in.find(h).cluster
-}
-
-// found is what routing is to find out about a context.
-type found struct {
-	cluster     int
-	set         []uint32
-	joined      []uint32 // the sets of its one cluster, or of its two, in shell 0
-	rows        int      // scanned to find the set
-	both, exact bool
-}
-
-// find routes h as Config and Stats say.
-func (in *instance) find(h []float32) found {
-	cluster, second, lead, rows := in.route(h)
-	shell := in.clusters() * in.shell(h, cluster)
-	f := found{cluster: cluster, set: in.candidates(shell + cluster), rows: rows}
-	if second >= 0 {
-		f.exact = lead < in.config.ExactMargin
-		f.both = lead < in.config.ProbeMargin && !f.exact
-	}
-	f.joined = in.candidates(cluster)
-	if f.both {
-		union := func(a, b int) []uint32 {
-			ids := append(slices.Clone(in.candidates(a)), in.candidates(b)...)
-			slices.Sort(ids)
-			return slices.Compact(ids)
-		}
-		f.joined, f.set = union(cluster, second), union(shell+cluster, shell+second)
-	}
-	for _, p := range in.config.Pairs {
-		if f.both && p.First == shell+min(cluster, second) && p.Second == shell+max(cluster, second) {
-			f.set = in.always(p.Set)
-		}
-	}
-	return f
-}
-
 // clusters is r.
 func (in *instance) clusters() int { return len(in.config.Clusters) / in.config.Dim }
-
-// shell is how many of the cosines that cut clusters are above the one of h and its
-// cluster. A zero vector has the cosine 1.
-func (in *instance) shell(h []float32, cluster int) (n int) {
-	d := in.config.Dim
-	v := in.config.Clusters[cluster*d : (cluster+1)*d]
-	lengths := math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h))
-	for _, cut := range in.config.Shells {
-		if lengths > 0 && kernels.RefDot(v, h)/lengths < cut {
-			n++
-		}
-	}
-	return n
-}
-
-// route returns the cluster of h, the second best, -1 if there is no other, the
-// lead of the first, and the number of rows scanned for them.
-func (in *instance) route(h []float32) (cluster, second int, lead float64, rows int) {
-	d := in.config.Dim
-	// The two best of some of the rows.
-	two := func(rows []float32, some []uint32) (best, second int, lead float64) {
-		best, second = int(some[0]), -1
-		score := func(t int) float64 { return kernels.RefDot(rows[t*d:(t+1)*d], h) }
-		for _, id := range some[1:] {
-			t := int(id)
-			switch {
-			case score(t) > score(best):
-				best, second = t, best
-			case second < 0 || score(t) > score(second):
-				second = t
-			}
-		}
-		if second >= 0 {
-			lead = score(best) - score(second)
-		}
-		return best, second, lead
-	}
-	sizes, lists := in.config.GroupSizes, in.config.GroupClusters
-	if lists == nil {
-		lists = numbered(in.clusters())
-	}
-	if sizes == nil {
-		cluster, second, lead = two(in.config.Clusters, lists)
-		return cluster, second, lead, len(lists)
-	}
-	group, _, _ := two(in.config.Groups, numbered(len(sizes)))
-	first := 0
-	for _, size := range sizes[:group] {
-		first += size
-	}
-	cluster, second, lead = two(in.config.Clusters, lists[first:first+sizes[group]])
-	return cluster, second, lead, len(sizes) + sizes[group]
-}
-
-// numbered are the numbers below n.
-func numbered(n int) []uint32 {
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	return ids
-}
-
-// candidates is the set of cluster or cell t as the configuration gives it.
-func (in *instance) candidates(t int) []uint32 { return in.always(in.config.Sets[t]) }
-
-// always is a set with the ids that are in every one.
-func (in *instance) always(set []uint32) []uint32 {
-	ids := append(slices.Clone(set), in.config.Always...)
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
 
 // weights returns W, row-major.
 func (in *instance) weights() []float32 {
@@ -312,26 +230,148 @@ func (in *instance) weights() []float32 {
 	return w
 }
 
+// found is what is to be found out about a context.
+type found struct {
+	cluster, cell int
+	pair, unmet   bool // between two clusters that have a cell, or none
+	exact         bool // its lead is below the exact margin
+}
+
+// find finds the cell of h as Config says.
+func (in *instance) find(h []float32) (f found) {
+	c, d := in.config, in.config.Dim
+	score := func(t int) float64 { return kernels.RefDot(c.Clusters[t*d:(t+1)*d], h) }
+	second := -1
+	for t := 1; t < in.clusters(); t++ {
+		switch {
+		case score(t) > score(f.cluster):
+			f.cluster, second = t, f.cluster
+		case second < 0 || score(t) > score(second):
+			second = t
+		}
+	}
+	v := c.Clusters[f.cluster*d : (f.cluster+1)*d]
+	lengths, shell := math.Sqrt(kernels.RefDot(v, v))*math.Sqrt(kernels.RefDot(h, h)), 0
+	for _, cut := range c.Shells {
+		if lengths > 0 && score(f.cluster)/lengths < cut {
+			shell += in.clusters()
+		}
+	}
+	f.cell = shell + f.cluster
+	if second < 0 {
+		return f
+	}
+	lead := score(f.cluster) - score(second)
+	f.exact = lead < c.ExactMargin
+	if lead < c.PairMargin && len(c.Pairs) > 0 {
+		at := slices.Index(c.Pairs, screen.Pair{First: uint32(shell + min(f.cluster, second)), Second: uint32(shell + max(f.cluster, second))})
+		if f.pair, f.unmet = at >= 0, at < 0; f.pair {
+			f.cell = in.clusters()*(1+len(c.Shells)) + at
+		}
+	}
+	return f
+}
+
+// atLeast is the ids of a list of at least that share.
+func (in *instance) atLeast(cell int, share uint16) (ids []uint32) {
+	l := in.config.Lists[cell]
+	for i, id := range l.IDs {
+		if l.Shares == nil || l.Shares[i] >= share {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// settings are what the options of a searcher say.
+type settings struct {
+	short, overTail bool
+	budget          float64 // 0: the model's
+	largest         int     // 0: no bound
+}
+
+func drawSettings(t *rapid.T, in *instance) (s settings) {
+	s.short = rapid.Bool().Draw(t, "short")
+	s.budget = drawBudget(t, in)
+	if rapid.Bool().Draw(t, "bounded") {
+		s.largest = rapid.IntRange(1, in.config.Labels).Draw(t, "largest")
+	}
+	return s
+}
+
+// drawBudget draws a budget that the model has, one between two, one above all, or 0.
+func drawBudget(t *rapid.T, in *instance) float64 {
+	if rapid.Bool().Draw(t, "no budget") {
+		return 0
+	}
+	rung := rapid.SampledFrom(in.model.Ladder()).Draw(t, "rung")
+	return rung.Budget * rapid.SampledFrom([]float64{1, 1.01, 1e9}).Draw(t, "times")
+}
+
+func (s settings) options() (opts []screen.Option) {
+	if s.short {
+		opts = append(opts, screen.Short())
+	}
+	if s.overTail {
+		opts = append(opts, screen.OverTail())
+	}
+	if s.budget != 0 {
+		opts = append(opts, screen.Budget(s.budget))
+	}
+	if s.largest != 0 {
+		opts = append(opts, screen.Largest(s.largest))
+	}
+	return opts
+}
+
+// candidates are the candidates of a cell for a request with a budget, 0 for none.
+func (in *instance) candidates(cell int, s settings, budget float64) []uint32 {
+	if budget == 0 {
+		budget = s.budget
+	}
+	share := uint16(0) // of a model without a ladder
+	for i, rung := range in.config.Ladder {
+		switch {
+		case budget != 0 && rung.Budget <= budget, budget == 0 && rung.Budget == in.config.Budget:
+			share = rung.Share
+		case budget == 0 && in.config.Budget == 0 && i == len(in.config.Ladder)-1:
+			share = rung.Share
+		}
+	}
+	ids := in.atLeast(cell, share)
+	if s.largest != 0 {
+		ids = ids[:min(len(ids), s.largest)]
+	}
+	return ids
+}
+
 // ranked returns the ids by descending logit, ties by the lower id.
 func (in *instance) ranked(h []float32, ids []uint32) []softmax.Prediction {
 	return in.edited(h, ids, &softmax.Request{})
 }
 
+// logits are the logits of the ids, in their order.
+func (in *instance) logits(h []float32, ids []uint32) (x []float64) {
+	d, w := in.config.Dim, in.weights()
+	for _, id := range ids {
+		x = append(x, kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h)+float64(in.layer.Bias()[id]))
+	}
+	return x
+}
+
 // edited is ranked with the edits of a request.
 func (in *instance) edited(h []float32, ids []uint32, req *softmax.Request) []softmax.Prediction {
-	d, w := in.config.Dim, in.weights()
 	p := []softmax.Prediction{}
-	for _, id := range ids {
-		if req.Allowed != nil && !req.Allowed.Has(id) || req.Banned != nil && req.Banned.Has(id) {
+	for i, x := range in.logits(h, ids) {
+		if req.Allowed != nil && !req.Allowed.Has(ids[i]) || req.Banned != nil && req.Banned.Has(ids[i]) {
 			continue
 		}
-		logit := kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(in.layer.Bias()[id])
 		for _, b := range req.Biases {
-			if b.ID == id {
-				logit += float64(b.Add)
+			if b.ID == ids[i] {
+				x += float64(b.Add)
 			}
 		}
-		p = append(p, softmax.Prediction{ID: id, Logit: logit})
+		p = append(p, softmax.Prediction{ID: ids[i], Logit: x})
 	}
 	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
 		switch {
@@ -347,36 +387,33 @@ func (in *instance) edited(h []float32, ids []uint32, req *softmax.Request) []so
 
 // truth returns the k best of all labels.
 func (in *instance) truth(h []float32, k int) []softmax.Prediction {
-	return in.ranked(h, in.all())[:k]
+	return in.ranked(h, allIDs(in.config.Labels))[:k]
 }
 
-// all are the ids of all labels.
-func (in *instance) all() []uint32 {
-	all := make([]uint32, in.config.Labels)
-	for i := range all {
-		all[i] = uint32(i)
+// allIDs are the ids of n labels.
+func allIDs(n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
 	}
-	return all
+	return ids
 }
 
 // answer is the answer to a request by its definition: the labels that it is
 // chosen among, by descending edited logit, and where they come from.
-func (in *instance) answer(h []float32, req *softmax.Request, short bool) ([]softmax.Prediction, softmax.Source) {
+func (in *instance) answer(h []float32, req *softmax.Request, s settings) ([]softmax.Prediction, softmax.Source) {
 	f := in.find(h)
-	set, source := slices.Clone(f.set), softmax.FromSet
-	if f.both {
-		source = softmax.FromTwoSets
-	}
+	set := slices.Clone(in.candidates(f.cell, s, req.Budget))
 	for _, b := range req.Biases {
 		if !slices.Contains(set, b.ID) {
 			set = append(set, b.ID)
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || len(among) < req.K && !short {
-		return in.edited(h, in.all(), req), softmax.FromLayer
+	if f.exact || req.Budget == softmax.Exact || len(among) < req.K && !s.short {
+		return in.edited(h, allIDs(in.config.Labels), req), softmax.FromLayer
 	}
-	return among, source
+	return among, softmax.FromSet
 }
 
 // common returns how many of the predictions have an id that is listed.
@@ -408,32 +445,48 @@ func topK(t failer, s *screen.Searcher, k int, h []float32) []softmax.Prediction
 	return dst[:n]
 }
 
-// ordinary is an instance of moderate size without oddities.
-func ordinary(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+func search(t failer, s *screen.Searcher, h []float32, req softmax.Request) ([]softmax.Prediction, softmax.Answer) {
+	t.Helper()
+	dst := make([]softmax.Prediction, req.K)
+	a, err := s.Search(dst, h, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dst[:a.Count], a
 }
 
-// grouped is ordinary with 36 clusters on two levels.
-func grouped(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 36, groups: 6, contexts: 200, keep: 20, seed: 1, always: []uint32{7, 299}}.instance(t)
+func logProb(t failer, s *screen.Searcher, h []float32, id int) float64 {
+	t.Helper()
+	p, err := s.LogProb(h, uint32(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
-// tailed is ordinary with a regression of the tail.
-func tailed(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, seed: 1}.instance(t).withRegression(t)
-}
+// ordinary is of moderate size and without oddities.
+var ordinaryShape = shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 40, rungs: 4, always: 2, seed: 1}
 
-// probing is ordinary with margins that some contexts are below.
-func probing(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, seed: 1}.instance(t)
-}
+func ordinary(t testing.TB) *instance { return ordinaryShape.instance(t) }
 
-// shelled is paired with clusters that are cut into three shells.
-func shelled(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, shells: 2, probe: 3, exact: 0.5, paired: 80, seed: 1}.instance(t)
-}
-
-// paired is probing with sets for most pairs.
+// paired is ordinary with cells for most pairs of clusters, some contexts that are between two,
+// and some that the exact layer is to answer.
 func paired(t testing.TB) *instance {
-	return shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep: 20, probe: 3, exact: 0.5, paired: 80, seed: 1}.instance(t)
+	s := ordinaryShape
+	s.paired, s.pairMargin, s.exact = 80, 3, 0.5
+	return s.instance(t)
+}
+
+// shelled is paired with clusters that are cut into three shells, and a tail.
+func shelled(t testing.TB) *instance {
+	s := ordinaryShape
+	s.paired, s.pairMargin, s.exact, s.shells, s.tail = 80, 3, 0.5, 2, []float64{1}
+	return s.instance(t)
+}
+
+// tailed is ordinary with a tail.
+func tailed(t testing.TB) *instance {
+	s := ordinaryShape
+	s.tail = []float64{1}
+	return s.instance(t)
 }

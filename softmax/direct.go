@@ -17,6 +17,7 @@ import (
 // one goroutine.
 type Direct struct {
 	vec          kernels.Int8Vector
+	query        Query     // of vec
 	lower, upper []float32 // of the rows of a list, by whole panels
 	rows         []uint32  // of the survivors in the list
 	ids          []uint32
@@ -34,6 +35,7 @@ func (s *Searcher) Direct(most int) *Direct {
 	table, release := bigmem.Alloc(vec + 24*room)
 	short := &Direct{by: s}
 	short.vec.Init(dim, table[:vec:vec])
+	short.query = Query{dim: dim, vec: &short.vec}
 	take := func(bytes int) unsafe.Pointer {
 		p := unsafe.Pointer(unsafe.SliceData(table[vec:]))
 		vec += bytes * room
@@ -50,42 +52,28 @@ func (s *Searcher) Direct(most int) *Direct {
 	return short
 }
 
+// Query is the query whose context Set sets.
+func (s *Direct) Query() *Query { return &s.query }
+
 // Set makes h the context. It reports false if the short way is not for h, which may be no
-// context at all: a [Query] says so.
+// context at all: [Query.Set] says so.
 func (s *Direct) Set(h []float32) bool {
-	ok := len(h) == s.vec.Dim() && s.vec.Set(h) == kernels.Certified
+	if len(h) != s.query.dim {
+		return false
+	}
+	s.query.fit = s.vec.Set(h)
 	runtime.KeepAlive(s)
-	return ok
+	return s.query.fit == kernels.Certified
 }
 
-// Route writes the len(dst) best of some clusters to dst, at least one, and returns the number of
-// vectors that were scanned. Only if scored are there logits; dst has one element if not. The
-// clusters are list 0 if there are no groups, which is nil, or the list of the best of these. It
-// reports false if the short way is not for the lists.
-func (s *Direct) Route(dst []Prediction, groups, clusters *Packed, scored bool) (rows int, ok bool) {
-	var group uint32
-	if groups != nil {
-		if group, rows, ok = s.First(groups, 0); !ok {
-			return 0, false
-		}
-	}
-	n := 0
-	if scored {
-		n, ok = s.Best(dst, nil, clusters, int(group))
-	} else {
-		dst[0].ID, n, ok = s.First(clusters, int(group))
-	}
-	return rows + n, ok
-}
-
-// First returns the best label of list t, and the number of its labels. It reports false if
-// the short way is not for the list.
-func (s *Direct) First(p *Packed, t int) (id uint32, n int, ok bool) {
+// First returns the best label of list t. It reports false if the short way is not for the
+// list.
+func (s *Direct) First(p *Packed, t int) (id uint32, ok bool) {
 	list := &p.near.lists[t]
-	n = list.end - list.first
+	n := list.end - list.first
 	if n < 1 || n > len(s.rows) {
 		runtime.KeepAlive(p)
-		return 0, 0, false
+		return 0, false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, 1, &s.vec)]
 	best := p.near.ids[list.first+int(left[0])]
@@ -96,22 +84,22 @@ func (s *Direct) First(p *Packed, t int) (id uint32, n int, ok bool) {
 	}
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
-	return best, n, true
+	return best, true
 }
 
 // Best writes the len(dst) best labels of list t to dst, in order, and if sum is not nil the
-// log-sum over the list to it. It returns the number of the list's labels. It reports false if
-// the short way is not for the list.
-func (s *Direct) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, ok bool) {
+// log-sum over the list to it. It reports false, and has written nothing, if the short way is
+// not for the list.
+func (s *Direct) Best(dst []Prediction, sum *float64, p *Packed, t int) (ok bool) {
 	list, k := &p.near.lists[t], len(dst)
-	n = list.end - list.first
+	n := list.end - list.first
 	if k < 1 || most(k, n) || n > len(s.rows) {
 		runtime.KeepAlive(p)
-		return 0, false
+		return false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, k, &s.vec)]
 	if sum != nil && most(len(left), n) {
-		return 0, false
+		return false
 	}
 	s.rank(dst, left, p, list)
 	if sum != nil {
@@ -119,28 +107,68 @@ func (s *Direct) Best(dst []Prediction, sum *float64, p *Packed, t int) (n int, 
 	}
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
-	return n, true
+	return true
+}
+
+// BestAmong is Best for labels of a layer that are packed nowhere.
+func (s *Direct) BestAmong(dst []Prediction, sum *float64, l *Layer, among []uint32) (ok bool) {
+	n, k := len(among), len(dst)
+	if l.codes == nil || k < 1 || most(k, n) || n > len(s.rows) {
+		return false
+	}
+	lower, upper := s.lower[:n], s.upper[:n]
+	l.codes.GatherBounds(lower, upper, among, &s.vec)
+	threshold, ok := kernels.KthBound(lower, k)
+	if !ok || math.IsInf(float64(threshold), -1) {
+		return false
+	}
+	left := s.rows[:kernels.SelectAtLeast(s.rows[:n], upper, threshold)]
+	if sum != nil && most(len(left), n) {
+		return false
+	}
+	for j, row := range left {
+		s.ids[j] = among[row]
+	}
+	s.dot(&l.rows, len(left))
+	for j, id := range s.ids[:len(left)] {
+		s.logits[j] += float64(l.codes.Bias(int(id)))
+	}
+	s.order(dst, len(left))
+	if sum != nil {
+		*sum = logSum(&Request{LogSum: true}, left, s.logits[:len(left)], lower, upper)
+	}
+	runtime.KeepAlive(s)
+	return true
 }
 
 // rank writes the best of some rows of a list to dst, and leaves the logits of all of them
 // in s.logits.
 func (s *Direct) rank(dst []Prediction, left []uint32, p *Packed, list *packedList) {
-	ids, logits := s.ids[:len(left)], s.logits[:len(left)]
 	for j, row := range left {
-		ids[j] = p.near.ids[list.first+int(row)]
+		s.ids[j] = p.near.ids[list.first+int(row)]
 	}
-	p.near.rows.Prefetch(ids)
-	p.near.rows.RefGatherDot(logits, nil, ids, s.vec.Vector())
+	s.dot(&p.near.rows, len(left))
 	for j, row := range left {
-		logits[j] += float64(p.near.codes.Bias(list.panel*kernels.PanelRows + int(row)))
+		s.logits[j] += float64(p.near.codes.Bias(list.panel*kernels.PanelRows + int(row)))
 	}
+	s.order(dst, len(left))
+}
+
+// dot leaves the products of the first n of s.ids in s.logits, without biases.
+func (s *Direct) dot(rows *kernels.Rows, n int) {
+	rows.Prefetch(s.ids[:n])
+	rows.RefGatherDot(s.logits[:n], nil, s.ids[:n], s.vec.Vector())
+}
+
+// order writes the best of the first n of s.ids to dst.
+func (s *Direct) order(dst []Prediction, n int) {
 	if len(dst) > maxInserted {
-		s.by.selectTop(dst, logits, ids, 0)
+		s.by.selectTop(dst, s.logits[:n], s.ids[:n], 0)
 		return
 	}
-	n := 0
-	for i, x := range logits {
-		n = insert(dst, n, Prediction{ids[i], x})
+	at := 0
+	for i, x := range s.logits[:n] {
+		at = insert(dst, at, Prediction{s.ids[i], x})
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 // LogitAndSum returns what a log-probability is made of: the logit of the label id, by
 // the reference arithmetic, with its bias, and the log-sum that a request for no
 // labels (K = 0) is answered with, see [Answer], in which that label, where it is one of
-// those to choose among, counts with its logit. A list to choose among is in ascending
-// order.
+// those to choose among, counts with its logit.
 //
 // It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if
 // id is not below L, or if the query or the request does not fit the layer. It panics if
@@ -52,13 +51,14 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, logSum
 	} else {
 		s.logits = s.logits[:0]
 	}
-	return logit, s.logSum(req, s.lower, s.upper), nil
+	return logit, s.logSum(req, s.lower[:p.n], s.upper[:p.n]), nil
 }
 
-// row returns the row of a label among those of the place. A list is ascending.
+// row returns the row of a label among those of the place.
 func (p *place) row(id uint32) (row int, ok bool) {
 	if p.listed {
-		return slices.BinarySearch(p.ids, id)
+		row = slices.Index(p.ids, id)
+		return row, row >= 0
 	}
 	row = int(id) - p.first
 	return row, row >= 0 && row < p.n

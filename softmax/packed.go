@@ -100,6 +100,13 @@ func (p *Packed) List(t int) Labels {
 	return Labels{kind: listOfLabels, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
 }
 
+// First is the set of the first n labels of list t.
+func (p *Packed) First(t, n int) Labels {
+	l := p.List(t)
+	l.ids = l.ids[:n:n]
+	return l
+}
+
 // Size returns the number of labels of list t.
 func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
 

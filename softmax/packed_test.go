@@ -94,55 +94,76 @@ func TestDirectIsFindForAPackedList(t *testing.T) {
 			}
 			for list := range len(starts) - 1 {
 				size := packed.Size(list)
-				among := softmax.Only(ids[starts[list]:starts[list+1]])
-				find := func(k int, sum bool) ([]softmax.Prediction, float64) {
+				find := func(k int, sum bool, among softmax.Labels) ([]softmax.Prediction, float64) {
 					top, answer := make([]softmax.Prediction, k), make([]softmax.Answer, 1)
 					if err := s.Find(top, answer, []*softmax.Query{q}, &softmax.Request{K: k, LogSum: sum, Among: among}); err != nil {
 						t.Fatal(err)
 					}
 					return top, answer[0].LogSum
 				}
-				first, _, answered := short.First(packed, list)
+				first, answered := short.First(packed, list)
 				if answered != (size > 0) {
 					t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
 				}
 				if answered {
-					if want, _ := find(1, false); first != want[0].ID {
+					if want, _ := find(1, false, packed.List(list)); first != want[0].ID {
 						t.Errorf("the best of %d labels: found %d, expected %d", size, first, want[0].ID)
 					}
 				}
 				for k := range 22 {
 					for _, withSum := range []bool{false, true} {
-						got, sum := make([]softmax.Prediction, k), math.NaN()
-						to := &sum
+						var got, other [22]softmax.Prediction
+						sum, otherSum := math.NaN(), math.NaN()
+						to, otherTo := &sum, &otherSum
 						if !withSum {
-							to = nil
+							to, otherTo = nil, nil
 						}
-						found, answered := short.Best(got, to, packed, list)
+						answered := short.Best(got[:k], to, packed, list)
+						if short.BestAmong(other[:k], otherTo, l, ids[starts[list]:starts[list+1]]) && (!answered || got != other || withSum && sum != otherSum) {
+							t.Errorf("%d of %d labels: found %v, %v packed, %v, %v not packed", k, size, got, sum, other, otherSum)
+						}
 						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
 							t.Fatalf("%d of %d labels, sum %v: found answered %v, expected %v", k, size, withSum, answered, possible)
 						}
 						if !answered {
 							continue
 						}
-						if found != size {
-							t.Fatalf("found a list of %d labels, expected %d", found, size)
-						}
-						want, wantSum := find(k, withSum)
-						if !slices.Equal(got, want) {
-							t.Errorf("%d of %d labels: found %v, expected %v", k, size, got, want)
+						want, wantSum := find(k, withSum, packed.List(list))
+						if !slices.Equal(got[:k], want) {
+							t.Errorf("%d of %d labels: found %v, expected %v", k, size, got[:k], want)
 						}
 						if withSum && sum != wantSum {
 							t.Errorf("%d of %d labels: found the sum %v, expected %v", k, size, sum, wantSum)
 						}
 					}
 				}
-				if _, ok := short.Best(make([]softmax.Prediction, 5), new(float64), packed, list); size == 299 && !ok {
+				// The first labels of a list are a set like any.
+				for _, n := range []int{size / 2, size - 1} {
+					for _, k := range []int{1, 5, n / 2} {
+						if k < 1 || n < k {
+							continue
+						}
+						got, sum := find(k, true, packed.First(list, n))
+						want, wantSum := find(k, true, softmax.Only(ids[starts[list]:starts[list]+n]))
+						if !slices.Equal(got, want) || sum != wantSum {
+							t.Errorf("%d of the first %d of %d labels: found %v, %v, expected %v, %v", k, n, size, got, sum, want, wantSum)
+						}
+						for _, id := range []uint32{ids[starts[list]], ids[starts[list]+n]} { // one of them, and one that is not
+							req := softmax.Request{LogSum: true, Among: packed.First(list, n)}
+							_, sum, err := s.LogitAndSum(q, id, &req)
+							req.Among = softmax.Only(ids[starts[list] : starts[list]+n])
+							if _, want, wantErr := s.LogitAndSum(q, id, &req); err != nil || wantErr != nil || sum != want {
+								t.Errorf("label %d and the sum of the first %d of %d labels: found %v, %v, expected %v, %v", id, n, size, sum, err, want, wantErr)
+							}
+						}
+					}
+				}
+				if size == 299 && !short.Best(make([]softmax.Prediction, 5), new(float64), packed, list) {
 					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
 		}
-		if _, ok := s.Direct(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
+		if ok := s.Direct(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
 			t.Error("found an answer from a list that is longer than the room, expected none")
 		}
 		large := make([]float32, dim)

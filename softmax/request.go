@@ -59,6 +59,10 @@ type Request struct {
 	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
 	// It changes neither the labels nor their logits.
 	Temperature float64
+	// Budget says how many labels a screen is to look at: B, the mean number of
+	// candidates. 0 is what the searcher has by itself; [Exact] is all of them. An exact
+	// search is within every budget, and does not look at it. Not negative.
+	Budget float64
 	// Among are the labels to choose among. The zero value is all of them.
 	Among Labels
 	// Allowed, unless nil, holds the labels that may be answered, and Banned,
@@ -82,6 +86,9 @@ const maxBias = 0x1p100
 // MinTemperature is the least temperature: at it, x/T is finite for every logit x of a layer
 // with any biases.
 const MinTemperature = 1e-100
+
+// Exact is the budget of an exact search: above those of all screens.
+const Exact = math.MaxFloat64
 
 // Labels is a set of labels to choose among: all of a layer, which is the zero
 // value, neighbours, or the labels in a list.
@@ -127,10 +134,15 @@ func (r *Request) Permits(id uint32) bool {
 
 // Bias returns what is added to the logit of a label.
 func (r *Request) Bias(id uint32) float64 {
-	if i, ok := slices.BinarySearchFunc(r.Biases, id, compareBias); ok {
+	if i, ok := r.BiasOf(id); ok {
 		return float64(r.Biases[i].Add)
 	}
 	return 0
+}
+
+// BiasOf returns the place of a label among those that are biased.
+func (r *Request) BiasOf(id uint32) (i int, ok bool) {
+	return slices.BinarySearchFunc(r.Biases, id, compareBias)
 }
 
 // temperature is the temperature of the log-sum.
@@ -197,6 +209,9 @@ func (r *Request) check(labels int) error {
 	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature))
 	}
+	if !(r.Budget >= 0) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget))
+	}
 	for i, b := range r.Biases {
 		switch {
 		case uint64(b.ID) >= uint64(labels):
@@ -243,20 +258,17 @@ type Answer struct {
 type Source uint8
 
 const (
-	FromLayer   Source = iota // all labels of the request: the answer is exact
-	FromSet                   // the candidate set of one cluster of a screen
-	FromTwoSets               // the candidate sets of two clusters
+	FromLayer Source = iota // all labels of the request: the answer is exact
+	FromSet                 // the candidates that a screen has for the context
 )
 
-// String returns "layer", "set" or "two sets".
+// String returns "layer" or "set".
 func (s Source) String() string {
 	switch s {
 	case FromLayer:
 		return "layer"
 	case FromSet:
 		return "set"
-	case FromTwoSets:
-		return "two sets"
 	}
 	return "unknown"
 }

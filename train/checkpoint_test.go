@@ -56,15 +56,9 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		name   string
 		change func(o *Options)
 	}{
-		{"Gumbel, Adam", func(o *Options) { o.Estimator = GumbelST }},
-		{"expected, momentum", func(o *Options) { o.Estimator, o.Optimizer = Expected, Momentum }},
-		{"more than an epoch an alternation", func(o *Options) { o.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
-		{"two levels", func(o *Options) { o.SetLevels(2, 3) }},
-		{"mini-batches", func(o *Options) { o.KMeansBatch = 200 }},
-		{"two levels, expected, a second probe", func(o *Options) {
-			o.SetLevels(3, 2)
-			o.Estimator, o.ProbeShare = Expected, 0.3
-		}},
+		{"Gumbel", func(o *Options) { o.Learning.Estimator = GumbelST }},
+		{"more than an epoch an alternation", func(o *Options) { o.Learning.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
+		{"expected, pairs", func(o *Options) { o.Learning.Estimator, o.PairShare = Expected, 0.3 }},
 	} {
 		o := checkpointed(t)
 		variant.change(&o)
@@ -132,7 +126,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	}
 	t.Run("k-means only", func(t *testing.T) {
 		o := checkpointed(t)
-		o.KMeansOnly = true
+		o.Iterations = 0
 		want, _, err := Run(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
@@ -144,148 +138,42 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	})
 }
 
-// A run that is interrupted while it measures the tail continues there, for each of its
-// screens, and what was measured is not measured again. Sums that do not belong to the run
-// are not used.
+// A run that is interrupted while it measures the tail continues there, and what was measured
+// is not measured again.
 func TestTheTailContinuesToTheSameBytes(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	o := checkpointed(t)
 	tail := DefaultTailOptions()
+	tail.Share = 1
 	o.Tail = &tail
-	o.Clusters, o.KMeansOnly = 20, true
+	o.Clusters, o.Iterations = 20, 0
 	plain := o
 	plain.Checkpoint = ""
-	budgets := []float64{10, 20}
-	want, _, err := RunBudgets(t.Context(), s.layer, s.contexts, plain, budgets)
+	want, _, err := Run(t.Context(), s.layer, s.contexts, plain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(t *testing.T, o Options) (continued int) {
-		t.Helper()
-		o.Progress = func(p Progress) {
-			if n := 0; p.Message != "" {
-				if _, err := fmt.Sscanf(p.Message, "tail: continuing after %d of 20 clusters", &n); err == nil {
-					continued += n
-				}
-			}
-		}
-		got, _, err := RunBudgets(t.Context(), s.layer, s.contexts, o, budgets)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, m := range got {
-			if !bytes.Equal(encode(t, m), encode(t, want[i])) {
-				t.Errorf("screen %d: found other bytes than those of an uninterrupted run, expected the same", i)
-			}
-		}
-		return continued
-	}
-	stopped := func(t *testing.T, screen int, share float64) {
-		t.Helper()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		stop, stage := o, 0
+	for _, share := range []float64{0.5, 1} {
+		stop := o
 		stop.Threads = 1
-		stop.Progress = func(p Progress) {
-			if p.Stage != StageTail || p.Message != "" {
-				return
-			}
-			if p.Done == 0 {
-				stage++
-			}
-			if stage > screen && float64(p.Done) >= share*float64(p.Total) && p.Done > 0 {
-				cancel()
-			}
-		}
-		if _, _, err := RunBudgets(ctx, s.layer, s.contexts, stop, budgets); !errors.Is(err, context.Canceled) {
-			t.Fatalf("error %v, expected an interrupted run", err)
-		}
-	}
-	for _, c := range []struct {
-		name      string
-		screen    int
-		share     float64
-		continued int // at least
-	}{{"the first screen", 0, 0.5, 5}, {"the second screen", 1, 0.5, 25}, {"at the end", 1, 1, 30}} {
-		t.Run(c.name, func(t *testing.T) {
-			stopped(t, c.screen, c.share)
-			if n := run(t, o); n < c.continued {
-				t.Errorf("continued after %d clusters, expected at least %d", n, c.continued)
-			}
-			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
-				t.Fatal(err)
-			}
-			if left, err := os.ReadDir(filepath.Dir(o.Checkpoint)); err != nil || len(left) != 0 {
-				t.Errorf("found the files %v, error %v, expected none", left, err)
-			}
+		interrupt(t, s, stop, func(p Progress) bool {
+			return p.Stage == StageTail && p.Message == "" && p.Done > 0 && float64(p.Done) >= share*float64(p.Total)
 		})
-	}
-	for _, c := range []struct {
-		name   string
-		change func(file []byte) []byte
-	}{
-		{"damaged", func(file []byte) []byte { file[len(file)/2] ^= 1; return file }},
-		{"cut off", func(file []byte) []byte { return file[:len(file)-9] }},
-		{"of another version", func(file []byte) []byte { file[8]++; return file }},
-		{"empty", func(file []byte) []byte { return file[:tailHead] }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			stopped(t, 0, 0.5)
-			path := o.Checkpoint + tailSuffix
-			file, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
+		again, continued := o, 0
+		again.Progress = func(p Progress) {
+			if p.Message != "" {
+				fmt.Sscanf(p.Message, "tail: continuing after %d of", &continued)
 			}
-			if err := os.WriteFile(path, c.change(file), 0o666); err != nil {
-				t.Fatal(err)
-			}
-			if n := run(t, o); n != 0 {
-				t.Errorf("continued after %d clusters, expected none", n)
-			}
-			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	// Other contexts of the tail: the state of the run serves, the sums do not.
-	t.Run("of other contexts", func(t *testing.T) {
-		stopped(t, 0, 0.5)
-		other := o
-		other.TailContexts = s.contexts[:300*6]
-		alone := plain
-		alone.TailContexts = other.TailContexts
-		if want, _, err = RunBudgets(t.Context(), s.layer, s.contexts, alone, budgets); err != nil {
-			t.Fatal(err)
 		}
-		if n := run(t, other); n != 0 {
-			t.Errorf("continued after %d clusters, expected none", n)
-		}
-	})
-}
-
-// A run whose patience is at its end has nothing left to do.
-func TestInterruptedRunWithPatienceContinuesToTheSameBytes(t *testing.T) {
-	s := newSynthetic(t, 19, 1500, 8, 100, 8, 0.5)
-	o := checkpointed(t)
-	o.Iterations, o.LearningRate, o.Patience = 12, 0.2, 2
-	plain := o
-	plain.Checkpoint = ""
-	want, record, err := Run(t.Context(), s.layer, s.contexts, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := len(record.Alternations) - 1
-	if last == o.Iterations {
-		t.Fatal("the run did not stop early: not the case to be tested")
-	}
-	for at := 1; at <= last; at++ {
-		interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, fmt.Sprintf("alternation %d of", at)) })
-		got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		got, _, err := Run(t.Context(), s.layer, s.contexts, again)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(encode(t, got), encode(t, want)) {
-			t.Errorf("interrupted after alternation %d of %d: found other bytes than an uninterrupted run writes", at, last)
+			t.Error("found other bytes than those of an uninterrupted run, expected the same")
+		}
+		if continued < int(share*700) {
+			t.Errorf("interrupted after a share of %v: continued after %d contexts", share, continued)
 		}
 		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
 			t.Fatal(err)
@@ -309,8 +197,8 @@ func TestContinuedRunDoesNotRepeat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !told || len(record.Alternations) != 4 {
-		t.Errorf("found word of it: %v, and %d alternations recorded, expected 4", told, len(record.Alternations))
+	if !told || len(record.Learning.Alternations) != 4 {
+		t.Errorf("found word of it: %v, and %d alternations recorded, expected 4", told, len(record.Learning.Alternations))
 	}
 }
 
@@ -319,14 +207,14 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	o := checkpointed(t)
 	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
 	files := map[string][]byte{}
-	for _, path := range CheckpointFiles(o.Checkpoint)[:2] { // of a run without a tail
+	for _, path := range CheckpointFiles(o.Checkpoint) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		files[path] = data
 	}
-	state, labels := o.Checkpoint, o.Checkpoint+labelsSuffix
+	state, labels := o.Checkpoint, o.Checkpoint+"-labels"
 	if err := RemoveCheckpoint(o.Checkpoint); err != nil {
 		t.Fatal(err)
 	}
@@ -355,12 +243,12 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	}{
 		{"another budget", func(_ *synthetic, o *Options) { o.Budget = 13 }, nil, []string{state, "budget: found 12, expected 13", "another run"}},
 		{"another seed", func(_ *synthetic, o *Options) { o.Seed++ }, nil, []string{state, "seed: found 1, expected 2"}},
-		{"another estimator", func(_ *synthetic, o *Options) { o.Estimator = GumbelST }, nil, []string{"estimator", "gumbel-st", "expected"}},
+		{"another estimator", func(_ *synthetic, o *Options) { o.Learning.Estimator = GumbelST }, nil, []string{"estimator", "gumbel-st", "expected"}},
 		{"more alternations", func(_ *synthetic, o *Options) { o.Iterations++ }, nil, []string{"iterations: found 3, expected 4"}},
 		{"another id always", func(_ *synthetic, o *Options) { o.Always = []uint32{4} }, nil, []string{"always", "[4]"}},
 		{"another layer", func(s *synthetic, _ *Options) { s.layer = layer }, nil, []string{state, "fingerprint"}},
 		{"other contexts", func(s *synthetic, _ *Options) { s.contexts = other.contexts }, nil, []string{state, "digest of the contexts"}},
-		{"fewer contexts", func(s *synthetic, _ *Options) { s.contexts = s.contexts[:100*s.dim] }, nil, []string{"contexts: found 900, expected 100"}},
+		{"fewer contexts", func(s *synthetic, _ *Options) { s.contexts = s.contexts[:200*s.dim] }, nil, []string{"contexts: found 900, expected 200"}},
 		{"another k", func(_ *synthetic, o *Options) { o.K = 4 }, nil, []string{state, "k: found 5, expected 4"}},
 		{"the k of other labels", func(_ *synthetic, o *Options) { o.K = 4 }, map[string][]byte{state: begun}, []string{state, "k: found 5, expected 4"}},
 		{"the layer of other labels", func(s *synthetic, _ *Options) { s.layer = layer }, map[string][]byte{state: begun}, []string{state, "fingerprint"}},
@@ -403,7 +291,7 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	o := checkpointed(t)
 	interrupt(t, s, o, func(p Progress) bool { return p.Stage == StageKMeans })
-	o.Budget, o.Seed, o.LearningRate = 13, 7, 0.03
+	o.Budget, o.Seed, o.Learning.Rate = 13, 7, 0.03
 	o.Progress = func(p Progress) {
 		if p.Stage == StageLabels {
 			t.Errorf("found %+v, expected the labels that were left", p)
@@ -423,22 +311,21 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	}
 }
 
-// After a learning rate that leads astray the same checkpoint serves a lower one.
-func TestLearningThatWentAstrayLeavesTheLabels(t *testing.T) {
+// After a learning rate that diverges the same checkpoint serves a lower one.
+func TestLearningThatDivergedLeavesTheLabels(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	for _, given := range []bool{false, true} {
 		o := checkpointed(t)
-		o.Estimator = GumbelST
+		o.Learning.Estimator = GumbelST
 		if given {
-			o.SetLevels(2, 3)
-			o.Labels = newTestData(t, s, o.K).labels
+			o.Labels = labelsOf(t, s, o.K)
 		}
-		good := o.LearningRate
-		o.LearningRate = 1e308
-		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning went astray, give a lower learning rate") {
+		good := o.Learning.Rate
+		o.Learning.Rate = 1e308
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning diverged, give a lower learning rate") {
 			t.Fatalf("labels given: %v: found error %v, expected one that asks for a lower rate", given, err)
 		}
-		o.LearningRate = good
+		o.Learning.Rate = good
 		o.Progress = func(p Progress) {
 			if p.Stage == StageLabels {
 				t.Errorf("labels given: %v: found %+v, expected the labels that were kept", given, p)
@@ -458,7 +345,7 @@ func TestFilesThatAreNoCheckpoint(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	o := checkpointed(t)
 	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
-	path, labelsPath := o.Checkpoint, o.Checkpoint+labelsSuffix
+	path, labelsPath := o.Checkpoint, o.Checkpoint+"-labels"
 	state, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -490,7 +377,7 @@ func TestFilesThatAreNoCheckpoint(t *testing.T) {
 				}
 			}
 			given := o
-			given.Labels = newTestData(t, s, o.K).labels
+			given.Labels = labelsOf(t, s, o.K)
 			_, _, run := Run(t.Context(), s.layer, s.contexts, o)
 			_, _, runGiven := Run(t.Context(), s.layer, s.contexts, given)
 			for name, err := range map[string]error{"Run": run, "Run with labels": runGiven, "RemoveCheckpoint": RemoveCheckpoint(path)} {

@@ -1,73 +1,52 @@
-// Package train learns a screen for a softmax layer: the cluster weights V and
-// the candidate sets c_t of "Learning to Screen for Fast Softmax Inference on
+// Package train makes a screen for a softmax layer: the cluster weights V and the ranked
+// lists of candidates of "Learning to Screen for Fast Softmax Inference on
 // Large Vocabulary Neural Networks" (Chen et al., ICLR 2019), Algorithm 1.
 //
 // The input is a softmax layer (W, b) and N context vectors h of the kind the
 // layer will meet in use, for example the outputs of a language model over its
-// training text. [Run] takes these steps:
+// training text, in the order of the text. [Run] takes these steps:
 //
 //  1. Labels: the exact top-k of the full layer for every context ([Labels]).
-//  2. Spherical k-means over the contexts, seeded by k-means++, gives the first
+//  2. Some contexts are held out: whole runs of neighbours, since neighbours resemble each
+//     other. What follows learns from the others.
+//  3. Spherical k-means over the contexts, seeded by k-means++, gives the first
 //     V. Clusters that run empty are given a context of their own.
-//     [KMeansOptions].KMeansBatch takes mini-batches instead of all contexts.
-//  3. A greedy knapsack fills the candidate sets under the budget B, the mean
-//     number of candidates per context.
-//  4. T alternations: stochastic gradient descent on V with the sets fixed,
-//     through the Gumbel straight-through estimator (Equations 3 to 5) or the
-//     closed-form expectation of the loss; then every context is assigned
-//     anew, and the knapsack is solved again with V fixed.
-//  5. The V of the alternation that did best on a slice of the contexts kept
-//     out of the learning is taken, and the final sets are counted on all
-//     contexts. [LearningOptions].Patience stops when there has been no better
-//     one for a while. The figures on that slice, and so the choice, are of
-//     single sets without [SetOptions].Spread and [SetOptions].ProbeShare, which
-//     only the final sets know.
+//  4. Where a cluster has contexts enough, V is learned: stochastic gradient descent with
+//     fixed candidate sets, through the Gumbel straight-through estimator (Equations 3 to 5)
+//     or the closed-form expectation of the loss, alternates with a greedy knapsack, which
+//     fills the sets under a budget B. The V that does best on held-out contexts is taken.
+//  5. For every cluster, and for shells and pairs of clusters, it is estimated how likely each
+//     label is among the k best of a context there. The labels of each such cell are ranked by
+//     that share: the order in which the knapsack takes them.
+//  6. A ladder of budgets is measured on the held-out contexts, and one of them becomes the
+//     screen's own. The lists are then made anew from all contexts.
+//  7. A tail is fitted, for log-probabilities over all labels ([FitTail]).
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient
 // is exactly zero.
 //
-// # Two levels
+// # What a run decides
 //
-// With [KMeansOptions].Groups the clusters are in groups, and the cluster of a
-// context is sought in its best group alone: the vectors of the groups and the vectors of
-// one group are scanned, however many clusters there are in all. k-means then finds
-// the groups first and the clusters within each after it, and both levels are
-// learned together: P(t|h) is the product of two softmaxes.
-// [SetOptions].Smoothing lets small clusters borrow candidates from their group,
-// and [SetOptions].Spread from the clusters near them.
+// With [Options].Clusters of 0 the run decides the number of clusters, and whether they are
+// learned, by the number of contexts and by how closely they lie around centres. Shells and
+// pairs it makes if a query of the target then reads fewer bytes on average, by held-out
+// contexts. Nothing is decided by times, so that the same input gives the same screen
+// everywhere. [Record] says what was decided, and why.
 //
-// # Groups that overlap
+// # Shares from geometry
 //
-// With [KMeansOptions].Overlap the groups have lists of clusters, and a cluster may
-// be in several. V is found as for a flat screen. The groups are then learned as a
-// screen for V: the clusters are the labels, and the one label of a context is its
-// best cluster of all. The list of a group so has the clusters that contexts of the
-// group have as their best, and few contexts miss theirs. The sets are chosen from
-// the contexts as the groups lead them.
+// Counts know only the labels that a cluster has met. From the mean of the contexts of a
+// cluster, and how far they spread, follows for every label how likely it is among the k best
+// of one of them; the counts are smoothed towards that. Only the labels whose logits are
+// largest at the mean are looked at, so that the cost does not grow with L but for one search
+// a cluster. Learning, with its many alternations, counts alone.
 //
-// # Sets from geometry
+// # Shells and pairs
 //
-// Counts know only the labels that a cluster has met. With [SetOptions].Geometry the
-// final sets know the others too: from the mean of the contexts of a cluster, and
-// how far they spread, follows for every label how likely it is among the k best of
-// one of them. Only the labels whose logits are largest at the mean are looked at,
-// so that the cost does not grow with L but for one search a cluster. Learning, with
-// its many alternations, counts alone.
-//
-// # Shells
-//
-// With [SetOptions].Shells the contexts of each cluster are cut into shells, by the cosine
-// with its vector, and each shell has sets of its own. What the knapsack saves on contexts
-// near a cluster it spends on those far from all.
-//
-// # Held-out figures
-//
-// With [Options].Measure a slice of the contexts, [LearningOptions].HeldOut of them,
-// is left out of k-means and of learning. Sets are chosen without it and measured on
-// it: [Record].Unseen foretells the precision on other contexts, and the figures on
-// the contexts of training do not. The screen's own sets are then chosen on all
-// contexts. [Record].Advice says what is remarkable.
+// Contexts far from their cluster have labels that are hard to foresee, and contexts near it do
+// not: shells, cut by the cosine with the vector of the cluster, have lists of their own. So have
+// pairs of clusters, for contexts between two: their labels are those of the border.
 //
 // # Reproducibility
 //
@@ -78,14 +57,9 @@
 // data, and random numbers are a function of the seed and of what they are
 // used for. Equal input gives an equal screen file, byte for byte.
 //
-// # Several budgets
-//
-// The labels, k-means and the order of the knapsack's items do not depend on
-// the budget: [RunBudgets] gives screens for several budgets from one run.
-//
 // # Calibration
 //
-// Package calibrate sets the margins of a screen on contexts that it was not
+// Package calibrate chooses the budget of a screen on contexts that it was not
 // trained on, such that a precision is reached with a given confidence.
 //
 // # Long runs
@@ -98,16 +72,7 @@
 //
 // The contexts are read in place and may be a memory-mapped file, of any
 // size, as OpenContexts of package head opens it: no copy of them is made. That a
-// mapped file is shortened meanwhile is an error. Beside them a run holds about 4(k+6)
-// bytes a context, some 24 bytes for each pair of a cluster and a label that occurs in
-// it, and a few arrays of the size of V and of a batch times the clusters; with
-// [SetOptions].Spread 40 bytes more a context at the end. There
-// is no N x L and no N x r matrix. On 929,589 contexts of 200 dimensions and
-// 10,000 labels, 744 MB, a run held at most 94 MB beside them with 100 clusters,
-// and 162 MB with 32 x 32.
-//
-// Labels, k-means and assignments read the contexts from the first to the last,
-// in blocks that all goroutines share, which suits a file larger than memory. The
-// mini-batches of k-means are read in ascending order too. Gradient descent
-// alone reads rows in random order, EpochFraction of them an alternation.
+// mapped file is shortened meanwhile is an error. Beside them a run holds some 100 bytes a
+// context, 16 bytes for each label of each cell, and a few arrays of the size of V and of a
+// batch times the clusters. There is no N x L and no N x r matrix.
 package train

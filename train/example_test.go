@@ -31,14 +31,17 @@ func ExampleRun() {
 	}
 
 	opt := train.DefaultOptions()
-	opt.Clusters, opt.Budget = 20, 25
-	opt.Iterations, opt.BatchSize = 3, 64
+	opt.Target = 0.95
 	model, record, err := train.Run(context.Background(), layer, contexts, opt)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("within the budget:", record.MeanCandidates <= opt.Budget)
-	fmt.Println("P@1 above 0.99:", record.Precision1 > 0.99)
+	for _, rung := range model.Ladder() {
+		if rung.Budget == model.Budget() {
+			fmt.Println("reached on held-out contexts:", rung.PrecisionK.Value >= 0.95)
+		}
+	}
+	fmt.Println("clusters:", record.Options.Clusters)
 
 	searcher, err := screen.NewSearcher(model, layer)
 	if err != nil {
@@ -50,7 +53,7 @@ func ExampleRun() {
 	}
 	fmt.Println("best label of the first context:", top[0].ID)
 	// Output:
-	// within the budget: true
-	// P@1 above 0.99: true
+	// reached on held-out contexts: true
+	// clusters: 100
 	// best label of the first context: 0
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/state"
 )
 
 // LabelOptions are the options of [Labels]. The zero value is ready to use.
@@ -32,7 +34,7 @@ const labelChunk = 64
 // (errors.Is with ctx.Err() holds).
 func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) (labels []uint32, err error) {
 	err = outward(func() (err error) {
-		d, err := newData(layer, contexts, &Options{K: k, Threads: opt.Threads, Progress: opt.Progress})
+		c, err := corpus.New(layer, contexts, opt.Threads)
 		switch {
 		case err != nil:
 			return err
@@ -41,7 +43,8 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 		case opt.Threads < 0:
 			return fmt.Errorf("threads: found %d, expected at least 0", opt.Threads)
 		}
-		labels, err = topLabels(ctx, d, layer)
+		c.K, c.Report = k, newReporter(opt.Progress)
+		labels, err = topLabels(ctx, c, layer)
 		return err
 	})
 	return labels, err
@@ -49,38 +52,38 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 
 // findLabels takes the labels that are given, or those that an interrupted run
 // left, or computes them.
-func findLabels(ctx context.Context, d *data, layer *softmax.Layer, given []uint32, c *checkpoint) ([]uint32, error) {
+func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, given []uint32, store *state.Store) ([]uint32, error) {
 	if given != nil {
-		return given, checkLabels(ctx, d, given)
+		return given, checkLabels(ctx, c, given)
 	}
-	labels, err := c.labels(ctx)
+	labels, err := store.Labels(ctx)
 	if err != nil || labels != nil {
 		return labels, err
 	}
-	if labels, err = topLabels(ctx, d, layer); err != nil {
+	if labels, err = topLabels(ctx, c, layer); err != nil {
 		return nil, err
 	}
-	return labels, c.saveLabels(labels)
+	return labels, store.PutLabels(labels)
 }
 
 // checkLabels checks labels that are given, and what their computation would
 // have checked on its way.
-func checkLabels(ctx context.Context, d *data, labels []uint32) error {
-	if len(labels) != d.n*d.k {
-		return fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(labels), d.k, d.n)
+func checkLabels(ctx context.Context, c *corpus.Corpus, labels []uint32) error {
+	if len(labels) != c.N*c.K {
+		return fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(labels), c.K, c.N)
 	}
 	for i, s := range labels {
-		if int64(s) >= int64(d.universe) {
-			return fmt.Errorf("labels: found id %d for context %d, expected below %d, the number of labels", s, i/d.k, d.universe)
+		if int64(s) >= int64(c.Labels) {
+			return fmt.Errorf("labels: found id %d for context %d, expected below %d, the number of labels", s, i/c.K, c.Labels)
 		}
 	}
-	if i, s, found := labelfile.Repeated(labels, d.k); found {
-		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, d.k)
+	if i, s, found := labelfile.Repeated(labels, c.K); found {
+		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, c.K)
 	}
-	queries := newQueries(d.threads, d.dim)
-	return parallel.Each(ctx, d.threads, d.n, assignChunk, nil, func(worker, lo, hi int) error {
+	queries := corpus.NewQueries(c.Threads, c.Dim)
+	return parallel.Each(ctx, c.Threads, c.N, corpus.Chunk, nil, func(worker, lo, hi int) error {
 		for i := lo; i < hi; i++ {
-			if err := d.set(queries[worker:worker+1], i); err != nil {
+			if err := c.Set(queries[worker:worker+1], i); err != nil {
 				return err
 			}
 		}
@@ -88,29 +91,29 @@ func checkLabels(ctx context.Context, d *data, labels []uint32) error {
 	})
 }
 
-func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, error) {
+func topLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer) ([]uint32, error) {
 	type scratch struct {
 		*softmax.Searcher
 		queries []*softmax.Query
 		top     []softmax.Prediction
 		answers []softmax.Answer
 	}
-	workers := make([]scratch, d.threads)
+	workers := make([]scratch, c.Threads)
 	for i := range workers {
-		workers[i] = scratch{softmax.NewSearcher(layer), newQueries(labelChunk, d.dim), make([]softmax.Prediction, labelChunk*d.k), make([]softmax.Answer, labelChunk)}
+		workers[i] = scratch{softmax.NewSearcher(layer), corpus.NewQueries(labelChunk, c.Dim), make([]softmax.Prediction, labelChunk*c.K), make([]softmax.Answer, labelChunk)}
 	}
-	labels := make([]uint32, d.n*d.k)
-	err := parallel.Each(ctx, d.threads, d.n, labelChunk, d.report.stage(StageLabels, 0, d.n), func(worker, lo, hi int) error {
+	labels := make([]uint32, c.N*c.K)
+	err := parallel.Each(ctx, c.Threads, c.N, labelChunk, c.Report.Stage(StageLabels, 0, c.N), func(worker, lo, hi int) error {
 		w := &workers[worker]
 		m := hi - lo
-		if err := d.set(w.queries[:m], lo); err != nil {
+		if err := c.Set(w.queries[:m], lo); err != nil {
 			return err
 		}
-		if err := w.Find(w.top[:m*d.k], w.answers[:m], w.queries[:m], &softmax.Request{K: d.k}); err != nil {
+		if err := w.Find(w.top[:m*c.K], w.answers[:m], w.queries[:m], &softmax.Request{K: c.K}); err != nil {
 			return err
 		}
-		for j, p := range w.top[:m*d.k] {
-			labels[lo*d.k+j] = p.ID
+		for j, p := range w.top[:m*c.K] {
+			labels[lo*c.K+j] = p.ID
 		}
 		return nil
 	})
@@ -118,32 +121,4 @@ func topLabels(ctx context.Context, d *data, layer *softmax.Layer) ([]uint32, er
 		return nil, err
 	}
 	return labels, nil
-}
-
-// FindLabels returns the labels with which [Run] would work with these options: those
-// of opt.Labels, those that a run before kept in opt.Checkpoint, or new ones, which are
-// then kept there. They serve runs of other options with the same K, which are given
-// them as Options.Labels.
-//
-// The errors are the errors of [Labels], and the errors of [Run] about the checkpoint.
-func FindLabels(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (labels []uint32, err error) {
-	err = outward(func() error {
-		d, err := newData(layer, contexts, &opt)
-		if err != nil {
-			return err
-		}
-		if err := opt.check(d.n, d.universe, d.dim, nil); err != nil {
-			return err
-		}
-		if err := d.identify(ctx); err != nil {
-			return err
-		}
-		c, err := openCheckpoint(d, layer, &opt)
-		if err != nil {
-			return err
-		}
-		labels, err = findLabels(ctx, d, layer, opt.Labels, c)
-		return err
-	})
-	return labels, err
 }

@@ -1,43 +1,217 @@
 package train
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/ladder"
 )
 
-// newModels makes the screen for each budget, with its record: what is recorded
-// of the run, and the figures of the sets, on the held-out slice too unless unseen is nil.
-func newModels(layer *softmax.Layer, d *data, s *finalSets, unseen *unseen, run *Record, budgets []float64) (models []*screen.Model, records []*Record, err error) {
-	u, v, sizes, lists := s.clusters.routing(d.dim)
-	for _, budget := range budgets {
-		r := *run
-		r.Options.Budget = budget
-		if budget != run.Options.Budget && len(r.Alternations) > 0 {
-			r.LearnedFor = run.Options.Budget
-		}
-		sets, margin, f := s.take(d, budget)
-		r.MeanCandidates, r.Precision1, r.PrecisionK = f.meanCandidates, f.precision1, f.precisionK
-		d.report.message("training contexts: " + f.text(d.k))
-		if unseen != nil {
-			r.Unseen = unseen.figures(budget)
-			d.report.message(r.Unseen.text(d.k))
-		}
-		encoded, err := json.Marshal(r)
-		if err != nil {
-			return nil, nil, fmt.Errorf("record: %w", err)
-		}
-		model, err := screen.NewModel(screen.Config{
-			Dim: d.dim, Labels: d.universe, Clusters: v, Groups: u, GroupSizes: sizes, GroupClusters: lists, ProbeMargin: margin,
-			Shells: s.shells.list(), Sets: sets.sets[:s.cells.clusters], Pairs: s.pairs.list(s.cells, sets.sets), Always: s.ranked.always,
-			Fingerprint: layer.Fingerprint(), Record: encoded,
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		models, records = append(models, model), append(records, &r)
+// screen makes the screen of clusters with these vectors.
+func (t *trainer) screen(ctx context.Context, f form, v []float32) (*screen.Model, error) {
+	r, found, err := t.route(ctx, t.Corpus, v)
+	if err != nil {
+		return nil, err
 	}
-	return models, records, nil
+	f, rungs, err := t.measure(ctx, f, r, found)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, r, found)
+	if err != nil {
+		return nil, err
+	}
+	most := t.mostBudget()
+	if rungs != nil {
+		most = rungs[len(rungs)-1].Budget
+	}
+	made, err := b.build(ctx, f, most)
+	if err != nil {
+		return nil, err
+	}
+	rungs = t.climb(made.lists, rungs)
+	budget := t.choose(rungs)
+	o := &t.record.Options
+	o.Clusters, o.Iterations, o.Shells, o.PairShare, o.Budget = f.clusters, f.iterations, f.shells, f.pairShare, budget
+	c := t.config(made, rungs, budget)
+	if c.Tail, err = t.tail(ctx, made, rungs, budget); err != nil {
+		return nil, err
+	}
+	if c.Record, err = json.Marshal(t.record); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	return screen.NewModel(c)
+}
+
+// config is the model without its tail and its record.
+func (t *trainer) config(made *built, rungs []screen.Rung, budget float64) screen.Config {
+	made.lists.Cut(rungs[len(rungs)-1].Share)
+	rule := made.router.Rule()
+	c := screen.Config{
+		Dim: t.Dim, Labels: t.Labels, Clusters: made.router.Vectors(), Shells: rule.Shells, Pairs: rule.Pairs, PairMargin: rule.PairMargin,
+		Lists: made.lists.Lists, Always: len(t.opt.always()), Ladder: rungs, Budget: budget, Fingerprint: t.layer.Fingerprint(),
+	}
+	if t.held.N > 0 {
+		c.K, c.HeldOut = t.K, t.held.N
+	}
+	return c
+}
+
+// measure decides what is open of the form, and returns the ladder with figures of held-out
+// contexts, for a screen that is made without them. Shares are those of that screen.
+func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found []router.Found) (form, []screen.Rung, error) {
+	if t.held.N == 0 {
+		f.open = false
+		return f, nil, nil
+	}
+	of := func(ids []uint32) []router.Found {
+		part := make([]router.Found, len(ids))
+		for j, i := range ids {
+			part[j] = found[i]
+		}
+		return part
+	}
+	held := of(t.heldIDs)
+	if t.opt.Validation != nil {
+		var err error
+		if _, held, err = t.route(ctx, t.held, r.Vectors()); err != nil {
+			return f, nil, err
+		}
+	}
+	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, r, of(t.poolIDs))
+	if err != nil {
+		return f, nil, err
+	}
+	f, made, err := t.cut(ctx, f, b, held)
+	if err != nil {
+		return f, nil, err
+	}
+	cells := cellsOf(made.router, held)
+	rungs := t.rungs(made.lists, made.lists.Measure(t.held, cells))
+	m, err := screen.NewModel(t.config(made, rungs, rungs[0].Budget))
+	if err != nil {
+		return f, nil, err
+	}
+	outcomes := make([]screen.Outcome, t.held.N)
+	for i, cell := range cells {
+		best := make([]softmax.Prediction, t.K)
+		for j, s := range t.held.LabelsOf(uint32(i)) {
+			best[j].ID = s
+		}
+		outcomes[i] = m.Outcome(int(cell), best)
+	}
+	return f, m.Measure(outcomes, t.K), nil
+}
+
+// rungs are those of lists, without figures. Without outcomes o is nil.
+func (t *trainer) rungs(l *ladder.Lists, o *ladder.Outcomes) []screen.Rung {
+	budgets := l.Budgets(o, t.leastBudget(), t.mostBudget())
+	if b := t.opt.Budget; b > 0 {
+		budgets = append(budgets, max(b, budgets[0]))
+		slices.Sort(budgets)
+		budgets = slices.Compact(budgets)
+	}
+	var rungs []screen.Rung
+	for _, b := range budgets {
+		share, _ := l.Threshold(b)
+		rungs = append(rungs, screen.Rung{Budget: b, Share: share})
+	}
+	return rungs
+}
+
+// climb is a ladder for other lists, with the figures that it has.
+func (t *trainer) climb(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
+	if rungs == nil {
+		return t.rungs(l, nil)
+	}
+	var climbed []screen.Rung
+	for _, x := range rungs {
+		if share, ok := l.Threshold(x.Budget); ok { // else the certain candidates are more
+			x.Share = share
+			climbed = append(climbed, x)
+		}
+	}
+	if climbed == nil {
+		return t.rungs(l, nil)
+	}
+	return climbed
+}
+
+// choose returns the budget of requests that name none.
+func (t *trainer) choose(rungs []screen.Rung) float64 {
+	last := rungs[len(rungs)-1]
+	if b := t.opt.Budget; b > 0 {
+		for _, x := range rungs {
+			if x.Budget >= b {
+				return x.Budget
+			}
+		}
+		return last.Budget
+	}
+	if t.held.N == 0 {
+		t.warn("no contexts were held out, so that nothing is known of the precision on others: measure it with l2s eval")
+		for _, x := range rungs {
+			if x.Budget >= 2*math.Sqrt(float64(t.Labels)) {
+				return x.Budget
+			}
+		}
+		return last.Budget
+	}
+	allowed1, allowedK := t.allowed()
+	for _, x := range rungs {
+		if x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK {
+			t.decide("budget %v: %s", x.Budget, t.text(x))
+			return x.Budget
+		}
+	}
+	for _, x := range rungs {
+		if pays(x, last) {
+			t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.text(x), x.Budget)
+			return x.Budget
+		}
+	}
+	return last.Budget
+}
+
+// pays reports whether what the last rung finds beyond x is less than a quarter of what x
+// misses.
+func pays(x, last screen.Rung) bool {
+	few := func(x, last screen.Estimate) bool { return 0.75*(1-x.Value) <= 1-last.Value }
+	return few(x.Precision1, last.Precision1) && few(x.PrecisionK, last.PrecisionK)
+}
+
+// text is the figures of a rung.
+func (t *trainer) text(x screen.Rung) string {
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f (%.4f to %.4f) on %d held-out contexts, %.0f candidates",
+		x.Precision1.Value, x.Precision1.Low, x.Precision1.High, t.K, x.PrecisionK.Value, x.PrecisionK.Low, x.PrecisionK.High, t.held.N, x.MeanCandidates)
+}
+
+func (t *trainer) warn(format string, args ...any) {
+	t.record.Warnings = append(t.record.Warnings, fmt.Sprintf(format, args...))
+}
+
+// tail fits the tail of the screen, nil if none is wanted.
+func (t *trainer) tail(ctx context.Context, made *built, rungs []screen.Rung, budget float64) (*screen.Tail, error) {
+	if t.opt.Tail == nil {
+		return nil, nil
+	}
+	i := slices.IndexFunc(rungs, func(x screen.Rung) bool { return x.Budget == budget })
+	fitted, fit, err := findTail(ctx, t.Corpus, t.layer, made.router, made.lists.Lists, rungs[i].Share, made.cells, t.opt.Tail, tailKeeper{t.store})
+	if errors.Is(err, ErrTail) {
+		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.record.TailFit = fit
+	t.Report.Message(fmt.Sprintf("tail: log Z of contexts held out of it within %.3f (root mean square)", fit.Errors[len(fit.Errors)-1].LogZ))
+	return fitted, nil
 }

@@ -1,26 +1,27 @@
 package train
 
-import "github.com/learning-to-screen/l2s/internal/parallel"
+import (
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/kmeans"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
+	"github.com/learning-to-screen/l2s/train/internal/tail"
+)
 
 // The stages of a run, in their order.
 const (
-	StageLabels   = "labels"   // exact top-k of the full layer for every context
-	StageKMeans   = "k-means"  // spherical k-means
-	StageGroups   = "groups"   // spherical k-means within each group, on two levels; or groups that overlap
-	StageLearn    = "learn"    // gradient descent on V
-	StageAssign   = "assign"   // clusters of all contexts and the knapsack
-	StageMeasure  = "measure"  // sets without the held-out slice, for Options.Measure
-	StageShells   = "shells"   // how far every context lies from its cluster, for SetOptions.Shells
-	StageSpread   = "spread"   // the clusters near every context, for SetOptions.Spread
-	StageGeometry = "geometry" // shares of labels in the clusters, for SetOptions.Geometry
-	StageProbe    = "probe"    // the two best clusters of every context, for SetOptions.ProbeShare
-	StageTail     = "tail"     // the weight of the labels outside the sets, for Options.Tail
+	StageLabels  = "labels"          // exact top-k of the full layer for every context
+	StageKMeans  = kmeans.Stage      // spherical k-means
+	StageLearn   = learn.StageLearn  // gradient descent on V
+	StageAssign  = learn.StageAssign // clusters of all contexts
+	StageMeasure = "measure"         // lists without the held-out contexts, to decide and to measure
+	StageLists   = "lists"           // lists of all contexts
+	StageTail    = tail.Stage        // the weight of the labels outside the candidates
 )
 
 // Stages returns the names of the stages in their order. A run may come back to
 // StageAssign.
 func Stages() []string {
-	return []string{StageLabels, StageKMeans, StageGroups, StageLearn, StageAssign, StageMeasure, StageShells, StageSpread, StageGeometry, StageProbe, StageTail}
+	return []string{StageLabels, StageKMeans, StageLearn, StageAssign, StageMeasure, StageLists, StageTail}
 }
 
 // Progress is one report of how a run goes.
@@ -38,68 +39,14 @@ type Progress struct {
 	// Unit says what is counted: contexts, clusters or labels.
 	Unit string
 	// Message, if not empty, is a line of figures about what has just been
-	// finished.
+	// finished, or of what was decided.
 	Message string
 }
 
-// reporter calls a progress function, one call at a time and not too often. One
-// stage is under way at a time.
-type reporter struct {
-	call func(Progress)
-	now  Progress
-}
-
-// stage begins a stage and returns the counter of what is done; nil if nobody
-// listens.
-func (r *reporter) stage(name string, iteration, total int) func(int) {
-	return r.begin(Progress{Stage: name, Iteration: iteration, Total: total, Unit: "contexts"})
-}
-
-// part is stage for a part of a stage that counts other units.
-func (r *reporter) part(stage, name, unit string, total int) func(int) {
-	return r.begin(Progress{Stage: stage, Part: name, Total: total, Unit: unit})
-}
-
-func (r *reporter) begin(p Progress) func(int) {
-	if r.call == nil {
-		return nil
+// newReporter returns a reporter that tells call, unless it is nil.
+func newReporter(call func(Progress)) *corpus.Reporter {
+	if call == nil {
+		return &corpus.Reporter{}
 	}
-	total := p.Total
-	r.now = p
-	r.call(r.now)
-	return parallel.Counter(total, func(done int) {
-		r.now.Done = done
-		r.call(r.now)
-	})
-}
-
-// within returns a reporter for work that is done as parts of the stage: its stages are
-// parts, and its messages are left out.
-func (r *reporter) within(stage string) *reporter {
-	if r.call == nil {
-		return &reporter{}
-	}
-	return &reporter{call: func(p Progress) {
-		if p.Message != "" {
-			return
-		}
-		if p.Part != "" {
-			p.Part = p.Stage + ", " + p.Part
-		} else {
-			p.Part = p.Stage
-		}
-		p.Stage = stage
-		r.now = p
-		r.call(p)
-	}}
-}
-
-// message reports a line of figures on the stage that is finished.
-func (r *reporter) message(text string) {
-	if r.call == nil {
-		return
-	}
-	p := r.now
-	p.Message = text
-	r.call(p)
+	return &corpus.Reporter{Call: func(p corpus.Progress) { call(Progress(p)) }}
 }

@@ -2,16 +2,21 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/kmeans"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
+	"github.com/learning-to-screen/l2s/train/internal/state"
 )
 
-// Run learns a screen for the layer from contexts, N x layer.Dim() row-major,
+// Run makes a screen for the layer from contexts, N x layer.Dim() row-major,
 // which are only read and may be a memory-mapped file: Algorithm 1 of the
 // paper, see the package's documentation for the steps. It returns the screen
 // and the record that is also inside it.
@@ -21,97 +26,12 @@ import (
 // that V overflows: of the checkpoint the labels are kept then, for a run with a
 // lower rate. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
-func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
-	models, records, err := RunBudgets(ctx, layer, contexts, opt, []float64{opt.Budget})
-	if err != nil {
-		return nil, nil, err
-	}
-	return models[0], records[0], nil
-}
-
-// RunBudgets is [Run] for several budgets at once. It returns a screen for each
-// with its record, in the order given.
-//
-// The labels and k-means do not depend on a budget and are computed once. V is
-// learned once, for opt.Budget; the sets of each screen are then those that the
-// knapsack gives for its budget with this V. So the screen for opt.Budget is
-// the screen that Run gives, byte for byte. Without learning this holds for the
-// others too; with learning their sets are as good as any for their V, but V was
-// learned for another price of a candidate. The sets for a smaller budget are
-// subsets of the sets for a larger one.
-//
-// Errors are as from Run, for each of the budgets.
-func RunBudgets(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options, budgets []float64) (models []*screen.Model, records []*Record, err error) {
+func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (model *screen.Model, record *Record, err error) {
 	err = outward(func() (err error) {
-		models, records, err = run(ctx, layer, contexts, &opt, budgets)
+		model, record, err = run(ctx, layer, contexts, &opt)
 		return err
 	})
-	return models, records, err
-}
-
-// run is Algorithm 1, from the labels to a screen for each budget.
-func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options, budgets []float64) ([]*screen.Model, []*Record, error) {
-	d, err := newData(layer, contexts, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := opt.check(d.n, d.universe, d.dim, budgets); err != nil {
-		return nil, nil, err
-	}
-	sample, err := d.identifyAndSample(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := openCheckpoint(d, layer, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	if d.labels, err = findLabels(ctx, d, layer, opt.Labels, c); err != nil {
-		return nil, nil, err
-	}
-	record := newRecord(opt, d.n, d.digest)
-	record.ContextsSample = sample
-	start, err := findClusters(ctx, d, opt, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	start.record(record)
-	v := &start.clusters
-	if opt.learns() {
-		found, err := learn(ctx, d, start, &opt.LearningOptions, &opt.SetOptions, c)
-		if errors.Is(err, errAstray) {
-			// The state leads astray again; the labels serve another rate.
-			if failed := c.forget(); failed != nil {
-				err = fmt.Errorf("%w; %w", err, failed)
-			}
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		found.record(record)
-		v = &found.clusters
-	}
-	if opt.Overlap > 0 {
-		if err := findGroups(ctx, d, v, opt); err != nil {
-			return nil, nil, err
-		}
-	}
-	var u *unseen
-	most := slices.Max(budgets)
-	if opt.Measure {
-		if u, err = measureUnseen(ctx, d, layer, v, opt, most); err != nil {
-			return nil, nil, err
-		}
-	}
-	sets, err := chooseSets(ctx, d, layer, v, &opt.SetOptions, most)
-	if err != nil {
-		return nil, nil, err
-	}
-	models, records, err := newModels(layer, d, sets, u, record, budgets)
-	if err != nil {
-		return nil, nil, err
-	}
-	return models, records, addRegression(ctx, d, layer, models, opt, c)
+	return model, record, err
 }
 
 // outward runs f, which reads the contexts, and makes its error one of the
@@ -126,4 +46,135 @@ func outward(f func() error) error {
 	default:
 		return fmt.Errorf("train: %w", err)
 	}
+}
+
+// trainer is a run under way.
+type trainer struct {
+	*corpus.Corpus
+	layer  *softmax.Layer
+	opt    *Options
+	store  *state.Store
+	record *Record
+
+	// The contexts to learn from and to measure on: of the corpus, or held is of
+	// Options.Validation, and heldIDs is nil.
+	pool, held       *corpus.Corpus
+	poolIDs, heldIDs []uint32
+}
+
+func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Record, error) {
+	t, err := newTrainer(ctx, layer, contexts, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := t.split(ctx); err != nil {
+		return nil, nil, err
+	}
+	form, err := t.form(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := t.vectors(ctx, form)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := t.screen(ctx, form, v)
+	return m, t.record, err
+}
+
+// newTrainer checks what is given and finds the labels.
+func newTrainer(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options) (*trainer, error) {
+	c, err := corpus.New(layer, contexts, opt.Threads)
+	if err != nil {
+		return nil, err
+	}
+	if err := opt.check(c.N, c.Labels); err != nil {
+		return nil, err
+	}
+	c.K, c.Seed, c.Report = opt.K, opt.Seed, newReporter(opt.Progress)
+	digest, err := c.Digest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &trainer{Corpus: c, layer: layer, opt: opt, record: newRecord(opt, c.N, digest)}
+	id := state.Identity{K: c.K, Dim: c.Dim, Labels: c.Labels, Contexts: c.N, Fingerprint: layer.Fingerprint(), Digest: digest}
+	if id.Options, err = json.Marshal(t.record.Options); err != nil {
+		return nil, err
+	}
+	if t.store, err = state.Open(opt.Checkpoint, id); err != nil {
+		return nil, err
+	}
+	c.Best, err = findLabels(ctx, c, layer, opt.Labels, t.store)
+	return t, err
+}
+
+// split finds the contexts to learn from and to measure on.
+func (t *trainer) split(ctx context.Context) (err error) {
+	n := t.opt.HeldOut
+	if n < 0 {
+		n = corpus.HeldOut(t.N)
+	}
+	if t.opt.Validation != nil {
+		n = 0
+	}
+	t.poolIDs, t.heldIDs = corpus.Split(t.N, n)
+	t.pool, t.held = t.Part(t.poolIDs), t.Part(t.heldIDs)
+	if t.opt.Validation != nil {
+		t.heldIDs = nil
+		if t.held, err = t.validation(ctx); err != nil {
+			return err
+		}
+	}
+	t.record.HeldOut = t.held.N
+	return nil
+}
+
+// vectors returns the vectors of the clusters of the form.
+func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
+	v, err := t.kmeans(ctx, form.clusters)
+	if err != nil || form.iterations == 0 {
+		return v, err
+	}
+	o := t.opt.learnOptions(t.Labels)
+	o.Iterations = form.iterations
+	v, course, err := learn.Run(ctx, t.pool, t.held, v, o, learnKeeper{t.store, len(v)})
+	if errors.Is(err, learn.ErrDiverged) {
+		// The state diverges again; the labels serve another rate.
+		if failed := t.store.Forget(); failed != nil {
+			err = fmt.Errorf("%w; %w", err, failed)
+		}
+	}
+	t.record.setLearning(course)
+	return v, err
+}
+
+// kmeans finds clusters of the contexts to learn from, or takes those that an interrupted
+// run left.
+func (t *trainer) kmeans(ctx context.Context, clusters int) ([]float32, error) {
+	var history []kmeans.Iteration
+	v := make([]float32, clusters*t.Dim)
+	if left, ok := t.store.Get(entryKMeans, &history, 1); ok && len(left[0]) == len(v) {
+		t.Report.Message("continuing after k-means")
+		for i, x := range left[0] {
+			v[i] = float32(x)
+		}
+		t.record.setKMeans(history)
+		return v, nil
+	}
+	v, history, err := kmeans.Find(ctx, t.pool, min(clusters, t.pool.N), t.opt.KMeansIterations)
+	if err != nil {
+		return nil, err
+	}
+	t.record.setKMeans(history)
+	return v, t.store.Put(entryKMeans, history, learn.Widen(v))
+}
+
+// route finds the clusters of contexts by vectors.
+func (t *trainer) route(ctx context.Context, c *corpus.Corpus, v []float32) (*router.Router, []router.Found, error) {
+	r, err := router.New(router.Config{Dim: t.Dim, Clusters: v})
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := c.Route(ctx, r, t.Report.Stage(StageAssign, 0, c.N))
+	return r, found, err
 }

@@ -17,46 +17,58 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 
-// naiveShell is the first cell of the shell of h, whose cluster is given. A cosine that
-// cuts is the one of a context.
-func naiveShell(m *screen.Model, cluster int, h []float32) (cell int) {
-	v := m.ClusterWeights()[cluster*len(h) : (cluster+1)*len(h)]
-	lengths := math.Sqrt(naiveDot(v, v) * naiveDot(h, h))
-	for _, cut := range m.Shells() {
-		if lengths > 0 && naiveDot(v, h)/lengths < cut-1e-9 {
-			cell += m.Clusters()
+// naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
+// the cosines and leads of contexts: a hair decides.
+func naiveCell(m *screen.Model, h []float32) int {
+	v, dim := m.ClusterWeights(), len(h)
+	first, second := -1, -1
+	best, next := math.Inf(-1), math.Inf(-1)
+	for t := range m.Clusters() {
+		switch x := traintest.Dot(v[t*dim:(t+1)*dim], h); {
+		case first < 0 || x > best:
+			first, second, best, next = t, first, x, best
+		case second < 0 || x > next:
+			second, next = t, x
 		}
 	}
-	return cell
+	shell := 0
+	own := v[first*dim : (first+1)*dim]
+	lengths := math.Sqrt(traintest.Dot(own, own) * traintest.Dot(h, h))
+	for _, cut := range m.Shells() {
+		if lengths > 0 && traintest.Dot(own, h)/lengths < cut-1e-9 {
+			shell += m.Clusters()
+		}
+	}
+	if lead := best - next; second >= 0 && lead < m.PairMargin()*(1-1e-9) {
+		a, b := uint32(shell+min(first, second)), uint32(shell+max(first, second))
+		for i, p := range m.Pairs() {
+			if p.First == a && p.Second == b {
+				return m.Clusters()*(1+len(m.Shells())) + i
+			}
+		}
+	}
+	return shell + first
 }
 
 // precision measures P@k of a screen on contexts: the share of the exact top-k
-// that the screen's candidate set holds, all with plain loops.
-func precision(t testing.TB, m *screen.Model, s synthetic, k int) (precision, candidates float64) {
+// that the candidates within a budget hold, all with plain loops.
+func precision(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (precision, candidates float64) {
 	t.Helper()
 	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		h := s.contexts[i*s.dim : (i+1)*s.dim]
-		at, second, margin := naiveRoute(m.GroupWeights(), m.ClusterWeights(), s.dim, groupClusters(m), h)
-		shell := naiveShell(m, at, h)
-		set := m.Candidates(shell + at)
-		if margin < m.ProbeMargin()*(1-1e-9) && second >= 0 { // the margin is the lead of a context
-			if pair, ok := m.PairCandidates(shell+at, shell+second); ok {
-				set = pair
-			} else {
-				set = append(slices.Clone(set), m.Candidates(shell+second)...)
-				slices.Sort(set)
-				set = slices.Compact(set)
-			}
+		list, err := m.Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		if err != nil {
+			t.Fatal(err)
 		}
-		candidates += float64(len(set))
+		candidates += float64(len(list))
 		for _, y := range labels[i*k : (i+1)*k] {
-			if slices.Contains(set, y) {
+			if slices.Contains(list, y) {
 				precision++
 			}
 		}
@@ -73,116 +85,134 @@ func encode(t testing.TB, m *screen.Model) []byte {
 	return b.Bytes()
 }
 
-func TestRunRecordsWhatItReached(t *testing.T) {
-	s := newSynthetic(t, 11, 3000, 12, 200, 12, 0.5)
-	opt := testOptions()
-	opt.Always = []uint32{199, 3, 3}
-	t.Run("flat", func(t *testing.T) { checkRecord(t, s, opt) })
-	t.Run("two levels", func(t *testing.T) {
-		opt := opt
-		opt.Groups, opt.Clusters, opt.Smoothing = 4, 12, 5
-		checkRecord(t, s, opt)
-	})
-	t.Run("groups that overlap", func(t *testing.T) {
-		opt := opt
-		opt.SetOverlap(14, 4)
-		checkRecord(t, s, opt)
-	})
-	t.Run("groups that overlap, a second probe and spread", func(t *testing.T) {
-		opt := opt
-		opt.SetOverlap(14, 4)
-		opt.ProbeShare, opt.Spread = 0.3, 0.2
-		checkRecord(t, s, opt)
-	})
-	t.Run("second probe", func(t *testing.T) {
-		opt := opt
-		opt.ProbeShare = 0.4
-		checkRecord(t, s, opt)
-	})
-	t.Run("second probe, the sets of both clusters", func(t *testing.T) {
-		opt := opt
-		opt.ProbeShare, opt.PairWeight = 0.4, 0
-		checkRecord(t, s, opt)
-	})
-	t.Run("shells", func(t *testing.T) {
-		opt := opt
-		opt.Shells = []float64{0.5, 0.1}
-		checkRecord(t, s, opt)
-	})
-	t.Run("shells on two levels, spread and a second probe", func(t *testing.T) {
-		opt := opt
-		opt.Groups, opt.Clusters, opt.Spread, opt.ProbeShare, opt.Shells = 4, 12, 0.2, 0.3, []float64{0.4}
-		checkRecord(t, s, opt)
-	})
-	t.Run("shells and the sets of both clusters", func(t *testing.T) {
-		opt := opt
-		opt.SetOverlap(14, 4)
-		opt.ProbeShare, opt.PairWeight, opt.Shells = 0.4, 0, []float64{0.4}
-		checkRecord(t, s, opt)
-	})
-	t.Run("second probe on two levels", func(t *testing.T) {
-		opt := opt
-		opt.Groups, opt.Clusters, opt.Smoothing, opt.ProbeShare = 4, 12, 5, 0.3
-		opt.Spread = 0.2
-		checkRecord(t, s, opt)
-	})
+// Every budget of the ladder is kept on the contexts of training, and what the ladder says
+// of held-out contexts is near what others give.
+func TestLadderForetellsOtherContexts(t *testing.T) {
+	seen, other := clustersOf(t, 4000, 7), clustersOf(t, 4000, 8)
+	for _, c := range []struct {
+		name   string
+		change func(o *Options)
+	}{
+		{"k-means alone", func(o *Options) { o.Iterations = 0 }},
+		{"learned", func(o *Options) {}},
+		{"shells", func(o *Options) { o.Shells = []float64{0.5, 0.1} }},
+		{"pairs", func(o *Options) { o.Clusters, o.PairShare = 40, 0.3 }},
+		{"shells and pairs", func(o *Options) {
+			o.Clusters, o.PairShare, o.Shells, o.Always = 12, 0.3, []float64{0.4}, []uint32{199, 3, 3}
+		}},
+		{"counts", func(o *Options) { o.Geometry, o.Clusters = 0, 40 }},
+		{"decided", func(o *Options) { o.Clusters = 0 }},
+		{"other contexts to measure on", func(o *Options) { o.Validation = clustersOf(t, 1000, 9).contexts }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions()
+			o.Clusters, o.Budget, o.HeldOut = 12, 20, 1000
+			c.change(&o)
+			m, r, err := Run(t.Context(), seen.layer, seen.contexts, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if k, n := m.LadderOf(); k != o.K || n != 1000 || r.HeldOut != 1000 || m.Budget() != 20 || r.Options.Budget != 20 {
+				t.Errorf("found figures of k %d on %d contexts, budget %v", k, n, m.Budget())
+			}
+			for _, x := range m.Ladder() {
+				_, mean := precision(t, m, seen, o.K, x.Budget)
+				if mean > x.Budget+1e-9 {
+					t.Errorf("budget %v: found %v candidates on the contexts of training", x.Budget, mean)
+				}
+				p, _ := precision(t, m, other, o.K, x.Budget)
+				if off := math.Abs(x.PrecisionK.Value - p); off > 2*(x.PrecisionK.High-x.PrecisionK.Low)+0.02 {
+					t.Errorf("budget %v: the ladder says P@5 %+v, other contexts %v", x.Budget, x.PrecisionK, p)
+				}
+			}
+			var stored Record
+			if err := json.Unmarshal(m.Record(), &stored); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(&stored, r) {
+				t.Errorf("the screen holds %+v, want %+v", stored, *r)
+			}
+			if m.Fingerprint() != seen.layer.Fingerprint() {
+				t.Error("the screen does not carry the fingerprint of the layer")
+			}
+			if !slices.Equal(m.Always(), o.always()) {
+				t.Errorf("found %v always, want %v", m.Always(), o.always())
+			}
+		})
+	}
 }
 
-func checkRecord(t *testing.T, s synthetic, opt Options) {
-	model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+// The options of a record make the same screen again, though the run decided them.
+func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
+	s := clustersOf(t, 3000, 3)
+	o := testOptions()
+	o.Clusters, o.Budget, o.HeldOut = 0, 0, 500
+	m, r, err := Run(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pk, mean := precision(t, model, s, opt.K)
-	if math.Abs(pk-record.PrecisionK) > 1e-12 || math.Abs(mean-record.MeanCandidates) > 1e-9 {
-		t.Errorf("record says P@5 %v L-bar %v, measured %v, %v", record.PrecisionK, record.MeanCandidates, pk, mean)
+	if len(r.Decisions) < 3 || r.Options.Clusters == 0 || r.Options.Budget == 0 {
+		t.Fatalf("found %+v, expected decisions", r)
 	}
-	p1, _ := precision(t, model, s, 1)
-	if math.Abs(p1-record.Precision1) > 1e-12 {
-		t.Errorf("record says P@1 %v, measured %v", record.Precision1, p1)
-	}
-	if mean > opt.Budget || mean < opt.Budget-1 {
-		t.Errorf("L-bar %v does not use the budget %v", mean, opt.Budget)
-	}
-	if len(model.Shells()) != len(opt.Shells) {
-		t.Errorf("found %d cosines of shells, want %d", len(model.Shells()), len(opt.Shells))
-	}
-	for c := range model.Clusters() * (1 + len(opt.Shells)) {
-		if set := model.Candidates(c); !slices.Contains(set, 3) || !slices.Contains(set, 199) {
-			t.Errorf("cluster %d: %v lacks an id that is always included", c, set)
-		}
-	}
-	if record.Contexts != s.n || record.HeldOut != 300 || len(record.Alternations) != opt.Iterations+1 {
-		t.Errorf("found %+v", record)
-	}
-	for i, a := range record.Alternations {
-		if a.PrecisionK > record.Alternations[record.Best].PrecisionK {
-			t.Errorf("alternation %d is better than the best, %d", i, record.Best)
-		}
-	}
-	var stored Record
-	if err := json.Unmarshal(model.Record(), &stored); err != nil {
+	again, other, err := Run(t.Context(), s.layer, s.contexts, r.Options)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(&stored, record) {
-		t.Errorf("the screen holds %+v, want %+v", stored, *record)
+	if !slices.Equal(again.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
+		t.Error("found another screen")
 	}
-	if opt.ProbeShare > 0 {
-		e, err := screen.Evaluate(t.Context(), model, s.layer, s.contexts, screen.EvaluateOptions{K: []int{opt.K}})
+	for cell := range m.Cells() {
+		if a, b := m.List(cell), again.List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
+			t.Fatalf("cell %d: found another list", cell)
+		}
+	}
+	if !reflect.DeepEqual(other.Options, r.Options) {
+		t.Errorf("found options %+v, want %+v", other.Options, r.Options)
+	}
+}
+
+// The budget is the smallest of the ladder that reaches the target; if none does the run
+// says so.
+func TestBudgetReachesTheTarget(t *testing.T) {
+	s := clustersOf(t, 4000, 5)
+	for _, c := range []struct {
+		target  float64
+		reached bool
+	}{{0.9, true}, {0.97, true}, {0.9999999, false}} {
+		o := testOptions()
+		o.Budget, o.HeldOut, o.Target, o.Iterations = 0, 1000, c.target, 0
+		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if share := float64(e.Probes) / float64(s.n); math.Abs(share-opt.ProbeShare) > 2/float64(s.n) {
-			t.Errorf("%v of the contexts probe twice, want %v", share, opt.ProbeShare)
+		warned := slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "no budget reaches the target") })
+		if warned == c.reached {
+			t.Errorf("target %v: found the warnings %q", c.target, r.Warnings)
 		}
-		if e.MeanCandidates != record.MeanCandidates || e.AtK[0].Precision != record.PrecisionK {
-			t.Errorf("the screen has L-bar %v P@5 %v, the record says %v, %v", e.MeanCandidates, e.AtK[0].Precision, record.MeanCandidates, record.PrecisionK)
+		for _, x := range m.Ladder() {
+			if reaches := x.PrecisionK.Value >= c.target; c.reached && (x.Budget < m.Budget() && reaches || x.Budget == m.Budget() && !reaches) {
+				t.Errorf("target %v: found budget %v, though %v has P@5 %v", c.target, m.Budget(), x.Budget, x.PrecisionK.Value)
+			}
 		}
-	} else if model.ProbeMargin() != 0 {
-		t.Errorf("found margin %v without a second probe", model.ProbeMargin())
 	}
-	if model.Fingerprint() != s.layer.Fingerprint() {
-		t.Error("the screen does not carry the fingerprint of the layer")
+}
+
+// Contexts of validation that are equal to one of training are left out and counted.
+func TestValidationWithoutContextsOfTraining(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	others := newSynthetic(t, 4, 200, 6, 40, 5, 0.3)
+	o := testOptions()
+	o.Validation = slices.Concat(s.contexts[60:120], others.contexts, s.contexts[:6])
+	m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, n := m.LadderOf(); n != 200 || r.HeldOut != 200 || r.LeftOut != 11 {
+		t.Errorf("found %d contexts measured, %d left out, expected 200 and 11", n, r.LeftOut)
+	}
+	o.Validation = o.Validation[:7]
+	if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "validation: contexts: found 7 values") {
+		t.Errorf("found error %v", err)
 	}
 }
 
@@ -205,13 +235,15 @@ func newDistracting(t testing.TB, seed uint64, n int) synthetic {
 	for i := range n {
 		h := contexts[i*2*half : (i+1)*2*half]
 		copy(h, first.contexts[i*half:(i+1)*half])
-		scaleTo(h[half:], second.contexts[i*half:(i+1)*half], 1.5)
+		for j, x := range second.contexts[i*half : (i+1)*half] {
+			h[half+j] = 1.5 * x
+		}
 	}
 	return synthetic{layer, contexts, n, 2 * half}
 }
 
 // Learning must do better than the k-means it starts from, on contexts that
-// neither has seen, with either estimator and either optimiser.
+// neither has seen, with either estimator.
 func TestLearningImprovesOnKMeans(t *testing.T) {
 	const seen, unseen = 6000, 2000
 	train := newDistracting(t, 12, seen+unseen)
@@ -219,45 +251,32 @@ func TestLearningImprovesOnKMeans(t *testing.T) {
 	train.n, test.n = seen, unseen
 	train.contexts, test.contexts = train.contexts[:seen*train.dim], train.contexts[seen*train.dim:]
 	opt := testOptions()
-	opt.Clusters, opt.Budget = 16, 30
-	t.Run("flat", func(t *testing.T) { checkLearning(t, train, test, opt) })
-	t.Run("two levels", func(t *testing.T) {
-		opt := opt
-		opt.Groups, opt.Smoothing = 4, 5
-		checkLearning(t, train, test, opt)
-	})
-	t.Run("groups that overlap", func(t *testing.T) {
-		opt := opt
-		opt.Groups, opt.Overlap, opt.Smoothing = 4, 2, 5
-		checkLearning(t, train, test, opt)
-	})
+	opt.Clusters, opt.Budget, opt.Learning.Budget, opt.HeldOut, opt.Geometry = 16, 30, 30, 600, 0
+	checkLearning(t, train, test, opt)
 }
 
 func checkLearning(t *testing.T, train, test synthetic, opt Options) {
-	opt.KMeansOnly = true
+	opt.Iterations = 0
 	model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(record.Alternations) != 0 {
+	if record.Learning != nil {
 		t.Errorf("k-means only, but there are alternations: %+v", record)
 	}
-	base, _ := precision(t, model, test, opt.K)
-	opt.KMeansOnly = false
-	opt.Iterations, opt.EpochFraction, opt.BatchSize = 5, 1, 64
+	base, _ := precision(t, model, test, opt.K, opt.Budget)
+	opt.Iterations, opt.Learning.EpochFraction, opt.Learning.BatchSize = 5, 1, 64
 	for _, c := range []struct {
 		estimator  Estimator
-		optimizer  Optimizer
-		rate       float64
 		multiplier float64
-	}{{GumbelST, Adam, 0.02, 1.25}, {GumbelST, Adam, 0.02, 0}, {Expected, Adam, 0.02, 1.25}, {Expected, Momentum, 0.05, 1.25}} {
-		opt.Estimator, opt.Optimizer, opt.LearningRate, opt.Multiplier = c.estimator, c.optimizer, c.rate, c.multiplier
+	}{{GumbelST, 1.25}, {GumbelST, 0}, {Expected, 1.25}} {
+		opt.Learning.Estimator, opt.Learning.Multiplier = c.estimator, c.multiplier
 		model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		learned, mean := precision(t, model, test, opt.K)
-		t.Logf("%+v: P@5 %.4f against %.4f by k-means, L-bar %.1f, best alternation %d", c, learned, base, mean, record.Best)
+		learned, mean := precision(t, model, test, opt.K, opt.Budget)
+		t.Logf("%+v: P@5 %.4f against %.4f by k-means, L-bar %.1f, best alternation %d", c, learned, base, mean, record.Learning.Best)
 		if learned < base+0.1 {
 			t.Errorf("%+v: P@5 %.4f, k-means alone %.4f", c, learned, base)
 		}
@@ -269,31 +288,21 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 func TestEqualRunsGiveEqualBytes(t *testing.T) {
 	s := newSynthetic(t, 13, 700, 19, 150, 12, 0.5)
 	for _, c := range []struct {
-		name             string
-		estimator        Estimator
-		clusters, groups int
-		change           func(o *Options)
+		name      string
+		estimator Estimator
+		change    func(o *Options)
 	}{
-		{"flat, Gumbel-ST", GumbelST, 13, 0, func(*Options) {}},
-		{"flat, expected, spread", Expected, 13, 0, func(o *Options) { o.Spread = 0.2 }},
-		{"two levels, Gumbel-ST, spread, a second probe", GumbelST, 12, 3, func(o *Options) {
-			o.Smoothing, o.Spread, o.ProbeShare = 3, 0.3, 0.4
+		{"Gumbel-ST", GumbelST, func(*Options) {}},
+		{"expected, pairs", Expected, func(o *Options) { o.PairShare = 0.4 }},
+		{"decided, with a tail", Expected, func(o *Options) {
+			tail := DefaultTailOptions()
+			o.Clusters, o.Budget, o.HeldOut, o.Tail = 0, 0, 250, &tail
 		}},
-		{"two levels, expected", Expected, 12, 4, func(o *Options) { o.Smoothing = 3 }},
-		{"groups that overlap, a second probe", Expected, 13, 4, func(o *Options) { o.Overlap, o.ProbeShare = 1.7, 0.4 }},
-		{"groups that overlap, spread, mini-batches", Expected, 13, 4, func(o *Options) { o.Overlap, o.Spread, o.KMeansBatch = 2, 0.2, 90 }},
-		{"flat, ids always, a second probe, momentum", GumbelST, 13, 0, func(o *Options) {
-			o.Always, o.ProbeShare, o.Optimizer = []uint32{149, 3}, 0.3, Momentum
-		}},
-		{"two levels, spread, a second probe, shells", Expected, 12, 3, func(o *Options) {
-			o.Spread, o.ProbeShare, o.Shells = 0.3, 0.4, []float64{0.4, 0.1}
-		}},
-		{"two levels, ids always, a second probe, mini-batches", Expected, 12, 3, func(o *Options) {
-			o.Always, o.ProbeShare, o.KMeansBatch, o.Patience = []uint32{149, 3}, 0.4, 90, 2
-		}},
+		{"ids always, pairs", GumbelST, func(o *Options) { o.Always, o.PairShare = []uint32{149, 3}, 0.3 }},
+		{"pairs and shells", Expected, func(o *Options) { o.PairShare, o.Shells = 0.4, []float64{0.4, 0.1} }},
 	} {
 		opt := testOptions()
-		opt.Estimator, opt.Clusters, opt.Groups = c.estimator, c.clusters, c.groups
+		opt.Learning.Estimator, opt.Clusters = c.estimator, 13
 		c.change(&opt)
 		var want []byte
 		simdtest.EachLevel(t, func(t *testing.T) {
@@ -364,7 +373,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 		{"some contexts zero", func(s *synthetic, o *Options) { clear(s.contexts[:100*6]) }, false},
 		{"a label that never occurs", func(s *synthetic, o *Options) {
 			s.layer = without7
-			o.Budget, o.Lambda = 1000, 0 // room for all that occur
+			o.Budget, o.Learning.Lambda = 50, 0 // room for all that occur
 		}, true},
 		{"a label that never occurs, always", func(s *synthetic, o *Options) {
 			s.layer = without7
@@ -375,68 +384,32 @@ func TestRunOnDegenerateData(t *testing.T) {
 				copy(s.contexts[i*6:(i+1)*6], s.contexts[i%3*6:])
 			}
 		}, true},
-		{"mini-batches of one context", func(s *synthetic, o *Options) { o.KMeansBatch = 1 }, false},
-		{"mini-batches of equal contexts", func(s *synthetic, o *Options) {
-			o.KMeansBatch = 50
-			for i := range s.n {
-				copy(s.contexts[i*6:], s.contexts[:6])
-			}
-		}, true},
-		{"mini-batches of zeros on two levels", func(s *synthetic, o *Options) { o.Groups, o.KMeansBatch = 4, 20; clear(s.contexts) }, true},
-		{"a patience of 1", func(s *synthetic, o *Options) { o.Patience = 1 }, false},
 		{"one cluster", func(s *synthetic, o *Options) { o.Clusters = 1 }, false},
-		{"as many clusters as contexts", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 10, 10, s.contexts[:60] }, false},
-		{"one context", func(s *synthetic, o *Options) { s.n, o.Clusters, s.contexts = 1, 1, s.contexts[:6] }, true},
-		{"budget above the labels", func(s *synthetic, o *Options) { o.Budget, o.Lambda = 1000, 0 }, true},
+		{"as many clusters as contexts", func(s *synthetic, o *Options) { s.n, o.Clusters, o.HeldOut, s.contexts = 10, 10, 0, s.contexts[:60] }, false},
+		{"one context", func(s *synthetic, o *Options) { s.n, o.Clusters, o.HeldOut, s.contexts = 1, 1, 0, s.contexts[:6] }, true},
+		{"budget above the labels", func(s *synthetic, o *Options) { o.Budget, o.Learning.Lambda = 1000, 0 }, true},
 		{"budget of k", func(s *synthetic, o *Options) { o.Budget = 5 }, false},
 		{"k of all labels", func(s *synthetic, o *Options) { o.K, o.Budget = 50, 50 }, true},
 		{"k of 1", func(s *synthetic, o *Options) { o.K = 1 }, false},
-		{"batch above the contexts", func(s *synthetic, o *Options) { o.BatchSize = 10000 }, false},
+		{"batch above the contexts", func(s *synthetic, o *Options) { o.Learning.BatchSize = 10000 }, false},
 		{"nothing held out", func(s *synthetic, o *Options) { o.HeldOut = 0 }, false},
-		{"nearly all held out", func(s *synthetic, o *Options) { o.HeldOut = 0.99 }, false},
-		{"several epochs", func(s *synthetic, o *Options) { o.EpochFraction = 2.5 }, false},
+		{"half held out", func(s *synthetic, o *Options) { o.HeldOut = 200 }, false},
+		{"several epochs", func(s *synthetic, o *Options) { o.Learning.EpochFraction = 2.5 }, false},
+		{"decided, nothing held out", func(s *synthetic, o *Options) { o.HeldOut, o.Clusters, o.Budget = 0, 0, 0 }, false},
+		{"decided", func(s *synthetic, o *Options) { o.Clusters, o.Budget, o.HeldOut = 0, 0, 200 }, false},
+		{"decided on zeros", func(s *synthetic, o *Options) { o.Clusters, o.Budget, o.HeldOut = 0, 0, 200; clear(s.contexts) }, true},
+		{"validation by contexts of training", func(s *synthetic, o *Options) { o.Validation = s.contexts }, false},
 		{"no iterations", func(s *synthetic, o *Options) { o.Iterations = 0 }, false},
-		{"gamma and lambda of 0", func(s *synthetic, o *Options) { o.Gamma, o.Lambda = 0, 0 }, false},
+		{"gamma and lambda of 0", func(s *synthetic, o *Options) { o.Learning.Gamma, o.Learning.Lambda = 0, 0 }, false},
 		{"always all", func(s *synthetic, o *Options) { o.Always, o.Budget = ascending(50), 50 }, true},
-		{"one group", func(s *synthetic, o *Options) { o.Groups = 1 }, false},
-		{"groups of one cluster", func(s *synthetic, o *Options) { o.Groups = 8 }, false},
-		{"groups of equal contexts", func(s *synthetic, o *Options) {
-			o.Groups = 4
-			for i := range s.n {
-				copy(s.contexts[i*6:], s.contexts[:6])
-			}
-		}, true},
-		{"groups of zeros", func(s *synthetic, o *Options) { o.Groups = 4; clear(s.contexts) }, true},
-		{"groups that overlap of equal contexts", func(s *synthetic, o *Options) {
-			o.Groups, o.Overlap = 4, 2
-			for i := range s.n {
-				copy(s.contexts[i*6:], s.contexts[:6])
-			}
-		}, true},
-		{"groups that overlap of zeros", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 4, 2; clear(s.contexts) }, true},
-		{"groups that have all clusters", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 3, 3 }, false},
-		{"one group with all clusters", func(s *synthetic, o *Options) { o.Groups, o.Overlap = 1, 1 }, false},
-		{"groups that overlap, of one cluster and one context", func(s *synthetic, o *Options) {
-			s.n, o.Clusters, o.Groups, o.Overlap, s.contexts = 1, 1, 1, 1, s.contexts[:6]
-		}, true},
-		{"groups that overlap, nearly all held out", func(s *synthetic, o *Options) { o.Groups, o.Overlap, o.HeldOut = 3, 1.5, 0.99 }, false},
-		{"as many groups as contexts", func(s *synthetic, o *Options) {
-			s.n, o.Clusters, o.Groups, s.contexts = 10, 10, 10, s.contexts[:60]
-		}, false},
-		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.ProbeShare = 1, 0.9 }, false},
-		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.ProbeShare = 0.9; clear(s.contexts) }, true},
+		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.PairShare = 1, 0.9 }, false},
+		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.PairShare = 0.9; clear(s.contexts) }, true},
 		{"shells of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Shells = 1, []float64{0.5} }, false},
 		{"shells of zeros", func(s *synthetic, o *Options) { o.Shells = []float64{0.5}; clear(s.contexts) }, true},
-		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells, o.ProbeShare = []float64{0.3, 1e-9}, 0.4 }, false},
+		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells, o.PairShare = []float64{0.3, 1e-9}, 0.4 }, false},
 		{"as many clusters as contexts in shells", func(s *synthetic, o *Options) {
-			s.n, o.Clusters, s.contexts, o.Shells = 10, 10, s.contexts[:60], []float64{0.4}
+			s.n, o.Clusters, o.HeldOut, s.contexts, o.Shells = 10, 10, 0, s.contexts[:60], []float64{0.4}
 		}, false},
-		{"spread over one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Spread = 1, 0.3 }, false},
-		{"spread over groups of one cluster", func(s *synthetic, o *Options) { o.Groups, o.Spread = 8, 0.3 }, false},
-		{"spread where clusters are equal", func(s *synthetic, o *Options) { o.Groups, o.Spread = 4, 0.5; clear(s.contexts) }, true},
-		{"spread without lambda", func(s *synthetic, o *Options) { o.Groups, o.Spread, o.Lambda = 2, 0.5, 0 }, false},
-		{"smoothing of a flat screen", func(s *synthetic, o *Options) { o.Smoothing = 20 }, false},
-		{"smoothing without lambda", func(s *synthetic, o *Options) { o.Groups, o.Smoothing, o.Lambda = 2, 1e9, 0 }, false},
 		{"tiny contexts", func(s *synthetic, o *Options) {
 			for i := range s.contexts {
 				s.contexts[i] *= 1e-30
@@ -460,9 +433,10 @@ func TestRunOnDegenerateData(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pk, mean := precision(t, model, s, opt.K)
-			if math.Abs(pk-record.PrecisionK) > 1e-12 || mean > opt.Budget+1e-9 {
-				t.Errorf("P@k %v, L-bar %v; the record says %v, the budget is %v", pk, mean, record.PrecisionK, opt.Budget)
+			budget := model.Budget()
+			pk, mean := precision(t, model, s, opt.K, budget)
+			if mean > budget+1e-9 || record.Options.Budget != budget {
+				t.Errorf("L-bar %v; the record says %v, the budget is %v", mean, record.Options.Budget, budget)
 			}
 			if c.exact && pk != 1 {
 				t.Errorf("P@k %v on the contexts of training, want 1", pk)
@@ -478,53 +452,38 @@ func TestRunRefuses(t *testing.T) {
 		want   string
 		change func(o *Options)
 	}{
-		{"clusters: found 0", func(o *Options) { o.Clusters = 0 }},
-		{"clusters: found 101, expected at most the number of contexts, 100", func(o *Options) { o.Clusters = 101 }},
-		{"groups: found -1", func(o *Options) { o.Groups = -1 }},
-		{"groups: found 9, expected 0 to 8", func(o *Options) { o.Groups = 9 }},
-		{"clusters: found 8, expected a multiple of 3, the number of groups", func(o *Options) { o.Groups = 3 }},
-		{"overlap: found 0.5, expected 0, or 1 to 4, the number of groups", func(o *Options) { o.Groups, o.Overlap = 4, 0.5 }},
-		{"overlap: found 5, expected 0, or 1 to 4, the number of groups", func(o *Options) { o.Groups, o.Overlap = 4, 5 }},
-		{"overlap: found 1, expected 0, or 1 to 0, the number of groups", func(o *Options) { o.Overlap = 1 }},
-		{"overlap: found NaN", func(o *Options) { o.Groups, o.Overlap = 4, nan }},
-		{"probe share: found 1", func(o *Options) { o.ProbeShare = 1 }},
-		{"probe share: found NaN", func(o *Options) { o.ProbeShare = nan }},
-		{"pair weight: found -1", func(o *Options) { o.PairWeight = -1 }},
-		{"pair weight: found +Inf", func(o *Options) { o.PairWeight = math.Inf(1) }},
-		{"largest: found -1", func(o *Options) { o.Largest = -1 }},
-		{"largest: found 19, expected 0, or at least the budget, 20", func(o *Options) { o.Budget, o.Largest = 20, 19 }},
+		{"clusters: found -1", func(o *Options) { o.Clusters = -1 }},
+		{"clusters: found 101, expected 1 to the number of contexts, 100, or 0", func(o *Options) { o.Clusters = 101 }},
+		{"pair share: found 1", func(o *Options) { o.PairShare = 1 }},
+		{"pair share: found NaN", func(o *Options) { o.PairShare = nan }},
 		{"shells[0]: found 1, expected descending shares above 0 and below 1", func(o *Options) { o.Shells = []float64{1} }},
 		{"shells[0]: found NaN", func(o *Options) { o.Shells = []float64{nan} }},
 		{"shells: found 17 shares, expected at most 16", func(o *Options) { o.Shells = slices.Repeat([]float64{0.5}, 17) }},
 		{"shells[1]: found 0.5", func(o *Options) { o.Shells = []float64{0.5, 0.5} }},
 		{"shells: found 1 with geometry 0", func(o *Options) { o.Shells, o.Geometry = []float64{0.5}, 0 }},
-		{"spread: found NaN", func(o *Options) { o.Spread = nan }},
-		{"spread: found 0.6, expected 0 to 0.5", func(o *Options) { o.Spread = 0.6 }},
-		{"smoothing: found NaN", func(o *Options) { o.Smoothing = nan }},
-		{"smoothing: found -1", func(o *Options) { o.Smoothing = -1 }},
 		{"k: found 0", func(o *Options) { o.K = 0 }},
 		{"k: found 51", func(o *Options) { o.K = 51 }},
 		{"budget: found 4.5, expected at least k = 5", func(o *Options) { o.Budget = 4.5 }},
 		{"budget: found NaN", func(o *Options) { o.Budget = nan }},
 		{"budget: found +Inf", func(o *Options) { o.Budget = inf }},
-		{"lambda: found -1", func(o *Options) { o.Lambda = -1 }},
-		{"lambda: found NaN", func(o *Options) { o.Lambda = nan }},
-		{"gamma: found -1", func(o *Options) { o.Gamma = -1 }},
-		{"gamma: found +Inf", func(o *Options) { o.Gamma = inf }},
-		{"multiplier: found -0.5", func(o *Options) { o.Multiplier = -0.5 }},
+		{"target: found 1", func(o *Options) { o.Target = 1 }},
+		{"target: found NaN", func(o *Options) { o.Target = nan }},
+		{"geometry: found -1", func(o *Options) { o.Geometry = -1 }},
+		{"learning: budget: found -1", func(o *Options) { o.Learning.Budget = -1 }},
+		{"learning: lambda: found -1", func(o *Options) { o.Learning.Lambda = -1 }},
+		{"learning: lambda: found NaN", func(o *Options) { o.Learning.Lambda = nan }},
+		{"learning: gamma: found -1", func(o *Options) { o.Learning.Gamma = -1 }},
+		{"learning: gamma: found +Inf", func(o *Options) { o.Learning.Gamma = inf }},
+		{"learning: multiplier: found -0.5", func(o *Options) { o.Learning.Multiplier = -0.5 }},
 		{"iterations: found -1", func(o *Options) { o.Iterations = -1 }},
-		{"estimator: found Estimator(7)", func(o *Options) { o.Estimator = 7 }},
-		{"optimizer: found Optimizer(7)", func(o *Options) { o.Optimizer = 7 }},
-		{"k-means batch: found -1", func(o *Options) { o.KMeansBatch = -1 }},
-		{"patience: found -1", func(o *Options) { o.Patience = -1 }},
+		{"learning: estimator: found Estimator(7)", func(o *Options) { o.Learning.Estimator = 7 }},
 		{"k-means iterations: found 0", func(o *Options) { o.KMeansIterations = 0 }},
-		{"held out: found 1", func(o *Options) { o.HeldOut = 1 }},
-		{"held out: found NaN", func(o *Options) { o.HeldOut = nan }},
-		{"epoch fraction: found 0", func(o *Options) { o.EpochFraction = 0 }},
-		{"batch size: found 0", func(o *Options) { o.BatchSize = 0 }},
-		{"learning rate: found 0", func(o *Options) { o.LearningRate = 0 }},
-		{"momentum: found 1", func(o *Options) { o.Momentum = 1 }},
-		{"confidence: found 1", func(o *Options) { o.Confidence = 1 }},
+		{"held out: found 51, expected at most 50, half of the contexts, or -1", func(o *Options) { o.HeldOut = 51 }},
+		{"held out: found -2", func(o *Options) { o.HeldOut = -2 }},
+		{"learning: epoch fraction: found 0", func(o *Options) { o.Learning.EpochFraction = 0 }},
+		{"learning: batch size: found 0", func(o *Options) { o.Learning.BatchSize = 0 }},
+		{"learning: rate: found 0", func(o *Options) { o.Learning.Rate = 0 }},
+		{"learning: confidence: found 1", func(o *Options) { o.Learning.Confidence = 1 }},
 		{"threads: found -2", func(o *Options) { o.Threads = -2 }},
 		{"always[1]: found id 50, expected below 50", func(o *Options) { o.Always = []uint32{1, 50} }},
 		{"budget: found 12, expected at least 13", func(o *Options) { o.Always = ascending(13) }},
@@ -532,6 +491,7 @@ func TestRunRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.want, func(t *testing.T) {
 			opt := testOptions()
+			opt.HeldOut = 10
 			c.change(&opt)
 			model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
 			if err == nil || model != nil || record != nil {
@@ -548,9 +508,11 @@ func TestRunRefuses(t *testing.T) {
 	if _, _, err := Run(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
 		t.Error("part of a row: no error")
 	}
+	few := testOptions()
+	few.HeldOut = 10
 	bad := slices.Clone(s.contexts)
 	bad[6*42+1] = float32(inf)
-	if _, _, err := Run(t.Context(), s.layer, bad, testOptions()); err == nil || !strings.Contains(err.Error(), "context 42") {
+	if _, _, err := Run(t.Context(), s.layer, bad, few); err == nil || !strings.Contains(err.Error(), "context 42") {
 		t.Errorf("infinite context: found error %v", err)
 	}
 }
@@ -558,49 +520,9 @@ func TestRunRefuses(t *testing.T) {
 func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 	s := newSynthetic(t, 16, 100, 6, 50, 5, 0.5)
 	opt := testOptions()
-	opt.Optimizer, opt.LearningRate = Momentum, 1e300
+	opt.HeldOut, opt.Learning.Rate = 10, 1e308
 	if _, _, err := Run(t.Context(), s.layer, s.contexts, opt); err == nil || !strings.Contains(err.Error(), "learning rate") {
 		t.Errorf("found error %v", err)
-	}
-}
-
-// With patience a run is the start of the one without, and keeps the best of
-// it.
-func TestPatienceStopsAfterTheLastBest(t *testing.T) {
-	s := newSynthetic(t, 19, 1500, 8, 100, 8, 0.5)
-	opt := testOptions()
-	opt.Iterations, opt.LearningRate = 12, 0.2 // too high: a best comes early
-	_, whole, err := Run(t.Context(), s.layer, s.contexts, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := 0
-	for patience := 1; patience <= opt.Iterations; patience++ {
-		best, end := 0, 0 // by the figures of the whole run
-		for i, a := range whole.Alternations {
-			if end = i; a.PrecisionK > whole.Alternations[best].PrecisionK {
-				best = i
-			}
-			if i-best >= patience {
-				break
-			}
-		}
-		o := opt
-		o.Patience = patience
-		_, record, err := Run(t.Context(), s.layer, s.contexts, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if record.Best != best || !reflect.DeepEqual(record.Alternations, whole.Alternations[:end+1]) {
-			t.Errorf("patience %d: found best %d of %d alternations, want %d of %d of the run without",
-				patience, record.Best, len(record.Alternations), best, end+1)
-		}
-		if end < opt.Iterations {
-			stopped++
-		}
-	}
-	if stopped == 0 {
-		t.Error("no run stopped early")
 	}
 }
 
@@ -663,12 +585,11 @@ func TestRunReportsProgress(t *testing.T) {
 		}
 		last = p
 	}
-	opt.Groups = 4
 	_, record, err := Run(t.Context(), s.layer, s.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []key{{StageLabels, 0}, {StageGroups, 0}, {StageAssign, 0}, {StageMeasure, 0}, {StageGeometry, 0}}
+	want := []key{{StageLabels, 0}, {StageAssign, 0}, {StageMeasure, 0}, {StageLists, 0}}
 	for i := range record.KMeans {
 		want = append(want, key{StageKMeans, i + 1})
 	}
@@ -682,7 +603,7 @@ func TestRunReportsProgress(t *testing.T) {
 	}
 	// Each part of the long stages has its own end, and tells what it counts.
 	for _, part := range []string{"means: contexts", "labels near the means: clusters", "variances: labels", "shares: clusters"} {
-		for _, stage := range []string{StageGeometry + ": ", StageMeasure + ": " + StageGeometry + ", "} {
+		for _, stage := range []string{StageMeasure + ": ", StageLists + ": "} {
 			if !parts[stage+part] {
 				t.Errorf("%s%s was not reported to its end", stage, part)
 			}
@@ -693,19 +614,12 @@ func TestRunReportsProgress(t *testing.T) {
 	}
 }
 
-func TestNamesOfEstimatorsAndOptimizers(t *testing.T) {
+func TestNamesOfEstimators(t *testing.T) {
 	for _, e := range []Estimator{GumbelST, Expected} {
 		text, err := e.MarshalText()
 		var back Estimator
 		if err != nil || string(text) != e.String() || back.UnmarshalText(text) != nil || back != e {
 			t.Errorf("%v: %q, %v, %v", e, text, err, back)
-		}
-	}
-	for _, o := range []Optimizer{Adam, Momentum} {
-		text, err := o.MarshalText()
-		var back Optimizer
-		if err != nil || string(text) != o.String() || back.UnmarshalText(text) != nil || back != o {
-			t.Errorf("%v: %q, %v, %v", o, text, err, back)
 		}
 	}
 	var e Estimator
@@ -714,8 +628,5 @@ func TestNamesOfEstimatorsAndOptimizers(t *testing.T) {
 	}
 	if _, err := Estimator(9).MarshalText(); err == nil {
 		t.Error("unknown estimator: marshalled")
-	}
-	if _, err := Optimizer(9).MarshalText(); err == nil {
-		t.Error("unknown optimizer: marshalled")
 	}
 }

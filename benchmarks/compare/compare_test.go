@@ -75,7 +75,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if p := f.Points[0]; p.Method != points.Dense || p.Speedup != 1 || p.P5 < 0.99 {
 		t.Errorf("the first point: %+v", p)
 	}
-	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{KMeansOnly: true}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.AdaptiveSoftmax{}} {
+	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{Form: methods.KMeans}, methods.L2S{Form: methods.Gumbel}, methods.L2S{Form: methods.Expected}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.AdaptiveSoftmax{}} {
 		if !slices.Contains(f.Methods(points.Curves), m.Name()) {
 			t.Errorf("no point of %s", m.Name())
 		}
@@ -84,8 +84,8 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 		if p.MicrosQ1 > p.Micros || p.Micros > p.MicrosQ3 || p.SpeedupQ1 > p.Speedup || p.Speedup > p.SpeedupQ3 {
 			t.Errorf("quartiles out of order: %+v", p)
 		}
-		if isScreen := strings.HasPrefix(p.Method, "L2S") || strings.HasPrefix(p.Method, "Spherical"); isScreen != (p.Clusters > 0) ||
-			isScreen && (p.RowsScanned < p.MeanCandidates+1 || p.Budget == 0 || p.Bytes == 0) {
+		if isScreen := strings.HasPrefix(strings.ToLower(p.Method), "l2s"); isScreen != (p.Clusters > 0) ||
+			isScreen && (p.RowsScanned < p.MeanCandidates+1 || p.Budget == 0 || p.Bytes == 0 || !strings.HasPrefix(p.Build, "r=")) {
 			t.Errorf("figures of a screen: %+v", p)
 		}
 		if p.Method == (methods.Certified{}).Name() && (p.P1 != 1 || p.P5 != 1) {
@@ -127,11 +127,11 @@ func asJSON(t *testing.T, f *points.File) string {
 
 func TestTheLeastPrecisionOfAScreenIsDemanded(t *testing.T) {
 	f := &points.File{Layer: points.Layer{Labels: 1000}, Points: []points.Point{
-		{Method: "L2S", P5: 0.97, RowsScanned: 200},
-		{Method: "L2S, two levels", P5: 0.98, RowsScanned: 200},
-		{Method: "L2S", P5: 1, RowsScanned: 900},             // no screen but a scan
-		{Method: "Spherical k-means", P5: 1, RowsScanned: 1}, // another method
-		{Method: "L2S", P5: 1, RowsScanned: 1, Table: points.Clusters},
+		{Method: "l2s", P5: 0.97, RowsScanned: 150},
+		{Method: "l2s", P5: 0.98, RowsScanned: 200},
+		{Method: "l2s", P5: 1, RowsScanned: 900},       // no screen but a scan
+		{Method: "L2S k-means", P5: 1, RowsScanned: 1}, // another method
+		{Method: "l2s", P5: 1, RowsScanned: 1, Table: points.Clusters},
 	}}
 	if err := checkLeast(f, 0.98); err != nil {
 		t.Error(err)
@@ -250,24 +250,19 @@ func TestAnInterruptBeforeTheFirstRoundLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
+func TestTheKMeansTableIsOfEqualClustersAndBudgets(t *testing.T) {
+	const gumbel, expected, kmeans = "L2S learned, Gumbel straight-through", "L2S learned, expected loss", "L2S k-means"
 	screen := func(method string, clusters int, budget float64) points.Point {
-		return points.Point{Method: method, Clusters: clusters, Budget: budget}
+		return points.Point{Method: method, Clusters: clusters, Budget: budget, P5: 0.9}
 	}
+	poor := screen(kmeans, 100, 20)
+	poor.P5 = 0.89
 	table := kmeansTable([]points.Point{
-		{Method: points.Dense},
-		{Method: "L2S", Clusters: 100, Budget: 50, ProbeShare: 0.4},
-		screen("L2S", 100, 50), screen("L2S", 100, 60), screen("L2S", 200, 70),
-		screen("Spherical k-means", 100, 50), screen("Spherical k-means", 100, 70), screen("Spherical k-means", 200, 70),
-		// On two levels beside the same, not beside one level of as many clusters.
-		{Method: "L2S, two levels", Clusters: 100, Groups: 10, Budget: 50},
-		{Method: "L2S, two levels", Clusters: 100, Groups: 20, Budget: 50},
-		{Method: "Spherical k-means, two levels", Clusters: 100, Groups: 10, Budget: 50},
-		// The same groups with lists that overlap, and sets by counts, are other screens.
-		{Method: "L2S, overlapping groups", Clusters: 100, Groups: 10, Overlap: true, Budget: 60},
-		{Method: "L2S, two levels, counts alone", Clusters: 100, Groups: 10, Counts: true, Budget: 60},
-		{Method: "Spherical k-means, two levels", Clusters: 100, Groups: 10, Budget: 60},
-		{Method: "Spherical k-means, overlapping groups", Clusters: 100, Groups: 10, Overlap: true, Budget: 60},
+		{Method: points.Dense, P5: 1},
+		screen(gumbel, 200, 70), screen(gumbel, 100, 50), screen(gumbel, 100, 60), screen(gumbel, 100, 20),
+		screen(expected, 100, 50), screen(expected, 200, 80), screen(expected, 200, 70), screen(expected, 100, 20),
+		screen(kmeans, 100, 50), screen(kmeans, 100, 70), screen(kmeans, 200, 70), screen(kmeans, 50, 70), poor,
+		screen("l2s", 100, 60), screen("l2s", 200, 80), // lists of another kind
 	})
 	var got []string
 	for _, p := range table {
@@ -276,8 +271,7 @@ func TestTheKMeansTableHasPairsOfEqualClustersAndBudget(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(p.Method, " ", p.Clusters, " ", p.Budget))
 	}
-	want := []string{"L2S 100 50", "Spherical k-means 100 50", "L2S 200 70", "Spherical k-means 200 70", "L2S, two levels 100 50", "Spherical k-means, two levels 100 50",
-		"L2S, overlapping groups 100 60", "Spherical k-means, overlapping groups 100 60"}
+	want := []string{gumbel + " 100 50", expected + " 100 50", kmeans + " 100 50", gumbel + " 200 70", expected + " 200 70", kmeans + " 200 70"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -293,7 +287,7 @@ func TestSettingsThatMakeNoSenseForALayerAreLeftOut(t *testing.T) {
 			for _, m := range list {
 				switch m := m.(type) {
 				case methods.L2S:
-					if m.Clusters > size.contexts/contextsPerCluster || slices.Max(m.Budgets) > float64(size.labels)/2 {
+					if m.Clusters > size.contexts/contextsPerCluster || m.Budget > float64(size.labels)/2 {
 						t.Errorf("%s: %+v for %+v", name, m, size)
 					}
 				case methods.PCAMIPS:
@@ -317,8 +311,8 @@ func TestTheClusterTableIsPartOfTheCurves(t *testing.T) {
 		curves := []points.Point{{Method: points.Dense}}
 		for _, m := range sweeps[name].methods(10_000, 300_000) {
 			if m, ok := m.(methods.L2S); ok {
-				for _, b := range m.Budgets {
-					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Groups: m.Groups, Budget: b, ProbeShare: m.ProbeShare})
+				for _, b := range []float64{60, m.Budget, 450} {
+					curves = append(curves, points.Point{Method: m.Name(), Clusters: m.Clusters, Budget: b})
 				}
 			}
 		}

@@ -80,8 +80,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	full := f.Bool("full", false, "take more settings, and learn from all contexts")
 	rounds := f.Int("rounds", 0, "`number` of rounds (default: as in the sweep)")
 	out := f.String("out", "results", "`folder` to write to")
-	rank := f.Int("rank", 20, "`rank` of the tail outside the candidate sets, for the perplexities")
-	least := f.Float64("least", 0, "fail unless a screen of L2S that scans less than half of the rows reaches this `P@5`")
+	rank := f.Int("rank", 20, "`rank` of the tail outside the candidates, for the perplexities")
+	least := f.Float64("least", 0, "fail unless the screen that is trained without options reaches this `P@5` and scans less than half of the rows")
 	pause := f.Bool("pause", false, measure.PauseUsage)
 	asJSON := f.Bool("json", false, "print the points as JSON")
 	if err := f.Parse(args); err != nil {
@@ -169,7 +169,15 @@ type contestant struct {
 	turn         *measure.Turn
 	cold         *measure.Turn // nil if no cold times are measured
 	p1, p5       float64
-	evaluation   *screen.Evaluation // of a screen
+	rung         screen.Rung // of a screen: its budget, with the figures of the contexts judged
+}
+
+// build are the parameters of the construction, with what was decided.
+func (c *contestant) build() string {
+	if s, ok := c.setting.(methods.Screened); ok {
+		return s.Build
+	}
+	return c.method.Params()
 }
 
 // compare builds and measures all that is in the sweep.
@@ -371,15 +379,22 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 		contexts[i] = judged[i*d : (i+1)*d]
 	}
 	p.Start("precision", "settings", len(list))
+	ladders := map[*screen.Model][]screen.Rung{}
 	for i, c := range list {
 		var err error
 		if c.p1, c.p5, err = measure.Precision(ctx, c.setting, contexts, want, topK); err != nil {
 			return err
 		}
 		if s, ok := c.setting.(methods.Screened); ok {
-			if c.evaluation, err = screen.Evaluate(ctx, s.Model, layer, judged, screen.EvaluateOptions{K: []int{topK}}); err != nil {
-				return err
+			if ladders[s.Model] == nil {
+				e, err := screen.Evaluate(ctx, s.Model, layer, judged, screen.EvaluateOptions{K: []int{topK}})
+				if err != nil {
+					return err
+				}
+				ladders[s.Model] = e.Ladder
 			}
+			ladder := ladders[s.Model]
+			c.rung = ladder[slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == s.Budget })]
 		}
 		p.Set(i + 1)
 	}
@@ -390,7 +405,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 // point returns what has been measured.
 func (c *contestant) point() points.Point {
 	p := points.Point{
-		Method: c.method.Name(), Build: c.method.Params(), Query: c.setting.Params(),
+		Method: c.method.Name(), Build: c.build(), Query: c.setting.Params(),
 		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
 		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
@@ -399,10 +414,9 @@ func (c *contestant) point() points.Point {
 		p.Cold = &t
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
-		p.Clusters, p.Groups, p.Budget = s.Model.Clusters(), s.Model.Groups(), s.Budget
-		p.ProbeShare, p.Overlap, p.Counts = s.L2S.ProbeShare, s.L2S.Overlap, s.L2S.Counts
-		p.MeanCandidates = round(c.evaluation.MeanCandidates, 2)
-		p.RowsScanned = round(c.evaluation.MeanCandidates+c.evaluation.MeanRouting, 2)
+		p.Clusters, p.Budget = s.Model.Clusters(), s.Budget
+		p.MeanCandidates = round(c.rung.MeanCandidates, 2)
+		p.RowsScanned = round(float64(p.Clusters)+c.rung.MeanCandidates, 2)
 	}
 	return p
 }
@@ -413,17 +427,17 @@ func round(x float64, decimals int) float64 {
 	return math.Round(x*f) / f
 }
 
-// checkLeast returns an error unless a screen of L2S reaches the precision while
-// it scans less than half of the rows.
+// checkLeast returns an error unless the screen that package train decides reaches the
+// precision while it scans less than half of the rows.
 func checkLeast(f *points.File, least float64) error {
 	best := 0.0
 	for _, p := range f.Of(points.Curves) {
-		if strings.HasPrefix(p.Method, methods.L2S{}.Name()) && p.RowsScanned < float64(f.Layer.Labels)/2 {
+		if p.Method == (methods.L2S{}).Name() && p.RowsScanned < float64(f.Layer.Labels)/2 {
 			best = max(best, p.P5)
 		}
 	}
 	if best < least {
-		return fmt.Errorf("the best P@5 of L2S is %.4f, expected at least %v", best, least)
+		return fmt.Errorf("the best P@5 of l2s is %.4f, expected at least %v", best, least)
 	}
 	return nil
 }

@@ -21,16 +21,15 @@ const (
 	// foundLabels is the number of labels with exact logits if a method
 	// finds labels one by one and has no candidate set to take them from.
 	foundLabels = 200
-	// regressionSuffix is added to the name of the method in the row with a regression of
-	// the tail.
-	regressionSuffix = ", tail by regression"
+	// tailSuffix is added to the name of the method in the row with the tail that package
+	// train fits.
+	tailSuffix = ", with its tail"
 )
 
 // perplexities measures the perplexity of the text of a language model by the
 // exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
-// appendix), with a tail of the given rank outside what each scores. L2S has a second row,
-// with the regression of the tail that l2s train --tail regression makes, fitted on the
-// contexts other.
+// appendix), with a tail of the given rank outside what each scores. l2s has a second row,
+// with the tail that package train fits, on the contexts other.
 func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())
@@ -47,17 +46,21 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 		rows = append(rows, perplexity.Found(c.method.Name(), c.method.Params(), layer, tail, c.setting, n))
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
-		m := c.setting.(methods.Screened).Model
+		s := c.setting.(methods.Screened)
+		m, err := s.Model.WithBudget(s.Budget, 0, nil)
+		if err != nil {
+			return nil, err
+		}
 		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, m)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
-		m, _, err = train.FitRegression(ctx, m, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
+		m, _, err = train.FitTail(ctx, m, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
 		if err != nil {
 			return nil, err
 		}
-		if row, err = perplexity.Screened(c.method.Name()+regressionSuffix, c.title(), layer, nil, m); err != nil {
+		if row, err = perplexity.Screened(c.method.Name()+tailSuffix, c.title(), layer, nil, m); err != nil {
 			return nil, err
 		}
 		rows = append(rows, row)
@@ -92,5 +95,5 @@ func chosen(list []*contestant, method string) (best *contestant) {
 
 // title returns the parameters of construction and query.
 func (c *contestant) title() string {
-	return strings.TrimSpace(c.method.Params() + " " + c.setting.Params())
+	return strings.TrimSpace(c.build() + " " + c.setting.Params())
 }

@@ -31,7 +31,7 @@ type source struct {
 	valid     []float32 // contexts of its text for validation, if it has one
 }
 
-// tail returns the contexts that regressions of the tail are fitted on: those of a text that
+// tail returns the contexts that tails are fitted on: those of a text that
 // is neither learned from nor measured, if there is one.
 func (s *source) tail() []float32 {
 	if s.valid != nil {

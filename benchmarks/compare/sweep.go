@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
@@ -71,53 +71,29 @@ const (
 func fit(m methods.Method, labels, contexts int) (methods.Method, bool) {
 	switch m := m.(type) {
 	case methods.L2S:
-		most := float64(labels) / 2
-		m.Budgets = slices.DeleteFunc(slices.Clone(m.Budgets), func(b float64) bool { return b > most })
-		return m, m.Budget <= most && len(m.Budgets) > 0 && m.Clusters*contextsPerCluster <= contexts
+		return m, m.Budget <= float64(labels)/2 && m.Clusters*contextsPerCluster <= contexts
 	case methods.PCAMIPS:
 		return m, labels >= labelsPerLeaf<<m.Depth
 	}
 	return m, true
 }
 
-// Screens are learned for a few budgets each and have settings for those
-// around them, as V serves these well too; k-means knows nothing of budgets.
-
 func quickScreens(int) []methods.Method {
-	budgets := []float64{15, 25, 50, 100, 150, 250, 400}
-	return []methods.Method{
-		methods.L2S{Clusters: 100, Budget: 150, Budgets: budgets},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: budgets},
-		methods.L2S{Clusters: 256, Groups: 23, Overlap: true, KMeansOnly: true, ProbeShare: 0.5, Budget: 100, Budgets: budgets},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Counts: true, Budget: 150, Budgets: budgets},
-	}
+	return append(flat(100, 150), methods.L2S{})
 }
 
 func screens(int) []methods.Method {
-	all := []float64{30, 45, 60, 80, 100, 125, 150, 190, 250, 300, 400, 600, 800, 1200}
-	fine := []float64{45, 60, 80, 100, 125, 150, 190, 250, 400, 600, 800, 1200}
-	return []methods.Method{
-		methods.L2S{Clusters: 50, Budget: 300, Budgets: []float64{200, 300, 400}},
-		methods.L2S{Clusters: 100, Budget: 60, Budgets: []float64{30, 45, 60, 80}},
-		methods.L2S{Clusters: 100, Budget: 150, Budgets: []float64{100, 125, 150, 190}},
-		methods.L2S{Clusters: 100, Budget: 250, Budgets: []float64{225, 250, 300, 400, 600, 800, 1200}},
-		methods.L2S{Clusters: 100, ProbeShare: 0.4, Budget: 150, Budgets: []float64{150, 200, 250, 300}},
-		methods.L2S{Clusters: 200, Budget: 150, Budgets: []float64{125, 150, 190, 250, 400, 600}},
-		methods.L2S{Clusters: 250, Budget: 100, Budgets: []float64{60, 100, 150, 200}},
-		methods.L2S{Clusters: 1024, Groups: 32, Budget: 100, Budgets: fine},
-		methods.L2S{Clusters: 576, Groups: 24, ProbeShare: 0.5, Budget: 125, Budgets: fine},
-		methods.L2S{Clusters: 512, Groups: 32, Overlap: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
-		methods.L2S{Clusters: 100, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 200, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 1024, Groups: 32, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 576, Groups: 24, KMeansOnly: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
-		methods.L2S{Clusters: 512, Groups: 32, Overlap: true, KMeansOnly: true, ProbeShare: 0.5, Budget: 125, Budgets: fine},
-		// The paper's sets.
-		methods.L2S{Clusters: 100, Counts: true, Budget: 150, Budgets: []float64{60, 100, 150, 190, 250, 400}},
-		methods.L2S{Clusters: 100, Counts: true, KMeansOnly: true, Budget: 150, Budgets: all},
-		methods.L2S{Clusters: 1024, Groups: 32, Counts: true, Budget: 100, Budgets: fine},
-		methods.L2S{Clusters: 1024, Groups: 32, Counts: true, KMeansOnly: true, Budget: 150, Budgets: all},
+	return slices.Concat([]methods.Method{methods.L2S{}}, flat(50, 300), flat(100, 250), flat(200, 150), flat(250, 100))
+}
+
+// flatForms are the screens of clusters alone, with lists by counts.
+var flatForms = []methods.Form{methods.Gumbel, methods.Expected, methods.KMeans}
+
+func flat(clusters int, budget float64) (list []methods.Method) {
+	for _, form := range flatForms {
+		list = append(list, methods.L2S{Form: form, Clusters: clusters, Budget: budget})
 	}
+	return list
 }
 
 // The rivals' budgets grow with the layer.
@@ -210,12 +186,12 @@ func geometric(first, last int, factor float64) []int {
 // the times are alike.
 const rowsOfClusterTable = 350
 
-// clusterTable returns the points of the table of L2S with different numbers of
-// clusters, from its curve: the paper's form, with one probe.
+// clusterTable returns the points of the table of different numbers of clusters, from the
+// curve of the paper's estimator.
 func clusterTable(curves []points.Point) []points.Point {
 	var table []points.Point
 	for _, p := range curves {
-		if p.Method == (methods.L2S{}).Name() && p.ProbeShare == 0 && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
+		if p.Method == (methods.L2S{Form: methods.Gumbel}).Name() && float64(p.Clusters)+p.Budget == rowsOfClusterTable {
 			p.Table = points.Clusters
 			table = append(table, p)
 		}
@@ -224,32 +200,26 @@ func clusterTable(curves []points.Point) []points.Point {
 	return table
 }
 
-// kmeansTable returns the points of the table of spherical k-means against
-// L2S: the points of both curves at which all but the learning is equal.
+// kmeansTable returns the points of the table of spherical k-means against learned clusters:
+// those at which all but the learning is equal, of a precision that the report compares at.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
-		clusters, groups int
-		overlap, counts  bool
-		probes, budget   float64
+		clusters int
+		budget   float64
 	}
-	of := func(p points.Point) key {
-		return key{p.Clusters, p.Groups, p.Overlap, p.Counts, p.ProbeShare, p.Budget}
-	}
-	plain := map[key]points.Point{}
-	for _, p := range curves {
-		if strings.HasPrefix(p.Method, methods.L2S{KMeansOnly: true}.Name()) {
-			plain[of(p)] = p
-		}
-	}
+	of := func(p points.Point) key { return key{p.Clusters, p.Budget} }
 	var table []points.Point
+	forms := map[key]int{}
 	for _, p := range curves {
-		if !strings.HasPrefix(p.Method, methods.L2S{}.Name()) {
-			continue
-		}
-		if q, ok := plain[of(p)]; ok {
-			p.Table, q.Table = points.KMeans, points.KMeans
-			table = append(table, p, q)
+		if p.Clusters > 0 && p.Method != (methods.L2S{}).Name() && p.P5 >= report.Levels[0] {
+			forms[of(p)]++
+			p.Table = points.KMeans
+			table = append(table, p)
 		}
 	}
+	table = slices.DeleteFunc(table, func(p points.Point) bool { return forms[of(p)] < len(flatForms) })
+	slices.SortStableFunc(table, func(a, b points.Point) int {
+		return cmp.Or(cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Budget, b.Budget))
+	})
 	return table
 }

@@ -37,8 +37,8 @@ import (
 const (
 	k        = 5
 	contexts = 500
-	// A screen on two levels, of groups x groups clusters.
-	groups, candidates = 32, 500
+	// Of the screen of a structured head.
+	clusters, candidates = 100, 500
 	// evicted is the number of bytes that are read between two queries that are to
 	// find the caches cold.
 	evicted = 64 << 20
@@ -50,7 +50,7 @@ type shape struct {
 	rows     kernels.Rows
 	bias     []float32
 	contexts []float32
-	flat     *screen.Model // of clusters with their candidates, or nil
+	screen   *screen.Model // or nil
 }
 
 func main() {
@@ -111,7 +111,7 @@ func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args
 
 // structured makes a structured head, without a bias as language models have it.
 func structured(name string, labels, dim int, screened bool) (*shape, error) {
-	data := synthetic.Structured(labels, dim, groups*groups, contexts, 1)
+	data := synthetic.Structured(labels, dim, clusters, contexts, 1)
 	wide, _ := data.Layer.Weights().AsFloat32()
 	narrow := make([]uint16, len(wide))
 	for i, w := range wide {
@@ -121,7 +121,10 @@ func structured(name string, labels, dim int, screened bool) (*shape, error) {
 	s := &shape{name: name + ", structured", rows: kernels.BFloat16Rows(narrow, dim), contexts: data.Contexts}
 	if screened {
 		var err error
-		if s.flat, err = data.Screen(candidates); err != nil {
+		if data.Layer, err = softmax.NewLayer(s.rows, s.bias); err != nil {
+			return nil, err
+		}
+		if s.screen, err = data.Screen(candidates); err != nil {
 			return nil, err
 		}
 	}
@@ -255,9 +258,9 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 		list = append(list, method{"ggml, Q8_0, " + p.Library() + ", no selection", func(h []float32) { p.Mul(scores, h) }})
 	}
 	var screened *screen.Searcher
-	if s.flat != nil {
+	if s.screen != nil {
 		var err error
-		if screened, err = screen.NewSearcher(twoLevels(s.flat), l); err != nil {
+		if screened, err = screen.NewSearcher(s.screen, l); err != nil {
 			return err
 		}
 		list = append(list, method{"screened", func(h []float32) { must(screened.TopK(dst, h)) }})
@@ -284,8 +287,8 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	}
 	if screened != nil {
 		warm, cold := coldAndWarm(s, func(h []float32) { must(screened.TopK(dst, h)) })
-		fmt.Printf("\nscreened, %d x %d clusters, %d candidates, one query at a time: %.1f us warm, %.1f us cold (medians); %s\n",
-			groups, groups, candidates, warm, cold, quality(s, screened, exact))
+		fmt.Printf("\nscreened, %d clusters, %d candidates, one query at a time: %.1f us warm, %.1f us cold (medians); %s\n",
+			clusters, candidates, warm, cold, quality(s, screened, exact))
 	}
 	return nil
 }
@@ -304,27 +307,6 @@ func close32(p ggml.Product, l *softmax.Layer, scores []float32, s *shape) error
 		return fmt.Errorf("ggml: found %g for the best logit, expected %g within a twentieth", got, want)
 	}
 	return nil
-}
-
-// twoLevels puts the clusters of a model in groups of neighbours, each of which has
-// the mean of its clusters.
-func twoLevels(flat *screen.Model) *screen.Model {
-	v, d := flat.ClusterWeights(), flat.Dim()
-	u, sizes := make([]float32, groups*d), make([]int, groups)
-	sets := make([][]uint32, flat.Clusters())
-	for t := range sets {
-		sets[t] = flat.Candidates(t)
-		g := t * groups / len(sets)
-		sizes[g]++
-		for j, x := range v[t*d : (t+1)*d] {
-			u[g*d+j] += x
-		}
-	}
-	m, err := screen.NewModel(screen.Config{Dim: d, Labels: flat.Labels(), Clusters: v, Groups: u, GroupSizes: sizes, Sets: sets})
-	if err != nil {
-		panic(err)
-	}
-	return m
 }
 
 // coldAndWarm returns the median times of single queries in microseconds: one

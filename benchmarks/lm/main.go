@@ -149,7 +149,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	c := commonFlags(f)
 	o := sample.DefaultOptions()
 	o.Order = sample.VLLM()
-	screenFile := f.String("screen", "", "screen `file`, with a regression of the tail; the exact layer without it")
+	screenFile := f.String("screen", "", "screen `file`, with a tail; the exact layer without it")
 	prompt := f.String("prompt", "", "`text` that the model goes on from")
 	length := f.Int("length", 100, "write `N` words")
 	out := f.String("contexts", "", ".npy `file` for the contexts that the words are drawn in")

@@ -1,8 +1,8 @@
 // Command load puts a screen under the load of a service: goroutines that ask it
 // for the top k of a file's contexts in turn, each with a searcher of its own.
 // Every answer is compared, id by id and bit by bit, with one computed before by
-// plain Go code that follows the definitions: argmax over the cluster vectors,
-// then a sort of the cluster's candidates by their logits, or of all labels if
+// plain Go code that follows the definitions: argmax over the cluster vectors, the
+// shell, the pair, then a sort of the cell's candidates by their logits, or of all labels if
 // there are fewer than k of them.
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
@@ -10,7 +10,7 @@
 // It prints the number of wrong answers, of allocations, the growth of the
 // resident memory, and quantiles of the time of a query, and fails unless the
 // answers are right, nothing was allocated and the memory is flat. It takes
-// screens on one level without margins.
+// screens without an exact margin.
 package main
 
 import (
@@ -115,11 +115,10 @@ func dot(x, y []float32) float64 {
 
 // answers returns the top k of each context by the definition.
 func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.Prediction, error) {
-	if m.Groups() > 0 || m.ProbeMargin() > 0 || m.ExactMargin() > 0 {
-		return nil, fmt.Errorf("found a screen with groups or margins, expected a plain one")
+	if m.ExactMargin() > 0 {
+		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
 	}
 	d := m.Dim()
-	v := m.ClusterWeights()
 	weights, _ := l.Weights().AsFloat32()
 	if k > l.Labels() {
 		return nil, fmt.Errorf("found k = %d, expected at most the %d labels", k, l.Labels())
@@ -135,13 +134,11 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		var all []softmax.Prediction
 		for i := lo; i < hi; i++ {
 			x := h[i*d : (i+1)*d]
-			cluster, best := 0, math.Inf(-1)
-			for c := range len(v) / d {
-				if s := dot(v[c*d:(c+1)*d], x); s > best {
-					cluster, best = c, s
-				}
+			ids, err := m.Candidates(cellOf(m, x), m.Budget())
+			if err != nil {
+				return err
 			}
-			ids := m.Candidates(cluster)
+			ids = slices.Sorted(slices.Values(ids))
 			if len(ids) < k {
 				ids = labels // the exact layer answers
 			}
@@ -163,6 +160,38 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		return nil
 	})
 	return want, err
+}
+
+// cellOf returns the cell of a context by the definition of screen.Config.
+func cellOf(m *screen.Model, x []float32) int {
+	v, d, r := m.ClusterWeights(), m.Dim(), m.Clusters()
+	first, second, best, next := 0, -1, math.Inf(-1), math.Inf(-1)
+	for c := range r {
+		switch s := dot(v[c*d:(c+1)*d], x); {
+		case s > best:
+			second, next, first, best = first, best, c, s
+		case s > next:
+			second, next = c, s
+		}
+	}
+	shell := 0
+	z := v[first*d : (first+1)*d]
+	if lengths := math.Sqrt(dot(z, z)) * math.Sqrt(dot(x, x)); lengths > 0 {
+		for _, cut := range m.Shells() {
+			if best/lengths < cut {
+				shell++
+			}
+		}
+	}
+	if r > 1 && best-next < m.PairMargin() {
+		a, b := uint32(shell*r+first), uint32(shell*r+second)
+		for i, p := range m.Pairs() {
+			if p.First == min(a, b) && p.Second == max(a, b) {
+				return r*(1+len(m.Shells())) + i
+			}
+		}
+	}
+	return shell*r + first
 }
 
 // report is what a load has shown.

@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// instance returns a screen with one set of less than k labels.
+// instance returns a screen with one list of less than k labels.
 func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 	t.Helper()
 	const labels, dim, clusters = 60, 17, 4
@@ -26,19 +26,54 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sets := make([][]uint32, clusters)
-	for c := range sets {
+	lists := make([]screen.List, clusters)
+	for c := range lists {
 		for id := range uint32(labels) {
 			if r.IntN(3) == 0 && (c > 0 || id < 6) {
-				sets[c] = append(sets[c], id)
+				lists[c].IDs = append(lists[c].IDs, id)
 			}
 		}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: normal(clusters * dim), Sets: sets})
+	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: normal(clusters * dim), Lists: lists})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m, layer, normal(50 * dim)
+}
+
+// The definition and the screen agree on contexts in shells, between two clusters with a
+// pair and between others.
+func TestLoadOfAScreenWithShellsAndPairs(t *testing.T) {
+	flat, layer, h := instance(t)
+	c := screen.Config{
+		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: flat.ClusterWeights(),
+		Shells: []float64{0.4, 0.25}, Pairs: []screen.Pair{{First: 0, Second: 2}, {First: 4, Second: 6}, {First: 5, Second: 6}}, PairMargin: 3,
+	}
+	for cell := range 4*3 + 3 {
+		c.Lists = append(c.Lists, screen.List{IDs: []uint32{uint32(cell), 20, 21, 22, 23, 24, uint32(30 + cell)}})
+	}
+	m, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := map[int]bool{}
+	for i := range 50 {
+		cells[cellOf(m, h[i*m.Dim():(i+1)*m.Dim()])] = true
+	}
+	if len(cells) < 8 || !cells[13] && !cells[12] && !cells[14] {
+		t.Errorf("found contexts in %d cells alone, expected some in shells and pairs", len(cells))
+	}
+	want, err := answers(m, layer, h, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := load(m, layer, h, want, 5, 1000, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.wrong != 0 {
+		t.Errorf("found %d wrong answers of %d, expected none", r.wrong, r.queries)
+	}
 }
 
 func TestLoad(t *testing.T) {

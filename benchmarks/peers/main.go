@@ -252,7 +252,8 @@ func contestants(s *shape) []method {
 		_, err := sr.TopK(dst, h)
 		must(err)
 	}))
-	paper := methods.NewPaper(s.model, l)
+	paper, err := methods.NewPaper(s.model, l)
+	must(err)
 	list = append(list, each("screened, float32", func(h []float32) { paper.TopK(dst, h) }))
 	const screened = 256
 	answers, of := make([]softmax.Prediction, screened*k), make([]softmax.Answer, screened)

@@ -49,7 +49,7 @@ func main() {
 	model := flag.String("head", "", "head of a model, as l2s --head takes it")
 	weights := flag.String("weights", "", "weights of the layer, instead of -head")
 	bias := flag.String("bias", "", "bias of the layer, with -weights")
-	file := flag.String("screen", "", "screen file with a regression of the tail")
+	file := flag.String("screen", "", "screen file with a tail")
 	contexts := flag.String("contexts", "", ".npy file of contexts")
 	n := flag.Int("n", 1000, "number of contexts, evenly spread")
 	draws := flag.Int("draws", 300, "draws of a context that tell the sampler's distribution")

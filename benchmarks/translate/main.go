@@ -65,13 +65,14 @@ func main() {
 
 // sweep says what a run measures, and how long.
 type sweep struct {
-	plans, ablations []plan
-	rivals           []rival
-	widths, groups   []int // of the beam; of sentences decoded together
-	timed            int   // sentences whose contexts are timed, at most
-	rounds           int
-	block            time.Duration // of a turn
-	examples         int
+	plans          []plan
+	ablations      []ablation
+	rivals         []rival
+	widths, groups []int // of the beam; of sentences decoded together
+	timed          int   // sentences whose contexts are timed, at most
+	rounds         int
+	block          time.Duration // of a turn
+	examples       int
 }
 
 // rival is a method of package methods, at some of its settings.
@@ -82,7 +83,7 @@ type rival struct {
 
 func defaultSweep(labels int) sweep {
 	return sweep{
-		plans: plans(labels), ablations: ablations(labels),
+		plans: plans(labels), ablations: ablations(),
 		rivals: []rival{
 			{methods.FGD{M: 16}, []string{"ef=48"}},
 			{methods.IPNSW{M: 16}, []string{"ef=48"}},
@@ -194,7 +195,7 @@ func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Write
 type contestant struct {
 	row      points.Translator
 	setting  methods.Setting
-	screen   *screen.Model // of a screen
+	screen   func() (*screen.Searcher, error) // of a screen
 	searcher searchers
 	turn     *measure.Turn
 	found    [][]translation // one a width of the beam
@@ -249,7 +250,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	for i, x := range list {
 		if x.row.Method == togetherName { // the answers of the dense scan
 			x.row.P1, x.row.P5 = list[0].row.P1, list[0].row.P5
-		} else if err := x.judge(ctx, layer, tests.rows, want); err != nil {
+		} else if err := x.judge(ctx, tests.rows, want); err != nil {
 			return nil, err
 		}
 		if err := x.judgeHeldOut(ctx, held.rows, wantHeld); err != nil {
@@ -365,23 +366,22 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 }
 
 // ablate trains screens and finds their precision.
-func ablate(ctx context.Context, c *corpus, list []plan, contexts []float32, want []uint32, p *progress.Printer) (found []points.ScreenPrecision, err error) {
-	for _, plan := range list {
-		screens, seconds, err := c.train(ctx, plan, p)
+func ablate(ctx context.Context, c *corpus, list []ablation, contexts []float32, want []uint32, p *progress.Printer) (found []points.ScreenPrecision, err error) {
+	for _, a := range list {
+		m, seconds, err := c.train(ctx, a.plan, p)
 		if err != nil {
 			return nil, err
 		}
-		for i, m := range screens {
-			x, err := screened(c.layer, m, plan.name, "", "", plan.budgets[i], seconds)
+		for _, b := range budgets(m, a.budgets) {
+			x, err := screened(c.layer, m, a.plan, b, "", seconds)
 			if err != nil {
 				return nil, err
 			}
-			if err := x.judge(ctx, c.layer, contexts, want); err != nil {
+			if err := x.judge(ctx, contexts, want); err != nil {
 				return nil, err
 			}
 			found = append(found, points.ScreenPrecision{
-				Name: plan.name + ", " + plan.params(), Build: plan.params(), Budget: plan.budgets[i],
-				P1: x.row.P1, P5: x.row.P5, RowsScanned: x.row.RowsScanned, Seconds: round(seconds, 3),
+				Name: a.name, Budget: b, P1: x.row.P1, P5: x.row.P5, RowsScanned: x.row.RowsScanned, Seconds: round(seconds, 3),
 			})
 		}
 	}

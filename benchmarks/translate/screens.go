@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
@@ -32,73 +34,39 @@ const (
 	own
 )
 
-// plan is a training of screens.
+// plan is a screen to train.
 type plan struct {
-	name             string
-	groups, clusters int // of each group; of all if there are no groups or they overlap
-	overlap          bool
-	budgets          []float64
-	learnFor         float64 // 0: the clusters of k-means
-	iterations       int
-	probeShare       float64
-	shells           []float64
-	counts           bool // no geometry: sets by smoothed and spread counts
-	part             part
-	calibrate        []target
-	tail             bool // a screen with a regression of the tail is wanted too
-	picked           int  // the budget whose screen gets the margins and the tail: its place in budgets
+	methods.L2S
+	part      part
+	counts    bool // lists by counts, where L2S would take the geometry of the layer too
+	budgets   []float64
+	calibrate []target
+	tail      bool // the screen is wanted with a tail too
 }
 
-// tailContexts bounds the contexts that a regression of the tail is fitted on, about.
+// tailContexts bounds the contexts that a tail is fitted on, about.
 const tailContexts = 200_000
 
-// withTail returns the screen with a regression of what the labels outside the candidate
-// sets weigh.
+// withTail returns the screen with a tail for its budget.
 func (c *corpus) withTail(ctx context.Context, m *screen.Model) (*screen.Model, error) {
 	opt := train.DefaultTailOptions()
 	opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
-	m, _, err := train.FitRegression(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
+	m, _, err := train.FitTail(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
 	return m, err
 }
 
-// target is a precision for margins to reach.
+// target is a precision for calibration to reach.
 type target struct {
 	k         int
 	precision float64
 }
 
-// params says what the training is, as in "r=32x32".
-func (p plan) params() string {
-	switch {
-	case p.overlap:
-		return fmt.Sprintf("r=%d/%d", p.clusters, p.groups)
-	case p.groups > 0:
-		return fmt.Sprintf("r=%dx%d", p.groups, p.clusters)
-	}
-	return fmt.Sprintf("r=%d", p.clusters)
-}
-
 // options returns the options of the training.
 func (p plan) options(end uint32, seed uint64) train.Options {
-	opt := train.DefaultOptions()
-	switch {
-	case p.overlap:
-		opt.SetOverlap(p.clusters, p.groups)
-	case p.groups > 0:
-		opt.SetLevels(p.groups, p.clusters)
-	default:
-		opt.Clusters = p.clusters
-	}
+	opt := p.Options()
+	opt.Always, opt.K, opt.Seed = []uint32{end}, topK, seed
 	if p.counts {
 		opt.Geometry = 0
-	}
-	opt.Always = []uint32{end}
-	opt.K, opt.Seed, opt.ProbeShare, opt.Shells = topK, seed, p.probeShare, p.shells
-	opt.Budget, opt.KMeansOnly = p.learnFor, p.learnFor == 0
-	if opt.KMeansOnly {
-		opt.Budget = p.budgets[0]
-	} else {
-		opt.Iterations = p.iterations
 	}
 	return opt
 }
@@ -128,141 +96,145 @@ func (c *corpus) of(p part) (rows []float32, labels []uint32) {
 	return c.rows, c.labels
 }
 
-// train returns the screens of a plan, one a budget, and how long they took.
-func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) ([]*screen.Model, float64, error) {
+// train returns the screen of a plan, and how long it took.
+func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
-	title := "training " + p.name + ", " + p.params()
-	key := fmt.Sprint(c.name, opt, p.budgets, p.part)
-	return c.kept(key, title, progress, func() ([]*screen.Model, error) {
+	key := fmt.Sprint(c.name, opt, p.part)
+	return c.kept(key, "training "+p.title(), progress, func() (*screen.Model, error) {
 		rows, labels := c.of(p.part)
 		opt.Labels = labels
-		screens, _, err := train.RunBudgets(ctx, c.layer, rows, opt, p.budgets)
-		return screens, err
+		m, _, err := train.Run(ctx, c.layer, rows, opt)
+		return m, err
 	})
 }
 
-// kept returns the screens that the folder of the run keeps under a key, with the seconds
-// that it took to make them. If it has none they are made, and it keeps them.
-func (c *corpus) kept(key, title string, progress *progress.Printer, make func() ([]*screen.Model, error)) (screens []*screen.Model, seconds float64, err error) {
-	name := filepath.Join(c.cache, fmt.Sprintf("screens-%x", sha256.Sum256([]byte(key)))[:24])
-	file := func(i int) string { return fmt.Sprintf("%s-%d.l2s", name, i) }
-	// What is written last says that the screens are complete.
+// title names the plan.
+func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(), ", ") }
+
+// kept returns the screen that the folder of the run keeps under a key, with the seconds
+// that it took to make it. If it has none it is made, and it keeps it.
+func (c *corpus) kept(key, title string, progress *progress.Printer, make func() (*screen.Model, error)) (m *screen.Model, seconds float64, err error) {
+	name := filepath.Join(c.cache, fmt.Sprintf("screen-%x", sha256.Sum256([]byte(key)))[:24])
+	// What is written last says that the screen is complete.
 	var of struct {
 		Title   string  `json:"title"`
 		Key     string  `json:"key"`
-		Screens int     `json:"screens"`
 		Seconds float64 `json:"seconds"`
 	}
 	if data, err := os.ReadFile(name + ".json"); err == nil && json.Unmarshal(data, &of) == nil && of.Key == key {
-		for i := range of.Screens {
-			m, err := screen.Load(file(i))
-			if err != nil {
-				return nil, 0, err
-			}
-			screens = append(screens, m)
-		}
-		return screens, of.Seconds, nil
+		m, err = screen.Load(name + ".l2s")
+		return m, of.Seconds, err
 	}
 	progress.Start(title, "steps", 0)
 	start := time.Now()
-	if screens, err = make(); err != nil {
+	if m, err = make(); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", title, err)
 	}
-	of.Title, of.Key, of.Screens, of.Seconds = title, key, len(screens), time.Since(start).Seconds()
-	progress.EndWith(fmt.Sprintf("%d screens", len(screens)))
-	for i, m := range screens {
-		if err := m.Save(file(i)); err != nil {
-			return nil, 0, err
-		}
+	of.Title, of.Key, of.Seconds = title, key, time.Since(start).Seconds()
+	progress.End()
+	if err := m.Save(name + ".l2s"); err != nil {
+		return nil, 0, err
 	}
 	data, err := json.MarshalIndent(of, "", "  ")
 	if err != nil {
 		return nil, 0, err
 	}
-	return screens, of.Seconds, os.WriteFile(name+".json", data, 0o666)
+	return m, of.Seconds, os.WriteFile(name+".json", data, 0o666)
 }
 
-// screened returns the contestant of a screen. If the screen has a tail, its sums are over
-// all labels.
-func screened(l *softmax.Layer, m *screen.Model, name, build, query string, budget, seconds float64) (*contestant, error) {
+// budgets returns the budgets of a screen's ladder that stand for those wanted, each the
+// largest not above it, and the default one, ascending.
+func budgets(m *screen.Model, wanted []float64) []float64 {
+	list := []float64{m.Budget()}
+	for _, b := range wanted {
+		at := m.Ladder()[0].Budget
+		for _, x := range m.Ladder() {
+			if x.Budget <= b {
+				at = x.Budget
+			}
+		}
+		list = append(list, at)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// screened returns the contestant of a screen at a budget. If the screen has a tail, its sums
+// are over all labels.
+func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query string, seconds float64) (*contestant, error) {
 	s, err := methods.NewScreened(l, m, budget)
 	if err != nil {
 		return nil, err
 	}
-	var options []screen.Option
-	if m.Regression() != nil {
+	options := []screen.Option{screen.Budget(budget)}
+	if m.Tail() != nil {
 		options = append(options, screen.OverTail())
 	}
+	searcher := func() (*screen.Searcher, error) { return screen.NewSearcher(m, l, options...) }
 	return &contestant{
-		row:     points.Translator{Method: name, Build: build, Query: query, BuildSeconds: seconds, OverAll: m.Regression() != nil},
-		setting: s, screen: m,
-		searcher: func() (beam.Searcher, error) { return screen.NewSearcher(m, l, options...) },
+		row:      points.Translator{Method: p.Name(), Build: s.Build, Query: s.Params() + query, BuildSeconds: seconds, OverAll: m.Tail() != nil},
+		setting:  s,
+		screen:   searcher,
+		searcher: func() (beam.Searcher, error) { return searcher() },
 	}, nil
 }
 
-// contest returns the contestants of a plan: its screens, and one of them
-// with margins for each target, and with a tail if the plan wants one.
+// contest returns the contestants of a plan: its screen at some budgets, at the one that it is
+// calibrated to for each target, and with a tail if the plan wants one.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
-	screens, seconds, err := c.train(ctx, p, progress)
+	m, seconds, err := c.train(ctx, p, progress)
 	if err != nil {
 		return nil, err
 	}
-	for i, m := range screens {
-		query := fmt.Sprintf("B=%g", p.budgets[i])
-		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[i], seconds)
-		if err != nil {
+	add := func(m *screen.Model, budget float64, query string, seconds float64) error {
+		one, err := screened(c.layer, m, p, budget, query, seconds)
+		list = append(list, one)
+		return err
+	}
+	for _, b := range budgets(m, p.budgets) {
+		if err := add(m, b, "", seconds); err != nil {
 			return nil, err
 		}
-		list = append(list, one)
 	}
 	for _, t := range p.calibrate {
 		opt := calibrate.DefaultOptions()
 		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
 		opt.Block = c.sentence
-		query := fmt.Sprintf("B=%g, calibrated to P@%d %g", p.budgets[p.picked], t.k, t.precision)
-		m, _, err := calibrate.Run(ctx, screens[p.picked], c.layer, held, opt)
+		query := fmt.Sprintf("calibrated to P@%d %g", t.k, t.precision)
+		calibrated, _, err := calibrate.Run(ctx, m, c.layer, held, opt)
 		if ctx.Err() != nil {
 			return nil, err
 		} else if err != nil {
 			// A target out of reach is a finding, not a failure.
-			left := fmt.Sprintf("%s, %s, %s is left out: %v", p.name, p.params(), query, err)
+			left := fmt.Sprintf("%s, %s is left out: %v", p.title(), query, err)
 			progress.Line(left)
 			c.leftOut = append(c.leftOut, left)
 			continue
 		}
-		one, err := screened(c.layer, m, p.name, p.params(), query, p.budgets[p.picked], seconds)
-		if err != nil {
+		if err := add(calibrated, calibrated.Budget(), ", "+query, seconds); err != nil {
 			return nil, err
 		}
-		list = append(list, one)
 	}
 	if p.tail {
-		budget := p.budgets[p.picked]
-		query := fmt.Sprintf("B=%g, tail by regression", budget)
-		key := fmt.Sprint(c.name, p.options(c.end, c.seed), budget, p.part, "tail")
-		m, more, err := c.kept(key, "tail by regression of "+p.name+", "+p.params(), progress, func() ([]*screen.Model, error) {
-			m, err := c.withTail(ctx, screens[p.picked])
-			return []*screen.Model{m}, err
-		})
+		key := fmt.Sprint(c.name, p.options(c.end, c.seed), p.part, "tail")
+		with, more, err := c.kept(key, "tail of "+p.title(), progress, func() (*screen.Model, error) { return c.withTail(ctx, m) })
+		if err == nil {
+			err = add(with, with.Budget(), ", with its tail", seconds+more)
+		}
 		if err != nil {
 			return nil, err
 		}
-		one, err := screened(c.layer, m[0], p.name, p.params(), query, budget, seconds+more)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, one)
 	}
 	return list, nil
 }
 
 // judge finds the precision of a contestant on contexts whose exact labels are
 // want, and of a screen the rows that it scans.
-func (c *contestant) judge(ctx context.Context, l *softmax.Layer, contexts []float32, want []uint32) (err error) {
+func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint32) (err error) {
 	if c.row.P1, c.row.P5, err = c.precision(ctx, contexts, want); err != nil || c.screen == nil {
 		return err
 	}
-	s, err := screen.NewSearcher(c.screen, l)
+	s, err := c.screen()
 	if err != nil {
 		return err
 	}
@@ -296,38 +268,25 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 
 // plans are the screens of the table.
 func plans(labels int) []plan {
-	flat, few := below(labels, []float64{300, 400}), below(labels, []float64{300, 400, 500})
-	return []plan{
-		{name: "L2S, flat", clusters: 100, budgets: flat, picked: len(flat) - 1, tail: true},
-		{name: "L2S, two levels", groups: 24, clusters: 24, budgets: few, picked: len(few) - 1, calibrate: []target{{5, 0.99}}, tail: true},
-		{name: "L2S, two levels", groups: 32, clusters: 32, budgets: below(labels, []float64{400})},
-		{name: "L2S, two levels, shells", groups: 24, clusters: 24, budgets: below(labels, []float64{300, 350, 400}), shells: []float64{0.4, 0.1}},
-	}
-}
-
-// ablations are trained to say what each part is worth: of their screens the
-// precision alone is measured.
-func ablations(labels int) []plan {
-	two := func(p plan) plan {
-		p.groups, p.clusters, p.budgets = 24, 24, below(labels, []float64{300, 400})
-		return p
-	}
-	return []plan{
-		two(plan{name: "contexts of references alone", part: references}),
-		two(plan{name: "counts alone, smoothed and spread", counts: true}),
-	}
-}
-
-// below returns the budgets that are less than half of the labels, or the smallest
-// that makes sense if none is.
-func below(labels int, budgets []float64) (list []float64) {
-	for _, b := range budgets {
-		if b < float64(labels)/2 {
-			list = append(list, b)
-		}
-	}
-	if list == nil {
-		list = []float64{float64(max(labels/4, topK))}
+	list := []plan{{budgets: []float64{100, 150, 200, 250, 300, 350, 400}, calibrate: []target{{5, 0.99}}, tail: true}}
+	flat := methods.L2S{Form: methods.Expected, Clusters: 100, Budget: 300}
+	if flat.Budget <= float64(labels)/2 {
+		list = append(list, plan{L2S: flat, budgets: []float64{200, 400}})
 	}
 	return list
+}
+
+// ablation is a screen that is trained to say what a part of the training is worth: its
+// precision alone is measured.
+type ablation struct {
+	name string
+	plan
+}
+
+func ablations() []ablation {
+	at := []float64{200, 300, 400}
+	return []ablation{
+		{"contexts of references alone", plan{part: references, budgets: at}},
+		{"lists by counts", plan{counts: true, budgets: at}},
+	}
 }

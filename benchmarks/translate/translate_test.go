@@ -112,13 +112,13 @@ func open(t testing.TB, n int) *data {
 // smallSweep is for the model of the tests.
 var smallSweep = sweep{
 	plans: []plan{
-		{name: "L2S, flat", clusters: 4, budgets: []float64{40}},
-		{name: "L2S, two levels", groups: 2, clusters: 3, budgets: []float64{20, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tail: true},
-		{name: "L2S, overlapping groups", groups: 2, clusters: 5, overlap: true, budgets: []float64{20}, probeShare: 0.5},
+		{L2S: methods.L2S{Form: methods.KMeans, Clusters: 4, Budget: 40}},
+		{budgets: []float64{12, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tail: true},
+		{L2S: methods.L2S{Form: methods.Expected, Clusters: 5, Budget: 20}},
 	},
-	ablations: []plan{
-		{name: "own", clusters: 4, budgets: []float64{20}, part: own},
-		{name: "learned", clusters: 4, budgets: []float64{20}, learnFor: 20, iterations: 1, part: references},
+	ablations: []ablation{
+		{"own", plan{L2S: methods.L2S{Form: methods.KMeans, Clusters: 4, Budget: 20}, part: own}},
+		{"learned", plan{L2S: methods.L2S{Form: methods.Gumbel, Clusters: 4, Budget: 20}, part: references}},
 	},
 	rivals: []rival{{methods.FGD{M: 4, EfConstruction: 20}, []string{"ef=16"}}},
 	widths: []int{1, 3}, groups: []int{1, 4},
@@ -157,8 +157,15 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		t.Errorf("found %d questions whether the machine is idle, expected one before all times", asked)
 	}
 	var names []string
+	at := map[string]points.Translator{}
 	for _, r := range f.Rows {
-		names = append(names, r.Method+" "+r.Query)
+		name := strings.TrimSpace(r.Method + " " + r.Query)
+		at[name] = r
+		if r.Method == "l2s" { // its default budget is train's
+			_, more, _ := strings.Cut(r.Query, ",")
+			name = "l2s" + more
+		}
+		names = append(names, name)
 		if len(r.Decodings) != 2 || len(r.Decodings[0].Times) != 2 || len(r.Decodings[1].Times) != 2 {
 			t.Fatalf("%s: %+v, expected two widths with two groups each", r.Method, r.Decodings)
 		}
@@ -170,11 +177,9 @@ func TestTheTableOfASmallModel(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"Dense float32 ", exactName + " ", togetherName + " ", "FGD ef=16", "L2S, flat B=40", "L2S, two levels B=20", "L2S, two levels B=10", "L2S, two levels B=20, calibrated to P@1 0.5",
-		"L2S, two levels B=20, tail by regression",
-		"L2S, overlapping groups B=20"}
-	if !slices.Equal(names, want) {
-		t.Fatalf("found the rows %q, want %q", names, want)
+	want := []string{"Dense float32", exactName, togetherName, "FGD ef=16", "L2S k-means B=40", "l2s", "l2s calibrated to P@1 0.5", "l2s with its tail", "L2S learned, expected loss B=20"}
+	if found := slices.Compact(names); !slices.Equal(found, want) {
+		t.Fatalf("found the rows %q, want %q", found, want)
 	}
 	if len(f.LeftOut) != 1 || !strings.Contains(f.LeftOut[0], "calibrated to P@5 0.9999 is left out: ") {
 		t.Errorf("left out: %q, want the target out of reach", f.LeftOut)
@@ -187,12 +192,12 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	if r := f.Rows[1]; r.P1 != 1 || r.P5 != 1 || r.Decodings[0].Differ != 0 || r.Decodings[1].Differ != 0 {
 		t.Errorf("the exact layer: %+v, want no difference to itself", r)
 	}
-	small := f.Rows[6]
-	if small.P5 >= 1 || small.Decodings[1].Differ == 0 || !(small.RowsScanned > 5 && small.RowsScanned < 30) {
+	small := at["l2s B=10"]
+	if small.P5 >= 1 || small.Decodings[1].Differ == 0 || !(small.RowsScanned > 5 && small.RowsScanned < words) {
 		t.Errorf("10 candidates: %+v, expected a loss", small)
 	}
 	for _, r := range f.Rows {
-		if screened := strings.HasPrefix(r.Method, "L2S"); screened != (r.HeldP1 > 0 && r.HeldP5 > 0) {
+		if screened := strings.HasPrefix(strings.ToLower(r.Method), "l2s"); screened != (r.HeldP1 > 0 && r.HeldP5 > 0) {
 			t.Errorf("%s: precision %v and %v on held-out contexts, want one of screens alone", r.Method, r.HeldP1, r.HeldP5)
 		}
 		for i, x := range r.Decodings {
@@ -202,18 +207,19 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		}
 	}
 	// A tail changes sums, not labels.
-	for _, r := range f.Rows[8:9] {
-		if plain := f.Rows[5]; r.P5 != plain.P5 || r.RowsScanned != plain.RowsScanned {
-			t.Errorf("%s: %+v, want the precision of the screen without a tail", r.Query, r)
+	for name, r := range at {
+		budget, tailed := strings.CutSuffix(name, ", with its tail")
+		if plain := at[budget]; tailed && (plain.P5 == 0 || r.P5 != plain.P5 || r.RowsScanned != plain.RowsScanned || !r.OverAll || plain.OverAll) {
+			t.Errorf("%s: %+v, want the precision of the screen without a tail", name, r)
 		}
 	}
-	if len(f.Screens) != 2 || f.Screens[0].Name != "own, r=4" || f.Screens[0].P1 == 0 {
+	if len(f.Screens) != 2 || f.Screens[0].Name != "own" || f.Screens[0].P1 == 0 {
 		t.Errorf("ablations: %+v", f.Screens)
 	}
 	if f.Sentences != 150 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
 		t.Errorf("counts: %+v", f)
 	}
-	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S, two levels, r=2x3, B=20 |") {
+	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S learned, expected loss, r=5 learned for B=20, B=20 |") {
 		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
 	}
 
@@ -266,7 +272,7 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 			}
 		}
 		slices.Sort(set)
-		config.Sets = append(config.Sets, set)
+		config.Lists = append(config.Lists, screen.List{IDs: set})
 	}
 	m, err := screen.NewModel(config)
 	if err != nil {

@@ -20,7 +20,7 @@ func TestWholeTranslationsOfAllLayersAreThoseOfTheDenseScan(t *testing.T) {
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	m, err := screen.NewModel(screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Sets: [][]uint32{all}, Fingerprint: l.Fingerprint()})
+	m, err := screen.NewModel(screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Lists: []screen.List{{IDs: all}}, Fingerprint: l.Fingerprint()})
 	if err != nil {
 		t.Fatal(err)
 	}

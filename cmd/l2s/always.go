@@ -16,7 +16,7 @@ import (
 // specials stands for the special tokens of the model that --head names.
 const specials = "specials"
 
-// alwaysFlag is --always: labels that every candidate set holds, from several places.
+// alwaysFlag is --always: labels that every list begins with, from several places.
 type alwaysFlag struct {
 	f     *flags
 	parts *[]alwaysPart
@@ -31,7 +31,7 @@ type alwaysPart struct {
 
 // always adds the flag --always.
 func (f *flags) always() alwaysFlag {
-	return alwaysFlag{f, custom(f, "always", nil, "", "labels of every set, a `LIST` of ids, specials, @FILE and @\"FILE,WITH,COMMAS\"", func(s string) (parts []alwaysPart, err error) {
+	return alwaysFlag{f, custom(f, "always", nil, "", "labels of every list, a `LIST` of ids, specials, @FILE and @\"FILE,WITH,COMMAS\"", func(s string) (parts []alwaysPart, err error) {
 		for _, part := range splitQuoted(s) {
 			part = strings.TrimSpace(part)
 			if part == specials {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,6 +81,7 @@ func (c badCase) check(t *testing.T) {
 		cmd.Env = append(cmd.Env, c.env)
 	}
 	r := finish(t, cmd)
+	r.stderr = progressLine.ReplaceAllString(r.stderr, "")
 	if c.warns {
 		warning, rest, _ := strings.Cut(r.stderr, "\n")
 		if r.stderr = rest; !strings.Contains(warning, ": warning: ") {
@@ -106,6 +108,9 @@ func (c badCase) check(t *testing.T) {
 			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
 	}
 }
+
+// progressLine is what l2s train says while it reads labels.
+var progressLine = regexp.MustCompile(`(?m)^digest: .*\n`)
 
 // contentOf returns all files in a folder with what they hold.
 func contentOf(t *testing.T, dir string) map[string]string {
@@ -333,7 +338,7 @@ func TestBadScreens(t *testing.T) {
 		for _, part := range []struct {
 			name string
 			at   float64 // as a share of the file
-		}{{"header", 0.0004}, {"clusters", 0.022}, {"middle", 0.11}, {"end", 0.9}} {
+		}{{"header", 0.0004}, {"section table", 0.03}, {"clusters", 0.11}, {"middle", 0.5}, {"end", 0.9}} {
 			add("one bit flipped in the "+part.name, func(t *testing.T, dir string) {
 				path := filepath.Join(dir, "m.l2s")
 				data := readFile(t, path)
@@ -364,36 +369,10 @@ func TestBadScreens(t *testing.T) {
 
 func TestBadNumbers(t *testing.T) {
 	runCases(t, []badCase{
-		{name: "train: more clusters than contexts", args: joined(goodTrain, "--clusters", "901"), code: 1, want: []string{"H.npy", "900 contexts", "901 clusters"}},
-		{name: "train: no clusters", args: joined(goodTrain, "--clusters", "0"), code: 2, want: []string{`"0"`, "--clusters", "at least 1"}},
-		{name: "train: clusters below zero", args: joined(goodTrain, "--clusters", "-3"), code: 2, want: []string{`"-3"`, "--clusters"}},
-		{name: "train: k of 0", args: joined(goodTrain, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
-		{name: "train: k above the labels", args: joined(goodTrain, "--k", "301", "--budget", "400"), code: 1, want: []string{"W.npy", "300", "301"}},
-		{name: "train: a budget below k", args: joined(goodTrain, "--budget", "4.5"), code: 2, want: []string{"--budget 4.5", "--k 5"}},
+		{name: "train: a budget below k", args: joined(goodTrain, "--budget", "4.5"), code: 2, want: []string{"--budget 4.5 cannot hold the 5 labels of an answer"}},
 		{name: "train: a budget below the ids of --always", args: joined(goodTrain, "--budget", "5", "--always", "1,2,3,4,5,6"), code: 2, want: []string{"--budget 5", "6", "--always"}},
 		{name: "train: a budget that is no number", args: joined(goodTrain, "--budget", "NaN"), code: 2, want: []string{"--budget", "finite"}},
-		{name: "train: an infinite lambda", args: joined(goodTrain, "--lambda", "Inf"), code: 2, want: []string{"--lambda", "finite"}},
-		{name: "train: lambda below zero", args: joined(goodTrain, "--lambda", "-1"), code: 2, want: []string{"--lambda", "at least 0"}},
-		{name: "train: gamma below zero", args: joined(goodTrain, "--gamma", "-1"), code: 2, want: []string{"--gamma", "at least 0"}},
-		{name: "train: iterations below zero", args: joined(goodTrain, "--iterations", "-1"), code: 2, want: []string{"--iterations", "at least 0"}},
-		{name: "train: patience below zero", args: joined(goodTrain, "--patience", "-1"), code: 2, want: []string{"--patience", "at least 0"}},
-		{name: "train: no iterations of k-means", args: joined(goodTrain, "--kmeans-iterations", "0"), code: 2, want: []string{"--kmeans-iterations", "at least 1"}},
-		{name: "train: k-means over fewer than no contexts", args: joined(goodTrain, "--kmeans-batch", "-1"), code: 2, want: []string{"--kmeans-batch", "at least 0"}},
 		{name: "train: threads below zero", args: joined(goodTrain, "--threads", "-1"), code: 2, want: []string{"--threads", "at least 0"}},
-		{name: "train: a seed below zero", args: joined(goodTrain, "--seed", "-1"), code: 2, want: []string{"--seed", "at least 0"}},
-		{name: "train: clusters in words", args: joined(goodTrain, "--clusters", "many"), code: 2, want: []string{`"many"`, "--clusters", "whole number"}},
-		{name: "train: clusters of no groups", args: joined(goodTrain, "--clusters", "0x8"), code: 2, want: []string{`"0x8"`, "--clusters", "at least 1"}},
-		{name: "train: half of two levels", args: joined(goodTrain, "--clusters", "8x"), code: 2, want: []string{`"8x"`, "--clusters", "or GxR"}},
-		{name: "train: more groups than clusters", args: joined(goodTrain, "--clusters", "8/9"), code: 2, want: []string{`"8/9"`, "--clusters", "G at most R"}},
-		{name: "train: clusters through no groups", args: joined(goodTrain, "--clusters", "8/0"), code: 2, want: []string{`"8/0"`, "--clusters"}},
-		{name: "train: groups of groups", args: joined(goodTrain, "--clusters", "8/4x2"), code: 2, want: []string{`"8/4x2"`, "--clusters"}},
-		{name: "train: an overlap without lists", args: joined(goodTrain, "--clusters", "4x2", "--overlap", "2"), code: 2, want: []string{"--overlap", "--clusters R/G"}},
-		{name: "train: an overlap below 1", args: joined(goodTrain, "--clusters", "8/4", "--overlap", "0.5"), code: 2, want: []string{`"0.5"`, "--overlap"}},
-		{name: "train: an overlap of more groups than there are", args: joined(goodTrain, "--clusters", "8/4", "--overlap", "5"), code: 2, want: []string{"--overlap 5", "--clusters has 4"}},
-		{name: "train: three levels", args: joined(goodTrain, "--clusters", "2x2x2"), code: 2, want: []string{`"2x2x2"`, "--clusters"}},
-		{name: "train: more clusters in groups than contexts", args: joined(goodTrain, "--clusters", "31x30"), code: 1, want: []string{"H.npy", "900 contexts", "930 clusters"}},
-		{name: "train: clusters beyond counting", args: joined(goodTrain, "--clusters", "65536x65536"), code: 2, want: []string{"--clusters"}},
-		{name: "train: clusters and a half", args: joined(goodTrain, "--clusters", "2.5"), code: 2, want: []string{`"2.5"`, "--clusters"}},
 		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},
 		{name: "train: an id of --always below zero", args: joined(goodTrain, "--always", "-1"), code: 2, want: []string{"--always"}},
 		{name: "train: --always of a file that is not there", args: joined(goodTrain, "--always", "1,@none.txt"), code: 1, want: []string{"none.txt"}},
@@ -405,9 +384,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: --always of fractions in a file", files: matrixIn("ids.npy", 3), args: joined(goodTrain, "--always", "@ids.npy"), code: 1, want: []string{"ids.npy", "float32"}},
 		{name: "train: --always specials without --head", args: joined(goodTrain, "--always", "specials"), code: 2, want: []string{"--always specials is for --head"}},
 		{name: "train: always more ids than candidates, in a file", files: inFile("ids.txt", []byte("1 2 3 4 5 6 7")), args: joined(goodTrain, "--always", "@ids.txt", "--budget", "6"), code: 2, want: []string{"--budget 6 cannot hold the 7 ids of --always"}},
-		{name: "train: always more ids than the largest set, without a budget", files: inFile("ids.txt", []byte("\ufeff1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36")), args: joined(without(goodTrain, "--budget"), "--always", "@ids.txt", "--largest", "35"), code: 2, want: []string{"--largest 35 cannot hold the 36 ids of --always"}},
 		{name: "topk: names of columns for objects", args: joined(goodTopK, "--header", "--json"), code: 2, want: []string{"--header", "objects of --json name their fields"}},
-		{name: "train: all contexts held out", args: joined(goodTrain, "--held-out", "1"), code: 2, want: []string{`"1"`, "--held-out", "below 1"}},
 		{name: "train: --always of a file without an end", files: func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "ids.txt"), nil)
 			if err := os.Truncate(filepath.Join(dir, "ids.txt"), maxIDsText+1); err != nil {
@@ -415,17 +392,16 @@ func TestBadNumbers(t *testing.T) {
 			}
 		}, args: joined(goodTrain, "--always", "@ids.txt"), code: 1, want: []string{"ids.txt", "more than 64 MiB"}},
 		{name: "train: words in --always", args: joined(goodTrain, "--always", "<unk>"), code: 2, want: []string{"--always", "whole numbers"}},
-		{name: "train: a spread above a half", args: joined(goodTrain, "--spread", "0.7"), code: 2, want: []string{`"0.7"`, "--spread", "0 to 0.5"}},
-		{name: "train: all contexts beyond the first shell", args: joined(goodTrain, "--shells", "1"), code: 2, want: []string{`"1"`, "--shells", "below 1"}},
-		{name: "train: shells in another order", args: joined(goodTrain, "--shells", "0.1,0.4"), code: 2, want: []string{`"0.1,0.4"`, "--shells", "the largest first"}},
-		{name: "train: two equal shells", args: joined(goodTrain, "--shells", "0.4,0.4"), code: 2, want: []string{`"0.4,0.4"`, "--shells", "the largest first"}},
-		{name: "train: 17 shells", args: joined(goodTrain, "--shells", "0.9,0.8,0.7,0.6,0.5,0.4,0.3,0.2,0.1,0.09,0.08,0.07,0.06,0.05,0.04,0.03,0.02"), code: 2, want: []string{"--shells", "at most 16"}},
-		{name: "train: shells without geometry", args: joined(goodTrain, "--shells", "0.4", "--geometry", "0"), code: 2, want: []string{"shells", "geometry"}},
-		{name: "train: largest sets below a budget", args: joined(goodTrain, "--budget", "30", "--largest", "29"), code: 2, want: []string{"--largest 29", "--budget 30", "raise the one or lower the other"}},
-		{name: "train: largest sets below the budget for the labels", args: joined("train", testArgs(), "--out", "out.l2s", "--largest", "7"), code: 2, want: []string{"--largest 7", "the budget for", "give a --budget"}},
-		{name: "train: a negative largest set", args: joined(goodTrain, "--largest", "-1"), code: 2, want: []string{`"-1"`, "--largest"}},
-		{name: "train: all contexts probe", args: joined(goodTrain, "--probe-share", "1"), code: 2, want: []string{`"1"`, "--probe-share", "below 1"}},
-		{name: "train: an unknown estimator", args: joined(goodTrain, "--estimator", "best"), code: 2, want: []string{`"best"`, "--estimator", "gumbel", "expected"}},
+		{name: "train: a target of 1", args: joined(goodTrain, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
+		{name: "train: a target and a budget", args: joined(goodTrain, "--target", "0.9", "--budget", "30"), code: 2, want: []string{"--target and --budget exclude each other"}},
+		{name: "eval: a budget below the ladder", args: joined(goodEval, "--budget", "2"), code: 1, want: []string{"m.l2s", "found no budget of 2 or less for --budget", "expected at least 10"}},
+		{name: "bench: a budget below the ladder", args: joined(goodBench, "--budget", "2"), code: 1, want: []string{"m.l2s", "found no budget of 2 or less", "expected at least 10"}},
+		{name: "topk: a budget below the ladder", args: joined(goodTopK, "--budget", "2"), code: 1, want: []string{"m.l2s", "found no budget of 2 or less", "expected at least 10"}},
+		{name: "eval: an exact budget", args: joined(goodEval, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "above 0"}},
+		{name: "bench: an exact budget", args: joined(goodBench, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "above 0"}},
+		{name: "topk: a budget of 0", args: joined(goodTopK, "--budget", "0"), code: 2, want: []string{`"0"`, "--budget", "above 0, or exact"}},
+		{name: "topk: an infinite budget", args: joined(goodTopK, "--budget", "Inf"), code: 2, want: []string{"--budget", "above 0, or exact"}},
+		{name: "topk: a budget that is no number", args: joined(goodTopK, "--budget", "NaN"), code: 2, want: []string{"--budget", "above 0, or exact"}},
 		{name: "eval: k of 0", args: joined(goodEval, "--k", "1,0"), code: 2, want: []string{`"1,0"`, "--k", "at least 1"}},
 		{name: "eval: k above the labels", args: joined(goodEval, "--k", "1,301"), code: 1, want: []string{"W.npy", "300", "301"}},
 		{name: "eval: a list with a hole", args: joined(goodEval, "--k", "1,,5"), code: 2, want: []string{`"1,,5"`, "--k"}},
@@ -446,13 +422,46 @@ func TestBadNumbers(t *testing.T) {
 		{name: "calibrate: a target in per cent", args: joined(goodCalibrate, "--target", "99%"), code: 2, want: []string{`"99%"`, "--target"}},
 		{name: "calibrate: a confidence of 0", args: joined(goodCalibrate, "--confidence", "0"), code: 2, want: []string{`"0"`, "--confidence"}},
 		{name: "calibrate: a confidence that is no number", args: joined(goodCalibrate, "--confidence", "NaN"), code: 2, want: []string{"--confidence"}},
-		{name: "calibrate: an exact cost below zero", args: joined(goodCalibrate, "--exact-cost", "-1"), code: 2, want: []string{"--exact-cost", "at least 0"}},
+		{name: "calibrate: the exact layer for all", args: joined(goodCalibrate, "--exact-limit", "1"), code: 2, want: []string{`"1"`, "--exact-limit", "at least 0 and below 1"}},
 		{name: "calibrate: a block of 0", args: joined(goodCalibrate, "--block", "0"), code: 2, want: []string{`"0"`, "--block", "at least 1"}},
 		{name: "calibrate: too few contexts for the target", args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy", "found 1200", "expected at least", "0.9999"}},
 		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "4 blocks of 300"}},
 		{name: "topk: a limit below zero", args: joined(goodTopK, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "topk: a limit that is too large", args: joined(goodTopK, "--limit", "99999999999999999999"), code: 2, want: []string{"--limit", "a smaller whole number"}},
 	})
+}
+
+// Options for experts come from a file, each in its range.
+func TestBadOptions(t *testing.T) {
+	var cases []badCase
+	for _, c := range []struct{ name, text, want string }{
+		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
+		{"a list", "[]", "options.json: options: json: cannot unmarshal array"},
+		{"two objects", "{} {}", "options.json: options: found more than one JSON object"},
+		{"an unknown one", `{"spread": 1}`, `options.json: options: json: unknown field "spread"`},
+		{"clusters in words", `{"clusters": "many"}`, "options.json: options: json: cannot unmarshal string"},
+		{"more clusters than contexts", `{"clusters": 901}`, "clusters: found 901, expected 1 to the number of contexts, 900"},
+		{"clusters below zero", `{"clusters": -3}`, "clusters: found -3"},
+		{"iterations below zero", `{"iterations": -1}`, "iterations: found -1, expected at least 0"},
+		{"k of 0", `{"k": 0}`, "k: found 0, expected 1 to 300"},
+		{"a budget below k", `{"budget": 4.5}`, "budget: found 4.5, expected at least k = 5 candidates, or 0"},
+		{"an id of always that no label has", `{"always": [1, 300]}`, "always[1]: found id 300, expected below 300"},
+		{"more contexts held out than a half", `{"held_out": 451}`, "held out: found 451, expected at most 450"},
+		{"shells in another order", `{"shells": [0.1, 0.4]}`, "shells[1]: found 0.4, expected descending shares"},
+		{"shells without geometry", `{"shells": [0.4], "geometry": 0}`, "shells: found 1 with geometry 0"},
+		{"all contexts in pairs", `{"pair_share": 1}`, "pair share: found 1"},
+		{"no iterations of k-means", `{"kmeans_iterations": 0}`, "k-means iterations: found 0"},
+		{"a negative lambda", `{"learning": {"lambda": -1}}`, "learning: lambda: found -1"},
+		{"an unknown estimator", `{"learning": {"estimator": "best"}}`, "estimator"},
+		{"a tail at no temperature", `{"tail": {"temperatures": []}}`, "temperatures"},
+		{"a target of 1", `{"target": 1}`, "target: found 1"},
+	} {
+		cases = append(cases, badCase{name: "train: options: " + c.name, files: inFile("options.json", []byte(c.text)), args: goodTrain, code: 1, want: []string{c.want}})
+	}
+	cases = append(cases,
+		badCase{name: "train: options that are missing", args: joined(goodTrain, "--options", "none.json"), code: 1, want: []string{"none.json", "no such file"}},
+		badCase{name: "train: over the options", args: joined(goodTrain, "--out", "options.json"), code: 2, want: []string{"--out options.json would replace the input options.json"}})
+	runCases(t, cases)
 }
 
 func TestBadOutputs(t *testing.T) {
@@ -482,14 +491,12 @@ func TestBadOutputs(t *testing.T) {
 		badCase{name: "calibrate: an old file stays when the target is not shown", files: inFile("out.l2s", []byte("precious")), args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy"}},
 		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file, expected the state of an interrupted run: move it away"}},
-		badCase{name: "train: --restart, and another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial: found another kind of file"}},
-		badCase{name: "train: --restart, and another file where the labels are kept", files: inFile("out.l2s.partial-labels", []byte("precious")), args: joined(goodTrain, "--restart"), code: 1, want: []string{"out.l2s.partial-labels: found another kind of file"}},
 		badCase{name: "train: labels of l2s labels where the state keeps its own", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
 		}, args: goodTrain, code: 1, want: []string{"out.l2s.partial-labels: found labels without the state of a run in out.l2s.partial"}},
 		badCase{name: "train: an input where the state is kept", files: func(t *testing.T, dir string) {
 			succeed(t, dir, joined(goodLabels, "--out", "out.l2s.partial-labels")...)
-		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels", "--restart"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},
+		}, args: joined(goodTrain, "--labels", "out.l2s.partial-labels"), code: 2, want: []string{"out.l2s.partial-labels, where the state of the run is kept, would replace the input", "another --out"}},
 		badCase{name: "train: over the file of the weights", args: joined(goodTrain, "--weights", "layer.safetensors:weight", "--out", "./layer.safetensors"), code: 2, want: []string{"--out ./layer.safetensors would replace the input"}},
 	)
 	// A failure must not cost the file that was there before.
@@ -519,8 +526,8 @@ func TestWrongUse(t *testing.T) {
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
-		{name: "unknown flag", args: joined(goodTrain, "--cluster", "5"), want: []string{"unknown flag --cluster", "l2s train -h"}},
-		{name: "flag without value", args: []string{"train", "--clusters"}, want: []string{"--clusters needs a value"}},
+		{name: "unknown flag", args: joined(goodTrain, "--budgets", "5"), want: []string{"unknown flag --budgets", "--budget", "l2s train -h"}},
+		{name: "flag without value", args: []string{"train", "--budget"}, want: []string{"--budget needs a value"}},
 		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
 		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
 		{name: "demo: an argument too many", args: []string{"demo", "now"}, want: []string{`unexpected argument "now"`}},

@@ -42,7 +42,7 @@ type benchResult struct {
 	// labels, the other the time of a screen with a tail, and 0 without one.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
 	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
-	// Copies are the bytes of the copied candidate sets, AllCopies those of all sets.
+	// Copies are the bytes of the copied candidates, AllCopies those of all within the budget.
 	Copies    int64   `json:"copies_bytes"`
 	AllCopies int64   `json:"all_copies_bytes"`
 	Level     string  `json:"level"`
@@ -100,8 +100,8 @@ labels with top-k, the exact layer, and the screen.
 
 The three take turns in short blocks over the contexts, of which at least %d must be
 different, each after a warm-up. The table has the median of single queries, the mean
-(the median over the blocks of the mean of a block, in which the queries that ask two
-clusters or the exact layer count by their share), the 99th percentile of single
+(the median over the blocks of the mean of a block, in which the queries that the exact
+layer answers count by their share), the 99th percentile of single
 queries, and the speedup by the medians. All times contain one reading of the clock.
 The precision of the screen on the same contexts is shown too. Run it on an idle
 machine.
@@ -115,7 +115,7 @@ loop that only reads as many bytes as the codes of a screened query take: what t
 memory allows. It is left out if the exact layer answers a tenth of the queries or more.
 All this takes 10 to 20 s for 64 MiB, minutes if the memory is busy.
 
-The line on copies says how much memory copies of the candidate sets take, which make
+The line on copies says how much memory copies of the candidates take, which make
 queries faster, most of all cold ones (screen.Pack in Go). By default a layer whose int8
 codes take at most 4 MiB has copies of up to 8 MiB, a larger one of up to 256 MiB.
 --pack N allows N MiB instead, and --pack 0 makes no copies.
@@ -132,7 +132,8 @@ the head has a soft cap.`, leastContexts),
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
 	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
-	opts := custom(f, "pack", nil, "", "copy candidate sets of up to `MIB` MiB in all, 0 for none", parsePack)
+	opts := custom(f, "pack", nil, "", "copy candidates of up to `MIB` MiB in all, 0 for none", parsePack)
+	budget := f.budget("")
 	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
@@ -145,6 +146,10 @@ the head has a soft cap.`, leastContexts),
 	defer in.close(&err)
 	l, m, c := in.layer, in.screens[0], in.contexts
 	noteK(f, path, m, *k)
+	if err := checkBudget(path, m, *budget); err != nil {
+		return err
+	}
+	*opts = append(*opts, within(*budget)...)
 	rows := different(c.rows, c.dim)
 	if len(rows) < leastContexts {
 		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
@@ -155,7 +160,7 @@ the head has a soft cap.`, leastContexts),
 	p := f.printer()
 	defer p.Close()
 	r := measuredBench{Measured: min(len(rows), precisionContexts)}
-	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k); err != nil {
+	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k, *opts...); err != nil {
 		return err
 	}
 	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
@@ -181,7 +186,7 @@ the head has a soft cap.`, leastContexts),
 // mostCold bounds the MiB that are read between two queries.
 const mostCold = 1 << 10
 
-// parsePack parses the MiB of copied candidate sets.
+// parsePack parses the MiB of copied candidates.
 func parsePack(s string) ([]screen.Option, error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {
@@ -237,7 +242,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	stats := s.Stats()
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
-	if _, softCap := l.scale(); m.Regression() != nil && softCap == 0 {
+	if _, softCap := l.scale(); m.Tail() != nil && softCap == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
@@ -266,7 +271,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 }
 
 // codesBytes returns the mean number of bytes of the codes that a query reads: of the
-// vectors of clusters and groups, which lie in panels, and of candidates, which do if
+// vectors of clusters, which lie in panels, and of candidates, which do if
 // they are copied. It is 0 if the exact layer answers many queries.
 func codesBytes(s screen.Stats, dim int, copied bool) int {
 	if 10*s.Exact >= s.Queries {
@@ -326,9 +331,9 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 }
 
 // precisionOf returns P@1 and P@k of a screen on some contexts.
-func precisionOf(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int) (map[string]float64, error) {
+func precisionOf(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, opts ...screen.Option) (map[string]float64, error) {
 	ks := slices.Compact([]int{1, k})
-	e, err := screen.Evaluate(ctx, m, l.Layer, slices.Concat(rows...), screen.EvaluateOptions{K: ks})
+	e, err := screen.Evaluate(ctx, m, l.Layer, slices.Concat(rows...), screen.EvaluateOptions{K: ks, Searcher: opts})
 	if err != nil {
 		return nil, err
 	}
@@ -456,18 +461,18 @@ func (r *benchResult) busyNote() string {
 		"on average and %.2f us in the median. Compare medians, or measure again on an idle machine.\n", r.DenseF32, r.DenseF32Median)
 }
 
-// copies says which candidate sets are copied.
+// copies says which candidates are copied.
 func (r *benchResult) copies() string {
 	const mib = 1 << 20
 	all := fmt.Sprintf("%.1f MiB", float64(r.AllCopies)/mib)
 	whole := (r.AllCopies + mib - 1) / mib // that --pack is to allow
 	switch r.Copies {
 	case r.AllCopies:
-		return "Copies of the candidate sets take " + all + "."
+		return "Copies of the candidates take " + all + "."
 	case 0:
-		return fmt.Sprintf("No candidate set is copied: all would take %s (--pack %d).", all, whole)
+		return fmt.Sprintf("No candidates are copied: all would take %s (--pack %d).", all, whole)
 	}
-	return fmt.Sprintf("Copies of the sets of single clusters take %.1f MiB, with those of pairs they would take %s (--pack %d).", float64(r.Copies)/mib, all, whole)
+	return fmt.Sprintf("Copies of the candidates of single clusters take %.1f MiB, with those of pairs they would take %s (--pack %d).", float64(r.Copies)/mib, all, whole)
 }
 
 func (r measuredBench) String() string {

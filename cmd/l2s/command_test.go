@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -205,7 +204,8 @@ var shared struct {
 //	H.npy T.npy        contexts to train on, and others
 //	words.txt          a word for each label
 //	vocab.txt text.txt words for fewer labels, and a text
-//	m.l2s              a screen for the layer
+//	options.json       the options of a short training
+//	m.l2s              a screen for the layer, of this training
 func files(t *testing.T) string {
 	t.Helper()
 	shared.once.Do(func() { shared.err = makeFiles() })
@@ -268,6 +268,7 @@ func makeFiles() (err error) {
 		os.WriteFile(in("words.txt"), words(tinyLabels), 0o666),
 		os.WriteFile(in("vocab.txt"), words(40), 0o666),
 		os.WriteFile(in("text.txt"), []byte(text.String()), 0o666),
+		os.WriteFile(in("options.json"), []byte(tinyOptions), 0o666),
 	} {
 		if err != nil {
 			return err
@@ -291,10 +292,30 @@ func layerArgs() []string { return []string{"--weights", "W.npy", "--bias", "b.n
 // testArgs name the shared layer and the contexts not trained on.
 func testArgs() []string { return append(layerArgs(), "--contexts", "T.npy") }
 
+// tinyOptions are the options of a short training.
+const tinyOptions = `{"clusters": 6, "iterations": 2, "budget": 40}`
+
 // trainArgs are the arguments of a short training on the shared files.
 func trainArgs() []string {
-	return append(layerArgs(), "--contexts", "H.npy",
-		"--clusters", strconv.Itoa(tinyClusters), "--budget", "40", "--iterations", "2", "--quiet")
+	return append(layerArgs(), "--contexts", "H.npy", "--options", "options.json")
+}
+
+// options are the arguments of tinyOptions with changes: the fields of a JSON object.
+func options(t *testing.T, changes string) []string {
+	t.Helper()
+	all := map[string]any{}
+	for _, text := range []string{tinyOptions, changes} {
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "options.json")
+	writeFile(t, path, text)
+	return []string{"--options", path}
 }
 
 // without returns the arguments without a flag and its values.

@@ -28,16 +28,14 @@ var demoPrompts = []string{
 
 // demoSize says how much the demonstration does.
 type demoSize struct {
-	train, heldOut       int // contexts
-	clusters, iterations int
-	budget               float64
-	rounds               int // of each benchmark
+	train, heldOut int // contexts
+	rounds         int // of each benchmark
 }
 
 // fullDemo takes less than a minute on two cores. No stream of the text is both
 // trained on and measured.
 func fullDemo() demoSize {
-	return demoSize{train: 136 * demolm.Stream, heldOut: 20 * demolm.Stream, clusters: 100, iterations: 8, budget: 60, rounds: benchRounds}
+	return demoSize{train: 136 * demolm.Stream, heldOut: 20 * demolm.Stream, rounds: benchRounds}
 }
 
 // demoResult is the JSON of l2s demo: the fields of eval and bench together.
@@ -51,7 +49,6 @@ type demoResult struct {
 	Seconds  map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
 
 	answers []demoAnswer
-	size    demoSize
 }
 
 // frequentWords is a rival of the screen: the same candidates for every
@@ -124,10 +121,8 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if err != nil {
 		return nil, err
 	}
-	o := train.DefaultOptions()
-	o.Clusters, o.Iterations, o.Budget, o.Seed = size.clusters, size.iterations, size.budget, seed
 	learnt, heldOut := rows[:size.train*l.Dim()], rows[size.train*l.Dim():]
-	m, _, seconds, err := trainScreen(ctx, l, learnt, o, p)
+	m, _, seconds, err := trainScreen(ctx, l, learnt, commonOptions(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +139,8 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if err != nil {
 		return nil, err
 	}
-	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds, size: size}
-	words := size.clusters + int(math.Round(e.MeanCandidates))
+	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
+	words := m.Clusters() + int(math.Round(e.MeanCandidates))
 	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
 		return nil, err
 	}
@@ -161,9 +156,23 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 // words are counted on the first contexts, for which some thousands suffice.
 func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, words, rounds int, p *progress.Printer) (f frequentWords, err error) {
 	p.Start("frequent words", "steps", 3)
-	o := train.DefaultOptions()
-	o.Clusters, o.KMeansOnly, o.Budget = 1, true, float64(words)
-	m, _, err := train.Run(ctx, l.Layer, learnt[:min(len(learnt), 20000*l.Dim())], o)
+	labels, err := train.Labels(ctx, l.Layer, learnt[:min(len(learnt), 20000*l.Dim())], 5, train.LabelOptions{})
+	if err != nil {
+		return f, err
+	}
+	count, ids := make([]int, l.Labels()), make([]uint32, l.Labels())
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	for _, id := range labels {
+		count[id]++
+	}
+	slices.SortStableFunc(ids, func(a, b uint32) int { return count[b] - count[a] })
+	ids = ids[:min(words, len(ids))]
+	slices.Sort(ids)
+	m, err := screen.NewModel(screen.Config{
+		Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Lists: []screen.List{{IDs: ids}}, Fingerprint: l.Fingerprint(),
+	})
 	if err != nil {
 		return f, err
 	}
@@ -177,8 +186,8 @@ func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, word
 	if err != nil {
 		return f, err
 	}
-	p.EndWith(fmt.Sprintf("one list of %d", m.LargestSet()))
-	return frequentWords{m.LargestSet(), e.Precision, b.Screened}, nil
+	p.EndWith(fmt.Sprintf("one list of %d", len(ids)))
+	return frequentWords{len(ids), e.Precision, b.Screened}, nil
 }
 
 // demoAnswers completes the prompts by the exact layer and by the screen.
@@ -260,6 +269,7 @@ func (r *demoResult) String() string {
 	}
 	fmt.Fprintf(&b, "\n%s contexts that were not trained on, one thread, level %s:\n\n", progress.Count(r.Contexts), r.Level)
 	line("clusters", "%8d", r.Clusters)
+	line("budget", "%8v", r.Budget)
 	line("candidates", "%8.1f     a context on average, of %s words", r.MeanCandidates, progress.Count(r.Labels))
 	line("P@1", "%8.4f     share of the exact best words found", r.Precision["1"])
 	line("P@5", "%8.4f     share of the exact five best found", r.Precision["5"])
@@ -276,7 +286,7 @@ list of frequent words for all contexts is a strong rival on it. A list of %d
 gives P@1 %.4f and P@5 %.4f in %.1f us.
 `, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
 	if r.Kept != "" {
-		b.WriteString(keptText(r.Kept, r.size, r.Seed))
+		b.WriteString(keptText(r.Kept))
 	}
 	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
 	return b.String()

@@ -11,7 +11,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/train"
 )
 
 // evalResult is the JSON of l2s eval.
@@ -29,25 +28,82 @@ type evalResult struct {
 	// RowsScannedAtK is the same for each k.
 	RowsScannedAtK map[string]float64 `json:"rows_scanned_at_k"`
 	Clusters       int                `json:"clusters"`
-	Groups         int                `json:"groups"` // 0 on one level
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
-	// TrainedOn says which share of the contexts the screen was trained on; absent for none.
-	TrainedOn *train.Overlap `json:"trained_on,omitempty"`
+	// Budget is the one that these figures are of.
+	Budget float64 `json:"budget"`
+	// Ladder has the figures of every budget of the screen.
+	Ladder []rungResult `json:"ladder"`
+	// TrainedOn says that the screen was trained on these very contexts.
+	TrainedOn bool `json:"trained_on,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
-	// their set held fewer than k labels, or because of the exact margin.
+	// they had fewer than k candidates, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
+	// Pairs is how many contexts lay between two clusters that have candidates
+	// together, UnmetPairs how many between two that have none, which had those of the
+	// best cluster.
+	Pairs      int `json:"pairs"`
+	UnmetPairs int `json:"unmet_pairs"`
 	// Perplexity is the perplexity of the targets by the probabilities of the screen, and
 	// ExactPerplexity by the probabilities of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
-	// Probes is how many contexts were given the candidates of two clusters.
-	Probes int    `json:"probes"`
-	Level  string `json:"level"`
+	Level           string  `json:"level"`
 
 	ks     []int
 	margin string // the other reason for exact answers, if there is one
+}
+
+// rungResult are the figures of one budget.
+type rungResult struct {
+	Budget         float64 `json:"budget"`
+	MeanCandidates float64 `json:"mean_candidates"`
+	P99Candidates  int     `json:"p99_candidates"`
+	MaxCandidates  int     `json:"max_candidates"`
+	RowsScanned    float64 `json:"rows_scanned"`
+	// Precision is P@1 and P@k for the largest k, with 95% intervals.
+	Precision map[string]screen.Estimate `json:"precision,omitempty"`
+}
+
+// rungsOf are the figures of a ladder, of P@1 and P@k; k is 0 if nothing was measured.
+func rungsOf(ladder []screen.Rung, clusters, k int) []rungResult {
+	list := make([]rungResult, len(ladder))
+	for i, x := range ladder {
+		list[i] = rungResult{
+			Budget: x.Budget, MeanCandidates: x.MeanCandidates, P99Candidates: x.P99Candidates, MaxCandidates: x.MaxCandidates, RowsScanned: float64(clusters) + x.MeanCandidates,
+		}
+		if k > 0 {
+			list[i].Precision = map[string]screen.Estimate{"1": x.Precision1, strconv.Itoa(k): x.PrecisionK}
+		}
+	}
+	return list
+}
+
+// ladderText is the table of a ladder, with a mark at a budget.
+func ladderText(list []rungResult, k int, budget float64) string {
+	var b strings.Builder
+	b.WriteString("    budget   candidates       p99      rows scanned   P@1")
+	if k > 1 {
+		fmt.Fprintf(&b, "                    P@%d", k)
+	}
+	b.WriteByte('\n')
+	precision := func(e screen.Estimate) string {
+		return fmt.Sprintf("   %.4f (%.4f-%.4f)", e.Value, e.Low, e.High)
+	}
+	for _, x := range list {
+		mark := " "
+		if x.Budget == budget {
+			mark = "*"
+		}
+		fmt.Fprintf(&b, "  %s %6v %12.1f %9s %17.1f", mark, x.Budget, x.MeanCandidates, progress.Count(x.P99Candidates), x.RowsScanned)
+		b.WriteString(precision(x.Precision["1"]))
+		if k > 1 {
+			b.WriteString(precision(x.Precision[strconv.Itoa(k)]))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -56,14 +112,15 @@ func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 on. P@k is the share of the k best labels of the exact layer that are among
 the k answers of the screen, the mean over the contexts. Candidates are the labels that
 the screen looks at for a context: their mean, 99th percentile and largest number.
-A note says if the screen was trained on some of the contexts.
+A note says if the screen was trained on these contexts.
+
+A table has the figures of every budget of the screen, with 95% intervals of P@1 and
+P@k; a star marks the budget of the screen itself, or of --budget.
 
 With --targets, the label that followed each context, also measure the
 perplexity: e to the mean of -log p, where p is the probability of such a label. One
-perplexity is by the probabilities of the screen, one by those of the layer. A screen
-that was trained without --tail regression gives labels outside its sets no
-probability: then there is the perplexity by the layer alone.
-A head with a soft cap is refused.`,
+perplexity is by the probabilities of the screen, which needs its tail, one by those
+of the layer. A head with a soft cap is refused.`,
 		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
 		notes: sourceNote,
 		example: `l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
@@ -71,6 +128,7 @@ A head with a soft cap is refused.`,
 	}, stdout, stderr)
 	lf, src := f.layer(), f.contexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
+	budget := f.budget("")
 	targets := f.text("targets", ".npy `FILE` of integers, the label that followed each context, below 0 for none")
 	threads := f.threads("run")
 	f.report()
@@ -86,8 +144,13 @@ A head with a soft cap is refused.`,
 	l, m, c := in.layer, in.screens[0], in.contexts
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
-	tailless := *targets != "" && m.Regression() == nil
+	if err := checkBudget(path, m, *budget); err != nil {
+		return err
+	}
 	if *targets != "" {
+		if err := needsTail(path, m, "--targets"); err != nil {
+			return err
+		}
 		if _, softCap := l.scale(); softCap != 0 {
 			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
 		}
@@ -107,19 +170,13 @@ A head with a soft cap is refused.`,
 	if err != nil {
 		return err
 	}
-	if tailless { // before the work, which takes many times as long for it
-		noteTail(f, path, "its probabilities are over the candidate set alone, and the perplexity printed is the perplexity of the exact layer")
-	}
 	p := f.printer()
 	defer p.Close()
-	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p)
+	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p, within(*budget)...)
 	if err != nil {
 		return err
 	}
 	r.TrainedOn = trained
-	if tailless {
-		r.Perplexity = 0
-	}
 	if r.ExactPerplexity > float64(l.Labels()) {
 		say(f.stderr, "l2s eval: warning: "+*targets, fmt.Sprintf("the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels())))
 	}
@@ -136,27 +193,27 @@ func precisionText(k int, first, all float64) string {
 }
 
 // evaluate measures the precision of a screen with progress on p.
-func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer) (*evalResult, error) {
+func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts ...screen.Option) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
-		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Progress: func(done, _ int) { p.Set(done) },
+		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Searcher: opts, Progress: func(done, _ int) { p.Set(done) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.End()
+	routing, k := float64(e.Routing), ks[len(ks)-1]
 	r := &evalResult{
-		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, RowsScanned: e.MeanRouting + e.AtK[len(e.AtK)-1].MeanScored,
-		Clusters: m.Clusters(), Groups: m.Groups(), Dim: m.Dim(),
-		Labels: m.Labels(), Contexts: e.Contexts, ExactAnswers: map[string]int{}, Probes: e.Probes,
-		Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
+		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, RowsScanned: routing + e.AtK[len(e.AtK)-1].MeanScored,
+		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), Contexts: e.Contexts, Budget: e.Budget, Ladder: rungsOf(e.Ladder, m.Clusters(), k),
+		ExactAnswers: map[string]int{}, Pairs: e.Pairs, UnmetPairs: e.Unmet, Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
 	}
 	if m.ExactMargin() > 0 {
 		r.margin = ", or a small lead"
 	}
 	for _, at := range e.AtK {
 		r.Precision[strconv.Itoa(at.K)] = at.Precision
-		r.RowsScannedAtK[strconv.Itoa(at.K)] = e.MeanRouting + at.MeanScored
+		r.RowsScannedAtK[strconv.Itoa(at.K)] = routing + at.MeanScored
 		r.ExactAnswers[strconv.Itoa(at.K)] = at.Exact
 	}
 	return r, nil
@@ -167,32 +224,28 @@ func (r *evalResult) String() string {
 	fmt.Fprintf(&b, "contexts          %s\n", progress.Count(r.Contexts))
 	fmt.Fprintf(&b, "labels            %s\n", progress.Count(r.Labels))
 	fmt.Fprintf(&b, "dimension         %d\n", r.Dim)
-	if r.Groups > 0 {
-		fmt.Fprintf(&b, "clusters          %d in %d groups\n", r.Clusters, r.Groups)
-	} else {
-		fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
-	}
+	fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
+	fmt.Fprintf(&b, "budget            %v\n", r.Budget)
 	fmt.Fprintf(&b, "candidates        %.1f a context on average, 99th percentile %s, at most %s\n", r.MeanCandidates, progress.Count(r.P99Candidates), progress.Count(r.MaxCandidates))
-	if r.Probes > 0 {
-		fmt.Fprintf(&b, "two clusters      %s contexts, %.2f%%\n", progress.Count(r.Probes), 100*float64(r.Probes)/float64(r.Contexts))
+	if n := r.Pairs + r.UnmetPairs; n > 0 {
+		share := func(n int) float64 { return 100 * float64(n) / float64(r.Contexts) }
+		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%%; training has not met the pair of %.1f%%\n", progress.Count(n), share(n), share(r.UnmetPairs))
 	}
 	for _, k := range r.ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
 			fewer := fmt.Sprintf("fewer than %d candidates", k)
 			if k == 1 {
-				fewer = "an empty set"
+				fewer = "no candidate"
 			}
 			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts: %s%s)", progress.Count(n), fewer, r.margin)
 		}
 		b.WriteByte('\n')
 	}
-	switch {
-	case r.Perplexity > 0:
+	if r.Perplexity > 0 {
 		fmt.Fprintf(&b, "perplexity        %.2f, by the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
-	case r.ExactPerplexity > 0:
-		fmt.Fprintf(&b, "perplexity        by the layer %.2f\n", r.ExactPerplexity)
 	}
-	fmt.Fprintf(&b, "level             %s\n", r.Level)
+	fmt.Fprintf(&b, "level             %s\n\n", r.Level)
+	b.WriteString(ladderText(r.Ladder, r.ks[len(r.ks)-1], r.Budget))
 	return b.String()
 }

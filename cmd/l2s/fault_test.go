@@ -36,7 +36,7 @@ func TestTrainSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	train := joined(goodTrain, "--iterations", "12", "--tail", "regression", "--quiet")
+	train := joined(goodTrain, options(t, `{"iterations": 12}`))
 	start := time.Now()
 	succeed(t, dir, joined(train, "--out", "want.l2s")...)
 	whole := time.Since(start)
@@ -114,7 +114,7 @@ func TestInputsThatAreCutOffWhileTraining(t *testing.T) {
 func trainWhileCut(t *testing.T, names []string, gone string) {
 	t.Parallel()
 	dir := files(t)
-	long := joined(goodTrain, "--quiet=false", "--iterations", "6")
+	long := joined(goodTrain, options(t, `{"iterations": 6}`))
 	succeed(t, dir, joined(long, "--out", "want.l2s")...)
 	cmd := command(t, dir, long...)
 	cut := false

@@ -13,16 +13,16 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // description is what -h says about a verb beside its flags.
 type description struct {
-	purpose string // what the verb does; lines of at most 79 characters
+	purpose string // what the verb does: paragraphs, with empty lines between them
 	usage   string // the arguments, as one types them
 	notes   string // after the flags; may be empty
-	// advanced are the names of flags that most can do without.
-	advanced string
-	example  string
+	example string
 }
 
 // flags are the arguments of one verb. Flags may stand before and after the
@@ -128,6 +128,33 @@ func parseNumber(expected string, good func(float64) bool) func(string) (float64
 		}
 		return x, nil
 	}
+}
+
+// budget adds the flag --budget: 0 for the budget of the screen itself. Where the exact layer
+// may answer it can be exact.
+func (f *flags) budget(orExact string) *float64 {
+	return custom(f, "budget", 0, "", "mean number `B` of candidates, of the screen's ladder"+orExact, func(s string) (float64, error) {
+		if s == "exact" && orExact != "" {
+			return softmax.Exact, nil
+		}
+		return parseNumber("a number above 0"+orExact, func(x float64) bool { return x > 0 && x < softmax.Exact })(s)
+	})
+}
+
+// checkBudget returns an error if the screen has no budget that small.
+func checkBudget(path string, m *screen.Model, budget float64) error {
+	if least := m.Ladder()[0].Budget; budget != 0 && budget < least {
+		return fmt.Errorf("%s: found no budget of %v or less for --budget, expected at least %v, the smallest of the screen", path, budget, least)
+	}
+	return nil
+}
+
+// within are the options of a searcher within a budget of --budget.
+func within(budget float64) []screen.Option {
+	if budget == 0 || budget == softmax.Exact {
+		return nil
+	}
+	return []screen.Option{screen.Budget(budget)}
 }
 
 // seed adds the flag --seed.
@@ -323,58 +350,71 @@ func (f *flags) flagError(err error) string {
 
 func (f *flags) help() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nUsage:\n  l2s %s %s\n", strings.TrimSpace(f.about.purpose), f.verb, f.about.usage)
+	usage := wrapped("l2s "+f.verb+" "+f.about.usage, helpWidth-6)
+	fmt.Fprintf(&b, "%s\n\nUsage:\n  %s\n", wrapped(f.about.purpose, helpWidth), strings.ReplaceAll(usage, "\n", "\n      "))
 	type line struct{ left, right string }
-	var common, advanced []line
+	var lines []line
 	width := 0
-	advancedNames := strings.Fields(f.about.advanced)
-	for _, name := range advancedNames {
-		if f.set.Lookup(name) == nil {
-			panic("l2s " + f.verb + ": there is no flag --" + name + " that could be advanced")
-		}
-	}
-	add := func(name, usage, initial string) {
-		left := "--" + name
+	add := func(g *flag.Flag) {
+		left, usage := "--"+g.Name, g.Usage
 		if start := strings.IndexByte(usage, '`'); start >= 0 {
 			end := start + 1 + strings.IndexByte(usage[start+1:], '`')
 			left += " " + usage[start+1:end]
 			usage = strings.ReplaceAll(usage, "`", "")
 		}
-		if initial != "" && initial != "false" && initial != "0" { // what 0 means is in the text
+		if initial := g.DefValue; initial != "" && initial != "false" && initial != "0" { // what 0 means is in the text
 			usage += " (default " + initial + ")"
 		}
-		if slices.Contains(advancedNames, name) {
-			advanced = append(advanced, line{left, usage})
-		} else {
-			common = append(common, line{left, usage})
-		}
+		lines = append(lines, line{left, usage})
 		width = max(width, len(left))
 	}
 	// Required flags first, then the others by name.
 	for _, name := range f.required {
-		g := f.set.Lookup(name)
-		add(g.Name, g.Usage, g.DefValue)
+		add(f.set.Lookup(name))
 	}
 	f.set.VisitAll(func(g *flag.Flag) {
 		if !slices.Contains(f.required, g.Name) {
-			add(g.Name, g.Usage, g.DefValue)
+			add(g)
 		}
 	})
-	for _, group := range []struct {
-		title string
-		lines []line
-	}{{"Flags", common}, {"Advanced flags", advanced}} {
-		if len(group.lines) > 0 {
-			fmt.Fprintf(&b, "\n%s:\n", group.title)
-		}
-		for _, l := range group.lines {
-			fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, l.right)
-		}
+	b.WriteString("\nFlags:\n")
+	for _, l := range lines {
+		text := wrapped(l.right, helpWidth-width-4)
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+4)))
 	}
 	if f.about.notes != "" {
-		fmt.Fprintf(&b, "\n%s\n", strings.TrimSpace(f.about.notes))
+		fmt.Fprintf(&b, "\n%s\n", wrapped(f.about.notes, helpWidth))
 	}
 	fmt.Fprintf(&b, "\nExample:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(f.about.example), "\n", "\n  "))
+	return b.String()
+}
+
+// helpWidth is the number of characters of a line of help.
+const helpWidth = 79
+
+// wrapped breaks the paragraphs of a text, between which there are empty lines, into lines of at
+// most width characters.
+func wrapped(text string, width int) string {
+	var b strings.Builder
+	for i, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if i > 0 {
+			b.WriteString("\n\n")
+		}
+		at := 0
+		for _, word := range strings.Fields(paragraph) {
+			switch {
+			case at == 0:
+			case at+1+len(word) > width:
+				b.WriteByte('\n')
+				at = 0
+			default:
+				b.WriteByte(' ')
+				at++
+			}
+			b.WriteString(word)
+			at += len(word)
+		}
+	}
 	return b.String()
 }
 

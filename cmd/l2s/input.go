@@ -267,52 +267,33 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 	if err := json.Unmarshal(m.Record(), &r); err != nil || r.Contexts == 0 || r.Options.K == k {
 		return
 	}
-	trained, what := r.Options.K, "one trained with --k %d finds more of them"
+	trained, what := r.Options.K, "one trained for %d finds more of them"
 	if k < trained {
-		what = "one trained with --k %d needs fewer candidates"
+		what = "one trained for %d needs fewer candidates"
 	}
 	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
 }
 
-// leastTrained is the share of contexts of training from which on they are worth a word: a
-// few, such as those at the beginning of a text, may recur in any other.
-const leastTrained = 0.01
-
-// trainedOn says on which share of the contexts a screen was trained.
-func trainedOn(o train.Overlap) string {
-	switch {
-	case o.Exact && o.Share == 1:
-		return "the screen was trained on these contexts"
-	case o.Exact:
-		return fmt.Sprintf("the screen was trained on %.0f%% of these contexts", 100*o.Share)
-	}
-	return fmt.Sprintf("the screen was trained on about %.0f%% of these contexts, by %s that were compared", 100*o.Share, progress.Count(o.Compared))
-}
-
-// telling reports whether a share of contexts of training is worth a word.
-func telling(o *train.Overlap) bool { return o != nil && o.Share >= leastTrained }
-
-// noteTraining says if a screen was trained on some of the contexts, and returns their share, nil
-// for none.
-func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (*train.Overlap, error) {
+// noteTraining says if these very contexts are those that a screen was trained on, and reports
+// whether they are.
+func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (bool, error) {
 	var r train.Record
 	if json.Unmarshal(m.Record(), &r) != nil {
-		return nil, nil
+		return false, nil // of another maker
 	}
-	o, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
-	if err != nil || o.Share == 0 {
-		return nil, err
+	trained, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
+	if trained {
+		say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen was trained on these contexts: on others its figures are lower")
 	}
-	if telling(&o) {
-		say(f.stderr, "l2s "+f.verb+": note: "+path, trainedOn(o)+": on others its figures are lower")
-	}
-	return &o, nil
+	return trained, err
 }
 
-// noteTail says what a verb gives instead of probabilities over all labels by a screen, if
-// the screen has nothing that estimates what the labels outside its sets weigh.
-func noteTail(f *flags, path, instead string) {
-	say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen has no tail: "+instead+"; l2s train --tail regression makes one that has a tail")
+// needsTail returns an error unless a screen has a tail, which a flag asks for.
+func needsTail(path string, m *screen.Model, flag string) error {
+	if m.Tail() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", path, flag)
 }
 
 // inputs are what a verb works on: a layer, screens of it, and contexts for it in

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func TestInterrupt(t *testing.T) {
 		// temporary file.
 		said, file string
 	}{
-		{"train", joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000"), "P@1", ""},
+		{"train", joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 1000000}`)), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
 		{"calibrate", joined(goodCalibrate, "--quiet=false", "--contexts", "many.npy", "--k", "300", "--threads", "1"), "labels", ""},
 	} {
@@ -149,7 +150,7 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 	}{{"HUP", syscall.SIGHUP}, {"INT", os.Interrupt}} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := files(t)
-			cmd := command(t, dir, joined(goodTrain, "--quiet=false")...)
+			cmd := command(t, dir, goodTrain...)
 			script := exec.Command("sh", append([]string{"-c", `trap "" ` + c.name + `; exec "$0" "$@"`}, cmd.Args...)...)
 			script.Dir, script.Env = cmd.Dir, cmd.Env
 			stderr := &watcher{part: "k-means", call: func() { script.Process.Signal(c.signal) }}
@@ -236,7 +237,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	dir := files(t)
 	noiseIn(t, dir)
 	in := func(name string) string { return filepath.Join(dir, name) }
-	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "40")
+	long := joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 40}`))
 	succeed(t, dir, joined(long, "--out", "want.l2s")...)
 	if _, err := os.Stat(in("want.l2s.partial")); err == nil {
 		t.Error("found the state of a run that has ended, expected none")
@@ -252,28 +253,38 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	stop("alternation 2 of 40")
 	stop("alternation 5 of 40")
 
-	r := l2s(t, dir, joined(long, "--seed", "9")...)
-	if r.code != 1 || !strings.Contains(r.stderr, "out.l2s.partial: seed: found 1, expected 9") || !strings.Contains(r.stderr, "--restart discards it") {
-		t.Errorf("another seed: found exit status %d and\n%s", r.code, r.stderr)
-	}
 	before := contentOf(t, dir)
-	for _, wrong := range [][]string{{"--labels", "W.npy"}, {"--tail", "regression", "--tail-contexts", "b.npy"}, {"--contexts", "b.npy"}} {
-		r = l2s(t, dir, joined(long, wrong, "--restart")...)
-		if after := contentOf(t, dir); r.code != 1 || !maps.Equal(before, after) {
-			t.Errorf("%v with --restart: found exit status %d and the files %v, expected 1 and the state as it was", wrong, r.code, listFolder(t, dir))
+	other := joined(long, options(t, `{"iterations": 40, "seed": 9}`))
+	for want, wrong := range map[string][]string{
+		"out.l2s.partial: seed: found 1, expected 9": other,
+		"W.npy: magic: found":                        joined(long, "--labels", "W.npy"),
+		"b.npy: shape: found":                        joined(long, "--validation", "b.npy"),
+	} {
+		r := l2s(t, dir, wrong...)
+		if after := contentOf(t, dir); r.code != 1 || !strings.Contains(r.stderr, want) || !maps.Equal(before, after) {
+			t.Errorf("found exit status %d and the files %v, expected 1, %q and the state as it was; standard error:\n%s", r.code, listFolder(t, dir), want, r.stderr)
 		}
 	}
-	r = l2s(t, dir, long...)
+	r := l2s(t, dir, long...)
 	if r.code != 0 || !strings.Contains(r.stderr, "continuing after alternation") {
 		t.Fatalf("found exit status %d and\n%s", r.code, r.stderr)
 	}
 	if string(readFile(t, in("out.l2s"))) != string(readFile(t, in("want.l2s"))) {
 		t.Error("found another screen than a run makes that is not interrupted, expected the same")
 	}
+	// Another run starts anew where the state is removed that its error names.
 	writeFile(t, in("out.l2s.partial"), []byte(before["out.l2s.partial"]))
-	r = l2s(t, dir, joined(long, "--seed", "9", "--restart")...)
-	if r.code != 0 || strings.Contains(r.stderr, "continuing") {
-		t.Errorf("--restart: found exit status %d and\n%s", r.code, r.stderr)
+	writeFile(t, in("out.l2s.partial-labels"), []byte(before["out.l2s.partial-labels"]))
+	r = l2s(t, dir, other...)
+	for _, name := range strings.Fields(strings.TrimSuffix(r.stderr[strings.LastIndex(r.stderr, "remove ")+len("remove "):], " to start anew\n")) {
+		if name != "and" {
+			if err := os.Remove(in(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r = l2s(t, dir, other...); r.code != 0 || strings.Contains(r.stderr, "continuing") {
+		t.Errorf("anew: found exit status %d and\n%s", r.code, r.stderr)
 	}
 	for _, name := range listFolder(t, dir) {
 		if strings.Contains(name, "partial") {
@@ -288,11 +299,11 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 	needLocks(t)
 	dir := files(t)
 	noiseIn(t, dir)
-	long := joined(goodTrain, "--quiet=false", "--contexts", "noise.npy", "--iterations", "1000000")
+	long := joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 1000000}`))
 	cmd := command(t, dir, long...)
 	stderr := &watcher{part: "P@1", call: func() {
 		for name, args := range map[string][]string{
-			"the same": long, "anew": joined(long, "--restart"), "another": joined(goodTrain, "--budget", "20"),
+			"the same": long, "another": joined(goodTrain, "--budget", "20"),
 		} {
 			r := l2s(t, dir, args...)
 			want := "l2s " + args[0] + ": out.l2s.partial: found another run that works on it, expected none: wait for its end, or give another --out\n"
@@ -399,21 +410,15 @@ func TestLabelsFromAPipe(t *testing.T) {
 	}
 }
 
-// A run that learns says which alternation it keeps, or why none.
-func TestTrainSaysWhichAlternationIsKept(t *testing.T) {
+// Of a run that has learned, inspect says which alternation it has kept.
+func TestInspectSaysWhichAlternationIsKept(t *testing.T) {
 	dir := files(t)
 	noiseIn(t, dir)
-	args := joined(goodTrain, "--contexts", "noise.npy", "--iterations", "4")
-	o := object(t, dir, joined(args, "--json")...)
-	kept := number(t, o, "kept_alternation")
-	if kept < 1 || kept > 4 || number(t, o, "alternations") != 4 {
-		t.Fatalf("found alternation %v of %v kept, expected one of 4", kept, o["alternations"])
-	}
-	if want := fmt.Sprintf("  alternation %v of 4 is kept\n", kept); !strings.Contains(succeed(t, dir, args...), want) {
-		t.Errorf("found no %q", want)
-	}
-	text := succeed(t, dir, joined(goodTrain, "--iterations", "3", "--clusters", "1")...)
-	if want := "none of 3 alternations did better on held-out contexts than k-means, which is kept"; !strings.Contains(text, want) || strings.Contains(text, "is kept\n  alt") {
-		t.Errorf("found\n%sexpected %q", text, want)
+	succeed(t, dir, joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 4}`))...)
+	kept := number(t, object(t, dir, "inspect", "out.l2s", "--json"), "record", "learning", "best")
+	text := succeed(t, dir, "inspect", "out.l2s")
+	row := regexp.MustCompile(fmt.Sprintf(`(?m)^  %v .* kept$`, kept))
+	if kept < 1 || kept > 4 || strings.Count(text, "  kept\n") != 1 || !row.MatchString(text) || !strings.Contains(text, ", 4 alternations;") {
+		t.Errorf("found alternation %v of 4 kept, and\n%s", kept, text)
 	}
 }

@@ -70,7 +70,7 @@ func keepWords(path string, voc *vocab.Vocab) error {
 
 // keptText says which files there are, and what can be done with them. The training
 // is the same as in the demonstration.
-func keptText(dir string, size demoSize, seed uint64) string {
+func keptText(dir string) string {
 	layer := fmt.Sprintf("--weights %s:weight --bias %[1]s:bias", filepath.Join(dir, "layer.safetensors"))
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return fmt.Sprintf(`
@@ -78,8 +78,8 @@ func keptText(dir string, size demoSize, seed uint64) string {
 
   l2s eval %s %s --contexts %s
   l2s topk %[2]s %[3]s --contexts %[4]s --vocab %[5]s
-  l2s train %[3]s --contexts %[6]s --clusters %[8]d --iterations %[9]d --budget %[10]v --seed %[11]d --out %[7]s
+  l2s train %[3]s --contexts %[6]s --out %[7]s
 
 The last makes the screen once more, byte for byte.
-`, dir, in("m.l2s"), layer, in("test.npy"), in("vocab.txt"), in("train.npy"), in("mine.l2s"), size.clusters, size.iterations, size.budget, seed)
+`, dir, in("m.l2s"), layer, in("test.npy"), in("vocab.txt"), in("train.npy"), in("mine.l2s"))
 }

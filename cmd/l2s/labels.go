@@ -192,7 +192,7 @@ func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, thre
 	}
 	switch {
 	case f.K != k:
-		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected --k %d", path, f.K, k)
+		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected %d", path, f.K, k)
 	case f.Total != c.n:
 		return nil, fmt.Errorf("%s: contexts: found a corpus of %d, expected the %d of %s", path, f.Total, c.n, c.name)
 	case !f.Whole():

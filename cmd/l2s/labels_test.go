@@ -225,7 +225,7 @@ func TestBadLabels(t *testing.T) {
 		{name: "train: labels with one twice", files: then(whole(), relabelled("H.labels", 9, 1, 2, 3, 9)), args: withLabels, code: 1, want: []string{"H.labels: ids: found 9 twice in context 0, expected 5 different ones"}},
 		{name: "merge: a foreign part", args: []string{"merge", "--out", "x", "W.npy"}, code: 1, want: []string{"W.npy: magic: found", "not a file of labels"}},
 		{name: "train: labels that are missing", args: withLabels, code: 1, want: []string{"H.labels", "no such file"}},
-		{name: "train: labels of another k", files: whole("--k", "4"), args: withLabels, code: 1, want: []string{"H.labels: k: found 4", "--k 5"}},
+		{name: "train: labels of another k", files: whole("--k", "4"), args: withLabels, code: 1, want: []string{"H.labels: k: found 4 labels of each context, expected 5"}},
 		{name: "train: labels of other contexts", files: then(whole(), poisoned("H.npy", 77, 0.25)), args: withLabels, code: 1, want: []string{"H.labels: digest of the contexts: found", "H.npy", "other contexts"}},
 		{name: "train: labels of more contexts", files: whole("--contexts", "T.npy"), args: withLabels, code: 1, want: []string{"H.labels: contexts: found a corpus of 1200", "900 of H.npy"}},
 		{name: "train: labels of another layer", files: then(whole(), poisoned("b.npy", 7, 0.25)), args: withLabels, code: 1, want: []string{"H.labels: fingerprint: found", "W.npy", "another layer"}},

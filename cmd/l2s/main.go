@@ -6,7 +6,7 @@
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
-//	l2s calibrate  set the margins of a screen such that it reaches a precision
+//	l2s calibrate  choose the budget of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
 //	l2s topk       answer: the best labels of each context
@@ -48,7 +48,7 @@ func verbs() []verb {
 		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
 		{"merge", "join the labels of shards", runMerge},
 		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
-		{"calibrate", "set the margins of a screen such that it reaches a precision", runCalibrate},
+		{"calibrate", "choose the budget of a screen such that it reaches a precision", runCalibrate},
 		{"eval", "measure the precision of a screen", runEval},
 		{"bench", "measure the time of a query", runBench},
 		{"topk", "answer: the best labels of each context", runTopK},
@@ -161,7 +161,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "screen", "softmax", "train"} {
+	for _, pkg := range []string{"tensorfile", "head", "lstm", "screen", "softmax", "train", "calibrate"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

@@ -77,7 +77,7 @@ func TestOutputsThatAreInputs(t *testing.T) {
 	}
 	cases = append(cases,
 		badCase{name: "train: the state over the file of tensors with a colon in their names", files: allInOne("out.l2s.partial"),
-			args: joined(goodTrain, from("out.l2s.partial", "train"), "--restart"), code: 2, want: replaces("out.l2s.partial, where the state of the run is kept,", "out.l2s.partial:kernel:0")},
+			args: joined(goodTrain, from("out.l2s.partial", "train")), code: 2, want: replaces("out.l2s.partial, where the state of the run is kept,", "out.l2s.partial:kernel:0")},
 		badCase{name: "train: an output where the state is kept", files: linked("out.l2s", "out.l2s.partial"),
 			args: goodTrain, code: 2, want: []string{"--out out.l2s and out.l2s.partial, where the state of the run is kept, are the same file"}},
 		badCase{name: "train: over the weights by a symbolic link", files: linked("W.npy", "link"),
@@ -112,8 +112,8 @@ func TestOutputsThatAreRedirectedInputs(t *testing.T) {
 	}{
 		{"train: the screen", "H.npy", joined(goodTrain, "--out", "H.npy"), "--out H.npy"},
 		{"train: the screen by a symbolic link", "H.npy", joined(goodTrain, "--out", "link"), "--out link"},
-		{"train: the state", "out.l2s.partial", joined(goodTrain, "--restart"), "out.l2s.partial, where the state of the run is kept,"},
-		{"train: the labels of the state", "out.l2s.partial-labels", joined(goodTrain, "--restart"), "out.l2s.partial-labels, where the state of the run is kept,"},
+		{"train: the state", "out.l2s.partial", joined(goodTrain), "out.l2s.partial, where the state of the run is kept,"},
+		{"train: the labels of the state", "out.l2s.partial-labels", joined(goodTrain), "out.l2s.partial-labels, where the state of the run is kept,"},
 		{"labels", "H.npy", joined(goodLabels, "--out", "H.npy"), "--out H.npy"},
 		{"calibrate", "H.npy", joined(goodCalibrate, "--out", "H.npy"), "--out H.npy"},
 	} {

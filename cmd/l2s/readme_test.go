@@ -85,7 +85,7 @@ func demoFolder(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	// A screen for any layer: what it answers is for other tests.
-	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: l.Labels(), Clusters: make([]float32, dim), Sets: [][]uint32{{1, 2, 3, 4, 5}}})
+	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: l.Labels(), Clusters: make([]float32, dim), Lists: []screen.List{{IDs: []uint32{1, 2, 3, 4, 5}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,9 +118,6 @@ func TestCommandsOfTheREADME(t *testing.T) {
 				// Of files that are not here; and of a minute, see TestDemo.
 				checkFlags(t, dir, words[1:])
 				return
-			}
-			if words[1] == "train" {
-				words = append(words, "--quiet")
 			}
 			succeed(t, dir, words[1:]...)
 		})

@@ -51,7 +51,7 @@ func TestContextsOnStandardInput(t *testing.T) {
 		out  string // the file that it writes; none if it prints what it has found
 	}{
 		{args: joined("topk", "m.l2s", testArgs(), "--k", "3")},
-		{args: joined("topk", "m.l2s", testArgs(), "--exact", "--json", "--vocab", "words.txt")},
+		{args: joined("topk", "m.l2s", testArgs(), "--budget", "exact", "--json", "--vocab", "words.txt")},
 		{args: joined("eval", "m.l2s", testArgs(), "--quiet")},
 		{joined("train", trainArgs(), "--contexts", "T.npy", "--out", "out.l2s"), "out.l2s"},
 		{joined("labels", layerArgs(), "--contexts", "T.npy", "--out", "out.labels", "--quiet"), "out.labels"},

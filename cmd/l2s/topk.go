@@ -43,9 +43,8 @@ it is there.
 
 With --logprobs the natural logarithms of the probabilities among all labels follow
 the logits, after a tab. They are the model's own: its scale and its cap are applied.
-The screen gives them if it was trained with --tail regression. If it was
-not, the exact layer gives them, which takes longer, and a note says so. With --exact
-they are exact. A head with a cap needs --exact.
+The screen gives them by its tail. With --budget exact they are exact. A head with a cap
+needs --budget exact.
 
 --vocab may also name the folder of a model, a tokenizer.json, a tokenizer.model or a
 GGUF file: the words are then the pieces of its tokenizer, quoted if they are empty
@@ -58,7 +57,7 @@ cluster, and with --vocab words.`,
 	lf, src := f.layer(), f.contexts()
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
 	limit := f.whole("limit", 0, 0, "answer at most `N` contexts, the first ones, 0 for all")
-	exact := f.boolean("exact", "ask the exact layer; the screen gives the cluster only")
+	budget := f.budget(", or exact")
 	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
 	header := f.boolean("header", "begin with a line that names the columns")
@@ -98,18 +97,18 @@ cluster, and with --vocab words.`,
 		}
 	}
 	scale, softCap := l.scale()
-	capped := *logProbs && softCap != 0
-	if capped && !*exact {
-		return fmt.Errorf("%s: found a soft cap of %v, expected --exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
+	exact, capped := *budget == softmax.Exact, *logProbs && softCap != 0
+	if capped && !exact {
+		return fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
+	}
+	if err := checkBudget(path, m, *budget); err != nil {
+		return err
 	}
 	var opts []screen.Option
-	sumOfLayer := false // to the labels of the screen
-	switch {
-	case !*logProbs || *exact:
-	case m.Regression() == nil:
-		sumOfLayer = true
-		noteTail(f, path, "the exact layer gives the log-probabilities, which takes longer")
-	default:
+	if *logProbs && !exact {
+		if err := needsTail(path, m, "--logprobs, or --budget exact"); err != nil {
+			return err
+		}
 		opts = append(opts, screen.OverTail())
 	}
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
@@ -167,24 +166,12 @@ cluster, and with --vocab words.`,
 			return next
 		}
 		var a softmax.Answer
-		req := softmax.Request{K: *k, LogSum: *logProbs && !capped && !sumOfLayer, ExactSum: *exact}
+		req := softmax.Request{K: *k, Budget: *budget, LogSum: *logProbs && !capped, ExactSum: exact}
 		if req.LogSum && scale != 1 {
 			req.Temperature = l.temperature()
 		}
-		if *exact {
-			a, err = full.Search(dst, h, req)
-		} else {
-			a, err = s.Search(dst, h, req)
-		}
-		if err != nil {
+		if a, err = s.Search(dst, h, req); err != nil {
 			return err
-		}
-		if sumOfLayer {
-			sum, err := full.Search(nil, h, softmax.Request{LogSum: true, ExactSum: true, Temperature: l.temperature()})
-			if err != nil {
-				return err
-			}
-			a.LogSum = sum.LogSum
 		}
 		if capped {
 			if a.LogSum, err = finalSum(full, q, l, logits, h); err != nil {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,49 +10,37 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 )
 
-// Without flags the clusters and the budget go by the contexts and the labels, and the
-// run says so.
-func TestTrainSaysWhatItChose(t *testing.T) {
+// What a run decides it says, on both outputs and in the file: the form of the screen by the
+// contexts, the budget by the target.
+func TestTrainSaysWhatItDecides(t *testing.T) {
 	dir := files(t)
-	plain := joined("train", testArgs(), "--kmeans-only", "--out", "x.l2s")
+	plain := joined("train", testArgs(), "--out", "x.l2s")
 	r := l2s(t, dir, plain...)
-	for _, want := range []string{"--clusters 12, for 1,200 contexts", "--budget 30, for 300 labels"} {
-		if !strings.Contains(r.stderr, want) || !strings.Contains(r.stdout, "chosen: "+want) {
-			t.Errorf("found no %q in\n%sand\n%s", want, r.stderr, r.stdout)
-		}
+	inspected := succeed(t, dir, "inspect", "x.l2s")
+	for _, want := range []string{"24 clusters, 50 contexts in each\n", "no learning: ", "clusters alone: 24 held-out contexts", "budget "} {
+		expectIn(t, r.stderr, want)
+		expectIn(t, r.stdout, "  "+want)
+		expectIn(t, inspected, "                "+want)
 	}
-	o := object(t, dir, joined(plain, "--quiet", "--json")...)
-	if number(t, o, "clusters") != 12 || number(t, o, "budget") != 30 || len(o["chosen"].([]any)) != 2 {
-		t.Errorf("found %v, expected 12 clusters and a budget of 30, chosen", o)
+	o := object(t, dir, joined(plain, "--json")...)
+	if number(t, o, "clusters") != 24 || len(o["decisions"].([]any)) != 4 {
+		t.Errorf("found %v, expected 24 clusters and 4 decisions", o)
 	}
-	again := readFile(t, filepath.Join(dir, "x.l2s"))
-	o = object(t, dir, joined(plain, "--clusters", "12", "--budget", "30", "--quiet", "--json")...)
-	if _, chosen := o["chosen"]; chosen || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
-		t.Errorf("found the choice %v or another screen, expected no choice and the same bytes", o["chosen"])
+	o = object(t, dir, joined(plain, "--options", "options.json", "--json")...)
+	if o["decisions"] != nil {
+		t.Errorf("found the decisions %v, expected none of a run that is told all", o["decisions"])
 	}
-	t.Run("few contexts in a cluster are not learned from", func(t *testing.T) {
-		without := joined("train", testArgs(), "--quiet", "--json", "--out", "x.l2s")
-		o := object(t, dir, without...)
-		if text := fmt.Sprint(o["chosen"]); !strings.Contains(text, "--kmeans-only, for 1,200 contexts of 12 clusters") || !bytes.Equal(again, readFile(t, filepath.Join(dir, "x.l2s"))) {
-			t.Errorf("found the choice %s or another screen, expected k-means alone", text)
-		}
-		for _, asked := range [][]string{{"--kmeans-only=false", "--patience", "1"}, {"--iterations", "1"}, {"--geometry", "0"}} {
-			if o := object(t, dir, joined(without, asked)...); number(t, o, "alternations") == 0 {
-				t.Errorf("%v: found the choice %v, expected learning", asked, o["chosen"])
-			}
-		}
-	})
 	t.Run("a layer of three labels", func(t *testing.T) {
 		matrixIn("W3.npy", 3, tinyDim)(t, dir)
 		matrixIn("b3.npy", 3)(t, dir)
-		o := object(t, dir, joined(plain, "--weights", "W3.npy", "--bias", "b3.npy", "--quiet", "--json")...)
+		o := object(t, dir, joined(plain, "--weights", "W3.npy", "--bias", "b3.npy", "--json")...)
 		if number(t, o, "k") != 3 || number(t, o, "budget") != 3 {
 			t.Errorf("found k %v and budget %v, expected 3 and 3", o["k"], o["budget"])
 		}
 	})
 }
 
-// Labels of every set come from the command line, from files of both kinds, and from
+// Labels of every list come from the command line, from files of both kinds, and from
 // the special tokens of a model; an id may be named several times.
 func TestAlwaysFrom(t *testing.T) {
 	dir := files(t)
@@ -67,7 +53,7 @@ func TestAlwaysFrom(t *testing.T) {
 	}
 	modelFolder(t, dir, "model")
 	writeFile(t, filepath.Join(dir, "model", "tokenizer_config.json"), []byte(`{"added_tokens_decoder":{"2":{"special":true},"3":{"special":false},"100000":{"special":true}}}`))
-	inModel := joined("train", "--head", "model", "--contexts", "H.npy", "--clusters", "3", "--budget", "40")
+	inModel := joined("train", "--head", "model", "--contexts", "H.npy", "--options", "options.json")
 	inLayer := joined("train", trainArgs())
 	for _, c := range []struct {
 		name  string
@@ -83,7 +69,7 @@ func TestAlwaysFrom(t *testing.T) {
 		{"and others", inModel, "specials,4", []uint32{2, 4}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			succeed(t, dir, joined(c.train, "--always", c.value, "--kmeans-only", "--quiet", "--out", "x.l2s")...)
+			succeed(t, dir, joined(c.train, "--always", c.value, "--out", "x.l2s")...)
 			m, err := screen.Load(at("x.l2s"))
 			if err != nil {
 				t.Fatal(err)
@@ -91,11 +77,9 @@ func TestAlwaysFrom(t *testing.T) {
 			if !slices.Equal(m.Always(), c.want) {
 				t.Errorf("found always %v, expected %v", m.Always(), c.want)
 			}
-			for cluster := range m.Clusters() {
-				for _, id := range c.want {
-					if !slices.Contains(m.Candidates(cluster), id) {
-						t.Errorf("found no id %d in set %d, expected it in every set", id, cluster)
-					}
+			for cell := range m.Cells() {
+				if list := m.List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {
+					t.Errorf("found list %d with %v, expected %v at its head", cell, list, c.want)
 				}
 			}
 		})
@@ -107,15 +91,15 @@ func TestAlwaysFrom(t *testing.T) {
 func TestNoteOfAnotherK(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
-	succeed(t, dir, joined("train", trainArgs(), "--k", "3", "--kmeans-only", "--out", "k3.l2s")...)
+	succeed(t, dir, joined("train", trainArgs(), options(t, `{"k": 3}`), "--out", "k3.l2s")...)
 	for _, c := range []struct {
 		name string
 		args []string
 		want string
 	}{
-		{"more by topk", joined("topk", "k3.l2s", testArgs(), "--k", "5"), "l2s topk: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
-		{"more by eval", joined("eval", "k3.l2s", testArgs(), "--quiet"), "l2s eval: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained with --k 5 finds more of them\n"},
-		{"fewer by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,2", "--quiet"), "asked for 2: one trained with --k 2 needs fewer candidates\n"},
+		{"more by topk", joined("topk", "k3.l2s", testArgs(), "--k", "5"), "l2s topk: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained for 5 finds more of them\n"},
+		{"more by eval", joined("eval", "k3.l2s", testArgs(), "--quiet"), "l2s eval: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 5: one trained for 5 finds more of them\n"},
+		{"fewer by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,2", "--quiet"), "asked for 2: one trained for 2 needs fewer candidates\n"},
 		{"fewer by bench", joined("bench", "k3.l2s", testArgs(), "--k", "1", "--quiet"), "l2s bench: note: k3.l2s: the screen was trained for the 3 best labels and is asked for 1: "},
 		{"the same by topk", joined("topk", "k3.l2s", testArgs(), "--k", "3"), ""},
 		{"the same by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,3", "--quiet"), ""},

@@ -113,7 +113,7 @@ func TestGracefulStop(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			p := start(t, s, "-drain", "1h", "-timeout", "10m", "-grace", "10m")
-			q := query{drawContexts(1, 1, testDim), 5}
+			q := query{Contexts: drawContexts(1, 1, testDim), K: 5}
 			body, err := json.Marshal(q)
 			if err != nil {
 				t.Fatal(err)
@@ -232,9 +232,13 @@ func newLoaded(t *testing.T) *loaded {
 	for i, b := range l.bias[0] {
 		l.bias[1] = append(l.bias[1], b+float32(i%3)/4)
 	}
-	c := screen.Config{Dim: l.dim, Labels: len(l.bias[0]), Clusters: l.model[0].ClusterWeights(), Fingerprint: l.layer(t, 1).Fingerprint()}
-	for i := range l.model[0].Clusters() {
-		c.Sets = append(c.Sets, l.model[0].Candidates(i))
+	m := l.model[0]
+	c := screen.Config{
+		Dim: l.dim, Labels: len(l.bias[0]), Clusters: m.ClusterWeights(), Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin(),
+		Ladder: m.Ladder(), Budget: m.Budget(), Always: len(m.Always()), Fingerprint: l.layer(t, 1).Fingerprint(),
+	}
+	for cell := range m.Cells() {
+		c.Lists = append(c.Lists, m.List(cell))
 	}
 	var err error
 	if l.model[1], err = screen.NewModel(c); err != nil {

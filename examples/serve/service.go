@@ -104,7 +104,7 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.model.Regression() != nil {
+	if f.model.Tail() != nil {
 		opts = append(opts, screen.OverTail()) // log-sums are over all labels
 	}
 	f.generation = 1
@@ -136,6 +136,10 @@ func (v *service) reload() error {
 		f.head.Close()
 		return fmt.Errorf("%s: dim: found %d, expected %d, as clients send", v.sources.screen, f.model.Dim(), v.dim)
 	}
+	if tail := f.model.Tail() != nil; tail != (old.model.Tail() != nil) {
+		f.head.Close()
+		return fmt.Errorf("%s: tail: found %t, expected %t, as at the start", v.sources.screen, tail, !tail)
+	}
 	v.opened.Store(f.model, f) // before a query can have the model
 	drained, err := v.pool.Swap(f.model, f.layer)
 	if err != nil {
@@ -155,6 +159,9 @@ func (v *service) reload() error {
 type query struct {
 	Contexts [][]float32 `json:"contexts"` // all of the layer's dimension
 	K        int         `json:"k"`        // defaultK if it is left out
+	// Budget is the mean number of candidates, a number or "exact"; the budget of the screen if
+	// it is left out.
+	Budget float64 `json:"budget,omitempty"`
 }
 
 // reply is the body of an answer.
@@ -164,7 +171,7 @@ type reply struct {
 }
 
 type answer struct {
-	Source string  `json:"source"` // what the labels were chosen among: "set", "two sets" or "layer"
+	Source string  `json:"source"` // what the labels were chosen among: "set" or "layer"
 	Labels []label `json:"labels"` // the best first
 }
 
@@ -208,14 +215,19 @@ func (v *service) decode(body io.Reader) (q query, err error) {
 		if err != nil {
 			return q, err
 		}
-		if name != "contexts" && name != "k" || seen[name.(string)] {
-			return q, fmt.Errorf("found field %.20q, expected contexts and k, each once", name)
+		if seen[name.(string)] {
+			name = "a second " + name.(string)
 		}
 		seen[name.(string)] = true
-		if name == "contexts" {
+		switch name {
+		case "contexts":
 			q.Contexts, err = decodeContexts(d, v.limits.contexts, v.dim)
-		} else {
+		case "k":
 			q.K, err = decodeK(d)
+		case "budget":
+			q.Budget, err = decodeBudget(d)
+		default:
+			err = fmt.Errorf("found field %.20q, expected contexts, k and budget, each once", name)
 		}
 		if err != nil {
 			return q, err
@@ -250,6 +262,22 @@ func decodeK(d *json.Decoder) (int, error) {
 		return 0, err
 	}
 	return *k, nil
+}
+
+func decodeBudget(d *json.Decoder) (float64, error) {
+	t, err := d.Token()
+	if err != nil {
+		return 0, err
+	}
+	if t == "exact" {
+		return softmax.Exact, nil
+	}
+	if n, ok := t.(json.Number); ok {
+		if x, err := n.Float64(); err == nil && x > 0 && x < softmax.Exact {
+			return x, nil
+		}
+	}
+	return 0, fmt.Errorf("budget: found %.30v, expected a number above 0, or \"exact\"", t)
 }
 
 // decodeContexts reads a list of at most so many contexts of dim numbers.
@@ -356,7 +384,7 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 
 // ask answers a query from the pool, with log-probabilities if they are wanted.
 func (v *service) ask(q query, logProbs bool) (*reply, error) {
-	req := softmax.Request{K: q.K, LogSum: logProbs}
+	req := softmax.Request{K: q.K, Budget: q.Budget, LogSum: logProbs}
 	best, answers := make([]softmax.Prediction, q.K*len(q.Contexts)), make([]softmax.Answer, len(q.Contexts))
 	flat := slices.Concat(q.Contexts...)
 	var f *files
@@ -368,8 +396,8 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 				return failed(http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without")
 			}
 			req.Temperature = 1 / f.head.LogitScale()
-			if f.model.Regression() == nil {
-				req.Among = softmax.Range(0, f.model.Labels()) // only the exact layer knows the others
+			if f.model.Tail() == nil {
+				req.Budget = softmax.Exact // only the exact layer knows the others
 			}
 		}
 		// A fault of a mapped file is an error within Read, and no end of the program.

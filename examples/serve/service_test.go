@@ -52,11 +52,11 @@ func testFiles(t *testing.T, dir string, seed uint64, labels, dim int, change fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := screen.Config{Dim: dim, Labels: labels, Clusters: draw(testClusters * dim), Sets: make([][]uint32, testClusters), Fingerprint: layer.Fingerprint()}
-	for i := range c.Sets {
+	c := screen.Config{Dim: dim, Labels: labels, Clusters: draw(testClusters * dim), Lists: make([]screen.List, testClusters), Fingerprint: layer.Fingerprint()}
+	for i := range c.Lists {
 		for id := range labels {
 			if r.IntN(4) == 0 {
-				c.Sets[i] = append(c.Sets[i], uint32(id))
+				c.Lists[i].IDs = append(c.Lists[i].IDs, uint32(id))
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 	}
 	defer f.head.Close()
 	var opts []screen.Option
-	if f.model.Regression() != nil {
+	if f.model.Tail() != nil {
 		opts = append(opts, screen.OverTail())
 	}
 	searcher, err := screen.NewSearcher(f.model, f.layer, opts...)
@@ -184,7 +184,7 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 		best := make([]softmax.Prediction, q.K)
 		req := softmax.Request{K: q.K, LogSum: logProbs}
 		a, err := searcher.Search(best, h, req)
-		if logProbs && f.model.Regression() == nil {
+		if logProbs && f.model.Tail() == nil {
 			a, err = softmax.NewSearcher(f.layer).Search(best, h, req)
 		}
 		if err != nil {
@@ -210,7 +210,8 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	tail := func(c *screen.Config) {
 		n := len(c.Clusters) / c.Dim
-		c.Regression, _ = screen.NewRegression(screen.RegressionConfig{Clusters: n, Temperatures: []float64{1}, Intercepts: make([]float32, n), Slopes: make([]float32, len(c.Clusters))})
+		c.Tail, _ = screen.NewTail(screen.TailConfig{Cells: n, Clusters: n, Temperatures: []float64{1}, Intercepts: make([]float32, n),
+			Slopes: make([]float32, len(c.Clusters)), Squares: make([]float32, 2*n), Directions: make([]float32, c.Dim)})
 	}
 	for _, c := range []struct {
 		name   string
@@ -221,7 +222,6 @@ func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	}{
 		{"the best labels", nil, "/topk", 5, "set"},
 		{"more labels than a set has", nil, "/topk", 150, "layer"},
-		{"two sets", func(c *screen.Config) { c.ProbeMargin = 1e30 }, "/topk", 5, "two sets"},
 		{"log-probabilities of the exact layer", nil, "/logprobs", 5, "layer"},
 		{"log-probabilities over a tail", tail, "/logprobs", 5, "set"},
 	} {
@@ -229,7 +229,7 @@ func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 			s := testFiles(t, t.TempDir(), 1, testLabels, testDim, c.change)
 			_, server := serve(t, s)
 			for _, n := range []int{1, testContexts} {
-				q := query{drawContexts(uint64(n), n, testDim), c.k}
+				q := query{Contexts: drawContexts(uint64(n), n, testDim), K: c.k}
 				status, got, text := post(t, server.URL+c.path, q)
 				if status != http.StatusOK {
 					t.Fatalf("status %d: %s", status, text)
@@ -246,11 +246,42 @@ func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	}
 }
 
+// A request may name a budget: those below the smallest of the screen are refused, and
+// "exact" is the exact layer.
+func TestARequestWithABudget(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, func(c *screen.Config) {
+		for i := range c.Lists {
+			c.Lists[i].Shares = make([]uint16, len(c.Lists[i].IDs)) // all in the second budget
+			for j := range c.Lists[i].Shares {
+				if c.Lists[i].Shares[j] = 9; j < 6 {
+					c.Lists[i].Shares[j] = 10
+				}
+			}
+		}
+		c.Ladder = []screen.Rung{{Budget: 6, Share: 10}, {Budget: 50, Share: 9}}
+	})
+	_, server := serve(t, s)
+	contexts := base64Of(t, drawContexts(1, 3, testDim))
+	for _, c := range []struct {
+		budget any
+		k      int
+		status int
+		source string
+	}{
+		{50, 7, http.StatusOK, "set"}, {7.5, 6, http.StatusOK, "set"}, {7.5, 7, http.StatusOK, "layer"}, {"exact", 5, http.StatusOK, "layer"}, {5, 5, http.StatusBadRequest, ""},
+	} {
+		status, got, text := post(t, server.URL+"/topk", map[string]any{"k": c.k, "contexts": contexts, "budget": c.budget})
+		if status != c.status || status == http.StatusOK && got.Answers[0].Source != c.source {
+			t.Errorf("budget %v, k %d: found %d %s, expected %d from %q", c.budget, c.k, status, text, c.status, c.source)
+		}
+	}
+}
+
 func TestALayerWithoutVocabularyAnswersWithIDs(t *testing.T) {
 	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
 	s.vocab = ""
 	_, server := serve(t, s)
-	if _, got, text := post(t, server.URL+"/topk", query{drawContexts(1, 1, testDim), 2}); len(got.Answers) != 1 || strings.Contains(text, "text") || strings.Contains(text, "logprob") {
+	if _, got, text := post(t, server.URL+"/topk", query{Contexts: drawContexts(1, 1, testDim), K: 2}); len(got.Answers) != 1 || strings.Contains(text, "text") || strings.Contains(text, "logprob") {
 		t.Errorf("found %s, expected ids and logits alone", text)
 	}
 }
@@ -392,10 +423,13 @@ func TestBadRequests(t *testing.T) {
 		{"a name that is a number", `{1:1}`, 400, "body: invalid character '1'"},
 		{"a list", `[]`, 400, "body: found another value, expected an object"},
 		{"null", `null`, 400, "body: found another value, expected an object"},
-		{"a name twice", `{"k":1,"contexts":[` + row + `],"k":2}`, 400, `body: found field "k", expected contexts and k, each once`},
-		{"a name twice, in two cases", `{"k":1,"K":2,"contexts":[` + row + `]}`, 400, `body: found field "K", expected contexts and k, each once`},
-		{"a name in another case", `{"k":1,"Contexts":[` + row + `]}`, 400, `body: found field "Contexts", expected contexts and k, each once`},
-		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts and k, each once`},
+		{"a name twice", `{"k":1,"contexts":[` + row + `],"k":2}`, 400, `body: found field "a second k", expected contexts, k and budget, each once`},
+		{"a name twice, in two cases", `{"k":1,"K":2,"contexts":[` + row + `]}`, 400, `body: found field "K", expected contexts, k and budget, each once`},
+		{"a name in another case", `{"k":1,"Contexts":[` + row + `]}`, 400, `body: found field "Contexts", expected contexts, k and budget, each once`},
+		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts, k and budget, each once`},
+		{"a budget of 0", `{"k":1,"budget":0,"contexts":[` + row + `]}`, 400, `body: budget: found 0, expected a number above 0, or "exact"`},
+		{"a budget that is a text", `{"k":1,"budget":"all","contexts":[` + row + `]}`, 400, `body: budget: found all, expected a number above 0, or "exact"`},
+		{"a budget above all numbers", `{"k":1,"budget":1e999,"contexts":[` + row + `]}`, 400, `body: budget: found 1e999, expected a number above 0, or "exact"`},
 		{"a body that is too long", `{"k":1,"contexts":[` + strings.Repeat(" ", 1<<16), 413, "body: found more than 65536 bytes"},
 		{"no contexts", `{"k":1}`, 400, "contexts: found 0, expected 1 to 10"},
 		{"contexts that are no list", `{"contexts":{}}`, 400, "body: contexts: found {, expected a list of contexts"},
@@ -462,7 +496,7 @@ func TestTheLogitsOfAHeadWithASoftCapAreBent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 1}, Sets: [][]uint32{{0, 2}}, Fingerprint: layer.Fingerprint()})
+	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 1}, Lists: []screen.List{{IDs: []uint32{0, 2}}}, Fingerprint: layer.Fingerprint()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -482,7 +516,7 @@ func TestTheLogitsOfAHeadWithASoftCapAreBent(t *testing.T) {
 	}
 	defer h.Close()
 	_, server := serve(t, s)
-	q := query{[][]float32{{3, 1}}, 1}
+	q := query{Contexts: [][]float32{{3, 1}}, K: 1}
 	if _, got, text := post(t, server.URL+"/topk", q); len(got.Answers) != 1 || got.Answers[0].Labels[0].Logit != h.Logit(6) || h.Logit(6) > 3 {
 		t.Errorf("found %s, expected the logit %v", text, h.Logit(6))
 	}
@@ -543,7 +577,7 @@ func TestReload(t *testing.T) {
 			s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
 			before := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil) // what s was
 			v, server := serve(t, s)
-			q := query{drawContexts(1, 3, testDim), 5}
+			q := query{Contexts: drawContexts(1, 3, testDim), K: 5}
 			c.change(t, s)
 			err := v.reload()
 			serves, generation := before, uint64(1)
@@ -610,7 +644,7 @@ func TestReloadClosesTheOldFiles(t *testing.T) {
 
 func TestHealthReadinessAndMetrics(t *testing.T) {
 	v, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
-	q := query{drawContexts(1, 3, testDim), 5}
+	q := query{Contexts: drawContexts(1, 3, testDim), K: 5}
 	post(t, server.URL+"/topk", q)
 	post(t, server.URL+"/logprobs", q)
 	post(t, server.URL+"/topk", "{")
@@ -637,7 +671,9 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 		`l2s_exact_total 3`,
 		fmt.Sprintf("l2s_candidates_total %d", stats.Candidates),
 		fmt.Sprintf("l2s_routing_rows_total %d", stats.Routing),
-		`l2s_two_sets_total 0`,
+		`l2s_pairs_total 0`,
+		`l2s_unmet_pairs_total 0`,
+		`l2s_lacking_total 0`,
 		`l2s_short_total 0`,
 		`l2s_generation 2`,
 		`go_goroutines `,

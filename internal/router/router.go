@@ -1,17 +1,16 @@
-// Package router finds the clusters of contexts: z(h) = argmax_t v_t.h (Eq. 2 of
-// "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural
-// Networks"), flat or through groups. A screen answers by it and train learns by
-// it, so that both agree on the cluster of every context.
+// Package router finds the cells of contexts. A context h belongs to the cluster
+// z(h) = argmax_t v_t.h (Eq. 2 of "Learning to Screen for Fast Softmax Inference on Large
+// Vocabulary Neural Networks"). A cell is a part of a cluster, or lies between two of them:
+// each cell has candidates of its own. A screen answers by cells, and train and calibrate
+// learn and measure by them: the rule stands here alone.
 //
-// Groups have vectors u_a of their own, and z(h) is sought among the clusters of
-// the group of the largest u_a.h alone. Either each cluster is in one group, or
-// groups have lists of clusters, which may overlap. Products are computed in the
-// reference arithmetic; ties go to the lower group and cluster.
+// Products are computed in the reference arithmetic; ties go to the lower cluster.
 package router
 
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -19,335 +18,298 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Router holds the vectors of clusters and groups. It is immutable and safe for
-// use by many goroutines.
+// Config is what a Router is made of. Its slices are kept, not copied.
+type Config struct {
+	Dim      int       // d, at least 1
+	Clusters []float32 // V: r rows of Dim elements, row-major, r >= 1
+	Rule
+}
+
+// Rule says which cells there are. The zero value has one for each cluster.
+//
+// Contexts far from the vector of their cluster have labels that are hard to foresee,
+// and contexts near it do not: shells keep them apart. Contexts between two clusters
+// have the labels of neither, but of the border: pairs are for them.
+type Rule struct {
+	// Shells cuts the contexts of each cluster by their cosine with its vector:
+	// descending cosines, above -1 and below 1. A context is in shell j if its cosine is
+	// below j of them. Cell j r + t is for cluster t in shell j.
+	Shells []float64
+	// Pairs are pairs of these cells, of two clusters in one shell, ascending. Behind the
+	// cells of the clusters each of them is a cell of its own: for contexts whose two best
+	// clusters are the pair's, in either order, and whose lead is below PairMargin.
+	Pairs []Pair
+	// PairMargin is the lead v_z.h - v_y.h below which a context belongs to a pair, y its
+	// second best cluster: finite, not negative.
+	PairMargin float64
+}
+
+// Pair is a pair of cells, First below Second.
+type Pair struct{ First, Second uint32 }
+
+// MaxShells is the largest number of cosines of Rule.Shells.
+const MaxShells = 16
+
+// Router holds the vectors of clusters and the rule. It is immutable and safe for use by
+// many goroutines.
 type Router struct {
-	clusters *softmax.Layer // V as a layer without bias
-	groups   *softmax.Layer // U likewise; nil if there is one level
-	starts   []int          // the clusters of group a are starts[a], ..., starts[a+1]-1; flat: 0 and r
-	lists    []uint32       // unless nil, the clusters of group a are those at these places of it
-	lengths  []float64      // ||v_t||
+	layer   *softmax.Layer // V as a layer without bias
+	packed  *softmax.Packed
+	lengths []float64 // ||v_t||
 
-	packedClusters, packedGroups *softmax.Packed // the vectors as queries scan them; nil for as they are
+	r    int // the number of clusters
+	rule Rule
+	// The pairs of first cell t are those from starts[t] to starts[t+1]; seconds are
+	// their second cells, ascending for each first one.
+	starts, seconds []uint32
 }
 
-// New returns the router for the vectors of clusters, r x dim, and of groups, g x
-// dim, both row-major and kept; sizes are the numbers of clusters in the groups.
-// lists, which is kept too, holds the clusters of group 0, then of group 1,
-// and so on, in each ascending and distinct; if it is nil, the clusters of a group
-// are neighbours, and each is in one group. Without groups the router is flat.
-// dim is at least 1. An error names what was found and what was expected.
-func New(clusters, groups []float32, sizes []int, lists []uint32, dim int) (*Router, error) {
-	if len(clusters) == 0 || len(clusters)%dim != 0 {
-		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(clusters), dim)
-	}
-	v, err := vectors("clusters", clusters, dim)
-	if err != nil {
-		return nil, err
-	}
-	r := &Router{clusters: v, starts: []int{0, v.Labels()}, lengths: make([]float64, v.Labels())}
-	for t := range r.lengths {
-		r.lengths[t] = length(clusters[t*dim : (t+1)*dim])
-	}
-	if len(groups) == 0 && len(sizes) == 0 {
-		if lists != nil {
-			return nil, fmt.Errorf("group clusters: found %d without groups, expected none", len(lists))
-		}
-		return r, r.pack()
-	}
-	if len(groups) == 0 || len(groups)%dim != 0 {
-		return nil, fmt.Errorf("groups: found %d elements, expected a positive multiple of dim %d", len(groups), dim)
-	}
-	if r.groups, err = vectors("groups", groups, dim); err != nil {
-		return nil, err
-	}
-	n := r.groups.Labels()
-	if len(sizes) != n {
-		return nil, fmt.Errorf("group sizes: found %d, expected one for each of %d groups", len(sizes), n)
-	}
-	if lists != nil {
-		r.lists = lists
-		if err := r.list(sizes); err != nil {
-			return nil, err
-		}
-		return r, r.pack()
-	}
-	r.starts = make([]int, n+1)
-	for a, size := range sizes {
-		if left := v.Labels() - r.starts[a]; size < 1 || size > left {
-			return nil, fmt.Errorf("group sizes: group %d: found %d clusters, expected 1 to the %d that are left of %d", a, size, left, v.Labels())
-		}
-		r.starts[a+1] = r.starts[a] + size
-	}
-	if found := r.starts[n]; found != v.Labels() {
-		return nil, fmt.Errorf("group sizes: found %d clusters in all, expected %d", found, v.Labels())
-	}
-	return r, r.pack()
-}
-
-// maxPacked is the number of vectors up to which they are scanned packed if all of them
-// are: among more a layer has a first pass over smaller codes.
+// maxPacked is the number of vectors up to which they are scanned packed: among more a
+// layer has a first pass over smaller codes.
 const maxPacked = 2000
 
-// pack packs the clusters of each group, and the groups.
-func (r *Router) pack() (err error) {
-	if r.groups != nil && r.groups.Labels() < maxPacked {
-		if r.packedGroups, err = r.groups.Pack(ascending(r.groups.Labels()), []int{0, r.groups.Labels()}); err != nil {
-			return err
-		}
+// New returns the router of c. An error names the field, what was found and what was
+// expected.
+func New(c Config) (*Router, error) {
+	if c.Dim < 1 {
+		return nil, fmt.Errorf("dim: found %d, expected at least 1", c.Dim)
 	}
-	ids := r.lists
-	if ids == nil {
-		ids = ascending(r.Clusters())
+	if len(c.Clusters) == 0 || len(c.Clusters)%c.Dim != 0 {
+		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
 	}
-	if r.groups != nil || r.Clusters() < maxPacked {
-		r.packedClusters, err = r.clusters.Pack(ids, r.starts)
-	}
-	return err
-}
-
-// ascending returns the ids 0, ..., n-1.
-func ascending(n int) []uint32 {
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	return ids
-}
-
-// amongGroups is the set of all groups.
-func (r *Router) amongGroups() softmax.Labels {
-	if r.packedGroups != nil {
-		return r.packedGroups.List(0)
-	}
-	return softmax.Labels{}
-}
-
-// among is the set of the clusters of a group, or of all if there are no groups.
-func (r *Router) among(group int) softmax.Labels {
-	first, end := r.starts[group], r.starts[group+1]
-	switch {
-	case r.packedClusters != nil:
-		return r.packedClusters.List(group)
-	case r.lists != nil:
-		return softmax.Only(r.lists[first:end])
-	}
-	return softmax.Range(first, end)
-}
-
-// list cuts the lists into groups of these sizes.
-func (r *Router) list(sizes []int) error {
-	clusters := r.Clusters()
-	r.starts = make([]int, len(sizes)+1)
-	for a, size := range sizes {
-		start := r.starts[a]
-		if left := len(r.lists) - start; size < 1 || size > left {
-			return fmt.Errorf("group sizes: group %d: found %d clusters, expected 1 to the %d that are left of %d in the lists", a, size, left, len(r.lists))
-		}
-		r.starts[a+1] = start + size
-		for i, t := range r.lists[start : start+size] {
-			if int64(t) >= int64(clusters) {
-				return fmt.Errorf("group clusters: group %d: found cluster %d at position %d, expected below %d", a, t, i, clusters)
-			}
-			if i > 0 && t <= r.lists[start+i-1] {
-				return fmt.Errorf("group clusters: group %d: found cluster %d after %d at position %d, expected ascending, distinct clusters", a, t, r.lists[start+i-1], i)
-			}
-		}
-	}
-	if end := r.starts[len(sizes)]; end != len(r.lists) {
-		return fmt.Errorf("group sizes: found %d clusters in all, expected the %d of the lists", end, len(r.lists))
-	}
-	return nil
-}
-
-// vectors returns the rows as a layer without bias.
-func vectors(name string, x []float32, dim int) (*softmax.Layer, error) {
-	rows := kernels.Float32Rows(x, dim)
+	rows := kernels.Float32Rows(c.Clusters, c.Dim)
 	if i, j, found := rows.NotFinite(); found {
-		return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", name, x[i*dim+j], i, j)
+		return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", c.Clusters[i*c.Dim+j], i, j)
 	}
-	l, err := softmax.NewLayer(rows, nil)
+	layer, err := softmax.NewLayer(rows, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("clusters: %w", err)
 	}
-	return l, nil
+	n := layer.Labels()
+	r := &Router{layer: layer, r: n, lengths: make([]float64, n)}
+	for t := range r.lengths {
+		r.lengths[t] = length(c.Clusters[t*c.Dim : (t+1)*c.Dim])
+	}
+	if n < maxPacked {
+		ids := make([]uint32, n)
+		for i := range ids {
+			ids[i] = uint32(i)
+		}
+		if r.packed, err = layer.Pack(ids, []int{0, n}); err != nil {
+			return nil, fmt.Errorf("clusters: %w", err)
+		}
+	}
+	return r.With(c.Rule)
+}
+
+// With returns the router of the same vectors with another rule.
+func (r *Router) With(rule Rule) (*Router, error) {
+	if len(rule.Shells) > MaxShells {
+		return nil, fmt.Errorf("shells: found %d cosines, expected at most %d", len(rule.Shells), MaxShells)
+	}
+	for i, x := range rule.Shells {
+		if !(x > -1 && x < 1) || i > 0 && x >= rule.Shells[i-1] {
+			return nil, fmt.Errorf("shells: found cosine %v at position %d, expected descending numbers above -1 and below 1", x, i)
+		}
+	}
+	if x := rule.PairMargin; !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
+		return nil, fmt.Errorf("pair margin: found %v, expected a finite number that is not negative", x)
+	}
+	with := *r
+	with.rule, with.starts, with.seconds = rule, nil, nil
+	if len(rule.Pairs) == 0 {
+		return &with, nil
+	}
+	cells := r.r * (1 + len(rule.Shells))
+	if uint64(len(rule.Pairs))+uint64(cells) > math.MaxUint32 {
+		return nil, fmt.Errorf("pairs: found %d, expected at most %d", len(rule.Pairs), math.MaxUint32-uint64(cells))
+	}
+	with.starts, with.seconds = make([]uint32, cells+1), make([]uint32, len(rule.Pairs))
+	for i, p := range rule.Pairs {
+		switch {
+		case p.First >= p.Second || int64(p.Second) >= int64(cells):
+			return nil, fmt.Errorf("pairs: found cells %d and %d at position %d, expected two ascending below %d", p.First, p.Second, i, cells)
+		case int(p.First)/r.r != int(p.Second)/r.r:
+			return nil, fmt.Errorf("pairs: found cells %d and %d at position %d, expected two of one shell of %d clusters", p.First, p.Second, i, r.r)
+		case i > 0 && rule.Pairs[i-1].compare(p) >= 0:
+			return nil, fmt.Errorf("pairs: found cells %d and %d after %d and %d at position %d, expected ascending, distinct pairs", p.First, p.Second, rule.Pairs[i-1].First, rule.Pairs[i-1].Second, i)
+		}
+		with.starts[p.First+1]++
+		with.seconds[i] = p.Second
+	}
+	for t := range cells {
+		with.starts[t+1] += with.starts[t]
+	}
+	return &with, nil
+}
+
+func (p Pair) compare(o Pair) int {
+	if p.First != o.First {
+		return int(int64(p.First) - int64(o.First))
+	}
+	return int(int64(p.Second) - int64(o.Second))
 }
 
 // length is ||x||, by the reference arithmetic.
 func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
 
-// Cosine returns the cosine of a context h and the vector of a cluster, which is given
-// with its product v_t.h. It has the same bits on every CPU. If one of the two is zero it
-// is 1.
-func (r *Router) Cosine(h []float32, cluster softmax.Prediction) float64 {
-	lengths := r.lengths[cluster.ID] * length(h)
-	if lengths == 0 {
-		return 1
-	}
-	return cluster.Logit / lengths
-}
-
 // Clusters returns r, the number of clusters.
-func (r *Router) Clusters() int { return r.clusters.Labels() }
-
-// Groups returns the number of groups, 0 for a flat router.
-func (r *Router) Groups() int {
-	if r.groups == nil {
-		return 0
-	}
-	return r.groups.Labels()
-}
+func (r *Router) Clusters() int { return r.r }
 
 // Dim returns the dimension of a context.
-func (r *Router) Dim() int { return r.clusters.Dim() }
+func (r *Router) Dim() int { return r.layer.Dim() }
 
-// ClusterVectors returns V, r x dim, row-major. It must not be changed.
-func (r *Router) ClusterVectors() []float32 { return elements(r.clusters) }
+// Cells returns the number of cells.
+func (r *Router) Cells() int { return r.ClusterCells() + len(r.rule.Pairs) }
 
-// GroupVectors returns U, g x dim, row-major, nil for a flat router. It must not
-// be changed.
-func (r *Router) GroupVectors() []float32 {
-	if r.groups == nil {
-		return nil
+// ClusterCells returns the number of cells that are parts of one cluster: those of pairs come
+// behind them.
+func (r *Router) ClusterCells() int { return r.r * (1 + len(r.rule.Shells)) }
+
+// ClusterOf returns the cluster that a cell is a part of, of a pair the first one.
+func (r *Router) ClusterOf(cell int) int {
+	if n := r.ClusterCells(); cell >= n {
+		cell = int(r.rule.Pairs[cell-n].First)
 	}
-	return elements(r.groups)
+	return cell % r.r
 }
 
-func elements(l *softmax.Layer) []float32 {
-	x, _ := l.Weights().AsFloat32()
+// Vectors returns V, r x dim, row-major. It must not be changed.
+func (r *Router) Vectors() []float32 {
+	x, _ := r.layer.Weights().AsFloat32()
 	return x
 }
 
-// GroupSize returns the number of clusters in group a. In a flat router all clusters
-// are in group 0.
-func (r *Router) GroupSize(a int) int { return r.starts[a+1] - r.starts[a] }
+// Rule returns the rule. Its slices must not be changed.
+func (r *Router) Rule() Rule { return r.rule }
 
-// GroupClusters returns the lists of the groups, as [New] takes them. It must not be
-// changed.
-func (r *Router) GroupClusters() []uint32 { return r.lists }
+// Found is what routing finds about a context h.
+type Found struct {
+	Cluster int // z(h)
+	Second  int // the second best; the same if there is one cluster
+	// Lead is v_z.h - v_y.h, y the second best: +Inf if there is none.
+	Lead float64
+	// Cosine is the cosine of h and v_z: 1 if one of them is zero.
+	Cosine float64
+}
 
-// Searcher finds the clusters of contexts. It is for one goroutine. Its memory
-// grows to what the largest search needs, and stays.
+// Cell returns the cell of a context. It reports false if training has not met what the
+// context is: its lead is below the margin of pairs, but its two clusters have no cell
+// together, so that its cell is the cluster's.
+func (r *Router) Cell(f Found) (cell int, met bool) {
+	shell := 0
+	for _, cut := range r.rule.Shells {
+		if f.Cosine < cut {
+			shell += r.r
+		}
+	}
+	cell = shell + f.Cluster
+	if r.starts == nil || !(f.Lead < r.rule.PairMargin) {
+		return cell, true
+	}
+	a, b := min(f.Cluster, f.Second)+shell, max(f.Cluster, f.Second)+shell
+	start := int(r.starts[a])
+	if at, ok := slices.BinarySearch(r.seconds[start:r.starts[a+1]], uint32(b)); ok {
+		return len(r.starts) - 1 + start + at, true
+	}
+	return cell, false
+}
+
+// found is what the two best clusters say, of which there may be one.
+func (r *Router) found(h []float32, best []softmax.Prediction) Found {
+	f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1), Cosine: r.cosine(h, best[0])}
+	if len(best) > 1 {
+		f.Second, f.Lead = int(best[1].ID), best[0].Logit-best[1].Logit
+	}
+	return f
+}
+
+// cosine is the cosine of h and the vector of its best cluster, with the same bits on every
+// CPU.
+func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
+	lengths := r.lengths[best.ID] * length(h)
+	if lengths == 0 {
+		return 1
+	}
+	return best.Logit / lengths
+}
+
+// Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
+// the largest search needs, and stays.
 type Searcher struct {
-	r                *Router
-	clusters, groups *softmax.Searcher
-	best             []softmax.Prediction
-	answers          []softmax.Answer
-	one              [1]*softmax.Query
-	few              [1]softmax.Answer
+	r       *Router
+	by      *softmax.Searcher
+	best    []softmax.Prediction
+	answers []softmax.Answer
 }
 
 // NewSearcher returns a searcher.
-func (r *Router) NewSearcher() *Searcher {
-	s := &Searcher{r: r, clusters: softmax.NewSearcher(r.clusters)}
-	if r.groups != nil {
-		s.groups = softmax.NewSearcher(r.groups)
-	}
-	return s
-}
+func (r *Router) NewSearcher() *Searcher { return &Searcher{r: r, by: softmax.NewSearcher(r.layer)} }
 
-// AddLines adds the memory of the searcher and of what it searches, but the vectors.
-func (s *Searcher) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
-	kernels.AddLines(l, math.MaxInt, s.answers)
-	s.r.AddLines(l)
-	s.clusters.AddLines(l)
-	if s.groups != nil {
-		s.groups.AddLines(l)
-		kernels.AddLines(l, math.MaxInt, s.best)
-		kernels.AddLines(l, math.MaxInt, s.r.starts)
+// Find writes what is found about the contexts of the queries to dst, which has their
+// number of elements. It returns an error if a query has no context of the router's
+// dimension.
+func (s *Searcher) Find(dst []Found, qs []*softmax.Query) error {
+	k := min(2, s.r.r)
+	s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
+	req := softmax.Request{K: k}
+	if s.r.packed != nil {
+		req.Among = s.r.packed.List(0)
 	}
-}
-
-// Found says what was found for a context.
-type Found struct {
-	Count int // clusters written
-	Rows  int // vectors of clusters and groups that were scanned
-}
-
-// Find writes the k best clusters of each of the contexts to dst, k elements a
-// context, and to found how many there are and what they cost: k, or all if there
-// are fewer. With groups they are the clusters of the best group. The logit of a
-// cluster is v_t.h. It returns an error if a query has no context of the
-// router's dimension.
-func (s *Searcher) Find(dst []softmax.Prediction, found []Found, k int, qs []*softmax.Query) error {
-	s.answers = grow.Slice(s.answers, len(qs))
-	r := s.r
-	if r.groups == nil && k <= r.Clusters() {
-		if err := s.clusters.Find(dst, s.answers, qs, &softmax.Request{K: k, Among: r.among(0)}); err != nil {
-			return err
-		}
-		for i, a := range s.answers {
-			found[i] = Found{a.Count, r.Clusters()}
-		}
-		return nil
-	}
-	s.best = grow.Slice(s.best, len(qs))
-	if r.groups != nil {
-		if err := s.groups.Find(s.best, s.answers, qs, &softmax.Request{K: 1, Among: r.amongGroups()}); err != nil {
-			return err
-		}
-	} else {
-		clear(s.best)
+	if err := s.by.Find(s.best, s.answers, qs, &req); err != nil {
+		return err
 	}
 	for i, q := range qs {
-		group := int(s.best[i].ID)
-		n, err := s.Within(dst[i*k:(i+1)*k], q, group)
-		if err != nil {
-			return err
-		}
-		found[i] = Found{n, r.Groups() + r.GroupSize(group)}
+		dst[i] = s.r.found(q.Vector(), s.best[i*k:(i+1)*k])
 	}
 	return nil
 }
 
-// Packed returns the lists by which softmax.Direct.Route finds the best cluster: of the groups,
-// nil if there are none, and of their clusters. It reports false if that way is not for the
-// router.
-func (r *Router) Packed() (groups, clusters *softmax.Packed, ok bool) {
-	return r.packedGroups, r.packedClusters, r.packedClusters != nil && (r.groups == nil) == (r.packedGroups == nil)
-}
-
-// LargestList returns the largest number of vectors of a list of Packed.
-func (r *Router) LargestList() int {
-	most := r.Groups()
-	for a := range len(r.starts) - 1 {
-		most = max(most, r.GroupSize(a))
+// Nearest writes the best clusters of a context to dst, with their products as logits, and
+// returns their number: the length of dst, or r if that is less.
+func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, error) {
+	n := min(len(dst), s.r.r)
+	if n == 0 {
+		return 0, nil
 	}
-	return most
+	s.answers = grow.Slice(s.answers, 1)
+	err := s.by.Find(dst[:n], s.answers, []*softmax.Query{q}, &softmax.Request{K: n})
+	return n, err
 }
 
-// AddLines adds what says where the lists are, and some of their codes.
+// Short finds by d what Find finds about d's context. lead says whether Second and Lead are
+// wanted though no pair asks for them; what the rule does not need is left out. It reports
+// false if that way is not for the context or the router.
+func (r *Router) Short(d *softmax.Direct, h []float32, lead bool) (f Found, ok bool) {
+	if r.packed == nil {
+		return Found{}, false
+	}
+	if !lead && r.starts == nil && len(r.rule.Shells) == 0 {
+		id, ok := d.First(r.packed, 0)
+		return Found{Cluster: int(id)}, ok
+	}
+	var best [2]softmax.Prediction
+	n := min(2, r.r)
+	if !lead && r.starts == nil {
+		n = 1
+	}
+	if !d.Best(best[:n], nil, r.packed, 0) {
+		return Found{}, false
+	}
+	f = Found{Cluster: int(best[0].ID), Second: int(best[n-1].ID), Lead: math.Inf(1)}
+	if n > 1 {
+		f.Lead = best[0].Logit - best[1].Logit
+	}
+	if len(r.rule.Shells) > 0 {
+		f.Cosine = r.cosine(h, best[0])
+	}
+	return f, true
+}
+
+// AddLines adds what says where the packed vectors are, and some of their codes.
 func (r *Router) AddLines(l *kernels.Lines) {
-	if r.packedClusters != nil {
-		r.packedClusters.AddLines(l)
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(r, 1))
+	if r.packed != nil {
+		r.packed.AddLines(l)
 	}
-	if r.packedGroups != nil {
-		r.packedGroups.AddLines(l)
-	}
-}
-
-// BestGroups writes the best groups of a context to dst and returns their number:
-// the length of dst, or the number of all if there are fewer. A flat router has one, 0.
-func (s *Searcher) BestGroups(dst []softmax.Prediction, q *softmax.Query) (int, error) {
-	if s.groups == nil {
-		dst[0] = softmax.Prediction{}
-		return 1, nil
-	}
-	return s.search(s.groups, dst, q, s.r.amongGroups(), s.r.Groups())
-}
-
-// Within writes the best clusters of a group to dst and returns their number:
-// the length of dst, or the number of all in the group if there are fewer.
-func (s *Searcher) Within(dst []softmax.Prediction, q *softmax.Query, group int) (int, error) {
-	return s.search(s.clusters, dst, q, s.r.among(group), s.r.GroupSize(group))
-}
-
-// search writes the best of these rows, of which there are size, to dst.
-func (s *Searcher) search(by *softmax.Searcher, dst []softmax.Prediction, q *softmax.Query, among softmax.Labels, size int) (int, error) {
-	n := min(len(dst), size)
-	s.one[0] = q
-	err := by.Find(dst[:n], s.few[:], s.one[:], &softmax.Request{K: n, Among: among})
-	return s.few[0].Count, err
 }

@@ -14,118 +14,305 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// neighbours are the numbers from first on, before end.
-func neighbours(first, end int) (ids []uint32) {
-	for i := first; i < end; i++ {
-		ids = append(ids, uint32(i))
-	}
-	return ids
+// shape says what a router and contexts are like.
+type shape struct {
+	dim, clusters, shells, contexts int
+	paired                          int // percentage of the pairs of cells that have a cell
+	margin                          float64
+	ties                            bool
+	scale                           int // contexts are times 2^scale
+	seed                            uint64
 }
 
-// ranked returns the rows of x by descending product with h, ties by the lower row.
-func ranked(x []float32, rows []uint32, h []float32) []softmax.Prediction {
-	var p []softmax.Prediction
-	for _, i := range rows {
-		p = append(p, softmax.Prediction{ID: i, Logit: kernels.RefDot(x[int(i)*len(h):(int(i)+1)*len(h)], h)})
-	}
-	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
-		if a.Logit > b.Logit {
-			return -1
+func (s shape) make() (c Config, contexts [][]float32) {
+	r := rand.New(rand.NewPCG(s.seed, 1))
+	numbers := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			if x[i] = float32(r.NormFloat64()); s.ties {
+				x[i] = float32(r.IntN(3) - 1)
+			}
 		}
-		if a.Logit < b.Logit {
+		return x
+	}
+	c = Config{Dim: s.dim, Clusters: numbers(s.clusters * s.dim), Rule: s.rule(r)}
+	for range s.contexts {
+		h := numbers(s.dim)
+		for i := range h {
+			h[i] = float32(math.Ldexp(float64(h[i]), s.scale))
+		}
+		contexts = append(contexts, h)
+	}
+	return c, contexts
+}
+
+func (s shape) rule(r *rand.Rand) (rule Rule) {
+	for range s.shells {
+		rule.Shells = append(rule.Shells, r.Float64()-0.3)
+	}
+	slices.Sort(rule.Shells)
+	slices.Reverse(rule.Shells)
+	for first := range s.clusters * (1 + s.shells) {
+		for second := first + 1; second < (first/s.clusters+1)*s.clusters; second++ {
+			if r.IntN(100) < s.paired {
+				rule.Pairs = append(rule.Pairs, Pair{uint32(first), uint32(second)})
+			}
+		}
+	}
+	rule.PairMargin = s.margin
+	return rule
+}
+
+func drawShape(t *rapid.T) shape {
+	return shape{
+		dim: rapid.IntRange(1, 40).Draw(t, "dim"), clusters: rapid.IntRange(1, 30).Draw(t, "clusters"),
+		shells: rapid.IntRange(0, 3).Draw(t, "shells"), contexts: rapid.IntRange(1, 9).Draw(t, "contexts"),
+		paired: rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs"), margin: rapid.SampledFrom([]float64{0, 0.5, 1, 3, 1e300}).Draw(t, "margin"),
+		ties: rapid.Bool().Draw(t, "ties"), scale: rapid.SampledFrom([]int{0, 0, 80, -80}).Draw(t, "scale"), seed: rapid.Uint64().Draw(t, "seed"),
+	}
+}
+
+// find is what is to be found about a context, by plain loops.
+func find(c Config, h []float32) (f Found) {
+	product := func(t int) float64 { return kernels.RefDot(c.Clusters[t*c.Dim:(t+1)*c.Dim], h) }
+	order := make([]int, len(c.Clusters)/c.Dim)
+	for t := range order {
+		order[t] = t
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case product(a) > product(b):
+			return -1
+		case product(a) < product(b):
 			return 1
 		}
 		return 0
 	})
-	return p
+	f = Found{Cluster: order[0], Second: order[0], Lead: math.Inf(1), Cosine: 1}
+	if len(order) > 1 {
+		f.Second, f.Lead = order[1], product(order[0])-product(order[1])
+	}
+	v := c.Clusters[f.Cluster*c.Dim : (f.Cluster+1)*c.Dim]
+	if lengths := math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h)); lengths > 0 {
+		f.Cosine = product(f.Cluster) / lengths
+	}
+	return f
 }
 
-// A router finds the best clusters of the best group, for one context as for
-// many, and says how many rows it scanned.
-func TestRoutesAreTheDefinition(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d, n := rapid.IntRange(1, 40).Draw(t, "dim"), rapid.IntRange(1, 9).Draw(t, "contexts")
-		groups := rapid.IntRange(0, 5).Draw(t, "groups")
-		ties := rapid.Bool().Draw(t, "ties")
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
-		numbers := func(n int) []float32 {
-			x := make([]float32, n)
-			for i := range x {
-				if x[i] = float32(r.NormFloat64()); ties {
-					x[i] = float32(r.IntN(3) - 1)
-				}
-			}
-			return x
+// cellOf is the cell of a context by the words of Rule.
+func cellOf(c Config, f Found) (cell int, met bool) {
+	r, shell := len(c.Clusters)/c.Dim, 0
+	for _, cut := range c.Shells {
+		if f.Cosine < cut {
+			shell++
 		}
-		// What clusters the groups have, and what a router is told of them.
-		var of [][]uint32
-		var sizes []int
-		var lists []uint32
-		clusters := 0
-		switch overlap := rapid.Bool().Draw(t, "overlap"); {
-		case groups == 0:
-			clusters = 1 + r.IntN(30)
-			of = [][]uint32{neighbours(0, clusters)}
-		case overlap:
-			clusters = 1 + r.IntN(30)
-			for range groups {
-				var list []uint32
-				for i := range clusters {
-					if r.IntN(3) == 0 {
-						list = append(list, uint32(i))
-					}
-				}
-				if list == nil {
-					list = []uint32{uint32(r.IntN(clusters))}
-				}
-				of, sizes, lists = append(of, list), append(sizes, len(list)), append(lists, list...)
-			}
-		default:
-			for range groups {
-				size := 1 + r.IntN(6)
-				of, sizes = append(of, neighbours(clusters, clusters+size)), append(sizes, size)
-				clusters += size
-			}
+	}
+	cell = shell*r + f.Cluster
+	if len(c.Pairs) == 0 || f.Lead >= c.PairMargin {
+		return cell, true
+	}
+	for i, p := range c.Pairs {
+		if p == (Pair{uint32(shell*r + f.Cluster), uint32(shell*r + f.Second)}) || p == (Pair{uint32(shell*r + f.Second), uint32(shell*r + f.Cluster)}) {
+			return r*(1+len(c.Shells)) + i, true
 		}
-		v, u, contexts := numbers(clusters*d), numbers(groups*d), numbers(n*d)
-		by, err := New(v, u, sizes, lists, d)
+	}
+	return cell, false
+}
+
+func newRouter(t interface{ Fatal(...any) }, c Config) *Router {
+	r, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func queries(t interface{ Fatal(...any) }, contexts [][]float32) (qs []*softmax.Query) {
+	for _, h := range contexts {
+		q := softmax.NewQuery(len(h))
+		if err := q.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		qs = append(qs, q)
+	}
+	return qs
+}
+
+// A router finds the best clusters of contexts, for one as for many, and their cells.
+func checkCells(t *rapid.T) {
+	c, contexts := drawShape(t).make()
+	r := newRouter(t, c)
+	n := len(c.Clusters) / c.Dim
+	if r.Clusters() != n || r.Dim() != c.Dim || r.ClusterCells() != n*(1+len(c.Shells)) || r.Cells() != r.ClusterCells()+len(c.Pairs) {
+		t.Fatalf("found %d clusters of dim %d, %d cells of clusters of %d", r.Clusters(), r.Dim(), r.ClusterCells(), r.Cells())
+	}
+	s, found, qs := r.NewSearcher(), make([]Found, len(contexts)), queries(t, contexts)
+	if err := s.Find(found, qs); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range contexts {
+		var one [1]Found
+		if err := s.Find(one[:], qs[i:i+1]); err != nil {
+			t.Fatal(err)
+		}
+		if want := find(c, h); found[i] != want || one[0] != want {
+			t.Fatalf("context %d: found %+v among many, %+v alone, expected %+v", i, found[i], one[0], want)
+		}
+		cell, met := r.Cell(found[i])
+		if want, wantMet := cellOf(c, found[i]); cell != want || met != wantMet {
+			t.Fatalf("context %d: found cell %d, met %v, expected %d, %v", i, cell, met, want, wantMet)
+		}
+		if of := r.ClusterOf(cell); of != found[i].Cluster && of != found[i].Second || cell < r.ClusterCells() && of != found[i].Cluster {
+			t.Fatalf("context %d: found cell %d to be of cluster %d, expected %d", i, cell, of, found[i].Cluster)
+		}
+		best := make([]softmax.Prediction, 3)
+		m, err := s.Nearest(best, qs[i])
+		if err != nil || m != min(3, n) || int(best[0].ID) != found[i].Cluster || m > 1 && (int(best[1].ID) != found[i].Second || best[0].Logit-best[1].Logit != found[i].Lead) {
+			t.Fatalf("context %d: found the clusters %v, %v, expected as in %+v", i, best[:m], err, found[i])
+		}
+	}
+	for cell := range r.Cells() {
+		want := cell % n
+		if i := cell - r.ClusterCells(); i >= 0 {
+			want = int(c.Pairs[i].First) % n
+		}
+		if got := r.ClusterOf(cell); got != want {
+			t.Fatalf("found cell %d to be of cluster %d, expected %d", cell, got, want)
+		}
+	}
+}
+
+func TestCellsAreTheirDefinition(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
+}
+
+// The short way finds what the rule needs, and the lead if it is wanted, with the same bits.
+func TestShortIsFind(t *testing.T) {
+	answered := 0
+	check := func(t *rapid.T) {
+		shape := drawShape(t)
+		c, contexts := shape.make()
+		r := newRouter(t, c)
+		layer, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, c.Dim), c.Dim), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := by.NewSearcher()
-		k := rapid.IntRange(1, 4).Draw(t, "k")
-		qs := make([]*softmax.Query, n)
-		for i := range qs {
-			qs[i] = softmax.NewQuery(d)
-			if err := qs[i].Set(contexts[i*d : (i+1)*d]); err != nil {
-				t.Fatal(err)
+		d := softmax.NewSearcher(layer).Direct(r.Clusters())
+		for _, h := range contexts {
+			if !d.Set(h) {
+				continue
+			}
+			want := find(c, h)
+			wantCell, wantMet := cellOf(c, want)
+			for _, lead := range []bool{false, true} {
+				f, ok := r.Short(d, h, lead)
+				if !ok {
+					continue
+				}
+				answered++
+				if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
+					t.Fatalf("lead %v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", lead, f, cell, met, want, wantCell, wantMet)
+				}
+				if lead && (f.Lead != want.Lead || f.Second != want.Second) {
+					t.Fatalf("found %+v, expected the lead of %+v", f, want)
+				}
 			}
 		}
-		dst, found := make([]softmax.Prediction, n*k), make([]Found, n)
-		if err := s.Find(dst, found, k, qs); err != nil {
+	}
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
+	if answered < 100 {
+		t.Errorf("found %d contexts answered, expected hundreds", answered)
+	}
+}
+
+// Among more vectors than are packed the longer way is the only one.
+func TestManyClustersAreFoundByTheLongerWay(t *testing.T) {
+	c, contexts := shape{dim: 3, clusters: maxPacked + 1, contexts: 3}.make()
+	r := newRouter(t, c)
+	found := make([]Found, 3)
+	if err := r.NewSearcher().Find(found, queries(t, contexts)); err != nil {
+		t.Fatal(err)
+	}
+	d := softmax.NewSearcher(r.layer).Direct(r.Clusters())
+	for i, h := range contexts {
+		if want := find(c, h); found[i] != want {
+			t.Errorf("found %+v, expected %+v", found[i], want)
+		}
+		if d.Set(h); r.packed != nil {
+			t.Error("found packed vectors, expected none")
+		}
+		if f, ok := r.Short(d, h, true); ok {
+			t.Errorf("found %+v by the short way, expected none", f)
+		}
+	}
+}
+
+// With gives the vectors another rule, and leaves the first router as it is.
+func TestWithKeepsTheVectors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := drawShape(t)
+		b := a
+		b.shells, b.paired, b.margin = rapid.IntRange(0, 3).Draw(t, "other shells"), rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "other pairs"), 2
+		c, contexts := a.make()
+		r := newRouter(t, c)
+		other := b.rule(rand.New(rand.NewPCG(b.seed, 2)))
+		with, err := r.With(other)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for i, q := range qs {
-			h := contexts[i*d : (i+1)*d]
-			group, rows := 0, clusters
-			best := []softmax.Prediction{{}}
-			if groups > 0 {
-				best = ranked(u, neighbours(0, groups), h)
-				group = int(best[0].ID)
-				rows = groups + sizes[group]
-			}
-			want := ranked(v, of[group], h)
-			want = want[:min(k, len(want))]
-			if got := dst[i*k:][:found[i].Count]; !slices.Equal(got, want) || found[i].Rows != rows {
-				t.Fatalf("context %d: got %v of %d rows, want %v of %d", i, got, found[i].Rows, want, rows)
-			}
-			two := make([]softmax.Prediction, 2)
-			m, err := s.BestGroups(two, q)
-			if err != nil || !slices.Equal(two[:m], best[:min(2, len(best))]) {
-				t.Fatalf("context %d: got groups %v, %v, want %v", i, two[:m], err, best)
+		if &with.Vectors()[0] != &r.Vectors()[0] || !slices.Equal(r.Vectors(), c.Clusters) {
+			t.Fatal("found other vectors, expected the same memory")
+		}
+		changed := c
+		changed.Rule = other
+		found := make([]Found, len(contexts))
+		if err := with.NewSearcher().Find(found, queries(t, contexts)); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			for _, x := range []struct {
+				r *Router
+				c Config
+			}{{r, c}, {with, changed}} {
+				cell, met := x.r.Cell(f)
+				if want, wantMet := cellOf(x.c, f); cell != want || met != wantMet {
+					t.Fatalf("found cell %d, met %v, expected %d, %v", cell, met, want, wantMet)
+				}
 			}
 		}
+		if rule := with.Rule(); !slices.Equal(rule.Shells, other.Shells) || !slices.Equal(rule.Pairs, other.Pairs) || rule.PairMargin != 2 {
+			t.Fatalf("found the rule %+v, expected %+v", rule, other)
+		}
 	})
+}
+
+// The borders of the rule: a cosine on a cut is in the nearer shell, a lead on the margin is no pair's.
+func TestBordersOfTheRule(t *testing.T) {
+	r := newRouter(t, Config{Dim: 1, Clusters: []float32{1, 2, 3}, Rule: Rule{
+		Shells: []float64{0.5, -0.5}, Pairs: []Pair{{0, 1}, {0, 2}, {4, 5}}, PairMargin: 2,
+	}})
+	for _, c := range []struct {
+		name string
+		f    Found
+		cell int
+		met  bool
+	}{
+		{"on the vector", Found{Cluster: 1, Second: 0, Lead: 2, Cosine: 1}, 1, true},
+		{"on a cut", Found{Cluster: 1, Second: 0, Lead: 2, Cosine: 0.5}, 1, true},
+		{"below it", Found{Cluster: 1, Second: 0, Lead: 2, Cosine: 0.4999}, 4, true},
+		{"below both", Found{Cluster: 2, Second: 0, Lead: 2, Cosine: -0.6}, 8, true},
+		{"a pair", Found{Cluster: 0, Second: 1, Lead: 1.9, Cosine: 1}, 9, true},
+		{"the other way around", Found{Cluster: 1, Second: 0, Lead: 0, Cosine: 1}, 9, true},
+		{"the next pair", Found{Cluster: 2, Second: 0, Lead: 0, Cosine: 1}, 10, true},
+		{"in its shell", Found{Cluster: 2, Second: 1, Lead: 0, Cosine: 0}, 11, true},
+		{"without a cell", Found{Cluster: 1, Second: 2, Lead: 0, Cosine: 1}, 1, false},
+		{"without one in its shell", Found{Cluster: 0, Second: 1, Lead: 0, Cosine: 0}, 3, false},
+		{"one cluster alone", Found{Cluster: 0, Second: 0, Lead: math.Inf(1), Cosine: 1}, 0, true},
+	} {
+		if cell, met := r.Cell(c.f); cell != c.cell || met != c.met {
+			t.Errorf("%s: found cell %d, met %v, expected %d, %v", c.name, cell, met, c.cell, c.met)
+		}
+	}
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -133,83 +320,72 @@ func TestNewRefuses(t *testing.T) {
 	nan := x(4)
 	nan[3] = float32(math.NaN())
 	for _, c := range []struct {
-		name             string
-		clusters, groups []float32
-		sizes            []int
-		lists            []uint32
-		want             string
+		name   string
+		config Config
+		want   string
 	}{
-		{"no cluster", nil, nil, nil, nil, "clusters: found 0 elements, expected a positive multiple of dim 2"},
-		{"part of a cluster", x(3), nil, nil, nil, "clusters: found 3 elements, expected a positive multiple of dim 2"},
-		{"a cluster that is not finite", nan, nil, nil, nil, "clusters: found NaN at row 1, column 1, expected finite numbers"},
-		{"part of a group", x(4), x(3), []int{1, 1}, nil, "groups: found 3 elements, expected a positive multiple of dim 2"},
-		{"sizes without groups", x(4), nil, []int{2}, nil, "groups: found 0 elements, expected a positive multiple of dim 2"},
-		{"a group that is not finite", x(4), nan, []int{1, 1}, nil, "groups: found NaN at row 1, column 1, expected finite numbers"},
-		{"groups without sizes", x(4), x(2), nil, nil, "group sizes: found 0, expected one for each of 1 groups"},
-		{"an empty group", x(4), x(4), []int{0, 2}, nil, "group sizes: group 0: found 0 clusters, expected 1 to the 2 that are left of 2"},
-		{"too many clusters", x(4), x(4), []int{1, 2}, nil, "group sizes: group 1: found 2 clusters, expected 1 to the 1 that are left of 2"},
-		{"too few clusters", x(6), x(4), []int{1, 1}, nil, "group sizes: found 2 clusters in all, expected 3"},
-		{"lists without groups", x(4), nil, nil, []uint32{0}, "group clusters: found 1 without groups, expected none"},
-		{"no list", x(4), x(4), []int{1, 1}, []uint32{}, "group sizes: group 0: found 1 clusters, expected 1 to the 0 that are left of 0 in the lists"},
-		{"an empty list", x(4), x(4), []int{2, 0}, []uint32{0, 1}, "group sizes: group 1: found 0 clusters, expected 1 to the 0 that are left of 2 in the lists"},
-		{"a list too long", x(4), x(4), []int{1, 3}, []uint32{0, 0, 1}, "group sizes: group 1: found 3 clusters, expected 1 to the 2 that are left of 3 in the lists"},
-		{"lists that are longer", x(4), x(4), []int{1, 1}, []uint32{0, 0, 1}, "group sizes: found 2 clusters in all, expected the 3 of the lists"},
-		{"a cluster beyond", x(4), x(4), []int{1, 2}, []uint32{0, 1, 2}, "group clusters: group 1: found cluster 2 at position 1, expected below 2"},
-		{"a cluster twice", x(4), x(4), []int{1, 2}, []uint32{0, 1, 1}, "group clusters: group 1: found cluster 1 after 1 at position 1, expected ascending, distinct clusters"},
-		{"clusters out of order", x(4), x(4), []int{2, 1}, []uint32{1, 0, 1}, "group clusters: group 0: found cluster 0 after 1 at position 1, expected ascending, distinct clusters"},
+		{"no dimension", Config{Clusters: x(2)}, "dim: found 0, expected at least 1"},
+		{"no cluster", Config{Dim: 2}, "clusters: found 0 elements, expected a positive multiple of dim 2"},
+		{"part of a cluster", Config{Dim: 2, Clusters: x(3)}, "clusters: found 3 elements, expected a positive multiple of dim 2"},
+		{"a cluster that is not finite", Config{Dim: 2, Clusters: nan}, "clusters: found NaN at row 1, column 1, expected finite numbers"},
+		{"too many shells", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: make([]float64, 17)}}, "shells: found 17 cosines, expected at most 16"},
+		{"a cosine of 1", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: []float64{1}}}, "shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
+		{"a cosine of -1", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: []float64{0, -1}}}, "shells: found cosine -1 at position 1, expected descending"},
+		{"a cosine of NaN", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: []float64{math.NaN()}}}, "shells: found cosine NaN at position 0, expected descending"},
+		{"a cosine twice", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: []float64{0.5, 0.5}}}, "shells: found cosine 0.5 at position 1, expected descending"},
+		{"a margin of NaN", Config{Dim: 2, Clusters: x(4), Rule: Rule{PairMargin: math.NaN()}}, "pair margin: found NaN, expected a finite number that is not negative"},
+		{"an infinite margin", Config{Dim: 2, Clusters: x(4), Rule: Rule{PairMargin: math.Inf(1)}}, "pair margin: found +Inf, expected a finite"},
+		{"a negative margin", Config{Dim: 2, Clusters: x(4), Rule: Rule{PairMargin: -1}}, "pair margin: found -1, expected a finite"},
+		{"a margin of negative zero", Config{Dim: 2, Clusters: x(4), Rule: Rule{PairMargin: math.Copysign(0, -1)}}, "pair margin: found -0, expected a finite"},
+		{"a pair of one cell", Config{Dim: 2, Clusters: x(4), Rule: Rule{Pairs: []Pair{{1, 1}}}}, "pairs: found cells 1 and 1 at position 0, expected two ascending below 2"},
+		{"a pair that descends", Config{Dim: 2, Clusters: x(4), Rule: Rule{Pairs: []Pair{{1, 0}}}}, "pairs: found cells 1 and 0 at position 0, expected two ascending below 2"},
+		{"a pair with a cell beyond", Config{Dim: 2, Clusters: x(4), Rule: Rule{Pairs: []Pair{{0, 2}}}}, "pairs: found cells 0 and 2 at position 0, expected two ascending below 2"},
+		{"a pair across shells", Config{Dim: 2, Clusters: x(4), Rule: Rule{Shells: []float64{0}, Pairs: []Pair{{1, 2}}}}, "pairs: found cells 1 and 2 at position 0, expected two of one shell of 2 clusters"},
+		{"a pair twice", Config{Dim: 2, Clusters: x(4), Rule: Rule{Pairs: []Pair{{0, 1}, {0, 1}}}}, "pairs: found cells 0 and 1 after 0 and 1 at position 1, expected ascending, distinct pairs"},
+		{"pairs out of order", Config{Dim: 2, Clusters: x(6), Rule: Rule{Pairs: []Pair{{0, 2}, {0, 1}}}}, "pairs: found cells 0 and 1 after 0 and 2 at position 1, expected ascending, distinct pairs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := New(c.clusters, c.groups, c.sizes, c.lists, 2); err == nil || !strings.Contains(err.Error(), c.want) {
+			if r, err := New(c.config); err == nil || r != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
 }
 
-func TestRoutingDoesNotAllocate(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	numbers := func(n int) []float32 {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
-		}
-		return x
+func TestFindRefusesAnotherDimension(t *testing.T) {
+	r := newRouter(t, Config{Dim: 2, Clusters: make([]float32, 4)})
+	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}})); err == nil {
+		t.Error("found no error for a context of three elements, expected one")
 	}
-	const d = 24
-	for _, c := range []struct {
-		name  string
-		sizes []int
-		lists []uint32
-	}{
-		{"flat", nil, nil},
-		{"groups", []int{10, 30, 24}, nil},
-		{"groups that overlap", []int{20, 50}, slices.Concat(neighbours(5, 25), neighbours(14, 64))},
-	} {
-		by, err := New(numbers(64*d), numbers(len(c.sizes)*d), c.sizes, c.lists, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := by.NewSearcher()
-		qs := []*softmax.Query{softmax.NewQuery(d), softmax.NewQuery(d)}
-		dst, found := make([]softmax.Prediction, 4), make([]Found, 2)
-		contexts := numbers(20 * d)
+}
+
+func TestRoutingDoesNotAllocate(t *testing.T) {
+	c, contexts := shape{dim: 24, clusters: 64, contexts: 20, shells: 2, paired: 50, margin: 1}.make()
+	flat := c
+	flat.Rule = Rule{}
+	for name, c := range map[string]Config{"flat": flat, "shells and pairs": c} {
+		r := newRouter(t, c)
+		s, qs, found := r.NewSearcher(), queries(t, contexts), make([]Found, 2)
+		d := softmax.NewSearcher(r.layer).Direct(r.Clusters())
 		at := 0
 		query := func() {
-			for _, q := range qs {
-				if err := q.Set(contexts[at*d : (at+1)*d]); err != nil {
-					t.Fatal(err)
-				}
-				at = (at + 1) % 20
-			}
-			if err := s.Find(dst, found, 2, qs); err != nil {
+			at = (at + 2) % 20
+			if err := s.Find(found, qs[at:at+2]); err != nil {
 				t.Fatal(err)
+			}
+			d.Set(contexts[at])
+			f, ok := r.Short(d, contexts[at], false)
+			if cell, met := r.Cell(f); ok {
+				if want, wantMet := r.Cell(found[0]); cell != want || met != wantMet {
+					t.Fatal(cell, met, want, wantMet)
+				}
 			}
 		}
 		for range 20 {
 			query()
 		}
 		if n := simdtest.AllocsPerRun(100, query); n != 0 {
-			t.Errorf("%s: found %v allocations, want 0", c.name, n)
+			t.Errorf("%s: found %v allocations, want 0", name, n)
 		}
 	}
 }

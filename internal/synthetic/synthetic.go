@@ -124,9 +124,9 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 	dim := d.Layer.Dim()
 	s := softmax.NewSearcher(d.Layer)
 	top := make([]softmax.Prediction, size)
-	sets := make([][]uint32, len(d.directions)/dim)
+	lists := make([]screen.List, len(d.directions)/dim)
 	h := make([]float32, dim)
-	for t := range sets {
+	for t := range lists {
 		for i := range h {
 			h[i] = 10 * d.directions[t*dim+i]
 		}
@@ -134,11 +134,11 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 			return nil, err
 		}
 		for _, p := range top {
-			sets[t] = append(sets[t], p.ID)
+			lists[t].IDs = append(lists[t].IDs, p.ID)
 		}
-		slices.Sort(sets[t])
+		slices.Sort(lists[t].IDs)
 	}
 	return screen.NewModel(screen.Config{
-		Dim: dim, Labels: d.Layer.Labels(), Clusters: d.directions, Sets: sets, Fingerprint: d.Layer.Fingerprint(),
+		Dim: dim, Labels: d.Layer.Labels(), Clusters: d.directions, Lists: lists, Fingerprint: d.Layer.Fingerprint(),
 	})
 }

@@ -17,8 +17,7 @@ func (p point) losses(outcomes []outcome, k, block int) losses {
 	for start := 0; start < len(outcomes); start += block {
 		sum := 0
 		for i := range outcomes[start : start+block] {
-			missed, _, _ := p.answer(&outcomes[start+i])
-			sum += int(missed)
+			sum += int(p.missed(&outcomes[start+i]))
 		}
 		for sum >= len(l.blocks) {
 			l.blocks = append(l.blocks, 0)
@@ -50,7 +49,7 @@ func largestBet(alpha float64) float64 { return 0.9 / (1 - alpha) }
 
 // bet is the one that needs the smallest lead of the mean loss below alpha to
 // pass with tests blocks: the capital is near exp(n (bet gap - bet^2 s/2)) with s
-// the mean square of alpha - loss. The contexts that chose the path tell s; one
+// the mean square of alpha - loss. The contexts that choose tell s; one
 // more observation without loss keeps it from 0.
 func (p point) bet(choosing []outcome, tests int, opt *Options) float64 {
 	alpha := 1 - opt.Target

@@ -1,4 +1,4 @@
-// Package calibrate sets the margins of a screen on contexts that it was not
+// Package calibrate chooses the budget of a screen on contexts that it was not
 // trained on, such that a precision is reached with a given confidence.
 package calibrate
 
@@ -29,34 +29,29 @@ type Options struct {
 	// Confidence is the least probability, over the draw of the contexts, that
 	// the screen reaches the target, above 0 and below 1.
 	Confidence float64
-	// ExactCost is the cost of an answer of the exact layer, in rows of a
-	// candidate set; 0 means L. Int8 codes make a row of the exact scan cheaper:
-	// the ratio of the measured times serves better. At most 2^53.
-	ExactCost float64
-	// ExactLimit is the largest share of the contexts that the exact layer may
-	// answer: a screen that asks it more often is no screen, and [Run] returns an
-	// error instead. 0 to 1; 1 allows any.
+	// ExactLimit is the largest share of the contexts that the exact layer may answer, where the
+	// lead of the best cluster is small: at least 0, below 1. 0: the screen alone has to
+	// reach the target.
 	ExactLimit float64
 	// Block is the number of consecutive contexts whose mean loss is one
 	// observation, at least 1. Larger blocks are for contexts that depend on
 	// their neighbours, as in a running text: then blocks, not
 	// contexts, have to be independent. An incomplete last block is left out.
 	Block int
-	// Seed decides which contexts choose the path and which test it.
+	// Seed decides which contexts choose the bets and which test.
 	Seed uint64
 	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0). It
 	// does not change the result.
 	Threads int
 	// Progress, unless nil, is told how many contexts are done in the stages
-	// train.StageLabels and "route", which finds the two best clusters of every
-	// context.
+	// train.StageLabels and [StageRoute].
 	Progress func(train.Progress)
 }
 
-// DefaultOptions asks for P@5 of 0.99 with confidence 0.95 on single contexts,
-// half of them at most answered by the exact layer.
+// DefaultOptions asks for P@5 of 0.99 with confidence 0.95 on single contexts, by the screen
+// alone.
 func DefaultOptions() Options {
-	return Options{Target: 0.99, K: 5, Confidence: 0.95, ExactLimit: 0.5, Block: 1, Seed: 1}
+	return Options{Target: 0.99, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
 }
 
 // Calibration says what [Run] had to reach and what it found. It stands in the
@@ -65,74 +60,62 @@ type Calibration struct {
 	Target     float64 `json:"target"`
 	K          int     `json:"k"`
 	Confidence float64 `json:"confidence"`
-	ExactCost  float64 `json:"exact_cost"` // in rows
 	Block      int     `json:"block"`
 	Seed       uint64  `json:"seed"`
-	// Choosing is the number of contexts that chose the path, Testing the number
-	// of contexts that tested it. All figures below are of the latter.
+	// Choosing is the number of contexts that chose the bets, Testing the number
+	// of contexts that tested. All figures below are of the latter.
 	Choosing int `json:"choosing_contexts"`
 	Testing  int `json:"testing_contexts"`
-	// TrainedOn says which share of the contexts the screen was trained on; nil for none.
-	// The promise is void then, unless such contexts recur in use too.
-	TrainedOn *train.Overlap `json:"trained_on,omitempty"`
-	// ProbeMargin and ExactMargin are the margins of the screen. Both are 0 if it
-	// reaches the target without.
-	ProbeMargin float64 `json:"probe_margin"`
+	// Budget and ExactMargin are those of the screen: ExactMargin is the lead of the best
+	// cluster below which the exact layer answers.
+	Budget      float64 `json:"budget"`
 	ExactMargin float64 `json:"exact_margin"`
-	// Path is the number of pairs of margins on the path, Passed the number of
+	// Path is the number of points on the path, Passed the number of
 	// tests passed before the first that failed, or before the end of the path.
 	Path   int `json:"path"`
 	Passed int `json:"passed"`
-	// PValue is the p-value of the pair chosen, for the hypothesis that its precision
+	// PValue is the p-value of the point chosen, for the hypothesis that its precision
 	// is below the target.
 	PValue float64 `json:"p_value"`
-	// Calibrated are the figures with the margins, Plain those without any.
+	// Calibrated are the figures of the screen so, Before those with the budget that it
+	// had, without the exact layer.
 	Calibrated Figures `json:"calibrated"`
-	Plain      Figures `json:"plain"`
+	Before     Figures `json:"before"`
 }
 
 // Figures are means over the contexts that tested.
 type Figures struct {
 	// Precision is P@K.
 	Precision float64 `json:"precision"`
-	// ExactShare is the share of contexts that the exact layer answered: for
-	// the exact margin, or because the set held fewer than K labels.
+	// ExactShare is the share of contexts that the exact layer answered for the margin.
 	ExactShare float64 `json:"exact_share"`
-	// ProbeShare is the share of contexts whose answer came from the sets of two
-	// clusters.
-	ProbeShare float64 `json:"probe_share"`
-	// Cost is the mean number of rows of candidate sets, ExactCost for an exact
-	// answer. The vectors that find the cluster are not in it: their number does
-	// not depend on the margins.
-	Cost float64 `json:"cost"`
+	// Candidates is the mean number of candidates of the other contexts.
+	Candidates float64 `json:"mean_candidates"`
 }
 
-// Run sets the margins of a screen such that P@K is at least the target
-// with the confidence of the options, at the least cost that it finds. It returns the
-// screen with its margins, whose record has the Calibration too. Margins that m
-// has already play no part.
+// Run chooses the smallest budget of a screen's ladder with which P@K is at least the target
+// with the confidence of the options. It returns the
+// screen with this default budget, whose record has the Calibration too.
 //
 // The contexts, N x layer.Dim(), row-major, must not be contexts of training. The
 // promise is about the draw of the contexts: in at least Confidence of all draws
-// the P@K expected of the contexts of use, answered by a Searcher without the
-// option Short, is at least Target. It assumes that the contexts of
+// the P@K expected of the contexts of use is at least Target. It assumes that the contexts of
 // calibration are independent draws from the distribution of use, or with Block
 // that their blocks are. A second run on the same contexts with another seed,
 // target or block, because the first has failed, voids it.
 //
-// The method is Learn then Test (Angelopoulos, Bates, Candes, Jordan and Lei
-// 2021) with fixed-sequence testing. A part of the contexts chooses a path of
-// margin pairs, from exact answers for all to the least cost. The others test
-// along it, each pair by the betting bound of Waudby-Smith and Ramdas (2024) on
-// the mean of the loss 1 - |A_k and S_k|/k, up to the first pair that fails. The
-// last that passed is taken. Since the path does not depend on the contexts that
-// test, no correction for the number of tests is due.
+// The method is Learn then Test (Angelopoulos, Bates, Candes, Jordan and Lei 2021) with
+// fixed-sequence testing: down the ladder from the largest budget, before which, if ExactLimit
+// allows it, come shares of contexts for the exact layer. Each point is tested by the betting
+// bound of Waudby-Smith and Ramdas (2024) on the mean of the loss 1 - |A_k and S_k|/k, up to the
+// first that fails. The last that passed is taken. A part of the contexts chooses the bets and
+// the margins. Since these and the path do not depend on the contexts that test, no correction
+// for the number of tests is due.
 //
 // Errors: options out of range, a model that does not go with the layer, contexts
-// that are not whole rows, a NaN or Inf (the context is named), the contexts more
-// than half of which the model was trained on by its record, a target that is not reached,
-// cannot be shown with so few contexts, or takes more exact answers than ExactLimit, ctx
-// cancelled (errors.Is with ctx.Err() holds).
+// that are not whole rows, a NaN or Inf (the context is named), the contexts that the model
+// was trained on, a target that is not reached or
+// cannot be shown with so few contexts, ctx cancelled (errors.Is with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
 	calibrated, c, err := run(ctx, m, layer, contexts, &opt)
 	if err != nil {
@@ -150,54 +133,29 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	}
 	// A model of another maker has a record of another form, or none.
 	var made train.Record
-	var trained train.Overlap
 	if json.Unmarshal(m.Record(), &made) == nil {
-		var err error
-		if trained, err = made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads); err != nil {
+		trained, err := made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads)
+		if err != nil {
 			return nil, nil, err
 		}
-		if err := checkOverlap(trained); err != nil {
-			return nil, nil, err
+		if trained {
+			return nil, nil, errors.New("contexts: found the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met")
 		}
-	}
-	if opt.ExactCost == 0 {
-		opt.ExactCost = float64(layer.Labels())
 	}
 	all, err := findOutcomes(ctx, m, layer, contexts, opt)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := choose(all, opt)
+	c, err := choose(all, m.Ladder(), m.Budget(), opt)
 	if err != nil {
 		return nil, nil, err
-	}
-	if trained.Share > 0 {
-		c.TrainedOn = &trained
 	}
 	record, err := member.Set(m.Record(), "calibration", c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w", err)
 	}
-	calibrated, err := m.WithMargins(c.ProbeMargin, c.ExactMargin, record)
+	calibrated, err := m.WithBudget(c.Budget, c.ExactMargin, record)
 	return calibrated, c, err
-}
-
-// checkOverlap refuses contexts more than half of which the screen was trained on. Fewer may
-// recur where contexts depend on few words.
-func checkOverlap(o train.Overlap) error {
-	least, about := o.Share, ""
-	if !o.Exact { // what the share is at least, with a probability of 99%
-		least -= 1.17 / math.Sqrt(float64(max(o.Compared, 1)))
-		about = "about "
-	}
-	switch {
-	case least <= 0.5:
-		return nil
-	case o.Exact && o.Share == 1:
-		return errors.New("contexts: found the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met")
-	default:
-		return fmt.Errorf("contexts: found %s%.0f%% of them among the contexts that the screen was trained on, expected others: the promise is about contexts that it has not met", about, 100*o.Share)
-	}
 }
 
 func (o *Options) check(labels, n int) error {
@@ -212,10 +170,8 @@ func (o *Options) check(labels, n int) error {
 	switch {
 	case o.K < 1 || o.K > labels:
 		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
-	case !(o.ExactLimit >= 0 && o.ExactLimit <= 1):
-		return fmt.Errorf("exact limit: found %v, expected 0 to 1", o.ExactLimit)
-	case !(o.ExactCost >= 0 && o.ExactCost <= maxExactCost):
-		return fmt.Errorf("exact cost: found %v, expected a finite number, 0 to 2^53", o.ExactCost)
+	case !(o.ExactLimit >= 0 && o.ExactLimit < 1):
+		return fmt.Errorf("exact limit: found %v, expected at least 0 and below 1", o.ExactLimit)
 	case o.Block < 1:
 		return fmt.Errorf("block: found %d, expected at least 1", o.Block)
 	case o.Threads < 0:
@@ -232,9 +188,6 @@ func (o *Options) check(labels, n int) error {
 	}
 	return nil
 }
-
-// maxExactCost keeps sums of costs finite.
-const maxExactCost = 1 << 53
 
 // leastBlocks is the least n with leastTests blocks beside choosingOf(n) and the
 // seams: n - floor(n/4) = ceil(3n/4) is to be m, which it is from n > 4(m-1)/3 on.
@@ -253,11 +206,11 @@ func (o *Options) leastTests() float64 {
 // threshold is the logarithm of the capital at which a test is passed.
 func (o *Options) threshold() float64 { return -kernels.Log(1 - o.Confidence) }
 
-// choosingOf is the number of blocks, of n, that choose the path. They also give
-// the bets, but it is the others that the promise is made of.
+// choosingOf is the number of blocks, of n, that choose the bets; it is the others that
+// the promise is made of.
 func choosingOf(n int) int { return n / 4 }
 
-// split says which of the blocks choose the path and which test it. Single
+// split says which of the blocks choose the bets and which test. Single
 // contexts are drawn. Longer blocks are there because neighbours depend on each
 // other: those that choose then lie together, from a place drawn on, and the block
 // at each of their ends is left out.
@@ -285,8 +238,8 @@ func (o *Options) seams() int {
 	return 2
 }
 
-// choose finds the margins.
-func choose(all []outcome, opt *Options) (*Calibration, error) {
+// choose finds the point.
+func choose(all []outcome, ladder []screen.Rung, before float64, opt *Options) (*Calibration, error) {
 	blocks := len(all) / opt.Block
 	of := func(list []uint32) (part []outcome) {
 		for _, b := range list {
@@ -296,69 +249,55 @@ func choose(all []outcome, opt *Options) (*Calibration, error) {
 	}
 	first, second := opt.split(blocks)
 	choosing, testing := of(first), of(second)
-	path := newPath(choosing, opt.ExactCost)
+	path := newPath(choosing, len(ladder), opt.ExactLimit)
 	threshold := opt.threshold()
 	passed, capital := 0, 0.0
 	for _, p := range path {
 		bet := p.bet(choosing, len(testing)/opt.Block, opt)
 		x := p.losses(testing, opt.K, opt.Block).capital(1-opt.Target, bet)
 		if x < threshold {
-			if passed == 0 {
-				return nil, fmt.Errorf("target %v is not reached at confidence %v: found P@%d %.6f on %d contexts where the exact layer answers wherever it can",
-					opt.Target, opt.Confidence, opt.K, p.figures(testing, opt).Precision, len(testing))
-			}
 			break
 		}
 		passed, capital = passed+1, x
 	}
-	best := path[passed-1]
-	calibrated, plain := best.figures(testing, opt), point{}.figures(testing, opt)
-	if calibrated.ExactShare > opt.ExactLimit {
-		return nil, fmt.Errorf("target %v at confidence %v takes the exact layer for %.1f%% of the contexts, expected at most %.1f%%: found P@%d %.4f of the screen alone on %d contexts; more contexts, a lower target, or a screen of a larger budget is needed",
-			opt.Target, opt.Confidence, 100*calibrated.ExactShare, 100*opt.ExactLimit, opt.K, plain.Precision, len(testing))
+	if passed == 0 {
+		f := path[0].figures(testing, opt.K)
+		with := ""
+		if path[0].exact > 0 {
+			with = fmt.Sprintf(" and the exact layer for %.1f%% of the contexts", 100*f.ExactShare)
+		}
+		return nil, fmt.Errorf("target %v cannot be promised at confidence %v: found P@%d %.4f on %d contexts with the largest budget%s; a lower target, more contexts, or a screen made from more contexts",
+			opt.Target, opt.Confidence, opt.K, f.Precision, len(testing), with)
 	}
+	best := path[passed-1]
+	at := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == before })
 	return &Calibration{
-		Target: opt.Target, K: opt.K, Confidence: opt.Confidence, ExactCost: opt.ExactCost, Block: opt.Block, Seed: opt.Seed,
-		Choosing: len(choosing), Testing: len(testing), ProbeMargin: best.probe, ExactMargin: best.exact,
+		Target: opt.Target, K: opt.K, Confidence: opt.Confidence, Block: opt.Block, Seed: opt.Seed,
+		Choosing: len(choosing), Testing: len(testing), Budget: ladder[best.rung].Budget, ExactMargin: best.exact,
 		Path: len(path), Passed: passed, PValue: kernels.Exp(-capital),
-		Calibrated: calibrated, Plain: plain,
+		Calibrated: best.figures(testing, opt.K), Before: point{rung: at}.figures(testing, opt.K),
 	}, nil
 }
 
-// point is a pair of margins.
-type point struct{ probe, exact float64 }
-
-// answer says how the context is answered: how many labels are missed, among how
-// many rows they are sought, and whether those are the rows of two sets.
-func (p point) answer(o *outcome) (missed, rows uint32, both bool) {
-	switch {
-	case o.lead < p.exact:
-		return 0, exactAnswer, false
-	case o.lead < p.probe:
-		return o.missed[1], o.rows[1], true
-	}
-	return o.missed[0], o.rows[0], false
-}
-
-func (p point) figures(outcomes []outcome, opt *Options) Figures {
-	var missed, rows, exact, probes uint64
+// figures are those of contexts with k labels each.
+func (p point) figures(outcomes []outcome, k int) Figures {
+	var missed, candidates, exact uint64
 	for i := range outcomes {
-		x, y, both := p.answer(&outcomes[i])
-		missed += uint64(x)
-		switch {
-		case y == exactAnswer:
+		o := &outcomes[i]
+		missed += uint64(p.missed(o))
+		if o.lead < p.exact {
 			exact++
-			continue
-		case both:
-			probes++
+		} else {
+			candidates += uint64(o.candidates[p.rung])
 		}
-		rows += uint64(y)
 	}
 	n := float64(len(outcomes))
 	return Figures{
-		Precision:  1 - float64(missed)/(n*float64(opt.K)),
+		Precision:  1 - float64(missed)/(n*float64(k)),
 		ExactShare: float64(exact) / n,
-		ProbeShare: float64(probes) / n,
-		Cost:       (float64(rows) + float64(opt.ExactCost*float64(exact))) / n,
+		Candidates: float64(candidates) / max(1, n-float64(exact)),
 	}
 }
+
+// finite is x, or the largest number for one that is larger.
+func finite(x float64) float64 { return min(x, math.MaxFloat64) }

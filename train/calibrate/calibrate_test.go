@@ -6,38 +6,44 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 	"pgregory.net/rapid"
 )
 
+// rungs is the number of budgets of the ladders here.
+const rungs = 60
+
+func ladder() (list []screen.Rung) {
+	for i := range rungs {
+		list = append(list, screen.Rung{Budget: float64(10 * (i + 1))})
+	}
+	return list
+}
+
 // population is a stock of contexts that is known as a whole, so that the true
-// precision of any margins is too. Contexts of small lead miss more, and a
-// second set mends part of it.
+// precision of any budget is too. Contexts of small lead miss more, and each budget mends
+// part of it.
 func population(seed uint64, n, k int) []outcome {
 	random := rand.New(rand.NewPCG(seed, 3))
 	all := make([]outcome, n)
 	for i := range all {
-		o := outcome{lead: random.ExpFloat64(), rows: [2]uint32{150, 250}}
-		miss := 0.3 * math.Exp(-1.5*o.lead)
+		o := outcome{lead: random.ExpFloat64(), missed: make([]uint32, rungs), candidates: make([]uint32, rungs)}
+		for j := range rungs {
+			o.candidates[j] = uint32(10 * (j + 1))
+		}
+		miss := 0.4 * math.Exp(-1.5*o.lead)
 		for range k {
-			if random.Float64() < miss {
-				o.missed[0]++
-				if random.Float64() < 0.4 {
-					o.missed[1]++
-				}
+			for j, u := 0, random.Float64(); j < rungs && u < miss*math.Exp(-0.05*float64(j)); j++ {
+				o.missed[j]++
 			}
 		}
 		all[i] = o
@@ -58,12 +64,14 @@ func drawFrom(random *rand.Rand, all []outcome, n, inARow int) []outcome {
 	return sample
 }
 
-// naive takes the cheapest pair on the path whose precision on all contexts at
+// chosen is the point that a calibration says.
+func chosen(c *Calibration) point { return point{int(c.Budget)/10 - 1, c.ExactMargin} }
+
+// naive takes the last point on the path whose precision on all contexts at
 // hand reaches the target, as if that were its true precision.
-func naive(sample []outcome, opt *Options) point {
-	best := point{exact: math.MaxFloat64}
-	for _, p := range newPath(sample[:choosingOf(len(sample))], opt.ExactCost) {
-		if p.figures(sample, opt).Precision >= opt.Target {
+func naive(sample []outcome, opt *Options) (best point) {
+	for i, p := range newPath(sample[:choosingOf(len(sample))], rungs, opt.ExactLimit) {
+		if i == 0 || p.figures(sample, opt.K).Precision >= opt.Target {
 			best = p
 		}
 	}
@@ -73,64 +81,51 @@ func naive(sample []outcome, opt *Options) point {
 // The promise: among many draws the share of those whose screen misses the
 // target in truth is at most 1 - confidence; where neighbours depend on each other,
 // they are one observation. The same count refuses a rule that takes the precision
-// measured for the true one, and one that takes neighbours for independent.
+// measured for the true one.
 func TestCalibrationKeepsItsPromise(t *testing.T) {
-	const draws, size, labels = 1000, 1500, 5000
+	const draws, size = 1000, 1500
 	for _, c := range []struct {
-		name  string
-		k     int
-		block int
-	}{{"k = 5", 5, 1}, {"k = 1", 1, 1}, {"each three times in a row", 5, 3}} {
+		name   string
+		k      int
+		block  int
+		target float64
+		limit  float64
+	}{{"k = 5", 5, 1, 0.97, 0}, {"k = 1", 1, 1, 0.97, 0}, {"each three times in a row", 5, 3, 0.97, 0}, {"with the exact layer", 5, 1, 0.995, 0.5}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opt := DefaultOptions()
-			opt.Target, opt.Confidence, opt.K, opt.ExactCost, opt.Block, opt.ExactLimit = 0.97, 0.9, c.k, labels, c.block, 1
+			opt.Target, opt.Confidence, opt.K, opt.Block, opt.ExactLimit = c.target, 0.9, c.k, c.block, c.limit
 			all := population(1, 20_000, c.k)
 			random := rand.New(rand.NewPCG(2, uint64(c.k*c.block)))
-			failures, naiveFailures, blindFailures, cost := 0, 0, 0, 0.0
+			failures, naiveFailures, refused, budget := 0, 0, 0, 0.0
 			for i := range draws {
 				sample := drawFrom(random, all, size, c.block)
 				opt.Seed = uint64(i)
-				found, err := choose(sample, &opt)
-				if err != nil {
-					t.Fatal(err)
-				}
-				f := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
-				if f.Precision < opt.Target {
-					failures++
-				}
-				cost += f.Cost / draws
-				if c.block > 1 && i%3 == 0 { // it takes its time
-					blind := opt
-					blind.Block = 1
-					found, err := choose(sample, &blind)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if (point{found.ProbeMargin, found.ExactMargin}).figures(all, &blind).Precision < opt.Target {
-						blindFailures += 3
-					}
-				}
-				if naive(sample, &opt).figures(all, &opt).Precision < opt.Target {
+				if naive(sample, &opt).figures(all, c.k).Precision < opt.Target {
 					naiveFailures++
 				}
+				found, err := choose(sample, ladder(), 10*rungs, &opt)
+				if err != nil {
+					refused++
+					continue
+				}
+				if chosen(found).figures(all, c.k).Precision < opt.Target {
+					failures++
+				}
+				budget += found.Budget / draws
 			}
 			delta := 1 - opt.Confidence
 			// Three standard deviations of the count at the rate that is allowed.
 			limit := draws*delta + 3*math.Sqrt(draws*delta*(1-delta))
-			t.Logf("%d of %d draws miss the target, %d by the naive rule; at most %.0f expected; mean cost %.0f, exact %d",
-				failures, draws, naiveFailures, limit, cost, labels)
+			t.Logf("%d of %d draws miss the target, %d by the naive rule, %d refused; at most %.0f expected; mean budget %.0f", failures, draws, naiveFailures, refused, limit, budget)
 			if float64(failures) > limit {
 				t.Errorf("found %d of %d draws below the target, expected at most %.0f", failures, draws, limit)
 			}
 			if float64(naiveFailures) <= limit {
 				t.Errorf("found %d of %d draws below the target by the naive rule, expected more than %.0f: the test cannot tell", naiveFailures, draws, limit)
 			}
-			if c.block > 1 && blindFailures < 5*max(1, failures) {
-				t.Errorf("found some %d of %d draws below the target where neighbours count by themselves, expected many times %d: the test cannot tell", blindFailures, draws, failures)
-			}
-			if cost > 0.6*labels {
-				t.Errorf("found a mean cost of %.0f rows, expected less than 60%% of the %d of exact answers for all: the promise is kept by doing nothing", cost, labels)
+			if refused > draws/2 {
+				t.Errorf("found %d of %d draws refused: the promise is kept by doing nothing", refused, draws)
 			}
 		})
 	}
@@ -263,7 +258,7 @@ func TestPValueGrowsWithTheLosses(t *testing.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "contexts")
 		outcomes := make([]outcome, n)
 		for i := range outcomes {
-			outcomes[i].missed[0] = uint32(rapid.IntRange(0, k).Draw(t, "missed"))
+			outcomes[i].missed = []uint32{uint32(rapid.IntRange(0, k).Draw(t, "missed"))}
 		}
 		alpha := rapid.Float64Range(0.001, 0.999).Draw(t, "alpha")
 		bet := rapid.Float64Range(0, largestBet(alpha)).Draw(t, "bet")
@@ -279,386 +274,58 @@ func TestPValueGrowsWithTheLosses(t *testing.T) {
 	})
 }
 
-// hoeffdingBentkus is the p-value of Bates et al. (2021) for a mean loss of
-// alpha or more.
-func hoeffdingBentkus(mean, alpha float64, n int) float64 {
-	m := min(mean, alpha)
-	h := 0.0
-	if m > 0 {
-		h += m * math.Log(m/alpha)
-	}
-	h += (1 - m) * math.Log((1-m)/(1-alpha))
-	tail := 0.0
-	for x := 0; x <= int(math.Ceil(float64(n)*mean)); x++ {
-		tail += pmf(n, x, alpha)
-	}
-	return min(math.Exp(-float64(n)*h), math.E*tail, 1)
-}
-
-// The losses of answers of several labels vary less than their bounds allow: the
-// bet knows, and accepts cheaper margins than the bound of Hoeffding and Bentkus.
-func TestBettingKeepsFewerExactAnswers(t *testing.T) {
-	opt := DefaultOptions()
-	opt.Target, opt.ExactCost = 0.98, 5000
-	all := drawFrom(rand.New(rand.NewPCG(9, 9)), population(4, 100_000, opt.K), 8000, 1)
-	found, err := choose(all, &opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	choosing := all[:choosingOf(len(all))]
-	testing := all[choosingOf(len(all)):]
-	var last point
-	for _, p := range newPath(choosing, opt.ExactCost) {
-		if hoeffdingBentkus(1-p.figures(testing, &opt).Precision, 1-opt.Target, len(testing)) > 1-opt.Confidence {
-			break
-		}
-		last = p
-	}
-	other := last.figures(testing, &opt)
-	t.Logf("exact answers: %.4f by betting, %.4f by Hoeffding and Bentkus", found.Calibrated.ExactShare, other.ExactShare)
-	if found.Calibrated.Cost >= other.Cost {
-		t.Errorf("found a cost of %.1f, expected less than the %.1f of Hoeffding and Bentkus", found.Calibrated.Cost, other.Cost)
-	}
-}
-
-// drawOutcomes draws contexts of any kind: equal leads, none, short sets.
-func drawOutcomes(t *rapid.T, n, k int) []outcome {
-	all := make([]outcome, n)
-	for i := range all {
-		o := outcome{lead: float64(rapid.IntRange(0, 20).Draw(t, "lead")) / 4}
-		if rapid.IntRange(0, 9).Draw(t, "alone") == 0 {
-			o.lead = math.Inf(1)
-		}
-		o.missed[0] = uint32(rapid.IntRange(0, k).Draw(t, "missed"))
-		o.missed[1] = uint32(rapid.IntRange(0, int(o.missed[0])).Draw(t, "missed by two"))
-		o.rows[0] = uint32(rapid.IntRange(0, 30).Draw(t, "rows"))
-		o.rows[1] = o.rows[0] + uint32(rapid.IntRange(0, 30).Draw(t, "more rows"))
-		for j, rows := range o.rows {
-			if rows < uint32(k) {
-				o.rows[j], o.missed[j] = exactAnswer, 0
-			}
-		}
-		all[i] = o
-	}
-	return all
-}
-
-// The sums of the table equal a count of the contexts one by one, and the
-// path leads from the safest pair to the cheapest, dearer ones first.
+// The path leads down the ladder; shares for the exact layer, which fall, come before.
 func TestPath(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		opt := DefaultOptions()
-		opt.K = rapid.IntRange(1, 5).Draw(t, "k")
-		opt.ExactCost = float64(rapid.SampledFrom([]int{1, 40, 1000}).Draw(t, "exact cost"))
-		all := drawOutcomes(t, rapid.IntRange(1, 60).Draw(t, "contexts"), opt.K)
-		n := float64(len(all))
-		table := newTable(all)
-		grid := table.grid()
-		if grid[0] != 0 || grid[len(grid)-1] != math.MaxFloat64 || !slices.IsSorted(grid) {
-			t.Fatalf("found the grid %v, expected it to ascend from 0 to the largest number", grid)
+	all := population(4, 1000, 5)
+	for _, limit := range []float64{0, 0.3} {
+		path := newPath(all, rungs, limit)
+		if last := path[len(path)-1]; last != (point{}) {
+			t.Errorf("limit %v: found %+v last, expected the smallest budget", limit, last)
 		}
-		cheapest := math.Inf(1)
-		for i, exact := range grid {
-			for _, probe := range grid[i:] {
-				c := table.at(exact, probe, opt.ExactCost)
-				f := point{probe, exact}.figures(all, &opt)
-				precision := 1 - float64(c.missed)/(n*float64(opt.K))
-				if math.Abs(precision-f.Precision) > 1e-12 || math.Abs(c.cost/n-f.Cost) > 1e-9 {
-					t.Fatalf("margins %v, %v: found precision %v and cost %v, expected %v and %v", probe, exact, precision, c.cost/n, f.Precision, f.Cost)
-				}
-				cheapest = min(cheapest, f.Cost)
+		for i, p := range path {
+			f := p.figures(all, 5)
+			if f.ExactShare > limit+1e-9 || p.exact > 0 && p.rung != rungs-1 {
+				t.Errorf("limit %v: found %+v with a share of %v", limit, p, f.ExactShare)
+			}
+			if i == 0 {
+				continue
+			}
+			if q := path[i-1]; p.exact > q.exact || p.exact == q.exact && p.rung != q.rung-1 {
+				t.Errorf("limit %v: found %+v after %+v", limit, p, q)
+			}
+			if before := path[i-1].figures(all, 5); f.Precision > before.Precision {
+				t.Errorf("limit %v: precision rises from %v to %v", limit, before.Precision, f.Precision)
 			}
 		}
-		path := newPath(all, opt.ExactCost)
-		if path[0] != (point{exact: math.MaxFloat64}) {
-			t.Fatalf("found the path begin with %v, expected exact answers", path[0])
+		if limit > 0 && path[0].figures(all, 5).ExactShare < 0.9*limit {
+			t.Errorf("found %v for the exact layer first, expected about %v", path[0].figures(all, 5).ExactShare, limit)
 		}
-		last := math.Inf(1)
-		for i, p := range path[1:] {
-			f := p.figures(all, &opt)
-			if f.Cost >= last {
-				t.Fatalf("step %d: found cost %v after %v, expected less", i+1, f.Cost, last)
-			}
-			if p.probe != 0 && p.probe <= p.exact {
-				t.Fatalf("step %d: found probe margin %v, expected more than the exact margin %v, or 0", i+1, p.probe, p.exact)
-			}
-			last = f.Cost
-		}
-		if math.Abs(last-cheapest) > 1e-9 {
-			t.Fatalf("found the path end at cost %v, expected the least, %v", last, cheapest)
-		}
-	})
+	}
 }
 
-// The sequence stops at the first pair that fails, and the one before is taken
+// The sequence stops at the first budget that fails, and the one before is taken
 // even where a later one would pass.
 func TestFixedSequenceStops(t *testing.T) {
 	opt := DefaultOptions()
-	opt.Target, opt.ExactCost = 0.97, 5000
-	all := population(5, 8000, opt.K)
-	found, err := choose(all, &opt)
+	opt.K, opt.Target = 1, 0.9
+	outcomes := make([]outcome, 2000)
+	for i := range outcomes { // the third budget from the top misses all, though smaller ones miss nothing
+		outcomes[i] = outcome{lead: 1, missed: make([]uint32, rungs), candidates: make([]uint32, rungs)}
+		outcomes[i].missed[rungs-3] = 1
+	}
+	found, err := choose(outcomes, ladder(), 10*rungs, &opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.Passed < 1 || found.Passed >= found.Path {
-		t.Fatalf("found %d of %d pairs passed, expected some and not all", found.Passed, found.Path)
+	if found.Passed != 2 || found.Budget != 10*rungs-10 || found.Before.Precision != 1 {
+		t.Errorf("found %+v, expected the second budget", found)
 	}
-	if found.PValue > 1-opt.Confidence || found.PValue <= 0 {
-		t.Errorf("found p-value %v, expected at most %v", found.PValue, 1-opt.Confidence)
+	for i := range outcomes {
+		outcomes[i].missed[rungs-1] = 1
 	}
-	if found.Calibrated.Precision < opt.Target || found.Plain.Precision >= opt.Target {
-		t.Errorf("found P@5 %v with margins and %v without, expected the target %v between", found.Calibrated.Precision, found.Plain.Precision, opt.Target)
+	if _, err := choose(outcomes, ladder(), 10*rungs, &opt); err == nil || !strings.Contains(err.Error(), "target 0.9 cannot be promised at confidence 0.95: found P@1 0.0000") {
+		t.Errorf("found error %v, expected a refusal", err)
 	}
-	for _, c := range []struct {
-		name   string
-		change func(*Options)
-		dearer bool // or more exact answers
-	}{
-		{"more confidence costs more", func(o *Options) { o.Confidence = 0.9999 }, true},
-		{"a higher target costs more", func(o *Options) { o.Target = 0.98 }, true},
-		{"a cheap exact layer is asked more", func(o *Options) { o.ExactCost = 300 }, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			other := opt
-			c.change(&other)
-			o, err := choose(all, &other)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.dearer && o.Calibrated.Cost <= found.Calibrated.Cost {
-				t.Errorf("found cost %v, expected more than %v", o.Calibrated.Cost, found.Calibrated.Cost)
-			}
-			if !c.dearer && o.Calibrated.ExactShare <= found.Calibrated.ExactShare {
-				t.Errorf("found a share of exact answers of %v, expected more than %v", o.Calibrated.ExactShare, found.Calibrated.ExactShare)
-			}
-		})
-	}
-}
-
-func TestCalibrateDegenerate(t *testing.T) {
-	all := func(n int, o outcome) []outcome { return slices.Repeat([]outcome{o}, n) }
-	inf := math.Inf(1)
-	for _, c := range []struct {
-		name     string
-		outcomes []outcome
-		exact    bool   // found: an exact margin
-		probe    bool   // found: a probe margin that all contexts are below
-		failure  string // or this error
-	}{
-		{"nothing missed", all(1000, outcome{lead: 1, rows: [2]uint32{9, 12}}), false, false, ""},
-		{"nothing missed by one cluster alone", all(1000, outcome{lead: inf, rows: [2]uint32{9, 9}}), false, false, ""},
-		{"the exact layer answers all for want of candidates", all(1000, outcome{lead: 1, rows: [2]uint32{exactAnswer, exactAnswer}}), false, false, ""},
-		{"all missed at one lead", all(1000, outcome{lead: 1, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, false, ""},
-		{"all missed at lead 0", all(1000, outcome{missed: [2]uint32{5, 5}, rows: [2]uint32{9, 12}}), true, false, ""},
-		{"all missed by one cluster alone", all(1000, outcome{lead: inf, missed: [2]uint32{5, 5}, rows: [2]uint32{9, 9}}), false, false, "target 0.99 is not reached at confidence 0.95: found P@5 0.000000 on 750 contexts"},
-		{"all missed by one cluster, nothing by two", all(1000, outcome{lead: 1, missed: [2]uint32{1, 0}, rows: [2]uint32{9, 12}}), false, true, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			opt := DefaultOptions()
-			opt.ExactCost, opt.ExactLimit = 100, 1
-			found, err := choose(c.outcomes, &opt)
-			if c.failure != "" {
-				if err == nil || !strings.Contains(err.Error(), c.failure) {
-					t.Fatalf("found error %v, expected %q", err, c.failure)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if (found.ExactMargin > 0) != c.exact || (found.ProbeMargin != 0) != c.probe || c.probe && (found.ProbeMargin <= 1 || found.Calibrated.ProbeShare != 1) {
-				t.Errorf("found %+v, expected an exact margin: %v, two sets for all: %v", found, c.exact, c.probe)
-			}
-			if !c.exact && !c.probe && found.Passed != found.Path {
-				t.Errorf("found %d of %d pairs passed, expected all", found.Passed, found.Path)
-			}
-		})
-	}
-}
-
-// data is a layer and contexts for it.
-type data struct {
-	layer    *softmax.Layer
-	contexts []float32
-	dim      int
-}
-
-// newCalibrated trains a screen on some of the contexts, on one level or two, and
-// returns the others.
-func newCalibrated(t *testing.T, twoLevels bool) (s data, m *screen.Model, rest []float32) {
-	t.Helper()
-	made := synthetic.Structured(120, 8, 10, 5000, 11)
-	s = data{made.Layer, made.Contexts, made.Layer.Dim()}
-	opt := train.DefaultOptions()
-	opt.Clusters, opt.Budget, opt.KMeansOnly = 8, 12, true
-	if twoLevels {
-		opt.SetLevels(3, 4)
-	}
-	cut := 1000 * s.dim
-	m, _, err := train.Run(t.Context(), s.layer, s.contexts[:cut], opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, m, s.contexts[cut:]
-}
-
-// What calibration counts is what a Searcher does with the screen, for every k
-// and both forms of screens; the number of threads leaves no trace.
-func TestCalibratedScreenDoesWhatWasCounted(t *testing.T) {
-	for _, twoLevels := range []bool{false, true} {
-		s, m, contexts := newCalibrated(t, twoLevels)
-		for _, k := range []int{1, 5, 9} {
-			t.Run(fmt.Sprintf("two levels: %v, k = %d", twoLevels, k), func(t *testing.T) {
-				opt := DefaultOptions()
-				opt.K, opt.Target, opt.Threads, opt.ExactLimit = k, 0.97, 1, 1
-				calibrated, found, err := Run(t.Context(), m, s.layer, contexts, opt)
-				if err != nil {
-					t.Fatal(err)
-				}
-				opt.Threads = 3
-				again, _, err := Run(t.Context(), calibrated, s.layer, contexts, opt)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var a, b bytes.Buffer
-				calibrated.WriteTo(&a)
-				again.WriteTo(&b)
-				if !bytes.Equal(a.Bytes(), b.Bytes()) {
-					t.Error("found another screen with other threads from the calibrated one, expected the same")
-				}
-				if calibrated.ProbeMargin() != found.ProbeMargin || calibrated.ExactMargin() != found.ExactMargin {
-					t.Errorf("found margins %v and %v in the screen, expected the margins of %+v", calibrated.ProbeMargin(), calibrated.ExactMargin(), found)
-				}
-				if m.ProbeMargin() != 0 || m.ExactMargin() != 0 {
-					t.Error("found margins in the screen that was given, expected it unchanged")
-				}
-				all, err := findOutcomes(t.Context(), m, s.layer, contexts, &opt)
-				if err != nil {
-					t.Fatal(err)
-				}
-				opt.ExactCost = found.ExactCost
-				want := point{found.ProbeMargin, found.ExactMargin}.figures(all, &opt)
-				e, err := screen.Evaluate(t.Context(), calibrated, s.layer, contexts, screen.EvaluateOptions{K: []int{k}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				n, at := float64(e.Contexts), e.AtK[0]
-				if math.Abs(at.Precision-want.Precision) > 1e-12 || float64(at.Exact) != math.Round(want.ExactShare*n) || math.Abs(at.MeanScored-want.Cost) > 1e-9 {
-					t.Errorf("found P@k %v, %d exact answers, %v rows, expected %+v of %v contexts", at.Precision, at.Exact, at.MeanScored, want, n)
-				}
-				if found.ExactCost != float64(s.layer.Labels()) || found.Choosing+found.Testing != e.Contexts {
-					t.Errorf("found %+v, expected all %d contexts and the cost of all labels", found, e.Contexts)
-				}
-				if want.Precision < opt.Target {
-					t.Errorf("found P@%d %v on the contexts of calibration, expected %v", k, want.Precision, opt.Target)
-				}
-			})
-		}
-	}
-}
-
-// The record keeps what it has, and gets one calibration.
-func TestCalibrationRecord(t *testing.T) {
-	s, m, contexts := newCalibrated(t, false)
-	odd, err := m.WithMargins(1, 2, json.RawMessage(` {"b": [1, 2.50], "calibration": 7, "a\n": {"x": null}} `))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []*screen.Model{m, odd} {
-		calibrated, found, err := Run(t.Context(), m, s.layer, contexts, DefaultOptions())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var before, after map[string]json.RawMessage
-		if err := errors.Join(json.Unmarshal(m.Record(), &before), json.Unmarshal(calibrated.Record(), &after)); err != nil {
-			t.Fatal(err)
-		}
-		var c Calibration
-		if err := json.Unmarshal(after["calibration"], &c); err != nil || !reflect.DeepEqual(c, *found) {
-			t.Errorf("found %+v (%v) in the record, expected %+v", c, err, *found)
-		}
-		if n := strings.Count(string(calibrated.Record()), `"calibration"`); n != 1 {
-			t.Errorf("found %d calibrations in the record, expected one", n)
-		}
-		delete(before, "calibration")
-		for name, value := range before {
-			if !bytes.Equal(after[name], value) {
-				t.Errorf("%q: found %s in the record, expected %s", name, after[name], value)
-			}
-		}
-		if len(after) != len(before)+1 {
-			t.Errorf("found %d members in the record, expected %d", len(after), len(before)+1)
-		}
-	}
-}
-
-func TestCalibrateErrors(t *testing.T) {
-	s, m, contexts := newCalibrated(t, false)
-	nan := math.NaN()
-	other, err := softmax.NewLayer(kernels.Float32Rows(dense.Weights(s.layer)[:100*s.dim], s.dim), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bad := slices.Clone(contexts)
-	bad[100*s.dim+3] = float32(nan)
-	// What a call is given.
-	type call struct {
-		Options
-		layer    *softmax.Layer
-		contexts []float32
-	}
-	for _, c := range []struct {
-		name   string
-		change func(*call)
-		want   string
-	}{
-		{"target 0", func(c *call) { c.Target = 0 }, "target: found 0, expected more than 0 and less than 1"},
-		{"target 1", func(c *call) { c.Target = 1 }, "target: found 1"},
-		{"target NaN", func(c *call) { c.Target = nan }, "target: found NaN"},
-		{"confidence 1", func(c *call) { c.Confidence = 1 }, "confidence: found 1"},
-		{"confidence below 0", func(c *call) { c.Confidence = -0.5 }, "confidence: found -0.5"},
-		{"k 0", func(c *call) { c.K = 0 }, "k: found 0, expected 1 to 120"},
-		{"k above L", func(c *call) { c.K = 121 }, "k: found 121, expected 1 to 120"},
-		{"exact cost NaN", func(c *call) { c.ExactCost = nan }, "exact cost: found NaN"},
-		{"exact cost below 0", func(c *call) { c.ExactCost = -1 }, "exact cost: found -1"},
-		{"exact cost infinite", func(c *call) { c.ExactCost = math.Inf(1) }, "exact cost: found +Inf"},
-		{"exact limit below 0", func(c *call) { c.ExactLimit = -0.1 }, "exact limit: found -0.1, expected 0 to 1"},
-		{"exact limit above 1", func(c *call) { c.ExactLimit = 1.1 }, "exact limit: found 1.1"},
-		{"exact limit NaN", func(c *call) { c.ExactLimit = nan }, "exact limit: found NaN"},
-		{"exact cost whose sums overflow", func(c *call) { c.ExactCost = 1e308 }, "exact cost: found 1e+308, expected a finite number, 0 to 2^53"},
-		{"target very near 1", func(c *call) { c.Target = 0.999999999999 }, "contexts: found 4000, 4000 blocks of 1, expected at least 4438384324661 blocks"},
-		{"target next to 1", func(c *call) { c.Target = math.Nextafter(1, 0) }, "target: found 0.9999999999999999, expected one so far below 1"},
-		{"confidence next to 1", func(c *call) { c.Confidence, c.Target = math.Nextafter(1, 0), 0.999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
-		{"confidence next to 0, no block", func(c *call) { c.Confidence, c.Block = 1e-300, 1<<30 }, "contexts: found 4000, 0 blocks of 1073741824, expected at least 3"},
-		{"block 0", func(c *call) { c.Block = 0 }, "block: found 0"},
-		{"threads below 0", func(c *call) { c.Threads = -1 }, "threads: found -1"},
-		{"too few contexts", func(c *call) { c.Target = 0.9999 }, "contexts: found 4000, 4000 blocks of 1, expected at least"},
-		{"too few blocks", func(c *call) { c.Block = 100 }, "contexts: found 4000, 40 blocks of 100, expected at least"},
-		{"a context with a NaN", func(c *call) { c.contexts = bad }, "context 100"},
-		{"a row that is not whole", func(c *call) { c.contexts = contexts[1:] }, "contexts: found"},
-		{"another layer", func(c *call) { c.layer = other }, "labels: found"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			given := call{DefaultOptions(), s.layer, contexts}
-			c.change(&given)
-			_, _, err := Run(t.Context(), m, given.layer, given.contexts, given.Options)
-			if err == nil || !strings.HasPrefix(err.Error(), "calibrate: ") || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("found error %v, expected %q", err, c.want)
-			}
-		})
-	}
-	t.Run("cancelled", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		opt := DefaultOptions()
-		opt.Progress = func(p train.Progress) {
-			if p.Stage == "route" {
-				cancel()
-			}
-		}
-		if _, _, err := Run(ctx, m, s.layer, contexts, opt); !errors.Is(err, context.Canceled) {
-			t.Errorf("found error %v, expected context.Canceled", err)
-		}
-	})
 }
 
 // The least number of blocks leaves as many for the tests as they need, and one less
@@ -676,58 +343,110 @@ func TestLeastBlocks(t *testing.T) {
 	})
 }
 
-// The least number of contexts that Run wants passes if nothing is missed, and one test
-// less does not.
-func TestCalibrateLeastContexts(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		opt := DefaultOptions()
-		opt.Target = rapid.Float64Range(0.5, 0.999).Draw(t, "target")
-		opt.Confidence = rapid.Float64Range(0.05, 0.999).Draw(t, "confidence")
-		n := 1
-		for opt.check(10, n) != nil {
-			n++
-		}
-		clean := slices.Repeat([]outcome{{lead: 1, rows: [2]uint32{9, 9}}}, n)
-		opt.ExactCost = 10
-		if _, err := choose(clean, &opt); err != nil {
-			t.Fatalf("%d contexts: found %v, expected none", n, err)
-		}
-		tests := int(opt.leastTests()) - 1
-		l := losses{blocks: []int{tests}, labels: 5}
-		alpha := 1 - opt.Target
-		if x := l.capital(alpha, largestBet(alpha)); x >= -kernels.Log(1-opt.Confidence) {
-			t.Fatalf("%d tests: found capital %v, expected too little", tests, x)
-		}
-	})
+// trained is a screen, and contexts that it was not trained on.
+func trained(t *testing.T) (layer *softmax.Layer, m *screen.Model, seen, rest []float32) {
+	t.Helper()
+	d := synthetic.Structured(300, 12, 8, 6000, 3)
+	o := train.DefaultOptions()
+	o.Clusters, o.Iterations, o.PairShare, o.Shells, o.HeldOut = 8, 0, 0.4, []float64{0.4}, 300
+	m, _, err := train.Run(t.Context(), d.Layer, d.Contexts[:3000*12], o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Layer, m, d.Contexts[:3000*12], d.Contexts[3000*12:]
 }
 
-// What would ask the exact layer more often than is allowed is an error, which
-// says how often; the same with the limit raised is a calibration.
-func TestCalibrateLimitsExactAnswers(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		size   int
-		target float64
-		limit  float64
-		fails  bool
-	}{
-		{"few contexts and a high target", 500, 0.99, 0.5, true},
-		{"the same, with any share allowed", 500, 0.99, 1, false},
-		{"many contexts and a lower target", 20000, 0.95, 0.5, false},
-		{"none allowed where some are needed", 20000, 0.97, 0, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			opt := DefaultOptions()
-			opt.Target, opt.ExactLimit, opt.ExactCost = c.target, c.limit, 5000
-			found, err := choose(population(3, c.size, opt.K), &opt)
-			switch {
-			case (err != nil) != c.fails:
-				t.Errorf("found error %v, expected one: %v", err, c.fails)
-			case c.fails && (!strings.Contains(err.Error(), "takes the exact layer for") || !strings.Contains(err.Error(), "more contexts, a lower target")):
-				t.Errorf("found error %v, expected the share and what to do", err)
-			case !c.fails && found.Calibrated.ExactShare > c.limit:
-				t.Errorf("found an exact share of %v, expected at most %v", found.Calibrated.ExactShare, c.limit)
+// What calibration counts is what a Searcher does with the screen, at every budget; the number of
+// threads leaves no trace.
+func TestOutcomesAreThoseOfASearcher(t *testing.T) {
+	layer, m, _, rest := trained(t)
+	for _, k := range []int{1, 5, 20} {
+		opt := DefaultOptions()
+		opt.K, opt.Threads = k, 3
+		all, err := findOutcomes(t.Context(), m, layer, rest, &opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range m.Ladder() {
+			with, err := m.WithBudget(x.Budget, 0, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
+			e, err := screen.Evaluate(t.Context(), with, layer, rest, screen.EvaluateOptions{K: []int{k}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := point{rung: i}.figures(all, k)
+			if math.Abs(f.Precision-e.AtK[0].Precision) > 1e-12 || math.Abs(f.Candidates-e.MeanCandidates) > 1e-9 {
+				t.Errorf("k %d, budget %v: found %+v, a searcher has P@%d %v and %v candidates", k, x.Budget, f, k, e.AtK[0].Precision, e.MeanCandidates)
+			}
+		}
+	}
+}
+
+// The screen has the budget that was chosen, and its record keeps what it has and gets one
+// calibration.
+func TestRun(t *testing.T) {
+	layer, m, _, rest := trained(t)
+	opt := DefaultOptions()
+	opt.Target, opt.Block = 0.9, 2
+	calibrated, found, err := Run(t.Context(), m, layer, rest, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calibrated.Budget() != found.Budget || found.Calibrated.Precision < 0.9 || found.ExactMargin != 0 || found.Choosing+found.Testing > 3000 {
+		t.Errorf("found budget %v, %+v", calibrated.Budget(), found)
+	}
+	again, _, err := Run(t.Context(), calibrated, layer, rest, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after struct {
+		train.Record
+		Calibration *Calibration
+	}
+	if json.Unmarshal(m.Record(), &before) != nil || json.Unmarshal(again.Record(), &after) != nil || after.Calibration == nil || after.ContextsDigest != before.ContextsDigest {
+		t.Errorf("found the record %s", again.Record())
+	}
+	if n := bytes.Count(again.Record(), []byte(`"calibration"`)); n != 1 {
+		t.Errorf("found %d calibrations in the record, expected 1", n)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	layer, m, seen, rest := trained(t)
+	nan := slices.Clone(rest)
+	nan[7*12+3] = float32(math.NaN())
+	for _, c := range []struct {
+		name     string
+		contexts []float32
+		change   func(o *Options)
+		want     string
+	}{
+		{"target", rest, func(o *Options) { o.Target = 1 }, "target: found 1"},
+		{"confidence", rest, func(o *Options) { o.Confidence = 0 }, "confidence: found 0"},
+		{"k", rest, func(o *Options) { o.K = 301 }, "k: found 301"},
+		{"exact limit", rest, func(o *Options) { o.ExactLimit = 1 }, "exact limit: found 1"},
+		{"block", rest, func(o *Options) { o.Block = 0 }, "block: found 0"},
+		{"threads", rest, func(o *Options) { o.Threads = -1 }, "threads: found -1"},
+		{"part of a row", rest[:13], func(o *Options) {}, "contexts: found 13 values, expected rows of 12"},
+		{"few", rest[:12*12], func(o *Options) {}, "contexts: found 12, 12 blocks of 1, expected at least"},
+		{"a NaN", nan, func(o *Options) {}, "context 7"},
+		{"those of training", seen, func(o *Options) {}, "found the contexts that the screen was trained on"},
+	} {
+		opt := DefaultOptions()
+		c.change(&opt)
+		if _, _, err := Run(t.Context(), m, layer, c.contexts, opt); err == nil || !strings.HasPrefix(err.Error(), "calibrate: ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: found error %v, expected %q", c.name, err, c.want)
+		}
+	}
+	other := synthetic.Structured(300, 12, 8, 1, 4)
+	if _, _, err := Run(t.Context(), m, other.Layer, rest, DefaultOptions()); err == nil {
+		t.Error("another layer: found no error")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := Run(ctx, m, layer, rest, DefaultOptions()); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: found error %v", err)
 	}
 }

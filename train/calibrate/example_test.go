@@ -7,15 +7,15 @@ import (
 	"math/rand/v2"
 
 	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
-// A screen of two clusters, each with the labels that point its way, misses most
-// where a context lies between the two. Calibration finds how close is too close.
+// Calibration takes the smallest budget of a screen that reaches a precision with confidence,
+// on contexts that the screen was not trained on.
 func ExampleRun() {
-	const labels, dim, n = 200, 2, 20000
+	const labels, dim, n = 200, 4, 20000
 	random := rand.New(rand.NewPCG(1, 2))
 	weights, contexts := make([]float32, labels*dim), make([]float32, n*dim)
 	for i := range weights {
@@ -28,31 +28,19 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sets := make([][]uint32, 2)
-	for s := range uint32(labels) {
-		if weights[s*dim] > 0 {
-			sets[0] = append(sets[0], s)
-		} else {
-			sets[1] = append(sets[1], s)
-		}
-	}
-	model, err := screen.NewModel(screen.Config{
-		Dim: dim, Labels: labels, Clusters: []float32{1, 0, -1, 0}, Sets: sets,
-	})
+	seen, others := contexts[:n/2*dim], contexts[n/2*dim:]
+	model, _, err := train.Run(context.Background(), layer, seen, train.DefaultOptions())
 	if err != nil {
 		log.Fatal(err)
 	}
-
 	opt := calibrate.DefaultOptions() // P@5 of 0.99 with confidence 0.95
-	calibrated, found, err := calibrate.Run(context.Background(), model, layer, contexts, opt)
+	calibrated, found, err := calibrate.Run(context.Background(), model, layer, others, opt)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("plain screen above 0.99:", found.Plain.Precision > 0.99)
-	fmt.Println("calibrated above 0.99:", found.Calibrated.Precision > 0.99)
-	fmt.Println("two clusters below a margin:", calibrated.ProbeMargin() > 0)
+	fmt.Println("above 0.99:", found.Calibrated.Precision > 0.99)
+	fmt.Println("a smaller budget:", calibrated.Budget() < model.Budget())
 	// Output:
-	// plain screen above 0.99: false
-	// calibrated above 0.99: true
-	// two clusters below a margin: true
+	// above 0.99: true
+	// a smaller budget: true
 }

@@ -4,101 +4,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/internal/ids"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// outcome is what the margins can make of one context.
+// outcome is what the budgets and the exact layer can make of one context.
 type outcome struct {
 	lead float64
-	// The answers from the set of the best cluster and from the sets of the two
-	// best: how many of the k labels they miss, and among how many labels they
-	// are sought; exactAnswer if the exact layer answers, and misses none.
-	missed [2]uint32
-	rows   [2]uint32
+	// Of each rung of the ladder: how many of the k labels the answer misses, among how
+	// many candidates.
+	missed, candidates []uint32
 }
 
-// exactAnswer stands for a number of rows that is the exact layer's. No set has
-// as many: ids are below 2^32 - 1 labels.
-const exactAnswer = math.MaxUint32
-
-// routeChunk is the number of contexts that a goroutine routes at a time.
-const routeChunk = 256
+// StageRoute is the name of the stage that finds the cells of contexts.
+const StageRoute = "route"
 
 // findOutcomes finds the outcomes of all contexts.
 func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
-	dim := layer.Dim()
-	n := len(contexts) / dim
-	searchers := make([]*screen.Searcher, parallel.Threads(opt.Threads, n))
-	for i := range searchers {
-		s, err := screen.NewSearcher(m, layer)
-		if err != nil {
-			return nil, err
-		}
-		searchers[i] = s
+	if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+		return nil, err
+	}
+	c, err := corpus.New(layer, contexts, opt.Threads)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Progress != nil {
+		c.Report.Call = func(p corpus.Progress) { opt.Progress(train.Progress(p)) }
 	}
 	labels, err := train.Labels(ctx, layer, contexts, opt.K, train.LabelOptions{Threads: opt.Threads, Progress: opt.Progress})
 	if err != nil {
 		return nil, err
 	}
-	var done func(int)
-	if opt.Progress != nil {
-		report := func(done int) { opt.Progress(train.Progress{Stage: "route", Done: done, Total: n}) }
-		report(0)
-		done = parallel.Counter(n, report)
+	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}})
+	if err != nil {
+		return nil, err
 	}
-	all := make([]outcome, n)
-	err = parallel.Each(ctx, len(searchers), n, routeChunk, done, func(worker, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			var best [2]softmax.Prediction
-			found, err := searchers[worker].Nearest(best[:], contexts[i*dim:(i+1)*dim])
-			if err != nil {
-				return fmt.Errorf("context %d: %w", i, err)
-			}
-			lead := math.Inf(1)
-			if found == 2 {
-				lead = best[0].Logit - best[1].Logit
-			} else {
-				best[1] = best[0]
-			}
-			shell := m.Clusters() * m.Shell(contexts[i*dim:(i+1)*dim], best[0])
-			first, second := shell+int(best[0].ID), shell+int(best[1].ID)
-			one := m.Candidates(first)
-			a, b := one, m.Candidates(second) // of a second probe: the sets of both, or of their pair
-			if pair, ok := m.PairCandidates(first, second); ok {
-				a, b = pair, nil
-			}
-			o := outcome{lead: lead, rows: [2]uint32{uint32(len(one)), uint32(ids.UnionSize(a, b))}}
-			for _, id := range labels[i*opt.K : (i+1)*opt.K] {
-				if !holds(one, id) {
-					o.missed[0]++
-				}
-				if !holds(a, id) && !holds(b, id) {
-					o.missed[1]++
-				}
-			}
-			for j, rows := range o.rows {
-				if rows < uint32(opt.K) {
-					o.missed[j], o.rows[j] = 0, exactAnswer
-				}
-			}
-			all[i] = o
-		}
-		return nil
+	var found []router.Found
+	err = parallel.Guard(func() (err error) {
+		found, err = c.Route(ctx, r, c.Report.Stage(StageRoute, 0, c.N))
+		return err
 	})
 	if errors.Is(err, parallel.ErrGone) {
-		err = fmt.Errorf("contexts: %w", err)
+		return nil, fmt.Errorf("contexts: %w", err)
 	}
-	return all, err
+	if err != nil {
+		return nil, err
+	}
+	ladder := m.Ladder()
+	sizes := make([][]uint32, r.Cells()) // of the candidates at each rung
+	all := make([]outcome, c.N)
+	best := make([]softmax.Prediction, opt.K)
+	for i, f := range found {
+		cell, _ := r.Cell(f)
+		if sizes[cell] == nil {
+			for _, x := range ladder {
+				list, err := m.Candidates(cell, x.Budget)
+				if err != nil {
+					return nil, err
+				}
+				sizes[cell] = append(sizes[cell], uint32(len(list)))
+			}
+		}
+		for j, id := range labels[i*opt.K : (i+1)*opt.K] {
+			best[j].ID = id
+		}
+		o := m.Outcome(cell, best)
+		all[i] = outcome{lead: f.Lead, candidates: sizes[cell], missed: make([]uint32, len(ladder))}
+		for j, n := range sizes[cell] {
+			all[i].missed[j] = uint32(opt.K - o.Hits(opt.K, int(n)))
+		}
+	}
+	return all, nil
 }
 
-func holds(set []uint32, id uint32) bool {
-	_, ok := slices.BinarySearch(set, id)
-	return ok
+// point is a budget, by its place in the ladder, and the lead below which the exact layer
+// answers.
+type point struct {
+	rung  int
+	exact float64
+}
+
+// exactSteps is the number of margins for the exact layer on a path.
+const exactSteps = 16
+
+// newPath returns the points that are tested, the safest first: the largest budget with the
+// exact layer for the share limit of the contexts that choose, those whose lead is smallest, and for
+// smaller shares; then without it, down the ladder.
+func newPath(choosing []outcome, rungs int, limit float64) (path []point) {
+	if limit > 0 {
+		leads := make([]float64, len(choosing))
+		for i, o := range choosing {
+			leads[i] = o.lead
+		}
+		slices.Sort(leads)
+		for i := exactSteps; i > 0; i-- {
+			at := int(float64(limit * float64(i) / exactSteps * float64(len(leads))))
+			if p := (point{rungs - 1, finite(leads[min(at, len(leads)-1)])}); p.exact > 0 && (len(path) == 0 || p != path[len(path)-1]) {
+				path = append(path, p)
+			}
+		}
+	}
+	for rung := rungs - 1; rung >= 0; rung-- {
+		path = append(path, point{rung: rung})
+	}
+	return path
+}
+
+// missed is how many labels of a context the answer misses.
+func (p point) missed(o *outcome) uint32 {
+	if o.lead < p.exact {
+		return 0
+	}
+	return o.missed[p.rung]
 }

@@ -90,14 +90,14 @@ func head(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
 	}
 }
 
-// KMeans returns the screen that spherical k-means and the knapsack give for
-// contexts of a layer.
+// KMeans returns the screen that spherical k-means gives for contexts of a layer, with no more
+// than its clusters.
 func KMeans(d *synthetic.Data, clusters int, budget float64) (*screen.Model, error) {
 	if d.Len() == 0 {
 		return nil, errors.New("layers: no contexts to train on")
 	}
 	opt := train.DefaultOptions()
-	opt.Clusters, opt.Budget, opt.KMeansOnly = clusters, budget, true
+	opt.Clusters, opt.Iterations, opt.Budget = clusters, 0, budget
 	m, _, err := train.Run(context.Background(), d.Layer, d.Contexts, opt)
 	return m, err
 }

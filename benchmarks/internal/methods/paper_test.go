@@ -11,7 +11,7 @@ import (
 )
 
 // In the paper's arithmetic the labels are the screen's and the logits
-// within the rounding of float32: flat, through groups, and if the set is too small.
+// within the rounding of float32, also if there are too few candidates.
 func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 	d := synthetic.Structured(600, 24, 12, 300, 1)
 	flat, err := d.Screen(40)
@@ -22,28 +22,15 @@ func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := screen.Config{Dim: 24, Labels: 600, Clusters: flat.ClusterWeights(), GroupSizes: []int{3, 4, 5}, Fingerprint: flat.Fingerprint()}
-	for _, first := range []int{0, 3, 7} {
-		c.Groups = append(c.Groups, c.Clusters[first*24:(first+1)*24]...)
-	}
-	for t := range flat.Clusters() {
-		c.Sets = append(c.Sets, flat.Candidates(t))
-	}
-	grouped, err := screen.NewModel(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.GroupClusters = []uint32{0, 1, 5, 2, 3, 4, 5, 0, 6, 7, 9, 11}
-	shared, err := screen.NewModel(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, m := range map[string]*screen.Model{"flat": flat, "two levels": grouped, "groups that overlap": shared, "small sets": small} {
+	for name, m := range map[string]*screen.Model{"a screen": flat, "small sets": small} {
 		s, err := screen.NewSearcher(m, d.Layer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := NewPaper(m, d.Layer)
+		p, err := NewPaper(m, d.Layer)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range d.Len() {
 			want, got := make([]softmax.Prediction, specK), make([]softmax.Prediction, specK)
 			if _, err := s.TopK(want, d.Context(i)); err != nil {
@@ -55,5 +42,20 @@ func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 				t.Errorf("%s, context %d: got %v, want %v", name, i, got, want)
 			}
 		}
+	}
+}
+
+func TestThePapersArithmeticIsForClustersAlone(t *testing.T) {
+	d := synthetic.Structured(60, 8, 3, 10, 1)
+	lists := make([]screen.List, 6)
+	for i := range lists {
+		lists[i].IDs = []uint32{1, 2, 3}
+	}
+	m, err := screen.NewModel(screen.Config{Dim: 8, Labels: 60, Clusters: d.Contexts[:3*8], Shells: []float64{0.5}, Lists: lists})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewPaper(m, d.Layer); err == nil {
+		t.Error("a screen with shells: no error")
 	}
 }

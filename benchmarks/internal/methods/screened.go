@@ -2,6 +2,7 @@ package methods
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,90 +12,92 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
+// Form is a form of screens.
+type Form int
+
+const (
+	// Decided is what package train decides without options.
+	Decided Form = iota
+	// The others are the paper's form: clusters alone, with lists by the counts of labels.
+	// KMeans keeps the clusters of spherical k-means, the paper's baseline (its appendix).
+	// Gumbel learns them by the paper's estimator, Gumbel straight-through, and Expected by
+	// the gradient of the expected loss.
+	KMeans
+	Gumbel
+	Expected
+)
+
+var formNames = []string{"l2s", "L2S k-means", "L2S learned, Gumbel straight-through", "L2S learned, expected loss"}
+
 // L2S is learning to screen, the method of this project: "Learning to Screen
 // for Fast Softmax Inference on Large Vocabulary Neural Networks" (Chen et al.,
-// ICLR 2019). Package train learns the screen, package screen asks it.
-//
-// Screens for several budgets come from one run: V is learned for Budget, the
-// candidate sets are chosen for each of Budgets. So the budget is a parameter of
-// the construction that is swept like one of the query.
+// ICLR 2019). Package train makes the screen, package screen asks it. It is trained once:
+// its settings are the budgets of its ladder. The zero value is what package train decides.
 type L2S struct {
-	// Clusters is r. With Groups, it is the number of all clusters, which are found
-	// through the groups: on two levels, where each cluster belongs to one group, or
-	// with Overlap through lists of clusters that overlap.
-	Clusters, Groups int
-	Overlap          bool
-	// KMeansOnly keeps the clusters of spherical k-means, the paper's baseline
-	// (its appendix), with the candidate sets of one knapsack.
-	KMeansOnly bool
-	// ProbeShare is the share of the contexts that look at the candidates of
-	// two clusters, see train.Options.
-	ProbeShare float64
-	// Counts chooses the sets by the counts of labels alone, as the paper does, and not
-	// by the geometry of the layer too.
-	Counts bool
-	// Budget is the B for which V is learned.
-	Budget float64
-	// Budgets are the B of the settings, ascending. nil: Budget alone.
-	Budgets []float64
+	Form Form
+	// Clusters is r, and Budget the B for which V is learned, which is on the ladder: of all
+	// forms but Decided.
+	Clusters int
+	Budget   float64
 }
 
-// Name returns "L2S", "L2S, two levels", "L2S, overlapping groups", or the names of
-// spherical k-means, with ", counts alone" behind if there is no geometry.
-func (m L2S) Name() string {
-	name := "L2S"
-	if m.KMeansOnly {
-		name = "Spherical k-means"
-	}
-	switch {
-	case m.Overlap:
-		name += ", overlapping groups"
-	case m.Groups > 0:
-		name += ", two levels"
-	}
-	if m.Counts {
-		name += ", counts alone"
-	}
-	return name
-}
+// Name returns "l2s", "L2S k-means", "L2S learned, Gumbel straight-through" or "L2S learned,
+// expected loss".
+func (m L2S) Name() string { return formNames[m.Form] }
 
-// Params returns such as "r=100 learned for B=150".
+// Params returns such as "r=100 learned for B=150", and "" for what is decided later.
 func (m L2S) Params() string {
+	if m.Form == Decided {
+		return ""
+	}
+	opt := m.Options()
+	return paramsOf(&opt)
+}
+
+// Options are those of the training, without what the contexts say.
+func (m L2S) Options() train.Options {
+	opt := train.DefaultOptions()
+	if m.Form == Decided {
+		return opt
+	}
+	opt.Clusters, opt.Budget, opt.Geometry = m.Clusters, m.Budget, 0
+	switch m.Form {
+	case KMeans:
+		opt.Iterations = 0
+	case Gumbel:
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.GumbelST
+	case Expected:
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.Expected
+	}
+	return opt
+}
+
+// paramsOf are the parameters of a screen with these options.
+func paramsOf(o *train.Options) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "r=%d", m.Clusters)
-	switch {
-	case m.Overlap:
-		fmt.Fprintf(&b, " through %d groups", m.Groups)
-	case m.Groups > 0:
-		fmt.Fprintf(&b, " in %d groups", m.Groups)
+	fmt.Fprintf(&b, "r=%d", o.Clusters)
+	if o.Iterations > 0 {
+		b.WriteString(" learned")
+		if o.Learning.Budget > 0 {
+			fmt.Fprintf(&b, " for B=%g", o.Learning.Budget)
+		}
 	}
-	if !m.KMeansOnly {
-		fmt.Fprintf(&b, " learned for B=%g", m.Budget)
+	if len(o.Shells) > 0 {
+		b.WriteString(", shells")
 	}
-	if m.ProbeShare > 0 {
-		fmt.Fprintf(&b, ", %g%% look at two clusters", 100*m.ProbeShare)
+	if o.PairShare > 0 {
+		b.WriteString(", pairs")
 	}
 	return b.String()
 }
 
-// Build trains on in.Contexts with the options of train.DefaultOptions. Where
+// Build trains on in.Contexts with the options of train.DefaultOptions but for the form. Where
 // there are in.Labels they are used.
 func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
-	opt := train.DefaultOptions()
-	opt.Clusters = m.Clusters
-	switch {
-	case m.Overlap:
-		opt.SetOverlap(m.Clusters, m.Groups)
-	case m.Groups > 0:
-		opt.SetLevels(m.Groups, m.Clusters/m.Groups)
-		if opt.Clusters != m.Clusters {
-			return nil, fmt.Errorf("methods: clusters: found %d, expected a multiple of the %d groups", m.Clusters, m.Groups)
-		}
+	if m.Form != Decided && m.Clusters < 1 {
+		return nil, fmt.Errorf("methods: clusters: found %d, expected at least 1", m.Clusters)
 	}
-	opt.Budget, opt.KMeansOnly, opt.ProbeShare = m.Budget, m.KMeansOnly, m.ProbeShare
-	if m.Counts {
-		opt.Geometry = 0
-	}
+	opt := m.Options()
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
 	if in.Note != nil {
 		opt.Progress = func(p train.Progress) {
@@ -103,65 +106,73 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 			}
 		}
 	}
-	budgets := m.Budgets
-	if budgets == nil {
-		budgets = []float64{m.Budget}
-	}
-	screens, _, err := train.RunBudgets(ctx, in.Layer, in.Contexts, opt, budgets)
+	s, _, err := train.Run(ctx, in.Layer, in.Contexts, opt)
 	if err != nil {
 		return nil, err
 	}
 	x := new(screenIndex)
-	for i, s := range screens {
-		x.settings = append(x.settings, Screened{in.Layer, s, budgets[i], m})
+	for _, rung := range s.Ladder() {
+		setting, err := NewScreened(in.Layer, s, rung.Budget)
+		if err != nil {
+			return nil, err
+		}
+		x.settings = append(x.settings, setting)
 	}
 	return x, nil
 }
 
 type screenIndex struct{ settings []Setting }
 
-// Bytes returns the memory of the largest screen: [Screened.Bytes] is the memory of
+// Bytes returns the memory of the largest budget: [Screened.Bytes] is the memory of
 // each.
-func (x *screenIndex) Bytes() int64 {
-	var most int64
-	for _, s := range x.settings {
-		most = max(most, s.(Screened).Bytes())
-	}
-	return most
-}
+func (x *screenIndex) Bytes() int64 { return x.settings[len(x.settings)-1].(Screened).Bytes() }
 
 func (x *screenIndex) Settings() []Setting { return x.settings }
 
-// Screened is the setting of L2S and of spherical k-means: a screen of its own.
+// Screened is the setting of L2S: a screen and one of the budgets of its ladder.
 type Screened struct {
 	layer *softmax.Layer
 	// Model is the screen.
 	Model *screen.Model
 	// Budget is B.
 	Budget float64
-	// L2S is the construction, the zero value for a screen that was trained elsewhere.
-	L2S L2S
+	// Build are the parameters of the construction, with what was decided.
+	Build string
+}
+
+// NewScreened returns the setting of a screen, made by package train for the layer l, and one
+// of its budgets.
+func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, error) {
+	var made train.Record
+	if err := json.Unmarshal(m.Record(), &made); err != nil {
+		return Screened{}, fmt.Errorf("methods: the record of a screen: %w", err)
+	}
+	_, err := screen.NewSearcher(m, l, screen.Budget(budget))
+	return Screened{l, m, budget, paramsOf(&made.Options)}, err
 }
 
 // Params returns such as "B=150".
 func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 
-// Bytes returns the memory of the screen: the vectors in float32 and in int8
-// codes, the candidate sets, and the int8 codes of the layer.
+// Bytes returns the memory of the screen that queries of the budget read: the vectors in
+// float32 and in int8 codes, the candidates, the pairs, and the int8 codes of the layer.
 func (s Screened) Bytes() int64 {
 	m := s.Model
-	vectors := int64(m.Clusters() + m.Groups())
-	n := vectors * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
-	for t := range m.Clusters() * (1 + len(m.Shells())) {
-		n += 4 * int64(len(m.Candidates(t)))
+	n := int64(m.Clusters())*int64(4*m.Dim()+kernels.Int8Stride(m.Dim())) + 8*int64(len(m.Pairs()))
+	for cell := range m.Cells() {
+		ids, err := m.Candidates(cell, s.Budget)
+		if err != nil {
+			panic(err) // the budget is one of the ladder
+		}
+		n += 4 * int64(len(ids))
 	}
 	return n + layerCodes(s.layer)
 }
 
 // Searcher returns a searcher of package screen, with its exact answers within
-// the candidate set.
+// the candidates.
 func (s Screened) Searcher() Searcher {
-	sr, err := screen.NewSearcher(s.Model, s.layer)
+	sr, err := screen.NewSearcher(s.Model, s.layer, screen.Budget(s.Budget))
 	if err != nil {
 		panic(err) // the screen was made for the layer
 	}
@@ -172,11 +183,4 @@ func (s Screened) Searcher() Searcher {
 		}
 		return n
 	})
-}
-
-// NewScreened returns the setting of a screen that was trained elsewhere for the
-// layer l and the budget.
-func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, error) {
-	_, err := screen.NewSearcher(m, l)
-	return Screened{layer: l, Model: m, Budget: budget}, err
 }

@@ -47,15 +47,17 @@ func specimens() []specimen {
 		{Method: LSHMIPS{Tables: 3, Bits: 4, Probes: []int{1, 3, 16}}, every: lastOf, few: true,
 			own: func(x Index) int64 { return 4 * int64(3*4*(dim+1)+3*labels+len(x.(*lshIndex).firsts)) }},
 		{Method: LSHMIPS{Tables: 1, Bits: 8, Probes: []int{256}}, every: lastOf},
-		{Method: L2S{Clusters: 12, Budget: 40, Budgets: []float64{20, 40}}},
-		{Method: L2S{Clusters: 12, Budget: 40, KMeansOnly: true}, own: func(x Index) int64 {
-			m, n := lastOf(x).(Screened).Model, 12*(4*dim+kernels.Int8Stride(dim))
-			for t := range m.Clusters() {
-				n += 4 * len(m.Candidates(t))
+		{Method: L2S{}},
+		{Method: L2S{Gumbel, 12, 40}},
+		{Method: L2S{Expected, 12, 40}},
+		{Method: L2S{KMeans, 12, 40}, own: func(x Index) int64 {
+			s, n := lastOf(x).(Screened), 12*(4*dim+kernels.Int8Stride(dim))
+			for cell := range s.Model.Clusters() {
+				ids, _ := s.Model.Candidates(cell, s.Budget)
+				n += 4 * len(ids)
 			}
 			return int64(n)
 		}},
-		{Method: L2S{Clusters: 16, Groups: 4, Budget: 40}},
 		{Method: FGD{}, own: graph},
 		{Method: FGD{M: 4, EfConstruction: 20}, own: graph},
 		{Method: IPNSW{}, own: graph},
@@ -253,7 +255,7 @@ func TestWrongParametersAreRefused(t *testing.T) {
 			PCAMIPS{Depth: -1}, PCAMIPS{Depth: 10}, PCAMIPS{Depth: 3, Distances: []int{4}}, PCAMIPS{Depth: 3, Distances: []int{-1}},
 			LSHMIPS{Tables: 0, Bits: 4}, LSHMIPS{Tables: 1, Bits: 0}, LSHMIPS{Tables: 1, Bits: 21},
 			LSHMIPS{Tables: 1, Bits: 4, Probes: []int{17}}, LSHMIPS{Tables: 1, Bits: 4, Probes: []int{0}},
-			L2S{Clusters: 0, Budget: 40}, L2S{Clusters: 13, Groups: 4, Budget: 40},
+			L2S{Form: KMeans, Budget: 40}, L2S{Form: Gumbel, Clusters: -1, Budget: 40}, L2S{Form: Expected, Clusters: 12, Budget: 1},
 			FGD{M: 1}, FGD{M: -1}, FGD{M: 1 << 20}, FGD{EfConstruction: -1},
 			IPNSW{M: 1}, IPNSW{EfConstruction: -1},
 			SVDSoftmax{}, SVDSoftmax{-1},
@@ -371,8 +373,10 @@ func TestRecallOnPTBSmall(t *testing.T) {
 		checkRecall(t, d, 20000, []recallCase{
 			{method: Dense{}, least: 0.999},
 			{method: Certified{}, least: 1},
-			{method: L2S{Clusters: 50, Budget: 300}, least: 0.96},
-			{method: L2S{Clusters: 50, Budget: 300, KMeansOnly: true}, least: 0.955},
+			{method: L2S{}, setting: "", least: 0.99},
+			{method: L2S{Expected, 50, 300}, setting: "B=300", least: 0.96},
+			{method: L2S{Gumbel, 50, 300}, setting: "B=300", least: 0.95},
+			{method: L2S{KMeans, 50, 300}, setting: "B=300", least: 0.955},
 			{method: Frequency{Sizes: []int{1000}}, least: 0.96},
 			{method: GreedyMIPS{Budgets: []int{2000}}, least: 0.99},
 			{method: PCAMIPS{Depth: 6, Distances: []int{2}}, least: 0.793},

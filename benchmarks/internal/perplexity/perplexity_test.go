@@ -17,6 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -131,20 +132,22 @@ func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *perp
 	return perplexity.Opened(m.Name(), m.Params(), text.Layer, tail, settings[min(setting, len(settings)-1)], 5)
 }
 
-// screened is the row of a screen by k-means with a tail of that rank, 0 for none.
-func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) perplexity.Row {
+// trained is a screen by k-means.
+func trained(t testing.TB, text *perplexity.Text, budget float64) *screen.Model {
 	t.Helper()
 	o := train.DefaultOptions()
-	o.Clusters, o.Budget, o.KMeansOnly = 4, budget, true
+	o.Clusters, o.Iterations, o.Budget = 4, 0, budget
 	m, _, err := train.Run(context.Background(), text.Layer, text.Contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tail *perplexity.LowRank
-	if rank > 0 {
-		tail = tailOf(t, text.Layer, rank)
-	}
-	r, err := perplexity.Screened("L2S", "B=5", text.Layer, tail, m)
+	return m
+}
+
+// screened is the row of a screen by k-means with a tail of that rank.
+func screened(t testing.TB, text *perplexity.Text, budget float64, rank int) perplexity.Row {
+	t.Helper()
+	r, err := perplexity.Screened("L2S", "B=5", text.Layer, tailOf(t, text.Layer, rank), trained(t, text, budget))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +222,13 @@ func TestMeasure(t *testing.T) {
 	if table[0].Speedup != 1 {
 		t.Errorf("speedup of the first row %v, want 1", table[0].Speedup)
 	}
-	// A screen without a tail makes words impossible.
-	none := append(rows, screened(t, text, 5, 0))
-	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "L2S: found +Inf") {
+	// Without a tail words are impossible.
+	none := append(rows, perplexity.Found("best", "", l, nil, best{l}, 4))
+	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "best: found +Inf") {
 		t.Errorf("without a tail: %v", err)
+	}
+	if _, err := perplexity.Screened("L2S", "", l, nil, trained(t, text, 5)); !errors.Is(err, screen.ErrNoTail) {
+		t.Errorf("a screen without any tail: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -38,12 +38,23 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 // screened is L2S with the sums of the screen itself.
 type screened struct{ *screen.Searcher }
 
-// Screened is the row of a screen: exact logits within the candidate set of the context,
+// Screened is the row of a screen: exact logits for the candidates of the context,
 // and outside the tail t, or what the screen itself says of the others where t is nil.
-// It returns an error where screen and layer do not fit each other.
+// It returns an error where screen and layer do not fit each other, or where both tails are missing.
 func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
 	if _, err := screen.NewSearcher(m, l); err != nil {
 		return Row{}, err
+	}
+	if t == nil && m.Tail() == nil {
+		return Row{}, screen.ErrNoTail
+	}
+	most := 0
+	for cell := range m.Cells() {
+		ids, err := m.Candidates(cell, m.Budget())
+		if err != nil {
+			return Row{}, err
+		}
+		most = max(most, len(ids))
 	}
 	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
 		s, err := screen.NewSearcher(m, l, screen.Short())
@@ -53,8 +64,8 @@ func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Mod
 		if t == nil {
 			return screened{s}
 		}
-		// The labels of a set, or of the two that a context looks at, are all answered.
-		return &found{newTailed(l, t, 0), candidates{s}, make([]softmax.Prediction, min(2*m.LargestSet(), l.Labels()))}
+		// All candidates are answered.
+		return &found{newTailed(l, t, 0), candidates{s}, make([]softmax.Prediction, most)}
 	}}, nil
 }
 
@@ -73,7 +84,7 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 	return p
 }
 
-// candidates answers with the labels of the candidate set.
+// candidates answers with the candidates of a context.
 type candidates struct{ *screen.Searcher }
 
 func (c candidates) TopK(dst []softmax.Prediction, h []float32) int {

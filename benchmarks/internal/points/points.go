@@ -16,7 +16,7 @@ import (
 )
 
 // Schema is the version of the form. A file of another one is refused.
-const Schema = 1
+const Schema = 2
 
 // The sweeps: how much of the comparison a run takes.
 const (
@@ -30,12 +30,12 @@ const (
 	// Curves is the precision-against-speedup curves, and Table 1 of the paper:
 	// all points whose Table is empty.
 	Curves = ""
-	// Clusters is the table of L2S with r = 50, 100, 200, 250 clusters at a
+	// Clusters is the table of r = 50, 100, 200, 250 learned clusters at a
 	// like number of rows scanned (the paper's "Selection of the Number of
 	// Clusters").
 	Clusters = "clusters"
-	// KMeans is the table of spherical k-means against L2S, with equal clusters
-	// and equal budget (the paper's appendix).
+	// KMeans is the table of spherical k-means against learned clusters, as many and with
+	// the same budget (the paper's appendix).
 	KMeans = "kmeans"
 )
 
@@ -131,27 +131,22 @@ type Point struct {
 	// fastest at a precision.
 	Cold *Timing `json:"cold,omitempty"`
 
-	// Of screens only, 0 otherwise. Clusters is r, Groups the number of groups
-	// through which they are found, Budget is B, MeanCandidates is L-bar on the
-	// test contexts, and RowsScanned the mean number of rows scanned in all:
+	// Of screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on
+	// the test contexts, and RowsScanned the mean number of rows scanned in all:
 	// vectors of clusters, and candidates.
 	Clusters       int     `json:"clusters,omitempty"`
-	Groups         int     `json:"groups,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
-	ProbeShare     float64 `json:"probe_share,omitempty"` // of the contexts that look at two clusters
-	Overlap        bool    `json:"overlap,omitempty"`     // of the groups
-	Counts         bool    `json:"counts,omitempty"`      // the sets are by counts alone
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }
 
 // Perplexity is one row of the table of perplexities (the paper's appendix):
-// exact logits inside the candidate set of the method, low-rank ones outside.
+// exact logits for the candidates of the method, low-rank ones outside.
 type Perplexity struct {
 	Method string `json:"method"`
 	// Params are the parameters of construction and query.
 	Params string `json:"params,omitempty"`
-	// Rank is the rank of the tail outside the candidate set, 0 if there is
+	// Rank is the rank of the tail outside the candidates, 0 if there is
 	// none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`

@@ -50,7 +50,7 @@ func TestPointsAreFoundByTheirTable(t *testing.T) {
 
 func TestWrongFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ change, want string }{
-		"schema":      {`"schema": 1>"schema": 2`, "schema: found 2, expected 1"},
+		"schema":      {`"schema": 2>"schema": 1`, "schema: found 1, expected 2"},
 		"field":       {`"sweep">"swept"`, `unknown field "swept"`},
 		"table":       {`"kmeans">"other"`, `points[2]: table: found "other"`},
 		"name":        {`"Dense float32">""`, "points[0]: method"},

@@ -31,7 +31,7 @@ type Translation struct {
 	TimedSentences int `json:"timed_sentences"`
 	// References and Own are the numbers of contexts to learn from: under teacher
 	// forcing and of the model's own greedy decoding. Calibration is the number of
-	// both kinds, of other sentences, that the margins were set with, and a screen chosen.
+	// both kinds, of other sentences, that budgets were calibrated with, and a screen chosen.
 	References  int `json:"reference_contexts"`
 	Own         int `json:"own_contexts"`
 	Calibration int `json:"calibration_contexts"`
@@ -78,8 +78,7 @@ type Translator struct {
 	HeldP5      float64 `json:"held_out_p5,omitempty"`
 	RowsScanned float64 `json:"rows_scanned,omitempty"`
 	ExactShare  float64 `json:"exact_share,omitempty"`
-	// OverAll says that a regression of the tail makes its log-probabilities ones over all
-	// labels.
+	// OverAll says that a tail makes its log-probabilities ones over all labels.
 	OverAll   bool       `json:"over_all,omitempty"`
 	Decodings []Decoding `json:"decodings"`
 }
@@ -101,9 +100,7 @@ type Decoding struct {
 
 // ScreenPrecision is the precision of a screen.
 type ScreenPrecision struct {
-	Name string `json:"name"`
-	// Build is that of the [Translator] that it is compared with.
-	Build       string  `json:"build"`
+	Name        string  `json:"name"`
 	Budget      float64 `json:"budget"`
 	P1          float64 `json:"p1"`
 	P5          float64 `json:"p5"`

@@ -70,8 +70,8 @@ func p1(p points.Point) float64 { return p.P1 }
 func p5(p points.Point) float64 { return p.P5 }
 
 // byMethod returns the points of the curves by method, and the methods in the
-// order in which they are to be shown: the methods of the paper's Table 1, with their
-// variants, spherical k-means, then the others as they come.
+// order in which they are to be shown: the screens, the methods of the paper's Table 1,
+// then the others as they come.
 func byMethod(f *points.File) (names []string, of map[string][]points.Point) {
 	of = map[string][]points.Point{}
 	for _, p := range f.Of(points.Curves) {
@@ -79,8 +79,7 @@ func byMethod(f *points.File) (names []string, of map[string][]points.Point) {
 	}
 	names = f.Methods(points.Curves)
 	rank := func(name string) int {
-		order := append(slices.Clone(paperOrder), kmeans)
-		if i := slices.Index(order, baseMethod(name)); i >= 0 {
+		if i := slices.Index(order, name); i >= 0 {
 			return i
 		}
 		return len(order)

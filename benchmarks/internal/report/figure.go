@@ -64,24 +64,18 @@ var (
 )
 
 var styles = map[string]style{
-	l2s:                                   {blue, draw.CircleGlyph{}, nil, 2.4},
-	l2s + ", two levels":                  {navy, draw.BoxGlyph{}, long, 2},
-	l2s + ", overlapping groups":          {navy, draw.PyramidGlyph{}, nil, 2.4},
-	l2s + ", counts alone":                {blue, draw.RingGlyph{}, dotted, 1.5},
-	l2s + ", two levels, counts alone":    {navy, draw.SquareGlyph{}, dotted, 1.5},
-	kmeans:                                {sky, draw.RingGlyph{}, nil, 1.5},
-	kmeans + ", two levels":               {sky, draw.SquareGlyph{}, long, 1.5},
-	kmeans + ", overlapping groups":       {sky, draw.PyramidGlyph{}, nil, 1.5},
-	kmeans + ", counts alone":             {sky, draw.RingGlyph{}, dotted, 1.5},
-	kmeans + ", two levels, counts alone": {sky, draw.SquareGlyph{}, dotted, 1.5},
-	fgd:                                   {red, draw.PyramidGlyph{}, nil, 1.5},
-	"ip-NSW":                              {orange, draw.TriangleGlyph{}, long, 1.5},
-	svd:                                   {green, draw.BoxGlyph{}, short, 1.5},
-	adaptive:                              {pink, draw.CircleGlyph{}, dashDot, 1.5},
-	greedy:                                {purple, draw.CrossGlyph{}, nil, 1.5},
-	pca:                                   {brown, draw.PlusGlyph{}, short, 1.5},
-	lsh:                                   {grey, draw.SquareGlyph{}, dotted, 1.5},
-	"Frequency head":                      {black, draw.RingGlyph{}, dotted, 1.5},
+	decided:          {blue, draw.CircleGlyph{}, nil, 2.4},
+	expected:         {navy, draw.BoxGlyph{}, nil, 1.8},
+	l2s:              {navy, draw.PyramidGlyph{}, long, 1.8},
+	kmeans:           {sky, draw.RingGlyph{}, nil, 1.5},
+	fgd:              {red, draw.PyramidGlyph{}, nil, 1.5},
+	"ip-NSW":         {orange, draw.TriangleGlyph{}, long, 1.5},
+	svd:              {green, draw.BoxGlyph{}, short, 1.5},
+	adaptive:         {pink, draw.CircleGlyph{}, dashDot, 1.5},
+	greedy:           {purple, draw.CrossGlyph{}, nil, 1.5},
+	pca:              {brown, draw.PlusGlyph{}, short, 1.5},
+	lsh:              {grey, draw.SquareGlyph{}, dotted, 1.5},
+	"Frequency head": {black, draw.RingGlyph{}, dotted, 1.5},
 }
 
 // spare are the styles of other methods, such as the exact ones, which are a
@@ -150,8 +144,8 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 
 	looks, spares := map[string]style{}, 0
 	fast, slow := 1.0, 1.0
-	order := legendOrder(names, of)
-	for _, name := range order {
+	listed := legendOrder(names, of)
+	for _, name := range listed {
 		s, ok := styles[name]
 		if !ok {
 			s = spare[spares%len(spare)]
@@ -159,7 +153,7 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 		}
 		looks[name] = s
 	}
-	for _, name := range slices.Backward(order) { // the best on top
+	for _, name := range slices.Backward(listed) { // the best on top
 		line := front(of[name], precision)
 		var xys plotter.XYs
 		for _, q := range line {
@@ -198,7 +192,7 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 	var spots []spot
 	inner := p.DataCanvas(axes)
 	toX, toY := p.Transforms(&inner)
-	for _, name := range order {
+	for _, name := range listed {
 		for _, q := range front(of[name], precision) {
 			spots = append(spots, spot{vg.Point{X: toX(math.Log10(q.Speedup)), Y: toY(nines(precision(q)))}, q})
 		}
@@ -210,7 +204,7 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 	dc.FillText(textStyle(10), vg.Point{X: 2 * margin, Y: top - 0.25*vg.Inch}, fmt.Sprintf(
 		"Pareto front of each method's settings; one thread, level %s, %s", f.Level, f.Machine.CPU))
 	x, y := dc.Max.X-legendWidth, dc.Max.Y-headHeight-0.1*vg.Inch
-	for i, name := range order {
+	for i, name := range listed {
 		at := y - vg.Length(i)*legendStep
 		middle := at - vg.Points(5.5)
 		if len(front(of[name], precision)) > 1 {

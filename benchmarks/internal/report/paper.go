@@ -14,10 +14,12 @@ type paperLayer struct {
 	perplexity map[string][2]float64
 }
 
-// Names of the methods that the paper measures too.
+// Names of methods: those that the paper measures too, and the screens that it has not.
 const (
-	l2s      = "L2S"
-	kmeans   = "Spherical k-means"
+	decided  = "l2s" // what package train decides
+	expected = "L2S learned, expected loss"
+	l2s      = "L2S learned, Gumbel straight-through" // the paper's L2S
+	kmeans   = "L2S k-means"                          // the paper's spherical k-means
 	fgd      = "FGD"
 	svd      = "SVD-softmax"
 	adaptive = "Adaptive-softmax"
@@ -27,8 +29,11 @@ const (
 	original = "Exact" // of its table of perplexities
 )
 
-// paperOrder is the order of the rows of Table 1.
-var paperOrder = []string{l2s, fgd, svd, adaptive, greedy, pca, lsh}
+// order is the order of the rows: the screens, then that of Table 1.
+var order = []string{decided, expected, l2s, kmeans, fgd, svd, adaptive, greedy, pca, lsh}
+
+// screened reports whether a method is a screen: a form of L2S.
+func screened(name string) bool { return strings.HasPrefix(strings.ToLower(name), "l2s") }
 
 // paperLayers are Table 1, the table of spherical k-means and the table of
 // perplexities. (For L2S on PTB-Large the table of k-means gives P@1 0.999 and
@@ -72,11 +77,4 @@ func paperOf(name string) (paperLayer, bool) {
 		}
 	}
 	return paperLayers[0], false
-}
-
-// baseMethod returns the name that the paper has for a method: "L2S, two
-// levels" is L2S to it.
-func baseMethod(name string) string {
-	base, _, _ := strings.Cut(name, ",")
-	return base
 }

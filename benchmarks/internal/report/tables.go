@@ -103,8 +103,8 @@ func tableOne(f *points.File) table {
 	names, of := byMethod(f)
 	for _, name := range names {
 		said, has := paper.methods[name]
-		target := paper.methods[baseMethod(name)]
-		if base := baseMethod(name); target == (figures{}) || base == pca || base == lsh {
+		target := said
+		if !has || name == pca || name == lsh {
 			target = paper.methods[l2s]
 		}
 		p := closest(of[name], target)
@@ -114,7 +114,7 @@ func tableOne(f *points.File) table {
 		} else {
 			row = append(row, none, none, none)
 		}
-		if baseMethod(name) == l2s {
+		if name == decided {
 			t.best = append(t.best, len(t.rows))
 		}
 		t.rows = append(t.rows, row)
@@ -125,7 +125,7 @@ func tableOne(f *points.File) table {
 // Levels are the P@5 at which methods are compared with each other.
 var Levels = []float64{0.90, 0.95, 0.98, 0.99, 0.995}
 
-// aim is the P@5 from which L2S is to be ahead.
+// aim is the P@5 from which screens are to be ahead.
 const aim = 0.98
 
 func tableEqual(f *points.File) table {
@@ -154,7 +154,7 @@ func (t *table) atLevels(f *points.File, best func([]points.Point, float64) (poi
 				row = append(row, none)
 			}
 		}
-		if baseMethod(name) == l2s {
+		if name == decided {
 			t.best = append(t.best, len(t.rows))
 		}
 		t.rows = append(t.rows, row)
@@ -189,11 +189,11 @@ func standardError(f *points.File) string {
 		thousands(f.PrecisionContexts), aim, most/math.Sqrt(k), k, most)
 }
 
-// verdict says whether L2S is ahead of all other methods at each precision.
+// verdict says whether a screen is ahead of all other methods at each precision.
 func verdict(f *points.File) string {
 	var ours, others []points.Point
 	for _, p := range f.Of(points.Curves) {
-		if baseMethod(p.Method) == l2s {
+		if screened(p.Method) {
 			ours = append(ours, p)
 		} else {
 			others = append(others, p)
@@ -209,21 +209,21 @@ func verdict(f *points.File) string {
 		switch {
 		case !haveA && !haveB:
 		case !haveA:
-			behind = append(behind, fmt.Sprintf("no point of L2S reaches P@5 %g, where %s has %s", least, b.Method, times(b.Speedup)))
+			behind = append(behind, fmt.Sprintf("none reaches P@5 %g, where %s has %s", least, b.Method, times(b.Speedup)))
 		case !haveB:
-			ahead = append(ahead, fmt.Sprintf("%s at P@5 ≥ %g, which no other method reaches", times(a.Speedup), least))
+			ahead = append(ahead, fmt.Sprintf("%s (%s) at P@5 ≥ %g, which no other method reaches", times(a.Speedup), a.Method, least))
 		case a.Speedup > b.Speedup:
-			ahead = append(ahead, fmt.Sprintf("%s at P@5 ≥ %g, where %s has %s", times(a.Speedup), least, b.Method, times(b.Speedup)))
+			ahead = append(ahead, fmt.Sprintf("%s (%s) at P@5 ≥ %g, where %s has %s", times(a.Speedup), a.Method, least, b.Method, times(b.Speedup)))
 		default:
-			behind = append(behind, fmt.Sprintf("%s at P@5 ≥ %g, where %s has %s", times(a.Speedup), least, b.Method, times(b.Speedup)))
+			behind = append(behind, fmt.Sprintf("%s (%s) at P@5 ≥ %g, where %s has %s", times(a.Speedup), a.Method, least, b.Method, times(b.Speedup)))
 		}
 	}
 	var s []string
 	if len(ahead) > 0 {
-		s = append(s, "L2S is ahead of every other method: "+strings.Join(ahead, "; ")+".")
+		s = append(s, "Screens are ahead of every other method: "+strings.Join(ahead, "; ")+".")
 	}
 	if len(behind) > 0 {
-		s = append(s, "L2S is not ahead: "+strings.Join(behind, "; ")+".")
+		s = append(s, "Screens are not ahead: "+strings.Join(behind, "; ")+".")
 	}
 	return strings.Join(s, " ")
 }
@@ -235,14 +235,14 @@ func tableClusters(f *points.File) (table, bool) {
 	})
 	t := table{
 		title: "Numbers of clusters",
-		note: "L2S with r clusters at about equal numbers of rows scanned: cluster vectors and candidates. " +
+		note: "Learned clusters by the paper's estimator at about equal numbers of rows scanned: cluster vectors and candidates. " +
 			"The paper's figures are of its PTB-Small.",
 		head: []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
 	}
 	for _, p := range list {
 		row := []string{fmt.Sprint(p.Clusters), fmt.Sprintf("%g", p.Budget), fmt.Sprintf("%.1f", p.MeanCandidates), fmt.Sprintf("%.0f", p.RowsScanned),
 			micros(p.Micros), times(p.Speedup), share(p.P1), share(p.P5)}
-		if said, ok := paperClusters[p.Clusters]; ok && p.Groups == 0 {
+		if said, ok := paperClusters[p.Clusters]; ok {
 			row = append(row, fmt.Sprintf("%.2f", said[0]), fmt.Sprintf("%.3f", said[1]), fmt.Sprintf("%.3f", said[2]))
 		} else {
 			row = append(row, none, none, none)
@@ -255,11 +255,11 @@ func tableClusters(f *points.File) (table, bool) {
 func tableKMeans(f *points.File) (table, bool) {
 	list := f.Of(points.KMeans)
 	slices.SortStableFunc(list, func(a, b points.Point) int {
-		return cmp.Or(cmp.Compare(a.Groups, b.Groups), cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Budget, b.Budget))
+		return cmp.Or(cmp.Compare(a.Clusters, b.Clusters), cmp.Compare(a.Budget, b.Budget))
 	})
 	paper, own := paperOf(f.Layer.Name)
 	t := table{
-		title: "L2S against spherical k-means",
+		title: "Learned clusters against spherical k-means",
 		note: fmt.Sprintf("Equal clusters and equal budgets: what learning adds. The paper (%s): L2S %s, k-means %s.",
 			paper.name, inWords(paper.methods[l2s]), inWords(paper.methods[kmeans])),
 		head: []string{"clusters", "budget", "method", "L-bar", "µs", "speedup", "P@1", "P@5"}, text: 0,
@@ -268,20 +268,10 @@ func tableKMeans(f *points.File) (table, bool) {
 		t.note += " It does not have this layer."
 	}
 	for _, p := range list {
-		clusters := fmt.Sprint(p.Clusters)
-		switch {
-		case p.Overlap:
-			clusters = fmt.Sprintf("%d through %d groups", p.Clusters, p.Groups)
-		case p.Groups > 0:
-			clusters = fmt.Sprintf("%d in %d groups", p.Clusters, p.Groups)
-		}
-		if p.ProbeShare > 0 {
-			clusters += ", two probes"
-		}
-		if baseMethod(p.Method) == l2s {
+		if p.Method != kmeans {
 			t.best = append(t.best, len(t.rows))
 		}
-		t.rows = append(t.rows, []string{clusters, fmt.Sprintf("%g", p.Budget), p.Method, fmt.Sprintf("%.1f", p.MeanCandidates), micros(p.Micros), times(p.Speedup), share(p.P1), share(p.P5)})
+		t.rows = append(t.rows, []string{fmt.Sprint(p.Clusters), fmt.Sprintf("%g", p.Budget), p.Method, fmt.Sprintf("%.1f", p.MeanCandidates), micros(p.Micros), times(p.Speedup), share(p.P1), share(p.P5)})
 	}
 	return t, len(list) > 0
 }
@@ -295,7 +285,7 @@ func tablePerplexity(f *points.File) (table, bool) {
 	t := table{
 		title: "Perplexity",
 		note: fmt.Sprintf("Of %s, %s words: exact logits for the labels that a method finds, w~.h + b with a W~ of the given rank for all others, "+
-			"or by regression the weight of all others together, softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
+			"or the weight of all others together by the tail of the screen, softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
 			"A speedup of 1 is the dense float32 scan with the sum over all labels. The paper's figures are of %s.",
 			f.Text, thousands(f.Tokens), paper.name),
 		head: []string{"method", "parameters", "rank", "perplexity", "µs a word", "speedup", "paper: perplexity", "speedup"}, text: 2,
@@ -306,16 +296,19 @@ func tablePerplexity(f *points.File) (table, bool) {
 			rank = fmt.Sprint(p.Rank)
 		}
 		row := []string{p.Method, p.Params, rank, fmt.Sprintf("%.2f", p.Perplexity), micros(p.Micros), spread(p.Speedup, p.SpeedupQ1, p.SpeedupQ3)}
-		name := baseMethod(p.Method)
-		if i == 0 {
+		name := p.Method
+		switch {
+		case i == 0:
 			name = original // the row that all speedups are to
+		case name == decided:
+			name = l2s
 		}
 		if said, ok := paper.perplexity[name]; ok {
 			row = append(row, fmt.Sprintf("%.2f", said[0]), fmt.Sprintf("%gx", said[1]))
 		} else {
 			row = append(row, none, none)
 		}
-		if name == l2s {
+		if screened(name) {
 			t.best = append(t.best, len(t.rows))
 		}
 		t.rows = append(t.rows, row)

@@ -94,7 +94,7 @@ func widest(r points.Translator) points.Decoding { return r.Decodings[len(r.Deco
 func Representative(t *points.Translation) int {
 	best := -1
 	for i, r := range t.Rows {
-		if baseMethod(r.Method) != l2s {
+		if !screened(r.Method) {
 			continue
 		}
 		if best < 0 {
@@ -135,7 +135,7 @@ func translationVerdict(t *points.Translation) string {
 		reached = "it is reached"
 	}
 	return fmt.Sprintf("%s has BLEU %s against the exact layer at beam %s (%s), %s over the dense scan, P@1 %s. "+
-		"It was chosen without the test text: of the screens that are at least %d times as fast as the dense scan at beam %d, it has the largest P@5 on held-out contexts, %s; of two screens with the same sets the one with a regression counts. "+
+		"It was chosen without the test text: of the screens that are at least %d times as fast as the dense scan at beam %d, it has the largest P@5 on held-out contexts, %s; of two with the same candidates the one with a tail counts. "+
 		"The aim is a loss of at most %g BLEU and %[7]dx at beam %[8]d: %[11]s.",
 		TranslatorName(r), strings.Join(losses, " and "), strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Widths), " ", " and "), "[]"), strings.Join(intervals, " and "),
 		strings.Join(gains, " and "), share(r.P1), leastGain, t.Widths[last], share(r.HeldP5), mostLoss, reached)
@@ -162,12 +162,12 @@ func translationMeasured(t *points.Translation) []string {
 			thousands(t.TimedSentences), t.Rounds),
 		fmt.Sprintf("BLEU is corpus BLEU-4 over %s sentences, on the text as it is tokenised, with one reference. Each method decodes them itself, by beam search "+
 			"that ranks ended hypotheses by their log-probability divided by length^%g and cuts after %d words. Log-probabilities are normalised over the labels that the method looks at, "+
-			"and labels outside count as impossible: for FGD and ip-NSW those are the labels in the list that the search ends with, for screens the candidate set. "+
+			"and labels outside count as impossible: for FGD and ip-NSW those are the labels in the list that the search ends with, for screens the candidates. "+
 			"With a tail they are normalised over all labels. The interval beside a BLEU is of its difference to the exact layer's: 95 %%, by the paired bootstrap with %s resamples of the sentences.",
 			thousands(t.Sentences), t.Alpha, t.MaxLen, thousands(t.Resamples)),
 		fmt.Sprintf("P@k is the share of the exact k best labels among the 5 (for P@1: the first) of the answer, over %s contexts of the decoder under teacher forcing with the references of the test. "+
-			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; margins were calibrated on %s of other training sentences, a sentence an observation. The same contexts are the held-out contexts of the table. The model has learned those too: what is promised for contexts like them is not promised for the test. "+
-			"Every candidate set holds </s>.",
+			"Screens learned from %s contexts under teacher forcing and %s of the model's own greedy decoding, both of the training sentences; budgets were calibrated on %s of other training sentences, a sentence an observation. The same contexts are the held-out contexts of the table. The model has learned those too: what is promised for contexts like them is not promised for the test. "+
+			"Every list of candidates begins with </s>.",
 			thousands(t.TestContexts), thousands(t.References), thousands(t.Own), thousands(t.Calibration)),
 		"All contexts of a turn follow each other. Between the steps of a decoder, whose own weights push the weights of the layer out of the caches, every method takes longer, the fast ones most: the benchmark BetweenSteps measures that.",
 		fmt.Sprintf("Seed %d.", t.Seed),
@@ -194,8 +194,14 @@ func translationTables(t *points.Translation) []table {
 		}
 		row := []string{name, rows, exact, held, share(r.P1), share(r.P5)}
 		// The paper's figures stand beside one row of each of its methods.
-		base := baseMethod(r.Method)
-		has := !said[base] && (base != l2s || i == represents)
+		base := r.Method
+		switch {
+		case i == represents:
+			base = l2s
+		case screened(base):
+			base = ""
+		}
+		has := !said[base]
 		for j, d := range r.Decodings {
 			x := d.Times[0]
 			row = append(row, micros(x.Micros), spread(x.Speedup, x.SpeedupQ1, x.SpeedupQ3), fmt.Sprintf("%.2f", d.BLEU), interval(d), fmt.Sprint(d.Differ), fmt.Sprint(d.Cut))
@@ -255,29 +261,23 @@ func groupTable(t *points.Translation) table {
 	return g
 }
 
-// screenTable says what each part of the training is worth.
+// screenTable says what parts of the training are worth.
 func screenTable(t *points.Translation) table {
 	s := table{
 		title: "What paid",
-		note: "Screens with one part of the training changed, on the same test contexts; first the screens of the table above. " +
-			"Differences are to the screen on two levels of the table above with the same clusters and budget, which learns from both kinds of contexts, with geometry and spread, and keeps the clusters of k-means.",
-		head: []string{"screen", "budget", "rows scanned", "P@1", "P@5", "difference: P@1", "P@5"}, text: 1,
+		note:  "Screens with one part of the training changed, on the same test contexts, below the screens of the table above.",
+		head:  []string{"screen", "rows scanned", "P@1", "P@5"}, text: 1,
 	}
-	plain := map[string]points.Translator{}
+	add := func(name string, rows, p1, p5 float64) {
+		s.rows = append(s.rows, []string{name, fmt.Sprintf("%.0f", rows), share(p1), share(p5)})
+	}
 	for _, r := range t.Rows {
-		if baseMethod(r.Method) == l2s && r.RowsScanned > 0 {
-			if r.Method == l2s+", two levels" {
-				plain[r.Build+" "+r.Query] = r
-			}
-			s.rows = append(s.rows, []string{TranslatorName(r), none, fmt.Sprintf("%.0f", r.RowsScanned), share(r.P1), share(r.P5), none, none})
+		if screened(r.Method) && r.RowsScanned > 0 {
+			add(TranslatorName(r), r.RowsScanned, r.P1, r.P5)
 		}
 	}
 	for _, x := range t.Screens {
-		d1, d5 := none, none
-		if r, ok := plain[fmt.Sprintf("%s B=%g", x.Build, x.Budget)]; ok {
-			d1, d5 = fmt.Sprintf("%+.4f", x.P1-r.P1), fmt.Sprintf("%+.4f", x.P5-r.P5)
-		}
-		s.rows = append(s.rows, []string{x.Name, fmt.Sprintf("%g", x.Budget), fmt.Sprintf("%.0f", x.RowsScanned), share(x.P1), share(x.P5), d1, d5})
+		add(fmt.Sprintf("%s, B=%g", x.Name, x.Budget), x.RowsScanned, x.P1, x.P5)
 	}
 	return s
 }

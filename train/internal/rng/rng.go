@@ -15,16 +15,13 @@ type Stream uint64
 
 // The uses of a seed.
 const (
-	Seeding     Stream = iota + 1 // k-means++
-	Scale                         // contexts that set the scale of V
-	Order                         // of the contexts in gradient descent
-	Gumbel                        // Gumbel noise, one generator a context
-	Groups                        // seeds of k-means within the groups
-	Spread                        // contexts that set the temperature of the spread
-	Split                         // the contexts that choose the path of a calibration
-	MiniBatches                   // of k-means
-	Tail                          // contexts that the tail is fitted on
-	Directions                    // of the squares of the tail
+	Seeding    Stream = iota + 1 // k-means++
+	Scale                        // contexts that set the scale of V
+	Order                        // of the contexts in gradient descent
+	Gumbel                       // Gumbel noise, one generator a context
+	Split                        // the contexts that choose the path of a calibration
+	Tail                         // contexts that the tail is fitted on
+	Directions                   // of the squares of the tail
 )
 
 // New returns the generator of one use of the seed: stream, then the position

@@ -1,0 +1,274 @@
+package screen
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// A budget B bounds the mean number of candidates over the contexts of training (L-bar <= B,
+// Equation 7 of the paper). The greedy knapsack takes candidates by falling share, so
+// that a budget is a threshold: the candidates of a cell are the ids of its list whose share reaches
+// it. One file serves every budget of its ladder.
+
+// Rung is one budget of a model.
+type Rung struct {
+	// Budget is B, above 0 and finite. It ascends over the ladder.
+	Budget float64 `json:"budget"`
+	// Share is the threshold. It does not ascend over the ladder.
+	Share uint16 `json:"share"`
+	// MeanCandidates, P99Candidates and MaxCandidates are the mean, the 99th percentile
+	// and the largest of the numbers of candidates of held-out contexts: all 0 if there were
+	// none.
+	MeanCandidates float64 `json:"mean_candidates"`
+	P99Candidates  int     `json:"p99_candidates"`
+	MaxCandidates  int     `json:"max_candidates"`
+	// Precision1 and PrecisionK are P@1 and P@k of these contexts.
+	Precision1 Estimate `json:"precision_1"`
+	PrecisionK Estimate `json:"precision_k"`
+}
+
+// Estimate is a number that was measured, and the ends of its 95% interval: 0 <= Low <=
+// Value <= High <= 1.
+type Estimate struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// maxRungs bounds the budgets of a model.
+const maxRungs = 64
+
+// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31, and
+// between them its binary exponent and 11 bits of its mantissa as a float32. It does not
+// descend, and is the same on every CPU.
+func Share(p float64) uint16 {
+	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
+	bits := math.Float32bits(float32(p))
+	switch {
+	case !(p >= 0x1p-31): // or NaN
+		return 0
+	case p >= 1:
+		return math.MaxUint16
+	}
+	return uint16((bits-least)/unit) + 1
+}
+
+func (m *Model) checkLadder() error {
+	if n := len(m.ladder); n < 1 || n > maxRungs {
+		return fmt.Errorf("found %d budgets, expected 1 to %d", n, maxRungs)
+	}
+	if m.k < 0 || m.k > m.labels || m.heldOut < 0 || m.heldOut > maxCount {
+		return fmt.Errorf("found k %d and %d held-out contexts, expected 0 to the %d labels, and 0 or more", m.k, m.heldOut, m.labels)
+	}
+	for i, x := range m.ladder {
+		switch {
+		case !(x.Budget > 0) || math.IsInf(x.Budget, 1) || i > 0 && x.Budget <= m.ladder[i-1].Budget:
+			return fmt.Errorf("rung %d: found budget %v, expected finite numbers above 0, ascending", i, x.Budget)
+		case i > 0 && x.Share > m.ladder[i-1].Share:
+			return fmt.Errorf("rung %d: found share %d after %d, expected shares that do not ascend", i, x.Share, m.ladder[i-1].Share)
+		case !(x.MeanCandidates >= 0) || math.IsInf(x.MeanCandidates, 1) || x.P99Candidates < 0 || x.MaxCandidates < x.P99Candidates || x.MaxCandidates > m.labels:
+			return fmt.Errorf("rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number", i, x.MeanCandidates, x.P99Candidates, x.MaxCandidates)
+		}
+		for _, e := range []Estimate{x.Precision1, x.PrecisionK} {
+			if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
+				return fmt.Errorf("rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
+			}
+		}
+	}
+	return nil
+}
+
+// Ladder returns the budgets that the model knows, ascending. It must not be changed.
+func (m *Model) Ladder() []Rung { return m.ladder }
+
+// LadderOf returns what the figures of the ladder are of: the k of PrecisionK, and the number
+// of held-out contexts, 0 if nothing was measured.
+func (m *Model) LadderOf() (k, heldOut int) { return m.k, m.heldOut }
+
+// Budget returns the budget of requests that name none.
+func (m *Model) Budget() float64 { return m.ladder[m.rung].Budget }
+
+// WithBudget returns a copy of the model in which requests that name no budget have this
+// one, of the ladder, and the exact layer answers below this lead, see Config; record is
+// the training record, nil for the model's own. The copy shares the memory of the model.
+func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
+	with, err := m.withRecord(record)
+	if err != nil {
+		return nil, err
+	}
+	if with.rung, err = m.rungOf(budget); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with.exactMargin = exactMargin
+	if err := checkExactMargin(exactMargin); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	return with, nil
+}
+
+// rungOf returns the place of the largest budget of the ladder that is not above the given one.
+func (m *Model) rungOf(budget float64) (int, error) {
+	at := sort.Search(len(m.ladder), func(i int) bool { return m.ladder[i].Budget > budget }) - 1
+	if !(budget >= m.ladder[0].Budget) { // or NaN
+		return 0, fmt.Errorf("budget: found %v, expected at least %v, the smallest of the model", budget, m.ladder[0].Budget)
+	}
+	return at, nil
+}
+
+// derived is what follows from a model and is made when it is needed: shared by its copies.
+type derived struct {
+	mu    sync.Mutex
+	cuts  map[uint16][]uint32
+	packs packs
+}
+
+// cut returns for each cell the number of its candidates of at least that share.
+func (m *Model) cut(share uint16) []uint32 {
+	m.derived.mu.Lock()
+	defer m.derived.mu.Unlock()
+	if cut, ok := m.derived.cuts[share]; ok {
+		return cut
+	}
+	cut := make([]uint32, len(m.starts)-1)
+	for t := range cut {
+		cut[t] = uint32(m.candidates(t, share))
+	}
+	if m.derived.cuts == nil {
+		m.derived.cuts = map[uint16][]uint32{}
+	}
+	m.derived.cuts[share] = cut
+	return cut
+}
+
+// bounded returns a cut with no more than bound candidates for any cell.
+func bounded(cut []uint32, bound int) []uint32 {
+	if largest(cut) <= bound {
+		return cut
+	}
+	cut = slices.Clone(cut)
+	for i, n := range cut {
+		cut[i] = uint32(min(int(n), bound))
+	}
+	return cut
+}
+
+// candidates returns the number of candidates of a cell of at least that share.
+func (m *Model) candidates(cell int, share uint16) int {
+	shares := m.shares[m.starts[cell]:m.starts[cell+1]]
+	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
+}
+
+// Candidates returns the candidates that a cell has within a budget, best first. It must not be changed.
+// It returns an error if the budget is below the smallest of the model.
+func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
+	at, err := m.rungOf(budget)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	start := m.starts[cell]
+	end := start + m.candidates(cell, m.ladder[at].Share)
+	return m.ids[start:end:end], nil
+}
+
+// largest returns the largest number of candidates of a cell in a cut.
+func largest(cut []uint32) int { return int(slices.Max(cut)) }
+
+// Outcome says where the best labels of a context stand in the list of its cell: all that the
+// precision of every budget follows from.
+type Outcome struct {
+	Cell int
+	// Places holds, for each of the k best labels of the exact layer, the number of candidates
+	// at which it is one: its place in the list, from 1 on, or MaxInt32 if it is not there.
+	Places []int32
+}
+
+// Outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) Outcome(cell int, best []softmax.Prediction) Outcome {
+	ids := m.ids[m.starts[cell]:m.starts[cell+1]]
+	o := Outcome{cell, make([]int32, len(best))}
+	for j, p := range best {
+		o.Places[j] = math.MaxInt32
+		if at := slices.Index(ids, p.ID); at >= 0 {
+			o.Places[j] = int32(at + 1)
+		}
+	}
+	return o
+}
+
+// Hits returns how many of the k best labels a searcher finds that looks at the first n
+// candidates of the cell: all if there are fewer than k, since the exact layer answers then.
+func (o *Outcome) Hits(k, n int) int {
+	if n < k {
+		return k
+	}
+	hits := 0
+	for _, place := range o.Places[:k] {
+		if int(place) <= n {
+			hits++
+		}
+	}
+	return hits
+}
+
+// runs is the number of runs of neighbouring contexts that intervals are taken over.
+const runs = 50
+
+// Measure returns the ladder with the figures of these contexts, given in the order of the
+// text: P@1, and P@k for the k of each outcome, at least 1.
+func (m *Model) Measure(outcomes []Outcome, k int) []Rung {
+	ladder := slices.Clone(m.ladder)
+	sizes := make([]int, len(outcomes))
+	for i := range ladder {
+		x := &ladder[i]
+		if len(outcomes) == 0 {
+			x.MeanCandidates, x.P99Candidates, x.MaxCandidates, x.Precision1, x.PrecisionK = 0, 0, 0, Estimate{}, Estimate{}
+			continue
+		}
+		cut, total := m.cut(x.Share), 0
+		for j := range outcomes {
+			sizes[j] = int(cut[outcomes[j].Cell])
+			total += sizes[j]
+		}
+		x.MeanCandidates = float64(total) / float64(len(sizes))
+		x.Precision1 = precisionOf(outcomes, sizes, 1)
+		x.PrecisionK = precisionOf(outcomes, sizes, k)
+		slices.Sort(sizes)
+		x.P99Candidates, x.MaxCandidates = sizes[(99*len(sizes)+99)/100-1], sizes[len(sizes)-1]
+	}
+	return ladder
+}
+
+// precisionOf is P@k of contexts with these numbers of candidates. Its interval is Student's,
+// about, over runs of neighbours; where too few labels are missed for that it is the rule
+// of three: what n contexts without a miss allow at 95%.
+func precisionOf(outcomes []Outcome, sizes []int, k int) Estimate {
+	n := len(outcomes)
+	missed := make([]int, min(runs, n))
+	all := 0
+	for b := range missed {
+		for i := b * n / len(missed); i < (b+1)*n/len(missed); i++ {
+			missed[b] += k - outcomes[i].Hits(k, sizes[i])
+		}
+		all += missed[b]
+	}
+	labels := float64(n * k)
+	mean := float64(all) / labels
+	squares := 0.0
+	for b, x := range missed {
+		size := (b+1)*n/len(missed) - b*n/len(missed)
+		off := float64(x) - float64(mean*float64(size*k))
+		squares += float64(off * off)
+	}
+	half := 0.0
+	if r := float64(len(missed)); r > 1 {
+		half = 2 * math.Sqrt(float64(squares*r/(r-1))) / labels
+	}
+	three := min(3/float64(n), 1)
+	return Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
+}

@@ -1,0 +1,227 @@
+package screen
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// Tail estimates what the labels weigh that a screen does not look at: for a context h
+// in a cell of cluster t, the log of the sum of e^(x_s/T) over the labels s that are not
+// among the first candidates of the cell, those of a share of at least Share, is about
+//
+//	a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
+//
+// with coefficients for each temperature T that it has; a is the cell's, the others are
+// the cluster's (of a pair the first one's). The directions g_k, some of those in which
+// logits differ most, are shared by all clusters: how far logits spread decides how
+// much the tail weighs. So the log of the sum over all labels, log Z, costs a few
+// products beside the logits of the candidates. It also holds, for some levels of
+// confidence, how far the log of the tail of a context of the cluster is from that at most
+// (half-widths found by split conformal prediction, see package train). A Tail is
+// immutable and safe for use by many goroutines.
+type Tail struct {
+	c   TailConfig
+	dim int
+}
+
+// TailConfig is what a Tail is made of. Blocks for the temperatures come one after the
+// other, in each of them rows for the cells or the clusters.
+type TailConfig struct {
+	// Share says which candidates of a cell are not in the tail: those of at least it.
+	Share uint16
+	// Cells is the number of cells, Clusters is r. Both are at least 1.
+	Cells, Clusters int
+	// Temperatures are those that there are coefficients for, m of them, ascending,
+	// above 0 and finite.
+	Temperatures []float64
+	// Intercepts holds a: m x Cells numbers.
+	Intercepts []float32
+	// Slopes holds u_t: m x r rows of dimension d.
+	Slopes []float32
+	// Directions holds g_k: 1 to 64 rows of dimension d.
+	Directions []float32
+	// Squares holds c_t and e_t: m x r pairs.
+	Squares []float32
+	// Levels are the levels of confidence of the half-widths, q of them, ascending,
+	// above 0 and below 1. None: there are no intervals.
+	Levels []float64
+	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in
+	// a row, and none is negative. +Inf: nothing can be said.
+	Widths []float32
+}
+
+// maxFits bounds the temperatures, the levels and the directions of a Tail.
+const maxFits = 64
+
+// NewTail returns the tail of c, whose slices are kept, not copied. An error names the
+// field, what was found and what was expected.
+func NewTail(c TailConfig) (*Tail, error) {
+	t, err := newTail(c)
+	if err != nil {
+		return nil, fmt.Errorf("screen: tail: %w", err)
+	}
+	return t, nil
+}
+
+func newTail(c TailConfig) (*Tail, error) {
+	m, q := len(c.Temperatures), len(c.Levels)
+	if c.Clusters < 1 || c.Cells < c.Clusters {
+		return nil, fmt.Errorf("cells: found %d of %d clusters, expected at least 1 cluster and a cell for each", c.Cells, c.Clusters)
+	}
+	if m < 1 || m > maxFits || q > maxFits {
+		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, maxFits)
+	}
+	for i, t := range c.Temperatures {
+		if !(t > 0) || math.IsInf(t, 1) || i > 0 && t <= c.Temperatures[i-1] {
+			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers above 0, ascending", t, i)
+		}
+	}
+	for i, p := range c.Levels {
+		if !(p > 0 && p < 1) || i > 0 && p <= c.Levels[i-1] {
+			return nil, fmt.Errorf("levels: found %v at %d, expected numbers above 0 and below 1, ascending", p, i)
+		}
+	}
+	if len(c.Intercepts) != m*c.Cells {
+		return nil, fmt.Errorf("intercepts: found %d, expected one for each of %d cells and %d temperatures", len(c.Intercepts), c.Cells, m)
+	}
+	rows := m * c.Clusters
+	dim := len(c.Slopes) / rows
+	if dim < 1 || len(c.Slopes) != rows*dim {
+		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
+	}
+	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > maxFits {
+		return nil, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, maxFits, dim)
+	}
+	if len(c.Squares) != 2*rows {
+		return nil, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
+	}
+	if len(c.Widths) != rows*q {
+		return nil, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
+	}
+	for _, part := range []struct {
+		name  string
+		x     []float32
+		width int
+	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}, {"directions", c.Directions, dim}, {"squares", c.Squares, 2}} {
+		if i, j, found := kernels.Float32Rows(part.x, part.width).NotFinite(); found {
+			return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
+		}
+	}
+	for i, w := range c.Widths {
+		if !(w >= 0) || math.Signbit(float64(w)) || i%q > 0 && w < c.Widths[i-1] {
+			return nil, fmt.Errorf("widths: found %v at row %d, column %d, expected numbers that are not negative and do not descend", w, i/q, i%q)
+		}
+	}
+	return &Tail{c, dim}, nil
+}
+
+// Config returns what the tail is made of. Its slices must not be changed.
+func (t *Tail) Config() TailConfig { return t.c }
+
+// covers reports whether there is a prediction at a temperature.
+func (r *Tail) covers(temperature float64) bool {
+	list := r.c.Temperatures
+	return list[0] <= temperature && temperature <= list[len(list)-1]
+}
+
+// estimate is what is known of the log of a tail.
+type estimate struct {
+	log   float64 // about
+	width float64 // of either side, at the confidence; +Inf for unknown
+}
+
+// predict returns the log of the tail of a context of a cell of cluster t at a temperature,
+// and its half-width at a confidence (0: none is wanted). There is none (false)
+// unless the temperature lies within those of the tail.
+//
+// Between two of them it interpolates linearly in 1/T. The log of the tail is
+// convex in 1/T, so that the upper end stays one: it holds if both it is made of
+// hold, each at half the risk. The lower end is not known then.
+func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64) (upper estimate, lower float64, ok bool) {
+	list := r.c.Temperatures
+	last := len(list) - 1
+	if !r.covers(temperature) {
+		return estimate{}, 0, false
+	}
+	at := 0
+	for at < last && list[at+1] <= temperature {
+		at++
+	}
+	norm, along := SquaresOf(r.c.Directions, h)
+	fit := func(at int, confidence float64) estimate { return r.fit(h, norm, along, at, cell, t, confidence) }
+	if list[at] == temperature {
+		e := fit(at, confidence)
+		return e, e.log - e.width, true
+	}
+	half := confidence
+	if half > 0 {
+		half = 1 - (1-confidence)/2
+	}
+	cold, warm := fit(at, half), fit(at+1, half)
+	share := (1/temperature - 1/list[at+1]) / (1/list[at] - 1/list[at+1])
+	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
+	return estimate{mix(cold.log, warm.log), mix(cold.width, warm.width)}, math.Inf(-1), true
+}
+
+// SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, by the
+// reference arithmetic, so that they have the same bits on every CPU; 0 and 0 if there
+// are no directions. It panics if directions is not rows of the length of h, or more than
+// 64 of them.
+func SquaresOf(directions, h []float32) (norm, along float64) {
+	if len(directions) == 0 {
+		return 0, 0
+	}
+	var products [maxFits]float64
+	g := products[:len(directions)/len(h)]
+	kernels.Float32Rows(directions, len(h)).RefScan(g, nil, h)
+	for _, x := range g {
+		along += float64(x * x)
+	}
+	kernels.Float32Rows(h, len(h)).RefScan(products[:1], nil, h)
+	return products[0], along
+}
+
+// fit is the prediction at one of the temperatures, with what SquaresOf returns.
+func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence float64) estimate {
+	row := at*r.c.Clusters + t
+	var product [1]float64
+	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
+	e := estimate{product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell]), math.Inf(1)}
+	e.log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+	q := len(r.c.Levels)
+	for j, level := range r.c.Levels {
+		if level >= confidence {
+			e.width = float64(r.c.Widths[row*q+j])
+			break
+		}
+	}
+	return e
+}
+
+// Tail returns the model's tail, or nil if it has none.
+func (m *Model) Tail() *Tail { return m.tail }
+
+// WithTail returns the model with that tail instead of its own, nil for none, and this
+// training record; if record is nil it keeps its own. The two share all else. It returns an
+// error if the tail is for other numbers of cells and clusters or another dimension.
+func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
+	if err := m.checkTail(t); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with, err := m.withRecord(record)
+	if err != nil {
+		return nil, err
+	}
+	with.tail = t
+	return with, nil
+}
+
+func (m *Model) checkTail(t *Tail) error {
+	r := m.router
+	if t != nil && (t.c.Cells != r.Cells() || t.c.Clusters != r.Clusters() || t.dim != r.Dim()) {
+		return fmt.Errorf("tail: found one for %d cells of %d clusters and dim %d, expected %d of %d and %d", t.c.Cells, t.c.Clusters, t.dim, r.Cells(), r.Clusters(), r.Dim())
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/kmeans"
+	"github.com/learning-to-screen/l2s/train/internal/ladder"
+)
+
+// form is the form of a screen.
+type form struct {
+	clusters, iterations int
+	shells               []float64
+	pairShare            float64
+	open                 bool // shells and pairs are not decided yet
+}
+
+func (f form) String() string {
+	var parts []string
+	if len(f.shells) > 0 {
+		parts = append(parts, "shells")
+	}
+	if f.pairShare > 0 {
+		parts = append(parts, "pairs")
+	}
+	if parts == nil {
+		return "clusters alone"
+	}
+	return strings.Join(parts, " and ")
+}
+
+// What the form is decided by.
+const (
+	usualClusters = 150
+	// manyClusters are tried on contexts that lie around more centres than usualClusters: if
+	// they halve how far contexts lie from their cluster, 1 less the mean cosine, they are
+	// worth that every query scans them. Of contexts without such centres four times the
+	// clusters take off a fifth or so.
+	manyClusters = 600
+	// pilotContexts and pilotIterations are those of the trial.
+	pilotContexts   = 15000
+	pilotIterations = 6
+	// contextsPerCluster is the least number of contexts of a cluster, on average.
+	contextsPerCluster = 50
+	// leastToLearn is the number of contexts of a cluster from which on learning is worth
+	// its time: it goes by the labels that contexts of training have, and with few of
+	// them that is no gain.
+	leastToLearn = 1000
+	// leastToCut is the number of held-out contexts by which shells and pairs can be
+	// judged. With fewer the clusters are left as they are.
+	leastToCut = 200
+)
+
+// cutShells and cutPairs are the shares of contexts of the shells and pairs that are tried.
+var cutShells = []float64{0.4, 0.1}
+
+const cutPairs = 0.7
+
+// form is the form that the options ask for, or what the contexts alone decide of it.
+func (t *trainer) form(ctx context.Context) (form, error) {
+	o := t.opt
+	if o.Clusters > 0 {
+		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells, pairShare: o.PairShare}, nil
+	}
+	clusters, why, err := t.clusters(ctx)
+	if err != nil {
+		return form{}, err
+	}
+	f := form{clusters: clusters, open: clusters <= usualClusters}
+	t.decide("%d clusters, %d contexts in each%s", f.clusters, t.N/f.clusters, why)
+	switch {
+	case t.N/f.clusters < leastToLearn:
+		t.decide("no learning: with fewer than %d contexts in a cluster it loses", leastToLearn)
+	case o.Iterations > 0:
+		f.iterations = o.Iterations
+		t.decide("learning: with %d contexts in a cluster or more it gains", leastToLearn)
+	}
+	return f, nil
+}
+
+// clusters decides the number of clusters, and says why if it is not the usual one.
+func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
+	usual := min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N)
+	if t.N/manyClusters < contextsPerCluster {
+		return usual, "", nil
+	}
+	pilot := *t.pool.Spaced(pilotContexts)
+	pilot.Report = &corpus.Reporter{}
+	var away [2]float64
+	for i, n := range []int{usual, manyClusters} {
+		_, history, err := kmeans.Find(ctx, &pilot, n, pilotIterations)
+		if err != nil {
+			return 0, "", err
+		}
+		away[i] = 1 - history[len(history)-1].Objective
+	}
+	if away[1] > away[0]/2 {
+		return usual, "", nil
+	}
+	return manyClusters, fmt.Sprintf(": contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
+}
+
+// decide says what was decided.
+func (t *trainer) decide(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	t.record.Decisions = append(t.record.Decisions, line)
+	t.Report.Message(line)
+}
+
+// cut decides the shells and the pairs of an open form, by what held-out contexts tell of
+// screens made from the others, and returns the lists of the form.
+func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Found) (form, *built, error) {
+	if !f.open {
+		made, err := b.build(ctx, f, t.mostBudget())
+		return f, made, err
+	}
+	f.open = false
+	tries := []form{f}
+	if t.held.N < leastToCut || t.opt.Geometry == 0 {
+		t.decide("clusters alone: %d held-out contexts are too few to judge shells and pairs by", t.held.N)
+	} else {
+		shelled, paired := f, f
+		shelled.shells, paired.shells, paired.pairShare = cutShells, cutShells, cutPairs
+		tries = append(tries, shelled, paired)
+	}
+	var best *built
+	least := math.Inf(1)
+	var figures []string
+	for _, try := range tries {
+		made, err := b.build(ctx, try, t.mostBudget())
+		if err != nil {
+			return f, nil, err
+		}
+		bytes := math.Inf(1)
+		if len(tries) > 1 {
+			bytes = t.bytes(try, made, made.lists.Measure(t.held, cellsOf(made.router, held)))
+			figures = append(figures, fmt.Sprintf("%.0f KB with %s", bytes/1000, try))
+		}
+		if best == nil || bytes < least {
+			f, best, least = try, made, bytes
+		}
+	}
+	if len(tries) > 1 {
+		t.decide("%s: a query of the target reads %s", f, strings.Join(figures, ", "))
+	}
+	return f, best, nil
+}
+
+// line is a cache line, in bytes.
+const line = 64
+
+// bytes is what a query reads on average to reach the target on held-out contexts: the codes of
+// vectors and of candidates, of which packed lists have theirs side by side. There are too many
+// pairs to pack their lists: each candidate is at a place of its own. It is the geometric mean
+// over four times, twice and once the misses that the target allows, since the number of
+// held-out labels that a good screen misses is small.
+func (t *trainer) bytes(f form, made *built, o *ladder.Outcomes) float64 {
+	row := float64(t.Dim + 16)
+	each := row
+	if f.pairShare > 0 {
+		each += line - 1
+	}
+	sum := 0.0
+	const steps = 3
+	for i := range steps {
+		candidates := t.candidates(made.lists, o, float64(int(1)<<i))
+		sum += math.Log(float64(f.clusters)*row + candidates*each)
+	}
+	return math.Exp(sum / steps)
+}
+
+// candidates is the mean number at which no more than so many times the labels are missed that
+// the target allows; that of the longest lists if more are.
+func (t *trainer) candidates(l *ladder.Lists, o *ladder.Outcomes, times float64) float64 {
+	_, allowed := t.allowed()
+	most := t.mostBudget()
+	for budget := max(l.Least(), float64(t.K)); ; budget *= 1.02 {
+		share, _ := l.Threshold(min(budget, most))
+		if _, all := o.Misses(share); all <= times*allowed || budget >= most {
+			return o.Candidates(share)
+		}
+	}
+}
+
+// allowed are the parts of best labels, and of all K, that the target allows to miss.
+func (t *trainer) allowed() (first, all float64) {
+	if t.opt.Target > 0 {
+		return 1, 1 - t.opt.Target
+	}
+	return 1 - targetP1, 1 - targetPK
+}
+
+// The target of a run without one.
+const targetP1, targetPK = 0.9995, 0.998
+
+// mostBudget is the largest budget of a ladder.
+func (t *trainer) mostBudget() float64 {
+	most := min(max(8*math.Sqrt(float64(t.Labels)), 100), float64(t.Labels)/2)
+	return max(most, t.leastBudget(), t.opt.Budget)
+}
+
+// leastBudget is the smallest, unless the certain candidates are more.
+func (t *trainer) leastBudget() float64 {
+	k, always := t.K, len(t.opt.always())
+	return min(float64(max(2*k, k+always)), float64(t.Labels))
+}

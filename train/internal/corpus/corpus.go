@@ -1,0 +1,156 @@
+// Package corpus is what the stages of training see of the contexts: which of them, their
+// labels, and how to work on them.
+package corpus
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Corpus is a view of contexts: of all, or of some.
+type Corpus struct {
+	Contexts []float32 // rows of Dim, of which only names those that count
+	only     []uint32  // ascending; nil for all
+	N, Dim   int
+	Labels   int      // L, the labels of the layer
+	Best     []uint32 // the K best labels of each row of Contexts, best first; nil before they are known
+	K        int
+	Seed     uint64
+	Threads  int
+	Report   *Reporter
+}
+
+// New is the view of all contexts, row-major, which go with the layer.
+func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
+	dim := layer.Dim()
+	n := len(contexts) / dim
+	switch {
+	case len(contexts) == 0:
+		return nil, fmt.Errorf("contexts: found none, expected at least 1 row of %d values", dim)
+	case len(contexts)%dim != 0:
+		return nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
+	case uint64(n) > math.MaxUint32:
+		return nil, fmt.Errorf("contexts: found %d, expected at most %d", n, uint32(math.MaxUint32))
+	}
+	return &Corpus{Contexts: contexts, N: n, Dim: dim, Labels: layer.Labels(), Threads: parallel.Threads(threads, n), Report: &Reporter{}}, nil
+}
+
+// Digest is that of all rows in their order.
+func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
+	return labelfile.DigestOf(ctx, c.Contexts, c.Dim, 0, c.Threads)
+}
+
+// place is the row of Contexts and Best that context i of the view is.
+func (c *Corpus) place(i uint32) int {
+	if c.only != nil {
+		i = c.only[i]
+	}
+	return int(i)
+}
+
+// Row is h_i.
+func (c *Corpus) Row(i uint32) []float32 {
+	at := c.place(i)
+	return c.Contexts[at*c.Dim : (at+1)*c.Dim]
+}
+
+// LabelsOf are the K labels of context i, best first.
+func (c *Corpus) LabelsOf(i uint32) []uint32 {
+	at := c.place(i)
+	return c.Best[at*c.K : (at+1)*c.K]
+}
+
+// All are the numbers of the contexts.
+func (c *Corpus) All() []uint32 {
+	ids := make([]uint32, c.N)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return ids
+}
+
+// Part is the view of some of the contexts, ascending.
+func (c *Corpus) Part(ids []uint32) *Corpus {
+	p := *c
+	p.N, p.only = len(ids), ids
+	if c.only != nil {
+		p.only = make([]uint32, len(ids))
+		for j, i := range ids {
+			p.only[j] = c.only[i]
+		}
+	}
+	return &p
+}
+
+// Spaced is the view of at most n contexts, evenly spaced.
+func (c *Corpus) Spaced(n int) *Corpus {
+	if n >= c.N {
+		return c
+	}
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i * c.N / n)
+	}
+	return c.Part(ids)
+}
+
+// Chunk is the number of contexts a goroutine takes at a time if each costs about a
+// microsecond.
+const Chunk = 256
+
+// batch is the number of contexts that are routed together, so that the vectors are
+// read once for several of them.
+const batch = 64
+
+// NewQueries returns queries for contexts of dim elements.
+func NewQueries(n, dim int) []*softmax.Query {
+	qs := make([]*softmax.Query, n)
+	for i := range qs {
+		qs[i] = softmax.NewQuery(dim)
+	}
+	return qs
+}
+
+// Set gives the contexts from lo on to the queries. An error names a context that is
+// not finite.
+func (c *Corpus) Set(qs []*softmax.Query, lo int) error {
+	for j, q := range qs {
+		if err := q.Set(c.Row(uint32(lo + j))); err != nil {
+			return fmt.Errorf("context %d: %w", lo+j, err)
+		}
+	}
+	return nil
+}
+
+// Route finds the clusters of every context by r, so that training and queries agree
+// on them.
+func (c *Corpus) Route(ctx context.Context, r *router.Router, done func(int)) ([]router.Found, error) {
+	type scratch struct {
+		*router.Searcher
+		queries []*softmax.Query
+	}
+	workers := make([]scratch, c.Threads)
+	for i := range workers {
+		workers[i] = scratch{r.NewSearcher(), NewQueries(batch, c.Dim)}
+	}
+	found := make([]router.Found, c.N)
+	err := parallel.Each(ctx, c.Threads, c.N, Chunk, done, func(worker, lo, hi int) error {
+		for w := workers[worker]; lo < hi; lo += batch {
+			n := min(batch, hi-lo)
+			if err := c.Set(w.queries[:n], lo); err != nil {
+				return err
+			}
+			if err := w.Find(found[lo:lo+n], w.queries[:n]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,47 @@
+package corpus
+
+// Partition is a set of contexts grouped by cell.
+type Partition struct {
+	start []int // order[start[t]:start[t+1]] are those of cell t, ascending if they were given so
+	order []uint32
+}
+
+// NewPartition groups contexts by the cell of each, cell[i] for context i, by a
+// counting sort.
+func NewPartition(contexts, cell []uint32, cells int) *Partition {
+	p := &Partition{start: make([]int, cells+1), order: make([]uint32, len(contexts))}
+	for _, i := range contexts {
+		p.start[cell[i]+1]++
+	}
+	for t := range cells {
+		p.start[t+1] += p.start[t]
+	}
+	place := append([]int(nil), p.start[:cells]...)
+	for _, i := range contexts {
+		t := cell[i]
+		p.order[place[t]] = i
+		place[t]++
+	}
+	return p
+}
+
+// Cells is the number of cells.
+func (p *Partition) Cells() int { return len(p.start) - 1 }
+
+// Contexts is the number of contexts.
+func (p *Partition) Contexts() int { return len(p.order) }
+
+// Size is the number of contexts of a cell.
+func (p *Partition) Size(t int) int { return p.start[t+1] - p.start[t] }
+
+// Members are the contexts of a cell. They must not be changed.
+func (p *Partition) Members(t int) []uint32 { return p.order[p.start[t]:p.start[t+1]] }
+
+// Sizes are the numbers of members.
+func (p *Partition) Sizes() []uint32 {
+	n := make([]uint32, p.Cells())
+	for t := range n {
+		n[t] = uint32(p.Size(t))
+	}
+	return n
+}

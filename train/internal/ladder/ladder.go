@@ -1,0 +1,208 @@
+// Package ladder makes ranked lists of candidates, and finds the budgets that they serve.
+package ladder
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/shares"
+)
+
+// Certain is the share of ids that every budget takes.
+const Certain = math.MaxUint16
+
+// Lists are the ranked lists of cells.
+type Lists struct {
+	Lists []screen.List
+	sizes []uint32 // of each cell: the contexts of training
+	total uint64   // of all
+	// weights[s] is the sum over the labels of share s of the contexts of their cell.
+	weights []uint64
+}
+
+// New ranks the labels of each cell by their shares. The ids of always, ascending, come
+// first in every list. They, and the k best others of a cell, are certain, so that no list is
+// shorter than k at any budget, if its cell has k labels. sizes are the contexts of training of
+// each cell.
+func New(cells [][]shares.Label, sizes []uint32, always []uint32, k int) *Lists {
+	l := &Lists{Lists: make([]screen.List, len(cells)), sizes: sizes, weights: make([]uint64, Certain+1)}
+	for t, labels := range cells {
+		l.total += uint64(sizes[t])
+		l.Lists[t] = rank(labels, always, k)
+		for _, s := range l.Lists[t].Shares {
+			l.weights[s] += uint64(sizes[t])
+		}
+	}
+	return l
+}
+
+func rank(labels []shares.Label, always []uint32, k int) screen.List {
+	type ranked struct {
+		id    uint32
+		share uint16
+		p     float64
+	}
+	list := make([]ranked, 0, len(labels))
+	for _, x := range labels {
+		if _, found := slices.BinarySearch(always, x.ID); !found {
+			if s := screen.Share(x.Share); s > 0 {
+				list = append(list, ranked{x.ID, s, x.Share})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.id, b.id))
+	})
+	for i := range min(k, len(list)) {
+		list[i].share = Certain
+	}
+	slices.SortFunc(list, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(a.id, b.id))
+	})
+	n := len(always) + len(list)
+	out := screen.List{IDs: append(make([]uint32, 0, n), always...), Shares: make([]uint16, 0, n)}
+	for range always {
+		out.Shares = append(out.Shares, Certain)
+	}
+	for _, x := range list {
+		out.IDs, out.Shares = append(out.IDs, x.id), append(out.Shares, x.share)
+	}
+	return out
+}
+
+// Threshold solves the knapsack for a budget: it returns the least share at which the labels
+// of this share or a larger one are at most budget candidates on average over the contexts of
+// training, 1 at least; and false if the certain ones alone are more. A label of share
+// p in a cell of N_t contexts saves p N_t misses and costs N_t candidates, so the greedy
+// order is the order of the shares.
+func (l *Lists) Threshold(budget float64) (share uint16, ok bool) {
+	capacity := uint64(math.MaxUint64)
+	// A budget that is a quotient of counts, as Least is, fits though it is rounded.
+	if x := float64(budget*float64(l.total)) * (1 + 0x1p-50); x < 1<<63 {
+		capacity = uint64(x)
+	}
+	sum := uint64(0)
+	for s := Certain; s > 0; s-- {
+		if sum += l.weights[s]; sum > capacity {
+			return uint16(min(s+1, Certain)), s < Certain
+		}
+	}
+	return 1, true
+}
+
+// Least is the mean number of certain candidates.
+func (l *Lists) Least() float64 { return float64(l.weights[Certain]) / float64(l.total) }
+
+// Count is the number of labels of a cell that have the share or a larger one.
+func (l *Lists) Count(cell int, share uint16) int {
+	shares := l.Lists[cell].Shares
+	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
+}
+
+// Cut ends all lists at a share.
+func (l *Lists) Cut(share uint16) {
+	for t := range l.Lists {
+		n := l.Count(t, share)
+		x := &l.Lists[t]
+		x.IDs, x.Shares = slices.Clone(x.IDs[:n]), slices.Clone(x.Shares[:n])
+	}
+}
+
+// Outcomes are contexts, and where lists have their labels.
+type Outcomes struct {
+	lists  *Lists
+	k      int
+	cells  []uint32
+	shares []uint16 // of each context: the shares of its k labels, best label first; 0 for one that is missing
+}
+
+// Measure finds the labels of contexts, whose cells are given, in the lists.
+func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) *Outcomes {
+	o := &Outcomes{lists: l, k: c.K, cells: cells, shares: make([]uint16, c.N*c.K)}
+	for i, cell := range cells {
+		list := &l.Lists[cell]
+		for j, s := range c.LabelsOf(uint32(i)) {
+			if at := slices.Index(list.IDs, s); at >= 0 {
+				o.shares[i*c.K+j] = list.Shares[at]
+			}
+		}
+	}
+	return o
+}
+
+// Misses are the parts of the best labels, and of all labels, that have no share of at least
+// share in their list. There is at least one context.
+func (o *Outcomes) Misses(share uint16) (first, all float64) {
+	var f, a int
+	for i, s := range o.shares {
+		if s < share {
+			a++
+			if i%o.k == 0 {
+				f++
+			}
+		}
+	}
+	return float64(f) / float64(len(o.cells)), float64(a) / float64(len(o.shares))
+}
+
+// Candidates is the mean number of candidates at a share. There is at least one context.
+func (o *Outcomes) Candidates(share uint16) float64 {
+	counts := make([]int, len(o.lists.Lists))
+	for t := range counts {
+		counts[t] = o.lists.Count(t, share)
+	}
+	sum := 0
+	for _, cell := range o.cells {
+		sum += counts[cell]
+	}
+	return float64(sum) / float64(len(o.cells))
+}
+
+// rungs is the number of budgets of a ladder, at most.
+const rungs = 24
+
+// A ladder ends at the first budget that misses at most these parts of the best labels and of
+// all, or at most times as many labels as the largest budget does.
+const (
+	enough1 = 1e-4
+	enoughK = 5e-4
+	times   = 1.1
+)
+
+// Budgets are the budgets of a ladder, ascending: round numbers in geometric steps, from
+// least, or what the certain labels take, to the first that misses hardly any label of the
+// contexts, or hardly more than most does. Without contexts o is nil.
+func (l *Lists) Budgets(o *Outcomes, least, most float64) []float64 {
+	least = RoundUp(max(least, l.Least()))
+	most = max(RoundUp(most), least)
+	if o != nil {
+		share, _ := l.Threshold(most)
+		last1, lastK := o.Misses(share)
+		for b := least; b < most; b *= 1.05 {
+			share, _ := l.Threshold(b)
+			if first, all := o.Misses(share); first <= max(enough1, last1) && all <= max(enoughK, times*lastK) {
+				most = RoundUp(b)
+				break
+			}
+		}
+	}
+	budgets := []float64{least}
+	for i := 1; i < rungs-1; i++ {
+		budgets = append(budgets, min(most, RoundUp(least*math.Pow(most/least, float64(i)/(rungs-1)))))
+	}
+	return slices.Compact(append(budgets, most))
+}
+
+// RoundUp returns the least number of two significant digits that is not below x, which
+// is at least 1.
+func RoundUp(x float64) float64 {
+	unit := 1.0
+	for x > 100*unit {
+		unit *= 10
+	}
+	return math.Ceil(x/unit) * unit
+}

@@ -1,0 +1,198 @@
+package ladder
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/shares"
+	"pgregory.net/rapid"
+)
+
+// drawLists draws cells with shares of labels.
+func drawLists(t *rapid.T) (cells [][]shares.Label, sizes []uint32, always []uint32, k, labels int) {
+	labels = rapid.IntRange(1, 30).Draw(t, "labels")
+	k = rapid.IntRange(1, min(4, labels)).Draw(t, "k")
+	always = rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(labels-1)), 0, min(3, labels), rapid.ID[uint32]).Draw(t, "always")
+	slices.Sort(always)
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	for range rapid.IntRange(1, 6).Draw(t, "cells") {
+		var list []shares.Label
+		for _, s := range r.Perm(labels)[:r.IntN(labels+1)] {
+			p := math.Exp2(-float64(r.IntN(8))) // many are equal
+			if r.IntN(2) == 0 {
+				p = r.Float64()
+			}
+			list = append(list, shares.Label{ID: uint32(s), Share: p})
+		}
+		cells, sizes = append(cells, list), append(sizes, uint32(r.IntN(50)))
+	}
+	sizes[0]++ // there are contexts
+	return cells, sizes, always, k, labels
+}
+
+// The candidates of a smaller budget are the first ones of those of a larger one, and they are
+// what a plain knapsack takes: by falling share, whole classes of equal shares, as
+// long as the mean number of candidates is within the budget.
+func TestABudgetIsAPrefixOfEveryLargerOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cells, sizes, always, k, labels := drawLists(t)
+		l := New(cells, sizes, always, k)
+		total := 0.0
+		for _, n := range sizes {
+			total += float64(n)
+		}
+		// The plain knapsack: the classes of shares of all items, the largest first.
+		classes := map[uint16]float64{}
+		for at, list := range l.Lists {
+			for _, s := range list.Shares {
+				classes[s] += float64(sizes[at])
+			}
+		}
+		var order []uint16
+		for s := range classes {
+			order = append(order, s)
+		}
+		slices.Sort(order)
+		slices.Reverse(order)
+		smaller, before := rapid.Float64Range(l.Least(), float64(labels)+1).Draw(t, "smaller"), make([]int, len(cells))
+		for _, budget := range []float64{smaller, rapid.Float64Range(smaller, float64(labels)+2).Draw(t, "larger")} {
+			share, ok := l.Threshold(budget)
+			if !ok {
+				t.Fatalf("budget %v: found too small, though the certain ones are %v", budget, l.Least())
+			}
+			sum, least := 0.0, uint16(math.MaxUint16)
+			for _, s := range order {
+				if sum += classes[s]; sum > math.Floor(budget*total*(1+0x1p-50)) {
+					break
+				}
+				least = s
+			}
+			mean := 0.0
+			for at, list := range l.Lists {
+				n := l.Count(at, share)
+				want := 0
+				for _, s := range list.Shares {
+					if s >= least {
+						want++
+					}
+				}
+				if n != want {
+					t.Fatalf("budget %v, cell %d: found %d candidates, the knapsack takes %d", budget, at, n, want)
+				}
+				if n < before[at] {
+					t.Fatalf("budget %v, cell %d: found %d candidates, %d at a smaller budget", budget, at, n, before[at])
+				}
+				before[at] = n
+				mean += float64(n) * float64(sizes[at]) / total
+			}
+			if mean > budget+1e-9 {
+				t.Fatalf("found %v candidates on average, the budget is %v", mean, budget)
+			}
+		}
+	})
+}
+
+// A list has the labels of its cell in the order of their shares, behind those that are in
+// every list; these and the k best ones are certain.
+func TestListsAreInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cells, sizes, always, k, _ := drawLists(t)
+		l := New(cells, sizes, always, k)
+		for at, list := range l.Lists {
+			if !slices.Equal(list.IDs[:len(always)], always) {
+				t.Fatalf("cell %d: %v does not begin with %v", at, list.IDs, always)
+			}
+			others := 0
+			for _, x := range cells[at] {
+				if i := slices.Index(list.IDs, x.ID); i < 0 {
+					t.Fatalf("cell %d: %v lacks %d", at, list.IDs, x.ID)
+				} else if i >= len(always) {
+					others++
+					if s := list.Shares[i]; s != screen.Share(x.Share) && s != Certain {
+						t.Fatalf("cell %d: label %d has share %d, expected %d", at, x.ID, s, screen.Share(x.Share))
+					}
+				}
+			}
+			if len(list.IDs) != len(always)+others || len(list.Shares) != len(list.IDs) {
+				t.Fatalf("cell %d: found %d ids and %d shares, expected %d", at, len(list.IDs), len(list.Shares), len(always)+others)
+			}
+			if n := l.Count(at, Certain); n < len(always)+min(k, others) {
+				t.Fatalf("cell %d: found %d certain labels, expected at least %d", at, n, len(always)+min(k, others))
+			}
+			for i := len(always) + 1; i < len(list.IDs); i++ {
+				if a, b := list.Shares[i-1], list.Shares[i]; b > a || b == a && list.IDs[i] < list.IDs[i-1] {
+					t.Fatalf("cell %d: label %d of share %d comes before %d of %d", at, list.IDs[i-1], a, list.IDs[i], b)
+				}
+			}
+		}
+	})
+}
+
+// The figures of outcomes are those of a count over the lists.
+func TestOutcomes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cells, sizes, always, k, labels := drawLists(t)
+		l := New(cells, sizes, always, k)
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
+		c := &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
+		at := make([]uint32, c.N)
+		for i := range at {
+			at[i] = uint32(r.IntN(len(cells)))
+			for _, s := range r.Perm(labels)[:k] {
+				c.Best = append(c.Best, uint32(s))
+			}
+		}
+		o, share := l.Measure(c, at), uint16(rapid.IntRange(1, Certain).Draw(t, "share"))
+		first, all, candidates := 0.0, 0.0, 0.0
+		for i, cell := range at {
+			list := l.Lists[cell].IDs[:l.Count(int(cell), share)]
+			candidates += float64(len(list))
+			for j, s := range c.LabelsOf(uint32(i)) {
+				if !slices.Contains(list, s) {
+					all++
+					if j == 0 {
+						first++
+					}
+				}
+			}
+		}
+		n := float64(c.N)
+		f, a := o.Misses(share)
+		if f != first/n || a != all/(n*float64(k)) || math.Abs(o.Candidates(share)-candidates/n) > 1e-9 {
+			t.Fatalf("found %v, %v and %v candidates, expected %v, %v and %v", f, a, o.Candidates(share), first/n, all/(n*float64(k)), candidates/n)
+		}
+	})
+}
+
+func TestBudgetsAscendInRoundNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cells, sizes, always, k, _ := drawLists(t)
+		l := New(cells, sizes, always, k)
+		least := rapid.Float64Range(1, 50).Draw(t, "least")
+		most := least * rapid.Float64Range(1, 100).Draw(t, "times")
+		budgets := l.Budgets(nil, least, most)
+		if len(budgets) > rungs || budgets[0] < least || budgets[0] < l.Least() || budgets[len(budgets)-1] < most && budgets[len(budgets)-1] < l.Least() {
+			t.Fatalf("found %v for %v to %v, certain %v", budgets, least, most, l.Least())
+		}
+		for i, b := range budgets {
+			if b != RoundUp(b) || i > 0 && b <= budgets[i-1] {
+				t.Fatalf("found %v, expected ascending round numbers", budgets)
+			}
+			if _, ok := l.Threshold(b); !ok {
+				t.Fatalf("found budget %v, though the certain ones are %v", b, l.Least())
+			}
+		}
+	})
+}
+
+func TestRoundUp(t *testing.T) {
+	for x, want := range map[float64]float64{1: 1, 1.2: 2, 10: 10, 99.5: 100, 101: 110, 110: 110, 2048: 2100} {
+		if got := RoundUp(x); got != want {
+			t.Errorf("%v: found %v, expected %v", x, got, want)
+		}
+	}
+}

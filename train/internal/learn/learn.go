@@ -1,0 +1,250 @@
+// Package learn learns the vectors of clusters, from where k-means leaves them: the loop of
+// Algorithm 1 of the paper.
+package learn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/shares"
+)
+
+// The stages that are reported: gradient descent, and the clusters of all contexts
+// with the knapsack.
+const (
+	StageLearn  = "learn"
+	StageAssign = "assign"
+)
+
+// ErrDiverged says that learning has led to vectors that are no clusters.
+var ErrDiverged = errors.New("learning diverged, give a lower learning rate")
+
+// perCluster bounds the contexts of a cluster, on average, that are learned from.
+const perCluster = 3000
+
+// Options say how V is learned; train.Options has the meaning of each.
+type Options struct {
+	Iterations    int
+	Gumbel        bool // the estimator is Gumbel straight-through
+	Gamma         float64
+	Multiplier    float64
+	EpochFraction float64
+	BatchSize     int
+	LearningRate  float64
+	Confidence    float64
+	Budget        float64
+	Lambda        float64
+	Always        []uint32 // ascending, distinct
+}
+
+// Alternation are the figures of one alternation on the held-out contexts, with sets by
+// the counts of the others.
+type Alternation struct {
+	// Loss is the mean loss (Equation 6) over the contexts learned from, at
+	// the clusters sampled. 0 for k-means.
+	Loss float64 `json:"loss"`
+	// MeanCandidates is L-bar.
+	MeanCandidates float64 `json:"mean_candidates"`
+	Precision1     float64 `json:"precision_1"`
+	PrecisionK     float64 `json:"precision_k"`
+}
+
+// Course is how learning went.
+type Course struct {
+	// Scale is the factor by which the unit vectors of k-means were multiplied
+	// before learning.
+	Scale float64 `json:"scale"`
+	// Alternations holds the state after k-means, first, and after each
+	// alternation.
+	Alternations []Alternation `json:"alternations"`
+	// Best is the index in Alternations of the vectors that were kept.
+	Best int `json:"best"`
+}
+
+// State is what learning can go on from after an alternation.
+type State struct {
+	Course
+	Iteration int     `json:"iteration"` // alternations finished
+	BestHits  int     `json:"best_hits"`
+	Epochs    uint64  `json:"epochs"`
+	Next      int     `json:"next"`
+	Drawn     uint64  `json:"drawn"`
+	Step      int     `json:"step"`
+	B1        float64 `json:"b1"`
+	B2        float64 `json:"b2"`
+
+	V, First, Second, BestV []float64 `json:"-"` // as many elements as vectors have
+}
+
+// Keeper keeps states. Load returns the last one, or nil.
+type Keeper interface {
+	Load() *State
+	Save(*State) error
+}
+
+// Run learns from the contexts of pool, or of evenly spaced ones of many, what serves best on
+// the contexts held out; those of pool, if none are held out. v are the vectors of k-means,
+// which are only read.
+func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Options, keep Keeper) ([]float32, *Course, error) {
+	pool = pool.Spaced(perCluster * (len(v) / pool.Dim))
+	if held.N == 0 {
+		held = pool
+	}
+	best, now := slices.Clone(v), slices.Clone(v)
+	course, bestHits, first := &Course{}, -1, 0
+	left := keep.Load()
+	if left == nil {
+		var err error
+		if course.Scale, err = scaleFor(ctx, pool, v, opt.Confidence); err != nil {
+			return nil, nil, err
+		}
+		for i, x := range v {
+			now[i] = float32(course.Scale * float64(x))
+		}
+	}
+	l := newLearner(pool, now, opt)
+	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(pool.N))/float64(len(l.batch)))))
+	l.steps = opt.Iterations * steps
+	if left != nil {
+		l.restore(left)
+		narrow(best, left.BestV)
+		*course, bestHits, first = left.Course, left.BestHits, left.Iteration
+		pool.Report.Message(fmt.Sprintf("continuing after alternation %d of %d", first, opt.Iterations))
+	}
+	loss := 0.0
+	for iteration := first; ; iteration++ {
+		// V fixed: the candidate sets, from the pool alone.
+		taken, table, err := l.sets(ctx, opt, iteration)
+		if err != nil {
+			return nil, nil, err
+		}
+		if left == nil || iteration > first { // else it is on record
+			a, hits, err := l.measure(ctx, held, table)
+			if err != nil {
+				return nil, nil, err
+			}
+			a.Loss = loss
+			course.Alternations = append(course.Alternations, a)
+			if hits > bestHits {
+				bestHits, course.Best = hits, iteration
+				copy(best, now)
+			}
+			if iteration > 0 {
+				if err := keep.Save(l.state(iteration, course, bestHits, best)); err != nil {
+					return nil, nil, err
+				}
+			}
+			pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, opt.Iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
+		}
+		if iteration == opt.Iterations {
+			break
+		}
+		if Repeating(course.Alternations) {
+			pool.Report.Message(fmt.Sprintf("stopped: the last %d alternations have the same figures", Repeats))
+			break
+		}
+		// The sets fixed: V.
+		done := pool.Report.Stage(StageLearn, iteration+1, steps*len(l.batch))
+		if loss, err = l.learn(ctx, taken, table, steps, done); err != nil {
+			return nil, nil, err
+		}
+	}
+	return best, course, nil
+}
+
+// route returns the clusters of contexts by the present vectors.
+func (l *learner) route(ctx context.Context, c *corpus.Corpus, done func(int)) ([]uint32, error) {
+	r, err := router.New(router.Config{Dim: l.Dim, Clusters: l.v})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDiverged, err)
+	}
+	found, err := c.Route(ctx, r, done)
+	cluster := make([]uint32, len(found))
+	for i, f := range found {
+		cluster[i] = uint32(f.Cluster)
+	}
+	return cluster, err
+}
+
+// sets returns the candidate sets for the present vectors, and their losses.
+func (l *learner) sets(ctx context.Context, opt *Options, iteration int) (*candidateSets, *lossTable, error) {
+	cluster, err := l.route(ctx, l.Corpus, l.Report.Stage(StageAssign, iteration, l.N))
+	if err != nil {
+		return nil, nil, err
+	}
+	p := corpus.NewPartition(l.All(), cluster, l.clusters)
+	counted, err := shares.ByCounts(ctx, l.Corpus, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := rank(counted, p.Sizes(), l.Labels, opt.Lambda, opt.Always).take(opt.Budget)
+	return taken, newLossTable(newMembership(taken.sets, l.Labels), l.K, opt.Lambda), nil
+}
+
+// measure returns the figures of the sets on contexts, and the number of their labels that
+// are in their sets.
+func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTable) (a Alternation, hits int, err error) {
+	cluster, err := l.route(ctx, c, nil)
+	if err != nil {
+		return a, 0, err
+	}
+	first, size := 0, 0
+	for i, t := range cluster {
+		size += table.sizes[t]
+		for j, s := range c.LabelsOf(uint32(i)) {
+			if table.has(int(t), s) {
+				hits++
+				if j == 0 {
+					first++
+				}
+			}
+		}
+	}
+	n := float64(c.N)
+	return Alternation{MeanCandidates: float64(size) / n, Precision1: float64(first) / n, PrecisionK: float64(hits) / (n * float64(c.K))}, hits, nil
+}
+
+// Repeats is the number of alternations of equal figures that end learning.
+const Repeats = 5
+
+// Repeating reports whether the last alternations, k-means not counted, have the
+// same figures: the clusters of contexts do not change any more.
+func Repeating(all []Alternation) bool {
+	if len(all) <= Repeats {
+		return false
+	}
+	last := all[len(all)-Repeats:]
+	for _, a := range last[1:] {
+		if a.MeanCandidates != last[0].MeanCandidates || a.Precision1 != last[0].Precision1 || a.PrecisionK != last[0].PrecisionK {
+			return false
+		}
+	}
+	return true
+}
+
+// state is what the learner can go on from.
+func (l *learner) state(iteration int, course *Course, bestHits int, best []float32) *State {
+	return &State{
+		Course: *course, Iteration: iteration, BestHits: bestHits,
+		Epochs: l.epochs, Next: l.next, Drawn: l.drawn, Step: l.step, B1: l.optimizer.b1, B2: l.optimizer.b2,
+		V: l.optimizer.v, First: l.optimizer.first, Second: l.optimizer.second, BestV: Widen(best),
+	}
+}
+
+// restore brings a new learner to a state.
+func (l *learner) restore(s *State) {
+	copy(l.optimizer.v, s.V)
+	copy(l.optimizer.first, s.First)
+	copy(l.optimizer.second, s.Second)
+	l.optimizer.b1, l.optimizer.b2 = s.B1, s.B2
+	narrow(l.v, s.V)
+	for l.epochs < s.Epochs { // each shuffle starts from the order that the one before left
+		l.shuffle()
+	}
+	l.next, l.drawn, l.step = s.Next, s.Drawn, s.Step
+}

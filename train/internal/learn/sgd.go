@@ -1,0 +1,210 @@
+package learn
+
+import (
+	"context"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
+)
+
+// learner runs stochastic gradient descent on V with the candidate sets fixed.
+//
+// One step takes a batch of n contexts and descends
+//
+//	1/n ( sum_i (l_i,t(i) + mu |c_t(i)|)  +  gamma max(0, L-bar - B) )
+//
+// which is Equation 8 over the batch, divided by n, with the multiplier mu of
+// the knapsack (see Options.Multiplier) for the constraint. L-bar is a moving
+// average over the batches, old and new mean weighted by sizeDecay and 1 -
+// sizeDecay, and the gradient is the gradient of its new part. So beside lambda a
+// candidate always costs mu, and gamma (1 - sizeDecay)/n more while L-bar
+// exceeds B.
+type learner struct {
+	*corpus.Corpus
+	gumbel      bool
+	gamma       float64
+	multiplier  float64 // share of the knapsack's
+	budget      float64
+	rate        float64 // learning rate at the first step
+	steps, step int     // of all alternations; done
+	optimizer   *adam
+	clusters    int
+	v           []float32 // V, what the optimizer last wrote: clusters x dim
+
+	pool     []uint32  // contexts to learn from, in the order of this epoch
+	next     int       // of the pool
+	epochs   uint64    // shuffles so far
+	batch    []uint32  // contexts of this step
+	drawn    uint64    // contexts used so far: the place of each in the noise
+	p        []float64 // batch x clusters: P(t|h), or its Gumbel sample
+	cost     []float64 // batch x clusters: l_it, then with the price of candidates
+	coeff    []float32 // batch x clusters: gradient with respect to the logits
+	chosen   []choice
+	hits     [][]uint32 // scratch of each goroutine
+	meanSize float64    // moving average of L-bar
+}
+
+// choice is the outcome of the forward pass for one context: its share of
+// L-bar and of the loss.
+type choice struct{ size, loss float64 }
+
+// sizeDecay is the weight of the past in the moving average of L-bar: it spans
+// some twenty batches.
+const sizeDecay = 0.95
+
+// gradientTile is the number of clusters whose gradients one goroutine sums at
+// a time: with 200 dimensions they stay in the first-level cache while the
+// batch streams past.
+const gradientTile = 8
+
+const sampleChunk = 16 // contexts a goroutine takes at a time
+
+func newLearner(c *corpus.Corpus, v []float32, opt *Options) *learner {
+	n, clusters := min(opt.BatchSize, c.N), len(v)/c.Dim
+	l := &learner{
+		Corpus: c, clusters: clusters, gumbel: opt.Gumbel, gamma: opt.Gamma, multiplier: opt.Multiplier, budget: opt.Budget, rate: opt.LearningRate,
+		optimizer: newAdam(v), v: v,
+		pool: c.All(), batch: make([]uint32, n),
+		p: make([]float64, n*clusters), cost: make([]float64, n*clusters), coeff: make([]float32, n*clusters),
+		chosen: make([]choice, n), hits: make([][]uint32, c.Threads),
+	}
+	for i := range l.hits {
+		l.hits[i] = make([]uint32, l.clusters)
+	}
+	l.shuffle()
+	return l
+}
+
+func (l *learner) shuffle() {
+	random := rng.New(l.Seed, rng.Order, l.epochs)
+	random.Shuffle(l.pool)
+	l.epochs++
+	l.next = 0
+}
+
+// draw fills the batch with the next contexts of the pool.
+func (l *learner) draw() {
+	for n := 0; n < len(l.batch); {
+		if l.next == len(l.pool) {
+			l.shuffle()
+		}
+		m := copy(l.batch[n:], l.pool[l.next:])
+		n += m
+		l.next += m
+	}
+}
+
+// learn takes the given number of steps against the candidate sets and their
+// loss table. L-bar starts from the value for the sets. It returns the mean loss
+// (Equation 6) of the contexts it saw, at the clusters of the forward pass.
+func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTable, steps int, done func(int)) (float64, error) {
+	l.meanSize = sets.mean
+	sum := 0.0
+	for range steps {
+		l.draw()
+		if err := l.forward(ctx, table); err != nil {
+			return 0, err
+		}
+		var size, loss float64
+		for _, c := range l.chosen {
+			size += c.size
+			loss += c.loss
+		}
+		n := float64(len(l.batch))
+		sum += loss / n
+		l.meanSize = float64(sizeDecay*l.meanSize) + float64((1-sizeDecay)*(size/n))
+		price := float64(l.multiplier * sets.multiplier)
+		if l.meanSize > l.budget {
+			price += float64(l.gamma*(1-sizeDecay)) / n
+		}
+		if err := l.backward(ctx, table, price); err != nil {
+			return 0, err
+		}
+		l.drawn += uint64(len(l.batch))
+		l.step++
+		if done != nil {
+			done(len(l.batch))
+		}
+	}
+	return sum / float64(steps), nil
+}
+
+// forward fills p and cost for the batch, and chosen with what the clusters
+// chosen cost.
+func (l *learner) forward(ctx context.Context, table *lossTable) error {
+	r := l.clusters
+	return parallel.Each(ctx, l.Threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			p, cost := l.p[i*r:(i+1)*r], l.cost[i*r:(i+1)*r]
+			kernels.Float32Rows(l.v, l.Dim).RefScan(p, nil, l.Row(l.batch[i]))
+			kernels.Softmax(p, p)
+			if l.gumbel {
+				random := rng.New(l.Seed, rng.Gumbel, l.drawn+uint64(i))
+				relaxGumbel(p, &random)
+			}
+			table.losses(cost, l.hits[worker], l.LabelsOf(l.batch[i]))
+			l.chosen[i] = l.choose(p, cost, table.sizes)
+		}
+		return nil
+	})
+}
+
+// choose evaluates the forward pass: at the cluster of the largest p for
+// the straight-through estimator, in expectation for the other.
+func (l *learner) choose(p, loss []float64, sizes []int) choice {
+	if l.gumbel {
+		best := 0
+		for t, x := range p {
+			if x > p[best] {
+				best = t
+			}
+		}
+		return choice{float64(sizes[best]), loss[best]}
+	}
+	var c choice
+	for t, x := range p {
+		c.size += float64(x * float64(sizes[t]))
+		c.loss += float64(x * loss[t])
+	}
+	return c
+}
+
+// backward computes the gradient with respect to V, with the price
+// of a candidate beside lambda, and takes the step. The gradient of row t is
+// sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row
+// is summed by one goroutine in the order of the batch.
+func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
+	r, n := l.clusters, len(l.batch)
+	err := parallel.Each(ctx, l.Threads, n, sampleChunk, nil, func(_, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			cost := l.cost[i*r : (i+1)*r]
+			if price > 0 {
+				for t, size := range table.sizes {
+					cost[t] += float64(price * float64(size))
+				}
+			}
+			softmaxGradient(l.coeff[i*r:(i+1)*r], l.p[i*r:(i+1)*r], cost, 1/float64(n))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	rate := float64(l.rate * (1 - float64(l.step)/float64(l.steps)))
+	l.optimizer.begin()
+	return parallel.Each(ctx, l.Threads, r, gradientTile, nil, func(_, lo, hi int) error {
+		gradient := make([]float64, (hi-lo)*l.Dim)
+		for i, id := range l.batch {
+			h := l.Row(id)
+			for t, c := range l.coeff[i*r+lo : i*r+hi] {
+				if c != 0 {
+					kernels.Axpy(gradient[t*l.Dim:(t+1)*l.Dim], c, h)
+				}
+			}
+		}
+		l.optimizer.update(l.v, lo*l.Dim, gradient, rate)
+		return nil
+	})
+}

@@ -1,0 +1,398 @@
+package shares
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+)
+
+// Counts know only the labels that a cluster has met. Its contexts say more: they
+// lie around their mean mu, and how far a label s is from the k best of one of
+// them, x_s = w_s.h + b_s - tau with tau the k-th largest logit of h, can be
+// computed for every label. The share of s in a cluster comes
+// from a distribution of x_s, with
+//
+//	mean      w_s.mu + b_s - m_tau
+//	variance  the one over a sample of the cluster's contexts, shrunk towards the one over
+//	          all clusters, scaled to the cluster's own spread, and (1 + 1/N_t) of
+//	          it, since mu is itself estimated
+//
+// as the probability of x_s >= 0, and the counts are smoothed towards it. That
+// the variance of x_s is taken, and not the two of w_s.h and tau, accounts for the
+// covariance of the two. A normal distribution would lose the skew that x_s has:
+// it is a mixture of normal ones, one about each x_s of the sample, that has the
+// mean and the variance above, and a little of a wider one.
+//
+// RESULTS.md has what each of these is worth.
+const (
+	// geometrySample is the number of contexts of a cluster whose x_s are looked
+	// at, at most.
+	geometrySample = 64
+	// geometryPooled is the number of contexts of all clusters that the variance
+	// is shrunk towards.
+	geometryPooled = 512
+	// geometryShrink is the number of contexts that the variance over all clusters
+	// counts for beside the contexts of the cluster's sample.
+	geometryShrink = 64
+	// geometryKernel is the part of the variance that is within the normal
+	// distributions of the mixture: 1 would be a normal distribution.
+	geometryKernel = 0.5
+	// geometryWide is the part of the probability that a normal distribution of
+	// geometryWidth times the standard deviation has beside the mixture: contexts
+	// of use sometimes lie further out than contexts of training, and without it
+	// the sets end where a mixture has no more labels to give.
+	geometryWide  = 0.05
+	geometryWidth = 2
+	// geometryPlausible bounds the labels of a cluster that are looked at: those
+	// whose logits at mu are largest.
+	geometryPlausible = 2048
+	// geometryLeast is the share below which a label that no context of the
+	// cluster has is left out.
+	geometryLeast = 1e-9
+	// geometryBatch is the number of clusters that are searched together.
+	geometryBatch = 16
+	// varianceChunk is the number of labels whose variances one thread finds at a time.
+	varianceChunk = 64
+)
+
+// Geometry knows how far the contexts of the clusters spread.
+type Geometry struct {
+	*corpus.Corpus
+	layer   *softmax.Layer
+	stage   string
+	cluster []uint32          // of each context of the view
+	own     *corpus.Partition // of the contexts
+	tau     []float64         // of each context of the view: its k-th largest logit
+
+	means   []float32   // mu, clusters x dim
+	meanTau []float64   // m_tau
+	labels  [][]uint32  // of each cluster: the plausible ones, by the logit at mu
+	logits  [][]float64 // w_s.mu + b_s of each of them
+}
+
+// spreadOut is how far contexts lie from the means of their clusters.
+type spreadOut struct {
+	variance []float64 // of x_s, for each label that is plausible anywhere
+	size     float64   // mean of |h - mu|^2
+}
+
+// NewGeometry finds the geometry of the clusters of contexts, cluster[i] of clusters for
+// context i. Progress is of the stage.
+func NewGeometry(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, stage string, cluster []uint32, clusters int) (*Geometry, error) {
+	g := &Geometry{Corpus: c, layer: layer, stage: stage, cluster: cluster, own: corpus.NewPartition(c.All(), cluster, clusters)}
+	if err := g.findMeans(ctx, g.begin("means", "contexts", c.N)); err != nil {
+		return nil, err
+	}
+	return g, g.findPlausible(ctx, g.begin("labels near the means", "clusters", clusters))
+}
+
+func (g *Geometry) begin(part, unit string, total int) func(int) {
+	return g.Report.Part(g.stage, part, unit, total)
+}
+
+// Clusters returns the shares of labels in the clusters, in no order: the counts, smoothed
+// towards the shares g_ts of the geometry, (n_ts + alpha g_ts) / (N_t + alpha).
+func (g *Geometry) Clusters(ctx context.Context, alpha float64) ([][]Label, error) {
+	all, err := g.findVariance(ctx, g.All(), g.begin("variances", "labels", g.Labels))
+	if err != nil {
+		return nil, err
+	}
+	return g.smooth(ctx, &sharesOf{parts: g.own, spread: []*spreadOut{all}}, alpha, g.begin("shares", "clusters", g.own.Cells()))
+}
+
+// shellWeight is the number of contexts that the shares in the whole cluster count for
+// beside the contexts of a cell.
+const shellWeight = 100
+
+// Shells returns the shares of labels in the clusters in shells, cell shell r + t for cluster t
+// of r, given the shell of each context and the shares in the clusters. They are the counts,
+// smoothed towards the shares of a geometry of the shell, whose contexts spread further than
+// those of the cluster or less far, and towards the shares in the whole cluster. A cell without
+// contexts has the shares of its cluster.
+func (g *Geometry) Shells(ctx context.Context, shell []uint32, shells int, clusters [][]Label, alpha float64) ([][]Label, error) {
+	r, all := g.own.Cells(), g.All()
+	cell := make([]uint32, g.N)
+	for i, t := range g.cluster {
+		cell[i] = shell[i]*uint32(r) + t
+	}
+	of := &sharesOf{parts: corpus.NewPartition(all, cell, r*shells), parents: clusters, weight: shellWeight}
+	done := g.begin("variances in shells", "labels", g.Labels*shells)
+	members := corpus.NewPartition(all, shell, shells)
+	for j := range shells {
+		spread, err := g.findVariance(ctx, members.Members(j), done)
+		if err != nil {
+			return nil, err
+		}
+		of.spread = append(of.spread, spread)
+	}
+	shares, err := g.smooth(ctx, of, 2*alpha, g.begin("shares in shells", "cells", of.parts.Cells()))
+	for cell := range shares {
+		if of.parts.Size(cell) == 0 {
+			shares[cell] = clusters[cell%r]
+		}
+	}
+	return shares, err
+}
+
+// findMeans finds tau of the contexts, mu and m_tau.
+func (g *Geometry) findMeans(ctx context.Context, done func(int)) error {
+	w, bias := g.layer.Weights(), g.layer.Bias()
+	g.tau = make([]float64, g.N)
+	err := parallel.Each(ctx, g.Threads, g.N, corpus.Chunk, done, func(_, lo, hi int) error {
+		for i := uint32(lo); i < uint32(hi); i++ {
+			w.RefGatherDot(g.tau[i:i+1], bias, g.LabelsOf(i)[g.K-1:], g.Row(i))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	clusters := g.own.Cells()
+	g.means, g.meanTau = make([]float32, clusters*g.Dim), make([]float64, clusters)
+	return parallel.Each(ctx, g.Threads, clusters, 1, nil, func(_, t, _ int) error {
+		members := g.own.Members(t)
+		sum, tau := make([]float64, g.Dim), 0.0
+		for _, i := range members {
+			kernels.Axpy(sum, 1, g.Row(i))
+			tau += g.tau[i]
+		}
+		n := max(1, float64(len(members)))
+		for j, x := range sum {
+			g.mean(t)[j] = float32(x / n)
+		}
+		g.meanTau[t] = tau / n
+		return nil
+	})
+}
+
+func (g *Geometry) mean(t int) []float32 { return g.means[t*g.Dim : (t+1)*g.Dim] }
+
+// findPlausible finds the labels of the largest logits at the mean of each
+// cluster. That is as much work as labelling one context a cluster.
+func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
+	clusters, k := g.own.Cells(), min(geometryPlausible, g.Labels)
+	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
+	type scratch struct {
+		*softmax.Searcher
+		queries []*softmax.Query
+		top     []softmax.Prediction
+		answers []softmax.Answer
+	}
+	workers := make([]scratch, g.Threads)
+	for i := range workers {
+		workers[i] = scratch{softmax.NewSearcher(g.layer), corpus.NewQueries(geometryBatch, g.Dim), make([]softmax.Prediction, geometryBatch*k), make([]softmax.Answer, geometryBatch)}
+	}
+	return parallel.Each(ctx, g.Threads, clusters, geometryBatch, done, func(worker, lo, hi int) error {
+		w, n := &workers[worker], hi-lo
+		for t := lo; t < hi; t++ {
+			if err := w.queries[t-lo].Set(g.mean(t)); err != nil {
+				return err
+			}
+		}
+		if err := w.Find(w.top[:n*k], w.answers[:n], w.queries[:n], &softmax.Request{K: k}); err != nil {
+			return err
+		}
+		for t := lo; t < hi; t++ {
+			g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
+			for j, p := range w.top[(t-lo)*k:][:k] {
+				g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
+			}
+		}
+		return nil
+	})
+}
+
+// sampled is a sample of contexts around the means of their clusters.
+type sampled struct {
+	around []float32 // n x dim: h - mu
+	tau    []float64 // tau - m_tau
+	square float64   // mean of |h - mu|^2
+	x      []float64 // scratch for n values
+}
+
+// sample takes n of the contexts, evenly spaced, of the cluster that clusterOf
+// says.
+func (g *Geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i uint32) int) {
+	s.around, s.tau = slices.Grow(s.around[:0], n*g.Dim)[:n*g.Dim], slices.Grow(s.tau[:0], n)[:n]
+	s.x = slices.Grow(s.x[:0], n)[:n]
+	s.square = 0
+	for j := range n {
+		i := contexts[j*len(contexts)/n]
+		t := clusterOf(i)
+		e, mu := s.around[j*g.Dim:(j+1)*g.Dim], g.mean(t)
+		for a, x := range g.Row(i) {
+			e[a] = x - mu[a]
+		}
+		s.tau[j] = g.tau[i] - g.meanTau[t]
+		s.square += kernels.RefDot(e, e)
+	}
+	s.square /= max(1, float64(n))
+}
+
+// distances sets x to the x_s of the sample less their mean, for the label with
+// these weights, and returns the sum of their squares.
+func (s *sampled) distances(w []float32) (squares float64) {
+	kernels.Float32Rows(s.around, len(w)).RefScan(s.x, nil, w)
+	for j, tau := range s.tau {
+		s.x[j] -= tau
+		squares += float64(s.x[j] * s.x[j])
+	}
+	return squares
+}
+
+// findVariance finds the variance of x_s about the means of the clusters, on a
+// sample of the contexts, for the labels that are plausible in any of them.
+func (g *Geometry) findVariance(ctx context.Context, contexts []uint32, done func(int)) (*spreadOut, error) {
+	var all sampled
+	g.sample(&all, contexts, min(geometryPooled, len(contexts)), func(i uint32) int { return int(g.cluster[i]) })
+	// The mean of a cluster is the mean of its contexts, which takes a degree of
+	// freedom from each.
+	clusters := 0
+	for t := range g.own.Cells() {
+		if g.own.Size(t) > 0 {
+			clusters++
+		}
+	}
+	n := float64(len(all.tau))
+	if g.N > clusters {
+		n *= 1 - float64(clusters)/float64(g.N)
+	}
+	found := &spreadOut{make([]float64, g.Labels), float64(all.square*float64(len(all.tau))) / n}
+	plausible := make([]bool, g.Labels)
+	for _, labels := range g.labels {
+		for _, s := range labels {
+			plausible[s] = true
+		}
+	}
+	type scratch struct {
+		sampled
+		row []float32
+	}
+	workers := make([]scratch, g.Threads)
+	for i := range workers {
+		workers[i] = scratch{sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.Dim)}
+	}
+	err := parallel.Each(ctx, g.Threads, g.Labels, varianceChunk, done, func(worker, lo, hi int) error {
+		w := &workers[worker]
+		for s := lo; s < hi; s++ {
+			if plausible[s] {
+				g.layer.Weights().Widen(w.row, s)
+				found.variance[s] = w.distances(w.row) / n
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// sharesOf is what shares are sought of: clusters, or their cells in shells.
+type sharesOf struct {
+	parts  *corpus.Partition // of the contexts
+	spread []*spreadOut      // of each shell
+	// The shares in the clusters of cells, and the number of contexts that they count
+	// for. Nil for clusters.
+	parents [][]Label
+	weight  float64
+}
+
+// smooth returns the shares in each part.
+func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done func(int)) ([][]Label, error) {
+	counts, err := countLabels(ctx, g.Corpus, of.parts)
+	if err != nil {
+		return nil, err
+	}
+	clusters := g.own.Cells()
+	type scratch struct {
+		sampled
+		row    []float32
+		counts []uint32  // of every label, zero between parts
+		parent []float64 // the share of every label in the cluster of a cell, likewise
+	}
+	workers := make([]scratch, g.Threads)
+	for i := range workers {
+		workers[i] = scratch{sampled{}, make([]float32, g.Dim), make([]uint32, g.Labels), make([]float64, g.Labels)}
+	}
+	table := phiTable()
+	shares := make([][]Label, of.parts.Cells())
+	err = parallel.Each(ctx, g.Threads, len(shares), 1, done, func(worker, part, _ int) error {
+		t, all := part%clusters, of.spread[part/clusters]
+		size := g.own.Size(t)
+		if size == 0 {
+			return nil
+		}
+		w := &workers[worker]
+		n := min(geometrySample, of.parts.Size(part))
+		g.sample(&w.sampled, of.parts.Members(part), n, func(uint32) int { return t })
+		freedom := float64(n)
+		if n == size {
+			freedom--
+		}
+		// The spread of the part against the spread of all.
+		spread := 1.0
+		if all.size > 0 {
+			spread = (float64(w.square*float64(n)) + float64(geometryShrink*all.size)) / ((freedom + geometryShrink) * all.size)
+		}
+		met := counts[part]
+		for _, x := range met {
+			w.counts[x.label] = x.n
+		}
+		var parents []Label
+		if of.parents != nil {
+			parents = of.parents[t]
+		}
+		for _, x := range parents {
+			w.parent[x.ID] = float64(of.weight * x.Share)
+		}
+		whole := float64(of.parts.Size(part)) + alpha + of.weight
+		add := func(s uint32, p, least float64) {
+			if p = (float64(w.counts[s]) + w.parent[s] + float64(alpha*p)) / whole; p > least {
+				shares[part] = append(shares[part], Label{s, p})
+			}
+			w.counts[s], w.parent[s] = 0, 0
+		}
+		for j, s := range g.labels[t] {
+			g.layer.Weights().Widen(w.row, int(s))
+			squares := w.distances(w.row)
+			pooled := float64(spread * all.variance[s])
+			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
+			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
+			add(s, w.share(table, g.logits[t][j]-g.meanTau[t], variance, squares/max(1, float64(n))), geometryLeast)
+		}
+		for _, x := range met {
+			add(x.label, 0, 0)
+		}
+		for _, x := range parents {
+			add(x.ID, 0, geometryLeast)
+		}
+		return nil
+	})
+	return shares, err
+}
+
+// share is the probability of x_s >= 0 for the mixture with this mean and
+// variance around x, whose own variance is given. x is drawn together as far as it
+// takes that the normal distributions keep their part of the variance. A wider one
+// stands beside them. Without a sample it is the normal distribution alone.
+func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
+	drawn := 1 - geometryKernel
+	if own > variance {
+		drawn = float64(drawn*variance) / own
+	}
+	kernel := math.Sqrt(variance - float64(drawn*own))
+	factor := math.Sqrt(drawn)
+	sum := 0.0
+	for _, x := range s.x {
+		sum += phi(table, (mean+float64(factor*x))/kernel)
+	}
+	n := len(s.x)
+	if n == 0 {
+		sum, n = phi(table, mean/math.Sqrt(variance)), 1
+	}
+	wide := phi(table, mean/(geometryWidth*math.Sqrt(variance)))
+	return float64((1-geometryWide)*(sum/float64(n))) + float64(geometryWide*wide)
+}

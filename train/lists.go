@@ -1,0 +1,171 @@
+package train
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/ladder"
+	"github.com/learning-to-screen/l2s/train/internal/shares"
+)
+
+// builder makes ranked lists for contexts whose clusters are found.
+type builder struct {
+	*corpus.Corpus
+	opt      *Options
+	router   *router.Router // of clusters alone
+	found    []router.Found
+	geometry *shares.Geometry  // nil if the counts alone count
+	clusters [][]shares.Label  // the shares in the clusters
+	own      *corpus.Partition // of the contexts by cluster
+	// The shells that were cut last, and the shares in their cells.
+	shells   []float64
+	inShells [][]shares.Label
+}
+
+// newBuilder finds the shares of labels in the clusters. Progress is of the stage.
+func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt *Options, stage string, r *router.Router, found []router.Found) (b *builder, err error) {
+	b = &builder{Corpus: c, opt: opt, router: r, found: found}
+	cluster := make([]uint32, len(found))
+	for i, f := range found {
+		cluster[i] = uint32(f.Cluster)
+	}
+	b.own = corpus.NewPartition(c.All(), cluster, r.Clusters())
+	if opt.Geometry == 0 {
+		b.clusters, err = shares.ByCounts(ctx, c, b.own)
+		return b, err
+	}
+	if b.geometry, err = shares.NewGeometry(ctx, c, layer, stage, cluster, r.Clusters()); err != nil {
+		return nil, err
+	}
+	b.clusters, err = b.geometry.Clusters(ctx, opt.Geometry)
+	return b, err
+}
+
+// built are ranked lists, and the rule that leads to them.
+type built struct {
+	router *router.Router
+	cells  []uint32 // of the contexts that they are made of
+	lists  *ladder.Lists
+}
+
+// build makes the lists of a form. They reach as far as the budget most needs.
+func (b *builder) build(ctx context.Context, form form, most float64) (*built, error) {
+	rule := router.Rule{Shells: b.cosines(form.shells)}
+	single := b.clusters
+	if len(rule.Shells) > 0 {
+		var err error
+		if single, err = b.shellShares(ctx, rule.Shells); err != nil {
+			return nil, err
+		}
+	}
+	r, err := b.router.With(rule)
+	if err != nil {
+		return nil, err
+	}
+	cells := cellsOf(r, b.found)
+	if form.pairShare == 0 {
+		return &built{r, cells, b.rank(r, cells, single)}, nil
+	}
+	rule.PairMargin, rule.Pairs = b.pairs(cells, form.pairShare)
+	if r, err = b.router.With(rule); err != nil {
+		return nil, err
+	}
+	// Pairs are many, and lists of all their labels would be long.
+	least, _ := b.rank(r, cells, single).Threshold(float64(pairSlack * most))
+	cells = cellsOf(r, b.found)
+	pairs := make([][2]uint32, len(rule.Pairs))
+	for i, p := range rule.Pairs {
+		pairs[i] = [2]uint32{p.First, p.Second}
+	}
+	inPairs, err := shares.OfPairs(ctx, b.Corpus, single, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least })
+	if err != nil {
+		return nil, err
+	}
+	return &built{r, cells, b.rank(r, cells, slices.Concat(single, inPairs))}, nil
+}
+
+// pairSlack is how many times the largest budget the lists of clusters would have to serve,
+// to hold labels of the shares that lists of pairs have at least.
+const pairSlack = 2
+
+// rank ranks the shares in cells.
+func (b *builder) rank(r *router.Router, cells []uint32, list [][]shares.Label) *ladder.Lists {
+	sizes := corpus.NewPartition(b.All(), cells, len(list)).Sizes()
+	return ladder.New(list, sizes, b.opt.always(), b.K)
+}
+
+// cosines are those that cut shells, with these shares of the contexts beyond them. A cut
+// has contexts on both sides, and is another than the one before.
+func (b *builder) cosines(shares []float64) (cuts []float64) {
+	if len(shares) == 0 {
+		return nil
+	}
+	sorted := make([]float64, b.N)
+	for i, f := range b.found {
+		sorted[i] = f.Cosine
+	}
+	slices.Sort(sorted)
+	for _, share := range shares {
+		if x := sorted[int(float64(share*float64(b.N)))]; x > sorted[0] && x > -1 && x < 1 && (len(cuts) == 0 || x < cuts[len(cuts)-1]) {
+			cuts = append(cuts, x)
+		}
+	}
+	return cuts
+}
+
+// shellShares are the shares in the cells of shells.
+func (b *builder) shellShares(ctx context.Context, cosines []float64) (_ [][]shares.Label, err error) {
+	if slices.Equal(cosines, b.shells) {
+		return b.inShells, nil
+	}
+	shell := make([]uint32, b.N)
+	for i, f := range b.found {
+		for _, cut := range cosines {
+			if f.Cosine < cut {
+				shell[i]++
+			}
+		}
+	}
+	b.shells = cosines
+	b.inShells, err = b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry)
+	return b.inShells, err
+}
+
+// pairs are the pairs of cells that the contexts between two clusters have, which are this
+// share of all, those with the smallest lead; and the lead below which they are.
+func (b *builder) pairs(cells []uint32, share float64) (margin float64, pairs []router.Pair) {
+	leads := make([]float64, b.N)
+	for i, f := range b.found {
+		leads[i] = f.Lead
+	}
+	slices.Sort(leads)
+	margin = min(leads[int(float64(share*float64(b.N)))], math.MaxFloat64)
+	var keys []uint64
+	for i, f := range b.found {
+		if f.Lead < margin {
+			first := uint64(cells[i])
+			second := first + uint64(f.Second) - uint64(f.Cluster)
+			keys = append(keys, min(first, second)<<32|max(first, second))
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		pairs = append(pairs, router.Pair{First: uint32(key >> 32), Second: uint32(key)})
+	}
+	return margin, pairs
+}
+
+// cellsOf are the cells of contexts.
+func cellsOf(r *router.Router, found []router.Found) []uint32 {
+	cells := make([]uint32, len(found))
+	for i, f := range found {
+		cell, _ := r.Cell(f)
+		cells[i] = uint32(cell)
+	}
+	return cells
+}

@@ -1,0 +1,161 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/member"
+	"github.com/learning-to-screen/l2s/train/internal/tail"
+)
+
+// TailOptions say how [FitTail] estimates what the labels outside the candidates weigh.
+type TailOptions struct {
+	// Temperatures are those that coefficients are fitted for, ascending, above 0.
+	// A query between two of them interpolates.
+	Temperatures []float64 `json:"temperatures"`
+	// Levels are the levels of confidence of the intervals, ascending, above 0 and
+	// below 1.
+	Levels []float64 `json:"levels"`
+	// Share is the share of the contexts of a cluster that are drawn, above 0, at most 1, and
+	// PerCluster bounds their number, at least 1.
+	Share      float64 `json:"share"`
+	PerCluster int     `json:"per_cluster"`
+	// HeldOut is the share of these that the intervals come from,
+	// and not the coefficients: at least 0, below 1.
+	HeldOut float64 `json:"held_out"`
+	// Directions is the number of directions of the squares, 1 to 64. A layer of fewer
+	// labels or a lower dimension has fewer.
+	Directions int `json:"directions"`
+}
+
+// DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
+// 0.8 to 0.995, for 15% of the contexts of a cluster, at most 1,000, of which a
+// fifth is held out, and for 8 directions.
+func DefaultTailOptions() TailOptions {
+	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.15, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
+}
+
+func (o *TailOptions) check() error { return (*tail.Options)(o).Check() }
+
+// TailFit says how well a tail estimates, on the contexts held out of it.
+type TailFit struct {
+	// Fitted is the number of contexts that the coefficients come from, HeldOut the number
+	// of contexts that the intervals and the figures come from.
+	Fitted  int `json:"fitted_contexts"`
+	HeldOut int `json:"held_out_contexts"`
+	// Ridge is the weight of the squares of the slopes that cross-validation chose.
+	Ridge float64 `json:"ridge"`
+	// Errors are those at each temperature.
+	Errors []TailError `json:"errors"`
+}
+
+// TailError are root mean squares over the contexts held out at one temperature.
+type TailError struct {
+	Temperature float64 `json:"temperature"`
+	// Tail is the error of the log of the tail, LogZ the error of the log of the
+	// sum over all labels.
+	Tail float64 `json:"log_tail"`
+	LogZ float64 `json:"log_z"`
+}
+
+// ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
+var ErrTail = errors.New("tail")
+
+// FitTail returns the screen with a tail for its budget, [screen.Tail],
+// instead of any that it has, and how well it estimates.
+//
+// For each cluster it draws contexts among those that fall into it and computes the log of the
+// sum of e^(x/T) over the labels outside the candidates, by the intervals of the int8 codes. A
+// ridge regression on most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2, a for
+// the cell; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 32
+// of them. The directions g_k are the leading eigenvectors of the covariance of the rows of W,
+// times the square roots of their eigenvalues, so that the last sum is about the variance of the
+// logits over the labels. The others give the half-widths, for each cluster by its own (split
+// conformal prediction; Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n
+// errors in order, the one at ceil((n+1) p), which a further context exceeds with a probability
+// of at most 1 - p. If there is none of that number nothing is said: +Inf.
+//
+// That promise is about contexts that are drawn as those given, independently, and that
+// had no part in training the screen. Contexts of training serve well, but their lists
+// know them: figures are then of a slightly better screen.
+//
+// The result has the same bits for any number of threads and on every CPU. Errors:
+// options out of range, a model that does not go with the layer, contexts that are not
+// whole rows, a NaN or Inf, ctx cancelled, [ErrTail].
+func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
+	err = outward(func() error {
+		c, err := corpus.New(layer, contexts, run.Threads)
+		if err != nil {
+			return err
+		}
+		c.Seed, c.Report = run.Seed, newReporter(run.Progress)
+		if err := opt.check(); err != nil {
+			return err
+		}
+		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+			return err
+		}
+		r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}})
+		if err != nil {
+			return err
+		}
+		found, err := c.Route(ctx, r, c.Report.Stage(StageAssign, 0, c.N))
+		if err != nil {
+			return err
+		}
+		lists := make([]screen.List, m.Cells())
+		for cell := range lists {
+			lists[cell] = m.List(cell)
+		}
+		share := uint16(0)
+		for _, x := range m.Ladder() {
+			if x.Budget == m.Budget() {
+				share = x.Share
+			}
+		}
+		var t *screen.Tail
+		if t, fit, err = findTail(ctx, c, layer, r, lists, share, cellsOf(r, found), &opt, keepNothing{}); err != nil {
+			return err
+		}
+		record, err := member.Set(m.Record(), "tail_fit", fit)
+		if err != nil {
+			return err
+		}
+		fitted, err = m.WithTail(t, record)
+		return err
+	})
+	return fitted, fit, err
+}
+
+// RunOptions say how work is done that the result does not depend on, but for the seed.
+type RunOptions struct {
+	Seed     uint64
+	Threads  int // 0 means runtime.GOMAXPROCS(0)
+	Progress func(Progress)
+}
+
+type keepNothing struct{}
+
+func (keepNothing) Load() []float64      { return nil }
+func (keepNothing) Save([]float64) error { return nil }
+
+// findTail fits the tail of lists.
+func findTail(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, r *router.Router, lists []screen.List, share uint16, cells []uint32, opt *TailOptions, keep tail.Keeper) (*screen.Tail, *TailFit, error) {
+	t, fit, err := tail.Find(ctx, c, &tail.Screen{Layer: layer, Router: r, Lists: lists, Share: share}, cells, (*tail.Options)(opt), keep)
+	switch {
+	case errors.Is(err, tail.ErrNotFinite):
+		return nil, nil, fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)
+	case err != nil:
+		return nil, nil, err
+	}
+	found := &TailFit{Fitted: fit.Fitted, HeldOut: fit.HeldOut, Ridge: fit.Ridge, Errors: make([]TailError, len(fit.Errors))}
+	for i, e := range fit.Errors {
+		found.Errors[i] = TailError(e)
+	}
+	return t, found, nil
+}

@@ -1,0 +1,241 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	layers "github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// tailInstance is a layer, contexts, and a screen for it that no context has trained.
+func tailInstance(t *testing.T, contexts int) (*layers.Data, *screen.Model) {
+	t.Helper()
+	const labels, dim, clusters = 100, 8, 3
+	d := layers.Structured(labels, dim, 6, contexts, 7)
+	for i := range d.Contexts {
+		d.Contexts[i] *= 0.2 // as far apart as the contexts of a cluster
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	c := screen.Config{Dim: dim, Labels: labels, Clusters: make([]float32, clusters*dim), Lists: make([]screen.List, clusters)}
+	for i := range c.Clusters {
+		c.Clusters[i] = float32(r.NormFloat64())
+	}
+	for i := range c.Lists {
+		for id := range uint32(labels) {
+			if r.IntN(3) > 0 {
+				c.Lists[i].IDs = append(c.Lists[i].IDs, id)
+			}
+		}
+	}
+	m, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, m
+}
+
+func fitTail(t *testing.T, d *layers.Data, m *screen.Model, contexts []float32, opt TailOptions, run RunOptions) (*screen.Model, *TailFit) {
+	t.Helper()
+	fitted, fit, err := FitTail(context.Background(), m, d.Layer, contexts, opt, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fitted, fit
+}
+
+var inf32 = float32(math.Inf(1))
+
+// logZ is the log of the sum over all labels by its definition.
+func logZ(t *testing.T, l *softmax.Layer, h []float32, temperature float64) float64 {
+	q := softmax.NewQuery(l.Dim())
+	logits := make([]float64, l.Labels())
+	if err := q.Set(h); err != nil {
+		t.Fatal(err)
+	}
+	if err := softmax.NewSearcher(l).Logits(logits, q, softmax.Labels{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range logits {
+		logits[i] /= temperature
+	}
+	return kernels.LogSumExp(logits)
+}
+
+// The estimate is much better than none, between the temperatures too, and the record
+// tells how good it is.
+func TestTailEstimates(t *testing.T) {
+	d, m := tailInstance(t, 4000)
+	train, test := d.Contexts[:3000*8], d.Contexts[3000*8:]
+	opt := DefaultTailOptions()
+	fitted, fit := fitTail(t, d, m, train, opt, RunOptions{Seed: 1})
+	s, err := screen.NewSearcher(fitted, d.Layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{0.7, 0.8, 1} {
+		var sum, bare float64
+		n := len(test) / 8
+		for i := range n {
+			h := test[i*8:][:8]
+			got, err := s.LogSum(h, temperature, 0.9)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head, err := s.Head(h, nil, temperature, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			scaled := slices.Clone(head.Logits)
+			for j := range scaled {
+				scaled[j] /= temperature
+			}
+			want := logZ(t, d.Layer, h, temperature)
+			sum += (got.Log - want) * (got.Log - want)
+			bare += (kernels.LogSumExp(scaled) - want) * (kernels.LogSumExp(scaled) - want)
+		}
+		rms := math.Sqrt(sum / float64(n))
+		if rms > 0.25*math.Sqrt(bare/float64(n)) {
+			t.Errorf("temperature %v: error %v, %v without a tail", temperature, rms, math.Sqrt(bare/float64(n)))
+		}
+		for _, e := range fit.Errors {
+			if e.Temperature == temperature && math.Abs(rms-e.LogZ) > 0.3*e.LogZ {
+				t.Errorf("temperature %v: error %v, the record says %v", temperature, rms, e.LogZ)
+			}
+		}
+	}
+	var record struct {
+		TailFit TailFit `json:"tail_fit"`
+	}
+	if err := json.Unmarshal(fitted.Record(), &record); err != nil || record.TailFit.Fitted+record.TailFit.HeldOut == 0 || record.TailFit.Ridge != fit.Ridge {
+		t.Errorf("record %s, %v, want the fit %+v", fitted.Record(), err, fit)
+	}
+}
+
+// Over draws of the contexts that calibrate and of those that are asked, the interval
+// misses no more often than it says, at the temperatures fitted and between them, and
+// is not useless: at a temperature fitted it misses nearly as often as it may.
+func TestIntervalsKeepTheirPromise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a thousand fits")
+	}
+	const contexts, fitOn, draws = 20000, 100, 1000
+	d, m := tailInstance(t, contexts)
+	r := rand.New(rand.NewPCG(3, 4))
+	opt := TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9}, Share: 1, PerCluster: 2000, HeldOut: 0.5, Directions: 2}
+	asked := []float64{0.7, 0.8, 1}
+	misses := make([]int, len(asked))
+	part := make([]float32, 0, fitOn*8)
+	for draw := range draws {
+		part = part[:0]
+		for range fitOn {
+			part = append(part, d.Context(r.IntN(contexts))...)
+		}
+		fitted, _ := fitTail(t, d, m, part, opt, RunOptions{Seed: uint64(draw), Threads: 1})
+		s, err := screen.NewSearcher(fitted, d.Layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := d.Context(r.IntN(contexts))
+		for j, temperature := range asked {
+			x, err := s.LogSum(h, temperature, 0.8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if z := logZ(t, d.Layer, h, temperature); z < x.Low-1e-3 || z > x.High+1e-3 {
+				misses[j]++
+			}
+		}
+	}
+	// 0.2 of the draws, and four standard deviations of their number.
+	for j, n := range misses {
+		if n > 200+4*13 {
+			t.Errorf("temperature %v: %d misses in %d draws, want at most a fifth", asked[j], n, draws)
+		}
+	}
+	if misses[2] < 100 {
+		t.Errorf("found %d misses in %d draws, want about 170 to 200: the interval is too wide", misses[2], draws)
+	}
+}
+
+func TestTailHasTheSameBits(t *testing.T) {
+	d, m := tailInstance(t, 700)
+	opt := DefaultTailOptions()
+	encode := func(threads int) []byte {
+		fitted, _ := fitTail(t, d, m, d.Contexts, opt, RunOptions{Seed: 5, Threads: threads})
+		var b bytes.Buffer
+		if _, err := fitted.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	want := encode(1)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, threads := range []int{1, 2, 7} {
+			if !bytes.Equal(encode(threads), want) {
+				t.Errorf("%d threads: another model", threads)
+			}
+		}
+	})
+}
+
+func TestRunFitsTheTail(t *testing.T) {
+	d := layers.Structured(200, 8, 5, 600, 3)
+	opt := DefaultOptions()
+	opt.Clusters, opt.Budget, opt.Iterations = 4, 20, 0
+	tail := DefaultTailOptions()
+	opt.Tail = &tail
+	m, r, err := Run(context.Background(), d.Layer, d.Contexts, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Tail() == nil || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
+		t.Fatalf("no tail, or no record of it: %s", m.Record())
+	}
+	bare, err := m.WithTail(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := fitTail(t, d, bare, d.Contexts, tail, RunOptions{Seed: opt.Seed})
+	if got, want := m.Tail().Config(), want.Tail().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) || !slices.Equal(got.Intercepts, want.Intercepts) {
+		t.Error("another tail than FitTail gives")
+	}
+}
+
+func TestFitTailRefuses(t *testing.T) {
+	d, m := tailInstance(t, 20)
+	nan := slices.Clone(d.Contexts)
+	nan[3*8] = float32(math.NaN())
+	for _, c := range []struct {
+		name     string
+		contexts []float32
+		change   func(o *TailOptions)
+		want     string
+	}{
+		{"no contexts", nil, func(*TailOptions) {}, "train: contexts: found none"},
+		{"NaN", nan, func(*TailOptions) {}, "train: context 3: softmax: context: found NaN at element 0"},
+		{"no temperature", d.Contexts, func(o *TailOptions) { o.Temperatures = nil }, "train: tail: temperatures: found none, want at least 1"},
+		{"a temperature of 0", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{0, 1} }, "train: tail: temperatures: found 0 at 0"},
+		{"temperatures that descend", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{2, 1} }, "train: tail: temperatures: found 1 at 1"},
+		{"a level of 1", d.Contexts, func(o *TailOptions) { o.Levels = []float64{1} }, "train: tail: levels: found 1 at 0"},
+		{"share", d.Contexts, func(o *TailOptions) { o.Share = 1.5 }, "train: tail: share: found 1.5"},
+		{"per cluster", d.Contexts, func(o *TailOptions) { o.PerCluster = 0 }, "train: tail: contexts of a cluster: found 0"},
+		{"directions", d.Contexts, func(o *TailOptions) { o.Directions = 65 }, "train: tail: directions: found 65, want 1 to 64"},
+		{"held out", d.Contexts, func(o *TailOptions) { o.HeldOut = 1 }, "train: tail: held out: found 1"},
+	} {
+		opt := DefaultTailOptions()
+		c.change(&opt)
+		if _, _, err := FitTail(context.Background(), m, d.Layer, c.contexts, opt, RunOptions{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+}
