@@ -1,13 +1,13 @@
 // Package bitset holds sets of labels as bits: the candidate sets c_t in
 // {0,1}^L of "Learning to Screen for Fast Softmax Inference on Large
 // Vocabulary Neural Networks", section 3.2, where L is the number of labels
-// (the vocabulary) and c_t says which of them cluster t may answer with.
+// (the vocabulary) and c_t says which of them cluster t may answer with; and the labels
+// that a request allows or bans.
 //
 // A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many
-// labels it holds. It is for programs that make or compare candidate sets of
-// their own: add labels, unite and intersect sets, count. A screen, whose sets
-// are only read while answering queries, keeps them as sorted ids, which
-// [Set.AppendIDs] writes and [FromIDs] reads back.
+// labels it holds: add labels, unite and intersect sets, count. [Set.AppendIDs] writes
+// the ids in ascending order, and [FromIDs] reads such a list. (A screen keeps its
+// candidates as lists in another order: the best ones first.)
 //
 // A label outside the universe, and an operation on two sets of different
 // universes, is a mistake of the caller and panics with a constant string

@@ -9,7 +9,7 @@ import (
 func Example() {
 	const labels = 10000 // the vocabulary
 
-	c, err := bitset.FromIDs(labels, []uint32{2, 64, 9999}) // sorted ids, as a file holds them
+	c, err := bitset.FromIDs(labels, []uint32{2, 64, 9999}) // ascending ids
 	if err != nil {
 		fmt.Println(err)
 		return

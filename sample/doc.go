@@ -13,6 +13,9 @@
 //   - min-p keeps the labels with at least p times the probability of the first (Nguyen,
 //     Baker, Neo, Roush, Kirsch and Shwartz-Ziv 2024).
 //
+// Typical sampling keeps the fewest that hold a share too, but those first whose -log p lies
+// nearest to the entropy (Meister, Pimentel, Wiher and Cotterell 2023).
+//
 // A label that is left is drawn with a probability proportional to e^(x/T). [LlamaCPP],
 // [VLLM] and [HuggingFace] are the orders of these programs: they differ in the
 // places of the temperature and of min-p.
@@ -28,9 +31,10 @@
 // Each goroutine needs a sampler of its own; layers and screens are shared.
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
-// of the context have their exact logits, and its tail estimates how
-// much all other labels weigh. The exact layer answers if that does not suffice.
-// [Token.Grade] says how good each draw is.
+// of the context have their exact logits, and its tail bounds how much all other labels
+// weigh. Behind a top-k or a min-p the candidates alone answer, and [Token.Variation] bounds how far
+// their distribution is from the layer's. Any other draw has the distribution of the layer,
+// which answers what the candidates leave open, unless Options.MaxVariation allows more.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

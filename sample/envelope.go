@@ -32,6 +32,8 @@ const (
 	maxPinned = 0.25
 	// fewLabels is a number of logits whose time does not matter.
 	fewLabels = 256
+	// manyLabels is the share of all labels whose logits take far less time than all.
+	manyLabels = 8
 	// maxOpen is how far apart the logs of the sums over lower and over upper ends may be for
 	// an estimate between them to be a log-probability.
 	maxOpen = 1
@@ -55,17 +57,15 @@ const (
 // decide whether the label belongs to a nucleus.
 var depths = [...]float64{0, 2, 4}
 
-// tailDepths are how far below the largest upper end, in units of the temperature, logits
-// are computed to bound the weight of the labels outside a candidate set.
-var tailDepths = [...]float64{6, 8, 10, 12}
-
 // envelope holds an interval for the edited logit of each label, and sums of the
 // exponentials of the upper ends.
 type envelope struct {
 	lower, upper []float32
+	proposed     []float32 // upper ends of what labels are proposed by: less where a part is sure
 	temperature  float64
 	reference    float64   // all weights are relative to e^(reference/temperature)
-	tops         []float32 // of each block the largest upper end,
+	top          float64   // the largest upper end
+	tops         []float32 // of each block the largest upper end of what is proposed,
 	weights      []float64 // and the sum of e^(upper/temperature)
 	total        float64   // of the weights
 	terms        [blockLabels]float64
@@ -87,8 +87,8 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 		return false, nil
 	}
 	e := &s.envelope
-	e.lower, e.upper = grow.Slice(e.lower, s.labels), grow.Slice(e.upper, s.labels)
-	if ok, err := s.layer.Bounds(e.lower, e.upper, s.query); !ok || err != nil {
+	var err error
+	if e.lower, e.upper, err = s.layer.Bounds(s.query, softmax.Labels{}); e.lower == nil || err != nil {
 		return false, err
 	}
 	e.logits = grow.Slice(e.logits, len(s.changed))
@@ -136,13 +136,15 @@ func (e *envelope) isPinned(id uint32) bool {
 }
 
 // scaleOf is what exponents in float32 are multiplied by.
-func scaleOf(temperature float64) float32 { return float32(1 / temperature) }
+func scaleOf(temperature float64) float32 {
+	return float32(min(max(1/temperature, 0x1p-126), math.MaxFloat32))
+}
 
 // weigh sums the exponentials of the upper ends at a temperature. It reports false if
 // float32 is too coarse for the largest of them.
 func (e *envelope) weigh(temperature float64) bool {
 	e.temperature = temperature
-	n := (len(e.upper) + blockLabels - 1) / blockLabels
+	n := (len(e.proposed) + blockLabels - 1) / blockLabels
 	e.tops, e.weights = grow.Slice(e.tops, n), grow.Slice(e.weights, n)
 	top := float32(math.Inf(-1))
 	for b := range n {
@@ -158,9 +160,9 @@ func (e *envelope) weigh(temperature float64) bool {
 	return math.Abs(e.reference)*0x1p-23 <= float64(mostRounding*temperature)
 }
 
-// block are the upper ends of the labels of a block.
+// block are the upper ends by which the labels of a block are proposed.
 func (e *envelope) block(b int) []float32 {
-	return e.upper[b*blockLabels : min((b+1)*blockLabels, len(e.upper))]
+	return e.proposed[b*blockLabels : min((b+1)*blockLabels, len(e.proposed))]
 }
 
 // relative is e^((x - reference)/T).
@@ -175,6 +177,7 @@ func (e *envelope) relative(x float64) float64 {
 // upper end that the label had.
 func (e *envelope) tighten(b int, id uint32, x float64) {
 	e.pin(id, x)
+	e.proposed[id] = e.upper[id]
 	upper := e.block(b)
 	top, sum := kernels.SumExpCentres(upper, upper, scaleOf(e.temperature))
 	e.tops[b], e.weights[b] = top, e.relative(float64(top))*sum
@@ -191,16 +194,13 @@ func (s *Sampler) logit(id uint32) (float64, error) {
 	if err := s.layer.Logits(e.oneLogit[:], s.query, softmax.Only(e.one[:])); err != nil {
 		return 0, err
 	}
-	if _, changed := slices.BinarySearch(s.changed, id); changed {
-		return s.edit(id, e.oneLogit[0]), nil
-	}
-	return e.oneLogit[0], nil
+	return s.edit(id, e.oneLogit[0]), nil
 }
 
 // propose draws a label with a probability in proportion to e^(x/T), by the envelope that
-// was weighed at T, and returns its logit x too. It reports false if too many proposals
-// were rejected.
-func (s *Sampler) propose() (id uint32, x float64, ok bool, err error) {
+// was weighed at T, and returns its logit x too; times part for a label of which a share is
+// sure. It reports false if too many proposals were rejected.
+func (s *Sampler) propose(part float64) (id uint32, x float64, ok bool, err error) {
 	e := &s.envelope
 	for range maxProposals {
 		if !(e.total > 0) {
@@ -221,6 +221,12 @@ func (s *Sampler) propose() (id uint32, x float64, ok bool, err error) {
 		// The weight that the label was proposed with. It is not below the label's own but
 		// for roundings, for which the slack makes room.
 		proposed := e.weights[b] * terms[i] / sum * slack
+		if s.list.share(id) > 0 {
+			if s.random.Float64()*proposed < part*e.relative(x) {
+				return id, x, true, nil
+			}
+			continue
+		}
 		if s.random.Float64()*proposed < e.relative(x) {
 			return id, x, true, nil
 		}
@@ -241,6 +247,9 @@ func logOf(top float32, sum, temperature float64) float64 {
 }
 
 func logSumOf(lower, upper []float32, temperature float64) float64 {
+	if len(lower) == 0 {
+		return math.Inf(-1)
+	}
 	top, sum := kernels.SumExpCentres(lower, upper, scaleOf(temperature))
 	return logOf(top, sum, temperature)
 }
@@ -339,6 +348,23 @@ func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, kn
 		return undecided
 	}
 	known = math.Inf(1)
+	if len(e.atLeast(x)) > fewLabels { // far from the end of the nucleus intervals suffice
+		if m = decide(); m != undecided {
+			return m, known, nil
+		}
+		either := e.atLeast(x)[:0] // that may be in front of the label or behind it
+		for _, j := range e.atLeast(x) {
+			if float64(e.lower[j]) <= x {
+				either = append(either, j)
+			}
+		}
+		if err := s.pinAll(either); err != nil {
+			return undecided, known, err
+		}
+		if m = decide(); m != undecided {
+			return m, known, nil
+		}
+	}
 	first := 0
 	for i, depth := range depths {
 		if len(e.atLeast(x-float64(depth*temperature))) <= fewLabels {
@@ -377,22 +403,50 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 	if nucleus && (at < leastTemperature || at > mostTemperature) {
 		return Token{}, false, nil
 	}
+	e.proposed = append(e.proposed[:0], e.upper...)
+	e.top, e.temperature = float64(slices.Max(e.upper)), temperature
+	var kept bounds         // if a share is sure
+	part, fewer := 1.0, 1.0 // of a label of which a share is sure, at most and at least
+	if len(s.list.ids) > 0 {
+		var ok bool
+		var err error
+		if kept, part, fewer, ok, err = s.leaveShares(at, nucleus); !ok || err != nil {
+			return Token{}, false, err
+		}
+	}
 	if !e.weigh(temperature) || nucleus && math.Abs(e.reference)*0x1p-23 > float64(mostRounding*at) {
 		return Token{}, false, nil
 	}
 	for range maxRedraws {
-		id, x, ok, err := s.propose()
+		id, x, ok, err := s.propose(part)
 		if !ok || err != nil {
 			return Token{}, false, err
 		}
-		if !nucleus {
-			sum, sure, err := s.logSum(temperature)
-			return Token{ID: id, LogProb: min(x/temperature-sum, 0)}, sure, err
+		s.chance = s.random.Float64() * part
+		some := s.list.share(id) > 0
+		switch {
+		case some && s.chance >= fewer:
+			if most, least, _, err := s.leftOf(at, nucleus, s.labels/manyLabels); err != nil {
+				return Token{}, false, err
+			} else if most > 0 && s.chance >= most {
+				continue
+			} else if s.chance < least {
+				return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
+			}
+			s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
+			return Token{}, false, nil
+		case some || !nucleus && len(s.list.ids) > 0:
+			return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
+		case !nucleus:
+			sum, _, err := s.logSum(temperature, fewLabels)
+			return Token{ID: id, LogProb: min(x/temperature-sum.about, 0)}, sum.high-sum.low <= maxOpen, err
 		}
 		m, known, err := s.inNucleus(id, x, at)
 		switch {
 		case err != nil:
 			return Token{}, false, err
+		case m == inside && len(s.list.ids) > 0:
+			return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
 		case m == inside:
 			if kept, sure := e.logKept(s.o.TopP, x, known, at); sure {
 				return Token{ID: id, LogProb: min(x/temperature-kept, 0)}, true, nil
@@ -406,21 +460,158 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 	return Token{}, false, nil
 }
 
-// logSum estimates the log of the sum of e^(x/T) over all labels. The largest logits, of
-// which few have most of the weight, are computed. It reports false if the intervals of the
-// others leave too much open.
-func (s *Sampler) logSum(temperature float64) (log float64, sure bool, err error) {
+// leaveShares lets labels of which a share is sure be proposed by the part of their probability
+// that is left, which is the same for all of them: 1 - c times the weight of all that is kept. It
+// returns the log of that weight, the largest and the least that the part may be. It reports false if they are not known.
+func (s *Sampler) leaveShares(at float64, nucleus bool) (kept bounds, part, fewer float64, ok bool, err error) {
+	e, l := &s.envelope, &s.list
+	if err := s.pinAll(l.ids); err != nil {
+		return kept, 0, 0, false, err
+	}
+	part, fewer, kept, err = s.leftOf(at, nucleus, fewLabels)
+	if err != nil || !(part > 0) {
+		return kept, 0, 0, false, err
+	}
+	down := e.temperature * kernels.Log(part)
+	for _, id := range l.ids {
+		e.proposed[id] = above(float64(e.upper[id]) + down)
+	}
+	return kept, part, fewer, true, nil
+}
+
+// leftOf is the part of the probability that is left of labels of which a share is sure, at most and at
+// least, and the log of the weight of all that is kept, by so many logits. The part is 0 if it is not known.
+func (s *Sampler) leftOf(at float64, nucleus bool, many int) (part, fewer float64, kept bounds, err error) {
+	e, l := &s.envelope, &s.list
+	kept, known, err := s.logSum(at, many)
+	if err != nil || kept.high-kept.low > maxOpen {
+		return 0, 0, kept, err
+	}
+	if nucleus {
+		kept = e.boundKept(s.o.TopP, kept, known, at)
+	}
+	x, err := s.logit(l.ids[0])
+	left := func(sum float64) float64 {
+		return 1 - l.shares[l.ids[0]]*kernels.Exp(sum-x/e.temperature)
+	}
+	return min(left(kept.low)+(slack-1), 1), left(kept.high) - (slack - 1), kept, err
+}
+
+// logSum bounds the log of the sum of e^(x/T) over all labels. The largest logits, of which few have
+// most of the weight, are computed, at most so many. All labels with upper ends of known or more are pinned.
+func (s *Sampler) logSum(temperature float64, many int) (sum bounds, known float64, err error) {
 	e := &s.envelope
+	known = math.Inf(1)
 	for _, depth := range [...]float64{6, 4, 2} {
-		if ids := e.atLeast(e.reference - float64(depth*temperature)); len(ids) <= fewLabels {
+		x := e.top - float64(depth*temperature)
+		if ids := e.atLeast(x); len(ids) <= many {
 			if err := s.pinAll(ids); err != nil {
-				return 0, false, err
+				return sum, 0, err
 			}
+			known = x
 			break
 		}
 	}
-	b := e.sumWithout(nil, temperature)
-	return b.about, b.high-b.low <= maxOpen, nil
+	return e.sumWithout(nil, temperature), known, nil
+}
+
+// boundKept bounds the log of the weight of a nucleus at the temperature of the envelope, by the log of
+// the sum over all labels at the temperature at, and the labels from known up, which are pinned.
+func (e *envelope) boundKept(p float64, z bounds, known, at float64) bounds {
+	e.gatherNearest(known)
+	weight := func(sum, more float64) (log float64, end bool) {
+		_, kept, end := e.keptOf(e.top, math.Inf(1), at, float64(p*kernels.Exp(sum-e.top/at))*more)
+		return e.top/e.temperature + kernels.Log(kept), end
+	}
+	share := kernels.Log(p)
+	if high, end := weight(z.high, slack); end {
+		low, _ := weight(z.low, 1/slack)
+		about, _ := weight(z.about, 1)
+		return bounds{low, about, high}
+	}
+	if at == e.temperature && !math.IsInf(known, 1) {
+		return bounds{z.low + share, z.about + share, kernels.LogAddExp(z.high+share, known/at)}
+	}
+	return e.boundWide(p, at)
+}
+
+const (
+	wideBuckets = 16384
+	wideSteps   = 512 // buckets to a factor of e of the probability
+)
+
+// boundWide bounds the log of the weight of a nucleus of the share p at the temperature at, by the numbers of
+// labels in equal parts of the range: of their lower ends, and of their upper ends. First labels that hold
+// the share though each weighs what its lower end says, and all others what their upper ends
+// say, are at least the nucleus; and first labels that the other way round do not hold it belong to it.
+func (e *envelope) boundWide(p, at float64) bounds {
+	e.counts = grow.Slice(e.counts, 2*wideBuckets)
+	clear(e.counts)
+	lower, upper := e.counts[:wideBuckets], e.counts[wideBuckets:]
+	width, widest := min(at, e.temperature)/wideSteps, 0.0
+	part := func(x float32) int { return int(min((e.top-float64(x))/width, wideBuckets-1)) }
+	for id, u := range e.upper {
+		l := e.lower[id]
+		lower[part(l)]++
+		upper[part(u)]++
+		if l > float32(math.Inf(-1)) {
+			widest = max(widest, float64(u)-float64(l))
+		}
+	}
+	apart := kernels.Exp(widest / at) // what upper ends weigh for lower ends, at most
+	weight := func(n uint32, parts int, t float64) float64 {
+		return float64(n) * kernels.Exp(-float64(parts)*width/t)
+	}
+	behindLower, behindUpper := 0.0, 0.0
+	for b := range wideBuckets {
+		if lower[b] > 0 {
+			behindLower += weight(lower[b], b, at)
+		}
+		if upper[b] > 0 {
+			behindUpper += weight(upper[b], b+1, at)
+		}
+	}
+	var least, most, front, top float64
+	full, inside := false, true
+	for b := range wideBuckets - 1 {
+		if upper[b] > 0 {
+			most += weight(upper[b], b, e.temperature)
+		}
+		if full { // one part more than holds enough
+			break
+		}
+		if lower[b] == 0 && upper[b] == 0 {
+			continue
+		}
+		front += weight(lower[b], b+1, at)
+		behindLower -= weight(lower[b], b, at)
+		full = front >= p*slack*(front+max(behindLower, 0)*apart)
+		top += weight(upper[b], b, at)
+		behindUpper -= weight(upper[b], b+1, at)
+		if inside = inside && top < p/slack*(top+max(behindUpper, 0)/apart); inside {
+			least += weight(lower[b], b+1, e.temperature)
+		}
+	}
+	if !full {
+		most = math.Inf(1)
+	}
+	shift := e.top / e.temperature
+	b := bounds{low: shift + kernels.Log(least), high: shift + kernels.Log(most)}
+	b.about = (b.low + b.high) / 2
+	return b
+}
+
+// gatherNearest leaves the centres of the labels from known up in e.nearest, ascending.
+func (e *envelope) gatherNearest(known float64) {
+	e.nearest = e.nearest[:0]
+	if !math.IsInf(known, 1) {
+		for _, id := range e.atLeast(known) {
+			if c := e.centre(id); c >= known {
+				e.nearest = append(e.nearest, c)
+			}
+		}
+	}
+	slices.Sort(e.nearest)
 }
 
 // logKept estimates the log of the sum of e^(x/T) over the nucleus at the temperature at, in
@@ -432,19 +623,8 @@ func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
 	if z.high-z.low > maxOpen {
 		return 0, false
 	}
-	top := math.Inf(-1)
-	for _, u := range e.tops {
-		top = max(top, float64(u))
-	}
-	e.nearest = e.nearest[:0]
-	if !math.IsInf(known, 1) {
-		for _, id := range e.atLeast(known) {
-			if c := e.centre(id); c >= known {
-				e.nearest = append(e.nearest, c)
-			}
-		}
-	}
-	slices.Sort(e.nearest)
+	top := e.top
+	e.gatherNearest(known)
 	share := func(sum float64) float64 { return p * kernels.Exp(sum-top/at) }
 	want := share(z.about)
 	if _, kept, end := e.keptOf(top, x, at, want); end {

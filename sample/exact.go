@@ -2,7 +2,6 @@ package sample
 
 import (
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -11,9 +10,10 @@ import (
 
 // drawExact draws from the distribution of the layer.
 func (s *Sampler) drawExact(u float64) (Token, error) {
+	s.proposed = s.proposed[:0]
 	first, temperature, cut := s.o.firstCut()
 	greedy := s.o.temperature() == 0
-	if !greedy && (!cut || first == TopP) {
+	if !greedy && (!cut || first == TopP || first == Typical) {
 		if !cut || s.o.onlyTopP() {
 			if t, ok, err := s.drawEnclosed(temperature, cut); ok || err != nil {
 				return t, err
@@ -28,9 +28,11 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		if s.o.onlyTopP() {
 			return s.drawNucleus(temperature, u)
 		}
-		s.sumInside(temperature)
-		t, _, err := s.drawKept(u)
-		return t, err
+		k, _, err := s.truncate()
+		if err != nil {
+			return Token{}, err
+		}
+		return s.drawHead(k.n, u), nil
 	}
 	k := 16
 	if greedy {
@@ -42,8 +44,10 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		if err := s.lookAtBest(min(k, s.labels)); err != nil {
 			return Token{}, err
 		}
-		if t, ok, err := s.drawKept(u); ok || err != nil {
-			return t, err
+		if k, ok, err := s.truncate(); err != nil {
+			return Token{}, err
+		} else if ok {
+			return s.drawHead(k.n, u), nil
 		}
 	}
 }
@@ -68,7 +72,7 @@ func (s *Sampler) lookAtAll() error {
 			s.all[id] = math.Inf(-1)
 		}
 	}
-	s.pool = pool{logits: s.all, whole: true, exact: true, rest: nothing}
+	s.pool = pool{logits: s.all, whole: true}
 	return nil
 }
 
@@ -77,7 +81,7 @@ func (s *Sampler) lookAtAll() error {
 func (s *Sampler) lookAtBest(k int) error {
 	// Labels of the history may take places of others: their logits are others in the
 	// search.
-	k = min(k+len(s.past), s.labels)
+	k = min(k+len(s.pastIDs), s.labels)
 	s.found = grow.Slice(s.found, k)
 	req := s.request(k)
 	s.asked[0] = s.query
@@ -86,26 +90,26 @@ func (s *Sampler) lookAtBest(k int) error {
 	}
 	n := s.one[0].Count
 	whole := n < k || k == s.labels
-	s.pastX = grow.Slice(s.pastX, len(s.past))
-	if err := s.layer.Logits(s.pastX, s.query, softmax.Only(s.pastIDs)); err != nil {
-		return err
-	}
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	for _, p := range s.found[:n] {
-		if _, past := slices.BinarySearch(s.pastIDs, p.ID); !past {
+		if s.slots[p.ID] == 0 || s.changes[s.slots[p.ID]-1].times == 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
 		}
+	}
+	s.terms = grow.Slice(s.terms, len(s.pastIDs))
+	if err := s.layer.Logits(s.terms, s.query, softmax.Only(s.pastIDs)); err != nil {
+		return err
 	}
 	for i, id := range s.pastIDs {
 		if !s.permits(id) {
 			continue
 		}
-		x := s.edit(id, s.pastX[i])
+		x := s.edit(id, s.terms[i])
 		if whole || compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
 		}
 	}
-	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole, exact: true}
+	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole}
 	return nil
 }
 
@@ -127,17 +131,21 @@ func (s *Sampler) drawFrom(temperature, u float64) (Token, error) {
 		return Token{}, errNone
 	}
 	logSum := s.weigh(s.pool.logits, largest, temperature)
-	i := walk(s.terms, u)
+	var i int
+	if len(s.proposed) > 0 && s.takes(s.proposed[0].ID, s.terms[s.proposed[0].ID]) { // of all labels
+		i = int(s.proposed[0].ID)
+	} else {
+		i = s.pick(u, s.pool.label)
+	}
 	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - logSum}, nil
 }
 
-// sumInside finds the log of the sum of e^((x-largest)/T) over the pool, and returns the
-// largest.
-func (s *Sampler) sumInside(temperature float64) (largest float64) {
-	if largest = s.pool.largest(); !math.IsInf(largest, -1) {
-		s.pool.inside = s.weigh(s.pool.logits, largest, temperature)
+// sumInside returns the log of the sum of e^((x-largest)/T) over the pool.
+func (s *Sampler) sumInside(temperature float64) float64 {
+	if !s.pool.summed {
+		s.pool.inside, s.pool.summed = s.weigh(s.pool.logits, s.pool.largest(), temperature), true
 	}
-	return largest
+	return s.pool.inside
 }
 
 // weigh leaves probabilities in proportion to e^(x/T) in s.terms, whose sum is 1, and

@@ -78,7 +78,7 @@ func TestTopPJustBelowOne(t *testing.T) {
 			if k := o.TopK; k > 0 && k < labels && !slices.ContainsFunc(best[:k], func(p softmax.Prediction) bool { return p.ID == token.ID }) {
 				t.Fatalf("found %+v, expected one of the best %d labels", token, k)
 			}
-			if token.LogProb > 0 || token.Grade != sample.Exact || !follows(l, h, o, sample.Edits{}, token, 1e-9) {
+			if token.LogProb > 0 || token.Variation != 0 || !follows(l, h, o, sample.Edits{}, token, 1e-9) {
 				t.Fatalf("found %+v, expected a log-probability of %v", token, math.Log(definition(l, h, o, sample.Edits{})[token.ID]))
 			}
 		}
@@ -147,7 +147,7 @@ func checkExtremes(t *rapid.T) {
 		if err != nil {
 			return
 		}
-		if !(token.LogProb <= 0) || token.Grade != sample.Exact || !follows(l, h, o, e, token, errorOf(l, o)) {
+		if !(token.LogProb <= 0) || token.Variation != 0 || !follows(l, h, o, e, token, errorOf(l, o)) {
 			t.Fatalf("%+v: found %+v, expected a log-probability of %v", o, token, math.Log(definition(l, h, o, e)[token.ID]))
 		}
 	}
@@ -218,7 +218,7 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 		o.MinP = one("any min-p", append([]float64{0, 0, 0}, shares...))
 		o.Repetition = one("any repetition", repetitions)
 		o.Presence, o.Frequency = one("any presence", subtracted), one("any frequency", subtracted)
-		o.Confidence, o.MaxOutside = one("confidence", []float64{0, 0.5, 0.995, 0.9999}), one("max outside", []float64{5e-324, 0.07, 1})
+		o.Confidence, o.MaxVariation = one("confidence", []float64{0, 0.5, 0.995, 0.9999}), one("max variation", []float64{sample.ByChain, 0, 0.07, 1})
 		s, err := sample.NewScreened(m, l, o)
 		if err != nil {
 			t.Fatal(err)
@@ -235,7 +235,7 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if !(token.LogProb <= 0) || math.IsInf(token.LogProb, -1) || token.Grade == sample.Exact && !follows(l, h, o, e, token, errorOf(l, o)) {
+			if !(token.LogProb <= 0) || math.IsInf(token.LogProb, -1) || s.Stats().Layer == s.Stats().Draws && !follows(l, h, o, e, token, errorOf(l, o)) {
 				t.Fatalf("%+v: found %+v, expected a log-probability of %v", o, token, math.Log(definition(l, h, o, e)[token.ID]))
 			}
 		}

@@ -18,7 +18,7 @@ const (
 
 // onlyTopP reports whether top-p is the only truncation.
 func (o *Options) onlyTopP() bool {
-	return o.cuts(TopP) && o.has(TopP) && !(o.has(TopK) && o.cuts(TopK)) && !(o.has(MinP) && o.cuts(MinP))
+	return o.cuts(TopP) && o.has(TopP) && !(o.has(TopK) && o.cuts(TopK)) && !(o.has(MinP) && o.cuts(MinP)) && !(o.has(Typical) && o.cuts(Typical))
 }
 
 // drawNucleus draws from all labels, which are the pool, those that top-p keeps at a
@@ -44,9 +44,14 @@ func (s *Sampler) drawNucleus(temperature, u float64) (Token, error) {
 		}
 		kept += s.terms[id]
 	}
-	id := walk(s.terms, u*kept)
-	if len(s.proposed) > 0 && belongs(s.proposed[0].ID) {
+	for id := range s.terms {
+		s.terms[id] /= kept
+	}
+	var id int
+	if len(s.proposed) > 0 && s.takes(s.proposed[0].ID, s.terms[s.proposed[0].ID]) {
 		id = int(s.proposed[0].ID)
+	} else {
+		id = s.pick(u, func(i int) uint32 { return uint32(i) })
 	}
 	return Token{ID: uint32(id), LogProb: min((x[id]-largest)/temperature-logSum-kernels.Log(kept), 0)}, nil
 }

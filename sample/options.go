@@ -28,9 +28,12 @@ const (
 	TopP
 	// MinP keeps labels of at least Options.MinP times the probability of the first.
 	MinP
+	// Typical keeps the fewest labels that hold the share Options.Typical, those first whose
+	// -log p lies nearest to the entropy.
+	Typical
 )
 
-var stepNames = [...]string{"mask", "bias", "penalties", "temperature", "top-k", "top-p", "min-p"}
+var stepNames = [...]string{"mask", "bias", "penalties", "temperature", "top-k", "top-p", "min-p", "typical"}
 
 // String returns the name of the step.
 func (s Step) String() string {
@@ -43,24 +46,28 @@ func (s Step) String() string {
 // LlamaCPP is the order of llama.cpp: its logit biases, then the default of
 // common_params_sampling.samplers (common/common.h) without the samplers that this
 // package lacks. The temperature is last, so that truncations do not depend on it.
-func LlamaCPP() []Step { return []Step{Mask, Bias, Penalties, TopK, TopP, MinP, Temperature} }
+func LlamaCPP() []Step {
+	return []Step{Mask, Bias, Penalties, TopK, Typical, TopP, MinP, Temperature}
+}
 
 // VLLM is the order of vLLM's sampler (vllm/v1/sample/sampler.py): allowed tokens, logit
-// biases, penalties, temperature, min-p, and top-k before top-p.
+// biases, penalties, temperature, min-p, and top-k before top-p. It has no typical sampling.
 func VLLM() []Step { return []Step{Mask, Bias, Penalties, Temperature, MinP, TopK, TopP} }
 
 // HuggingFace is the order of Hugging Face transformers (generation/utils.py,
 // _get_logits_processor): biases and penalties, then the mask, then the warpers.
-func HuggingFace() []Step { return []Step{Bias, Penalties, Mask, Temperature, TopK, TopP, MinP} }
+func HuggingFace() []Step {
+	return []Step{Bias, Penalties, Mask, Temperature, TopK, TopP, MinP, Typical}
+}
 
-// Options say how a [Sampler] draws. The zero value is an error, because TopP, Repetition
-// and MaxOutside must not be 0: start from [DefaultOptions], and change what you need.
+// Options say how a [Sampler] draws. The zero value is an error, because TopP, Typical and
+// Repetition must not be 0: start from [DefaultOptions], and change what you need.
 type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
 	// first. A step that is not in it is not done, whatever its option says.
 	Order []Step
 	// Temperature is T: finite and at least softmax.MinTemperature, or 0 for the label with the
-	// largest logit.
+	// largest logit, whatever is truncated.
 	Temperature float64
 	// TopK is k, 0 for all labels.
 	TopK int
@@ -68,22 +75,28 @@ type Options struct {
 	TopP float64
 	// MinP is p: 0 to 1, where 0 keeps all labels.
 	MinP float64
+	// Typical is the share of typical sampling: above 0 and at most 1, where 1 keeps all labels.
+	Typical float64
 	// Repetition is from 2^-100 to 2^100. 1 changes nothing, and more makes labels that have
 	// occurred less probable.
 	Repetition float64
 	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
 	// labels that have occurred less probable.
 	Presence, Frequency float64
-	// Confidence is for draws over a screen: the confidence of the interval of the tail, at
-	// least 0 and below 1. More confidence makes the interval wider, and the exact layer
-	// answers more often. A screen has intervals up to a largest confidence, 0.995 by
-	// default; above it the exact layer answers draws without truncation.
+	// Budget is for draws over a screen: how many labels to look at, as in softmax.Request.
+	// 0 is the screen's largest, or its own if that is less than half of it.
+	Budget float64
+	// Confidence is for draws over a screen: that with which Token.Variation is a bound, at
+	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by
+	// default; above it nothing is known of the labels that are not looked at.
 	Confidence float64
-	// MaxOutside is for truncations over a screen: the largest share of the probability,
-	// as estimated, that the labels outside the candidate set may have. If they have more,
-	// the exact layer answers; else the truncation looks at the set alone, and what it
-	// keeps wrongly is a part of that share. Above 0 and at most 1, which bounds nothing.
-	MaxOutside float64
+	// MaxVariation is for draws over a screen: the largest total variation from the layer's
+	// distribution, as Token.Variation bounds it, with which the candidates alone
+	// answer. Where the bound is larger a draw has the distribution of the layer: see
+	// [NewScreened]. 0 to 1, where 1 always takes the candidates; [ByChain] is 1 if a
+	// top-k or min-p bounds what is drawn from (0.25 if there are fewer candidates than it
+	// keeps), and 0 for other chains.
+	MaxVariation float64
 	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
 	// without truncation, or with top-p first, computes the logits of all labels, which
 	// takes several times as long: see [Token].
@@ -94,10 +107,13 @@ type Options struct {
 }
 
 // DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
-// the order of llama.cpp. Over a screen the confidence is 0.95, and MaxOutside is 0.07.
+// the order of llama.cpp. Over a screen the confidence is 0.95, and MaxVariation is ByChain.
 func DefaultOptions() Options {
-	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Repetition: 1, Confidence: 0.95, MaxOutside: 0.07}
+	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Typical: 1, Repetition: 1, Confidence: 0.95, MaxVariation: ByChain}
 }
+
+// ByChain is the MaxVariation that depends on the truncations.
+const ByChain = -1
 
 // maxPenalty bounds penalties, so that the logits of a layer remain finite numbers at every
 // temperature, with any biases and any history.
@@ -127,7 +143,9 @@ func (o *Options) check() error {
 		{"repetition", o.Repetition, o.Repetition >= 1/maxPenalty && o.Repetition <= maxPenalty, "2^-100 to 2^100"},
 		{"presence", o.Presence, math.Abs(o.Presence) <= maxPenalty, "at most 2^100 in magnitude"},
 		{"frequency", o.Frequency, math.Abs(o.Frequency) <= maxPenalty, "at most 2^100 in magnitude"},
-		{"max outside", o.MaxOutside, o.MaxOutside > 0 && o.MaxOutside <= 1, "above 0 and at most 1"},
+		{"typical", o.Typical, o.Typical > 0 && o.Typical <= 1, "above 0 and at most 1"},
+		{"max variation", o.MaxVariation, o.MaxVariation == ByChain || o.MaxVariation >= 0 && o.MaxVariation <= 1, "0 to 1, or -1 for ByChain"},
+		{"budget", o.Budget, o.Budget >= 0, "a finite number above 0, or 0"},
 		{"confidence", o.Confidence, o.Confidence >= 0 && o.Confidence < 1, "at least 0 and below 1"},
 	} {
 		if !f.ok || math.IsInf(f.value, 0) {
@@ -139,7 +157,7 @@ func (o *Options) check() error {
 
 // hint points to the defaults if the options that must not be 0 are: they were probably not set.
 func (o *Options) hint() string {
-	if o.TopP == 0 || o.Repetition == 0 || o.MaxOutside == 0 {
+	if o.TopP == 0 || o.Repetition == 0 || o.Typical == 0 {
 		return ": start from DefaultOptions and change what you need"
 	}
 	return ""
@@ -150,7 +168,7 @@ func (o *Options) has(s Step) bool { return slices.Contains(o.Order, s) }
 
 // cuts reports whether a step of the order is a truncation that may leave labels out.
 func (o *Options) cuts(s Step) bool {
-	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0
+	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0 || s == Typical && o.Typical < 1
 }
 
 // firstCut returns the first truncation, if there is one, and the temperature of the
@@ -166,6 +184,38 @@ func (o *Options) firstCut() (step Step, temperature float64, some bool) {
 		}
 	}
 	return 0, temperature, false
+}
+
+// narrow reports whether the first truncation keeps labels by their logits alone, not by a share of
+// the probability: top-k, min-p, or the largest logit.
+func (o *Options) narrow() bool {
+	first, _, some := o.firstCut()
+	return o.temperature() == 0 || some && (first == TopK || first == MinP)
+}
+
+// maxVariation is MaxVariation, or what ByChain is for the chain.
+func (o *Options) maxVariation() float64 {
+	if o.MaxVariation != ByChain {
+		return o.MaxVariation
+	}
+	for _, s := range []Step{TopK, MinP} {
+		if o.has(s) && o.cuts(s) {
+			return 1
+		}
+	}
+	if o.temperature() == 0 {
+		return 1
+	}
+	return 0
+}
+
+// confidence is that of each interval of the tail: a chain that looks at two temperatures
+// needs two intervals.
+func (o *Options) confidence() float64 {
+	if _, first, _ := o.firstCut(); first != o.temperature() && o.temperature() != 0 {
+		return 1 - (1-o.Confidence)/2
+	}
+	return o.Confidence
 }
 
 // temperature returns the temperature of the draw.

@@ -191,7 +191,7 @@ func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 					t.Errorf("chi-square %.1f standard deviations above its mean", x)
 				}
 				st := s.Stats()
-				if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && st.Layer > 0 {
+				if asked := c.edits.Allowed != nil || o.Temperature > 2 || o.Typical < 1 && o.TopK == 0; !asked && st.Layer > 0 {
 					t.Errorf("stats %+v, expected that the screen answers", st)
 				}
 			})
@@ -221,8 +221,7 @@ func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen
 		contexts[i] += h[i%l.Dim()]
 	}
 	opt := train.DefaultTailOptions()
-	opt.Share = 1
-	opt.Temperatures = []float64{0.6, 1, 1.6}
+	opt.Temperatures, opt.Share, opt.PerCluster = []float64{0.6, 1, 1.6}, 1, 3000
 	fitted, _, err := train.FitTail(context.Background(), m, l, contexts, opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -24,33 +24,6 @@ type Edits struct {
 	History []uint32
 }
 
-// Grade says how near the distribution of a draw is to the distribution of the layer.
-type Grade uint8
-
-const (
-	// Exact: the two are the same.
-	Exact Grade = iota
-	// Bounded: the two are the same if the interval of the tail holds the truth, which
-	// it does with Options.Confidence.
-	Bounded
-	// Approximate: the labels that were kept are the best of the candidate set, which
-	// may lack labels.
-	Approximate
-)
-
-// String returns "exact", "bounded" or "approximate".
-func (g Grade) String() string {
-	switch g {
-	case Exact:
-		return "exact"
-	case Bounded:
-		return "bounded"
-	case Approximate:
-		return "approximate"
-	}
-	return "unknown"
-}
-
 // Token is a label that was drawn.
 type Token struct {
 	ID uint32
@@ -62,40 +35,46 @@ type Token struct {
 	// most (if more is open, all logits are computed) and by far less on a real layer, unless
 	// Options.ExactLogProb is set.
 	LogProb float64
-	Grade   Grade
+	// Variation bounds the total variation of the distribution that it was drawn from, from
+	// that of the layer with the same edits and truncations: the bound holds if the tail lies
+	// within its interval, which it does with Options.Confidence. 0 over a layer.
+	Variation float64
 }
 
 // Stats counts draws.
 type Stats struct {
-	// Draws is the number of all draws, Bounded and Approximate the numbers of draws of
-	// these grades.
-	Draws, Bounded, Approximate uint64
-	// Layer is the number of draws that used the exact layer.
+	// Draws is the number of all draws.
+	Draws uint64
+	// More is the number of draws over a screen that read its largest budget.
+	More uint64
+	// Layer is the number of draws that the exact layer answered.
 	Layer uint64
 	// Passes is the number of draws that computed the logits of all labels.
 	Passes uint64
+	// Variation is the sum of Token.Variation.
+	Variation float64
 }
 
-// Sampler draws labels. It is for one goroutine. Its memory is proportional to L from
-// the first draw on that looks at all logits; beyond that growth nothing is allocated.
+// Sampler draws labels. It is for one goroutine. Its memory is proportional to L. Beyond
+// growth with the first draws, nothing is allocated.
 type Sampler struct {
 	o        Options
 	labels   int
 	layer    *softmax.Searcher
 	query    *softmax.Query
 	screened *screen.Searcher // nil over a layer
+	budgets  []float64        // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
-	edits    Edits
-	history  []uint32 // ascending
-	past     []occurrence
-	changed  []uint32 // labels whose logits the edits change, ascending
-	extra    []uint32
+	edits   Edits
+	changes []change // of labels whose logits the edits change
+	changed []uint32 // these labels
+	slots   []uint32 // of each label, 1 + the place of its change, 0 for none
+	pastIDs []uint32 // the labels of the history
+
 	one      [1]softmax.Answer
 	asked    [1]*softmax.Query
-	pastIDs  []uint32
-	pastX    []float64
 	found    []softmax.Prediction
 	pool     pool
 	poolIDs  []uint32
@@ -103,18 +82,21 @@ type Sampler struct {
 	all      []float64
 	terms    []float64
 	head     []softmax.Prediction
-	tailTrue []float64
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
-	proposed []softmax.Prediction // a label that is drawn if all logits say so
-	chance   float64              // of a proposed label of the pool
+	proposed []softmax.Prediction // a label that is drawn if all logits say so,
+	chance   float64              // and less of its probability is sure than leaves this
+	order    []ranked
+	kept     int // the first labels of the head that the last draw was from, 0 if they are others
+	list     list
 }
 
-// occurrence is a label of the history and how often it is there.
-type occurrence struct {
-	id uint32
-	n  int
+// change is what the edits do to the logit of a label, beside a mask.
+type change struct {
+	times  int     // in the history
+	add    float64 // bias
+	listed bool    // the label is a candidate
 }
 
 // New returns a sampler over all labels of a layer, whose draws are exact.
@@ -125,21 +107,23 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	o.Order = slices.Clone(o.Order)
 	return &Sampler{
 		o: o, labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
-		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)),
+		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), slots: make([]uint32, l.Labels()),
 	}, nil
 }
 
 // NewScreened returns a sampler over a screen and its layer. The screen has a tail
 // ([screen.Tail]).
 //
-// Without truncation a candidate is drawn with the least probability that it can have:
-// the probability if the tail is at the upper end of its interval. In the remaining cases
-// the exact layer draws from what is left of its own distribution. If the interval holds
-// the truth, the two together draw from the distribution of the layer.
+// A draw looks at the candidates alone if Token.Variation then is at most
+// Options.MaxVariation: so do all, by default, behind a top-k or a min-p. Otherwise a candidate is
+// drawn with the least probability that it can have, were all of the tail where it harms most. In
+// the remaining cases the candidates within the largest budget of the screen are looked at in the
+// same way, and then the exact layer draws from what is left of its own distribution. If the
+// interval of the tail holds the truth, all together draw from the distribution of
+// the layer.
 //
-// A truncation looks at the candidates alone. The exact layer answers if they are too few,
-// if they hold too little of the probability (Options.MaxOutside), if there are allowed
-// labels, or if more than 256 labels are banned.
+// The exact layer answers too if the candidates are fewer than a top-k in front, if there are
+// allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are banned.
 func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {
@@ -148,9 +132,26 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 	if m.Tail() == nil {
 		return nil, fmt.Errorf("sample: %w", screen.ErrNoTail)
 	}
-	s.screened, err = screen.NewSearcher(m, l)
+	ladder := m.Ladder()
+	most, budget := ladder[len(ladder)-1].Budget, o.Budget
+	switch {
+	case budget == 0 && most <= nearBudget*m.Budget():
+		budget = most
+	case budget == 0:
+		budget = m.Budget()
+	case budget < ladder[0].Budget:
+		return nil, fmt.Errorf("sample: budget: found %v, expected at least %v, the smallest of the screen, or 0", budget, ladder[0].Budget)
+	}
+	if s.budgets = append(s.budgets, budget); budget < most {
+		s.budgets = append(s.budgets, most)
+	}
+	s.screened, err = screen.NewSearcher(m, l, screen.Budget(budget))
 	return s, err
 }
+
+// nearBudget is how much larger than the screen's own its largest budget may be to be read at once: to
+// read one list and then the other takes longer.
+const nearBudget = 2
 
 // Stats returns what the sampler did so far.
 func (s *Sampler) Stats() Stats { return s.stats }
@@ -159,35 +160,47 @@ func (s *Sampler) Stats() Stats { return s.stats }
 // with softmax.ErrContext or softmax.ErrRequest, if h is not a context or the edits are
 // not for the layer, and an error if they leave no label.
 func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
-	if err := s.prepare(h, &e); err != nil {
+	if err := s.prepare(&e); err != nil {
 		return Token{}, err
 	}
 	u := s.random.Float64()
+	s.kept = 0
+	t, ok, err := Token{}, false, error(nil)
+	s.list.forget()
 	if s.screened != nil {
-		if t, ok, err := s.drawScreened(h, u); err != nil {
-			return Token{}, err
-		} else if ok {
-			s.count(t)
-			return t, nil
-		}
+		t, ok, err = s.drawListed(h, u)
 	}
-	t, err := s.drawExact(u)
+	if !ok && err == nil {
+		if err = s.query.Set(h); err == nil {
+			t, err = s.drawExact(u)
+		}
+		s.stats.Layer++
+	}
 	if err != nil {
 		return Token{}, err
 	}
-	s.stats.Layer++
-	s.count(t)
+	s.stats.Draws++
+	s.stats.Variation += t.Variation
 	return t, nil
 }
 
-func (s *Sampler) count(t Token) {
-	s.stats.Draws++
-	switch t.Grade {
-	case Bounded:
-		s.stats.Bounded++
-	case Approximate:
-		s.stats.Approximate++
+// Distribution appends the labels that the last token was drawn from, the best first, and the
+// natural logarithms of their probabilities, to dst: what a caller needs who accepts or
+// rejects the draft of another model. It reports false if the last draw did not put them together:
+// one without truncation, by what candidates have for certain, or with a nucleus of the exact layer.
+func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
+	if s.kept == 0 {
+		return dst, false
 	}
+	if s.o.temperature() == 0 {
+		return append(dst, softmax.Prediction{ID: s.head[0].ID}), true
+	}
+	t := s.o.temperature()
+	logSum := s.weighHead(s.kept, t)
+	for _, x := range s.head[:s.kept] {
+		dst = append(dst, softmax.Prediction{ID: x.ID, Logit: min((x.Logit-s.head[0].Logit)/t-logSum, 0)})
+	}
+	return dst, true
 }
 
 // badEdits is an error of the kind softmax.ErrRequest.
@@ -196,15 +209,9 @@ type badEdits string
 func (e badEdits) Error() string { return string(e) }
 func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 
-// maxBanned bounds the banned labels whose share of the tail is taken off.
-const maxBanned = 256
-
-// prepare checks the context and the edits, and finds out what the edits change. Edits that the
-// order has no step for are dropped.
-func (s *Sampler) prepare(h []float32, e *Edits) error {
-	if err := s.query.Set(h); err != nil {
-		return err
-	}
+// prepare checks the edits, and finds out what they change. Edits that the order has no step for
+// are dropped.
+func (s *Sampler) prepare(e *Edits) error {
 	req := softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
 	if err := req.Check(s.labels); err != nil {
 		return err
@@ -221,30 +228,29 @@ func (s *Sampler) prepare(h []float32, e *Edits) error {
 	if !s.o.has(Bias) {
 		s.edits.Biases = nil
 	}
-	s.past, s.pastIDs, s.changed = s.past[:0], s.pastIDs[:0], s.changed[:0]
+	for _, id := range s.changed {
+		s.slots[id] = 0
+	}
+	s.changed, s.changes, s.pastIDs = s.changed[:0], s.changes[:0], s.pastIDs[:0]
 	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
-		s.history = append(s.history[:0], e.History...)
-		slices.Sort(s.history)
-		for _, id := range s.history {
-			if n := len(s.past); n > 0 && s.past[n-1].id == id {
-				s.past[n-1].n++
-				continue
-			}
-			s.past, s.pastIDs = append(s.past, occurrence{id, 1}), append(s.pastIDs, id)
+		for _, id := range e.History {
+			s.changeOf(id).times++
 		}
 	}
-	s.changed = append(s.changed, s.pastIDs...)
+	s.pastIDs = append(s.pastIDs, s.changed...)
 	for _, b := range s.edits.Biases {
-		s.changed = append(s.changed, b.ID)
+		s.changeOf(b.ID).add = float64(b.Add)
 	}
-	s.changed = distinct(s.changed)
 	return nil
 }
 
-// distinct sorts ids and drops repeated ones.
-func distinct(ids []uint32) []uint32 {
-	slices.Sort(ids)
-	return slices.Compact(ids)
+// changeOf is what the edits do to a label.
+func (s *Sampler) changeOf(id uint32) *change {
+	if s.slots[id] == 0 {
+		s.changed, s.changes = append(s.changed, id), append(s.changes, change{})
+		s.slots[id] = uint32(len(s.changes))
+	}
+	return &s.changes[s.slots[id]-1]
 }
 
 // request is a request with the edits that a search knows.
@@ -253,28 +259,27 @@ func (s *Sampler) request(k int) softmax.Request {
 }
 
 func (s *Sampler) permits(id uint32) bool {
-	r := s.request(1)
-	return r.Permits(id)
+	return (s.edits.Allowed == nil || s.edits.Allowed.Has(id)) && (s.edits.Banned == nil || !s.edits.Banned.Has(id))
 }
 
-// edit returns the logit x of a label, after biases and penalties in their order.
+// edit returns the logit x of a label, after biases and penalties in their order. It does not
+// descend in x.
 func (s *Sampler) edit(id uint32, x float64) float64 {
+	if s.slots[id] == 0 {
+		return x
+	}
+	c := &s.changes[s.slots[id]-1]
 	for _, step := range s.o.Order {
-		switch step {
-		case Bias:
-			r := s.request(1)
-			x += r.Bias(id)
-		case Penalties:
-			i, ok := slices.BinarySearchFunc(s.past, id, func(o occurrence, id uint32) int { return int(int64(o.id) - int64(id)) })
-			if !ok {
-				continue
-			}
+		switch {
+		case step == Bias:
+			x += c.add
+		case step == Penalties && c.times > 0:
 			if x > 0 {
 				x /= s.o.Repetition
 			} else {
 				x *= s.o.Repetition
 			}
-			x -= float64(s.o.Frequency*float64(s.past[i].n)) + s.o.Presence
+			x -= float64(s.o.Frequency*float64(c.times)) + s.o.Presence
 		}
 	}
 	return x
@@ -284,15 +289,17 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 type pool struct {
 	ids    []uint32 // nil: 0, 1, 2, ...
 	logits []float64
-	// whole: no other label may be drawn.
+	// whole: no other label may be drawn that the order does not put behind all of these,
+	// nor has any other a share of the probability that matters.
 	whole bool
-	exact bool // all that is better than the pool's worst label is in it
-	// rest is what is known of the log of the sum of e^(x/T) over all other labels, at
-	// the temperature of the first truncation. It is not set if only the labels matter.
-	rest screen.Interval
-	// inside is the log of the sum over the pool of e^((x-largest)/T) at that temperature,
-	// if the rest is known and top-p may come first.
+	// open: of other labels is known no more than their weight, sampler.outside.
+	open bool
+	// every: all candidates that may be drawn are in the pool.
+	every bool
+	// inside is the log of the sum over the pool of e^((x-largest)/T) at the temperature of the
+	// first truncation, if that needs it.
 	inside float64
+	summed bool
 }
 
 func (p *pool) label(i int) uint32 {
@@ -310,7 +317,5 @@ func (p *pool) largest() float64 {
 	}
 	return largest
 }
-
-var nothing = screen.Interval{Log: math.Inf(-1), Low: math.Inf(-1), High: math.Inf(-1)}
 
 var errNone = errors.New("sample: found no label that may be drawn, expected at least one")

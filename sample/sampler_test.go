@@ -130,6 +130,11 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 					}
 				}
 			}
+		case sample.Typical:
+			if o.Typical < 1 && !(slices.Contains(o.Order, sample.Temperature) && o.Temperature == 0) {
+				byLogit()
+				order = typical(order, probabilities(), o.Typical)
+			}
 		case sample.MinP:
 			if o.MinP > 0 {
 				byLogit()
@@ -155,6 +160,28 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 		}
 	}
 	return p
+}
+
+// typical keeps the labels that hold the share, those first whose surprise is nearest to the entropy.
+func typical(order []int, p []float64, share float64) []int {
+	entropy := 0.0
+	for _, id := range order {
+		if p[id] > 0 {
+			entropy -= p[id] * math.Log(p[id])
+		}
+	}
+	far := func(id int) float64 { return math.Abs(-math.Log(p[id]) - entropy) }
+	near := slices.Clone(order)
+	sort.SliceStable(near, func(i, j int) bool { return far(near[i]) < far(near[j]) })
+	sum := 0.0
+	for i, id := range near {
+		if sum += p[id]; sum >= share {
+			near = near[:i+1]
+			break
+		}
+	}
+	kept := slices.DeleteFunc(slices.Clone(order), func(id int) bool { return !slices.Contains(near, id) })
+	return kept
 }
 
 func setOf(labels int, ids ...uint32) *bitset.Set {
@@ -192,6 +219,8 @@ func configurations(labels int) []configuration {
 		{"min-p", func(o *sample.Options) { o.MinP = 0.1 }, sample.Edits{}},
 		{"top-p at a temperature", func(o *sample.Options) { o.TopP, o.Temperature = 0.8, 1.6 }, sample.Edits{}},
 		{"min-p at a temperature", func(o *sample.Options) { o.MinP, o.Temperature = 0.1, 0.6 }, sample.Edits{}},
+		{"typical", func(o *sample.Options) { o.Typical = 0.7 }, sample.Edits{}},
+		{"typical at a temperature", func(o *sample.Options) { o.Typical, o.TopK, o.Temperature = 0.6, 20, 1.6 }, sample.Edits{}},
 		{"everything", func(o *sample.Options) {
 			o.TopK, o.TopP, o.MinP, o.Temperature, o.Repetition, o.Presence, o.Frequency = 12, 0.9, 0.02, 1.3, 1.3, 0.2, 0.1
 		}, all},
@@ -280,18 +309,26 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// screened returns a screen for the layer, of which every set lacks labels, with a
-// tail that contexts near h have fitted.
+// screened returns a screen for the layer, of which every list lacks labels, with a longer list within
+// a second budget, and a tail that contexts have fitted.
 func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
 	t.Helper()
 	r, d := newRand(5), l.Dim()
 	const clusters = 2
-	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screen.List, clusters)}
+	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screen.List, clusters), Ladder: []screen.Rung{{Budget: 10, Share: 2000}, {Budget: 30, Share: 1000}}, Budget: 10}
 	for i := range c.Lists {
+		list := &c.Lists[i]
+		var last []uint32
 		for id := range uint32(l.Labels()) {
-			if r.Float64() < share {
-				c.Lists[i].IDs = append(c.Lists[i].IDs, id)
+			switch x := r.Float64(); {
+			case x < share*0.8:
+				list.IDs, list.Shares = append(list.IDs, id), append(list.Shares, 2000)
+			case x < share:
+				last = append(last, id)
 			}
+		}
+		for _, id := range last {
+			list.IDs, list.Shares = append(list.IDs, id), append(list.Shares, 1000)
 		}
 	}
 	m, err := screen.NewModel(c)
@@ -303,8 +340,7 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 		contexts = 1000
 	}
 	opt := train.DefaultTailOptions()
-	opt.Share = 1
-	opt.Temperatures = temperatures
+	opt.Temperatures, opt.Share, opt.PerCluster = temperatures, 1, 3000
 	fitted, _, err := train.FitTail(context.Background(), m, l, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -341,8 +377,8 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 					if st.Draws != uint64(draws()) || st.Layer == 0 {
 						t.Errorf("stats %+v, want draws of which the layer answered some", st)
 					}
-					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && (st.Layer == st.Draws || st.Bounded != st.Draws) {
-						t.Errorf("stats %+v, want draws of which the screen answered some, all within the bound", st)
+					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && st.Layer == st.Draws || st.Variation != 0 {
+						t.Errorf("stats %+v, want draws of which the screen answered some, of the layer's distribution", st)
 					}
 				})
 			}
@@ -359,6 +395,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	o.TopK = rapid.SampledFrom([]int{0, 0, 1, 3, 20, 1000}).Draw(t, "top-k")
 	o.TopP = rapid.SampledFrom([]float64{1, 1, 0.2, 0.77, 0.99}).Draw(t, "top-p")
 	o.MinP = rapid.SampledFrom([]float64{0, 0, 0.013, 0.3, 1}).Draw(t, "min-p")
+	o.Typical = rapid.SampledFrom([]float64{1, 1, 1, 0.6, 0.9}).Draw(t, "typical")
 	o.Repetition = rapid.SampledFrom([]float64{1, 0.5, 1.4}).Draw(t, "repetition")
 	o.Presence = rapid.SampledFrom([]float64{0, 0.7, -0.6}).Draw(t, "presence")
 	o.Frequency = rapid.SampledFrom([]float64{0, 0.3, -0.2}).Draw(t, "frequency")
@@ -403,7 +440,7 @@ func checkTokens(t *rapid.T) {
 		if err != nil {
 			return
 		}
-		if want := math.Log(p[token.ID]); token.Grade != sample.Exact || !(math.Abs(token.LogProb-want) < 1e-9) {
+		if want := math.Log(p[token.ID]); token.Variation != 0 || !(math.Abs(token.LogProb-want) < 1e-9) {
 			t.Fatalf("found %+v, want a log-probability of %v", token, want)
 		}
 	}
@@ -460,119 +497,200 @@ func checkLevels(t *testing.T, labels int) {
 	}
 }
 
-// Over a screen a truncation within the set is approximate unless the bound of the tail
-// proves it, and one that leaves the set is answered by the exact layer.
-func TestGradesOverAScreen(t *testing.T) {
-	const labels, dim = 200, 8
-	l := newLayer(t, 13, labels, dim)
-	most := screened(t, l, 0.97, 0.7, 1)
-	hs := normals(newRand(14), 400*dim, 0.7)
-	for _, c := range []struct {
-		name   string
-		change func(o *sample.Options)
-		layer  bool // the exact layer answers all
-	}{
-		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, false},
-		{"top-k", func(o *sample.Options) { o.TopK = 3 }, false},
-		{"top-p", func(o *sample.Options) { o.TopP = 0.5 }, false},
-		{"min-p", func(o *sample.Options) { o.MinP = 0.5 }, false},
-		{"more than the set", func(o *sample.Options) { o.TopK = 200 }, true},
-		{"a nucleus of nearly all", func(o *sample.Options) { o.TopP = 0.999999 }, true},
-		{"nothing outside allowed", func(o *sample.Options) { o.TopP, o.MaxOutside = 0.5, 1e-12 }, true},
-		{"a min-p of nearly nothing", func(o *sample.Options) { o.MinP = 1e-12 }, true},
-	} {
-		o := sample.DefaultOptions()
-		c.change(&o)
-		s, err := sample.NewScreened(most, l, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wrong := 0
-		for i := range 400 {
-			h := hs[i*dim : (i+1)*dim]
-			token, err := s.Draw(h, sample.Edits{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := definition(l, h, o, sample.Edits{})
-			if token.Grade == sample.Exact && math.Abs(token.LogProb-math.Log(p[token.ID])) > 1e-9 {
-				t.Errorf("%s: an exact token %+v, want a log-probability of %v", c.name, token, math.Log(p[token.ID]))
-			}
-			if token.Grade == sample.Bounded && math.Abs(token.LogProb-math.Log(p[token.ID])) > 1e-9 {
-				wrong++
-			}
-		}
-		// A twentieth, and three standard deviations.
-		if wrong > 33 {
-			t.Errorf("%s: %d tokens within the bound of 400 contexts are not exact, want a twentieth at most", c.name, wrong)
-		}
-		st := s.Stats()
-		if c.layer != (st.Layer > 390) || st.Draws != 400 || st.Bounded+st.Approximate+st.Layer != 400 {
-			t.Errorf("%s: stats %+v", c.name, st)
-		}
-		if !c.layer && (st.Bounded == 0 || st.Approximate == 0) {
-			t.Errorf("%s: stats %+v, want tokens within the bound and others", c.name, st)
+// Draws over a screen with any truncation have the layer's distribution if no variation is allowed.
+func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("not under the race detector: draws have no concurrency")
+	}
+	const labels, dim = 40, 8
+	l := newLayer(t, 1, labels, dim)
+	m := screened(t, l, 0.66, 0.6, 1, 2)
+	for i := range 3 {
+		h := normals(newRand(uint64(20+i)), dim, 0.7)
+		for _, c := range configurations(labels)[9:] {
+			t.Run(fmt.Sprint(orders[i].name, "/", c.name), func(t *testing.T) {
+				o := sample.DefaultOptions()
+				o.Order, o.Seed, o.Confidence, o.MaxVariation = orders[i].steps, uint64(i), 0.99, 0
+				c.change(&o)
+				s, err := sample.NewScreened(m, l, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
+					t.Errorf("chi-square %.1f standard deviations above its mean", x)
+				}
+				if st := s.Stats(); st.Draws != uint64(draws()) || st.Variation != 0 {
+					t.Errorf("stats %+v, want draws of the layer's distribution", st)
+				}
+			})
 		}
 	}
 }
 
-// A truncation looks at the set alone if, and only if, by the estimate no more is outside
-// than is allowed, at the temperature of the first truncation.
-func TestNoMoreIsOutsideThanAllowed(t *testing.T) {
-	const labels, dim, n = 200, 8, 300
+// What draws over a screen are from is no farther from the layer's distribution than they say, but for the
+// share of the contexts that the confidence leaves; and they are from what they say.
+func TestVariationIsBounded(t *testing.T) {
+	const labels, dim, n = 200, 8, 400
 	l := newLayer(t, 13, labels, dim)
 	m := screened(t, l, 0.9, 0.7, 1)
-	look, err := screen.NewSearcher(m, l)
-	if err != nil {
-		t.Fatal(err)
+	hs := normals(newRand(14), n*dim, 0.7)
+	e := sample.Edits{
+		Banned: setOf(labels, 1, 7, 30), Biases: []softmax.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}, {ID: 50, Add: 1}},
+		History: []uint32{4, 2, 4, 11, 4, 39, 77},
 	}
-	hs := normals(newRand(15), n*dim, 0.7)
 	for _, c := range []struct {
-		name        string
-		change      func(o *sample.Options)
-		temperature float64
+		name   string
+		change func(o *sample.Options)
 	}{
-		{"top-k", func(o *sample.Options) { o.TopK = 2 }, 1},
-		{"min-p", func(o *sample.Options) { o.MinP = 0.9 }, 1},
-		{"min-p behind the temperature", func(o *sample.Options) { o.Order, o.MinP, o.Temperature = sample.VLLM(), 0.9, 0.7 }, 0.7},
-		{"min-p before the temperature", func(o *sample.Options) { o.MinP, o.Temperature = 0.9, 0.7 }, 1},
+		{"greedy", func(o *sample.Options) { o.Temperature = 0 }},
+		{"top-k", func(o *sample.Options) { o.TopK = 10 }},
+		{"top-k at a cold temperature", func(o *sample.Options) { o.TopK, o.Temperature = 10, 0.3 }},
+		{"top-k at a warm temperature", func(o *sample.Options) { o.TopK, o.Temperature = 10, 1.5 }},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.1 }},
+		{"llama.cpp's", func(o *sample.Options) { o.TopK, o.TopP, o.MinP, o.Temperature = 40, 0.95, 0.05, 0.8 }},
+		{"vLLM's", func(o *sample.Options) {
+			o.Order, o.TopK, o.TopP, o.MinP, o.Temperature = sample.VLLM(), 20, 0.8, 0.02, 0.7
+		}},
+		{"Hugging Face's", func(o *sample.Options) {
+			o.Order, o.TopK, o.TopP, o.Temperature = sample.HuggingFace(), 20, 0.8, 0.8
+		}},
+		{"top-p, then min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.8, 0.05 }},
+		{"top-p", func(o *sample.Options) { o.TopP, o.MaxVariation = 0.5, 1 }},
+		{"typical behind top-k", func(o *sample.Options) { o.TopK, o.Typical = 10, 0.7 }},
+		{"more than the set", func(o *sample.Options) { o.TopK = 190 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()
-			o.MaxOutside = 0.1
+			o.Repetition, o.Presence = 1.2, 0.1
 			c.change(&o)
 			s, err := sample.NewScreened(m, l, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			within := 0
+			wrong, far, bounded := 0, 0, 0
+			var drawn []softmax.Prediction
 			for i := range n {
 				h := hs[i*dim : (i+1)*dim]
-				head, err := look.Head(h, nil, c.temperature, o.Confidence)
+				token, err := s.Draw(h, e)
 				if err != nil {
 					t.Fatal(err)
 				}
-				inside := 0.0
-				for _, x := range head.Logits {
-					inside += math.Exp(x / c.temperature)
+				var ok bool
+				if drawn, ok = s.Distribution(drawn[:0]); !ok {
+					t.Fatal("found no distribution, expected that of the candidates")
 				}
-				outside := math.Exp(head.Tail.Log) / (inside + math.Exp(head.Tail.Log))
-				before := s.Stats().Layer
-				if _, err := s.Draw(h, sample.Edits{}); err != nil {
-					t.Fatal(err)
+				q, known := make([]float64, labels), false
+				for _, x := range drawn {
+					q[x.ID] = math.Exp(x.Logit)
+					known = known || x.ID == token.ID && math.Abs(x.Logit-token.LogProb) < 1e-9
 				}
-				asked := s.Stats().Layer > before
-				if asked != (outside > 0.1) {
-					t.Errorf("context %d: found the layer asked: %v, with a share of %v outside", i, asked, outside)
+				if !known {
+					t.Errorf("context %d: found %+v, expected a token of %v", i, token, drawn)
 				}
-				if !asked {
-					within++
+				switch v := variation(q, definition(l, h, o, e)); {
+				case v > token.Variation+1e-9:
+					wrong++
+				case v > 0.001:
+					far++
+				}
+				if token.Variation < 1 {
+					bounded++
 				}
 			}
-			if within == 0 || within == n {
-				t.Errorf("found %d of %d contexts within the set, expected some of either kind", within, n)
+			// A twentieth, and three standard deviations.
+			if wrong > 33 {
+				t.Errorf("%d of %d draws are from farther away than they say, want a twentieth at most", wrong, n)
+			}
+			if s.Stats().Layer == 0 && bounded == 0 {
+				t.Error("found no bound below 1, expected some")
+			}
+			if c.name == "top-k" && far == 0 {
+				t.Error("found no draw that is not of the layer's distribution, expected some: the sets lack labels")
 			}
 		})
+	}
+}
+
+// A variation that is allowed changes the draws by no more than that, whichever list answers.
+func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("not under the race detector: draws have no concurrency")
+	}
+	const labels, dim = 40, 8
+	l := newLayer(t, 1, labels, dim)
+	m := screened(t, l, 0.8, 0.6, 1, 2)
+	for i := range 6 {
+		h := normals(newRand(uint64(20+i)), dim, 0.9)
+		for _, allowed := range []float64{0.05, 0.2, 0.5} {
+			o := sample.DefaultOptions()
+			o.Order, o.TopP, o.Confidence, o.MaxVariation = sample.VLLM(), 0.9, 0.99, allowed
+			s, err := sample.NewScreened(m, l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drawn, stated := make([]float64, labels), 0.0
+			for range draws() {
+				token, err := s.Draw(h, sample.Edits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				drawn[token.ID] += 1 / float64(draws())
+				stated = max(stated, token.Variation)
+			}
+			off := variation(drawn, definition(l, h, o, sample.Edits{}))
+			if stated > allowed || off > stated+0.5*math.Sqrt(labels/float64(draws())) {
+				t.Errorf("context %d: draws are %.3f away, and state %.3f, expected at most %v", i, off, stated, allowed)
+			}
+		}
+	}
+}
+
+// Without a word of the options a chain with a top-k or a min-p leaves the layer alone, and any other draws
+// by the layer what the candidates leave open; a bound that is allowed spares it.
+func TestWhenTheLayerIsAsked(t *testing.T) {
+	const labels, dim, n = 200, 8, 300
+	l := newLayer(t, 13, labels, dim)
+	m := screened(t, l, 0.9, 0.7, 1)
+	hs := normals(newRand(15), n*dim, 0.7)
+	share := func(change func(o *sample.Options), e sample.Edits) float64 {
+		o := sample.DefaultOptions()
+		change(&o)
+		s, err := sample.NewScreened(m, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if _, err := s.Draw(hs[i*dim:(i+1)*dim], e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return float64(s.Stats().Layer) / n
+	}
+	many := bitset.New(labels)
+	many.Fill()
+	for id := range uint32(5) {
+		many.Remove(40 * id)
+	}
+	for _, c := range []struct {
+		name        string
+		change      func(o *sample.Options)
+		edits       sample.Edits
+		least, most float64
+	}{
+		{"top-k", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{}, 0, 0},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, 0},
+		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, 0},
+		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, 0},
+		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.6},
+		{"top-p", func(o *sample.Options) { o.TopP = 0.9 }, sample.Edits{}, 0.01, 0.7},
+		{"all", func(*sample.Options) {}, sample.Edits{}, 0.01, 0.7},
+		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, 0},
+		{"allowed labels", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Allowed: setOf(labels, 3)}, 1, 1},
+		{"few left", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Banned: many}, 0.5, 1},
+	} {
+		if x := share(c.change, c.edits); x < c.least || x > c.most {
+			t.Errorf("%s: the layer answered %.2f of the draws, expected %v to %v", c.name, x, c.least, c.most)
+		}
 	}
 }
 
@@ -660,7 +778,9 @@ func TestSamplersRefuse(t *testing.T) {
 		{"frequency", func(o *sample.Options) { o.Frequency = 1e308 }, "sample: frequency: found 1e+308, expected at most 2^100 in magnitude"},
 		{"a negative frequency", func(o *sample.Options) { o.Frequency = -1.7e308 }, "sample: frequency: found -1.7e+308"},
 		{"presence", func(o *sample.Options) { o.Presence = math.Inf(1) }, "sample: presence: found +Inf"},
-		{"max outside", func(o *sample.Options) { o.MaxOutside = 0 }, "sample: max outside: found 0, expected above 0 and at most 1"},
+		{"max variation", func(o *sample.Options) { o.MaxVariation = -0.5 }, "sample: max variation: found -0.5, expected 0 to 1, or -1 for ByChain"},
+		{"typical", func(o *sample.Options) { o.Typical = 1.5 }, "sample: typical: found 1.5, expected above 0 and at most 1"},
+		{"budget", func(o *sample.Options) { o.Budget = -1 }, "sample: budget: found -1"},
 		{"confidence", func(o *sample.Options) { o.Confidence = 1 }, "sample: confidence: found 1"},
 		{"the zero value", func(o *sample.Options) { *o = sample.Options{} }, "sample: top-p: found 0, expected above 0 and at most 1: start from DefaultOptions and change what you need"},
 		{"twice", func(o *sample.Options) { o.Order = []sample.Step{sample.TopK, sample.TopK} }, "sample: order: found top-k twice"},

@@ -14,24 +14,35 @@ import (
 // are needed.
 const headStep = 3.0
 
-// drawKept draws from the labels that the truncations keep. It reports false if the
-// pool does not hold them all.
-func (s *Sampler) drawKept(u float64) (Token, bool, error) {
+// kept is what truncations keep of the labels of the head. If the pool is open, labels that are
+// not known may belong to what they keep of all labels. Where these stand decides how many
+// of the head belong to that.
+type kept struct {
+	n           int  // the first labels of the head that are drawn from
+	least, most int  // how many first labels belong to what is kept of all labels
+	others      bool // labels that are not known may belong to it
+	vague       bool // of the head any labels may
+	lacks       bool // a narrow truncation keeps more labels than are known
+}
+
+// truncate leaves what the truncations keep at the front of s.head. It reports false if the
+// pool does not hold it all.
+func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	p := &s.pool
 	largest := p.largest()
 	if math.IsInf(largest, -1) {
 		if p.whole {
-			return Token{}, false, errNone
+			return k, false, errNone
 		}
-		return Token{}, false, nil
+		return k, false, nil
 	}
-	_, temperature, _ := s.o.firstCut()
-	if temperature == 0 {
+	_, temperature, cut := s.o.firstCut()
+	if temperature == 0 || s.o.temperature() == 0 {
 		temperature = 1
 	}
 	for depth := headStep; ; depth *= 2 {
 		threshold := max(largest-float64(temperature*depth), -math.MaxFloat64)
-		if depth > 1000 {
+		if depth > 1000 || !cut || len(p.logits) <= fewLabels {
 			threshold = -math.MaxFloat64
 		}
 		s.head = s.head[:0]
@@ -45,27 +56,215 @@ func (s *Sampler) drawKept(u float64) (Token, bool, error) {
 			}
 		}
 		slices.SortFunc(s.head, compare)
-		if n, grade, ok := s.keep(!left && p.whole); ok {
-			return s.drawHead(n, grade, u), true, nil
+		if k, ok := s.keep(!left && (p.whole || p.open)); ok {
+			return k, true, nil
 		}
 		if !left {
-			return Token{}, false, nil
+			return k, false, nil
 		}
 	}
 }
 
-// drawHead draws from the first n labels of the head.
-func (s *Sampler) drawHead(n int, grade Grade, u float64) Token {
-	temperature := s.o.temperature()
-	if temperature == 0 {
-		return Token{ID: s.head[0].ID, Grade: grade}
+// keep applies the truncations to the head, which holds the first labels of the pool in
+// order, or all labels of it. It reports false if labels of the pool beyond the head, or
+// that are not in the pool, may be kept too.
+//
+// Labels that are not known weigh no more together than the upper end W of what is known of
+// them, relative to the labels of the head, and no less than the lower end.
+func (s *Sampler) keep(all bool) (k kept, ok bool) {
+	k = kept{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
+	if s.o.temperature() == 0 { // the largest, whatever is cut
+		if k.cut(1, 1, 1); k.others && s.rest(1).High >= s.head[0].Logit {
+			k.least = 0
+		}
+		return k, true
 	}
-	logSum := s.weighHead(n, temperature)
-	i := walk(s.terms, u)
-	return Token{ID: s.head[i].ID, LogProb: (s.head[i].Logit-s.head[0].Logit)/temperature - logSum, Grade: grade}
+	temperature, first := 1.0, true
+	for _, step := range s.o.Order {
+		if step == Temperature {
+			temperature = s.o.Temperature
+		}
+		if !s.o.cuts(step) {
+			continue
+		}
+		switch step {
+		case TopK:
+			if s.o.TopK > k.n && !all {
+				return k, false
+			}
+			s.keepTopK(&k, first)
+		case MinP:
+			if !s.keepMinP(&k, temperature, all, first) {
+				return k, false
+			}
+		case TopP:
+			if !s.keepTopP(&k, temperature, all, first) {
+				return k, false
+			}
+		case Typical:
+			if !all || first && k.others {
+				return k, false
+			}
+			s.keepTypical(&k, temperature)
+		}
+		all, first = true, false // behind a truncation no label beyond the head is left
+	}
+	return k, all
 }
 
-// weighHead is weigh for the first n labels of the head.
+// cut takes labels away behind the first ones.
+func (k *kept) cut(n, least, most int) {
+	k.most = min(k.most, most)
+	k.n = min(k.n, n, k.most)
+	k.least = min(k.least, least, k.n)
+}
+
+// keepTopK keeps the first k labels. Each d of the last ones make room for as many others, none
+// of which weighs less than the heaviest of them, so that d times that is no more than W.
+func (s *Sampler) keepTopK(k *kept, first bool) {
+	k.cut(s.o.TopK, s.o.TopK, s.o.TopK)
+	if !k.others {
+		return
+	}
+	t := s.o.temperature()
+	w, d := s.outside(t, k.most).High*slack, 0
+	room := s.o.TopK - k.most // for others that take nobody's place
+	for d < k.most && float64(float64(room+d+1)*s.terms[k.most-1-d]) <= w {
+		d++
+	}
+	k.cut(k.n, k.most-d, k.most)
+	k.others, k.lacks = d > 0 || room > 0, first && room > 0
+}
+
+// keepMinP keeps labels of a share of the first one's weight. If W is below that none of the
+// others is kept; if one of them weighs more than the first, its share counts.
+func (s *Sampler) keepMinP(k *kept, temperature float64, all, first bool) (ok bool) {
+	share := kernels.Log(s.o.MinP)
+	count := func(from float64) int { // the least logit is share below it, in units of the temperature
+		for i, x := range s.head[:k.most] {
+			if (x.Logit-s.head[0].Logit)/temperature-from < share {
+				return i
+			}
+		}
+		return k.most + 1
+	}
+	n := count(0)
+	if n > k.most && !all {
+		return false
+	}
+	least := n
+	if k.others {
+		w := s.rest(temperature).High - s.head[0].Logit/temperature
+		if w > 0 {
+			least = count(w)
+		}
+		k.others = !(w < share-0x1p-20)
+		k.lacks = k.others && first && n > k.most && s.pool.every
+	}
+	k.cut(n, least, n)
+	return true
+}
+
+// keepTopP keeps the first labels that hold a share of what is left. W in front of all of them
+// leaves the fewest, and W behind them the most; unless one label with the weight W may stand in front
+// of the last one, all of it is behind.
+func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bool) {
+	more := 0.0 // the pool without the head
+	if first && len(s.pool.logits) > len(s.head) {
+		inside := s.sumInside(temperature)
+		more = max(kernels.Exp(inside-s.weighHead(k.most, temperature))-1, 0)
+	}
+	rest := nothing
+	if k.others {
+		rest = s.outside(temperature, k.most)
+	} else {
+		s.weighHead(k.most, temperature)
+	}
+	total, high, low := sumOf(s.terms[:k.n])+more, sumOf(s.terms)+more, sumOf(s.terms[:k.least])+more
+	if first {
+		total += rest.Log
+	}
+	p := s.o.TopP
+	count := func(want float64) int {
+		sum := 0.0
+		for i, w := range s.terms {
+			if sum += w; sum >= want {
+				return i + 1
+			}
+		}
+		return len(s.terms) + 1
+	}
+	n, most := count(p*total), count(p*(high+rest.High))
+	if !all && max(n, most) > k.most {
+		return false
+	}
+	least := count(p * low)
+	if k.others {
+		most = min(most, k.most)
+		if k.others = !(rest.High*slack < s.terms[most-1]); k.others {
+			least = 0
+			if want := float64(p*low) - float64((1-p)*rest.High); want > 0 {
+				least = count(want)
+			}
+		} else if first {
+			least = count(p * (low + rest.Low))
+		}
+	}
+	k.cut(n, least, most)
+	return true
+}
+
+// keepTypical keeps the labels whose -log p lies nearest to the entropy of what is left. Where it is
+// not certain what that is, any may be.
+func (s *Sampler) keepTypical(k *kept, temperature float64) {
+	logSum := s.weighHead(k.n, temperature)
+	surprise := func(i int) float64 { return logSum - (s.head[i].Logit-s.head[0].Logit)/temperature }
+	entropy := 0.0
+	for i, w := range s.terms {
+		entropy += float64(w * surprise(i))
+	}
+	s.order = s.order[:0]
+	for i := range s.terms {
+		s.order = append(s.order, ranked{math.Abs(surprise(i) - entropy), i})
+	}
+	slices.SortFunc(s.order, func(a, b ranked) int {
+		switch {
+		case a.by < b.by || a.by == b.by && a.at < b.at:
+			return -1
+		}
+		return 1
+	})
+	n, sum := 0, 0.0
+	for n < len(s.order) && sum < s.o.Typical {
+		sum += s.terms[s.order[n].at]
+		n++
+	}
+	slices.SortFunc(s.order[:n], func(a, b ranked) int { return a.at - b.at })
+	for i, x := range s.order[:n] {
+		s.head[i] = s.head[x.at]
+	}
+	sure := !k.vague && !k.others && k.least == k.most
+	k.n, k.least, k.most = n, n, n
+	if !sure {
+		k.least, k.others, k.vague = 0, true, true
+	}
+}
+
+// ranked is a place in the head and a number to order by.
+type ranked struct {
+	by float64
+	at int
+}
+
+func sumOf(x []float64) (sum float64) {
+	for _, w := range x {
+		sum += w
+	}
+	return sum
+}
+
+// weighHead leaves the probabilities among the first n labels of the head in s.terms, and
+// returns the log of the sum of their e^((x-largest)/T).
 func (s *Sampler) weighHead(n int, temperature float64) float64 {
 	s.terms = grow.Slice(s.terms, n)
 	for i, x := range s.head[:n] {
@@ -74,94 +273,14 @@ func (s *Sampler) weighHead(n int, temperature float64) float64 {
 	return kernels.Softmax(s.terms, s.terms)
 }
 
-// keep applies the truncations to the head, which holds the first labels of the pool in
-// order, or all labels that may be drawn, and returns how many labels are kept and their grade.
-// It reports false if labels beyond the head may be kept too.
-func (s *Sampler) keep(all bool) (n int, grade Grade, ok bool) {
-	_, first, _ := s.o.firstCut()
-	if s.o.temperature() == 0 {
-		return 1, s.gradeOf(1, 1, true), true // the largest, whatever is cut
+// drawHead draws from the first n labels of the head.
+func (s *Sampler) drawHead(n int, u float64) Token {
+	temperature := s.o.temperature()
+	s.kept = n
+	if temperature == 0 {
+		return Token{ID: s.head[0].ID}
 	}
-	n = len(s.head)
-	temperature, certain := 1.0, true
-	for _, step := range s.o.Order {
-		if step == Temperature {
-			temperature = s.o.Temperature
-		}
-		if !s.o.cuts(step) {
-			continue
-		}
-		var m int
-		switch {
-		case step == TopK:
-			m = s.o.TopK
-		case step == MinP:
-			m = s.firstOfMinP(n, temperature)
-		case all:
-			s.weighHead(n, temperature)
-			m = s.firstOfTopP(1)
-		default:
-			m, certain = s.firstOfOpenTopP(temperature)
-		}
-		// Behind a truncation no label beyond the head is left.
-		if m > n && !all {
-			return 0, 0, false
-		}
-		n, all = min(m, n), true
-	}
-	return n, s.gradeOf(n, first, certain), all
-}
-
-// firstOfMinP counts the first labels, of n of the head, that min-p keeps at a temperature. It
-// is n + 1 if it keeps all n: more might follow.
-func (s *Sampler) firstOfMinP(n int, temperature float64) int {
-	least := kernels.Log(s.o.MinP)
-	for i, x := range s.head[:n] {
-		if (x.Logit-s.head[0].Logit)/temperature < least {
-			return i
-		}
-	}
-	return n + 1
-}
-
-// firstOfTopP counts the first labels of the head, whose weights are s.terms, that hold the
-// share TopP of a total. It is one more than there are if all together do not, be it by roundings.
-func (s *Sampler) firstOfTopP(total float64) int {
-	want, sum := s.o.TopP*total, 0.0
-	for i, w := range s.terms {
-		if sum += w; sum >= want {
-			return i + 1
-		}
-	}
-	return len(s.terms) + 1
-}
-
-// firstOfOpenTopP counts the first labels of the head that top-p keeps of all labels at a
-// temperature, as far as the rest of them is known. It is one more than there are if the head
-// holds too little. The number is certain if all of the interval of the rest gives it.
-func (s *Sampler) firstOfOpenTopP(temperature float64) (n int, certain bool) {
-	// Weights are shares of the sum over the pool, and the head is a part of that.
-	p := &s.pool
-	share := kernels.Exp(s.weighHead(len(s.head), temperature) - p.inside)
-	for i := range s.terms {
-		s.terms[i] *= share
-	}
-	count := func(rest float64) int {
-		return s.firstOfTopP(1 + kernels.Exp(rest-s.head[0].Logit/temperature-p.inside))
-	}
-	n = count(p.rest.Log)
-	return n, count(p.rest.Low) == n && count(p.rest.High) == n
-}
-
-// gradeOf grades the first n labels of the head as those that a truncation keeps, first
-// at a temperature: no other label is among them unless it weighs more than all others
-// together can.
-func (s *Sampler) gradeOf(n int, temperature float64, certain bool) Grade {
-	switch {
-	case s.pool.whole || s.pool.exact:
-		return Exact
-	case certain && s.head[n-1].Logit/temperature > s.pool.rest.High:
-		return Bounded
-	}
-	return Approximate
+	logSum := s.weighHead(n, temperature)
+	i := s.pick(u, func(i int) uint32 { return s.head[i].ID })
+	return Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/temperature-logSum, 0)}
 }

@@ -629,7 +629,7 @@ var brokenFiles = []struct {
 	{"65 directions", withTail(1, tailBytes(0, 1, 1, 65, nil)), sealed, "tail: found share 0, 1 temperatures, 1 levels and 65 directions, expected at most 65535, 1 to 64, 0 to 64 and 1 to 64"},
 	{"a tail too short", withTail(1, tailBytes(600, 1, 1, 1, []float64{1, 0.5}, tailNumbers()[1:]...)), sealed,
 		"tail: length: found 108 bytes, expected 112 for 1 temperatures, 1 levels and 1 directions, 5 cells of 2 clusters and dim 3"},
-	{"a temperature of 0", withTail(1, tailBytes(600, 1, 1, 1, []float64{0, 0.5}, tailNumbers()...)), sealed, "tail: temperatures: found 0 at 0, expected finite numbers above 0, ascending"},
+	{"a temperature of 0", withTail(1, tailBytes(600, 1, 1, 1, []float64{0, 0.5}, tailNumbers()...)), sealed, "tail: temperatures: found 0 at 0, expected finite numbers of at least 1e-100, ascending"},
 	{"a level of 1", withTail(1, tailBytes(600, 1, 1, 1, []float64{1, 1}, tailNumbers()...)), sealed, "tail: levels: found 1 at 0, expected numbers above 0 and below 1, ascending"},
 	{"NaN in an intercept", withTailNumber(4), sealed, "tail: intercepts: found NaN at row 4, column 0, expected finite numbers"},
 	{"NaN in a slope", withTailNumber(8), sealed, "tail: slopes: found NaN at row 1, column 0, expected finite numbers"},

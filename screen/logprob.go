@@ -124,16 +124,28 @@ type Interval struct {
 // It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence
 // are out of range, or if h is not a context.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
-	head, err := s.Head(h, nil, temperature, confidence)
+	if !(confidence >= 0 && confidence < 1) {
+		return Interval{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
+	}
+	if err := s.checkTail(temperature); err != nil {
+		return Interval{}, err
+	}
+	at, err := s.locate(h)
 	if err != nil {
 		return Interval{}, err
 	}
-	if math.IsNaN(head.Tail.Log) {
+	tail := Interval{Log: math.NaN()}
+	if !at.exact {
+		if tail, err = s.outside(at, nil, temperature, confidence); err != nil {
+			return Interval{}, err
+		}
+	}
+	if math.IsNaN(tail.Log) {
 		x, err := s.sumOfLayer(&softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		return Interval{x, x, x}, err
 	}
-	s.terms = grow.Slice(s.terms, len(head.Logits)+1)
-	for i, x := range head.Logits {
+	s.terms = grow.Slice(s.terms, len(s.logits)+1)
+	for i, x := range s.logits {
 		s.terms[i] = x / temperature
 	}
 	with := func(tail float64) float64 {
@@ -143,45 +155,76 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 		s.terms[len(s.terms)-1] = tail
 		return kernels.LogSumExp(s.terms)
 	}
-	return Interval{with(head.Tail.Log), with(head.Tail.Low), with(head.Tail.High)}, nil
+	return Interval{with(tail.Log), with(tail.Low), with(tail.High)}, nil
 }
 
-// Head is what a screen knows of all labels of a context: some of them exactly, and
-// of the others together about how much they weigh.
+// Head holds the candidates of a context, for draws.
 type Head struct {
-	// IDs are the labels that are known, ascending, and Logits their logits by the
-	// reference arithmetic. Both are scratch of the searcher, until its next call.
-	IDs    []uint32
-	Logits []float64
-	// Tail is the log of the sum of e^(x/T) over the labels that are not in IDs, and
-	// an interval that holds it with the confidence. Tail.Log is NaN if
-	// nothing is known of it: the exact layer is to be asked.
-	Tail Interval
+	// IDs are the candidates, of which the first Known are not in the model's tail. IDs
+	// must not be changed.
+	IDs   []uint32
+	Known int
+	// Lower and Upper are the ends of intervals that hold their logits. They are scratch of
+	// the searcher, which the caller may change, until its next call but for Logits and Outside.
+	Lower, Upper []float32
 }
 
-// Head returns the candidates of h that are not in the model's tail, and the labels extra,
-// which are ascending and distinct, with their logits, and about how much all others
-// weigh at a temperature. See [Searcher.LogSum] for the confidence and for errors; if that
-// asks the exact layer, Tail.Log is NaN.
-func (s *Searcher) Head(h []float32, extra []uint32, temperature, confidence float64) (Head, error) {
-	if !(confidence >= 0 && confidence < 1) {
-		return Head{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
+// Head returns the candidates of h within a budget, 0 for the searcher's own, and those that
+// are not in the tail. It reports false if the exact layer is to be asked: if the lead of the
+// best cluster is below the exact margin, or if h has no intervals. Errors are as from Search, and
+// [ErrNoTail].
+func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
+	if s.model.tail == nil {
+		return Head{}, false, ErrNoTail
 	}
-	if err := s.checkTail(temperature); err != nil {
-		return Head{}, err
-	}
-	if err := checkIDs(extra, s.model.labels); err != nil {
-		return Head{}, invalid{softmax.ErrRequest, "screen: extra: " + err.Error()}
+	cut := s.cut
+	if budget != 0 {
+		var err error
+		if cut, err = s.cutOf(budget); err != nil {
+			return Head{}, false, err
+		}
 	}
 	x, err := s.locate(h)
-	if err != nil {
-		return Head{}, err
+	if err != nil || x.exact || !x.quick {
+		return Head{}, false, err
 	}
-	if x.exact {
-		return Head{Tail: Interval{math.NaN(), math.Inf(-1), math.Inf(1)}}, nil
+	s.drawn = x.cell
+	known := int(s.inTail[x.cell])
+	n := max(int(cut[x.cell]), known)
+	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
+	start := s.model.starts[x.cell]
+	return Head{s.model.ids[start : start+n], known, lower, upper}, lower != nil, err
+}
+
+// Logits writes the logits of labels, by the reference arithmetic, in the context of the last
+// Head to dst. It panics if an id is not below L.
+func (s *Searcher) Logits(dst []float64, ids []uint32) error {
+	return s.layer.Logits(dst, s.query[0], softmax.Only(ids))
+}
+
+// Outside returns the log of the sum of e^(x/T) over the labels of the tail, those that are
+// not among the Known ones of the last Head, and an interval that holds it with the confidence.
+// Where the tail has no coefficients for T it says only how large the sum is at most, by the
+// nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
+// most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
+// is High then.
+func (s *Searcher) Outside(temperature, confidence float64) Interval {
+	none := math.Inf(-1)
+	others := s.model.labels - int(s.inTail[s.drawn])
+	if others == 0 {
+		return Interval{none, none, none}
 	}
-	tail, err := s.outside(x, extra, temperature, confidence)
-	return Head{s.joined, s.logits, tail}, err
+	t := s.model.tail
+	at := min(max(temperature, t.c.Temperatures[0]), t.c.Temperatures[len(t.c.Temperatures)-1])
+	e, low, _ := t.predict(s.query[0].Vector(), s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
+	if at == temperature {
+		return Interval{e.log, low, e.log + e.width}
+	}
+	high := float64((e.log + e.width) * (at / temperature))
+	if at < temperature {
+		high += float64((1 - at/temperature) * kernels.Log(float64(others)))
+	}
+	return Interval{high, none, high}
 }
 
 // outside leaves the labels of the head of a cell, and others, in s.joined, ascending, and
@@ -261,8 +304,10 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 	case !req.Edits() && x.n == head:
 		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature)), nil
 	case !req.Edits():
-		ask := softmax.Request{LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
-		if err := s.layer.Find(nil, s.one[:], s.query[:], &ask); err != nil {
+		// As many of them count with their logits as within the budget of the tail.
+		s.top = grow.Slice(s.top, min(req.K, head))
+		ask := softmax.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
+		if err := s.layer.Find(s.top, s.one[:], s.query[:], &ask); err != nil {
 			return 0, err
 		}
 		return kernels.LogAddExp(s.one[0].LogSum, s.tailOf(x.cell, temperature)), nil

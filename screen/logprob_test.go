@@ -183,14 +183,19 @@ func checkProbabilities(t *rapid.T) {
 			t.Fatalf("context %d: found a log-sum of %+v, %v", i, z, err)
 		}
 		// The labels of the head, and their tail, have all the probability.
-		known, err := s.Head(h, nil, temperature, 0.9)
-		if err != nil || math.IsNaN(known.Tail.Log) {
+		head, ok, err := s.Head(h, 0)
+		temperatures := in.config.Tail.Config().Temperatures
+		if err != nil || !ok || temperature < temperatures[0] || temperature > temperatures[len(temperatures)-1] {
 			continue
 		}
-		terms := []float64{known.Tail.Log}
-		for _, x := range known.Logits {
-			terms = append(terms, x/temperature)
+		terms := make([]float64, head.Known)
+		if err := s.Logits(terms, head.IDs[:head.Known]); err != nil {
+			t.Fatal(err)
 		}
+		for i := range terms {
+			terms[i] /= temperature
+		}
+		terms = append(terms, s.Outside(temperature, 0.9).Log)
 		if sum := kernels.LogSumExp(terms); sum != z.Log && !(math.Abs(sum-z.Log) <= 1e-9*(1+math.Abs(sum))) {
 			t.Fatalf("context %d: found a log-sum of %v, its terms have %v", i, z.Log, sum)
 		}
@@ -249,36 +254,70 @@ func TestLogSumAtATemperature(t *testing.T) {
 	}
 }
 
-// Labels that the caller names are known exactly too, and count no longer in the tail.
-func TestHeadKnowsTheLabelsThatAreNamed(t *testing.T) {
+// The head has the candidates within the budget and those that are not in the tail, and intervals that
+// hold their logits. Where the tail has no coefficients for a temperature, what it says bounds the
+// sum if the interval at the nearest temperature holds the truth.
+func TestHeadHoldsTheCandidates(t *testing.T) {
 	in := tailed(t)
 	s, c := in.searcher(t), in.config.Tail.Config()
-	extra := []uint32{1, 2, 50, 299}
 	for i := range in.n {
 		h := in.context(i)
 		f := in.find(h)
-		got, err := s.Head(h, extra, 1, 0.9)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := slices.Concat(in.atLeast(f.cell, c.Share), extra)
-		slices.Sort(want)
-		if want = slices.Compact(want); !slices.Equal(got.IDs, want) || !slices.Equal(got.Logits, in.logits(h, want)) {
-			t.Fatalf("context %d: found %v with %v, expected %v with their logits", i, got.IDs, got.Logits, want)
-		}
-		log, width := estimateOf(c, 0, f.cell, f.cluster, 1, h)
-		known := []float64{}
-		for _, id := range extra {
-			if !slices.Contains(in.atLeast(f.cell, c.Share), id) {
-				known = append(known, in.logits(h, []uint32{id})...)
+		for _, budget := range []float64{0, in.config.Ladder[0].Budget, in.config.Ladder[len(in.config.Ladder)-1].Budget} {
+			head, ok, err := s.Head(h, budget)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			named := budget
+			if named == 0 {
+				named = in.model.Budget()
+			}
+			want, err := in.model.Candidates(f.cell, named)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := in.atLeast(f.cell, c.Share)
+			if len(known) > len(want) {
+				want = known
+			}
+			if !slices.Equal(head.IDs, want) || head.Known != len(known) {
+				t.Fatalf("context %d: found %v, of which %d are known, expected %v and %d", i, head.IDs, head.Known, want, len(known))
+			}
+			for j, x := range in.logits(h, head.IDs) {
+				if !(float64(head.Lower[j]) <= x && x <= float64(head.Upper[j])) {
+					t.Fatalf("context %d, label %d: found the interval [%v, %v], expected one with %v", i, head.IDs[j], head.Lower[j], head.Upper[j], x)
+				}
 			}
 		}
-		less := func(log float64) float64 {
-			return math.Log(max(0, math.Exp(log)-math.Exp(kernels.LogSumExp(known))))
-		}
-		for _, pair := range [][2]float64{{got.Tail.Log, less(log)}, {got.Tail.Low, less(log - width)}, {got.Tail.High, less(log + width)}} {
+		log, width := estimateOf(c, 0, f.cell, f.cluster, 1, h)
+		got := s.Outside(1, 0.9)
+		for _, pair := range [][2]float64{{got.Log, log}, {got.Low, log - width}, {got.High, log + width}} {
 			if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-6*(1+math.Abs(pair[1]))) {
-				t.Fatalf("context %d: found the tail %+v, expected %v, %v and %v", i, got.Tail, less(log), less(log-width), less(log+width))
+				t.Fatalf("context %d: found the tail %+v, expected %v, %v and %v", i, got, log, log-width, log+width)
+			}
+		}
+		known := in.atLeast(f.cell, c.Share)
+		outside := []uint32{}
+		for id := range uint32(in.config.Labels) {
+			if !slices.Contains(known, id) {
+				outside = append(outside, id)
+			}
+		}
+		truth := func(temperature float64) float64 {
+			terms := in.logits(h, outside)
+			for j := range terms {
+				terms[j] /= temperature
+			}
+			return kernels.LogSumExp(terms)
+		}
+		off := truth(1) - got.High // a bound that is off by so much at T0 is off by T0/T of that at T
+		for _, temperature := range []float64{0.1, 0.5, 1.3, 10} {
+			x := s.Outside(temperature, 0.9)
+			if x.Log != x.High || !math.IsInf(x.Low, -1) {
+				t.Fatalf("context %d, temperature %v: found %+v, expected an upper end alone", i, temperature, x)
+			}
+			if want := truth(temperature); want > x.High+max(off, 0)/temperature+1e-9 {
+				t.Fatalf("context %d, temperature %v: found %v, expected at least %v", i, temperature, x.High, want)
 			}
 		}
 	}
@@ -320,7 +359,7 @@ func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
 		"LogProb":   func() error { _, err := s.LogProb(h, 1); return err },
 		"LogProbAt": func() error { _, err := s.LogProbAt(h, 1, 2); return err },
 		"LogSum":    func() error { _, err := s.LogSum(h, 1, 0); return err },
-		"Head":      func() error { _, err := s.Head(h, nil, 1, 0); return err },
+		"Head":      func() error { _, _, err := s.Head(h, 0); return err },
 		"OverTail":  func() error { _, err := screen.NewSearcher(in.model, in.layer, screen.OverTail()); return err },
 		"targets": func() error {
 			_, err := screen.Evaluate(t.Context(), in.model, in.layer, h, screen.EvaluateOptions{Targets: []int64{1}})
@@ -349,9 +388,8 @@ func TestLogProbRefuses(t *testing.T) {
 		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, softmax.ErrRequest, "screen: temperature: found 0, expected"},
 		{"temperature of a log-probability", func() error { _, err := s.LogProbAt(h, 0, math.Inf(1)); return err }, softmax.ErrRequest, "screen: temperature: found +Inf, expected"},
 		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, softmax.ErrRequest, "screen: confidence: found 1, expected"},
-		{"labels", func() error { _, err := s.Head(h, []uint32{3, 300}, 1, 0); return err }, softmax.ErrRequest, "screen: extra: found id 300"},
-		{"labels out of order", func() error { _, err := s.Head(h, []uint32{3, 3}, 1, 0); return err }, softmax.ErrRequest, "screen: extra: found id 3 after 3"},
-		{"context", func() error { _, err := s.Head(h[1:], nil, 1, 0); return err }, softmax.ErrContext, "softmax: context: found 23"},
+		{"budget", func() error { _, _, err := s.Head(h, 1e-9); return err }, softmax.ErrRequest, "screen: budget: found 1e-09"},
+		{"context", func() error { _, _, err := s.Head(h[1:], 0); return err }, softmax.ErrContext, "softmax: context: found 23"},
 	} {
 		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)

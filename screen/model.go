@@ -271,6 +271,30 @@ func checkIDs(ids []uint32, labels int) error {
 
 var errNoObject = errors.New("expected a JSON object")
 
+// maxDepth bounds how deep a record is nested: one of a few bytes a level would take many
+// times its size to be shown.
+const maxDepth = 32
+
+// depth returns how deep JSON is nested, which is valid.
+func depth(text []byte) (most int) {
+	at, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			at++
+			most = max(most, at)
+		case c == '}' || c == ']':
+			at--
+		}
+	}
+	return most
+}
+
 func checkRecord(record []byte) error {
 	if !utf8.Valid(record) {
 		return fmt.Errorf("found bytes that are not UTF-8, %w", errNoObject)
@@ -278,6 +302,9 @@ func checkRecord(record []byte) error {
 	var value json.RawMessage
 	if err := json.Unmarshal(record, &value); err != nil {
 		return fmt.Errorf("found %w, %w", err, errNoObject)
+	}
+	if found := depth(record); found > maxDepth {
+		return fmt.Errorf("found JSON nested %d deep, expected at most %d", found, maxDepth)
 	}
 	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
 		return fmt.Errorf("found JSON that starts with %q, %w", head[0], errNoObject)

@@ -78,6 +78,8 @@ type Searcher struct {
 	edited []uint32 // candidates with the edits of a request
 	// For log-sums: labels, logits and terms.
 	known, extra, joined []uint32
+	top                  []softmax.Prediction
+	drawn                int // the cell of the last Head
 	logits, terms        []float64
 	asked                [1]uint32
 	oneLogit             [1]float64
@@ -148,6 +150,9 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		return nil, fmt.Errorf("screen: largest: found %d, expected at least 1", s.bound)
 	}
 	s.bound = min(s.bound, m.largestList())
+	if s.budget >= softmax.Exact {
+		return nil, errors.New("screen: budget: found softmax.Exact, expected a budget of the model: a softmax.Searcher answers exactly, and so does a request with that budget")
+	}
 	rung, err := m.rungOf(s.budget)
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)

@@ -635,7 +635,7 @@ func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 		if in.config.Tail != nil {
 			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7); return err }
 			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
-			asks["Head"] = func() error { _, err := s.Head(next(), []uint32{5, 9}[:], 1, 0.9); return err }
+			asks["Head"] = func() error { _, _, err := s.Head(next(), 0); s.Outside(1, 0.9); return err }
 		}
 		for name, f := range asks {
 			warm := in.n // calls, in which scratch grows to the largest list

@@ -243,8 +243,8 @@ func (p *parts) readTail(data []byte) error {
 	}
 	head := decodeIDs(data[:tailHead])
 	m, q, n := uint64(head[1]), uint64(head[2]), uint64(head[3])
-	if head[0] > math.MaxUint16 || m < 1 || m > maxFits || q > maxFits || n < 1 || n > maxFits {
-		return fmt.Errorf("found share %d, %d temperatures, %d levels and %d directions, expected at most %d, 1 to %d, 0 to %[6]d and 1 to %[6]d", head[0], m, q, n, math.MaxUint16, maxFits)
+	if head[0] > math.MaxUint16 || m < 1 || m > MaxFits || q > MaxFits || n < 1 || n > MaxFits {
+		return fmt.Errorf("found share %d, %d temperatures, %d levels and %d directions, expected at most %d, 1 to %d, 0 to %[6]d and 1 to %[6]d", head[0], m, q, n, math.MaxUint16, MaxFits)
 	}
 	// Clusters and dim are below 2^32, and their vectors were read: no overflow.
 	cells, rows := uint64(p.model.Cells()), m*p.header.clusters

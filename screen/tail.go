@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Tail estimates what the labels weigh that a screen does not look at: for a context h
@@ -34,7 +35,7 @@ type TailConfig struct {
 	// Cells is the number of cells, Clusters is r. Both are at least 1.
 	Cells, Clusters int
 	// Temperatures are those that there are coefficients for, m of them, ascending,
-	// above 0 and finite.
+	// finite and at least softmax.MinTemperature.
 	Temperatures []float64
 	// Intercepts holds a: m x Cells numbers.
 	Intercepts []float32
@@ -52,8 +53,8 @@ type TailConfig struct {
 	Widths []float32
 }
 
-// maxFits bounds the temperatures, the levels and the directions of a Tail.
-const maxFits = 64
+// MaxFits bounds the temperatures, the levels and the directions of a Tail.
+const MaxFits = 64
 
 // NewTail returns the tail of c, whose slices are kept, not copied. An error names the
 // field, what was found and what was expected.
@@ -70,12 +71,12 @@ func newTail(c TailConfig) (*Tail, error) {
 	if c.Clusters < 1 || c.Cells < c.Clusters {
 		return nil, fmt.Errorf("cells: found %d of %d clusters, expected at least 1 cluster and a cell for each", c.Cells, c.Clusters)
 	}
-	if m < 1 || m > maxFits || q > maxFits {
-		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, maxFits)
+	if m < 1 || m > MaxFits || q > MaxFits {
+		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
 	}
 	for i, t := range c.Temperatures {
-		if !(t > 0) || math.IsInf(t, 1) || i > 0 && t <= c.Temperatures[i-1] {
-			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers above 0, ascending", t, i)
+		if !(t >= softmax.MinTemperature) || math.IsInf(t, 1) || i > 0 && t <= c.Temperatures[i-1] {
+			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, softmax.MinTemperature)
 		}
 	}
 	for i, p := range c.Levels {
@@ -91,8 +92,8 @@ func newTail(c TailConfig) (*Tail, error) {
 	if dim < 1 || len(c.Slopes) != rows*dim {
 		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
 	}
-	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > maxFits {
-		return nil, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, maxFits, dim)
+	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > MaxFits {
+		return nil, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, MaxFits, dim)
 	}
 	if len(c.Squares) != 2*rows {
 		return nil, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
@@ -173,7 +174,7 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	if len(directions) == 0 {
 		return 0, 0
 	}
-	var products [maxFits]float64
+	var products [MaxFits]float64
 	g := products[:len(directions)/len(h)]
 	kernels.Float32Rows(directions, len(h)).RefScan(g, nil, h)
 	for _, x := range g {

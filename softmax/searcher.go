@@ -140,24 +140,28 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	return nil
 }
 
-// Bounds writes an interval for the logit of every label to lower and upper, each of L
-// elements: lower[i] <= x_i <= upper[i] holds for the logits of the reference arithmetic.
-// The intervals come from the int8 codes and have the same bits on every CPU. It reports
-// false, and writes nothing, if there are none: for a layer without codes, and for a
-// context whose elements are too large or too small for them. It returns an error if the
-// query has no context of the layer or if a length is not L.
-func (s *Searcher) Bounds(lower, upper []float32, q *Query) (ok bool, err error) {
+// Bounds returns an interval for the logit of every label, in the order of the set:
+// lower[i] <= x_i <= upper[i] holds for the logits of the reference arithmetic.
+// The intervals come from the int8 codes and have the same bits on every CPU. They are scratch
+// of the searcher, which the caller may change, until the next search. There are none (nil) for
+// a layer without codes, and for a context whose elements are too large or too small for
+// them. It returns an error if the query has no context of the layer. It panics if a list
+// has an id that is not below L.
+func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err error) {
 	if err := q.check(s.layer); err != nil {
-		return false, err
+		return nil, nil, err
 	}
-	if n := s.layer.Labels(); len(lower) != n || len(upper) != n {
-		return false, invalid(ErrRequest, fmt.Sprintf("softmax: bounds: found room for %d and %d, expected one for each of %d labels", len(lower), len(upper), n))
+	req := Request{LogSum: true, Among: among}
+	if err := req.check(s.layer.Labels()); err != nil {
+		return nil, nil, err
 	}
 	if !s.layer.certifies(q) {
-		return false, nil
+		return nil, nil, nil
 	}
-	s.layer.codes.Bounds(lower, upper, q.vec)
-	return true, nil
+	p := place{req: &req}
+	s.resolve(&p)
+	s.intervals(q, &p)
+	return s.lower[:p.n], s.upper[:p.n], nil
 }
 
 // LogProb returns the log-probability of the label id in the context h: its logit

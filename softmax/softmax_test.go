@@ -931,19 +931,16 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 	var want []float32
 	simdtest.EachLevel(t, func(t *testing.T) {
 		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
-		bounds, x := make([]float32, 2*labels), make([]float64, labels)
-		lower, upper := bounds[:labels], bounds[labels:]
-		if _, err := s.Bounds(lower, upper, q); !errors.Is(err, softmax.ErrContext) {
+		x := make([]float64, labels)
+		if _, _, err := s.Bounds(q, softmax.Labels{}); !errors.Is(err, softmax.ErrContext) {
 			t.Errorf("without a context: error %v, want one of its kind", err)
 		}
 		if err := q.Set(h); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Bounds(lower[1:], upper, q); !errors.Is(err, softmax.ErrRequest) {
-			t.Errorf("too little room: error %v, want one of its kind", err)
-		}
-		if ok, err := s.Bounds(lower, upper, q); !ok || err != nil {
-			t.Fatal(ok, err)
+		lower, upper, err := s.Bounds(q, softmax.Labels{})
+		if err != nil || len(lower) != labels || len(upper) != labels {
+			t.Fatal(len(lower), len(upper), err)
 		}
 		if err := s.Logits(x, q, softmax.Labels{}); err != nil {
 			t.Fatal(err)
@@ -953,12 +950,20 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 				t.Errorf("label %d: found the interval [%v, %v], want a narrow one with %v", i, lower[i], upper[i], v)
 			}
 		}
+		bounds := slices.Concat(lower, upper)
 		if want == nil {
 			want = bounds
 		} else if !slices.Equal(bounds, want) {
 			t.Error("found other bits than on the first level")
 		}
-		if n := simdtest.AllocsPerRun(10, func() { _, _ = s.Bounds(lower, upper, q) }); n != 0 {
+		some := []uint32{5, 3, labels - 1}
+		lower, upper, err = s.Bounds(q, softmax.Only(some))
+		for i, id := range some {
+			if err != nil || len(lower) != len(some) || lower[i] != bounds[id] || upper[i] != bounds[labels+int(id)] {
+				t.Errorf("label %d of a list: found other bits than of all labels, error %v", id, err)
+			}
+		}
+		if n := simdtest.AllocsPerRun(10, func() { _, _, _ = s.Bounds(q, softmax.Labels{}) }); n != 0 {
 			t.Errorf("found %v allocations, want none", n)
 		}
 		// Beyond what the codes hold there are no intervals.
@@ -967,8 +972,8 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 		if err := q.Set(huge); err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := s.Bounds(lower, upper, q); ok || err != nil {
-			t.Errorf("a huge context: found %v and error %v, want neither", ok, err)
+		if lower, _, err := s.Bounds(q, softmax.Labels{}); lower != nil || err != nil {
+			t.Errorf("a huge context: found %v and error %v, want neither", lower, err)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func TestTheTailContinuesToTheSameBytes(t *testing.T) {
 		stop := o
 		stop.Threads = 1
 		interrupt(t, s, stop, func(p Progress) bool {
-			return p.Stage == StageTail && p.Message == "" && p.Done > 0 && float64(p.Done) >= share*float64(p.Total)
+			return p.Stage == StageTail && p.Part == "" && p.Message == "" && p.Done > 0 && float64(p.Done) >= share*float64(p.Total)
 		})
 		again, continued := o, 0
 		again.Progress = func(p Progress) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -169,9 +170,9 @@ func (t *trainer) bytes(f form, made *built, o *ladder.Outcomes) float64 {
 	const steps = 3
 	for i := range steps {
 		candidates := t.candidates(made.lists, o, float64(int(1)<<i))
-		sum += math.Log(float64(f.clusters)*row + candidates*each)
+		sum += kernels.Log(float64(float64(f.clusters)*row) + float64(candidates*each))
 	}
-	return math.Exp(sum / steps)
+	return kernels.Exp(sum / steps)
 }
 
 // candidates is the mean number at which no more than so many times the labels are missed that

@@ -17,6 +17,7 @@ import (
 type builder struct {
 	*corpus.Corpus
 	opt      *Options
+	stage    string         // that progress is of
 	router   *router.Router // of clusters alone
 	found    []router.Found
 	geometry *shares.Geometry  // nil if the counts alone count
@@ -29,7 +30,7 @@ type builder struct {
 
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
 func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt *Options, stage string, r *router.Router, found []router.Found) (b *builder, err error) {
-	b = &builder{Corpus: c, opt: opt, router: r, found: found}
+	b = &builder{Corpus: c, opt: opt, stage: stage, router: r, found: found}
 	cluster := make([]uint32, len(found))
 	for i, f := range found {
 		cluster[i] = uint32(f.Cluster)
@@ -82,7 +83,7 @@ func (b *builder) build(ctx context.Context, form form, most float64) (*built, e
 	for i, p := range rule.Pairs {
 		pairs[i] = [2]uint32{p.First, p.Second}
 	}
-	inPairs, err := shares.OfPairs(ctx, b.Corpus, single, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least })
+	inPairs, err := shares.OfPairs(ctx, b.Corpus, single, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least }, b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
 	if err != nil {
 		return nil, err
 	}

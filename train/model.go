@@ -79,7 +79,7 @@ func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found [
 		return part
 	}
 	held := of(t.heldIDs)
-	if t.opt.Validation != nil {
+	if t.validation != nil {
 		var err error
 		if _, held, err = t.route(ctx, t.held, r.Vectors()); err != nil {
 			return f, nil, err

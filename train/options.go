@@ -210,6 +210,8 @@ func (o *Options) check(n, labels int) error {
 		return fmt.Errorf("target: found %v, expected above 0 and below 1, or 0", o.Target)
 	case !finite(o.Budget):
 		return fmt.Errorf("budget: found %v, expected a finite number", o.Budget)
+	case o.Budget > float64(labels):
+		return fmt.Errorf("budget: found %v, expected at most %d, the number of labels", o.Budget, labels)
 	case o.Budget != 0 && o.Budget < float64(o.K):
 		return fmt.Errorf("budget: found %v, expected at least k = %d candidates, or 0", o.Budget, o.K)
 	case o.Budget != 0 && o.Budget < float64(always):

@@ -34,10 +34,10 @@ type TailOptions struct {
 }
 
 // DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
-// 0.8 to 0.995, for 15% of the contexts of a cluster, at most 1,000, of which a
+// 0.8 to 0.995, for a twentieth of the contexts of a cluster, at most 1,000, of which a
 // fifth is held out, and for 8 directions.
 func DefaultTailOptions() TailOptions {
-	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.15, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
+	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.05, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
 }
 
 func (o *TailOptions) check() error { return (*tail.Options)(o).Check() }
@@ -72,13 +72,14 @@ var ErrTail = errors.New("tail")
 // For each cluster it draws contexts among those that fall into it and computes the log of the
 // sum of e^(x/T) over the labels outside the candidates, by the intervals of the int8 codes. A
 // ridge regression on most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2, a for
-// the cell; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 32
+// the cell; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 8
 // of them. The directions g_k are the leading eigenvectors of the covariance of the rows of W,
 // times the square roots of their eigenvalues, so that the last sum is about the variance of the
-// logits over the labels. The others give the half-widths, for each cluster by its own (split
-// conformal prediction; Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n
-// errors in order, the one at ceil((n+1) p), which a further context exceeds with a probability
-// of at most 1 - p. If there is none of that number nothing is said: +Inf.
+// logits over the labels. The others give the half-widths, for each cluster by its own, or for
+// clusters that have too few of them by those of all of these (split conformal prediction; Lei,
+// G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n errors in order, the one at
+// ceil((n+1) p), which a further context exceeds with a probability of at most 1 - p. If there
+// is none of that number nothing is said: +Inf.
 //
 // That promise is about contexts that are drawn as those given, independently, and that
 // had no part in training the screen. Contexts of training serve well, but their lists

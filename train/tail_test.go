@@ -91,11 +91,14 @@ func TestTailEstimates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head, err := s.Head(h, nil, temperature, 0)
+			head, _, err := s.Head(h, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			scaled := slices.Clone(head.Logits)
+			scaled := make([]float64, head.Known)
+			if err := s.Logits(scaled, head.IDs[:head.Known]); err != nil {
+				t.Fatal(err)
+			}
 			for j := range scaled {
 				scaled[j] /= temperature
 			}

@@ -60,6 +60,7 @@ type trainer struct {
 	// Options.Validation, and heldIDs is nil.
 	pool, held       *corpus.Corpus
 	poolIDs, heldIDs []uint32
+	validation       *corpus.Corpus // of Options.Validation, nil without
 }
 
 func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Record, error) {
@@ -101,6 +102,14 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, contexts []float32, o
 	if id.Options, err = json.Marshal(t.record.Options); err != nil {
 		return nil, err
 	}
+	if opt.Validation != nil {
+		if t.validation, err = corpus.New(layer, opt.Validation, opt.Threads); err != nil {
+			return nil, fmt.Errorf("validation: %w", err)
+		}
+		if id.Validation, err = t.validation.Digest(ctx); err != nil { // it names what is not finite
+			return nil, fmt.Errorf("validation: %w", err)
+		}
+	}
 	if t.store, err = state.Open(opt.Checkpoint, id); err != nil {
 		return nil, err
 	}
@@ -114,14 +123,14 @@ func (t *trainer) split(ctx context.Context) (err error) {
 	if n < 0 {
 		n = corpus.HeldOut(t.N)
 	}
-	if t.opt.Validation != nil {
+	if t.validation != nil {
 		n = 0
 	}
 	t.poolIDs, t.heldIDs = corpus.Split(t.N, n)
 	t.pool, t.held = t.Part(t.poolIDs), t.Part(t.heldIDs)
-	if t.opt.Validation != nil {
+	if t.validation != nil {
 		t.heldIDs = nil
-		if t.held, err = t.validation(ctx); err != nil {
+		if t.held, err = t.unseen(ctx); err != nil {
 			return err
 		}
 	}

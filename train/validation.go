@@ -10,16 +10,10 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// validation is the view of Options.Validation, with labels, without the contexts that are
-// equal to one of training.
-func (t *trainer) validation(ctx context.Context) (*corpus.Corpus, error) {
-	c, err := corpus.New(t.layer, t.opt.Validation, t.opt.Threads)
-	if err != nil {
-		return nil, fmt.Errorf("validation: %w", err)
-	}
-	if _, err := c.Digest(ctx); err != nil { // it names what is not finite
-		return nil, fmt.Errorf("validation: %w", err)
-	}
+// unseen is the view of the validation contexts, with labels, without those that are equal to
+// one of training.
+func (t *trainer) unseen(ctx context.Context) (_ *corpus.Corpus, err error) {
+	c := t.validation
 	c.K, c.Seed, c.Report = t.K, t.Seed, t.Report
 	ids := t.unmet(c)
 	if t.record.LeftOut = c.N - len(ids); t.record.LeftOut > 0 {

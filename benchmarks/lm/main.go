@@ -240,8 +240,8 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	}
 	if !*c.quiet {
 		stats, n := s.Stats(), float64(*length)
-		fmt.Fprintf(stderr, "%d words, %.0f words/s; a draw took %.1f us; %.1f%% asked the exact layer; %.1f%% are exact, %.1f%% within their bound\n",
-			*length, n/seconds, 1e6*drawing.Seconds()/n, 100*float64(stats.Layer)/n, 100*float64(stats.Draws-stats.Bounded-stats.Approximate)/n, 100*float64(stats.Bounded)/n)
+		fmt.Fprintf(stderr, "%d words, %.0f words/s; a draw took %.1f us; %.1f%% asked the exact layer; the mean bound of their total variation is %.4f\n",
+			*length, n/seconds, 1e6*drawing.Seconds()/n, 100*float64(stats.Layer)/n, stats.Variation/n)
 	}
 	if rows != nil {
 		return rows.Commit()

@@ -437,7 +437,7 @@ func TestBadOptions(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
 		{"a list", "[]", "options.json: options: json: cannot unmarshal array"},
-		{"two objects", "{} {}", "options.json: options: found more than one JSON object"},
+		{"two objects", "{} {}", "options.json: options: found more behind the JSON object"},
 		{"an unknown one", `{"spread": 1}`, `options.json: options: json: unknown field "spread"`},
 		{"clusters in words", `{"clusters": "many"}`, "options.json: options: json: cannot unmarshal string"},
 		{"more clusters than contexts", `{"clusters": 901}`, "clusters: found 901, expected 1 to the number of contexts, 900"},

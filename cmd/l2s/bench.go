@@ -139,12 +139,12 @@ the head has a soft cap.`, leastContexts),
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, *k, openContexts)
+	in, err := openInputs(ctx, lf, path, *src, *k, openContexts)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screens[0], in.contexts
+	l, m, c := in.layer, in.screen, in.contexts
 	noteK(f, path, m, *k)
 	if err := checkBudget(path, m, *budget); err != nil {
 		return err

@@ -65,12 +65,12 @@ the same contexts until one passes. Contexts of a running text depend on their n
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, o.K, openContexts)
+	in, err := openInputs(ctx, lf, path, *src, o.K, openContexts)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screens[0], in.contexts
+	l, m, c := in.layer, in.screen, in.contexts
 	p := f.printer()
 	defer p.Close()
 	stage := ""

@@ -136,12 +136,12 @@ of the layer. A head with a soft cap is refused.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, (*ks)[len(*ks)-1], openContexts)
+	in, err := openInputs(ctx, lf, path, *src, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screens[0], in.contexts
+	l, m, c := in.layer, in.screen, in.contexts
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
 	if err := checkBudget(path, m, *budget); err != nil {

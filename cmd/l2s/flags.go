@@ -40,7 +40,7 @@ type flags struct {
 }
 
 func newFlags(verb string, about description, stdout, stderr io.Writer) *flags {
-	f := &flags{verb: verb, about: about, set: flag.NewFlagSet(verb, flag.ContinueOnError), stdout: stdout, stderr: stderr}
+	f := &flags{verb: verb, about: about, set: flag.NewFlagSet(verb, flag.ContinueOnError), quiet: new(bool), stdout: stdout, stderr: stderr}
 	f.set.SetOutput(io.Discard)
 	return f
 }
@@ -97,11 +97,6 @@ func parseWhole(s string, least int) (int, error) {
 		return 0, fmt.Errorf("expected a whole number, at least %d", least)
 	}
 	return n, nil
-}
-
-// real adds a flag for a finite number of at least least.
-func (f *flags) real(name string, initial, least float64, usage string) *float64 {
-	return custom(f, name, initial, strconv.FormatFloat(initial, 'f', -1, 64), usage, parseReal(least))
 }
 
 // parseReal parses a finite number of at least least.

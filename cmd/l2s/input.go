@@ -26,25 +26,27 @@ const sourceNote = "l2s help sources explains SRC, MODEL and --contexts."
 // sourceHelp explains SRC, MODEL and --contexts.
 const sourceHelp = `Where the verbs find a layer and its contexts.
 
-SRC is an array in a file: file.npy, file.npz:name or file.safetensors:tensor, of
-float16, float32 or float64 (safetensors: F16, BF16, F32, F64). --bias none means a layer
-without a bias. A bias may have one row or one column, and a context may stand alone,
-as a vector.
+SRC is an array in a file: file.npy, file.npz:name or file.safetensors:tensor,
+of float16, float32 or float64 (safetensors: F16, BF16, F32, F64). --bias none
+means a layer without a bias. A bias may have one row or one column, and a
+context may stand alone, as a vector.
 
-MODEL is the folder of a language model as Hugging Face lays it out, FOLDER:tensor,
-a GGUF file, or a SRC. --head MODEL stands instead of --weights and --bias: the bias is
-looked for beside the weights, rows that no token has are left out, and standard error
-says what was taken. The weights stay in the file, 2 bytes for each of float16 and
-bfloat16, or quantised: do not change the file meanwhile. --weights copies them.
+MODEL is the folder of a language model as Hugging Face lays it out,
+FOLDER:tensor, a GGUF file, or a SRC. --head MODEL stands instead of --weights
+and --bias: the bias is looked for beside the weights, rows that no token has
+are left out, and standard error says what was taken. The weights stay in the
+file, 2 bytes for each of float16 and bfloat16, or quantised: do not change the
+file meanwhile. --weights copies them.
 
---contexts may be given several times, with * and ? in the names of files, as in
-'states/*.safetensors:hidden_states': all are read, one after the other, by name.
-They must be the states that the layer is applied to, after the model's last
-normalisation. --contexts - reads standard input: a .npy file, or text with a
-context a line, its numbers separated by spaces, tabs or commas.
-Contexts may be larger than memory. One file of float32 in C order is read in place.
-Of others, l2s labels and l2s topk read a block at a time, and the other verbs convert
-them to float32: beyond a GiB in a temporary file, in the folder that TMPDIR names.
+--contexts may be given several times, with * and ? in the names of files, as
+in 'states/*.safetensors:hidden_states': all are read, one after the other, by
+name. They must be the states that the layer is applied to, after the model's
+last normalisation. --contexts - reads standard input: a .npy file, or text
+with a context a line, its numbers separated by spaces, tabs or commas.
+Contexts may be larger than memory. One file of float32 in C order is read in
+place. Of others, l2s labels and l2s topk read a block at a time, and the other
+verbs convert them to float32: beyond a GiB in a temporary file, in the folder
+that TMPDIR names.
 
 Example:
   l2s eval m.l2s --head models/llama --contexts 'states/*.npy'
@@ -171,7 +173,7 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if *lf.head != "" && (lf.f.quiet == nil || !*lf.f.quiet) {
+	if *lf.head != "" && !*lf.f.quiet {
 		say(stderr, "l2s "+lf.f.verb, source+": "+h.String())
 	}
 	return &layer{l, source, h}, nil
@@ -296,31 +298,29 @@ func needsTail(path string, m *screen.Model, flag string) error {
 	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", path, flag)
 }
 
-// inputs are what a verb works on: a layer, screens of it, and contexts for it in
+// inputs are what a verb works on: a layer, a screen of it, and contexts for it in
 // files that are open.
 type inputs struct {
 	layer    *layer
-	screens  []*screen.Model
+	screen   *screen.Model // nil where the verb takes none
 	contexts *contexts
 	faults   bool // what debug.SetPanicOnFault was
 }
 
-// openInputs opens the layer, the screens in paths and the contexts in sources, which
-// open takes or closes; answers are to have k labels. What is cheap to open comes before
-// the layer. Who opens them defers the call of close.
-func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k int, open func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
+// openInputs opens the layer, the screen at path, unless that is empty, and the contexts in
+// sources, which open takes or closes; answers are to have k labels. What is cheap to open
+// comes before the layer. Who opens them defers the call of close.
+func openInputs(ctx context.Context, lf layerFlags, path string, sources []string, k int, open func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
 	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
 	defer func() {
 		if !whole {
 			in.closed(recover(), &err)
 		}
 	}()
-	for _, path := range paths {
-		m, err := loading(ctx, screen.Load, path)
-		if err != nil {
+	if path != "" {
+		if in.screen, err = loading(ctx, screen.Load, path); err != nil {
 			return nil, err
 		}
-		in.screens = append(in.screens, m)
 	}
 	src, err := openSources(sources)
 	if err != nil {
@@ -338,12 +338,12 @@ func openInputs(ctx context.Context, lf layerFlags, paths, sources []string, k i
 	if k > l.Labels() {
 		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
-	for i, m := range in.screens {
+	if m := in.screen; m != nil {
 		made := m.Fingerprint()
 		if made == [32]byte{} { // it goes with any layer of its shape
 			made = l.Fingerprint()
 		}
-		if err := l.own(paths[i], "the screen is for", m.Dim(), m.Labels(), made); err != nil {
+		if err := l.own(path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
 			return nil, err
 		}
 	}

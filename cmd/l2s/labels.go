@@ -98,7 +98,7 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat(lf.files(), *src)...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, nil, *src, *k, openContextBlocks)
+	in, err := openInputs(ctx, lf, "", *src, *k, openContextBlocks)
 	if err != nil {
 		return err
 	}

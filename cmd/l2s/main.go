@@ -191,7 +191,8 @@ Verbs:
 	}
 	b.WriteString(`
 Environment:
-  L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on; the best by default
+  L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on, the
+             best by default
 
 Example:
   l2s demo

@@ -80,12 +80,12 @@ cluster, and with --vocab words.`,
 		c.rows, err = c.files.All(ctx)
 		return c, err
 	}
-	in, err := openInputs(ctx, lf, []string{path}, *src, *k, open)
+	in, err := openInputs(ctx, lf, path, *src, *k, open)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screens[0], in.contexts
+	l, m, c := in.layer, in.screen, in.contexts
 	if *limit > 0 { // what comes behind is not read
 		c.n = min(c.n, *limit)
 	}

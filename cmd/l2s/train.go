@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -90,8 +91,8 @@ there have their defaults. {"tail": null} leaves the tail out.
 The state of the run is kept beside the output FILE, in FILE.partial and
 FILE.partial-labels, until the screen is written. After an interrupt the same command continues
 from there and writes the screen that it would have written, byte for byte. A state left by a
-run with other options, another layer or other contexts is refused: remove it to start
-anew. The labels alone serve a run with other options too.`,
+run with other options, another layer or other contexts is refused: remove the
+two files to start anew.`,
 		example: `l2s train --head model --contexts train.npy --out m.l2s`,
 	}, stdout, stderr)
 	r := &trainRun{
@@ -105,7 +106,7 @@ anew. The labels alone serve a run with other options too.`,
 		options:    f.text("options", "options for experts, a JSON `FILE`"),
 		threads:    f.threads("run"),
 	}
-	f.quiet, f.asJSON = new(bool), f.boolean("json", "print JSON")
+	f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -135,14 +136,19 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	o = commonOptions()
 	o.Tail.Temperatures = nil // the default ones are of the layer: see complete
 	if *r.options != "" {
-		text, err := os.ReadFile(*r.options)
+		text, err := readSmall(*r.options)
 		if err != nil {
 			return o, err
 		}
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
-		if err = d.Decode(&o); err == nil && d.More() {
-			err = errors.New("found more than one JSON object")
+		switch err = d.Decode(&o); {
+		case err == io.EOF:
+			err = errors.New("found nothing, expected a JSON object")
+		case err == nil:
+			if _, more := d.Token(); more != io.EOF {
+				err = errors.New("found more behind the JSON object")
+			}
 		}
 		if err != nil {
 			return o, fmt.Errorf("%s: options: %w", *r.options, err)
@@ -166,6 +172,21 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	return o, nil
 }
 
+// mostOptions bounds the file of --options, in bytes.
+const mostOptions = 1 << 20
+
+// readSmall reads a regular file, which no read waits for, of at most mostOptions bytes.
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+	}
+	if !info.Mode().IsRegular() || info.Size() > mostOptions {
+		return nil, fmt.Errorf("%s: found a folder, a pipe, a device or %d bytes, expected a regular file of at most %d", path, info.Size(), mostOptions)
+	}
+	return os.ReadFile(path)
+}
+
 // run makes the screen.
 func (r *trainRun) run(ctx context.Context) (err error) {
 	f := r.f
@@ -185,7 +206,7 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 	if err := checkOutputs(ctx, f, outputs, sources...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, r.layer, nil, *r.contexts, 1, openContexts)
+	in, err := openInputs(ctx, r.layer, "", *r.contexts, 1, openContexts)
 	if err != nil {
 		return err
 	}
@@ -318,22 +339,24 @@ type trainProgress struct {
 
 	mu    sync.Mutex
 	now   train.Progress // the last report of a bar
+	first int            // the iteration with which the stage began
 	since time.Time      // of the stage
 }
 
-// title is the title of the bar of what is reported.
-func (t *trainProgress) title(r train.Progress) string {
-	title := r.Stage
+// bar begins the bar of what is reported: one for all iterations of a stage, so that the time
+// left is of the stage.
+func (t *trainProgress) bar(r train.Progress) {
+	title, times := r.Stage, 1
 	if r.Part != "" {
 		title += ": " + r.Part
 	}
-	switch {
-	case r.Stage == train.StageKMeans:
-		title += fmt.Sprintf(" %d/%d", r.Iteration, t.o.KMeansIterations)
-	case r.Iteration > 0:
-		title += fmt.Sprintf(" %d/%d", r.Iteration, t.o.Iterations)
+	switch t.first = r.Iteration; r.Stage {
+	case train.StageKMeans:
+		times += t.o.KMeansIterations - t.first
+	case train.StageLearn:
+		times += t.o.Iterations - t.first
 	}
-	return title
+	t.p.Start(title, r.Unit, times*r.Total)
 }
 
 func (t *trainProgress) report(r train.Progress) {
@@ -345,14 +368,17 @@ func (t *trainProgress) report(r train.Progress) {
 		}
 		return
 	}
+	if r.Stage == train.StageAssign && r.Iteration > 0 {
+		return // between two alternations of learning
+	}
 	if r.Stage != t.now.Stage {
 		t.endStage()
 	}
-	if title := t.title(r); title != t.title(t.now) {
-		t.p.Start(title, r.Unit, r.Total)
+	if r.Stage != t.now.Stage || r.Part != t.now.Part {
+		t.bar(r)
 	}
 	t.now = r
-	t.p.Set(r.Done)
+	t.p.Set((r.Iteration-t.first)*r.Total + r.Done)
 }
 
 // endStage adds the time of a stage to the account, and says it.

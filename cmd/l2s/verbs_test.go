@@ -47,8 +47,8 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			}
 			for line := range strings.Lines(r.stdout) {
 				// Example lines are for copying and may be longer.
-				if len(line) > 101 && !strings.HasPrefix(line, "  l2s ") {
-					t.Errorf("found a line of %d characters, expected at most 100: %s", len(line)-1, line)
+				if len(line) > 80 && !strings.HasPrefix(line, "  l2s ") && !strings.HasPrefix(line, "l2s ") {
+					t.Errorf("found a line of %d characters, expected at most 79: %s", len(line)-1, line)
 				}
 			}
 		})
@@ -1144,7 +1144,7 @@ func TestDemoInSmall(t *testing.T) {
 			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
 		}
 	}
-	for _, want := range []string{"text: 3,072 tokens", "labels: ", "k-means", "eval: 1,024 contexts", "bench", "frequent words"} {
+	for _, want := range []string{"text: 3,072 tokens", "labels: ", "k-means: ", "tail: ", "eval: 1,024 contexts", "bench", "frequent words"} {
 		if !strings.Contains(progressText.String(), want) {
 			t.Errorf("found no %q in the progress\n%s", want, progressText.String())
 		}

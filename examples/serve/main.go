@@ -49,7 +49,7 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
 	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required")
-	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line; without it, answers have ids alone")
+	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line, or a tokenizer: a model's folder, tokenizer.json, tokenizer.model or a GGUF file; without it, answers have ids alone")
 	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body of a request, in `BYTES`")
 	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
 	flags.IntVar(&l.k, "max-k", 100, "the most labels that a request may ask for, a `NUMBER`")

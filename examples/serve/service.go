@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,8 +66,19 @@ func (s sources) open() (_ *files, err error) {
 	if s.vocab == "" {
 		return f, nil
 	}
+	if info, err := os.Stat(s.vocab); err == nil && info.IsDir() || slices.Contains([]string{".json", ".model", ".gguf"}, filepath.Ext(s.vocab)) {
+		tokens, err := head.Tokens(s.vocab)
+		if err != nil {
+			return nil, fmt.Errorf("-vocab: %w", err)
+		}
+		f.vocab = make([]string, f.head.Labels())
+		for id := range f.vocab {
+			f.vocab[id] = tokens[uint32(id)] // empty for rows that are padding
+		}
+		return f, nil
+	}
 	if err = regular(s.vocab); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("-vocab: %w", err)
 	}
 	text, err := os.ReadFile(s.vocab)
 	if err != nil {
@@ -418,7 +430,7 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 				l.Text = &f.vocab[p.ID]
 			}
 			if logProbs {
-				x := l.Logit - a.LogSum
+				x := p.Logit/req.Temperature - a.LogSum // in the arithmetic of the sum
 				l.LogProb = &x
 			}
 			r.Answers[i].Labels[j] = l

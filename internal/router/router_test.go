@@ -220,8 +220,8 @@ func TestShortIsFind(t *testing.T) {
 		}
 	}
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
-	if answered < 100 {
-		t.Errorf("found %d contexts answered, expected hundreds", answered)
+	if answered < 10 { // a build without assembly has one level
+		t.Errorf("found %d contexts answered, expected many", answered)
 	}
 }
 

@@ -348,13 +348,13 @@ func TestRecallOnTheEmbeddedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRecall(t, firstRows(t, m.Layer, contexts), 2000, []recallCase{
-		{method: Frequency{Sizes: []int{500}}, least: 0.994},
-		{method: GreedyMIPS{Budgets: []int{400}}, least: 0.949},
-		{method: PCAMIPS{Depth: 4, Distances: []int{1}}, least: 0.962},
+		{method: Frequency{Sizes: []int{500}}, least: 0.991},
+		{method: GreedyMIPS{Budgets: []int{400}}, least: 0.923},
+		{method: PCAMIPS{Depth: 4, Distances: []int{1}}, least: 0.936},
 		// At most half of the labels, 16*2/2^6, as a rule far fewer.
-		{method: LSHMIPS{Tables: 16, Bits: 6, Probes: []int{2}}, least: 0.638},
+		{method: LSHMIPS{Tables: 16, Bits: 6, Probes: []int{2}}, least: 0.56},
 		{FGD{}, "ef=64", 0.99, 0.997},
-		{IPNSW{}, "ef=64", 0.985, 0.992},
+		{IPNSW{}, "ef=64", 0.97, 0.992},
 		{SVDSoftmax{48}, "N=64", 0.997, 0.997},
 		{AdaptiveSoftmax{[]int{500, 1000}}, "z=2", 0.996, 0.996},
 	})

@@ -28,9 +28,6 @@ func NewPartition(contexts, cell []uint32, cells int) *Partition {
 // Cells is the number of cells.
 func (p *Partition) Cells() int { return len(p.start) - 1 }
 
-// Contexts is the number of contexts.
-func (p *Partition) Contexts() int { return len(p.order) }
-
 // Size is the number of contexts of a cell.
 func (p *Partition) Size(t int) int { return p.start[t+1] - p.start[t] }
 

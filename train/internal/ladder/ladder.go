@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
@@ -192,7 +193,7 @@ func (l *Lists) Budgets(o *Outcomes, least, most float64) []float64 {
 	}
 	budgets := []float64{least}
 	for i := 1; i < rungs-1; i++ {
-		budgets = append(budgets, min(most, RoundUp(least*math.Pow(most/least, float64(i)/(rungs-1)))))
+		budgets = append(budgets, min(most, RoundUp(least*kernels.Exp(kernels.Log(most/least)*float64(i)/(rungs-1)))))
 	}
 	return slices.Compact(append(budgets, most))
 }

@@ -72,18 +72,19 @@ const pairWeight = 200
 
 // OfPairs returns the shares of labels in pairs of cells, those that keep keeps. single are
 // the shares in all cells before the pairs, and p has the contexts of all cells, pairs last.
+// done is told of pairs.
 //
 // A context whose best two clusters are nearly equally good has the labels of neither,
 // but of the border between them. So its shares are the counts on the contexts of the pair,
 // smoothed towards the mean of the shares in its two cells.
-func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2]uint32, p *corpus.Partition, keep func(share float64) bool) ([][]Label, error) {
+func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2]uint32, p *corpus.Partition, keep func(share float64) bool, done func(int)) ([][]Label, error) {
 	met, err := countLabels(ctx, c, p)
 	if err != nil {
 		return nil, err
 	}
 	shares := make([][]Label, len(pairs))
 	workers := make([][]float64, c.Threads) // the share of every label, zero between pairs
-	err = parallel.Each(ctx, c.Threads, len(pairs), 1, nil, func(worker, j, _ int) error {
+	err = parallel.Each(ctx, c.Threads, len(pairs), 1, done, func(worker, j, _ int) error {
 		if workers[worker] == nil {
 			workers[worker] = make([]float64, c.Labels)
 		}

@@ -209,7 +209,7 @@ func TestSharesOfPairs(t *testing.T) {
 				}
 			}
 		}
-		got, err := OfPairs(context.Background(), c, single, [][2]uint32{{0, 1}}, corpus.NewPartition(c.All(), cell, cells), func(p float64) bool { return p >= 0.01 })
+		got, err := OfPairs(context.Background(), c, single, [][2]uint32{{0, 1}}, corpus.NewPartition(c.All(), cell, cells), func(p float64) bool { return p >= 0.01 }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,6 +102,8 @@ type Identity struct {
 	Contexts    int              `json:"contexts"`
 	Fingerprint [32]byte         `json:"fingerprint"` // of the layer
 	Digest      labelfile.Digest `json:"digest"`      // of the contexts
+	// Validation is the digest of other contexts to measure on; zero for none.
+	Validation labelfile.Digest `json:"validation"`
 }
 
 // Store keeps what a run has done: entries by name. A nil one keeps nothing.
@@ -289,6 +291,9 @@ func (s *Store) check(h *head) error {
 	}
 	if len(h.Entries) == 0 {
 		return nil // the labels are all that there is of the run
+	}
+	if found.Validation != want.Validation {
+		return fmt.Errorf("digest of the validation contexts: found %x..., expected %x...", found.Validation[:8], want.Validation[:8])
 	}
 	return compareOptions(found.Options, want.Options)
 }

@@ -61,6 +61,7 @@ func TestEntriesAreThereForTheSameRun(t *testing.T) {
 		{func(id *Identity) { id.Dim = 4 }, "dim: found 3, expected 4"},
 		{func(id *Identity) { id.Fingerprint[0] = 1 }, "fingerprint of the layer"},
 		{func(id *Identity) { id.Digest[0] = 1 }, "digest of the contexts"},
+		{func(id *Identity) { id.Validation[0] = 1 }, "digest of the validation contexts"},
 	} {
 		id := identity()
 		c.change(&id)

@@ -16,8 +16,9 @@ const directionRounds = 10
 
 // directions returns n leading eigenvectors of the covariance of the rows of W, as float32,
 // times the square roots of their eigenvalues, about: by subspace iteration from a
-// random start. It has the same bits for any number of threads and on every CPU.
-func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int) ([]float32, error) {
+// random start. It has the same bits for any number of threads and on every CPU. done is told of
+// directionRounds n steps.
+func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
 	dim, labels := l.Dim(), l.Labels()
 	random := rng.New(seed, rng.Directions, 0)
 	vectors, next := make([]float32, n*dim), make([][]float64, n)
@@ -57,7 +58,7 @@ func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threa
 		if round == directionRounds {
 			break
 		}
-		err := parallel.Each(ctx, threads, n, 1, nil, func(worker, k, _ int) error {
+		err := parallel.Each(ctx, threads, n, 1, done, func(worker, k, _ int) error {
 			w := &workers[worker]
 			if w.row == nil {
 				*w = scratch{make([]float64, labels), make([]float32, dim)}

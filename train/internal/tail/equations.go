@@ -47,6 +47,22 @@ func (s *equations) add(h []float32, y []float64, weight float32) {
 	}
 }
 
+// centre makes the sums those of the contexts less their mean. There is at least one.
+func (s *equations) centre() {
+	for i := range s.dim {
+		for j := range i + 1 {
+			s.hh[i*s.dim+j] -= float64(s.h[i]*s.h[j]) / s.n
+		}
+	}
+	for k, y := range s.y {
+		for i, x := range s.h {
+			s.yh[k*s.dim+i] -= float64(y*x) / s.n
+		}
+	}
+	clear(s.h)
+	clear(s.y)
+}
+
 // plus adds o, or takes it off with sign -1.
 func (s *equations) plus(o *equations, sign float64) {
 	s.n += sign * o.n
@@ -180,22 +196,49 @@ func centre(a float64, slopes, heads []float64, tail func(j int) float64) float6
 	return a
 }
 
-// conformal writes the half-width at each level for errors, which it sorts: of n the
-// one at ceil((n+1) level), or +Inf if there is none.
-func conformal(widths []float32, errors, levels []float64) {
-	slices.Sort(errors)
-	for j, level := range levels {
-		at := int(math.Ceil(float64(float64(len(errors)+1) * level)))
-		if at > len(errors) {
-			widths[j] = float32(math.Inf(1))
-			continue
-		}
-		w := float32(errors[at-1])
-		if float64(w) < errors[at-1] {
-			w = math.Nextafter32(w, float32(math.Inf(1)))
-		}
-		widths[j] = w
+// conformal writes the half-widths of clusters, a row of levels for each, for the errors of
+// each, which it sorts: of n the one at ceil((n+1) level). The clusters with too few errors
+// for a level have that of their errors together; if these are too few, +Inf.
+func conformal(widths []float32, errors [][]float64, levels []float64) {
+	for _, list := range errors {
+		slices.Sort(list)
 	}
+	at := func(n int, level float64) int { return int(math.Ceil(float64(float64(n+1) * level))) }
+	q := len(levels)
+	for j, level := range levels {
+		var few []float64
+		for _, list := range errors {
+			if at(len(list), level) > len(list) {
+				few = append(few, list...)
+			}
+		}
+		slices.Sort(few)
+		for t, list := range errors {
+			if at(len(list), level) > len(list) {
+				list = few
+			}
+			w := float32(math.Inf(1))
+			if i := at(len(list), level); i <= len(list) {
+				w = atLeast(list[i-1])
+			}
+			widths[t*q+j] = w
+		}
+	}
+	// What holds at a level holds at lower ones.
+	for t := range errors {
+		for j := q - 2; j >= 0; j-- {
+			widths[t*q+j] = min(widths[t*q+j], widths[t*q+j+1])
+		}
+	}
+}
+
+// atLeast is the least float32 that is not below x.
+func atLeast(x float64) float32 {
+	w := float32(x)
+	if float64(w) < x {
+		w = math.Nextafter32(w, float32(math.Inf(1)))
+	}
+	return w
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

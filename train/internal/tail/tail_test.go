@@ -74,26 +74,24 @@ func TestConformalWidths(t *testing.T) {
 	levels := []float64{0.5, 0.8, 0.9}
 	for _, c := range []struct {
 		name   string
-		errors []float64
+		errors [][]float64
 		want   []float32
 	}{
-		{"none", nil, []float32{inf32, inf32, inf32}},
-		{"one", []float64{2}, []float32{2, inf32, inf32}},
-		{"four: the third, the fourth, none", []float64{4, 1, 3, 2}, []float32{3, 4, inf32}},
-		{"nine", []float64{9, 8, 7, 6, 5, 4, 3, 2, 1}, []float32{5, 8, 9}},
-		{"rounded up", []float64{0.1}, []float32{math.Nextafter32(float32(0.1)-0x1p-40, 1), inf32, inf32}},
+		{"none", [][]float64{nil}, []float32{inf32, inf32, inf32}},
+		{"one", [][]float64{{2}}, []float32{2, inf32, inf32}},
+		{"four: the third, the fourth, none", [][]float64{{4, 1, 3, 2}}, []float32{3, 4, inf32}},
+		{"nine", [][]float64{{9, 8, 7, 6, 5, 4, 3, 2, 1}}, []float32{5, 8, 9}},
+		{"few ones together", [][]float64{{1, 2, 3, 4}, nil, {5, 6, 7, 8, 9}}, []float32{3, 4, 9, 9, 9, 9, 7, 9, 9}},
+		{"never more than at a higher level", [][]float64{{100, 100, 100, 100}, {1, 1, 1, 1, 1}}, []float32{100, 100, 100, 1, 1, 100}},
 	} {
-		got := make([]float32, 3)
-		conformal(got, slices.Clone(c.errors), levels)
-		if c.name == "rounded up" {
-			if float64(got[0]) < 0.1 || float64(got[0]) > 0.1+1e-7 {
-				t.Errorf("%s: found %v", c.name, got[0])
-			}
-			continue
-		}
+		got := make([]float32, len(c.want))
+		conformal(got, c.errors, levels)
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: found %v, want %v", c.name, got, c.want)
 		}
+	}
+	if w := atLeast(0.1); float64(w) < 0.1 || float64(w) > 0.1+1e-7 {
+		t.Errorf("found %v for 0.1", w)
 	}
 }
 
@@ -103,7 +101,7 @@ var inf32 = float32(math.Inf(1))
 // logits over the labels if there are as many as dimensions.
 func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
 	d := synthetic.Structured(100, 8, 6, 50, 7)
-	all, err := directions(context.Background(), d.Layer, 8, 1, 2)
+	all, err := directions(context.Background(), d.Layer, 8, 1, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,362 @@
+package sample
+
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// Over a screen a draw knows its candidates, and of all other labels no more than an interval
+// of their weight. The truncations keep a first part of the labels in the order of
+// their logits, so that these labels matter in two ways: some may belong to that part, and
+// candidates at its end may not. Whatever they are, a candidate that belongs to it for
+// certain has a probability of at least its weight over the largest that all that is kept can
+// weigh together. This much of the distribution is sure. A draw that falls into it is
+// one of the layer's distribution without more being known, and any other draw is one of
+// the rest, of which a longer list, or the layer, knows more.
+
+// maxBanned bounds the banned labels whose share of the tail is taken off.
+const maxBanned = 256
+
+// list is what a draw over a screen knows.
+type list struct {
+	rests  [2]restAt
+	known  int       // of rests
+	beyond []float64 // logits without edits of labels of the pool that the tail counts
+	lower  []float32 // lower ends of those of other candidates that it counts
+	extra  []uint32
+	logits []float64
+	scores []float32
+	rows   []uint32
+
+	shares []float64 // of each label, the probability that is sure
+	ids    []uint32  // those that have one
+	sure   float64   // the sum of the shares
+}
+
+// restAt is what is known of the labels that are not in the pool at a temperature.
+type restAt struct {
+	temperature float64
+	log         screen.Interval
+}
+
+// forget takes the shares back.
+func (l *list) forget() {
+	for _, id := range l.ids {
+		l.shares[id] = 0
+	}
+	l.ids, l.sure = l.ids[:0], 0
+}
+
+// share is the probability of a label that is sure.
+func (l *list) share(id uint32) float64 {
+	if len(l.ids) == 0 {
+		return 0
+	}
+	return l.shares[id]
+}
+
+var nothing = screen.Interval{}
+
+// rest is the log of the sum of e^(x/T) over the labels that are not in the pool.
+func (s *Sampler) rest(temperature float64) screen.Interval {
+	l := &s.list
+	for _, r := range l.rests[:l.known] {
+		if r.temperature == temperature {
+			return r.log
+		}
+	}
+	x := s.screened.Outside(temperature, s.o.confidence())
+	if len(l.beyond) > 0 || len(l.lower) > 0 {
+		s.terms = grow.Slice(s.terms, len(l.beyond)+1)
+		for i, b := range l.beyond {
+			s.terms[i] = b / temperature
+		}
+		s.terms[len(l.beyond)] = logSumOf(l.lower, l.lower, temperature)
+		b := kernels.LogSumExp(s.terms)
+		x = screen.Interval{Log: without(x.Log, b), Low: without(x.Low, b), High: without(x.High, b)}
+	}
+	if l.known == len(l.rests) {
+		l.known = 0
+	}
+	l.rests[l.known] = restAt{temperature, x}
+	l.known++
+	return x
+}
+
+// without returns log(e^a - e^b), -Inf if nothing is left.
+func without(a, b float64) float64 {
+	switch {
+	case a <= b:
+		return math.Inf(-1)
+	case math.IsInf(a, 1):
+		return a
+	}
+	return a + kernels.Log(1-kernels.Exp(b-a))
+}
+
+// outside leaves the probabilities among the first n labels of the head in s.terms, and returns
+// what the labels that are not in the pool weigh in the same unit.
+func (s *Sampler) outside(temperature float64, n int) screen.Interval {
+	x := s.rest(temperature)
+	unit := s.weighHead(n, temperature) + s.head[0].Logit/temperature
+	return screen.Interval{Log: kernels.Exp(x.Log - unit), Low: kernels.Exp(x.Low - unit), High: kernels.Exp(x.High - unit)}
+}
+
+// drawListed draws by the screen. It reports false if the exact layer is to answer; what is sure
+// then is in s.list.
+func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
+	if s.edits.Allowed != nil {
+		return Token{}, false, nil
+	}
+	if b := s.edits.Banned; b != nil && !s.o.narrow() {
+		if b.Count() > maxBanned {
+			return Token{}, false, nil
+		}
+		for id := range b.All() {
+			s.changeOf(id)
+		}
+	}
+	for i, budget := range s.budgets {
+		if i > 0 {
+			s.stats.More++
+		}
+		head, ok, err := s.screened.Head(h, budget)
+		if err != nil || !ok {
+			return Token{}, false, err
+		}
+		if err := s.gather(&head); err != nil {
+			return Token{}, false, err
+		}
+		k, ok, err := s.truncate()
+		if err != nil {
+			return Token{}, false, err
+		}
+		if ok {
+			if t, ok := s.drawKept(k, u, i+1 < len(s.budgets)); ok {
+				return t, true, nil
+			}
+		}
+	}
+	return Token{}, false, nil
+}
+
+// gather makes candidates the pool: those that the first truncation may keep if it is narrow,
+// and else all, and labels beyond that edits change.
+func (s *Sampler) gather(head *screen.Head) error {
+	l, narrow := &s.list, s.o.narrow()
+	l.known, l.beyond, l.lower = 0, l.beyond[:0], l.lower[:0]
+	if narrow {
+		l.lower = append(l.lower, head.Lower[head.Known:]...)
+	}
+	for i := range s.changes {
+		s.changes[i].listed = false
+	}
+	none, banned, without := float32(math.Inf(-1)), s.edits.Banned, 0
+	if len(s.changed) > 0 || banned != nil {
+		for i, id := range head.IDs {
+			if at := s.slots[id]; at != 0 {
+				s.changes[at-1].listed = true
+				if narrow {
+					head.Lower[i], head.Upper[i] = below(s.edit(id, float64(head.Lower[i]))), above(s.edit(id, float64(head.Upper[i])))
+				}
+			}
+			if banned != nil && banned.Has(id) {
+				head.Lower[i], head.Upper[i] = none, none
+				without++
+			}
+		}
+	}
+	// Labels beyond the candidates whose logits the edits do not raise stay behind them.
+	l.extra = l.extra[:0]
+	for i, id := range s.changed {
+		c := &s.changes[i]
+		raised := c.add > 0 || c.times > 0 && (s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0)
+		if !c.listed && (raised || !narrow) {
+			l.extra = append(l.extra, id)
+		}
+	}
+	s.poolIDs = s.poolIDs[:0]
+	threshold := none
+	if narrow {
+		threshold = s.threshold(head.Lower)
+	}
+	l.rows = grow.Slice(l.rows, len(head.IDs))
+	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
+	if k := s.first(); k > 0 && len(rows) > k { // the threshold is a bound of the k-th largest, and this is it
+		l.scores = l.scores[:0]
+		for _, row := range rows {
+			l.scores = append(l.scores, head.Lower[row])
+		}
+		threshold = kernels.KthLargest(l.scores, k)
+	}
+	for _, row := range rows {
+		if head.Upper[row] >= threshold {
+			s.poolIDs = append(s.poolIDs, head.IDs[row])
+		}
+	}
+	s.poolIDs = append(s.poolIDs, l.extra...)
+	s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
+	if err := s.screened.Logits(s.poolX, s.poolIDs); err != nil {
+		return err
+	}
+	if !narrow { // all candidates are in the pool
+		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
+	}
+	n := 0
+	for i, id := range s.poolIDs {
+		if banned == nil || !banned.Has(id) {
+			s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
+			n++
+		}
+	}
+	open, every := len(head.IDs) < s.labels, len(s.poolIDs)-len(l.extra) >= len(head.IDs)-without
+	s.poolIDs, s.poolX = s.poolIDs[:n], s.poolX[:n]
+	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: !open, open: open, every: every}
+	return nil
+}
+
+// first is the number of labels that the first truncation keeps, 0 if that is no top-k.
+func (s *Sampler) first() int {
+	switch first, _, _ := s.o.firstCut(); {
+	case s.o.temperature() == 0:
+		return 1
+	case first == TopK:
+		return s.o.TopK
+	}
+	return 0
+}
+
+// threshold is a number that the upper end of a candidate reaches if a narrow truncation may keep
+// it, by the lower ends of all.
+func (s *Sampler) threshold(lower []float32) float32 {
+	if k := s.first(); k > 0 {
+		if bound, ok := kernels.KthBound(lower, k); ok {
+			return bound
+		}
+		return float32(math.Inf(-1))
+	}
+	_, temperature, _ := s.o.firstCut()
+	largest := float32(math.Inf(-1))
+	for _, x := range lower {
+		largest = max(largest, x)
+	}
+	return below(float64(largest) + float64(temperature*(kernels.Log(s.o.MinP)-0x1p-20)))
+}
+
+// poorBound is the bound from which a draw that may do with its list looks at a longer one, or at the
+// layer if the list has fewer labels than are to be kept.
+const poorBound = 0.25
+
+// drawKept draws from what is kept of the head if that is as near to the layer's distribution as
+// the options ask for, or by what is sure. It reports false if neither is, or if a longer list is to be
+// had and the bound is a poor one.
+func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
+	near := s.o.maxVariation()
+	if near == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
+		near = poorBound
+	}
+	temperature := s.o.temperature()
+	if temperature == 0 {
+		variation := float64(1 - k.least)
+		s.kept = 1
+		return Token{ID: s.head[0].ID, Variation: variation}, variation <= near
+	}
+	w := nothing
+	if k.others {
+		w = s.outside(temperature, k.most)
+	} else {
+		s.weighHead(k.most, temperature)
+	}
+	least, drawn, most := sumOf(s.terms[:k.least]), sumOf(s.terms[:k.n]), sumOf(s.terms)+w.High
+	variation := 0.0
+	switch {
+	case k.vague:
+		variation = 1
+	case k.others || k.least < k.most:
+		variation = min(max(1-least/max(drawn, least+w.High), 1-drawn/most, 0), 1)
+	}
+	_, _, cut := s.o.firstCut()
+	sum := drawn
+	if !cut {
+		sum += w.Log
+	}
+	first := kernels.Log(s.terms[0] / sum)
+	token := func(i int, variation float64) Token {
+		return Token{s.head[i].ID, min((s.head[i].Logit-s.head[0].Logit)/temperature+first, 0), variation}
+	}
+	if variation <= near {
+		if s.kept = k.n; !cut {
+			s.kept = 0
+		}
+		s.terms = s.terms[:k.n]
+		for i := range s.terms {
+			s.terms[i] /= drawn
+		}
+		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), variation), true
+	}
+	// What is sure by a longer list is no less, unless the interval of the tail is wrong.
+	l, share := &s.list, least/most
+	if s.o.maxVariation() == 1 || k.vague || !(share > l.sure) {
+		return Token{}, false
+	}
+	l.shares = grow.Slice(l.shares, s.labels)
+	before := 0
+	for i, x := range s.head[:k.least] {
+		s.terms[i] /= most
+		if old := l.shares[x.ID]; old > 0 {
+			before++
+			if old > s.terms[i] {
+				return Token{}, false
+			}
+		}
+	}
+	if before < len(l.ids) {
+		return Token{}, false
+	}
+	if u < share {
+		s.terms = s.terms[:k.least]
+		if !more {
+			near = 0
+		} // else a longer list may be near enough for what remains
+		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), near), true
+	}
+	for i, x := range s.head[:k.least] {
+		if l.shares[x.ID] == 0 {
+			l.ids = append(l.ids, x.ID)
+		}
+		l.shares[x.ID] = s.terms[i]
+	}
+	l.sure = share
+	return Token{}, false
+}
+
+// takes reports whether the label that intervals left undecided is drawn, given its probability,
+// 0 if it does not belong to what is kept.
+func (s *Sampler) takes(id uint32, p float64) bool {
+	share := s.list.share(id)
+	return p > 0 && (share == 0 || s.chance < 1-share/p)
+}
+
+// pick returns the place of a label that is drawn from the probabilities in s.terms, without what
+// was sure before.
+func (s *Sampler) pick(u float64, label func(i int) uint32) int {
+	l := &s.list
+	if l.sure == 0 {
+		return walk(s.terms, u)
+	}
+	all, left := 0.0, 0.0
+	for i, p := range s.terms {
+		all += p
+		left += max(p-l.shares[label(i)], 0)
+	}
+	if !(left > 0 && all > l.sure) { // roundings
+		return walk(s.terms, u*all)
+	}
+	for i, p := range s.terms {
+		s.terms[i] = max(p-l.shares[label(i)], 0)
+	}
+	return walk(s.terms, (u-l.sure)/(all-l.sure)*left)
+}
