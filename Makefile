@@ -37,6 +37,12 @@ test-modules: check-generate
 	cd benchmarks && $(GO) test -vet=off $(OPENBLAS) ./...
 	cd examples && $(GO) test -vet=off -mod=readonly ./...
 
+.PHONY: test-llama
+test-llama: ## Run the tests against llama.cpp's libraries, of YZMA_LIB or fetched by ../shared/llama/get, if they can be had.
+	@echo "The first test says if llama.cpp cannot be had, and what is missing; all that need it are skipped then."
+	cd llamacpp && $(GO) test -vet=off -mod=readonly -count=1 -v -run TestTheHeadIsTheModels .
+	cd llamacpp && $(GO) test -vet=off -mod=readonly -count=1 ./...
+
 .PHONY: test-kubernetes
 test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, which take long to compile.
 	cd examples && $(GO) test -tags kubernetes -mod=readonly ./labels
@@ -47,7 +53,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 	L2S_SIMD=generic $(GO) test -vet=off -count=1 ./internal/simd ./screen
 
 # The legs that nothing disturbs that runs beside them, the longest first.
-LEGS = race $(LEVELS) test-purego test-native vet-all compare-quick test-kubernetes builds golden
+LEGS = race $(LEVELS) test-purego test-native vet-all compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
 check: test pauses load-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
@@ -128,6 +134,7 @@ vet-all: ## Run go vet in the other modules and for other architectures.
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
+	cd llamacpp && $(GO) vet -mod=readonly ./... && GOARCH=arm64 $(GO) vet -mod=readonly . && GOOS=windows $(GO) vet -mod=readonly .
 
 # Where generate writes, from gen.
 ASM ?= ../kernels/asm

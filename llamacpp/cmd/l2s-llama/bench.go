@@ -1,0 +1,508 @@
+package main
+
+import (
+	"container/heap"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const benchUsage = `
+l2s-llama bench --model M.gguf [--screen M.l2s] [flags]
+
+Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
+sampler, with the exact head, and with a screen. All run in turns on the same model in one
+process, warmed up. Without --threads it does so on one thread and on all. A time is the mean of
+the tokens of a round, and of these the median over the rounds; a speedup is over llama.cpp in the
+same task.
+
+tasks:
+  greedy    the best token
+  sampled   temperature 0.8, top-k 40, top-p 0.95, each by its own sampler
+  logprobs  the best 20 tokens and their log-probabilities
+  decision  the logits of 3 tokens
+  allowed   a draw among 200 tokens
+  draft     4 tokens in one batch, and the best token behind each
+The head "none" is llama.cpp up to its head and nothing more.`
+
+// row is a line of the table. Times are of one token, or of one draft.
+type row struct {
+	Task                  string  `json:"task"`
+	Head                  string  `json:"head"`
+	Threads               int     `json:"threads"`
+	TokensPerSecond       float64 `json:"tokens_per_second"`
+	Microseconds          float64 `json:"microseconds"`
+	Speedup               float64 `json:"speedup"`
+	PromptTokensPerSecond float64 `json:"prompt_tokens_per_second,omitempty"`
+}
+
+const benchPrompt = "The configuration file has three sections. The first names the servers, the second their ports, and the third says which of them may be restarted while others answer. Each section begins with its name in brackets, and ends where the next one begins. "
+
+// bench runs tasks on a number of threads.
+type bench struct {
+	m             *llamacpp.Model
+	exact, screen *llamacpp.Head // screen may be nil
+	own           *plain
+	prompt        []uint32
+	tokens        int
+}
+
+// racer writes tokens in one way: step adds what follows a token and says which token comes next.
+type racer struct {
+	task, head string
+	hooked     bool // it runs on the model with the hook
+	step       func(id uint32) (uint32, error)
+	per        int // tokens a step
+	// Of each round, the time of all steps and that of the prompt.
+	times, prompts []time.Duration
+}
+
+func (b *bench) racers(tasks []string) ([]*racer, error) {
+	var list []*racer
+	ctx := context.Background()
+	add := func(task, head string, hooked bool, step func(uint32) (uint32, error)) {
+		list = append(list, &racer{task: task, head: head, hooked: hooked, step: step, per: 1})
+	}
+	heads := []struct {
+		name string
+		x    *llamacpp.Head
+	}{{"exact", b.exact}, {"screen", b.screen}}
+	if b.screen == nil {
+		heads = heads[:1]
+	}
+	// What llama.cpp without its head takes stands beside each task.
+	add("none", "none", true, func(id uint32) (uint32, error) {
+		_, err := b.m.Feed(ctx, 0, id)
+		return id, err
+	})
+	labels := min(b.exact.Labels(), b.own.labels)
+	some := make([]uint32, 200)
+	for i := range some {
+		some[i] = uint32(i * labels / len(some))
+	}
+	allowed, err := bitset.FromIDs(b.exact.Labels(), slices.Compact(slices.Clone(some)))
+	if err != nil {
+		return nil, err
+	}
+	for _, task := range tasks {
+		switch task {
+		case "greedy":
+			greedy := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
+			llama.SamplerChainAdd(greedy, llama.SamplerInitGreedy())
+			add(task, "llama.cpp", false, b.sampled(greedy))
+			for _, h := range heads {
+				var best [1]softmax.Prediction
+				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
+					_, err := h.x.Search(best[:], state, softmax.Request{K: 1})
+					return best[0].ID, err
+				}))
+			}
+		case "sampled":
+			chain := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
+			for _, s := range []llama.Sampler{llama.SamplerInitTopK(40), llama.SamplerInitTopP(0.95, 1), llama.SamplerInitTemp(0.8), llama.SamplerInitDist(1)} {
+				llama.SamplerChainAdd(chain, s)
+			}
+			add(task, "llama.cpp", false, b.sampled(chain))
+			for _, h := range heads {
+				o := sample.DefaultOptions()
+				o.Temperature, o.TopK, o.TopP, o.Seed = 0.8, 40, 0.95, 1
+				draws, err := h.x.Sampler(o)
+				if err != nil {
+					return nil, err
+				}
+				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
+					t, err := draws.Draw(state, sample.Edits{})
+					return t.ID, err
+				}))
+			}
+		case "logprobs":
+			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) { return bestByHeap(logits, 20), nil }))
+			for _, h := range heads {
+				best := make([]llamacpp.Choice, 20)
+				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
+					_, _, err := h.x.Best(best, state, softmax.Request{K: len(best)})
+					return best[0].ID, err
+				}))
+			}
+		case "decision":
+			ids := some[50:53]
+			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) {
+				best := ids[0]
+				for _, id := range ids {
+					if logits[id] > logits[best] {
+						best = id
+					}
+				}
+				return best, nil
+			}))
+			logits := make([]float64, len(ids))
+			add(task, "exact", true, b.with(func(state []float32) (uint32, error) {
+				err := b.exact.Logits(logits, state, ids...)
+				best := 0
+				for i := range ids {
+					if logits[i] > logits[best] {
+						best = i
+					}
+				}
+				return ids[best], err
+			}))
+		case "allowed":
+			random := rand.New(rand.NewPCG(1, 1))
+			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) {
+				for i := range logits { // a grammar's mask
+					if !allowed.Has(uint32(i)) {
+						logits[i] = float32(math.Inf(-1))
+					}
+				}
+				return drawAll(logits, 0.8, random.Float64()), nil
+			}))
+			o := sample.DefaultOptions()
+			o.Temperature, o.TopK, o.Seed = 0.8, len(some), 1
+			draws, err := b.exact.Sampler(o)
+			if err != nil {
+				return nil, err
+			}
+			add(task, "exact", true, b.with(func(state []float32) (uint32, error) {
+				t, err := draws.Draw(state, sample.Edits{Allowed: allowed})
+				return t.ID, err
+			}))
+		case "draft":
+			const n = 4
+			add(task, "llama.cpp", false, func(id uint32) (uint32, error) {
+				if err := b.own.feed(n, id, id, id, id); err != nil {
+					return 0, err
+				}
+				for i := range n {
+					logits, err := b.own.logits(i)
+					if err != nil {
+						return 0, err
+					}
+					id = uint32(argmax(logits))
+				}
+				return id, nil
+			})
+			for _, h := range heads {
+				best, answers := make([]softmax.Prediction, n), make([]softmax.Answer, n)
+				add(task, h.name, true, func(id uint32) (uint32, error) {
+					t := llamacpp.Token{ID: id, State: true}
+					states, err := b.m.Decode(ctx, t, t, t, t)
+					if err != nil {
+						return 0, err
+					}
+					err = h.x.SearchBatch(best, answers, states, softmax.Request{K: 1})
+					return best[n-1].ID, err
+				})
+			}
+			add(task, "none", true, func(id uint32) (uint32, error) {
+				t := llamacpp.Token{ID: id, State: true}
+				_, err := b.m.Decode(ctx, t, t, t, t)
+				return id, err
+			})
+			for _, r := range list {
+				if r.task == task {
+					r.per = n
+				}
+			}
+		default:
+			return nil, wrongUse("--tasks: found %q, expected greedy, sampled, logprobs, decision, allowed or draft", task)
+		}
+	}
+	return list, nil
+}
+
+// sampled is llama.cpp with a sampler of its own.
+func (b *bench) sampled(s llama.Sampler) func(uint32) (uint32, error) {
+	return func(id uint32) (uint32, error) {
+		if err := b.own.feed(1, id); err != nil {
+			return 0, err
+		}
+		return uint32(llama.SamplerSample(s, b.own.ctx, -1)), nil
+	}
+}
+
+// looked is llama.cpp with a look at all its logits in Go.
+func (b *bench) looked(f func([]float32) (uint32, error)) func(uint32) (uint32, error) {
+	return func(id uint32) (uint32, error) {
+		if err := b.own.feed(1, id); err != nil {
+			return 0, err
+		}
+		logits, err := b.own.logits(-1)
+		if err != nil {
+			return 0, err
+		}
+		return f(logits)
+	}
+}
+
+// with is the model up to its head, and f.
+func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, error) {
+	return func(id uint32) (uint32, error) {
+		h, err := b.m.Feed(context.Background(), 0, id)
+		if err != nil {
+			return 0, err
+		}
+		return f(h)
+	}
+}
+
+// run lets all racers write their tokens, in turns.
+func (b *bench) run(ctx context.Context, list []*racer, rounds int) error {
+	last := b.prompt[len(b.prompt)-1]
+	for round := range rounds + 1 { // the first warms up
+		for i := range list {
+			r := list[(i+round)%len(list)]
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			start := time.Now()
+			var err error
+			if r.hooked {
+				b.m.Clear(0)
+				_, err = b.m.Feed(ctx, 0, b.prompt...)
+			} else {
+				b.own.cut(0)
+				err = b.own.feed(1, b.prompt...)
+			}
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				r.prompts = append(r.prompts, time.Since(start))
+			}
+			id := last
+			start = time.Now()
+			for range b.tokens {
+				if id, err = r.step(id); err != nil {
+					return fmt.Errorf("%s, %s: %w", r.task, r.head, err)
+				}
+			}
+			if round > 0 {
+				r.times = append(r.times, time.Since(start))
+			}
+		}
+	}
+	return nil
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+func (b *bench) rows(list []*racer, threads int) []row {
+	rows := make([]row, len(list))
+	own := map[string]float64{}
+	for i, r := range list {
+		t := median(r.times) / time.Duration(b.tokens)
+		rows[i] = row{Task: r.task, Head: r.head, Threads: threads, Microseconds: float64(t.Nanoseconds()) / 1e3,
+			TokensPerSecond:       float64(r.per) / t.Seconds(),
+			PromptTokensPerSecond: float64(len(b.prompt)) / median(r.prompts).Seconds()}
+		if r.head == "llama.cpp" {
+			own[r.task] = rows[i].Microseconds
+		}
+	}
+	for i, r := range rows {
+		if t := own[r.Task]; t > 0 {
+			rows[i].Speedup = t / r.Microseconds
+		}
+	}
+	return rows
+}
+
+func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("bench", benchUsage, stdout, stderr).withHead()
+	n := f.Int("tokens", 32, "how `many` tokens to write in a round")
+	rounds := f.Int("rounds", 5, "how `many` rounds")
+	prompt := f.String("prompt", benchPrompt, "the `text` to go on with")
+	tasks := f.String("tasks", "greedy,sampled", "the `tasks`, separated by commas, or all")
+	asJSON := f.Bool("json", false, "write JSON")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if *n < 1 || *rounds < 1 {
+		return wrongUse("--tokens, --rounds: found %d and %d, expected 1 or more", *n, *rounds)
+	}
+	if *tasks == "all" {
+		*tasks = "greedy,sampled,logprobs,decision,allowed,draft"
+	}
+	threads := []int{1, runtime.NumCPU()}
+	if f.threads > 0 {
+		threads = []int{f.threads}
+	}
+	f.threads = threads[0]
+	size := 512
+	m, err := f.open(llamacpp.Options{Context: size})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	b := &bench{m: m, tokens: *n, prompt: m.Tokens(*prompt, true)}
+	if most := size - 4*b.tokens; len(b.prompt) < 1 || len(b.prompt) > most {
+		return wrongUse("--prompt, --tokens: found a prompt of %d tokens, expected 1 to %d", len(b.prompt), most)
+	}
+	if b.exact, err = f.openHead(m, false); err != nil {
+		return err
+	}
+	defer b.exact.Close()
+	if f.screen != "" {
+		if b.screen, err = f.openHead(m, true); err != nil {
+			return err
+		}
+		defer b.screen.Close()
+	}
+	if b.own, err = newPlain(m, size, 512, threads[0]); err != nil {
+		return err
+	}
+	defer b.own.close()
+	var rows []row
+	for i, t := range threads {
+		if i > 0 && t == threads[0] {
+			break
+		}
+		m.SetThreads(t)
+		llama.SetNThreads(b.own.ctx, int32(t), int32(t))
+		list, err := b.racers(strings.Split(*tasks, ","))
+		if err != nil {
+			return err
+		}
+		f.say("%d threads: %d rounds of %d tokens for each of %d lines\n", t, *rounds, *n, len(list))
+		if err := b.run(ctx, list, *rounds); err != nil {
+			return err
+		}
+		rows = append(rows, b.rows(list, t)...)
+	}
+	if *asJSON {
+		return writeJSON(stdout, m, rows, threads[0])
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tspeedup\tprompt tokens/s")
+	for _, r := range rows {
+		speedup := ""
+		if r.Speedup > 0 {
+			speedup = fmt.Sprintf("%.2f", r.Speedup)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%.1f\t%.0f\t%s\t%.0f\n", r.Threads, r.Task, r.Head, r.TokensPerSecond, r.Microseconds, speedup, r.PromptTokensPerSecond)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		one, _, _ := strings.Cut(string(load), " ")
+		f.say("load of the machine in the last minute: %s on %d cores\n", one, runtime.NumCPU())
+	}
+	return nil
+}
+
+// writeJSON writes all rows, and as heads those of the first task on the first number of threads.
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int) error {
+	var heads []row
+	first := ""
+	for _, r := range rows {
+		if r.Head == "none" || r.Threads != threads {
+			continue
+		}
+		if first == "" {
+			first = r.Task
+		}
+		if r.Task == first {
+			heads = append(heads, r)
+		}
+	}
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(struct {
+		Model        string `json:"model"`
+		Architecture string `json:"architecture"`
+		Labels       int    `json:"labels"`
+		Dim          int    `json:"dim"`
+		Heads        []row  `json:"heads"`
+		Rows         []row  `json:"rows"`
+	}{m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows})
+}
+
+func argmax(x []float32) int {
+	best := 0
+	for i := range x {
+		if x[i] > x[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// small is a heap of the best logits, the least first.
+type small []struct {
+	id    int
+	logit float32
+}
+
+func (s small) Len() int           { return len(s) }
+func (s small) Less(i, j int) bool { return s[i].logit < s[j].logit }
+func (s small) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s *small) Push(x any)        { panic("not pushed") }
+func (s *small) Pop() any          { panic("not popped") }
+
+// bestByHeap finds the k best tokens and their log-probabilities as services do that have all
+// logits, and returns the best token.
+func bestByHeap(logits []float32, k int) uint32 {
+	s := make(small, 0, k)
+	largest := float32(math.Inf(-1))
+	for i, x := range logits {
+		largest = max(largest, x)
+		if len(s) < k {
+			if s = append(s, struct {
+				id    int
+				logit float32
+			}{i, x}); len(s) == k {
+				heap.Init(&s)
+			}
+		} else if x > s[0].logit {
+			s[0].id, s[0].logit = i, x
+			heap.Fix(&s, 0)
+		}
+	}
+	sum := 0.0
+	for _, x := range logits {
+		sum += math.Exp(float64(x - largest))
+	}
+	logZ := float64(largest) + math.Log(sum)
+	best := s[0]
+	for _, c := range s {
+		if float64(c.logit)-logZ > float64(best.logit)-logZ {
+			best = c
+		}
+	}
+	return uint32(best.id)
+}
+
+// drawAll draws from all logits.
+func drawAll(logits []float32, temperature, u float64) uint32 {
+	largest := logits[argmax(logits)]
+	sum := 0.0
+	for _, x := range logits {
+		sum += math.Exp(float64(x-largest) / temperature)
+	}
+	u *= sum
+	for i, x := range logits {
+		if u -= math.Exp(float64(x-largest) / temperature); u < 0 {
+			return uint32(i)
+		}
+	}
+	return uint32(argmax(logits))
+}

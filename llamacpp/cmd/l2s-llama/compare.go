@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const compareUsage = `
+l2s-llama compare --model M.gguf --text FILE [--screen M.l2s] [--budgets LIST] [flags]
+
+Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. Each is
+gone on with by the exact head; at every token llama.cpp's own head, and the screen with each
+budget, say what they would have written. Up to the first difference that is what they write. A
+perplexity is of a part of the text, behind prompts of the same length.`
+
+// difference is what one head does beside the exact one.
+type difference struct {
+	Head       string  `json:"head"`
+	Budget     float64 `json:"budget,omitempty"`
+	P1         float64 `json:"p1_on_held_out,omitempty"` // what the ladder of the screen says
+	Agreement  float64 `json:"agreement"`                // share of all tokens
+	Same       float64 `json:"prompts_without_divergence"`
+	First      float64 `json:"mean_first_divergence"` // over prompts that have one, from 1 on; 0 for none
+	Perplexity float64 `json:"perplexity,omitempty"`
+
+	screen                    *llamacpp.Head // of that budget
+	equal, whole, firsts, sum int
+	nats                      float64
+	diverged                  bool
+}
+
+// count counts a token: theirs beside that of the exact head.
+func (d *difference) count(theirs, exact uint32, at int) {
+	switch {
+	case theirs == exact:
+		d.equal++
+	case !d.diverged:
+		d.diverged = true
+		d.firsts++
+		d.sum += at
+	}
+}
+
+func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("compare", compareUsage, stdout, stderr).withHead()
+	path := f.String("text", "", "a `file` of text in UTF-8")
+	prompts := f.Int("prompts", 100, "how `many` prompts")
+	length := f.Int("prompt-tokens", 32, "how `many` tokens a prompt has")
+	n := f.Int("n", 100, "how `many` tokens follow each")
+	list := f.String("budgets", "", "`budgets` of the screen, separated by commas; else --budget, or its own")
+	scored := f.Int("perplexity-tokens", 2000, "how `many` tokens the perplexity is of, 0 for none")
+	asJSON := f.Bool("json", false, "write JSON")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if *path == "" {
+		return wrongUse("found no --text, expected a file")
+	}
+	if *prompts < 1 || *length < 1 || *n < 1 || *scored < 0 {
+		return wrongUse("--prompts, --prompt-tokens, --n, --perplexity-tokens: found %d, %d, %d, %d, expected 1 or more, and 0 or more", *prompts, *length, *n, *scored)
+	}
+	budgets, err := parseBudgets(*list, f.budget)
+	if err != nil {
+		return err
+	}
+	if *list != "" && f.screen == "" {
+		return wrongUse("found --budgets without --screen, expected both")
+	}
+	text, err := os.ReadFile(*path)
+	if err != nil {
+		return err
+	}
+	size := *length + *n + 2
+	m, err := f.open(llamacpp.Options{Context: size})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	c := &comparison{f: f, m: m, length: *length, n: *n}
+	if c.exact, err = f.openHead(m, false); err != nil {
+		return err
+	}
+	defer c.exact.Close()
+	c.rows = []*difference{{Head: "exact"}, {Head: "llama.cpp"}}
+	if f.screen != "" {
+		for _, b := range budgets {
+			f.budget = b
+			x, err := f.openHead(m, true)
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			d, err := onLadder(x.Screen(), b)
+			if err != nil {
+				return err
+			}
+			if d.screen = x; c.rows[len(c.rows)-1].Budget != d.Budget {
+				c.rows = append(c.rows, d)
+			}
+		}
+	}
+	threads := f.threads
+	if threads == 0 {
+		threads = 1
+	}
+	if c.own, err = newPlain(m, size, 512, threads); err != nil {
+		return err
+	}
+	defer c.own.close()
+	if err := c.run(ctx, m.Tokens(string(text), false), *prompts, *scored); err != nil {
+		return err
+	}
+	return c.write(*prompts, *scored, *asJSON)
+}
+
+func parseBudgets(list string, one float64) ([]float64, error) {
+	if list == "" {
+		return []float64{one}, nil
+	}
+	var budgets []float64
+	for _, s := range strings.Split(list, ",") {
+		b, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		if err != nil || !(b > 0) {
+			return nil, wrongUse("--budgets: found %q, expected numbers above 0", s)
+		}
+		budgets = append(budgets, b)
+	}
+	return budgets, nil
+}
+
+// onLadder is the row of a budget, with the figures of the ladder.
+func onLadder(m *screen.Model, budget float64) (*difference, error) {
+	if budget == 0 {
+		budget = m.Budget()
+	}
+	var found *difference
+	for _, r := range m.Ladder() {
+		if r.Budget <= budget {
+			found = &difference{Head: "screen", Budget: r.Budget, P1: r.Precision1.Value}
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("--budgets: found %v, expected %v or more, the smallest budget of the screen", budget, m.Ladder()[0].Budget)
+	}
+	return found, nil
+}
+
+type comparison struct {
+	f         *flags
+	m         *llamacpp.Model
+	exact     *llamacpp.Head
+	own       *plain
+	rows      []*difference
+	length, n int
+	tokens    int // compared
+}
+
+func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int) error {
+	if len(text) < c.length+1 {
+		return fmt.Errorf("found a text of %d tokens, expected %d at least", len(text), c.length+1)
+	}
+	begin, begins := c.m.Begins()
+	for i := range prompts {
+		at := i * (len(text) - c.length) / prompts
+		prompt := text[at:][:c.length]
+		if begins {
+			prompt = append([]uint32{begin}, prompt...)
+		}
+		if err := c.follow(ctx, prompt); err != nil {
+			return err
+		}
+		if i%10 == 9 {
+			c.f.say("%d of %d prompts\n", i+1, prompts)
+		}
+	}
+	if scored == 0 {
+		return nil
+	}
+	return c.score(ctx, text, begin, begins, scored)
+}
+
+// follow goes on with one prompt.
+func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
+	c.m.Clear(0)
+	c.own.cut(0)
+	for _, d := range c.rows {
+		d.diverged = false
+	}
+	next := prompt
+	var best, other [1]softmax.Prediction
+	for at := 1; at <= c.n; at++ {
+		h, err := c.m.Feed(ctx, 0, next...)
+		if err != nil {
+			return err
+		}
+		if _, err := c.exact.Search(best[:], h, softmax.Request{K: 1}); err != nil {
+			return err
+		}
+		exact := best[0].ID
+		for _, d := range c.rows {
+			theirs := exact
+			switch d.Head {
+			case "llama.cpp":
+				if err := c.own.feed(1, next...); err != nil {
+					return err
+				}
+				logits, err := c.own.logits(-1)
+				if err != nil {
+					return err
+				}
+				theirs = uint32(argmax(logits))
+			case "screen":
+				if _, err := d.screen.Search(other[:], h, softmax.Request{K: 1}); err != nil {
+					return err
+				}
+				theirs = other[0].ID
+			}
+			d.count(theirs, exact, at)
+		}
+		c.tokens++ // an end of the text ends nothing here
+		next = []uint32{exact}
+	}
+	for _, d := range c.rows {
+		if !d.diverged {
+			d.whole++
+		}
+	}
+	return nil
+}
+
+// score computes perplexities of windows of the text, behind a context of the prompts' length.
+func (c *comparison) score(ctx context.Context, text []uint32, begin uint32, begins bool, scored int) error {
+	done := 0
+	for len(text) > c.length+1 && done < scored {
+		n := min(c.length+c.n, len(text)-1)
+		window := text[:n+1]
+		text = text[n:]
+		if begins {
+			window = append([]uint32{begin}, window...)
+		}
+		c.m.Clear(0)
+		c.own.cut(0)
+		from := len(window) - 1 - (n - c.length)
+		next := window[:from]
+		for i := from; i < len(window) && done < scored; i++ {
+			h, err := c.m.Feed(ctx, 0, next...)
+			if err != nil {
+				return err
+			}
+			if err := c.own.feed(1, next...); err != nil {
+				return err
+			}
+			target := window[i]
+			if int(target) >= c.exact.Labels() {
+				next = window[i : i+1]
+				continue
+			}
+			for _, d := range c.rows {
+				p, err := c.logProb(d, h, target)
+				if err != nil {
+					return err
+				}
+				d.nats -= p
+			}
+			done++
+			next = window[i : i+1]
+		}
+	}
+	if done == 0 {
+		return errors.New("found no token to score, expected a longer text")
+	}
+	for _, d := range c.rows {
+		if !math.IsNaN(d.nats) {
+			d.Perplexity = math.Exp(d.nats / float64(done))
+		}
+	}
+	return nil
+}
+
+// logProb is NaN for a screen without a tail, which has no probabilities of its own.
+func (c *comparison) logProb(d *difference, h []float32, id uint32) (float64, error) {
+	switch d.Head {
+	case "llama.cpp":
+		logits, err := c.own.logits(-1)
+		if err != nil {
+			return 0, err
+		}
+		largest := float64(logits[argmax(logits)])
+		sum := 0.0
+		for _, x := range logits {
+			sum += math.Exp(float64(x) - largest)
+		}
+		return float64(logits[id]) - largest - math.Log(sum), nil
+	case "screen":
+		if d.screen.Screen().Tail() == nil {
+			return math.NaN(), nil
+		}
+		return d.screen.LogProb(h, id)
+	}
+	return c.exact.LogProb(h, id)
+}
+
+func (c *comparison) write(prompts, scored int, asJSON bool) error {
+	for _, d := range c.rows {
+		d.Agreement = float64(d.equal) / float64(c.tokens)
+		d.Same = float64(d.whole) / float64(prompts)
+		if d.firsts > 0 {
+			d.First = float64(d.sum) / float64(d.firsts)
+		}
+	}
+	if asJSON {
+		out := json.NewEncoder(c.f.stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(struct {
+			Model   string        `json:"model"`
+			Prompts int           `json:"prompts"`
+			Tokens  int           `json:"tokens"`
+			Scored  int           `json:"perplexity_tokens"`
+			Heads   []*difference `json:"heads"`
+		}{c.m.Path(), prompts, c.tokens, scored, c.rows})
+	}
+	w := tabwriter.NewWriter(c.f.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "head\tbudget\tP@1 on held-out\ttokens the same\tprompts the same\tmean first difference\tperplexity")
+	for _, d := range c.rows {
+		text := func(x float64, format string) string {
+			if x == 0 {
+				return ""
+			}
+			return fmt.Sprintf(format, x)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.5f\t%.3f\t%s\t%s\n", d.Head, text(d.Budget, "%.0f"), text(d.P1, "%.4f"), d.Agreement, d.Same, text(d.First, "%.1f"), text(d.Perplexity, "%.3f"))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,544 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/sample"
+)
+
+const contextsUsage = `
+l2s-llama contexts --model M.gguf --out H.npy --targets T.npy --text FILE [FILE ...] [flags]
+
+Computes hidden states of texts, for l2s train --head M.gguf --contexts H.npy. A text is cut into
+windows of tokens, which begin as the model's texts begin. The first tokens of a window are
+context alone; of the others some give a state, evenly spread. T.npy has the token that followed
+each state. With --written the model goes on behind each window by itself, with the best token
+behind one window and draws behind the next, and each token gives a state: a screen should know
+what the model writes, if that is not like the texts. Texts and states may be larger than memory. What was computed is kept when the run
+is interrupted, in H.npy.part and T.npy.part: the same command goes on from there.`
+
+// contextsRun is what decides the states: a run goes on from another with the same.
+type contextsRun struct {
+	Model   file   `json:"model"`
+	Texts   []file `json:"texts"`
+	Window  int    `json:"window"`
+	Warmup  int    `json:"warmup"`
+	States  int    `json:"states"`
+	Written int    `json:"written"`
+	Most    int    `json:"most"`
+	Half    bool   `json:"half"`
+}
+
+type file struct {
+	Path string    `json:"path"`
+	Size int64     `json:"size"`
+	Time time.Time `json:"time"`
+}
+
+func stat(path string) (file, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return file{}, err
+	}
+	if info.IsDir() {
+		return file{}, fmt.Errorf("%s: found a folder, expected a file", path)
+	}
+	return file{path, info.Size(), info.ModTime().UTC()}, nil
+}
+
+// contextsDone is how far a run is.
+type contextsDone struct {
+	Run    contextsRun `json:"run"`
+	Text   int         `json:"text"`   // its number
+	Offset int64       `json:"offset"` // in it, of what comes next
+	Rows   int         `json:"rows"`   // written
+	Phase  int         `json:"phase"`  // of the next window
+	Tokens int64       `json:"tokens"`
+}
+
+// texts is a flag that may be given again, and takes the arguments that are left.
+type texts []string
+
+func (t *texts) String() string     { return "" }
+func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
+
+func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("contexts", contextsUsage, stdout, stderr)
+	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if the model's file is one of several without it")
+	f.takes = true
+	var list texts
+	f.Var(&list, "text", "a `file` of text in UTF-8; may be given again, and more may follow the flags")
+	out := f.String("out", "", "the `file` of states to write, .npy")
+	targets := f.String("targets", "", "the `file` of the tokens that followed, .npy")
+	window := f.Int("window", 256, "how `many` tokens a window has")
+	warmup := f.Int("warmup", 32, "how `many` of these are context alone")
+	states := f.Int("states", 32, "how `many` states a window gives, 0 for all")
+	written := f.Int("written", 0, "how `many` tokens the model writes behind each window")
+	most := f.Int("most", 0, "how `many` states to write at most, 0 for all")
+	half := f.Bool("float16", false, "write float16, half the size, in place of float32")
+	restart := f.Bool("restart", false, "do not go on from an earlier run")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	list = append(list, f.left...)
+	switch {
+	case len(list) == 0:
+		return wrongUse("found no --text, expected a file at least")
+	case *out == "" || *targets == "":
+		return wrongUse("expected --out and --targets, files to write")
+	case *out == *targets:
+		return wrongUse("--targets: found %s, expected another file than --out", *targets)
+	case *warmup < 0 || *window < *warmup+2:
+		return wrongUse("--window, --warmup: found %d and %d, expected a window of two more tokens at least", *window, *warmup)
+	case *states < 0 || *written < 0 || *most < 0:
+		return wrongUse("--states, --written, --most: found %d, %d and %d, expected 0 or more", *states, *written, *most)
+	}
+	if *states == 0 || *states > *window-*warmup-1 {
+		*states = *window - *warmup - 1
+	}
+	run := contextsRun{Window: *window, Warmup: *warmup, States: *states, Written: *written, Most: *most, Half: *half}
+	var err error
+	if run.Model, err = stat(f.model); err != nil {
+		return err
+	}
+	for _, path := range list {
+		text, err := stat(path)
+		if err != nil {
+			return err
+		}
+		run.Texts = append(run.Texts, text)
+	}
+	m, err := f.open(llamacpp.Options{Context: *window + 1 + *written, Batch: *window + 1, States: *states + 1})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var x *llamacpp.Head
+	if *written > 0 {
+		if x, err = f.openHead(m, false); err != nil {
+			return err
+		}
+		defer x.Close()
+	}
+	w, done, err := openParts(*out, *targets, m.Dim(), run, *restart)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if done.Rows > 0 {
+		f.say("going on after %d states\n", done.Rows)
+	}
+	c := &collector{f: f, m: m, x: x, w: w, done: done, start: time.Now(), before: done.Tokens}
+	if err := c.collect(ctx); err != nil {
+		if errors.Is(err, context.Canceled) {
+			f.say("%d states are kept in %s.part: the same command goes on\n", w.saved, *out)
+		}
+		return err
+	}
+	if w.rows == 0 {
+		return fmt.Errorf("found no window of %d tokens in the texts, expected one at least", *warmup+2)
+	}
+	if err := w.finish(); err != nil {
+		return err
+	}
+	c.progress(true)
+	return nil
+}
+
+// collector walks through the texts.
+type collector struct {
+	f      *flags
+	m      *llamacpp.Model
+	x      *llamacpp.Head // nil if the model writes nothing
+	w      *parts
+	done   contextsDone
+	start  time.Time
+	shown  time.Time
+	before int64 // tokens of earlier runs
+}
+
+// chunkBytes is how much text is cut into tokens at once. Windows do not cross chunks.
+const chunkBytes = 1 << 16
+
+func (c *collector) collect(ctx context.Context) error {
+	for ; c.done.Text < len(c.done.Run.Texts); c.done.Text, c.done.Offset = c.done.Text+1, 0 {
+		if err := c.text(ctx, c.done.Run.Texts[c.done.Text].Path); err != nil {
+			return err
+		}
+		if c.full() {
+			break
+		}
+	}
+	return nil
+}
+
+func (c *collector) full() bool { return c.done.Run.Most > 0 && c.w.rows >= c.done.Run.Most }
+
+func (c *collector) text(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(c.done.Offset, io.SeekStart); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(f, chunkBytes)
+	for !c.full() {
+		chunk, err := nextChunk(in)
+		if len(chunk) == 0 && err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := c.chunk(ctx, chunk); err != nil {
+			return err
+		}
+		c.done.Offset += int64(len(chunk))
+		c.done.Rows = c.w.rows
+		if err := c.w.save(c.done); err != nil {
+			return err
+		}
+		c.progress(false)
+	}
+	return nil
+}
+
+// nextChunk returns text up to the last line end, or the last space, of a chunk.
+func nextChunk(in *bufio.Reader) ([]byte, error) {
+	b, err := in.Peek(chunkBytes)
+	if len(b) < chunkBytes {
+		b = bytes.Clone(b)
+		in.Discard(len(b))
+		return b, err
+	}
+	n := bytes.LastIndexByte(b, '\n') + 1
+	if n == 0 {
+		n = bytes.LastIndexByte(b, ' ')
+	}
+	if n <= 0 {
+		n = len(b)
+		for n > len(b)-4 && b[n-1]&0xc0 == 0x80 { // not within a character
+			n--
+		}
+		if b[n-1] >= 0xc0 {
+			n--
+		}
+	}
+	b = bytes.Clone(b[:n])
+	in.Discard(n)
+	return b, nil
+}
+
+// chunk computes the states of one chunk.
+func (c *collector) chunk(ctx context.Context, text []byte) error {
+	run, ids := c.done.Run, c.m.Tokens(string(text), false)
+	begin, begins := c.m.Begins()
+	var tokens []llamacpp.Token
+	var follow []int32
+	var behind []float32 // the state behind the last token of a window
+	for len(ids) > run.Warmup+1 && !c.full() {
+		n := min(run.Window, len(ids)-1) // the last has none that follows
+		tokens, follow = tokens[:0], follow[:0]
+		if begins {
+			tokens = append(tokens, llamacpp.Token{ID: begin})
+		}
+		for i, id := range ids[:n] {
+			take := wanted(i-run.Warmup, run.States, run.Window-run.Warmup, c.done.Phase)
+			tokens = append(tokens, llamacpp.Token{ID: id, State: take || run.Written > 0 && i == n-1})
+			if take {
+				follow = append(follow, int32(ids[i+1]))
+			}
+		}
+		c.m.Clear(0)
+		states, err := c.m.Decode(ctx, tokens...)
+		if err != nil {
+			return err
+		}
+		if run.Written > 0 {
+			behind = append(behind[:0], states[len(states)-c.m.Dim():]...)
+		}
+		if err := c.add(states[:len(follow)*c.m.Dim()], follow); err != nil {
+			return err
+		}
+		if run.Written > 0 {
+			if err := c.write(ctx, behind); err != nil {
+				return err
+			}
+		}
+		c.done.Phase++
+		c.done.Tokens += int64(n)
+		ids = ids[n:]
+	}
+	return nil
+}
+
+// add writes as many states as are wanted.
+func (c *collector) add(states []float32, follow []int32) error {
+	if most := c.done.Run.Most; most > 0 && c.w.rows+len(follow) > most {
+		follow = follow[:max(0, most-c.w.rows)]
+		states = states[:len(follow)*c.m.Dim()]
+	}
+	return c.w.add(states, follow)
+}
+
+// write lets the model go on behind a window, from the state behind its last token.
+func (c *collector) write(ctx context.Context, h []float32) error {
+	s := &sampling{o: sample.DefaultOptions()}
+	s.o.TopK, s.o.Temperature, s.o.Seed = 10, 0, uint64(c.done.Phase)
+	if c.done.Phase%2 == 1 {
+		s.o.Temperature = 0.8
+	}
+	choose, err := s.chooser(c.x)
+	if err != nil {
+		return err
+	}
+	for i := range c.done.Run.Written {
+		id, err := choose.next(h, nil)
+		if err != nil {
+			return err
+		}
+		if err := c.add(h, []int32{int32(id)}); err != nil {
+			return err
+		}
+		if c.done.Tokens++; i == c.done.Run.Written-1 {
+			break
+		}
+		if h, err = c.m.Feed(ctx, 0, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wanted reports whether token i of those behind the context gives one of k states, spread over
+// n tokens; every window begins elsewhere.
+func wanted(i, k, n, phase int) bool {
+	if i < 0 || i >= n {
+		return false
+	}
+	at := phase*7%n + i
+	return at*k/n != (at+1)*k/n
+}
+
+func (c *collector) progress(last bool) {
+	if !last && time.Since(c.shown) < 2*time.Second {
+		return
+	}
+	c.shown = time.Now()
+	rate := float64(c.done.Tokens-c.before) / time.Since(c.start).Seconds()
+	c.f.say("text %d of %d: %d tokens, %d states, %.0f tokens a second\n", min(c.done.Text+1, len(c.done.Run.Texts)), len(c.done.Run.Texts), c.done.Tokens, c.w.rows, rate)
+}
+
+// parts are the two files while they grow.
+type parts struct {
+	states, targets *part
+	note            string // the file that says how far they are
+	rows, saved     int
+	dim             int
+	half            bool
+	buf             []byte
+}
+
+// part is a .npy file whose first dimension is set at the end.
+type part struct {
+	path  string
+	file  *os.File
+	w     *bufio.Writer
+	descr string
+	cols  int // 0: a list
+	row   int64
+}
+
+// headerBytes is the length of the header of a file of up to 10^20 rows.
+const headerBytes = 128
+
+func (p *part) header(rows int) []byte {
+	shape := fmt.Sprintf("(%d, %d)", rows, p.cols)
+	if p.cols == 0 {
+		shape = fmt.Sprintf("(%d,)", rows)
+	}
+	dict := fmt.Sprintf("{'descr': '<%s', 'fortran_order': False, 'shape': %s, }", p.descr, shape)
+	head := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
+	binary.LittleEndian.PutUint16(head[8:], headerBytes-10)
+	return append(head, fmt.Sprintf("%-*s\n", headerBytes-11, dict)...)
+}
+
+// openParts begins two files, or opens those of an earlier run with the same texts and flags.
+func openParts(out, targets string, dim int, run contextsRun, restart bool) (*parts, contextsDone, error) {
+	element, descr := int64(4), "f4"
+	if run.Half {
+		element, descr = 2, "f2"
+	}
+	w := &parts{dim: dim, half: run.Half, note: out + ".part.json",
+		states:  &part{path: out, descr: descr, cols: dim, row: element * int64(dim)},
+		targets: &part{path: targets, descr: "i4", row: 4}}
+	done := contextsDone{Run: run}
+	if text, err := os.ReadFile(w.note); err == nil && !restart {
+		var old contextsDone
+		if err := json.Unmarshal(text, &old); err != nil {
+			return nil, done, fmt.Errorf("%s: found %v, expected what an earlier run has written: --restart begins anew", w.note, err)
+		}
+		if !same(old.Run, run) {
+			return nil, done, fmt.Errorf("%s: found a run with another model, other texts or other flags, expected this one: --restart begins anew", w.note)
+		}
+		done = old
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, done, err
+	}
+	for _, p := range []*part{w.states, w.targets} {
+		if err := p.open(done.Rows); err != nil {
+			w.close()
+			return nil, done, err
+		}
+	}
+	w.rows, w.saved = done.Rows, done.Rows
+	return w, done, nil
+}
+
+func same(a, b contextsRun) bool {
+	return a.Model == b.Model && slices.Equal(a.Texts, b.Texts) && a.Window == b.Window && a.Warmup == b.Warmup && a.States == b.States && a.Written == b.Written && a.Most == b.Most && a.Half == b.Half
+}
+
+func (p *part) open(rows int) error {
+	if info, err := os.Stat(p.path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: found no regular file, expected one, or none", p.path)
+	}
+	f, err := os.OpenFile(p.path+".part", os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	size := headerBytes + int64(rows)*p.row
+	if info, err := f.Stat(); err != nil || rows > 0 && info.Size() < size {
+		f.Close()
+		return fmt.Errorf("%s.part: found fewer than %d rows, expected those of the earlier run: --restart begins anew", p.path, rows)
+	}
+	if err := f.Truncate(size); err != nil {
+		f.Close()
+		return err
+	}
+	if _, err := f.WriteAt(p.header(rows), 0); err != nil {
+		f.Close()
+		return err
+	}
+	if _, err := f.Seek(size, io.SeekStart); err != nil {
+		f.Close()
+		return err
+	}
+	p.file, p.w = f, bufio.NewWriterSize(f, 1<<20)
+	return nil
+}
+
+// add writes states and the tokens that followed them.
+func (w *parts) add(states []float32, follow []int32) error {
+	if len(states) != len(follow)*w.dim {
+		return fmt.Errorf("found %d numbers of states, expected %d", len(states), len(follow)*w.dim)
+	}
+	w.buf = w.buf[:0]
+	for i, x := range states {
+		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("state %d: found %v, expected finite numbers", w.rows+i/w.dim, x)
+		}
+		if !w.half {
+			w.buf = binary.LittleEndian.AppendUint32(w.buf, math.Float32bits(x))
+			continue
+		}
+		b, ok := float16(x)
+		if !ok {
+			return fmt.Errorf("state %d: found %v, expected numbers of float16: leave --float16 out", w.rows+i/w.dim, x)
+		}
+		w.buf = binary.LittleEndian.AppendUint16(w.buf, b)
+	}
+	if _, err := w.states.w.Write(w.buf); err != nil {
+		return err
+	}
+	w.buf = w.buf[:0]
+	for _, id := range follow {
+		w.buf = binary.LittleEndian.AppendUint32(w.buf, uint32(id))
+	}
+	if _, err := w.targets.w.Write(w.buf); err != nil {
+		return err
+	}
+	w.rows += len(follow)
+	return nil
+}
+
+// float16 rounds to the nearest, ties to even; ok is false beyond the largest.
+func float16(x float32) (uint16, bool) {
+	b := math.Float32bits(x)
+	sign := uint16(b >> 16 & 0x8000)
+	a := math.Abs(float64(x))
+	switch {
+	case a >= 65520:
+		return 0, false
+	case a < 0x1p-14: // subnormal
+		return sign | uint16(math.RoundToEven(a*0x1p24)), true
+	}
+	b &= 0x7fffffff
+	b += 0xfff + b>>13&1
+	return sign | uint16(b>>13-(127-15)<<10), true
+}
+
+// save makes what was added durable, and notes it.
+func (w *parts) save(done contextsDone) error {
+	for _, p := range []*part{w.states, w.targets} {
+		if err := p.w.Flush(); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(done)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(w.note+".new", text, 0o666); err != nil {
+		return err
+	}
+	if err := os.Rename(w.note+".new", w.note); err != nil {
+		return err
+	}
+	w.saved = w.rows
+	return nil
+}
+
+// finish gives the files their names.
+func (w *parts) finish() error {
+	for _, p := range []*part{w.states, w.targets} {
+		if err := p.w.Flush(); err != nil {
+			return err
+		}
+		if _, err := p.file.WriteAt(p.header(w.rows), 0); err != nil {
+			return err
+		}
+		if err := p.file.Sync(); err != nil {
+			return err
+		}
+	}
+	for _, p := range []*part{w.targets, w.states} {
+		if err := os.Rename(p.path+".part", p.path); err != nil {
+			return err
+		}
+	}
+	return os.Remove(w.note)
+}
+
+func (w *parts) close() {
+	for _, p := range []*part{w.states, w.targets} {
+		if p.file != nil {
+			p.file.Close()
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const generateUsage = `
+l2s-llama generate --model M.gguf --prompt TEXT [--screen M.l2s] [flags]
+
+Goes on with a prompt. The head is exact, unless --screen names a screen. With a temperature a
+screen without a tail answers no draws: the exact layer does. A context that is full loses the
+older half of its tokens.`
+
+// sampling are the flags of a sampler, by the names that llama.cpp gives them.
+type sampling struct {
+	o       sample.Options
+	lastN   int
+	penalty bool
+}
+
+func (f *flags) sampling() *sampling {
+	s := &sampling{o: sample.DefaultOptions()}
+	f.Float64Var(&s.o.Temperature, "temp", 0.8, "the `temperature`, 0 for the best token")
+	f.IntVar(&s.o.TopK, "top-k", 40, "draw among the best `k`, 0 for all")
+	f.Float64Var(&s.o.TopP, "top-p", 0.95, "draw among the best that hold this `share`, 1 for all")
+	f.Float64Var(&s.o.MinP, "min-p", 0.05, "draw among those of at least this `share` of the best's, 0 for all")
+	f.Float64Var(&s.o.Repetition, "repeat-penalty", 1, "the `penalty` of tokens that are among the last, 1 for none")
+	f.Float64Var(&s.o.Presence, "presence-penalty", 0, "the `penalty` that is subtracted for these tokens")
+	f.Float64Var(&s.o.Frequency, "frequency-penalty", 0, "the `penalty` that is subtracted each time")
+	f.IntVar(&s.lastN, "repeat-last-n", 64, "how `many` tokens are the last, -1 for all")
+	f.Uint64Var(&s.o.Seed, "seed", 0, "the `seed` of the draws, 0 for another one each time")
+	return s
+}
+
+func (s *sampling) check() error {
+	if s.lastN < -1 {
+		return wrongUse("--repeat-last-n: found %d, expected -1 or more", s.lastN)
+	}
+	if s.o.Seed == 0 {
+		s.o.Seed = rand.Uint64()
+	}
+	s.penalty = s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0
+	return nil
+}
+
+// chooser chooses the next token.
+type chooser struct {
+	*sampling
+	head *llamacpp.Head
+	draw *llamacpp.Sampler // nil for the best token
+	best [1]softmax.Prediction
+}
+
+func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
+	c := &chooser{sampling: s, head: x}
+	if s.o.Temperature == 0 && !s.penalty {
+		return c, nil
+	}
+	var err error
+	c.draw, err = x.Sampler(s.o)
+	return c, err
+}
+
+func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
+	if c.draw == nil {
+		_, err := c.head.Search(c.best[:], h, softmax.Request{K: 1})
+		return c.best[0].ID, err
+	}
+	var e sample.Edits
+	if c.penalty {
+		e.History = history
+		if c.lastN >= 0 {
+			e.History = history[max(0, len(history)-c.lastN):]
+		}
+	}
+	t, err := c.draw.Draw(h, e)
+	return t.ID, err
+}
+
+func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("generate", generateUsage, stdout, stderr).withHead()
+	prompt := f.String("prompt", "", "the `text` to go on with")
+	file := f.String("file", "", "a `file` with the prompt, - for standard input")
+	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
+	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
+	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
+	s := f.sampling()
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	if (*prompt == "") == (*file == "") {
+		return wrongUse("expected one of --prompt and --file")
+	}
+	if *n < -1 || *size < 0 {
+		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 or more", *n, *size)
+	}
+	text := *prompt
+	switch *file {
+	case "":
+	case "-":
+		b, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	default:
+		b, err := os.ReadFile(*file)
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	m, err := f.open(llamacpp.Options{Context: *size})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	x, err := f.openHead(m, f.screen != "")
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	choose, err := s.chooser(x)
+	if err != nil {
+		return err
+	}
+	return f.generate(ctx, m, choose, text, *n, *ignore)
+}
+
+func (f *flags) generate(ctx context.Context, m *llamacpp.Model, choose *chooser, prompt string, n int, ignore bool) error {
+	history := m.Tokens(prompt, true)
+	if len(history) == 0 {
+		return errors.New("found a prompt without tokens, expected one at least")
+	}
+	start := time.Now()
+	h, err := m.Feed(ctx, 0, history...)
+	var long *llamacpp.TooLongError
+	if errors.As(err, &long) {
+		return fmt.Errorf("found a prompt of %d tokens, expected at most %d, which the context has room for: see --context", len(history), long.Context)
+	}
+	if err != nil {
+		return err
+	}
+	prompted, read := len(history), time.Since(start)
+	out := bufio.NewWriter(f.stdout)
+	start = time.Now()
+	written := 0
+	var failed error
+	for ; written != n; written++ {
+		id, err := choose.next(h, history)
+		if err != nil {
+			failed = err
+			break
+		}
+		if m.Ends(id) && !ignore {
+			break
+		}
+		out.WriteString(m.Piece(id))
+		if failed = out.Flush(); failed != nil {
+			break
+		}
+		if history = append(history, id); len(history) > 2*m.Context() { // none is looked at again that is older
+			history = append(history[:0], history[len(history)-m.Context():]...)
+		}
+		if m.Len(0) == m.Context() {
+			m.Clear(0)
+			h, failed = m.Feed(ctx, 0, history[len(history)-max(1, m.Context()/2):]...)
+		} else {
+			h, failed = m.Feed(ctx, 0, id)
+		}
+		if failed != nil {
+			break
+		}
+	}
+	fmt.Fprintln(f.stdout)
+	took := time.Since(start)
+	f.say("prompt: %d tokens, %.1f a second; written: %d, %.1f a second\n", prompted, float64(prompted)/read.Seconds(), written, float64(written)/took.Seconds())
+	return failed
+}

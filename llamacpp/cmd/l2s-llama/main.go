@@ -1,0 +1,187 @@
+// Command l2s-llama runs models of llama.cpp with the heads of l2s.
+//
+//	l2s-llama contexts  compute hidden states of a text, for l2s train
+//	l2s-llama generate  go on with a prompt
+//	l2s-llama bench     measure tokens a second: llama.cpp's head, the exact one, a screen
+//	l2s-llama compare   measure where the tokens of these heads differ
+//
+// Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or
+// in that of YZMA_LIB. Results go to standard output, all else to standard error. The exit
+// status is 0, 1 after a failure, 2 after wrong use, and 130 after an interrupt.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+type verb struct {
+	name, summary string
+	run           func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+}
+
+var verbs = []verb{
+	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
+	{"generate", "go on with a prompt", runGenerate},
+	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a screen", runBench},
+	{"compare", "measure where the tokens of these heads differ", runCompare},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the next signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	name := "-h"
+	if len(args) > 0 {
+		name = args[0]
+	}
+	for _, v := range verbs {
+		if v.name != name {
+			continue
+		}
+		err := v.run(ctx, args[1:], stdout, stderr)
+		var use *useError
+		switch {
+		case err == nil || errors.Is(err, flag.ErrHelp):
+			return 0
+		case errors.As(err, &use):
+			fmt.Fprintf(stderr, "l2s-llama %s: %v; l2s-llama %s -h explains the flags\n", name, err, name)
+			return 2
+		case errors.Is(err, context.Canceled):
+			fmt.Fprintf(stderr, "l2s-llama %s: interrupted\n", name)
+			return 130
+		}
+		fmt.Fprintf(stderr, "l2s-llama %s: %v\n", name, err)
+		return 1
+	}
+	text := "l2s-llama runs models of llama.cpp with the heads of l2s.\n\n"
+	for _, v := range verbs {
+		text += fmt.Sprintf("  l2s-llama %-9s %s\n", v.name, v.summary)
+	}
+	if name == "-h" || name == "--help" || name == "-help" || name == "help" {
+		fmt.Fprint(stdout, text)
+		return 0
+	}
+	fmt.Fprintf(stderr, "l2s-llama: found the verb %q, expected one of these:\n\n%s", name, text)
+	return 2
+}
+
+// useError is an error of the flags.
+type useError struct{ text string }
+
+func (e *useError) Error() string { return e.text }
+
+func wrongUse(format string, a ...any) error { return &useError{fmt.Sprintf(format, a...)} }
+
+// flags are those that all verbs have.
+type flags struct {
+	*flag.FlagSet
+	model, lib, head, screen string
+	threads                  int
+	budget                   float64
+	quiet                    bool
+	takes                    bool     // arguments that are no flags
+	left                     []string // these
+	stdout, stderr           io.Writer
+}
+
+func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
+	f := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
+	f.SetOutput(io.Discard)
+	f.Usage = func() {
+		fmt.Fprintf(stdout, "%s\n\nflags:\n", strings.TrimSpace(usage))
+		f.VisitAll(func(g *flag.Flag) {
+			kind, text := flag.UnquoteUsage(g)
+			if kind != "" {
+				kind = " " + strings.ToUpper(kind)
+			}
+			if g.DefValue != "" && g.DefValue != "0" && g.DefValue != "false" {
+				text += " (" + g.DefValue + ")"
+			}
+			fmt.Fprintf(stdout, "  --%-22s %s\n", g.Name+kind, text)
+		})
+	}
+	f.StringVar(&f.model, "model", "", "a GGUF `file`")
+	f.StringVar(&f.lib, "lib", "", "the `folder` of llama.cpp's libraries, else that of YZMA_LIB")
+	f.IntVar(&f.threads, "threads", 0, "the `number` of threads of llama.cpp, 0 for all")
+	f.BoolVar(&f.quiet, "quiet", false, "no messages but errors")
+	return f
+}
+
+// withHead adds the flags of a head.
+func (f *flags) withHead() *flags {
+	f.StringVar(&f.head, "head", "", "the `source` of the head, if the model's file is one of several without it")
+	f.StringVar(&f.screen, "screen", "", "a screen `file` of l2s train --head")
+	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates of the screen, 0 for its own")
+	return f
+}
+
+func (f *flags) parse(args []string) error {
+	for len(args) > 0 { // flags may stand behind other arguments
+		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return err
+		} else if err != nil {
+			return wrongUse("%v", err)
+		}
+		if args = f.Args(); len(args) > 0 {
+			f.left, args = append(f.left, args[0]), args[1:]
+		}
+	}
+	switch {
+	case len(f.left) > 0 && !f.takes:
+		return wrongUse("found the argument %q, expected flags alone", f.left[0])
+	case f.model == "":
+		return wrongUse("found no --model, expected a GGUF file")
+	case f.threads < 0:
+		return wrongUse("--threads: found %d, expected 0 or more", f.threads)
+	case !(f.budget >= 0):
+		return wrongUse("--budget: found %v, expected 0 or more", f.budget)
+	case f.budget > 0 && f.screen == "":
+		return wrongUse("found --budget without --screen, expected both")
+	}
+	return nil
+}
+
+func (f *flags) say(format string, a ...any) {
+	if !f.quiet {
+		fmt.Fprintf(f.stderr, format, a...)
+	}
+}
+
+// open loads the libraries and opens the model.
+func (f *flags) open(o llamacpp.Options) (*llamacpp.Model, error) {
+	if err := llamacpp.Load(f.lib); err != nil {
+		return nil, err
+	}
+	o.Threads = f.threads
+	return llamacpp.Open(f.model, o)
+}
+
+// openHead opens the head, with the screen if screened.
+func (f *flags) openHead(m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
+	o := llamacpp.HeadOptions{}
+	if screened {
+		o.Screen = f.screen
+		if f.budget > 0 {
+			o.Options = append(o.Options, screen.Budget(f.budget))
+		}
+	}
+	source := f.head
+	if source == "" {
+		source = f.model
+	}
+	return m.HeadOf(source, o)
+}

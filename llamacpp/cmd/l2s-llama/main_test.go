@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+)
+
+const (
+	shared = "../../../../shared"
+	gguf   = shared + "/data/llm-65k-gguf/llm-65k.q8_0.gguf"
+)
+
+var missing string // why the tests of the library are skipped
+
+func TestMain(m *testing.M) {
+	if _, err := os.Stat(gguf); err != nil {
+		missing = "found no model " + gguf
+	} else if folder, err := testlib.Get(shared+"/llama/get", "../../.."); err != nil {
+		missing = err.Error()
+	} else {
+		os.Setenv("YZMA_LIB", folder)
+	}
+	if missing != "" {
+		fmt.Fprintln(os.Stderr, "l2s-llama: most tests are skipped:", missing)
+	}
+	os.Exit(m.Run())
+}
+
+// runs runs a verb and wants an exit status.
+func runs(t *testing.T, ctx context.Context, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, messages bytes.Buffer
+	if found := run(ctx, args, &out, &messages); found != want {
+		t.Fatalf("l2s-llama %s: found the exit status %d, expected %d: %s", strings.Join(args, " "), found, want, messages.String())
+	}
+	return out.String(), messages.String()
+}
+
+func need(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"generat"}, `found the verb "generat"`},
+		{[]string{"generate"}, "found no --model"},
+		{[]string{"generate", "--model", "m.gguf"}, "--prompt"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--budget", "9"}, "without --screen"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "-1"}, "--threads"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--tempo", "1"}, "-tempo"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "text"}, `the argument "text"`},
+		{[]string{"contexts", "--model", "m.gguf"}, "found no --text"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a"}, "--out"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "h"}, "another file"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--window", "9", "--warmup", "8"}, "--window"},
+		{[]string{"bench", "--model", "m.gguf", "--rounds", "0"}, "--rounds"},
+		{[]string{"compare", "--model", "m.gguf"}, "found no --text"},
+		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", "a", "--screen", "b"}, "--budgets"},
+	} {
+		if _, text := runs(t, context.Background(), 2, c.args...); !strings.Contains(text, c.want) {
+			t.Errorf("%v: found %q, expected a sentence with %q", c.args, text, c.want)
+		}
+	}
+	for _, v := range verbs {
+		if text, _ := runs(t, context.Background(), 0, v.name, "-h"); !strings.Contains(text, "--model FILE") {
+			t.Errorf("%s -h: found %q, expected its flags", v.name, text)
+		}
+	}
+}
+
+func TestGenerate(t *testing.T) {
+	need(t)
+	ctx := context.Background()
+	greedy := []string{"generate", "--model", gguf, "--threads", "1", "--prompt", "The configuration file", "-n", "12", "--temp", "0", "--ignore-eos"}
+	first, _ := runs(t, ctx, 0, greedy...)
+	again, speeds := runs(t, ctx, 0, greedy...)
+	if first != again || strings.TrimSpace(first) == "" {
+		t.Errorf("found %q and %q, expected the same text twice", first, again)
+	}
+	if !strings.Contains(speeds, "written: 12") {
+		t.Errorf("found %q, expected 12 tokens written", speeds)
+	}
+	drawn := append(slices.Clone(greedy[:len(greedy)-2]), "0.8", "--ignore-eos", "--seed", "7", "--repeat-penalty", "1.1")
+	first, _ = runs(t, ctx, 0, drawn...)
+	if again, _ = runs(t, ctx, 0, drawn...); first != again {
+		t.Errorf("found %q and %q, expected the same text of one seed", first, again)
+	}
+	// A context that is full.
+	_, speeds = runs(t, ctx, 0, append(greedy, "--context", "8")...)
+	if !strings.Contains(speeds, "written: 12") {
+		t.Errorf("a context of 8: found %q, expected 12 tokens written", speeds)
+	}
+	for want, args := range map[string][]string{
+		"found a prompt of": {"generate", "--model", gguf, "--prompt", strings.Repeat("many words ", 50), "--context", "16"},
+		"expected \"GGUF\"": {"generate", "--model", "main.go", "--prompt", "a"},
+		"no such file":      {"generate", "--model", gguf, "--prompt", "a", "--screen", "no-such.l2s"},
+		"without tokens":    {"generate", "--model", gguf, "--file", "/dev/null"},
+		"by llama.cpp":      {"generate", "--model", gguf, "--prompt", "a", "--head", gguf + ":blk.0.ffn_gate.weight"},
+	} {
+		if _, text := runs(t, ctx, 1, args...); !strings.Contains(text, want) {
+			t.Errorf("%v: found %q, expected a sentence with %q", args, text, want)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, text := runs(t, ended, 130, greedy...); !strings.Contains(text, "interrupted") {
+		t.Errorf("found %q, expected an interrupt", text)
+	}
+}
+
+// words is text that a test makes.
+func words(n int) string {
+	list := strings.Fields("the file server name of section port configuration when a value is set and not empty an error says which")
+	random := rand.New(rand.NewPCG(1, 2))
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(list[random.IntN(len(list))])
+		b.WriteString(" \n"[i%17/16 : i%17/16+1])
+	}
+	return b.String()
+}
+
+func TestContextsGoOnAfterAnInterrupt(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{"a.txt": words(30_000), "b.txt": words(3_000)} {
+		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := func(out string, more ...string) []string {
+		return append([]string{"contexts", "--model", gguf, "--threads", "1", "--window", "64", "--warmup", "8", "--states", "4", "--written", "1",
+			"--out", in(out + ".npy"), "--targets", in(out + "-targets.npy")}, append(more, in("a.txt"), in("b.txt"))...)
+	}
+	runs(t, context.Background(), 0, args("whole")...)
+	// An interrupt after the first chunk.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var out bytes.Buffer
+	messages := writerFunc(func(p []byte) (int, error) {
+		if bytes.Contains(p, []byte("text 1 of 2")) {
+			cancel()
+		}
+		return out.Write(p)
+	})
+	if found := run(ctx, args("parts"), io.Discard, messages); found != 130 || !strings.Contains(out.String(), "are kept in") {
+		t.Fatalf("found the exit status %d, %s, expected an interrupt", found, out.String())
+	}
+	if _, err := os.Stat(in("parts.npy")); err == nil {
+		t.Error("found a file of states after an interrupt, expected none")
+	}
+	if _, text := runs(t, context.Background(), 1, args("parts", "--float16")...); !strings.Contains(text, "other flags") {
+		t.Errorf("found %q, expected other flags to be refused", text)
+	}
+	if _, text := runs(t, context.Background(), 0, args("parts")...); !strings.Contains(text, "going on after") {
+		t.Errorf("found %q, expected it to go on", text)
+	}
+	whole, parts := floats(t, in("whole.npy")), floats(t, in("parts.npy"))
+	if len(whole) == 0 || !slices.Equal(whole, parts) {
+		t.Errorf("found %d numbers after an interrupt, expected the %d of a run without, to the bit", len(parts), len(whole))
+	}
+	a, _ := os.ReadFile(in("whole-targets.npy"))
+	b, _ := os.ReadFile(in("parts-targets.npy"))
+	if len(a) == 0 || !bytes.Equal(a, b) {
+		t.Error("found other targets after an interrupt")
+	}
+	left, err := filepath.Glob(in("*.part*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("found %v left, expected nothing", left)
+	}
+	runs(t, context.Background(), 0, args("half", "--float16", "--most", "50")...)
+	half := floats(t, in("half.npy"))
+	if len(half) != 50*384 {
+		t.Fatalf("found %d numbers, expected 50 states", len(half))
+	}
+	for i, x := range half {
+		if d := math.Abs(float64(x - whole[i])); d > math.Abs(float64(whole[i]))/2048+1e-7 {
+			t.Fatalf("number %d: found %v as float16, expected %v rounded", i, x, whole[i])
+		}
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func floats(t *testing.T, path string) []float32 {
+	t.Helper()
+	c, err := head.OpenContexts(path, 384)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return slices.Clone(c.Rows())
+}
+
+func TestBenchAndCompare(t *testing.T) {
+	need(t)
+	ctx := context.Background()
+	text, _ := runs(t, ctx, 0, "bench", "--model", gguf, "--threads", "1", "--tasks", "all", "--rounds", "1", "--tokens", "3", "--json")
+	var b struct {
+		Heads []struct {
+			Head    string
+			Rate    float64 `json:"tokens_per_second"`
+			Speedup float64
+		}
+		Rows []row
+	}
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Heads) != 2 || b.Heads[0].Head != "llama.cpp" || b.Heads[1].Head != "exact" || !(b.Heads[1].Rate > 0) || b.Heads[0].Speedup != 1 || !(b.Heads[1].Speedup > 0) {
+		t.Errorf("found %+v, expected llama.cpp and the exact head", b.Heads)
+	}
+	if len(b.Rows) != 14 {
+		t.Errorf("found %d rows, expected 14", len(b.Rows))
+	}
+	path := filepath.Join(t.TempDir(), "a.txt")
+	if err := os.WriteFile(path, []byte(words(500)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, _ = runs(t, ctx, 0, "compare", "--model", gguf, "--threads", "1", "--text", path, "--prompts", "3", "--prompt-tokens", "8", "--n", "6", "--perplexity-tokens", "20", "--json")
+	var c struct{ Heads []difference }
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Heads) != 2 || c.Heads[0].Agreement != 1 || c.Heads[0].Same != 1 || math.Abs(math.Log(c.Heads[0].Perplexity/c.Heads[1].Perplexity)) > 0.05 {
+		t.Errorf("found %+v, expected the exact head to be the same as itself, and nearly llama.cpp's perplexity", c.Heads)
+	}
+}
+
+// A text, states, a screen, and what the model writes over it.
+func TestTheWholeWay(t *testing.T) {
+	need(t)
+	ctx, dir := context.Background(), t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(in("a.txt"), []byte(words(6000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runs(t, ctx, 0, "contexts", "--model", gguf, "--threads", "1", "--out", in("h.npy"), "--targets", in("t.npy"), "--text", in("a.txt"),
+		"--window", "64", "--warmup", "8", "--states", "8", "--written", "8", "--most", "800")
+	h, err := head.Open(gguf, head.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, _, err := train.Run(ctx, layer, floats(t, in("h.npy")), train.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.Save(in("m.l2s")); err != nil {
+		t.Fatal(err)
+	}
+	screened := []string{"--model", gguf, "--threads", "1", "--screen", in("m.l2s")}
+	for _, temperature := range []string{"0", "0.8"} {
+		_, speeds := runs(t, ctx, 0, append([]string{"generate", "--prompt", "The file server", "-n", "8", "--ignore-eos", "--temp", temperature}, screened...)...)
+		if !strings.Contains(speeds, "written: 8") {
+			t.Errorf("temperature %s: found %q, expected 8 tokens written", temperature, speeds)
+		}
+	}
+	text, _ := runs(t, ctx, 0, append([]string{"compare", "--text", in("a.txt"), "--prompts", "4", "--prompt-tokens", "24", "--n", "8", "--perplexity-tokens", "8", "--json"}, screened...)...)
+	var c struct{ Heads []difference }
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		t.Fatal(err)
+	}
+	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != model.Budget() || last.Agreement < 0.8 {
+		t.Errorf("found %+v, expected three heads, and most tokens of the screen to be those of the exact head", c.Heads)
+	}
+	text, _ = runs(t, ctx, 0, append([]string{"bench", "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}, screened...)...)
+	if !strings.Contains(text, "screen") {
+		t.Errorf("found %q, expected a line of the screen", text)
+	}
+}
+
+func TestFloat16(t *testing.T) {
+	for x, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 0x1p-24: 1, 0x1p-25: 0, 0x1.8p-24: 2, 0x1p-14: 0x0400, 1 + 0x1p-11: 0x3c00, 1 + 0x1.8p-10: 0x3c02, 2047.5: 0x6800, 65519: 0x7bff} {
+		if found, ok := float16(x); found != want || !ok {
+			t.Errorf("%v: found %#x, expected %#x", x, found, want)
+		}
+	}
+	if _, ok := float16(65520); ok {
+		t.Error("65520: found a float16, expected none")
+	}
+}

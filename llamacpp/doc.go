@@ -1,0 +1,31 @@
+// Package llamacpp runs a model of llama.cpp up to its head, and has the head computed by
+// packages softmax, screen and sample: exactly, or over a screen.
+//
+// llama.cpp is driven by [github.com/hybridgroup/yzma], without cgo. A [Hook] is a context of
+// llama.cpp that stops at the final normalisation and hands out its result, the hidden state h
+// that the head is applied to. A [Model] is a GGUF file with its tokenizer, a hook, and the
+// positions of its sequences. A [Head] answers about hidden states, for any number of
+// goroutines:
+//
+//	err := llamacpp.Load(folder) // of llama.cpp's libraries
+//	m, err := llamacpp.Open("M.gguf", llamacpp.Options{})
+//	x, err := m.Head(llamacpp.HeadOptions{Screen: "M.l2s"})
+//	h, err := m.Feed(ctx, 0, m.Tokens("Once upon a time", true)...)
+//	_, err = x.Search(best, h, softmax.Request{K: len(best)})
+//
+// A program that has a model of yzma makes a hook with [NewHook] in place of
+// llama.InitFromModel.
+//
+// # What is left out
+//
+// llama.cpp computes on the CPU alone here, and never computes its head: a decode in which it
+// does returns an error. The logits of llama.cpp are stale, and nothing of this package hands
+// them out. It copies them all the same, 4 bytes for each label and each state.
+//
+// # Which models
+//
+// For architectures that llama.cpp's source shows to apply the head to that state, as package
+// head reads it from the file, nothing is checked. For all others [Hook.Check] compares
+// logits, and states are refused until it has passed. Models with an encoder, and models that
+// do not decode from left to right, are refused.
+package llamacpp

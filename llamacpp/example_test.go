@@ -1,0 +1,45 @@
+package llamacpp_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// A program that has a model of yzma: the hook takes the place of llama.InitFromModel, its
+// Decode that of llama.Decode, and the head that of llama.SamplerSample.
+func ExampleNewHook() {
+	model, err := llama.ModelLoadFromFile("M.gguf", llama.ModelDefaultParams())
+	if err != nil {
+		log.Fatal(err)
+	}
+	hook, err := llamacpp.NewHook(model, llama.ContextDefaultParams())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hook.Close()
+	x, err := llamacpp.OpenHead("M.gguf", llamacpp.HeadOptions{Screen: "M.l2s"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := hook.Check(x); err != nil {
+		log.Fatal(err)
+	}
+	tokens := llama.Tokenize(llama.ModelGetVocab(model), "Are you ready to go?", true, false)
+	best := make([]softmax.Prediction, 1)
+	for range 12 {
+		h, err := hook.Decode(llama.BatchGetOne(tokens))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
+			log.Fatal(err)
+		}
+		tokens = []llama.Token{llama.Token(best[0].ID)}
+		fmt.Print(best[0].ID, " ")
+	}
+}

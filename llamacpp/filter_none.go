@@ -1,0 +1,5 @@
+//go:build purego || !((amd64 && !windows) || arm64)
+
+package llamacpp
+
+func throughFilter(callback uintptr) uintptr { return callback }

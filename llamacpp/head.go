@@ -1,0 +1,328 @@
+package llamacpp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// HeadOptions say what a head is. The zero value is the exact search.
+type HeadOptions struct {
+	// Screen is a file of l2s train for this head. Without one all answers are exact.
+	Screen string
+	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
+	Options []screen.Option
+}
+
+// Head answers about hidden states. Its methods may be called by many goroutines at once.
+type Head struct {
+	file     *head.Head
+	layer    *softmax.Layer
+	model    *screen.Model
+	pool     *screen.Pool // nil without a screen
+	free     sync.Pool    // of *scratch
+	overTail bool
+}
+
+type scratch struct {
+	*softmax.Searcher
+	query  *softmax.Query
+	logits []float64
+	best   []softmax.Prediction
+}
+
+// OpenHead opens the head of a model: of the GGUF file that llama.cpp runs, most often, or any
+// source of package head. The rows stay in the file, which llama.cpp has mapped too.
+func OpenHead(source string, o HeadOptions) (*Head, error) {
+	f, err := head.Open(source, head.Options{})
+	if err != nil {
+		return nil, err
+	}
+	x := &Head{file: f}
+	if err := f.Read(func() (err error) {
+		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+		if o.Screen == "" {
+			return nil
+		}
+		if x.model, err = screen.Load(o.Screen); err != nil {
+			return err
+		}
+		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options...); err != nil {
+			return fmt.Errorf("%s: %w", o.Screen, err)
+		}
+		return nil
+	}); err != nil {
+		f.Close()
+		return nil, err
+	}
+	x.free.New = func() any {
+		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
+	}
+	return x, nil
+}
+
+// Head opens the head of the model's own file, and checks it if the architecture is not known,
+// which empties all sequences.
+func (m *Model) Head(o HeadOptions) (*Head, error) { return m.HeadOf(m.path, o) }
+
+// HeadOf is Head for another source of the same head, such as the one of several GGUF files that
+// has it. It is always checked.
+func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
+	x, err := OpenHead(source, o)
+	if err != nil {
+		return nil, err
+	}
+	if x.Dim() != m.Dim() || x.Labels() > m.labels {
+		err = fmt.Errorf("llamacpp: %s: found a head of %d labels, d = %d, expected the model's, %d labels and d = %d", source, x.Labels(), x.Dim(), m.labels, m.Dim())
+	} else if source != m.path || !m.hook.trusted {
+		err = m.Check(x)
+	}
+	if err != nil {
+		x.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+// Close releases the file, after the answers that are under way.
+func (x *Head) Close() error { return x.file.Close() }
+
+// Dim returns d, the dimension of a hidden state.
+func (x *Head) Dim() int { return x.layer.Dim() }
+
+// Labels returns the number of tokens that can be answered.
+func (x *Head) Labels() int { return x.layer.Labels() }
+
+// File returns the head as it was opened.
+func (x *Head) File() *head.Head { return x.file }
+
+// Layer returns the layer, for searchers of the caller's own, within File().Read.
+func (x *Head) Layer() *softmax.Layer { return x.layer }
+
+// Screen returns the screen, nil without one.
+func (x *Head) Screen() *screen.Model { return x.model }
+
+// with lends f the scratch of an exact search.
+func (x *Head) with(f func(s *scratch) error) error {
+	s := x.free.Get().(*scratch)
+	err := x.file.Read(func() error { return f(s) })
+	if err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
+		x.free.Put(s) // after a fault it may be in any state
+	}
+	return err
+}
+
+// Search is softmax.Searcher.Search, or screen.Pool.Search if there is a screen. Logits are
+// w.h + b, before the scale and the soft cap of some models: [Head.Best] has the model's.
+// A request with Among is answered exactly, among these tokens alone.
+func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+	if x.pool != nil && !req.Among.Some() {
+		err = x.file.Read(func() (err error) {
+			a, err = x.pool.Search(dst, h, req)
+			return err
+		})
+		return a, err
+	}
+	err = x.with(func(s *scratch) (err error) {
+		a, err = s.Search(dst, h, req)
+		return err
+	})
+	return a, err
+}
+
+// SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
+// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
+func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
+	if x.pool != nil && !req.Among.Some() {
+		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
+	}
+	return x.with(func(s *scratch) error {
+		n, d := len(answers), x.Dim()
+		if n < 2 || n > fewStates || req.K > fewLabels || req.LogSum || len(dst) != n*req.K || len(states) != n*d {
+			return s.SearchBatch(dst, answers, states, req)
+		}
+		for i := range answers {
+			var err error
+			if answers[i], err = s.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// A search of one state for few labels reads codes of 4 bits, one of several states those of 8
+// bits: up to so many states, for so few labels, one after the other is faster.
+const (
+	fewStates = 16
+	fewLabels = 10
+)
+
+// Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
+// element for each of ids, which are distinct.
+func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
+	if len(dst) != len(ids) {
+		return fmt.Errorf("llamacpp: found room for %d logits, expected %d", len(dst), len(ids))
+	}
+	return x.with(func(s *scratch) error {
+		for i, id := range ids {
+			if int64(id) >= int64(x.layer.Labels()) {
+				return fmt.Errorf("llamacpp: ids[%d]: found token %d, expected one below the %d of the head", i, id, x.layer.Labels())
+			}
+		}
+		if err := s.query.Set(h); err != nil {
+			return err
+		}
+		if err := s.Searcher.Logits(dst, s.query, softmax.Only(ids)); err != nil {
+			return err
+		}
+		for i, v := range dst {
+			dst[i] = x.file.Logit(v)
+		}
+		return nil
+	})
+}
+
+// Choice is a token with the model's logit of it, and its log-probability among all tokens that
+// may be answered.
+type Choice struct {
+	ID             uint32
+	Logit, LogProb float64
+}
+
+// Best writes the best req.K tokens to dst, with their log-probabilities at req.Temperature, and
+// returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
+// answered. The sum is that of Answer.LogSum; over a screen it takes in the tokens that are not
+// looked at if its options have screen.OverTail. For a model with a soft cap all logits are
+// computed, which takes several times as long.
+func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
+	if len(dst) != req.K {
+		return 0, 0, fmt.Errorf("llamacpp: found room for %d tokens, expected k = %d", len(dst), req.K)
+	}
+	t := req.Temperature
+	if t == 0 {
+		t = 1
+	}
+	s := x.free.Get().(*scratch)
+	defer x.free.Put(s)
+	if cap(s.best) < req.K {
+		s.best = make([]softmax.Prediction, req.K)
+	}
+	best := s.best[:req.K]
+	req.LogSum = x.file.SoftCap() == 0
+	req.Temperature = t / x.file.LogitScale()
+	a, err := x.Search(best, h, req)
+	if err != nil {
+		return 0, 0, err
+	}
+	if logZ = a.LogSum; !req.LogSum {
+		if logZ, err = x.cappedSum(s, h, t, &req); err != nil {
+			return 0, 0, err
+		}
+	}
+	for i, p := range best[:a.Count] {
+		logit := x.file.Logit(p.Logit)
+		dst[i] = Choice{p.ID, logit, logit/t - logZ}
+	}
+	return a.Count, logZ, nil
+}
+
+// LogProb returns the log-probability of a token among all: by the screen if there is one with a
+// tail, else exactly, by a pass over all rows.
+func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
+	if x.file.SoftCap() != 0 {
+		s := x.free.Get().(*scratch)
+		defer x.free.Put(s)
+		logZ, err := x.cappedSum(s, h, 1, &softmax.Request{})
+		if err != nil {
+			return 0, err
+		}
+		logit := []float64{0}
+		err = x.Logits(logit, h, id)
+		return logit[0] - logZ, err
+	}
+	t := 1 / x.file.LogitScale()
+	if x.model != nil && x.model.Tail() != nil {
+		err = x.file.Read(func() (err error) {
+			p, err = x.pool.LogProbAt(h, id, t)
+			return err
+		})
+		return p, err
+	}
+	err = x.with(func(s *scratch) (err error) {
+		p, err = s.LogProbAt(h, id, t)
+		return err
+	})
+	return p, err
+}
+
+// cappedSum is log Z of a model with a soft cap.
+func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Request) (float64, error) {
+	largest, sum := math.Inf(-1), 0.0
+	err := x.file.Read(func() error {
+		if err := s.query.Set(h); err != nil {
+			return err
+		}
+		if s.logits == nil {
+			s.logits = make([]float64, x.layer.Labels())
+		}
+		if err := s.Searcher.Logits(s.logits, s.query, softmax.Labels{}); err != nil {
+			return err
+		}
+		for i, v := range s.logits {
+			s.logits[i] = math.Inf(-1)
+			if req.Permits(uint32(i)) {
+				s.logits[i] = x.file.Logit(v+req.Bias(uint32(i))) / t
+				largest = max(largest, s.logits[i])
+			}
+		}
+		for _, v := range s.logits {
+			sum += math.Exp(v - largest)
+		}
+		return nil
+	})
+	return largest + math.Log(sum), err
+}
+
+// Sampler draws tokens. It is for one goroutine and one sequence.
+type Sampler struct {
+	head  *Head
+	draws *sample.Sampler
+}
+
+// Sampler returns a sampler with the options of package sample, over the screen if there is one
+// with a tail, else exact. The temperature is the model's: a scale of the logits is taken into account. For a
+// model with a soft cap only the temperature 0, or a top-k of 1, is right; others are refused.
+func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
+	if x.file.SoftCap() != 0 && o.Temperature != 0 {
+		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())
+	}
+	o.Temperature /= x.file.LogitScale()
+	y := &Sampler{head: x}
+	err := x.file.Read(func() (err error) {
+		if x.model != nil && x.model.Tail() != nil {
+			y.draws, err = sample.NewScreened(x.model, x.layer, o)
+		} else {
+			y.draws, err = sample.New(x.layer, o)
+		}
+		return err
+	})
+	return y, err
+}
+
+// Draw is sample.Sampler.Draw.
+func (y *Sampler) Draw(h []float32, e sample.Edits) (t sample.Token, err error) {
+	err = y.head.file.Read(func() (err error) {
+		t, err = y.draws.Draw(h, e)
+		return err
+	})
+	return t, err
+}

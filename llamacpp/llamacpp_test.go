@@ -1,0 +1,464 @@
+package llamacpp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	shared = "../../shared"
+	gguf   = shared + "/data/llm-65k-gguf/llm-65k.q8_0.gguf"
+)
+
+var (
+	missing string // why there are no tests of the library
+	loaded  error
+)
+
+func TestMain(m *testing.M) {
+	loaded = load()
+	if os.Getenv("L2S_LOAD_ALONE") != "" {
+		fmt.Println(loaded)
+		os.Exit(1)
+	}
+	if missing != "" {
+		fmt.Fprintln(os.Stderr, "llamacpp: most tests are skipped:", missing)
+	}
+	os.Exit(m.Run())
+}
+
+// load takes the libraries of YZMA_LIB, or has them fetched once.
+func load() error {
+	if _, err := os.Stat(gguf); err != nil {
+		missing = "found no model " + gguf
+		return nil
+	}
+	folder, err := testlib.Get(shared+"/llama/get", "..")
+	if err != nil {
+		missing = err.Error()
+		return nil
+	}
+	return llamacpp.Load(folder)
+}
+
+// open opens the test model.
+func open(t testing.TB, o llamacpp.Options) *llamacpp.Model {
+	t.Helper()
+	if missing != "" {
+		t.Skip(missing)
+	}
+	if loaded != nil {
+		t.Fatal(loaded)
+	}
+	if o.Threads == 0 {
+		o.Threads = 1
+	}
+	m, err := llamacpp.Open(gguf, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func openHead(t testing.TB, m *llamacpp.Model) *llamacpp.Head {
+	t.Helper()
+	x, err := m.Head(llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	return x
+}
+
+const text = "The configuration file has three sections. The first names the servers, the second their ports, and the third says which of them may be restarted."
+
+func feed(t testing.TB, m *llamacpp.Model, sequence int, ids ...uint32) []float32 {
+	t.Helper()
+	h, err := m.Feed(context.Background(), sequence, ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]float32(nil), h...)
+}
+
+// apart is the distance of two states, as a share of the length of the first.
+func apart(a, b []float32) float64 {
+	d, n := 0.0, 0.0
+	for i := range a {
+		d += float64(a[i]-b[i]) * float64(a[i]-b[i])
+		n += float64(a[i]) * float64(a[i])
+	}
+	return math.Sqrt(d / n)
+}
+
+// llama.cpp rounds the cache to float16 and activations to 8 bits: the order of sums decides
+// roundings. States of the same tokens in other batches differ by less than this.
+const batching = 0.02
+
+func TestTheHeadIsTheModels(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 256})
+	x := openHead(t, m)
+	if err := m.Check(x); err != nil {
+		t.Error(err)
+	}
+	if m.Len(0) != 0 {
+		t.Errorf("found %d tokens after a check, expected none", m.Len(0))
+	}
+}
+
+func TestAnotherHeadIsRefused(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 256})
+	x, err := llamacpp.OpenHead(gguf+":blk.0.attn_q.weight", llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var unlike *llamacpp.UnlikeError
+	if err := m.Check(x); !errors.As(err, &unlike) {
+		t.Errorf("found %v, expected an error with both logits", err)
+	}
+}
+
+func TestAnUnknownArchitectureIsChecked(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	llamacpp.Forget("llama", func() {
+		m := open(t, llamacpp.Options{Context: 64})
+		if _, err := m.Feed(context.Background(), 0, 1); err == nil || !strings.Contains(err.Error(), "does not know") {
+			t.Errorf("before a check: found %v, expected no state", err)
+		}
+		openHead(t, m)
+		feed(t, m, 0, 1)
+	})
+}
+
+func TestWhatTheCallbackAsksFor(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 64})
+	for name, want := range map[string][2]bool{
+		"result_norm": {true, false}, "result_output": {false, true}, "result_norm-1": {false, false}, "result_output_no_bias": {false, false}, "ffn_out-3": {false, false}, "": {false, false},
+	} {
+		if wanted, head := m.AskedAbout(name); wanted != want[0] || head != want[1] {
+			t.Errorf("%q: found wanted %v, head computed %v, expected %v, %v", name, wanted, head, want[0], want[1])
+		}
+	}
+}
+
+func TestAModelWithoutAVocabularyIsRefused(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 64})
+	b, err := os.ReadFile(m.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One string shorter by what the other is longer: the tensors stay where they are.
+	b = bytes.Replace(b, []byte("\x07\x00\x00\x00\x00\x00\x00\x00llm-65k"), []byte("\x04\x00\x00\x00\x00\x00\x00\x00llm-"), 1)
+	kind := "tokenizer.ggml.model\x08\x00\x00\x00"
+	b = bytes.Replace(b, []byte(kind+"\x05\x00\x00\x00\x00\x00\x00\x00llama"), []byte(kind+"\x08\x00\x00\x00\x00\x00\x00\x00no_vocab"), 1)
+	if _, err := llamacpp.Open(file(t, string(b)), llamacpp.Options{}); err == nil || !strings.Contains(err.Error(), "found no vocabulary") {
+		t.Errorf("found %v, expected an error", err)
+	}
+}
+
+func TestForeignLibraries(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	open(t, llamacpp.Options{Context: 64})
+	for name, c := range map[string]struct{ file, want string }{
+		"missing": {"", "found no such library"},
+		"foreign": {"no library", "found libraries that yzma"},
+	} {
+		dir := t.TempDir()
+		if c.file != "" {
+			for _, lib := range []string{"libllama.so", "libggml.so", "libggml-base.so"} {
+				if err := os.WriteFile(filepath.Join(dir, lib), []byte(c.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		command := exec.Command(os.Args[0], "-test.run", "^TestMain$")
+		command.Env = append(os.Environ(), "YZMA_LIB="+dir, "L2S_LOAD_ALONE=1")
+		if text, err := command.CombinedOutput(); err == nil || !strings.Contains(string(text), c.want) {
+			t.Errorf("%s: found %v, %s, expected an error with %q", name, err, text, c.want)
+		} else {
+			t.Logf("%s", text)
+		}
+	}
+}
+
+func TestStatesDoNotDependOnTheBatches(t *testing.T) {
+	whole := open(t, llamacpp.Options{Context: 256, States: 256})
+	parts := open(t, llamacpp.Options{Context: 256, Batch: 7, States: 3})
+	ids := whole.Tokens(strings.Repeat(text+" ", 6), true)
+	ids = ids[:min(len(ids), 200)]
+	var tokens []llamacpp.Token
+	for _, id := range ids {
+		tokens = append(tokens, llamacpp.Token{ID: id, State: true})
+	}
+	d := whole.Dim()
+	a, err := whole.Decode(context.Background(), tokens...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := parts.Decode(context.Background(), tokens[:len(a)/d]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := open(t, llamacpp.Options{Context: 256})
+	largest := 0.0
+	for i := range len(a) / d {
+		c := feed(t, one, 0, ids[i])
+		largest = max(largest, apart(c, a[i*d:][:d]), apart(c, b[i*d:][:d]))
+		if x, y := apart(c, a[i*d:][:d]), apart(c, b[i*d:][:d]); x > batching || y > batching {
+			t.Errorf("token %d: found states %g and %g from that of one token after the other, expected less than %g", i, x, y, batching)
+		}
+	}
+	t.Logf("at most %.2g of the length of a state", largest)
+}
+
+func TestSequencesAreApart(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 128, Sequences: 3})
+	ids := m.Tokens(text, true)
+	alone := feed(t, m, 0, ids...)
+	m.Clear(0)
+	feed(t, m, 1, ids[:9]...)
+	if err := m.Copy(2, 1); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, m, 1, ids[20:25]...)
+	if found := feed(t, m, 2, ids[9:]...); apart(alone, found) > batching {
+		t.Errorf("a copy that went on: found a state %g from that without one", apart(alone, found))
+	}
+	if err := m.Cut(1, 9); err != nil {
+		t.Fatal(err)
+	}
+	if found := feed(t, m, 1, ids[9:]...); apart(alone, found) > batching {
+		t.Errorf("a sequence that went back: found a state %g from that without", apart(alone, found))
+	}
+	if m.Len(0) != 0 || m.Len(1) != len(ids) || m.Len(2) != len(ids) {
+		t.Errorf("found lengths %d, %d, %d, expected 0, %d, %d", m.Len(0), m.Len(1), m.Len(2), len(ids), len(ids))
+	}
+	// All in one batch, mixed.
+	var tokens []llamacpp.Token
+	for s := range 3 {
+		m.Clear(s)
+	}
+	for i, id := range ids {
+		for s := range 3 {
+			tokens = append(tokens, llamacpp.Token{Sequence: s, ID: id, State: i == len(ids)-1})
+		}
+	}
+	states, err := m.Decode(context.Background(), tokens...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range 3 {
+		if found := states[s*m.Dim():][:m.Dim()]; apart(alone, found) > batching {
+			t.Errorf("sequence %d of a batch: found a state %g from that of one alone", s, apart(alone, found))
+		}
+	}
+}
+
+func TestWhatDoesNotFitIsRefused(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 8, Sequences: 2})
+	ids := m.Tokens(text, true)
+	var long *llamacpp.TooLongError
+	if _, err := m.Feed(context.Background(), 0, ids...); !errors.As(err, &long) || long.Context != 8 {
+		t.Errorf("a long prompt: found %v", err)
+	}
+	if m.Len(0) != 0 {
+		t.Errorf("found %d tokens, expected none of a prompt that is refused", m.Len(0))
+	}
+	feed(t, m, 0, ids[:8]...)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, c := range map[string]struct {
+		err  func() error
+		want string
+	}{
+		"no tokens":      {func() error { _, err := m.Feed(context.Background(), 0); return err }, "found no tokens"},
+		"one more":       {func() error { _, err := m.Feed(context.Background(), 0, 1); return err }, "context of 8"},
+		"no token":       {func() error { _, err := m.Feed(context.Background(), 0, 1<<20); return err }, "found token 1048576"},
+		"no sequence":    {func() error { _, err := m.Feed(context.Background(), 2, 1); return err }, "found sequence 2"},
+		"ended":          {func() error { _, err := m.Feed(ctx, 1, 1); return err }, "canceled"},
+		"too far back":   {func() error { return m.Cut(0, 9) }, "found 9 tokens to leave"},
+		"long context":   {func() error { _, err := llamacpp.Open(gguf, llamacpp.Options{Context: 1 << 20}); return err }, "found a context of"},
+		"many sequences": {func() error { _, err := llamacpp.Open(gguf, llamacpp.Options{Sequences: 1 << 20}); return err }, "found 1048576 sequences"},
+		"no file":        {func() error { _, err := llamacpp.Open("no-such.gguf", llamacpp.Options{}); return err }, "no such file"},
+		"no model":       {func() error { _, err := llamacpp.Open("doc.go", llamacpp.Options{}); return err }, `expected "GGUF"`},
+		"empty file":     {func() error { _, err := llamacpp.Open(file(t, ""), llamacpp.Options{}); return err }, "nothing to read"},
+		"cut file":       {func() error { _, err := llamacpp.Open(file(t, start(t, 100_000)), llamacpp.Options{}); return err }, "does not load it"},
+		"magic alone":    {func() error { _, err := llamacpp.Open(file(t, "GGUF"), llamacpp.Options{}); return err }, "does not load it"},
+		"no vocabulary": {func() error {
+			_, err := llamacpp.Open(shared+"/data/gguf/head-q8_0.gguf", llamacpp.Options{})
+			return err
+		}, "llama.cpp"},
+		"a screen's head": {func() error { _, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{Screen: "doc.go"}); return err }, "doc.go"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := c.err(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("found %v, expected an error with %q", err, c.want)
+			} else {
+				t.Log(err)
+			}
+		})
+	}
+}
+
+func start(t *testing.T, n int) string {
+	b, err := os.ReadFile(gguf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b[:n])
+}
+
+func file(t *testing.T, content string) string {
+	name := filepath.Join(t.TempDir(), "m.gguf")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestAnswersOfAHead(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 128})
+	x := openHead(t, m)
+	h := feed(t, m, 0, m.Tokens(text, true)...)
+	best := make([]llamacpp.Choice, 20)
+	n, logZ, err := x.Best(best, h, softmax.Request{K: len(best)})
+	if err != nil || n != len(best) {
+		t.Fatal(n, err)
+	}
+	ids := make([]uint32, n)
+	for i, c := range best {
+		ids[n-1-i] = c.ID
+		if math.Abs(c.LogProb-(c.Logit-logZ)) > 1e-12 {
+			t.Errorf("token %d: found a log-probability of %g, expected %g", c.ID, c.LogProb, c.Logit-logZ)
+		}
+	}
+	logits := make([]float64, n)
+	if err := x.Logits(logits, h, ids...); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range best {
+		if logits[n-1-i] != c.Logit {
+			t.Errorf("token %d by name: found the logit %v, expected %v", c.ID, logits[n-1-i], c.Logit)
+		}
+	}
+	// Allowed tokens.
+	one := make([]softmax.Prediction, 1)
+	if _, err := x.Search(one, h, softmax.Request{K: 1, Among: softmax.Only(ids[:7])}); err != nil || one[0].ID != ids[6] {
+		t.Errorf("among 7: found token %d, %v, expected %d", one[0].ID, err, ids[6])
+	}
+	if _, err := x.Search(one, h, softmax.Request{K: 1, Banned: set(t, x, ids[n-1])}); err != nil || one[0].ID != ids[n-2] {
+		t.Errorf("the best banned: found token %d, %v, expected %d", one[0].ID, err, ids[n-2])
+	}
+	o := sample.DefaultOptions()
+	o.TopK = 200
+	y, err := x.Sampler(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if d, err := y.Draw(h, sample.Edits{Allowed: set(t, x, ids[3:9]...)}); err != nil || !slices.Contains(ids[3:9], d.ID) {
+			t.Errorf("found token %d, %v, expected one of %v", d.ID, err, ids[3:9])
+		}
+	}
+	if err := x.Logits(logits[:1], h, 1<<20); err == nil {
+		t.Error("the logit of no token: found no error")
+	}
+	if err := x.Logits(logits, h, 1); err == nil {
+		t.Error("room for other logits: found no error")
+	}
+}
+
+func set(t *testing.T, x *llamacpp.Head, ids ...uint32) *bitset.Set {
+	s, err := bitset.FromIDs(x.Labels(), slices.Sorted(slices.Values(ids)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A draft is verified in one batch: the states of its tokens, and the best token behind each.
+func TestADraftInOneBatch(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 128})
+	x := openHead(t, m)
+	prompt := m.Tokens(text, true)
+	one := make([]softmax.Prediction, 1)
+	h := feed(t, m, 0, prompt...)
+	var greedy []uint32
+	for range 6 {
+		if _, err := x.Search(one, h, softmax.Request{K: 1}); err != nil {
+			t.Fatal(err)
+		}
+		greedy = append(greedy, one[0].ID)
+		h = feed(t, m, 0, one[0].ID)
+	}
+	if err := m.Cut(0, len(prompt)); err != nil {
+		t.Fatal(err)
+	}
+	var draft []llamacpp.Token
+	for _, id := range greedy[:5] {
+		draft = append(draft, llamacpp.Token{ID: id, State: true})
+	}
+	states, err := m.Decode(context.Background(), draft...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, answers := make([]softmax.Prediction, 5), make([]softmax.Answer, 5)
+	if err := x.SearchBatch(best, answers, states, softmax.Request{K: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range best {
+		if p.ID != greedy[i+1] {
+			t.Errorf("behind token %d of the draft: found %d, expected %d", i, p.ID, greedy[i+1])
+		}
+	}
+}
+
+func TestTextOfTokens(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 8})
+	var found strings.Builder
+	for _, id := range m.Tokens(text, true) {
+		found.WriteString(m.Piece(id))
+	}
+	if s := strings.TrimSpace(found.String()); s != text {
+		t.Errorf("found %q, expected %q", s, text)
+	}
+	if s := m.Piece(1 << 30); s != "" {
+		t.Errorf("no token: found the text %q", s)
+	}
+}
+
+// The README shows the example as it is.
+func TestTheExampleOfTheREADME(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(readme, append([]byte("```go\n"), example...)) {
+		t.Error("README.md: found another example than example/main.go")
+	}
+}

@@ -1,0 +1,366 @@
+package llamacpp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/hybridgroup/yzma/pkg/llama"
+)
+
+// Options say how a model is run. The zero value is ready.
+type Options struct {
+	// Context is how many tokens a sequence may have. 0: as many as the model was trained with,
+	// at most 4,096.
+	Context int
+	// Sequences is the number of sequences, 1 if it is 0.
+	Sequences int
+	// Batch is how many tokens llama.cpp computes at once, 512 if it is 0.
+	Batch int
+	// States is how many hidden states a batch may have, 32 or Sequences if it is 0.
+	States int
+	// Threads is the number of threads, as many as Go uses if it is 0.
+	Threads int
+}
+
+// Model runs a GGUF model up to its hidden states. It is for one goroutine.
+type Model struct {
+	path    string
+	model   llama.Model
+	vocab   llama.Vocab
+	hook    *Hook
+	batch   llama.Batch
+	context int
+	labels  int
+	lengths []int // of the sequences
+	added   []int // lengths with tokens that are being added
+	feed    []Token
+	states  []float32
+	ordered bool // tokens of several sequences may be mixed in a batch
+	seq     [1]llama.SeqId
+}
+
+// Open opens a GGUF file. [Load] comes before. An error names the file, what was found and what
+// was expected.
+func Open(path string, o Options) (*Model, error) {
+	if err := checkFile(path); err != nil {
+		return nil, err
+	}
+	fail := func(format string, a ...any) error {
+		return fmt.Errorf("llamacpp: %s: "+format, append([]any{path}, a...)...)
+	}
+	if err := base.load(); err != nil {
+		return nil, err
+	}
+	takeLog()
+	params := llama.ModelDefaultParams()
+	params.NGpuLayers = 0
+	model, err := llama.ModelLoadFromFile(path, params)
+	if err != nil {
+		return nil, fail("llama.cpp does not load it: %s", reason(err))
+	}
+	m := &Model{path: path, model: model, vocab: llama.ModelGetVocab(model)}
+	if m.labels = int(llama.VocabNTokens(m.vocab)); m.labels == 0 || llama.GetVocabType(m.vocab) == llama.VocabTypeNone {
+		m.Close()
+		return nil, fail("found no vocabulary, expected a tokenizer")
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	if o.Sequences == 0 {
+		o.Sequences = 1
+	}
+	if most := int(llama.MaxParallelSequences()); o.Sequences < 1 || o.Sequences > most {
+		m.Close()
+		return nil, fail("found %d sequences, expected 1 to %d", o.Sequences, most)
+	}
+	trained := int(llama.ModelNCtxTrain(model))
+	if o.Context == 0 {
+		o.Context = min(max(trained, 1), 4096)
+	}
+	if o.Context < 1 || trained > 0 && o.Context > trained {
+		m.Close()
+		return nil, fail("found a context of %d tokens, expected 1 to %d, as many as the model was trained with", o.Context, trained)
+	}
+	if o.Batch == 0 {
+		o.Batch = 512
+	}
+	o.Batch = max(o.Batch, o.Sequences)
+	if o.States == 0 {
+		o.States = 32
+	}
+	o.States = min(max(o.States, o.Sequences), max(o.Batch, o.Sequences))
+
+	p := llama.ContextDefaultParams()
+	p.NCtx, p.NSeqMax = uint32(o.Context*o.Sequences), uint32(o.Sequences)
+	p.NBatch, p.NUbatch, p.NOutputsMax = uint32(o.Batch), uint32(o.Batch), uint32(o.States)
+	p.NOutputsMaxPerSeq = uint32(o.States)
+	p.NThreads, p.NThreadsBatch = int32(o.Threads), int32(o.Threads)
+	p.NoPerf = 1
+	if m.hook, err = NewHook(model, p); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	m.context, m.lengths = o.Context, make([]int, o.Sequences)
+	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
+	m.ordered = !llama.ModelIsRecurrent(model) && !llama.ModelIsHybrid(model)
+	return m, nil
+}
+
+// checkFile looks at the first bytes.
+func checkFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("llamacpp: %w", err)
+	}
+	defer f.Close()
+	var magic [4]byte
+	n, err := io.ReadFull(f, magic[:])
+	if err != nil && n == 0 {
+		return fmt.Errorf("llamacpp: %s: found nothing to read, expected a GGUF file: %w", path, err)
+	}
+	if string(magic[:n]) != "GGUF" {
+		return fmt.Errorf("llamacpp: %s: found the first bytes %q, expected \"GGUF\", those of a model of llama.cpp", path, magic[:n])
+	}
+	return nil
+}
+
+// Close releases the model.
+func (m *Model) Close() {
+	if m.hook != nil {
+		m.hook.Close()
+		llama.BatchFree(m.batch)
+		m.hook = nil
+	}
+	if m.model != 0 {
+		llama.ModelFree(m.model)
+		m.model = 0
+	}
+}
+
+// Path returns the name of the file.
+func (m *Model) Path() string { return m.path }
+
+// Llama returns the model as yzma knows it, for contexts of the caller's own.
+func (m *Model) Llama() llama.Model { return m.model }
+
+// Architecture returns the general.architecture of the file.
+func (m *Model) Architecture() string { return m.hook.arch }
+
+// Dim returns d, the dimension of a hidden state.
+func (m *Model) Dim() int { return m.hook.dim }
+
+// Labels returns the number of tokens of the vocabulary.
+func (m *Model) Labels() int { return m.labels }
+
+// Context returns how many tokens a sequence may have.
+func (m *Model) Context() int { return m.context }
+
+// SetThreads changes the number of threads.
+func (m *Model) SetThreads(n int) { llama.SetNThreads(m.hook.ctx, int32(n), int32(n)) }
+
+// Tokens returns the tokens of a text. If special, those that the model wants at the beginning
+// and the end of a text are added, and those that the text spells out, such as <|im_end|>, are
+// taken for what they are.
+func (m *Model) Tokens(text string, special bool) []uint32 {
+	tokens := llama.Tokenize(m.vocab, text, special, special)
+	ids := make([]uint32, len(tokens))
+	for i, t := range tokens {
+		ids[i] = uint32(t)
+	}
+	return ids
+}
+
+// Piece returns the text of a token, perhaps a part of a character, "" for an id that is none.
+func (m *Model) Piece(id uint32) string {
+	var room [64]byte
+	piece := room[:]
+	n := llama.TokenToPiece(m.vocab, llama.Token(id), piece, 0, false)
+	if n < 0 {
+		piece = make([]byte, -n)
+		n = llama.TokenToPiece(m.vocab, llama.Token(id), piece, 0, false)
+	}
+	return string(piece[:max(n, 0)])
+}
+
+// Begins returns the token that the model wants at the beginning of a text, if it wants one.
+func (m *Model) Begins() (id uint32, ok bool) {
+	if !llama.VocabGetAddBOS(m.vocab) {
+		return 0, false
+	}
+	return uint32(llama.VocabBOS(m.vocab)), true
+}
+
+// Ends reports whether a token ends a text.
+func (m *Model) Ends(id uint32) bool { return llama.VocabIsEOG(m.vocab, llama.Token(id)) }
+
+// Len returns how many tokens a sequence has.
+func (m *Model) Len(sequence int) int { return m.lengths[sequence] }
+
+// Clear empties a sequence.
+func (m *Model) Clear(sequence int) { m.Cut(sequence, 0) }
+
+// Cut leaves the first n tokens of a sequence. A recurrent model cannot go back: it returns an
+// error unless n is 0 or the sequence has no more.
+func (m *Model) Cut(sequence, n int) error {
+	if n < 0 || n > m.lengths[sequence] {
+		return fmt.Errorf("llamacpp: sequence %d: found %d tokens to leave, expected 0 to %d", sequence, n, m.lengths[sequence])
+	}
+	if n == m.lengths[sequence] {
+		return nil
+	}
+	memory, err := llama.GetMemory(m.hook.ctx)
+	if err != nil {
+		return fmt.Errorf("llamacpp: %w", err)
+	}
+	if ok, err := llama.MemorySeqRm(memory, llama.SeqId(sequence), llama.Pos(n), -1); err != nil || !ok {
+		return fmt.Errorf("llamacpp: sequence %d: architecture %q does not go back to %d of %d tokens", sequence, m.hook.arch, n, m.lengths[sequence])
+	}
+	m.lengths[sequence] = n
+	return nil
+}
+
+// Copy makes a sequence the same as another: both share the memory of their common tokens.
+func (m *Model) Copy(to, from int) error {
+	if to == from {
+		return nil
+	}
+	m.Clear(to)
+	memory, err := llama.GetMemory(m.hook.ctx)
+	if err != nil {
+		return fmt.Errorf("llamacpp: %w", err)
+	}
+	if m.lengths[from] > 0 {
+		if err := llama.MemorySeqCp(memory, llama.SeqId(from), llama.SeqId(to), -1, -1); err != nil {
+			return fmt.Errorf("llamacpp: %w", err)
+		}
+	}
+	m.lengths[to] = m.lengths[from]
+	return nil
+}
+
+// Token is a token that is added to a sequence.
+type Token struct {
+	Sequence int
+	ID       uint32
+	State    bool // the hidden state behind it is wanted
+}
+
+// Decode adds tokens to sequences, in batches, and returns the hidden states behind those that
+// want one, n x d, in their order. They are valid until the next call. Between batches it looks
+// whether ctx has ended.
+//
+// It returns an error, and adds none, if an id is no token or a sequence becomes too long. After any
+// other error, or the end of ctx, [Model.Len] says what was added.
+func (m *Model) Decode(ctx context.Context, tokens ...Token) ([]float32, error) {
+	if err := m.check(tokens); err != nil {
+		return nil, err
+	}
+	m.states = m.states[:0]
+	for rest := tokens; len(rest) > 0; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n := m.fill(rest)
+		states, err := m.hook.Decode(m.batch)
+		if err != nil {
+			m.forget(rest[:n])
+			return nil, err
+		}
+		for _, t := range rest[:n] {
+			m.lengths[t.Sequence]++
+		}
+		if n == len(tokens) {
+			return states, nil // one batch: no copy
+		}
+		m.states = append(m.states, states...)
+		rest = rest[n:]
+	}
+	return m.states, nil
+}
+
+func (m *Model) check(tokens []Token) error {
+	for i, t := range tokens {
+		if t.Sequence < 0 || t.Sequence >= len(m.lengths) {
+			return fmt.Errorf("llamacpp: tokens[%d]: found sequence %d, expected one of %d", i, t.Sequence, len(m.lengths))
+		}
+		if uint64(t.ID) >= uint64(m.labels) {
+			return fmt.Errorf("llamacpp: tokens[%d]: found token %d, expected one below the %d of the vocabulary", i, t.ID, m.labels)
+		}
+	}
+	m.added = append(m.added[:0], m.lengths...)
+	for _, t := range tokens {
+		if m.added[t.Sequence]++; m.added[t.Sequence] > m.context {
+			return &TooLongError{t.Sequence, m.context}
+		}
+	}
+	return nil
+}
+
+// TooLongError is the error of a sequence that has no room for more tokens.
+type TooLongError struct{ Sequence, Context int }
+
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("llamacpp: sequence %d: found more tokens than the context of %d has room for", e.Sequence, e.Context)
+}
+
+// fill makes the batch of the first tokens, and returns how many it has.
+func (m *Model) fill(tokens []Token) int {
+	m.batch.Clear()
+	copy(m.added, m.lengths)
+	states, mixed := 0, false
+	for i, t := range tokens {
+		again := m.added[t.Sequence] > m.lengths[t.Sequence]
+		other := t.Sequence != tokens[0].Sequence
+		if i == m.hook.batch || t.State && states == m.hook.outputs {
+			return i
+		}
+		// A recurrent model has the tokens of a batch in another order, unless they are of
+		// one sequence or one of each.
+		if !m.ordered && (mixed && again || other && i > 0 && !mixed && m.added[tokens[0].Sequence] > m.lengths[tokens[0].Sequence]+1) {
+			return i
+		}
+		mixed = mixed || other
+		m.seq[0] = llama.SeqId(t.Sequence)
+		if err := m.batch.Add(llama.Token(t.ID), llama.Pos(m.added[t.Sequence]), m.seq[:], t.State); err != nil {
+			return i
+		}
+		m.added[t.Sequence]++
+		if t.State {
+			states++
+		}
+	}
+	return len(tokens)
+}
+
+// forget takes what a batch that failed may have added out of the memory.
+func (m *Model) forget(tokens []Token) {
+	memory, err := llama.GetMemory(m.hook.ctx)
+	if err != nil {
+		return
+	}
+	for _, t := range tokens {
+		llama.MemorySeqRm(memory, llama.SeqId(t.Sequence), llama.Pos(m.lengths[t.Sequence]), -1)
+	}
+}
+
+// Feed adds tokens to a sequence, a prompt or the next one, and returns the hidden state behind the last.
+// It is valid until the next call.
+func (m *Model) Feed(ctx context.Context, sequence int, ids ...uint32) ([]float32, error) {
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("llamacpp: sequence %d: found no tokens to add, expected one at least", sequence)
+	}
+	m.feed = m.feed[:0]
+	for i, id := range ids {
+		m.feed = append(m.feed, Token{sequence, id, i == len(ids)-1})
+	}
+	return m.Decode(ctx, m.feed...)
+}
+
+// Check compares a head with llama.cpp's, see [Hook.Check]. It empties all sequences.
+func (m *Model) Check(x *Head) error {
+	clear(m.lengths)
+	return m.hook.Check(x)
+}
