@@ -129,24 +129,23 @@ the head has a soft cap.`, leastContexts),
 		example: `l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts test.npy`,
 	}, stdout, stderr)
-	lf, src := f.layer(), f.contexts()
+	flags := f.layerAndContexts()
 	k := f.whole("k", 5, 1, "ask for the `N` best labels")
 	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
 	opts := custom(f, "pack", nil, "", "copy candidates of up to `MIB` MiB in all, 0 for none", parsePack)
-	budget := f.budget("")
-	f.report()
+	budget := f.budget("l2s bench measures the exact layer beside the screen")
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, path, *src, *k, openContexts)
+	in, err := flags.open(ctx, path, *k, openContexts)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screen, in.contexts
 	noteK(f, path, m, *k)
-	if err := checkBudget(path, m, *budget); err != nil {
+	if err := f.checkBudget(path, m, *budget); err != nil {
 		return err
 	}
 	*opts = append(*opts, within(*budget)...)

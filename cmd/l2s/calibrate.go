@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ the same contexts until one passes. Contexts of a running text depend on their n
 		example: `l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy \
     --target 0.99 --k 5 --block 10 --out c.l2s`,
 	}, stdout, stderr)
-	lf, src := f.layer(), f.contexts()
+	flags := f.layerAndContexts()
 	out := f.needs("out", "screen `FILE` to write")
 	target := f.share("target", o.Target, "precision `P`@k to reach")
 	confidence := f.share("confidence", o.Confidence, "probability `C` of reaching it, at least")
@@ -55,17 +54,16 @@ the same contexts until one passes. Contexts of a running text depend on their n
 	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
 	seed := f.seed(o.Seed)
 	threads := f.threads("run")
-	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
 	o.Target, o.Confidence, o.K, o.Block = *target, *confidence, *k, *block
 	o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
-	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat([]string{path}, lf.files(), *src)...); err != nil {
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, append(flags.files(), path)...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, path, *src, o.K, openContexts)
+	in, err := flags.open(ctx, path, o.K, openContexts)
 	if err != nil {
 		return err
 	}

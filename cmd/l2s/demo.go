@@ -83,7 +83,6 @@ complete a few sentences side by side.`, progress.Count(size.heldOut)),
 	}, stdout, stderr)
 	keep := f.text("keep", "leave layer, contexts, vocabulary and screen in `DIR`, a new or an empty folder")
 	seed := f.seed(1)
-	f.report()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}

@@ -103,6 +103,7 @@ func ladderText(list []rungResult, k int, budget float64) string {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString("Behind the last budget hardly more labels are found; the exact layer finds all.\n")
 	return b.String()
 }
 
@@ -126,17 +127,16 @@ of the layer. A head with a soft cap is refused.`,
 		example: `l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
     --contexts test.npy`,
 	}, stdout, stderr)
-	lf, src := f.layer(), f.contexts()
+	flags := f.layerAndContexts()
 	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
-	budget := f.budget("")
+	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")
 	targets := f.text("targets", ".npy `FILE` of integers, the label that followed each context, below 0 for none")
 	threads := f.threads("run")
-	f.report()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, path, *src, (*ks)[len(*ks)-1], openContexts)
+	in, err := flags.open(ctx, path, (*ks)[len(*ks)-1], openContexts)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ of the layer. A head with a soft cap is refused.`,
 	l, m, c := in.layer, in.screen, in.contexts
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
-	if err := checkBudget(path, m, *budget); err != nil {
+	if err := f.checkBudget(path, m, *budget); err != nil {
 		return err
 	}
 	if *targets != "" {
@@ -178,7 +178,7 @@ of the layer. A head with a soft cap is refused.`,
 	}
 	r.TrainedOn = trained
 	if r.ExactPerplexity > float64(l.Labels()) {
-		say(f.stderr, "l2s eval: warning: "+*targets, fmt.Sprintf("the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels())))
+		f.warn(*targets, "the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels()))
 	}
 	return f.print(r)
 }

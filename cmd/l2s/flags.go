@@ -26,24 +26,37 @@ type description struct {
 }
 
 // flags are the arguments of one verb. Flags may stand before and after the
-// file that some verbs take.
+// file that some verbs take. Every verb has --json and --quiet.
 type flags struct {
 	verb     string
 	about    description
 	set      *flag.FlagSet
 	required []string
-	sources  *[]string // of --contexts, if the verb has it
-	quiet    *bool     // --quiet
-	asJSON   *bool     // --json
+	inputs   *inputFlags // if the verb has them
+	quiet    *bool
+	asJSON   *bool
 	stdout   io.Writer
 	stderr   io.Writer
 }
 
 func newFlags(verb string, about description, stdout, stderr io.Writer) *flags {
-	f := &flags{verb: verb, about: about, set: flag.NewFlagSet(verb, flag.ContinueOnError), quiet: new(bool), stdout: stdout, stderr: stderr}
+	f := &flags{verb: verb, about: about, set: flag.NewFlagSet(verb, flag.ContinueOnError), stdout: stdout, stderr: stderr}
 	f.set.SetOutput(io.Discard)
+	f.quiet = f.boolean("quiet", "show no progress")
+	f.asJSON = f.boolean("json", "print JSON")
 	return f
 }
+
+// say tells something about a file on standard error.
+func (f *flags) say(file, format string, args ...any) {
+	say(f.stderr, "l2s "+f.verb, file+": "+fmt.Sprintf(format, args...))
+}
+
+// note tells what is to be known to understand an answer.
+func (f *flags) note(file, format string, args ...any) { f.say("note: "+file, format, args...) }
+
+// warn tells what makes an answer doubtful.
+func (f *flags) warn(file, format string, args ...any) { f.say("warning: "+file, format, args...) }
 
 // value is a flag of any type.
 type value[T any] struct {
@@ -125,21 +138,45 @@ func parseNumber(expected string, good func(float64) bool) func(string) (float64
 	}
 }
 
-// budget adds the flag --budget: 0 for the budget of the screen itself. Where the exact layer
-// may answer it can be exact.
-func (f *flags) budget(orExact string) *float64 {
-	return custom(f, "budget", 0, "", "mean number `B` of candidates, of the screen's ladder"+orExact, func(s string) (float64, error) {
-		if s == "exact" && orExact != "" {
+// budget adds the flag --budget: 0 for the budget of the screen itself. It can be exact unless
+// the verb says why the exact layer cannot answer.
+func (f *flags) budget(notExact string) *float64 {
+	expected, usage := "a number above 0, or exact", "mean number `B` of candidates, of the screen's ladder, or exact"
+	if notExact != "" {
+		expected, usage = "a number above 0", strings.TrimSuffix(usage, ", or exact")
+	}
+	return custom(f, "budget", 0, "", usage, func(s string) (float64, error) {
+		switch {
+		case s == "exact" && notExact != "":
+			return 0, errors.New("expected a number: " + notExact)
+		case s == "exact":
 			return softmax.Exact, nil
 		}
-		return parseNumber("a number above 0"+orExact, func(x float64) bool { return x > 0 && x < softmax.Exact })(s)
+		return parseNumber(expected, func(x float64) bool { return x > 0 && x < softmax.Exact })(s)
 	})
 }
 
-// checkBudget returns an error if the screen has no budget that small.
-func checkBudget(path string, m *screen.Model, budget float64) error {
-	if least := m.Ladder()[0].Budget; budget != 0 && budget < least {
+// checkBudget returns an error if the screen has no budget as small as that of --budget, and
+// says which one stands for a budget that the screen does not have.
+func (f *flags) checkBudget(path string, m *screen.Model, budget float64) error {
+	if budget == 0 || budget == softmax.Exact {
+		return nil
+	}
+	ladder := m.Ladder()
+	least, most, used := ladder[0].Budget, ladder[len(ladder)-1].Budget, 0.0
+	if budget < least {
 		return fmt.Errorf("%s: found no budget of %v or less for --budget, expected at least %v, the smallest of the screen", path, budget, least)
+	}
+	for _, x := range ladder {
+		if x.Budget <= budget {
+			used = x.Budget
+		}
+	}
+	switch {
+	case budget > most:
+		f.note(path, "--budget %v: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all", budget, most)
+	case used != budget:
+		f.note(path, "--budget %v: the screen's budget %v is used, the largest that is not above it", budget, used)
 	}
 	return nil
 }
@@ -177,18 +214,6 @@ func (f *flags) threads(what string) *int {
 		n, err := parseWhole(s, 0)
 		return min(n, max(mostThreads, runtime.GOMAXPROCS(0))), err
 	})
-}
-
-// json adds the flag --json.
-func (f *flags) json() *bool {
-	f.asJSON = f.boolean("json", "print JSON")
-	return f.asJSON
-}
-
-// report adds the flags of a verb that shows progress and prints a result.
-func (f *flags) report() {
-	f.quiet = f.boolean("quiet", "show no progress")
-	f.json()
 }
 
 // wholeList parses numbers with commas between them.
@@ -282,14 +307,6 @@ func (f *flags) checkRequired() error {
 			}
 		}
 	}
-	if err := f.require(names...); err != nil {
-		return err
-	}
-	return f.expandContexts()
-}
-
-// require returns an error unless all of these flags are given and not empty.
-func (f *flags) require(names ...string) error {
 	var missing []string
 	for _, name := range names {
 		if f.set.Lookup(name).Value.(interface{ empty() bool }).empty() {
@@ -299,7 +316,10 @@ func (f *flags) require(names ...string) error {
 	if len(missing) > 0 {
 		return f.wrongUse("missing %s, as in: l2s %s %s", strings.Join(missing, " and "), f.verb, f.about.usage)
 	}
-	return nil
+	if f.inputs == nil {
+		return nil
+	}
+	return f.inputs.expandContexts()
 }
 
 func (v *value[T]) empty() bool {
@@ -368,11 +388,11 @@ func (f *flags) help() string {
 		add(f.set.Lookup(name))
 	}
 	f.set.VisitAll(func(g *flag.Flag) {
-		if !slices.Contains(f.required, g.Name) {
+		if !slices.Contains(f.required, g.Name) && !slices.Contains(ofEveryVerb, g.Name) {
 			add(g)
 		}
 	})
-	b.WriteString("\nFlags:\n")
+	b.WriteString("\nFlags, beside --json and --quiet, which every verb has:\n")
 	for _, l := range lines {
 		text := wrapped(l.right, helpWidth-width-4)
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+4)))
@@ -383,6 +403,9 @@ func (f *flags) help() string {
 	fmt.Fprintf(&b, "\nExample:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(f.about.example), "\n", "\n  "))
 	return b.String()
 }
+
+// ofEveryVerb are the flags that the help of l2s itself explains.
+var ofEveryVerb = []string{"json", "quiet"}
 
 // helpWidth is the number of characters of a line of help.
 const helpWidth = 79

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"slices"
 
@@ -52,32 +51,29 @@ Example:
   l2s eval m.l2s --head models/llama --contexts 'states/*.npy'
 `
 
-// layerFlags are the flags that name a softmax layer.
-type layerFlags struct {
+// inputFlags are the flags that name a softmax layer and contexts for it.
+type inputFlags struct {
 	f                        *flags
 	head, weights, bias, ids *string
+	contexts                 *[]string
 }
 
-func (f *flags) layer() layerFlags {
-	f.required = append(f.required, "weights", "bias")
-	return layerFlags{
-		f:       f,
-		weights: f.text("weights", "softmax weights W, labels x dim, a `SRC` (required without --head)"),
-		bias:    f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
-		head:    f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
-		ids:     f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
+func (f *flags) layerAndContexts() *inputFlags {
+	f.required = append(f.required, "weights", "bias", "contexts")
+	f.inputs = &inputFlags{
+		f:        f,
+		weights:  f.text("weights", "softmax weights W, labels x dim, a `SRC` (required without --head)"),
+		bias:     f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
+		head:     f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
+		ids:      f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
+		contexts: f.severalSources("contexts", "context vectors H, one a row: a `SRC`, text, or - (required)"),
 	}
+	return f.inputs
 }
 
-// files are the sources of the layer, of which some may be empty.
-func (lf layerFlags) files() []string {
-	return []string{*lf.head, *lf.weights, *lf.bias, *lf.ids}
-}
-
-func (f *flags) contexts() *[]string {
-	f.required = append(f.required, "contexts")
-	f.sources = f.severalSources("contexts", "context vectors H, one a row: a `SRC`, text, or - (required)")
-	return f.sources
+// files are the sources, of which some may be empty.
+func (in *inputFlags) files() []string {
+	return append([]string{*in.head, *in.weights, *in.bias, *in.ids}, *in.contexts...)
 }
 
 // severalSources is a flag that names contexts, and may be given several times.
@@ -90,18 +86,15 @@ func (f *flags) severalSources(name, usage string) *[]string {
 }
 
 // expandContexts puts the names of files instead of the patterns in --contexts.
-func (f *flags) expandContexts() error {
-	if f.sources == nil {
-		return nil
-	}
-	all, err := expand(*f.sources)
+func (in *inputFlags) expandContexts() error {
+	all, err := expand(*in.contexts)
 	if err != nil {
 		return err
 	}
 	if len(all) > 1 && slices.Contains(all, stdinSource) {
-		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
+		return in.f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
 	}
-	*f.sources = all
+	*in.contexts = all
 	return nil
 }
 
@@ -156,16 +149,16 @@ func (l *layer) temperature() float64 {
 	return 1 / scale
 }
 
-// open opens the layer. A model is used where it lies, and the verb says what was
+// openLayer opens the layer. A model is used where it lies, and the verb says what was
 // taken.
-func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
-	source, opt := *lf.weights, head.Options{Bias: *lf.bias, Copy: true}
-	if *lf.head != "" {
-		source, opt.Copy = *lf.head, false
+func (in *inputFlags) openLayer() (*layer, error) {
+	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}
+	if *in.head != "" {
+		source, opt.Copy = *in.head, false
 	}
-	if *lf.ids != "" {
+	if *in.ids != "" {
 		var err error
-		if opt.IDs, err = head.ReadIDs(*lf.ids); err != nil {
+		if opt.IDs, err = head.ReadIDs(*in.ids); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +166,8 @@ func (lf layerFlags) open(stderr io.Writer) (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if *lf.head != "" && !*lf.f.quiet {
-		say(stderr, "l2s "+lf.f.verb, source+": "+h.String())
+	if *in.head != "" && !*in.f.quiet {
+		in.f.say(source, "%v", h)
 	}
 	return &layer{l, source, h}, nil
 }
@@ -273,7 +266,7 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 	if k < trained {
 		what = "one trained for %d needs fewer candidates"
 	}
-	say(f.stderr, "l2s "+f.verb+": note: "+path, fmt.Sprintf("the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k))
+	f.note(path, "the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k)
 }
 
 // noteTraining says if these very contexts are those that a screen was trained on, and reports
@@ -285,7 +278,7 @@ func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c
 	}
 	trained, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
 	if trained {
-		say(f.stderr, "l2s "+f.verb+": note: "+path, "the screen was trained on these contexts: on others its figures are lower")
+		f.note(path, "the screen was trained on these contexts: on others its figures are lower")
 	}
 	return trained, err
 }
@@ -307,10 +300,10 @@ type inputs struct {
 	faults   bool // what debug.SetPanicOnFault was
 }
 
-// openInputs opens the layer, the screen at path, unless that is empty, and the contexts in
-// sources, which open takes or closes; answers are to have k labels. What is cheap to open
+// open opens the layer, the screen at path, unless that is empty, and the contexts, which
+// take takes or closes; answers are to have k labels. What is cheap to open
 // comes before the layer. Who opens them defers the call of close.
-func openInputs(ctx context.Context, lf layerFlags, path string, sources []string, k int, open func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
+func (flags *inputFlags) open(ctx context.Context, path string, k int, take func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
 	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
 	defer func() {
 		if !whole {
@@ -322,7 +315,7 @@ func openInputs(ctx context.Context, lf layerFlags, path string, sources []strin
 			return nil, err
 		}
 	}
-	src, err := openSources(sources)
+	src, err := openSources(*flags.contexts)
 	if err != nil {
 		return nil, err
 	}
@@ -331,7 +324,7 @@ func openInputs(ctx context.Context, lf layerFlags, path string, sources []strin
 			src.files.Close()
 		}
 	}()
-	if in.layer, err = lf.open(lf.f.stderr); err != nil {
+	if in.layer, err = flags.openLayer(); err != nil {
 		return nil, err
 	}
 	l := in.layer
@@ -349,7 +342,7 @@ func openInputs(ctx context.Context, lf layerFlags, path string, sources []strin
 	}
 	taken := src
 	src.files = nil
-	if in.contexts, err = open(ctx, taken, l); err != nil {
+	if in.contexts, err = take(ctx, taken, l); err != nil {
 		return nil, err
 	}
 	whole = true

@@ -65,7 +65,6 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		example: "l2s inspect m.l2s",
 	}, stdout, stderr)
 	idsSource := f.text("ids", "show labels of the draft head with this list, a `SRC` of integers, instead of rows")
-	f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
@@ -142,10 +141,10 @@ func (r inspectResult) String() string {
 		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.Trim(fmt.Sprint(rounded(r.Shells)), "[]"))
 	}
 	if r.Pairs > 0 {
-		line("pairs", "%s of clusters have candidates together, below a lead of %.6g", progress.Count(r.Pairs), r.PairMargin)
+		line("pairs", "%s of clusters have candidates together, for the contexts that lie between two", progress.Count(r.Pairs))
 	}
-	line("candidates", "min %d, median %v, max %d, mean %.1f (each of %s cells counted once)", r.Lists.Min, r.Lists.Median, r.Lists.Max, r.Lists.Mean, progress.Count(r.Lists.Cells))
-	line("", "%s of %s labels are in a list", progress.Count(r.Lists.Labels), progress.Count(r.Labels))
+	line("cells", "%s, each with a list; at budget %v with %d to %d candidates, %v in the median, %.1f on average over the cells", progress.Count(r.Lists.Cells), r.Budget, r.Lists.Min, r.Lists.Max, r.Lists.Median, r.Lists.Mean)
+	line("lists", "hold %s of the %s labels; only the exact layer finds the others", progress.Count(r.Lists.Labels), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
 		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -86,19 +85,18 @@ the file that one run without --shard writes, byte for byte.`,
 l2s labels --weights W.npy --bias b.npy --contexts H.npy --shard 1/2 --out part-1
 l2s merge --out H.labels part-0 part-1`,
 	}, stdout, stderr)
-	lf, src := f.layer(), f.contexts()
+	flags := f.layerAndContexts()
 	out := f.needs("out", "`FILE` of labels to write")
 	k := f.whole("k", train.DefaultOptions().K, 1, "find the `N` best labels of each context")
 	part := custom(f, "shard", shard{0, 1}, "", "do part `i/n` of the contexts, i from 0", parseShard)
 	threads := f.threads("run")
-	f.report()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
-	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, slices.Concat(lf.files(), *src)...); err != nil {
+	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, flags.files()...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, lf, "", *src, *k, openContextBlocks)
+	in, err := flags.open(ctx, "", *k, openContextBlocks)
 	if err != nil {
 		return err
 	}
@@ -159,7 +157,6 @@ each of its contexts once.`,
 		example: "l2s merge --out H.labels part-*",
 	}, stdout, stderr)
 	out := f.needs("out", "`FILE` of labels to write")
-	f.report()
 	var parts []string
 	if err := f.parseList(args, "files of labels", &parts); err != nil {
 		return err

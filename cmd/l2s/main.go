@@ -190,6 +190,10 @@ Verbs:
 		fmt.Fprintf(&b, "  %-10s %s\n", v.name, v.summary)
 	}
 	b.WriteString(`
+Every verb takes these flags:
+  --json     print JSON
+  --quiet    show no progress
+
 Environment:
   L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on, the
              best by default

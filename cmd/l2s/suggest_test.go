@@ -58,21 +58,22 @@ func TestVersionFlags(t *testing.T) {
 	object(t, dir, "--version", "--json")
 }
 
-// flagsOfVerbs is the contract of the command's flags: what each verb has, and nothing else.
+// flagsOfVerbs is the contract of the command's flags: what each verb has beside --json and
+// --quiet, and nothing else.
 var flagsOfVerbs = []struct{ verb, flags string }{
-	{"demo", "json keep quiet seed"},
-	{"labels", "bias contexts head ids json k out quiet shard threads weights"},
-	{"merge", "json out quiet"},
-	{"train", "always bias budget contexts head ids json labels options out target threads validation weights"},
-	{"calibrate", "bias block confidence contexts exact-limit head ids json k out quiet seed target threads weights"},
-	{"eval", "bias budget contexts head ids json k quiet targets threads weights"},
-	{"bench", "bias budget cold contexts head ids json k pack quiet weights"},
-	{"topk", "bias budget contexts head header ids json k limit logprobs vocab weights"},
-	{"inspect", "ids json"},
-	{"version", "json"},
+	{"demo", "keep seed"},
+	{"labels", "bias contexts head ids k out shard threads weights"},
+	{"merge", "out"},
+	{"train", "always bias budget contexts head ids labels options out target threads validation weights"},
+	{"calibrate", "bias block confidence contexts exact-limit head ids k out seed target threads weights"},
+	{"eval", "bias budget contexts head ids k targets threads weights"},
+	{"bench", "bias budget cold contexts head ids k pack weights"},
+	{"topk", "bias budget contexts head header ids k limit logprobs vocab weights"},
+	{"inspect", "ids"},
+	{"version", ""},
 }
 
-// The help of each verb lists the flags of the contract.
+// The help of each verb lists the flags of the contract, and every verb takes those of all.
 func TestFlagsOfVerbs(t *testing.T) {
 	dir := t.TempDir()
 	var listed, all []string
@@ -89,6 +90,7 @@ func TestFlagsOfVerbs(t *testing.T) {
 			if got := strings.Join(found, " "); got != c.flags {
 				t.Errorf("found the flags %s, expected %s", got, c.flags)
 			}
+			checkFlags(t, dir, []string{c.verb, "--json", "--quiet"})
 		})
 	}
 	for _, v := range verbs() {

@@ -54,19 +54,18 @@ With --json each line is an object: ids, logits, with --logprobs logprobs,
 cluster, and with --vocab words.`,
 		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
 	}, stdout, stderr)
-	lf, src := f.layer(), f.contexts()
+	flags := f.layerAndContexts()
 	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
 	limit := f.whole("limit", 0, 0, "answer at most `N` contexts, the first ones, 0 for all")
-	budget := f.budget(", or exact")
+	budget := f.budget("")
 	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
 	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
 	header := f.boolean("header", "begin with a line that names the columns")
-	asJSON := f.json()
 	var path string
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	if *header && *asJSON {
+	if *header && *f.asJSON {
 		return f.wrongUse("--header is for lines of text: objects of --json name their fields")
 	}
 	var text *layerfile.Text // where it is on standard input
@@ -80,7 +79,7 @@ cluster, and with --vocab words.`,
 		c.rows, err = c.files.All(ctx)
 		return c, err
 	}
-	in, err := openInputs(ctx, lf, path, *src, *k, open)
+	in, err := flags.open(ctx, path, *k, open)
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ cluster, and with --vocab words.`,
 	noteK(f, path, m, *k)
 	var words func(id uint32) string
 	if *vocabulary != "" {
-		if words, err = openWords(ctx, *vocabulary, *lf.head, l); err != nil {
+		if words, err = openWords(ctx, *vocabulary, *flags.head, l); err != nil {
 			return err
 		}
 	}
@@ -101,7 +100,7 @@ cluster, and with --vocab words.`,
 	if capped && !exact {
 		return fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 	}
-	if err := checkBudget(path, m, *budget); err != nil {
+	if err := f.checkBudget(path, m, *budget); err != nil {
 		return err
 	}
 	var opts []screen.Option
@@ -187,7 +186,7 @@ cluster, and with --vocab words.`,
 			}
 		}
 		found := answered{dst[:a.Count], *logProbs, a.LogSum, final, int(nearest[0].ID)}
-		if *asJSON {
+		if *f.asJSON {
 			line = found.appendJSON(line[:0], words)
 		} else {
 			line = found.appendLine(line[:0], words)

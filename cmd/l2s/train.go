@@ -96,7 +96,7 @@ two files to start anew.`,
 		example: `l2s train --head model --contexts train.npy --out m.l2s`,
 	}, stdout, stderr)
 	r := &trainRun{
-		f: f, layer: f.layer(), contexts: f.contexts(),
+		f: f, inputs: f.layerAndContexts(),
 		out:        f.needs("out", "screen `FILE` to write"),
 		validation: f.severalSources("validation", "contexts `SRC` of other text to measure on, instead of a part of --contexts"),
 		target:     f.share("target", 0, "precision `P`@5 on held-out contexts that decides the budget"),
@@ -106,7 +106,6 @@ two files to start anew.`,
 		options:    f.text("options", "options for experts, a JSON `FILE`"),
 		threads:    f.threads("run"),
 	}
-	f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}
@@ -116,8 +115,8 @@ two files to start anew.`,
 // trainRun is what the flags say.
 type trainRun struct {
 	f                    *flags
-	layer                layerFlags
-	contexts, validation *[]string
+	inputs               *inputFlags
+	validation           *[]string
 	out, labels, options *string
 	target, budget       *float64
 	always               alwaysFlag
@@ -202,11 +201,11 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 		return f.wrongUse("--validation is not for standard input: give files")
 	}
 	outputs := trainOutputs(*r.out, o.Checkpoint)
-	sources := slices.Concat(r.layer.files(), *r.contexts, r.always.files(), []string{*r.labels, *r.options}, validation)
+	sources := slices.Concat(r.inputs.files(), r.always.files(), []string{*r.labels, *r.options}, validation)
 	if err := checkOutputs(ctx, f, outputs, sources...); err != nil {
 		return err
 	}
-	in, err := openInputs(ctx, r.layer, "", *r.contexts, 1, openContexts)
+	in, err := r.inputs.open(ctx, "", 1, openContexts)
 	if err != nil {
 		return err
 	}
@@ -234,7 +233,9 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer release()
-	warnOfContexts(f, in)
+	if why := layerfile.Unnormed(in.layer.head, in.contexts.rows); why != "" {
+		f.warn(in.contexts.name, "the contexts do not look like those that the layer is applied to: %s", why)
+	}
 	p := f.printer()
 	defer p.Close()
 	if *r.labels != "" {
@@ -286,13 +287,6 @@ func holdState(path string) (release func(), err error) {
 		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
 	}
 	return release, err
-}
-
-// warnOfContexts warns of contexts that look like the states of another layer.
-func warnOfContexts(f *flags, in *inputs) {
-	if why := layerfile.Unnormed(in.layer.head, in.contexts.rows); why != "" {
-		say(f.stderr, "l2s "+f.verb+": warning: "+in.contexts.name, "the contexts do not look like those that the layer is applied to: "+why)
-	}
 }
 
 // trainOutputs are the screen of a run and the files of its checkpoint.

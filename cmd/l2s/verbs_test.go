@@ -83,28 +83,6 @@ func TestTheDocCommentListsEveryVerb(t *testing.T) {
 	}
 }
 
-// What is one thing has one name: in help, in the results and in their JSON.
-func TestOneNameForOneThing(t *testing.T) {
-	dir := files(t)
-	var texts []string
-	for _, v := range verbs() {
-		texts = append(texts, succeed(t, dir, v.name, "-h"))
-	}
-	r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...)
-	texts = append(texts, r.stdout+r.stderr, succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", "--json")...),
-		succeed(t, dir, "inspect", "x.l2s"), succeed(t, dir, "inspect", "x.l2s", "--json"),
-		succeed(t, dir, joined("eval", "x.l2s", testArgs())...), succeed(t, dir, joined("eval", "x.l2s", testArgs(), "--json")...))
-	for _, text := range texts {
-		for other, name := range map[string]string{
-			"L-bar": "candidates", "avg_candidates": "mean_candidates", "candidate set": "candidates", "of every set": "list", "gumbel,": "gumbel-st",
-		} {
-			if strings.Contains(text, other) {
-				t.Errorf("found %q, expected %q alone, in\n%s", other, name, text)
-			}
-		}
-	}
-}
-
 func TestVersion(t *testing.T) {
 	levels(t, func(t *testing.T, level, env string) {
 		cmd := command(t, t.TempDir(), "version", "--json")
@@ -488,8 +466,22 @@ func TestEval(t *testing.T) {
 			}
 		}
 		least := number(t, ladder[0], "budget")
-		text := succeed(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet", "--budget", fmt.Sprint(least+0.3))...)
-		expectIn(t, text, fmt.Sprintf("\nbudget            %v\n", least), fmt.Sprintf("\n  * %6v ", least))
+		most := number(t, ladder[len(ladder)-1], "budget")
+		for _, c := range []struct {
+			asked, used float64
+			note        string
+		}{
+			{least, least, ""},
+			{least + 0.3, least, fmt.Sprintf("l2s eval: note: m.l2s: --budget %v: the screen's budget %v is used, the largest that is not above it\n", least+0.3, least)},
+			{most, most, ""},
+			{1e6, most, fmt.Sprintf("l2s eval: note: m.l2s: --budget 1e+06: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all\n", most)},
+		} {
+			r := l2s(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet", "--budget", fmt.Sprint(c.asked))...)
+			if r.code != 0 || r.stderr != c.note {
+				t.Errorf("--budget %v: found exit status %d and %q, expected 0 and %q", c.asked, r.code, r.stderr, c.note)
+			}
+			expectIn(t, r.stdout, fmt.Sprintf("\nbudget            %v\n", c.used), fmt.Sprintf("\n  * %6v ", c.used))
+		}
 	})
 	t.Run("the rows scanned are said for each k", func(t *testing.T) {
 		// No list holds as many labels as there are: the exact layer answers all.
@@ -1025,7 +1017,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	text := succeed(t, dir, "inspect", "m.l2s")
-	expectIn(t, text, "m.l2s", "clusters", "candidates", "training", "seed 1", "alternation", "  *     40 ")
+	expectIn(t, text, "m.l2s", "clusters", "cells", "at budget 40 with ", "training", "seed 1", "alternation", "  *     40 ")
 
 	t.Run("a screen without a record", func(t *testing.T) {
 		bare, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: []screen.List{{IDs: []uint32{0, 2}}, {}}})

@@ -36,7 +36,6 @@ func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) erro
 		notes:   simd.EnvVar + " forces a level: generic; on amd64 avx2 or avx512; on arm64 neon or neondot.",
 		example: "l2s version",
 	}, stdout, stderr)
-	f.json()
 	if err := f.parse(args, nil); err != nil {
 		return err
 	}

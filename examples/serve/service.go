@@ -178,8 +178,11 @@ type query struct {
 
 // reply is the body of an answer.
 type reply struct {
-	Generation uint64   `json:"generation"` // of the files, from 1
-	Answers    []answer `json:"answers"`    // one for each context
+	Generation uint64 `json:"generation"` // of the files, from 1
+	// Budget is the one of the screen that stands for the budget of the request: the largest
+	// that is not above it. It is left out if the request has none, or the exact layer's.
+	Budget  float64  `json:"budget,omitempty"`
+	Answers []answer `json:"answers"` // one for each context
 }
 
 type answer struct {
@@ -421,7 +424,14 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	case err != nil:
 		return nil, err
 	}
-	r := &reply{f.generation, make([]answer, len(answers))}
+	r := &reply{Generation: f.generation, Answers: make([]answer, len(answers))}
+	if req.Budget < softmax.Exact {
+		for _, x := range f.model.Ladder() {
+			if x.Budget <= req.Budget {
+				r.Budget = x.Budget
+			}
+		}
+	}
 	for i, a := range answers {
 		r.Answers[i] = answer{a.Source.String(), make([]label, a.Count)}
 		for j, p := range best[i*q.K:][:a.Count] {

@@ -246,8 +246,8 @@ func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	}
 }
 
-// A request may name a budget: those below the smallest of the screen are refused, and
-// "exact" is the exact layer.
+// A request may name a budget, and the answer says which one of the screen stood for it: those
+// below the smallest are refused, and "exact" is the exact layer.
 func TestARequestWithABudget(t *testing.T) {
 	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, func(c *screen.Config) {
 		for i := range c.Lists {
@@ -267,12 +267,14 @@ func TestARequestWithABudget(t *testing.T) {
 		k      int
 		status int
 		source string
+		used   float64
 	}{
-		{50, 7, http.StatusOK, "set"}, {7.5, 6, http.StatusOK, "set"}, {7.5, 7, http.StatusOK, "layer"}, {"exact", 5, http.StatusOK, "layer"}, {5, 5, http.StatusBadRequest, ""},
+		{50, 7, http.StatusOK, "set", 50}, {7.5, 6, http.StatusOK, "set", 6}, {7.5, 7, http.StatusOK, "layer", 6}, {1e9, 7, http.StatusOK, "set", 50},
+		{"exact", 5, http.StatusOK, "layer", 0}, {5, 5, http.StatusBadRequest, "", 0},
 	} {
 		status, got, text := post(t, server.URL+"/topk", map[string]any{"k": c.k, "contexts": contexts, "budget": c.budget})
-		if status != c.status || status == http.StatusOK && got.Answers[0].Source != c.source {
-			t.Errorf("budget %v, k %d: found %d %s, expected %d from %q", c.budget, c.k, status, text, c.status, c.source)
+		if status != c.status || status == http.StatusOK && (got.Answers[0].Source != c.source || got.Budget != c.used) {
+			t.Errorf("budget %v, k %d: found %d %s, expected %d from %q at %v", c.budget, c.k, status, text, c.status, c.source, c.used)
 		}
 	}
 }
@@ -390,7 +392,7 @@ func TestAnAnswerWithoutJSONIsAnError(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		logged.Reset()
 		w := httptest.NewRecorder()
-		respond(w, httptest.NewRequest(http.MethodPost, "/topk", nil), &reply{1, []answer{{"set", []label{{ID: 1, Logit: x}}}}}, nil)
+		respond(w, httptest.NewRequest(http.MethodPost, "/topk", nil), &reply{Generation: 1, Answers: []answer{{"set", []label{{ID: 1, Logit: x}}}}}, nil)
 		if w.Code != http.StatusInternalServerError || w.Body.String() != "{\"error\":\"internal error\"}\n" {
 			t.Errorf("%v: found %d %q, expected 500 and an internal error", x, w.Code, w.Body)
 		}

@@ -192,6 +192,25 @@ func TestFaultsOfAPlan(t *testing.T) {
 	}
 }
 
+// Tables of results, and the documents of modules of their own, may be longer.
+func TestDocumentsAreShort(t *testing.T) {
+	const most = 150
+	checked := 0
+	for _, name := range documents(t) {
+		switch folder, _, _ := strings.Cut(name, "/"); folder {
+		case "benchmarks", "llamacpp":
+			continue
+		}
+		checked++
+		if lines := strings.Count(read(t, name), "\n"); lines > most {
+			t.Errorf("%s: found %d lines, expected at most %d: one page has one subject", name, lines, most)
+		}
+	}
+	if checked < 15 {
+		t.Errorf("found %d documents, expected at least those of docs", checked)
+	}
+}
+
 // The README is for a first reading.
 func TestTheREADMEIsShort(t *testing.T) {
 	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 150 {
