@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -178,6 +180,62 @@ func TestTheTailContinuesToTheSameBytes(t *testing.T) {
 		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Contexts of float16 with labels that are known give the bytes that their values in float32
+// give, with an interrupt wherever it may be.
+func TestRunOfFloat16(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	half := make([]uint16, len(s.contexts))
+	for i, x := range s.contexts {
+		bits := math.Float32bits(x)
+		if half[i] = uint16(bits >> 16 & 0x8000); bits>>23&0xff > 112 {
+			half[i] |= uint16((bits>>23&0xff-112)<<10 | bits>>13&0x3ff)
+		}
+	}
+	rows := kernels.Float16Rows(half, s.dim)
+	for i := range s.n {
+		rows.Widen(s.contexts[i*s.dim:(i+1)*s.dim], i)
+	}
+	o := testOptions()
+	o.Shells, o.PairShare, o.Validation = []float64{0.4}, 0.5, slices.Concat(newSynthetic(t, 4, 100, 6, 40, 5, 0.3).contexts, s.contexts[:60])
+	tail := DefaultTailOptions()
+	o.Tail = &tail
+	want, wantRecord, err := Run(t.Context(), s.layer, s.contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Labels, o.Checkpoint = labelsOf(t, s, o.K), filepath.Join(t.TempDir(), "m.l2s.partial")
+	for _, stage := range []string{StageKMeans, StageLearn, StageMeasure, StageTail} {
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Progress = func(p Progress) {
+			if p.Stage == stage {
+				cancel()
+			}
+		}
+		if _, _, err := RunRows(ctx, s.layer, rows, o); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: found error %v, expected an interrupted run", stage, err)
+		}
+	}
+	o.Progress = nil
+	got, record, err := RunRows(t.Context(), s.layer, rows, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(encode(t, got), encode(t, want)) || record.LeftOut != 10 || wantRecord.LeftOut != 10 {
+		t.Errorf("found other bytes, or %d contexts left out, expected the same and 10", record.LeftOut)
+	}
+	if trained, err := record.TrainedOn(t.Context(), s.contexts, s.dim, 0); !trained || err != nil {
+		t.Errorf("found that the screen was trained on other contexts (%v), expected the same", err)
+	}
+
+	half[7*s.dim+2] = 0x7c00
+	if _, _, err := RunRows(t.Context(), s.layer, rows, o); err == nil || !strings.Contains(err.Error(), "context 7: found +Inf at element 2") {
+		t.Errorf("found %v, expected an error about context 7", err)
+	}
+	if _, _, err := RunRows(t.Context(), s.layer, kernels.Float16Rows(half, 2*s.dim), o); err == nil || err.Error() != "train: contexts: found rows of 12 values, expected 6, the dimension of the layer" {
+		t.Errorf("found %v, expected an error about the dimension", err)
 	}
 }
 

@@ -68,6 +68,24 @@
 // it after an interrupt with the same result. Labels may be computed in parts,
 // on other machines, and given as [Options].Labels.
 //
+// # Within a program that answers
+//
+// A program that answers by the exact search has the labels of every context that it
+// meets. It keeps both, the contexts in float16, say, in the order in which they came, and makes
+// a screen of them in the background:
+//
+//	opt := train.DefaultOptions()
+//	opt.Labels = best             // N rows of opt.K ids, best first, as the exact search gives them
+//	opt.Validation = later        // contexts that came after these, or nil: some of these are held out
+//	opt.Threads = 1               // of the cores
+//	opt.Checkpoint = "m.partial"  // if a later run is to continue this one
+//	model, record, err := train.RunRows(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
+//
+// Once ctx is cancelled it returns within a fraction of a second. The next run with the same
+// contexts and options continues from the checkpoint, and gives the bytes that this one would
+// have given. Nothing but the checkpoint is written, and the caller removes it: [RemoveCheckpoint].
+// Where all of Validation are contexts of training the ladder has no figures.
+//
 // # Memory
 //
 // The contexts are read in place and may be a memory-mapped file, of any

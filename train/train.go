@@ -8,6 +8,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -27,8 +28,27 @@ import (
 // lower rate. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
 func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (model *screen.Model, record *Record, err error) {
-	err = outward(func() (err error) {
-		model, record, err = run(ctx, layer, contexts, &opt)
+	err = outward(func() error {
+		c, err := corpus.New(layer, contexts, opt.Threads)
+		if err != nil {
+			return err
+		}
+		model, record, err = run(ctx, layer, c, &opt)
+		return err
+	})
+	return model, record, err
+}
+
+// RunRows is [Run] for contexts of another type, rows of the layer's dimension: of
+// float16, say, in half the memory. They are widened as they are read, and give the screen that
+// Run makes of their values in float32.
+func RunRows(ctx context.Context, layer *softmax.Layer, contexts kernels.Rows, opt Options) (model *screen.Model, record *Record, err error) {
+	err = outward(func() error {
+		c, err := corpus.Of(layer, contexts, opt.Threads)
+		if err != nil {
+			return err
+		}
+		model, record, err = run(ctx, layer, c, &opt)
 		return err
 	})
 	return model, record, err
@@ -63,8 +83,8 @@ type trainer struct {
 	validation       *corpus.Corpus // of Options.Validation, nil without
 }
 
-func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Record, error) {
-	t, err := newTrainer(ctx, layer, contexts, opt)
+func run(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*screen.Model, *Record, error) {
+	t, err := newTrainer(ctx, layer, c, opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,11 +104,7 @@ func run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Opt
 }
 
 // newTrainer checks what is given and finds the labels.
-func newTrainer(ctx context.Context, layer *softmax.Layer, contexts []float32, opt *Options) (*trainer, error) {
-	c, err := corpus.New(layer, contexts, opt.Threads)
-	if err != nil {
-		return nil, err
-	}
+func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
 	if err := opt.check(c.N, c.Labels); err != nil {
 		return nil, err
 	}

@@ -30,15 +30,16 @@ func (t *trainer) unmet(c *corpus.Corpus) []uint32 {
 	}
 	seed := maphash.MakeSeed() // of what is compared in the end, it plays no part
 	rows := map[uint64][]uint32{}
+	own, others := t.Buffer(), c.Buffer()
 	for i := range uint32(c.N) {
-		h := maphash.Bytes(seed, bytesOf(c.Row(i)))
+		h := maphash.Bytes(seed, bytesOf(c.Row(i, others)))
 		rows[h] = append(rows[h], i)
 	}
 	met := make([]bool, c.N)
 	for j := range uint32(t.N) {
-		row := bytesOf(t.Row(j))
+		row := bytesOf(t.Row(j, own))
 		for _, i := range rows[maphash.Bytes(seed, row)] {
-			met[i] = met[i] || bytes.Equal(bytesOf(c.Row(i)), row)
+			met[i] = met[i] || bytes.Equal(bytesOf(c.Row(i, others)), row)
 		}
 	}
 	var ids []uint32

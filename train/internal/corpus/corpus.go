@@ -10,16 +10,18 @@ import (
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Corpus is a view of contexts: of all, or of some.
 type Corpus struct {
-	Contexts []float32 // rows of Dim, of which only names those that count
-	only     []uint32  // ascending; nil for all
+	rows     kernels.Rows // of Dim, of which only names those that count
+	elements []float32    // of rows if they are float32, else nil
+	only     []uint32     // ascending; nil for all
 	N, Dim   int
 	Labels   int      // L, the labels of the layer
-	Best     []uint32 // the K best labels of each row of Contexts, best first; nil before they are known
+	Best     []uint32 // the K best labels of each of rows, best first; nil before they are known
 	K        int
 	Seed     uint64
 	Threads  int
@@ -28,25 +30,46 @@ type Corpus struct {
 
 // New is the view of all contexts, row-major, which go with the layer.
 func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
-	dim := layer.Dim()
-	n := len(contexts) / dim
-	switch {
-	case len(contexts) == 0:
-		return nil, fmt.Errorf("contexts: found none, expected at least 1 row of %d values", dim)
-	case len(contexts)%dim != 0:
+	if dim := layer.Dim(); len(contexts)%dim != 0 {
 		return nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
+	}
+	return Of(layer, kernels.Float32Rows(contexts, layer.Dim()), threads)
+}
+
+// Of is New for rows of any type.
+func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, error) {
+	n, dim := contexts.Len(), layer.Dim()
+	switch {
+	case n == 0:
+		return nil, fmt.Errorf("contexts: found none, expected at least 1 row of %d values", dim)
+	case contexts.Dim() != dim:
+		return nil, fmt.Errorf("contexts: found rows of %d values, expected %d, the dimension of the layer", contexts.Dim(), dim)
 	case uint64(n) > math.MaxUint32:
 		return nil, fmt.Errorf("contexts: found %d, expected at most %d", n, uint32(math.MaxUint32))
 	}
-	return &Corpus{Contexts: contexts, N: n, Dim: dim, Labels: layer.Labels(), Threads: parallel.Threads(threads, n), Report: &Reporter{}}, nil
+	c := &Corpus{rows: contexts, N: n, Dim: dim, Labels: layer.Labels(), Threads: parallel.Threads(threads, n), Report: &Reporter{}}
+	c.elements, _ = contexts.AsFloat32()
+	return c, nil
 }
 
-// Digest is that of all rows in their order.
+// Digest is that of all rows in their order. An error names a context that is not finite.
 func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
-	return labelfile.DigestOf(ctx, c.Contexts, c.Dim, 0, c.Threads)
+	if c.elements != nil {
+		return labelfile.DigestOf(ctx, c.elements, c.Dim, 0, c.Threads)
+	}
+	parts := make([]labelfile.Digest, (c.N+Chunk-1)/Chunk)
+	err := parallel.Each(ctx, c.Threads, c.N, Chunk, nil, func(_, lo, hi int) (err error) {
+		wide := make([]float32, (hi-lo)*c.Dim)
+		for i := range hi - lo {
+			c.rows.Widen(wide[i*c.Dim:(i+1)*c.Dim], lo+i)
+		}
+		parts[lo/Chunk], err = labelfile.DigestOf(ctx, wide, c.Dim, lo, 1)
+		return err
+	})
+	return labelfile.Sum(parts), err
 }
 
-// place is the row of Contexts and Best that context i of the view is.
+// place is the row of rows and Best that context i of the view is.
 func (c *Corpus) place(i uint32) int {
 	if c.only != nil {
 		i = c.only[i]
@@ -54,10 +77,22 @@ func (c *Corpus) place(i uint32) int {
 	return int(i)
 }
 
-// Row is h_i.
-func (c *Corpus) Row(i uint32) []float32 {
+// Buffer is what Row needs to widen a row: nothing if rows are float32.
+func (c *Corpus) Buffer() []float32 {
+	if c.elements != nil {
+		return nil
+	}
+	return make([]float32, c.Dim)
+}
+
+// Row is h_i: in place, or in the buffer, until that has another row.
+func (c *Corpus) Row(i uint32, buffer []float32) []float32 {
 	at := c.place(i)
-	return c.Contexts[at*c.Dim : (at+1)*c.Dim]
+	if c.elements != nil {
+		return c.elements[at*c.Dim : (at+1)*c.Dim]
+	}
+	c.rows.Widen(buffer, at)
+	return buffer
 }
 
 // LabelsOf are the K labels of context i, best first.
@@ -120,8 +155,9 @@ func NewQueries(n, dim int) []*softmax.Query {
 // Set gives the contexts from lo on to the queries. An error names a context that is
 // not finite.
 func (c *Corpus) Set(qs []*softmax.Query, lo int) error {
+	buffer := c.Buffer()
 	for j, q := range qs {
-		if err := q.Set(c.Row(uint32(lo + j))); err != nil {
+		if err := q.Set(c.Row(uint32(lo+j), buffer)); err != nil {
 			return fmt.Errorf("context %d: %w", lo+j, err)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
 	"pgregory.net/rapid"
 )
 
@@ -60,12 +62,26 @@ func TestHeldOutByTheNumberOfContexts(t *testing.T) {
 
 // A part of a part has the rows of both.
 func TestPartsOfParts(t *testing.T) {
-	c := &Corpus{Contexts: []float32{0, 1, 2, 3, 4, 5}, Best: []uint32{0, 10, 20, 30, 40, 50}, N: 6, Dim: 1, K: 1}
-	p := c.Part([]uint32{1, 3, 4, 5}).Part([]uint32{0, 2})
-	if p.N != 2 || p.Row(1)[0] != 4 || p.LabelsOf(0)[0] != 10 {
-		t.Errorf("found %d contexts, %v and %v, expected contexts 1 and 4", p.N, p.Row(1), p.LabelsOf(0))
+	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1}, 1), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if s := c.Spaced(3); s.N != 3 || s.Row(1)[0] != 2 || c.Spaced(6) != c {
-		t.Errorf("found %d contexts, %v second", s.N, s.Row(1))
+	for name, rows := range map[string]kernels.Rows{
+		"float32":  kernels.Float32Rows([]float32{0, 1, 2, 3, 4, 5}, 1),
+		"bfloat16": kernels.BFloat16Rows([]uint16{0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}, 1),
+	} {
+		c, err := Of(layer, rows, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Best, c.K = []uint32{0, 10, 20, 30, 40, 50}, 1
+		p := c.Part([]uint32{1, 3, 4, 5}).Part([]uint32{0, 2})
+		if h := p.Row(1, p.Buffer()); p.N != 2 || h[0] != 4 || p.LabelsOf(0)[0] != 10 {
+			t.Errorf("%s: found %d contexts, %v and %v, expected contexts 1 and 4", name, p.N, h, p.LabelsOf(0))
+		}
+		s := c.Spaced(3)
+		if h := s.Row(1, s.Buffer()); s.N != 3 || h[0] != 2 || c.Spaced(6) != c {
+			t.Errorf("%s: found %d contexts, %v second", name, s.N, h)
+		}
 	}
 }

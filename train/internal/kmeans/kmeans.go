@@ -79,8 +79,9 @@ type kMeans struct {
 func newKMeans(ctx context.Context, c *corpus.Corpus, clusters int) (*kMeans, error) {
 	m := &kMeans{Corpus: c, clusters: clusters, invNorm: make([]float32, c.N), v: make([]float32, clusters*c.Dim), cluster: make([]uint32, c.N)}
 	err := parallel.Each(ctx, c.Threads, c.N, corpus.Chunk, nil, func(_, lo, hi int) error {
+		buffer := c.Buffer()
 		for i := lo; i < hi; i++ {
-			h := c.Row(uint32(i))
+			h := c.Row(uint32(i), buffer)
 			inv := float32(1 / math.Sqrt(kernels.RefDot(h, h)))
 			if !math.IsInf(float64(inv), 0) {
 				m.invNorm[i] = inv
@@ -140,9 +141,10 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *corpus.Partitio
 	}
 	cosine := make([]float64, m.N)
 	err := parallel.Each(ctx, m.Threads, m.N, corpus.Chunk, nil, func(_, lo, hi int) error {
+		buffer := m.Buffer()
 		for i := lo; i < hi; i++ {
 			t := int(m.cluster[i])
-			cosine[i] = float64(kernels.RefDot(m.v[t*m.Dim:(t+1)*m.Dim], m.Row(uint32(i))) * float64(m.invNorm[i]))
+			cosine[i] = float64(kernels.RefDot(m.v[t*m.Dim:(t+1)*m.Dim], m.Row(uint32(i), buffer)) * float64(m.invNorm[i]))
 		}
 		return nil
 	})
@@ -159,13 +161,14 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *corpus.Partitio
 		left[t] = p.Size(t)
 	}
 	var taken []uint32
+	one, other := m.Buffer(), m.Buffer()
 	for _, i := range worst {
 		if len(taken) == len(empty) {
 			break
 		}
 		from := m.cluster[i]
 		if left[from] < 2 || slices.ContainsFunc(taken, func(j uint32) bool {
-			c := float64(kernels.RefDot(m.Row(i), m.Row(j)) * float64(m.invNorm[i]))
+			c := float64(kernels.RefDot(m.Row(i, one), m.Row(j, other)) * float64(m.invNorm[i]))
 			return float64(c*float64(m.invNorm[j])) >= same
 		}) {
 			continue
@@ -175,7 +178,7 @@ func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *corpus.Partitio
 		left[to]++
 		m.cluster[i] = to
 		// The old v of an empty cluster is nobody's: its one member is its v.
-		scaleTo(m.v[int(to)*m.Dim:(int(to)+1)*m.Dim], m.Row(i), m.invNorm[i])
+		scaleTo(m.v[int(to)*m.Dim:(int(to)+1)*m.Dim], m.Row(i, one), m.invNorm[i])
 		taken = append(taken, i)
 	}
 	return corpus.NewPartition(all, m.cluster, m.clusters), nil
@@ -195,11 +198,11 @@ func (m *kMeans) update(ctx context.Context, p *corpus.Partition) (objective flo
 	for end := 0; end < m.N; {
 		end = min(end+updateBlock, m.N)
 		err := parallel.Each(ctx, m.Threads, m.clusters, 1, nil, func(_, t, _ int) error {
-			members := p.Members(t)
+			members, buffer := p.Members(t), m.Buffer()
 			sum := sums[t*m.Dim : (t+1)*m.Dim]
 			for ; next[t] < len(members) && int(members[next[t]]) < end; next[t]++ {
 				if i := members[next[t]]; m.invNorm[i] != 0 {
-					kernels.Axpy(sum, m.invNorm[i], m.Row(i))
+					kernels.Axpy(sum, m.invNorm[i], m.Row(i, buffer))
 				}
 			}
 			return nil

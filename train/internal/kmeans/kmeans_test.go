@@ -56,7 +56,7 @@ func TestAssignsToTheNearest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range m.N {
-		h := m.Row(uint32(i))
+		h := m.Row(uint32(i), nil)
 		own := traintest.Dot(m.v[int(m.cluster[i])*m.Dim:][:m.Dim], h)
 		for c := range m.clusters {
 			if x := traintest.Dot(m.v[c*m.Dim:(c+1)*m.Dim], h); x > own+1e-9*math.Sqrt(traintest.Dot(h, h)) {
@@ -88,7 +88,7 @@ func TestFillsEmptyClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for c := range clusters { // all the same: cluster 0 takes everything
-		scaleTo(m.v[c*m.Dim:(c+1)*m.Dim], m.Row(0), m.invNorm[0])
+		scaleTo(m.v[c*m.Dim:(c+1)*m.Dim], m.Row(0, nil), m.invNorm[0])
 	}
 	all := m.All()
 	p, err := m.fillEmpty(t.Context(), all, corpus.NewPartition(all, m.cluster, clusters))

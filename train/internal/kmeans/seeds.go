@@ -24,9 +24,9 @@ func (m *kMeans) plant(ctx context.Context) error {
 	if len(ids) == 0 {
 		return ctx.Err() // no directions: every v is zero
 	}
-	rows := make([]float32, len(ids)*m.Dim)
+	rows, buffer := make([]float32, len(ids)*m.Dim), m.Buffer()
 	for j, i := range ids {
-		scaleTo(rows[j*m.Dim:(j+1)*m.Dim], m.Row(i), m.invNorm[i])
+		scaleTo(rows[j*m.Dim:(j+1)*m.Dim], m.Row(i, buffer), m.invNorm[i])
 	}
 	distance := make([]float64, len(ids)) // 1 - cosine to the nearest chosen
 	cosine := make([]float64, len(ids))

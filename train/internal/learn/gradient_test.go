@@ -28,7 +28,7 @@ func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32
 	for i, id := range ids {
 		z := make([]float64, r)
 		for c := range z {
-			for j, x := range t.Row(id) {
+			for j, x := range t.Row(id, nil) {
 				z[c] += v[c*t.Dim+j] * float64(x)
 			}
 		}

@@ -32,8 +32,9 @@ func scaleFor(ctx context.Context, c *corpus.Corpus, v []float32, confidence flo
 	}
 	const chunk = 64
 	err := parallel.Each(ctx, c.Threads, len(sample), chunk, nil, func(_, lo, hi int) error {
+		buffer := c.Buffer()
 		for i := lo; i < hi; i++ {
-			kernels.Float32Rows(v, c.Dim).RefScan(logits[i*r:(i+1)*r], nil, c.Row(sample[i]))
+			kernels.Float32Rows(v, c.Dim).RefScan(logits[i*r:(i+1)*r], nil, c.Row(sample[i], buffer))
 		}
 		return nil
 	})

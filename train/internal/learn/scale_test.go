@@ -24,7 +24,7 @@ func TestScaleReachesTheConfidence(t *testing.T) {
 		for i := range c.N {
 			z := make([]float64, 6)
 			for t := range z {
-				z[t] = scale * traintest.Dot(v[t*c.Dim:(t+1)*c.Dim], c.Row(uint32(i)))
+				z[t] = scale * traintest.Dot(v[t*c.Dim:(t+1)*c.Dim], c.Row(uint32(i), nil))
 			}
 			mean += slices.Max(traintest.Softmax(z)) / float64(c.N)
 		}

@@ -136,9 +136,10 @@ func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTab
 func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	r := l.clusters
 	return parallel.Each(ctx, l.Threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
+		buffer := l.Buffer()
 		for i := lo; i < hi; i++ {
 			p, cost := l.p[i*r:(i+1)*r], l.cost[i*r:(i+1)*r]
-			kernels.Float32Rows(l.v, l.Dim).RefScan(p, nil, l.Row(l.batch[i]))
+			kernels.Float32Rows(l.v, l.Dim).RefScan(p, nil, l.Row(l.batch[i], buffer))
 			kernels.Softmax(p, p)
 			if l.gumbel {
 				random := rng.New(l.Seed, rng.Gumbel, l.drawn+uint64(i))
@@ -195,9 +196,9 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 	rate := float64(l.rate * (1 - float64(l.step)/float64(l.steps)))
 	l.optimizer.begin()
 	return parallel.Each(ctx, l.Threads, r, gradientTile, nil, func(_, lo, hi int) error {
-		gradient := make([]float64, (hi-lo)*l.Dim)
+		gradient, buffer := make([]float64, (hi-lo)*l.Dim), l.Buffer()
 		for i, id := range l.batch {
-			h := l.Row(id)
+			h := l.Row(id, buffer)
 			for t, c := range l.coeff[i*r+lo : i*r+hi] {
 				if c != 0 {
 					kernels.Axpy(gradient[t*l.Dim:(t+1)*l.Dim], c, h)

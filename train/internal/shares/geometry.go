@@ -144,8 +144,9 @@ func (g *Geometry) findMeans(ctx context.Context, done func(int)) error {
 	w, bias := g.layer.Weights(), g.layer.Bias()
 	g.tau = make([]float64, g.N)
 	err := parallel.Each(ctx, g.Threads, g.N, corpus.Chunk, done, func(_, lo, hi int) error {
+		buffer := g.Buffer()
 		for i := uint32(lo); i < uint32(hi); i++ {
-			w.RefGatherDot(g.tau[i:i+1], bias, g.LabelsOf(i)[g.K-1:], g.Row(i))
+			w.RefGatherDot(g.tau[i:i+1], bias, g.LabelsOf(i)[g.K-1:], g.Row(i, buffer))
 		}
 		return nil
 	})
@@ -156,9 +157,9 @@ func (g *Geometry) findMeans(ctx context.Context, done func(int)) error {
 	g.means, g.meanTau = make([]float32, clusters*g.Dim), make([]float64, clusters)
 	return parallel.Each(ctx, g.Threads, clusters, 1, nil, func(_, t, _ int) error {
 		members := g.own.Members(t)
-		sum, tau := make([]float64, g.Dim), 0.0
+		sum, tau, buffer := make([]float64, g.Dim), 0.0, g.Buffer()
 		for _, i := range members {
-			kernels.Axpy(sum, 1, g.Row(i))
+			kernels.Axpy(sum, 1, g.Row(i, buffer))
 			tau += g.tau[i]
 		}
 		n := max(1, float64(len(members)))
@@ -225,7 +226,7 @@ func (g *Geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i
 		i := contexts[j*len(contexts)/n]
 		t := clusterOf(i)
 		e, mu := s.around[j*g.Dim:(j+1)*g.Dim], g.mean(t)
-		for a, x := range g.Row(i) {
+		for a, x := range g.Row(i, e) {
 			e[a] = x - mu[a]
 		}
 		s.tau[j] = g.tau[i] - g.meanTau[t]

@@ -69,10 +69,10 @@ func (f *fit) square(ctx context.Context) (err error) {
 	}
 	within := make([]sums, f.clusters) // squared distances from the means
 	err = parallel.Each(ctx, f.Threads, f.clusters, 1, nil, func(_, t, _ int) error {
-		ids := f.members(t)
+		ids, buffer := f.members(t), f.Buffer()
 		mean, means := make([]float64, f.Dim), [2]float64{}
 		for _, i := range ids {
-			h := f.Row(i)
+			h := f.Row(i, buffer)
 			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, h)
 			for j, x := range h {
 				mean[j] += float64(x) / float64(len(ids))
@@ -82,7 +82,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 			}
 		}
 		for _, i := range ids {
-			for j, x := range f.Row(i) {
+			for j, x := range f.Row(i, buffer) {
 				away := float64(x) - mean[j]
 				within[t].elements += float64(away * away)
 			}
@@ -110,7 +110,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 
 // features are the elements of a context and its scaled squares, in dst.
 func (f *fit) features(dst []float32, i uint32) []float32 {
-	dst = append(dst[:0], f.Row(i)...)
+	dst = append(dst[:0], f.Row(i, dst[:cap(dst)][:f.Dim])...)
 	for j, x := range f.squares[i] {
 		dst = append(dst, float32(x*f.scales[j]))
 	}
@@ -157,8 +157,9 @@ func (f *fit) measure(ctx context.Context, keep Keeper) error {
 		workers[i] = scratch{softmax.NewSearcher(f.screen.Layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
 	sums := func(w *scratch, dst []float64, ids []uint32, among softmax.Labels) error {
+		buffer := f.Buffer()
 		for j, i := range ids {
-			if err := w.queries[j].Set(f.Row(i)); err != nil {
+			if err := w.queries[j].Set(f.Row(i, buffer)); err != nil {
 				return fmt.Errorf("context %d: %w", i, err)
 			}
 		}

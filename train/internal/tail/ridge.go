@@ -102,9 +102,9 @@ func (f *fit) scale(clusters []int) float64 {
 // variance is the sum over the elements of a context of their squared distances from the mean
 // in a cluster.
 func (f *fit) variance(t int) (sum float64) {
-	sums, squares := make([]float64, f.Dim), make([]float64, f.Dim)
+	sums, squares, buffer := make([]float64, f.Dim), make([]float64, f.Dim), f.Buffer()
 	for _, i := range f.fitted[t] {
-		for j, x := range f.Row(i) {
+		for j, x := range f.Row(i, buffer) {
 			sums[j] += float64(x)
 			squares[j] += float64(float64(x) * float64(x))
 		}

@@ -205,10 +205,10 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 			for i := range squares {
 				squares[i] = float32(x.u[k*f.width+f.Dim+i] * f.scales[i])
 			}
-			away := make([]float64, len(f.held[t]))
+			away, buffer := make([]float64, len(f.held[t])), f.Buffer()
 			for j, i := range f.held[t] {
 				var product [1]float64
-				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i))
+				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
 				head, tail := f.head(i, k), f.targets(i)[k]
 				guess := product[0] + float64(c.Intercepts[k*cells+int(f.cells[i])])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])

@@ -87,7 +87,7 @@ func (d Data) Corpus(t testing.TB, k int) *corpus.Corpus {
 	s := softmax.NewSearcher(d.Layer)
 	top := make([]softmax.Prediction, k)
 	for i := range c.N {
-		if _, err := s.TopK(top, c.Row(uint32(i))); err != nil {
+		if _, err := s.TopK(top, c.Row(uint32(i), nil)); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range top {
