@@ -186,7 +186,8 @@ func TestCellsAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
 }
 
-// The short way finds what the rule needs, and the lead if it is wanted, with the same bits.
+// The short way finds what the rule needs, and the lead if it is wanted, with the same bits. It
+// answers every context with intervals, unless the clusters that it needs are most of all.
 func TestShortIsFind(t *testing.T) {
 	answered := 0
 	check := func(t *rapid.T) {
@@ -205,7 +206,18 @@ func TestShortIsFind(t *testing.T) {
 			want := find(c, h)
 			wantCell, wantMet := cellOf(c, want)
 			for _, lead := range []bool{false, true} {
+				needs, may := 1, true
+				if lead || len(c.Pairs) > 0 {
+					needs = 2
+				}
+				if needs == 2 || len(c.Shells) > 0 {
+					needs = min(needs, shape.clusters)
+					may = 2*needs <= shape.clusters
+				}
 				f, ok := r.Short(d, h, lead)
+				if ok != may {
+					t.Fatalf("lead %v: found an answer: %v, expected %v with %d of %d clusters needed", lead, ok, may, needs, shape.clusters)
+				}
 				if !ok {
 					continue
 				}
@@ -219,10 +231,13 @@ func TestShortIsFind(t *testing.T) {
 			}
 		}
 	}
-	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
-	if answered < 10 { // a build without assembly has one level
-		t.Errorf("found %d contexts answered, expected many", answered)
-	}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		answered = 0
+		rapid.Check(t, check)
+		if answered < 20 { // 300 to 500 of 100 shapes, a fifth of which are drawn by -short
+			t.Errorf("found %d contexts answered, expected many", answered)
+		}
+	})
 }
 
 // Among more vectors than are packed the longer way is the only one.
