@@ -59,15 +59,16 @@ func main() {
 	opens := flag.Int("opens", 9, "`number` of times that a head is opened")
 	folder := flag.String("ggml", "", "`folder` of ggml's libraries")
 	model := flag.String("model", "../../shared/data/llm-65k", "`folder` of a model with contexts_test.npy; left out if it is absent")
+	file := flag.String("screen", "", "screen `file` of the model; left out if it is absent")
 	only := flag.String("only", "", "measure the shapes whose name holds this `text`")
 	flag.Parse()
-	if err := run(*rounds, *block, *opens, *folder, *model, *only); err != nil {
+	if err := run(*rounds, *block, *opens, *folder, *model, *file, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "heads:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, block time.Duration, opens int, folder, model, only string) error {
+func run(rounds int, block time.Duration, opens int, folder, model, file, only string) error {
 	if ggml.Open == nil || folder == "" {
 		note("ggml is left out: build with -tags ggml and name the folder of its libraries by -ggml")
 	}
@@ -77,7 +78,7 @@ func run(rounds int, block time.Duration, opens int, folder, model, only string)
 	}{
 		{"262,144 x 640", func(name string) (*shape, error) { return structured(name, 262144, 640, true) }},
 		{"128,256 x 2,048", func(name string) (*shape, error) { return structured(name, 128256, 2048, false) }},
-		{"65,536 x 384, " + filepath.Base(model), func(name string) (*shape, error) { return ofModel(name, model) }},
+		{"65,536 x 384, " + filepath.Base(model), func(name string) (*shape, error) { return ofModel(name, model, file) }},
 	}
 	fmt.Printf("level %s, %d cores, %d rounds\n", kernels.Level(), runtime.GOMAXPROCS(0), rounds)
 	for _, s := range shapes {
@@ -131,8 +132,8 @@ func structured(name string, labels, dim int, screened bool) (*shape, error) {
 	return s, nil
 }
 
-// ofModel opens the head of a model, and contexts beside it.
-func ofModel(name, folder string) (*shape, error) {
+// ofModel opens the head of a model, contexts beside it, and a screen unless file is "".
+func ofModel(name, folder, file string) (*shape, error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, err
 	}
@@ -149,7 +150,17 @@ func ofModel(name, folder string) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &shape{name: name, rows: h.Rows(), bias: h.Bias(), contexts: all[:contexts*h.Dim()]}, nil
+	made := &shape{name: name, rows: h.Rows(), bias: h.Bias(), contexts: make([]float32, 0, contexts*h.Dim())}
+	for i := range contexts { // evenly spread over the file
+		at := i * (len(all) / h.Dim()) / contexts * h.Dim()
+		made.contexts = append(made.contexts, all[at:at+h.Dim()]...)
+	}
+	if file != "" {
+		if made.screen, err = screen.Load(file); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
 // anonymous returns the bytes of memory of this process that are in no file.
@@ -243,7 +254,8 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	dst := make([]softmax.Prediction, k)
 	plain, exact := dense.New(l), softmax.NewSearcher(l)
 	list := []method{
-		{"dense float32 scan", func(h []float32) { plain.TopK(dst, h) }},
+		{"float32 scan of a widened copy", func(h []float32) { plain.TopK(dst, h) }},
+		{"scan of the bfloat16 weights", stored(l)},
 		{"exact", func(h []float32) { must(exact.TopK(dst, h)) }},
 	}
 	if ggml.Open != nil && folder != "" {
@@ -285,12 +297,35 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 			measure.Quantile(ratios, 0.5), measure.Quantile(ratios, 0.25), measure.Quantile(ratios, 0.75),
 			slices.Min(turns[i].Micros)/slices.Min(turns[1].Micros))
 	}
+	fmt.Printf("\nOne query at a time, medians; cold: %d MiB of other memory are read before each.\n\n| | cold, us | warm, us |\n|---|---:|---:|\n", evicted>>20)
+	for _, m := range list {
+		warm, cold := coldAndWarm(s, m.query)
+		fmt.Printf("| %s | %.1f | %.1f |\n", m.name, cold, warm)
+	}
 	if screened != nil {
-		warm, cold := coldAndWarm(s, func(h []float32) { must(screened.TopK(dst, h)) })
-		fmt.Printf("\nscreened, %d clusters, %d candidates, one query at a time: %.1f us warm, %.1f us cold (medians); %s\n",
-			clusters, candidates, warm, cold, quality(s, screened, exact))
+		fmt.Printf("\nscreened: %d clusters, budget %.0f; %s\n", s.screen.Clusters(), s.screen.Budget(), quality(s, screened, exact))
 	}
 	return nil
+}
+
+// stored returns the scan of weights as they are in memory: some rows are widened, and multiplied while
+// they are in the first-level cache.
+func stored(l *softmax.Layer) func(h []float32) {
+	const block = 16
+	rows, dim := l.Weights(), l.Dim()
+	wide, scores := make([]float32, block*dim), make([]float32, l.Labels())
+	ids, values, bias := make([]uint32, k), make([]float32, k), make([]float32, l.Labels())
+	copy(bias, l.Bias())
+	return func(h []float32) {
+		for i := 0; i < len(scores); i += block {
+			n := min(block, len(scores)-i)
+			for j := range n {
+				rows.Widen(wide[j*dim:(j+1)*dim], i+j)
+			}
+			kernels.Scan(scores[i:i+n], wide[:n*dim], bias[i:i+n], h)
+		}
+		kernels.TopK(ids, values, scores)
+	}
 }
 
 // close32 checks that ggml computes the logits, but for its rounding.
@@ -321,11 +356,9 @@ func coldAndWarm(s *shape, query func(h []float32)) (warm, cold float64) {
 		evict bool
 		to    *float64
 	}{{false, &warm}, {true, &cold}} {
-		for i := range contexts {
-			query(s.context(i))
-		}
 		var times []float64
-		for i := range contexts {
+		begin := time.Now()
+		for i := 0; i < contexts && (i < 20 || time.Since(begin) < 3*time.Second); i++ {
 			if c.evict {
 				for j := 0; j < len(other); j += 8 {
 					sink += other[j]
