@@ -21,21 +21,22 @@ build: ## Build the command to bin/l2s.
 BESIDE := $(MAKE) --no-print-directory -j2
 APART  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: test
-test: ## Run all tests, natively: three minutes on two cores, less the second time.
-	@$(BESIDE) test-module test-modules
-
 # Lint has vetted what is tested here: -vet=off saves a second pass.
-.PHONY: test-module
-test-module: lint
+.PHONY: test
+test: lint ## Run lint and the tests of the module, natively: two minutes on two cores, less the second time.
 	$(GO) test -vet=off -timeout 30m ./...
 
 # vet-all vets these.
 .PHONY: test-modules
-test-modules: check-generate
+test-modules: check-generate ## Check the generated assembly, and run the tests of gen, benchmarks and examples.
 	cd gen && $(GO) test -vet=off ./...
 	cd benchmarks && $(GO) test -vet=off $(OPENBLAS) ./...
 	cd examples && $(GO) test -vet=off -mod=readonly ./...
+
+# What make test draws too seldom to see a small fault of a distribution.
+.PHONY: test-draws
+test-draws: ## Run the tests of package sample with four times as many draws.
+	$(GO) test -vet=off -count=1 ./sample -draws 20000
 
 .PHONY: test-llama
 test-llama: ## Run the tests against llama.cpp's libraries, of YZMA_LIB or fetched by ../shared/llama/get, if they can be had.
@@ -53,7 +54,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 	L2S_SIMD=generic $(GO) test -vet=off -count=1 ./internal/simd ./screen
 
 # The legs that nothing disturbs that runs beside them, the longest first.
-LEGS = race $(LEVELS) test-purego test-native vet-all compare-quick test-kubernetes test-llama builds golden
+LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
 check: test pauses load-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.

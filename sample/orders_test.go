@@ -91,7 +91,7 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const far = 0.03 // a total variation that the probabilities of tokens show
-	n := draws() / 20
+	n := max(draws()/20, 1000)
 	near := 0.01 + 1.5/math.Sqrt(float64(n))
 	l, h, e := crossed(t)
 	m := screenNear(t, l, h, 36)

@@ -23,14 +23,9 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-var long = flag.Bool("long", false, "draw a million times where tests count draws")
+var drawn = flag.Int("draws", 5000, "draw so often where tests count draws")
 
-func draws() int {
-	if *long {
-		return 1_000_000
-	}
-	return 20_000
-}
+func draws() int { return *drawn }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736d70)) }
 

@@ -24,11 +24,11 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/ggml"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -141,15 +141,11 @@ func ofModel(name, folder, file string) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensorfile.OpenMatrix(filepath.Join(folder, "contexts_test.npy"))
+	all, release, err := layers.ReadRows(filepath.Join(folder, "contexts_test.npy"), h.Dim())
 	if err != nil {
 		return nil, err
 	}
-	defer t.Close()
-	all, err := t.Float32s()
-	if err != nil {
-		return nil, err
-	}
+	defer release()
 	made := &shape{name: name, rows: h.Rows(), bias: h.Bias(), contexts: make([]float32, 0, contexts*h.Dim())}
 	for i := range contexts { // evenly spread over the file
 		at := i * (len(all) / h.Dim()) / contexts * h.Dim()

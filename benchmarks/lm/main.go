@@ -24,9 +24,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
@@ -110,7 +110,7 @@ func contexts(ctx context.Context, f *flag.FlagSet, args []string, _, stderr io.
 		return err
 	}
 	defer file.Close()
-	w, err := tensorfile.CreateNPY(*out, m.Dim())
+	w, err := npy.Create(*out, m.Dim())
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func contexts(ctx context.Context, f *flag.FlagSet, args []string, _, stderr io.
 		return err
 	}
 	if *targets != "" && len(words) > 0 {
-		if err := tensorfile.WriteNPYInt32s(*targets, append(words[1:], -1)); err != nil {
+		if err := npy.WriteInt32s(*targets, append(words[1:], -1)); err != nil {
 			return err
 		}
 	}
@@ -202,9 +202,9 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	var rows *tensorfile.NPYWriter
+	var rows *npy.Writer
 	if *out != "" {
-		if rows, err = tensorfile.CreateNPY(*out, m.Dim()); err != nil {
+		if rows, err = npy.Create(*out, m.Dim()); err != nil {
 			return err
 		}
 		defer rows.Abort()

@@ -29,9 +29,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
@@ -103,11 +103,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	t, err := tensorfile.OpenMatrix(*contexts)
-	if err != nil {
-		log.Fatal(err)
-	}
-	all, err := t.Float32s()
+	all, _, err := layers.ReadRows(*contexts, layer.Dim())
 	if err != nil {
 		log.Fatal(err)
 	}

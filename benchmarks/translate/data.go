@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -151,7 +151,7 @@ func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, 
 }
 
 func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq2seq.Pair, own bool, longest int, p *progress.Printer) error {
-	w, err := tensorfile.CreateNPY(path, d.model.Dim())
+	w, err := npy.Create(path, d.model.Dim())
 	if err != nil {
 		return err
 	}

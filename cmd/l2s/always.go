@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,9 +162,7 @@ const maxID = 1<<32 - 2
 // readIDs reads labels from a file: a tensor of integers, as --ids takes it, or text
 // with ids between spaces, commas or ends of lines.
 func readIDs(ctx context.Context, source string) ([]uint32, error) {
-	path, _, _ := tensorfile.SplitSource(source)
-	switch filepath.Ext(path) {
-	case ".npy", ".npz", ".safetensors", ".gguf":
+	if path, _, _ := tensorfile.SplitSource(source); tensorfile.Extension(path) != "" {
 		return head.ReadIDs(source)
 	}
 	file, err := openInput(ctx, source)

@@ -202,6 +202,15 @@ func integers(shape ...int) []byte {
 	return append(npyHead("<i8", false, shape...), make([]byte, n)...)
 }
 
+// writeInt32s writes a list of int32 as a .npy file.
+func writeInt32s(path string, list []int32) error {
+	data := npyHead("<i4", false, len(list))
+	for _, x := range list {
+		data = binary.LittleEndian.AppendUint32(data, uint32(x))
+	}
+	return os.WriteFile(path, data, 0o666)
+}
+
 // The calls of the verbs; out is what they would write.
 var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")

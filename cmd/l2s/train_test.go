@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -48,7 +47,7 @@ func TestAlwaysFrom(t *testing.T) {
 	for _, name := range []string{"ids.txt", "a,b.txt"} {
 		writeFile(t, at(name), []byte("7, 0\n299\n7\t12\r\n"))
 	}
-	if err := tensorfile.WriteNPYInt32s(at("ids.npy"), []int32{5, 299, 5}); err != nil {
+	if err := writeInt32s(at("ids.npy"), []int32{5, 299, 5}); err != nil {
 		t.Fatal(err)
 	}
 	modelFolder(t, dir, "model")

@@ -306,7 +306,7 @@ func TestTails(t *testing.T) {
 		next[i] = int32(i % tinyLabels)
 	}
 	next[len(next)-1] = -1
-	if err := tensorfile.WriteNPYInt32s(filepath.Join(dir, "next.npy"), next); err != nil {
+	if err := writeInt32s(filepath.Join(dir, "next.npy"), next); err != nil {
 		t.Fatal(err)
 	}
 	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--targets", "next.npy", "--json")...)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -27,17 +28,17 @@ var replacedWords = []struct{ pattern, instead string }{
 	{`sub-?set of the vocabulary`, "candidates"},
 }
 
-var replacedPatterns = func() (list []*regexp.Regexp) {
+var replacedPatterns = sync.OnceValue(func() (list []*regexp.Regexp) {
 	for _, r := range replacedWords {
 		list = append(list, regexp.MustCompile(`(?i)(^|[^\w-])(`+r.pattern+`)($|\W)`))
 	}
 	return list
-}()
+})
 
 // wordsReplaced returns a line for each word of a text that was replaced.
 func wordsReplaced(text string) (found []string) {
 	for i, r := range replacedWords {
-		for _, m := range replacedPatterns[i].FindAllStringSubmatch(text, -1) {
+		for _, m := range replacedPatterns()[i].FindAllStringSubmatch(text, -1) {
 			found = append(found, "found "+m[2]+", expected "+r.instead)
 		}
 	}

@@ -59,7 +59,7 @@ func TestOpenAModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	x, err := tensorfile.OpenMatrix(base + ".npy")
+	x, err := tensorfile.OpenTensor(base + ".npy")
 	if err != nil {
 		t.Fatal(err)
 	}

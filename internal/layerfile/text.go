@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -264,11 +263,7 @@ func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights st
 func isText(src string) (path string, ok bool) {
 	path, _, named := tensorfile.SplitSource(src)
 	info, err := os.Stat(path)
-	if named || err != nil || !info.Mode().IsRegular() {
-		return path, false
-	}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".npy", ".npz", ".safetensors", ".gguf":
+	if named || err != nil || !info.Mode().IsRegular() || tensorfile.Extension(path) != "" {
 		return path, false
 	}
 	file, err := os.Open(path)

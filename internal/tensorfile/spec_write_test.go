@@ -164,104 +164,12 @@ func TestWriteSafetensorsRoundTrip(t *testing.T) {
 	})
 }
 
-// Rows written in any portions make the file that WriteNPY makes at once.
-func TestNPYWriter(t *testing.T) {
-	dir := t.TempDir()
-	path, whole := filepath.Join(dir, "x.npy"), filepath.Join(dir, "y.npy")
-	check(t, func(r *rapid.T) {
-		cols := rapid.IntRange(1, 7).Draw(r, "cols")
-		portions := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 4), rapid.IntRange(0, 40000)), 0, 4).Draw(r, "portions")
-		w, err := tensorfile.CreateNPY(path, cols)
-		if err != nil {
-			r.Fatal(err)
-		}
-		defer w.Abort()
-		data := []float32{}
-		rows := 0
-		for _, n := range portions {
-			part := make([]float32, n*cols)
-			for i := range part {
-				part[i] = float32(len(data) + i)
-			}
-			if err := w.WriteRows(part); err != nil {
-				r.Fatal(err)
-			}
-			data = append(data, part...)
-			if rows += n; w.Rows() != rows {
-				r.Fatalf("%d rows, want %d", w.Rows(), rows)
-			}
-		}
-		if err := w.Commit(); err != nil {
-			r.Fatal(err)
-		}
-		w.Abort()
-		if err := tensorfile.WriteNPY(whole, data, rows, cols); err != nil {
-			r.Fatal(err)
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			r.Fatal(err)
-		}
-		want, err := os.ReadFile(whole)
-		if err != nil {
-			r.Fatal(err)
-		}
-		if !bytes.Equal(got, want) {
-			r.Errorf("%d x %d in portions %v: other bytes than at once", rows, cols, portions)
-		}
-	})
-	onlyFile(t, dir, "x.npy", "y.npy")
-}
-
-func TestNPYWriterLeavesTheOldFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "x.npy")
-	if err := tensorfile.WriteNPY(path, []float32{1}, 1); err != nil {
-		t.Fatal(err)
-	}
-	old, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unchanged := func(when string) {
-		t.Helper()
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, old) {
-			t.Errorf("%s: the old file is not there: %v", when, err)
-		}
-	}
-	w, err := tensorfile.CreateNPY(path, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unchanged("after CreateNPY")
-	if err := w.WriteRows(make([]float32, 300000)); err != nil {
-		t.Fatal(err)
-	}
-	unchanged("after WriteRows")
-	refuse(t, w.WriteRows(make([]float32, 4)), path, "FILE: rows: found 4 elements, expected rows of 3")
-	if w.Rows() != 100000 {
-		t.Errorf("%d rows after a refused portion, want 100000", w.Rows())
-	}
-	w.Abort()
-	unchanged("after Abort")
-	refuse(t, w.Commit(), path, "FILE: cannot be written: found it committed or aborted before, expected neither")
-	unchanged("after Commit")
-	onlyFile(t, dir, "x.npy")
-}
-
 func TestWritersRefuse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x")
 	one := []float32{1}
 	a := func(name string, data []float32, shape ...int) tensorfile.Array {
 		return tensorfile.Array{Name: name, Shape: shape, Data: data}
-	}
-	create := func(path string, cols int) error {
-		w, err := tensorfile.CreateNPY(path, cols)
-		if err == nil {
-			w.Abort()
-		}
-		return err
 	}
 	for _, c := range []struct {
 		name string
@@ -278,8 +186,6 @@ func TestWritersRefuse(t *testing.T) {
 		{"name twice", tensorfile.WriteSafetensors(path, a("w", one, 1), a("w", one, 1)), "FILE:w: name: found it twice, expected once"},
 		{"name of the metadata", tensorfile.WriteSafetensors(path, a("__metadata__", one, 1)), "FILE:__metadata__: name: found __metadata__, expected another name in UTF-8"},
 		{"name not in UTF-8", tensorfile.WriteSafetensors(path, a("\xff", one, 1)), `FILE:"\xff": name: found "\xff", expected another name in UTF-8`},
-		{"no columns", create(path, 0), fmt.Sprintf("FILE: columns: found 0, expected 1 to %d", math.MaxInt/4)},
-		{"negative columns", create(path, -3), fmt.Sprintf("FILE: columns: found -3, expected 1 to %d", math.MaxInt/4)},
 	} {
 		t.Run(c.name, func(t *testing.T) { refuse(t, c.err, path, c.want) })
 	}
@@ -290,7 +196,6 @@ func TestWritersRefuse(t *testing.T) {
 	for name, write := range map[string]func(path string) error{
 		"WriteNPY":         func(path string) error { return tensorfile.WriteNPY(path, one, 1) },
 		"WriteSafetensors": func(path string) error { return tensorfile.WriteSafetensors(path, a("w", one, 1)) },
-		"CreateNPY":        func(path string) error { return create(path, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			refuse(t, write(folder), folder, "FILE: cannot be written: found a folder, expected a file name")

@@ -16,9 +16,9 @@
 //
 // All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
 // Mapped memory leaves the package only by [Tensor.Mapped] and [Tensor.View], and
-// is read where a fault becomes an error: a file that another program shortens while it is open here costs an
-// error. One that is changed in place may be read half old and half new; to
-// replace it, as the writers of this package do, is safe.
+// is read where a fault becomes an error: a file that another program shortens while it is
+// open here costs an error. One that is changed in place may be read half old and half new;
+// to replace it, as the writers of this package do, is safe.
 package tensorfile
 
 import (
@@ -28,6 +28,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -63,20 +64,6 @@ func OpenTensor(src string) (*Tensor, error) {
 		return nil, err
 	}
 	t.owner = true
-	return t, nil
-}
-
-// OpenMatrix is OpenTensor for a tensor of two dimensions with at least a row and a
-// column.
-func OpenMatrix(src string) (*Tensor, error) {
-	t, err := OpenTensor(src)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.ExpectMatrix(); err != nil {
-		t.Close()
-		return nil, err
-	}
 	return t, nil
 }
 
@@ -121,9 +108,9 @@ func SplitSource(src string) (path, name string, named bool) {
 	path = files[len(files)-1]
 	if _, err := os.Stat(path); err != nil {
 		path = src
-		for _, ext := range []string{".npz:", ".safetensors:", ".npy:", ".gguf:"} {
-			if i := strings.Index(src, ext); i >= 0 {
-				path = src[:i+len(ext)-1]
+		for _, ext := range extensions {
+			if i := strings.Index(src, ext+":"); i >= 0 {
+				path = src[:i+len(ext)]
 				break
 			}
 		}
@@ -153,14 +140,26 @@ func openIn(mem *memory, path, name string, named bool) (*Tensor, error) {
 	return f.Tensor(name)
 }
 
-// formatOf returns the format of a file: ".npy", ".npz", ".safetensors" or
-// ".gguf".
+// extensions are the ends of the names of files of tensors: each names a format.
+var extensions = []string{".npz", ".safetensors", ".npy", ".gguf"}
+
+// Extension returns the end of the name of a file of tensors, in lower case, and "" for a name
+// that does not say what the file holds.
+func Extension(path string) string {
+	ext := strings.ToLower(filepath.Ext(path))
+	if !slices.Contains(extensions, ext) {
+		return ""
+	}
+	return ext
+}
+
+// formatOf returns the format of a file, one of extensions: by its name, or else by its first
+// bytes.
 func formatOf(data []byte, path string) (string, error) {
 	if len(data) == 0 {
 		return "", fail(path, "size", "found an empty file, expected .npy, .npz, safetensors or GGUF")
 	}
-	switch format := strings.ToLower(filepath.Ext(path)); format {
-	case ".npy", ".npz", ".safetensors", ".gguf":
+	if format := Extension(path); format != "" {
 		return format, nil
 	}
 	switch {

@@ -32,26 +32,6 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 	})
 }
 
-// WriteNPYInt32s is WriteNPY for a list of int32.
-func WriteNPYInt32s(path string, data []int32) error {
-	return write(path, func(w io.Writer) error {
-		if _, err := w.Write(npyHeader("i4", []int{len(data)})); err != nil {
-			return err
-		}
-		var buf []byte
-		for part := range slices.Chunk(data, 1<<13) {
-			buf = buf[:0]
-			for _, x := range part {
-				buf = binary.LittleEndian.AppendUint32(buf, uint32(x))
-			}
-			if _, err := w.Write(buf); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // write makes a whole file of what f writes.
 func write(path string, f func(io.Writer) error) error {
 	file, err := atomicfile.Create(path)
@@ -130,82 +110,6 @@ func writeFloats(w io.Writer, data []float32) error {
 		}
 	}
 	return nil
-}
-
-// NPYWriter writes a float32 matrix row by row, so that it need not be held in
-// memory. It must end with Commit or Abort. It is for one goroutine.
-type NPYWriter struct {
-	file *atomicfile.File
-	buf  *bufio.Writer
-	path string
-	cols int
-	rows int
-	done bool // after Commit or Abort
-}
-
-// CreateNPY starts a matrix of cols columns. It fails at once if path
-// cannot be written to; nothing is at path before Commit.
-func CreateNPY(path string, cols int) (*NPYWriter, error) {
-	if cols < 1 || cols > math.MaxInt/4 {
-		return nil, fail(path, "columns", "found %d, expected 1 to %d", cols, math.MaxInt/4)
-	}
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("tensorfile: %w", err)
-	}
-	w := &NPYWriter{file: file, buf: bufio.NewWriterSize(file, 1<<18), path: path, cols: cols}
-	if _, err := w.buf.Write(npyHeader("f4", []int{0, cols})); err != nil {
-		file.Abort()
-		return nil, fmt.Errorf("tensorfile: %w", err)
-	}
-	return w, nil
-}
-
-// WriteRows appends rows, one after the other in a slice whose length is a
-// multiple of the number of columns.
-func (w *NPYWriter) WriteRows(rows []float32) error {
-	if w.done {
-		return fail(w.path, "rows", "found some after Commit or Abort, expected none")
-	}
-	if len(rows)%w.cols != 0 {
-		return fail(w.path, "rows", "found %d elements, expected rows of %d", len(rows), w.cols)
-	}
-	n := len(rows) / w.cols
-	if w.rows+n > math.MaxInt/4/w.cols {
-		return fail(w.path, "rows", "found %d, expected at most %d", w.rows+n, math.MaxInt/4/w.cols)
-	}
-	if err := writeFloats(w.buf, rows); err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
-	}
-	w.rows += n
-	return nil
-}
-
-// Rows returns the number of rows written so far.
-func (w *NPYWriter) Rows() int { return w.rows }
-
-// Commit completes the file and puts it at its path. If it fails, or a
-// call of WriteRows has, the path is as it was before.
-func (w *NPYWriter) Commit() error {
-	defer w.Abort()
-	err := w.buf.Flush()
-	if err == nil {
-		_, err = w.file.WriteAt(npyHeader("f4", []int{w.rows, w.cols}), 0)
-	}
-	if err == nil {
-		err = w.file.Commit()
-	}
-	if err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
-	}
-	return nil
-}
-
-// Abort gives the file up. After Commit it does nothing, so that it may be
-// deferred.
-func (w *NPYWriter) Abort() {
-	w.done = true
-	w.file.Abort()
 }
 
 // Array is a float32 tensor to be written: Data holds its elements in C order.

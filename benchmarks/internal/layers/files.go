@@ -23,11 +23,11 @@ func HashFile(w io.Writer, path string) error {
 // ReadRows reads a matrix of dim columns. The rows may be the file's memory,
 // until release is called.
 func ReadRows(src string, dim int) (rows []float32, release func(), err error) {
-	t, err := tensorfile.OpenMatrix(src)
+	t, err := tensorfile.OpenTensor(src)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err = t.ExpectShape(-1, dim); err == nil {
+	if err = t.ExpectContexts(dim); err == nil {
 		rows, err = t.Float32s()
 	}
 	if err != nil {

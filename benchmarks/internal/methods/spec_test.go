@@ -382,7 +382,7 @@ func TestRecallOnTheEmbeddedModel(t *testing.T) {
 func TestRecallOnPTBSmall(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there")
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is)")
 	}
 	d, err := layers.LanguageModel(dir, "ptb.valid.txt", 20500)
 	if err != nil {

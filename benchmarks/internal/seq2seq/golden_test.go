@@ -26,7 +26,7 @@ var goldenDir = filepath.Join("..", "..", "..", "..", "shared", "data", "nmt-mul
 func golden(t testing.TB) (*Model, string) {
 	t.Helper()
 	if _, err := os.Stat(goldenDir); err != nil {
-		t.Skip("../shared/data/nmt-multi30k is not there: ", err)
+		t.Skip("../shared/data/nmt-multi30k is not there (CONTRIBUTING.md, Data, says what it is): ", err)
 	}
 	m, err := loadGolden()
 	if err != nil {

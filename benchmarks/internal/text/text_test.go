@@ -227,7 +227,7 @@ func FuzzTokens(f *testing.F) {
 func TestPennTreebank(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there: ", err)
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is): ", err)
 	}
 	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
 	if err != nil {

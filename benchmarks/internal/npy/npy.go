@@ -1,0 +1,123 @@
+// Package npy writes .npy files that are larger than memory, and lists of integers.
+package npy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+)
+
+func fail(path, field, format string, args ...any) error {
+	return fmt.Errorf("%s: %s: %w", path, field, fmt.Errorf(format, args...))
+}
+
+// header returns what precedes the data, byte for byte as numpy.save writes it, which leaves
+// room for 21 digits of the first size, so that an array can grow.
+func header(descr string, sizes ...int) []byte {
+	const align, growth, before = 64, 21, 10
+	shape := fmt.Sprintf("%d,", sizes[0])
+	for i, n := range sizes[1:] {
+		if i > 0 {
+			shape += ","
+		}
+		shape += fmt.Sprintf(" %d", n)
+	}
+	dict := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }"
+	dict += strings.Repeat(" ", growth-len(fmt.Sprint(sizes[0])))
+	dict += strings.Repeat(" ", align-(before+len(dict)+1)%align) + "\n"
+	b := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(dict)))
+	return append(b, dict...)
+}
+
+// WriteInt32s writes a list of int32. The file appears under its name when it is complete.
+func WriteInt32s(path string, data []int32) error {
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Abort()
+	if _, err := file.Write(header("<i4", len(data))); err != nil {
+		return err
+	}
+	if err := binary.Write(file, binary.LittleEndian, data); err != nil {
+		return err
+	}
+	return file.Commit()
+}
+
+// Writer writes a float32 matrix row by row, so that it need not be held in
+// memory. It must end with Commit or Abort. It is for one goroutine.
+type Writer struct {
+	file *atomicfile.File
+	buf  *bufio.Writer
+	path string
+	cols int
+	rows int
+	done bool // after Commit or Abort
+}
+
+// Create starts a matrix of cols columns. It fails at once if path
+// cannot be written to; nothing is at path before Commit.
+func Create(path string, cols int) (*Writer, error) {
+	if cols < 1 || cols > math.MaxInt/4 {
+		return nil, fail(path, "columns", "found %d, expected 1 to %d", cols, math.MaxInt/4)
+	}
+	file, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<18), path: path, cols: cols}
+	if _, err := w.buf.Write(header("<f4", 0, cols)); err != nil {
+		file.Abort()
+		return nil, err
+	}
+	return w, nil
+}
+
+// WriteRows appends rows, one after the other in a slice whose length is a
+// multiple of the number of columns.
+func (w *Writer) WriteRows(rows []float32) error {
+	if w.done {
+		return fail(w.path, "rows", "found some after Commit or Abort, expected none")
+	}
+	if len(rows)%w.cols != 0 {
+		return fail(w.path, "rows", "found %d elements, expected rows of %d", len(rows), w.cols)
+	}
+	n := len(rows) / w.cols
+	if w.rows+n > math.MaxInt/4/w.cols {
+		return fail(w.path, "rows", "found %d, expected at most %d", w.rows+n, math.MaxInt/4/w.cols)
+	}
+	if err := binary.Write(w.buf, binary.LittleEndian, rows); err != nil {
+		return err
+	}
+	w.rows += n
+	return nil
+}
+
+// Rows returns the number of rows written so far.
+func (w *Writer) Rows() int { return w.rows }
+
+// Commit completes the file and puts it at its path. If it fails, or a
+// call of WriteRows has, the path is as it was before.
+func (w *Writer) Commit() error {
+	defer w.Abort()
+	err := w.buf.Flush()
+	if err == nil {
+		_, err = w.file.WriteAt(header("<f4", w.rows, w.cols), 0)
+	}
+	if err == nil {
+		err = w.file.Commit()
+	}
+	return err
+}
+
+// Abort gives the file up. After Commit it does nothing, so that it may be
+// deferred.
+func (w *Writer) Abort() {
+	w.done = true
+	w.file.Abort()
+}
