@@ -148,11 +148,11 @@ of the layer. A head with a soft cap is refused.`,
 		return err
 	}
 	if *targets != "" {
-		if err := needsTail(path, m, "--targets"); err != nil {
-			return err
-		}
 		if _, softCap := l.scale(); softCap != 0 {
 			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
+		}
+		if err := needsTail(path, m, "--targets"); err != nil {
+			return err
 		}
 		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
 		if err != nil {
