@@ -152,7 +152,7 @@ func (t *tokens) tokenizerJSON(data []byte) error {
 	err := s.Object(func(name []byte) error {
 		switch string(name) {
 		case "added_tokens":
-			return s.Array(func() error { return t.addedToken(s) })
+			return s.Array(func() error { return t.addedToken(s, -1) })
 		case "model":
 			return s.Object(func(name []byte) error {
 				if string(name) != "vocab" {
@@ -213,28 +213,25 @@ func (t *tokens) object(s *jsonscan.Scanner) error {
 	})
 }
 
-// addedToken reads an object with an id and its text.
-func (t *tokens) addedToken(s *jsonscan.Scanner) error {
+// addedToken reads an object with the text of a token and with its id, unless that is known
+// already, from 0 on.
+func (t *tokens) addedToken(s *jsonscan.Scanner, id int) error {
+	known, special := id >= 0, false
 	var text []byte
-	id, found, special := 0, false, false
 	err := s.Object(func(name []byte) (err error) {
-		switch string(name) {
-		case "id":
-			found = true
+		switch field := string(name); {
+		case field == "id" && !known:
 			id, err = readID(s)
-			return err
-		case "content":
-			if s.Kind() == '"' {
-				text, err = s.Bytes()
-				return err
-			}
-		case "special":
+		case field == "content" && s.Kind() == '"':
+			text, err = s.Bytes()
+		case field == "special":
 			special, _, err = s.Bool()
-			return err
+		default:
+			err = s.Skip()
 		}
-		return s.Skip()
+		return err
 	})
-	if err == nil && found {
+	if err == nil && id >= 0 {
 		t.add(id, text)
 		if special {
 			t.specials = append(t.specials, uint32(id))
@@ -266,31 +263,12 @@ func (t *tokens) tokenizerConfig(data []byte) (custom bool, err error) {
 				if err != nil {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
-				var text []byte
-				special := false
+				id = min(id, largestID)
 				if s.Kind() != '{' {
-					err = s.Skip()
-				} else {
-					err = s.Object(func(name []byte) (err error) {
-						switch {
-						case string(name) == "special":
-							special, _, err = s.Bool()
-						case string(name) == "content" && s.Kind() == '"':
-							text, err = s.Bytes()
-						default:
-							err = s.Skip()
-						}
-						return err
-					})
+					t.add(int(id), nil)
+					return s.Skip()
 				}
-				if err == nil {
-					id = min(id, largestID)
-					t.add(int(id), text)
-					if special {
-						t.specials = append(t.specials, uint32(id))
-					}
-				}
-				return err
+				return t.addedToken(s, int(id))
 			})
 		}
 		return s.Skip()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
-	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -73,7 +72,7 @@ func BenchmarkBetweenSteps(b *testing.B) {
 				{"packed", &timedSearcher{Searcher: screened(screen.Pack(1 << 40))}},
 				{"not-packed", &timedSearcher{Searcher: screened(screen.Pack(0))}},
 				{"exact", &timedSearcher{Searcher: softmax.NewSearcher(l)}},
-				{"dense", &timedSearcher{Searcher: &oneScan{dense.New(l), m.Dim()}}},
+				{"dense", &timedSearcher{Searcher: newOneScan(l)}},
 			}
 			c := &decoder{data: &data{model: m}}
 			next := 0

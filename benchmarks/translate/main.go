@@ -39,7 +39,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
-	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -322,7 +321,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 		return nil, err
 	}
 	list := []*contestant{
-		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return &oneScan{dense.New(l), l.Dim()}, nil }},
+		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return newOneScan(l), nil }},
 		{row: points.Translator{Method: exactName}, setting: certified, searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
 		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return newShared(l), nil }},
 	}

@@ -9,24 +9,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// oneScan is the plain form of the layer in beam search, a context at a time: a
-// float32 scan of W and b, the k largest scores, and the log of the sum of e^x
-// over all of them.
-type oneScan struct {
-	*dense.Searcher
-	dim int
-}
-
-func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	for i := range answers {
-		n := s.TopK(dst[i*req.K:(i+1)*req.K], contexts[i*s.dim:(i+1)*s.dim])
-		answers[i] = softmax.Answer{Count: n, LogSum: s.LogSum()}
-	}
-	return nil
-}
-
-// shared is oneScan if the contexts of a step share the loads of rows.
-type shared struct {
+// scan is the plain form of the layer in beam search: a float32 scan of W and b, the k
+// largest scores, and the log of the sum of e^x over all of them.
+type scan struct {
 	layer        *softmax.Layer
 	weights      []float32
 	scores, best []float32
@@ -34,14 +19,10 @@ type shared struct {
 	terms        []float64
 }
 
-func newShared(l *softmax.Layer) *shared {
-	return &shared{layer: l, weights: dense.Weights(l)}
-}
-
-func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	l, n, labels, k := s.layer, len(answers), s.layer.Labels(), req.K
-	s.ids, s.best, s.terms, s.scores = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, labels), grow.Slice(s.scores, n*labels)
-	lstm.Products(s.scores, s.weights, l.Bias(), contexts, l.Dim(), n)
+// answers answers by the scores of all labels for each context.
+func (s *scan) answers(dst []softmax.Prediction, answers []softmax.Answer, k int) {
+	labels := s.layer.Labels()
+	s.ids, s.best, s.terms = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, labels)
 	for i := range answers {
 		scores := s.scores[i*labels : (i+1)*labels]
 		kernels.TopK(s.ids, s.best, scores)
@@ -53,6 +34,37 @@ func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer,
 		}
 		answers[i] = softmax.Answer{Count: k, LogSum: kernels.LogSumExp(s.terms)}
 	}
+}
+
+// oneScan is scan for a context at a time.
+type oneScan struct{ scan }
+
+func newOneScan(l *softmax.Layer) *oneScan {
+	return &oneScan{scan{layer: l, weights: dense.Weights(l)}}
+}
+
+func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
+	d, k := s.layer.Dim(), req.K
+	s.scores = grow.Slice(s.scores, s.layer.Labels())
+	for i := range answers {
+		kernels.Scan(s.scores, s.weights, s.layer.Bias(), contexts[i*d:(i+1)*d])
+		s.answers(dst[i*k:(i+1)*k], answers[i:i+1], k)
+	}
+	return nil
+}
+
+// shared is scan if the contexts of a step share the loads of rows.
+type shared struct{ scan }
+
+func newShared(l *softmax.Layer) *shared {
+	return &shared{scan{layer: l, weights: dense.Weights(l)}}
+}
+
+func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
+	l, n := s.layer, len(answers)
+	s.scores = grow.Slice(s.scores, n*l.Labels())
+	lstm.Products(s.scores, s.weights, l.Bias(), contexts, l.Dim(), n)
+	s.answers(dst, answers, req.K)
 	return nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
-	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -381,7 +380,7 @@ func TestSearchersNormalise(t *testing.T) {
 	}
 	all := x.Settings()[len(x.Settings())-1] // a list of most labels
 	for name, s := range map[string]beam.Searcher{
-		"dense": &oneScan{dense.New(l), dim}, "shared": newShared(l), "certified": softmax.NewSearcher(l),
+		"dense": newOneScan(l), "shared": newShared(l), "certified": softmax.NewSearcher(l),
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
 		dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)

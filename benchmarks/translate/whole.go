@@ -13,7 +13,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
-	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
@@ -43,7 +42,7 @@ func whole(ctx context.Context, d *data, o wholeOptions, stdout io.Writer, p *pr
 		times    []wholeTime
 		differ   int
 	}{
-		{name: "dense float32", searcher: func() (beam.Searcher, error) { return &oneScan{dense.New(l), l.Dim()}, nil }},
+		{name: "dense float32", searcher: func() (beam.Searcher, error) { return newOneScan(l), nil }},
 		{name: "dense float32, rows shared by a step", searcher: func() (beam.Searcher, error) { return newShared(l), nil }},
 		{name: "exact, int8 codes", searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
 	}

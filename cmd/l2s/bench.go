@@ -236,7 +236,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 		return nil, err
 	}
 	dst := make([]softmax.Prediction, k)
-	exact, screened := exactQuery(l, rows, dst), screenedQuery(s, rows, dst)
+	exact, screened := topKQuery(softmax.NewSearcher(l.Layer), rows, dst), topKQuery(s, rows, dst)
 	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
 	stats := s.Stats()
 	p.Start("bench", "rounds", rounds)
@@ -299,7 +299,7 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 		return coldTimes{}, err
 	}
 	dst := make([]softmax.Prediction, k)
-	methods := []func(int){denseQuery(l, rows, dst), exactQuery(l, rows, dst), screenedQuery(s, rows, dst)}
+	methods := []func(int){denseQuery(l, rows, dst), topKQuery(softmax.NewSearcher(l.Layer), rows, dst), topKQuery(s, rows, dst)}
 	if r.Codes > 0 {
 		// Memory as large as the memory that the codes are read from.
 		memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
@@ -343,23 +343,17 @@ func precisionOf(ctx context.Context, m *screen.Model, l *layer, rows [][]float3
 	return p, nil
 }
 
-// exactQuery returns a function that asks the exact layer about row i.
-func exactQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
-	s := softmax.NewSearcher(l.Layer)
-	return func(i int) {
-		_, err := s.TopK(dst, rows[i])
-		must(err)
-	}
-}
-
 // denseQuery returns a function that scans all labels in float32 for row i.
 func denseQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
 	s := dense.New(l.Layer)
 	return func(i int) { s.TopK(dst, rows[i]) }
 }
 
-// screenedQuery returns a function that asks the screen about row i.
-func screenedQuery(s *screen.Searcher, rows [][]float32, dst []softmax.Prediction) func(i int) {
+// topKQuery returns a function that asks a searcher about row i: of the exact layer, or of a
+// screen.
+func topKQuery(s interface {
+	TopK(dst []softmax.Prediction, h []float32) (int, error)
+}, rows [][]float32, dst []softmax.Prediction) func(i int) {
 	return func(i int) {
 		_, err := s.TopK(dst, rows[i])
 		must(err)

@@ -66,6 +66,35 @@ type rungResult struct {
 	Precision map[string]screen.Estimate `json:"precision,omitempty"`
 }
 
+// screenResult is what the results of train and inspect tell of a screen.
+type screenResult struct {
+	Clusters int `json:"clusters"`
+	Dim      int `json:"dim"`
+	Labels   int `json:"labels"`
+	// Budget is the one of requests that name none.
+	Budget float64 `json:"budget"`
+	// Ladder has all budgets, with figures on so many contexts that a screen made as this one
+	// is was not trained on: held out, or those of --validation.
+	Ladder  []rungResult `json:"ladder"`
+	HeldOut int          `json:"held_out"`
+
+	k int // of the ladder
+}
+
+func screenResultOf(m *screen.Model) screenResult {
+	k, heldOut := m.LadderOf()
+	return screenResult{m.Clusters(), m.Dim(), m.Labels(), m.Budget(), rungsOf(m.Ladder(), m.Clusters(), k), heldOut, k}
+}
+
+// ladderText is the table of the ladder, empty if nothing was measured.
+func (r *screenResult) ladderText() string {
+	if r.HeldOut == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nBudgets on %s held-out contexts, with 95%% intervals; a star marks the budget of requests that name none:\n\n",
+		progress.Count(r.HeldOut)) + ladderText(r.Ladder, r.k, r.Budget)
+}
+
 // rungsOf are the figures of a ladder, of P@1 and P@k; k is 0 if nothing was measured.
 func rungsOf(ladder []screen.Rung, clusters, k int) []rungResult {
 	list := make([]rungResult, len(ladder))

@@ -19,11 +19,9 @@ import (
 
 // inspectResult is the JSON of l2s inspect.
 type inspectResult struct {
+	screenResult
 	File        string   `json:"file"`
 	Bytes       int64    `json:"bytes"`
-	Clusters    int      `json:"clusters"`
-	Dim         int      `json:"dim"`
-	Labels      int      `json:"labels"`
 	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
 	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	// Shells are the cosines that cut clusters, Pairs is the number of pairs of clusters
@@ -32,17 +30,10 @@ type inspectResult struct {
 	Pairs      int       `json:"pairs"`
 	PairMargin float64   `json:"pair_margin"`
 	Lists      listSizes `json:"lists"`
-	// Budget is the one of requests that name none.
-	Budget float64 `json:"budget"`
-	// Ladder has the budgets, with figures on so many held-out contexts.
-	Ladder  []rungResult `json:"ladder"`
-	HeldOut int          `json:"held_out"`
 	// TailTemperatures are the temperatures of the tail.
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record           json.RawMessage `json:"record"`
-
-	k int // of the ladder
 }
 
 // listSizes are the numbers of candidates of the cells within the budget, each cell counted
@@ -90,11 +81,9 @@ func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) er
 			always[i] = ids[row]
 		}
 	}
-	k, heldOut := m.LadderOf()
 	r := inspectResult{
-		File: path, Bytes: info.Size(), Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(),
-		Always: always, Shells: append([]float64{}, m.Shells()...), Pairs: len(m.Pairs()), PairMargin: m.PairMargin(), Lists: sizesOf(m),
-		Budget: m.Budget(), Ladder: rungsOf(m.Ladder(), m.Clusters(), k), HeldOut: heldOut, ExactMargin: m.ExactMargin(), Record: m.Record(), k: k,
+		screenResult: screenResultOf(m), File: path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Pairs: len(m.Pairs()), PairMargin: m.PairMargin(), Lists: sizesOf(m),
+		ExactMargin: m.ExactMargin(), Record: m.Record(),
 	}
 	if t := m.Tail(); t != nil {
 		r.TailTemperatures = t.Config().Temperatures
@@ -159,12 +148,10 @@ func (r inspectResult) String() string {
 		line("calibrated", "%s", strings.TrimRight(calibrationText(t.Calibration), "\n"))
 	}
 	b.WriteString(trainingText(r.Record))
-	if r.HeldOut > 0 {
-		fmt.Fprintf(&b, "\nBudgets on %s held-out contexts, with 95%% intervals; a star marks the budget of requests that name none:\n\n", progress.Count(r.HeldOut))
-		b.WriteString(ladderText(r.Ladder, r.k, r.Budget))
-	} else {
+	if r.HeldOut == 0 {
 		line("budget", "%v of %d", r.Budget, len(r.Ladder))
 	}
+	b.WriteString(r.ladderText())
 	return b.String()
 }
 

@@ -25,19 +25,13 @@ import (
 
 // trainResult is the JSON of l2s train.
 type trainResult struct {
-	Out      string  `json:"out"`
-	Clusters int     `json:"clusters"`
-	Dim      int     `json:"dim"`
-	Labels   int     `json:"labels"`
-	K        int     `json:"k"`
-	Contexts int     `json:"contexts"`
-	Budget   float64 `json:"budget"` // of requests that name none
-	// Ladder has all budgets, with figures on contexts that a screen made as this one is was
-	// not trained on: so many held-out contexts, or those of --validation. LeftOut of
-	// these are contexts of training, on which nothing is measured.
-	Ladder  []rungResult `json:"ladder"`
-	HeldOut int          `json:"held_out"`
-	LeftOut int          `json:"left_out,omitempty"`
+	Out string `json:"out"`
+	screenResult
+	K        int `json:"k"`
+	Contexts int `json:"contexts"`
+	// LeftOut of the contexts of --validation are contexts of training, on which nothing is
+	// measured.
+	LeftOut int `json:"left_out,omitempty"`
 	// Decisions say what the run has decided, and why.
 	Decisions []string `json:"decisions,omitempty"`
 	// Warnings say what should make one think twice.
@@ -399,10 +393,8 @@ func (t *trainProgress) finish() map[string]float64 {
 }
 
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
-	k, _ := m.LadderOf()
 	r := trainResult{
-		Out: out, Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), K: o.K, Contexts: record.Contexts,
-		Budget: m.Budget(), Ladder: rungsOf(m.Ladder(), m.Clusters(), k), HeldOut: record.HeldOut, LeftOut: record.LeftOut,
+		Out: out, screenResult: screenResultOf(m), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
 		Decisions: record.Decisions, Warnings: record.Warnings, Seconds: seconds, Threads: o.Threads, Level: kernels.Level(),
 	}
 	if r.Threads == 0 {
@@ -426,9 +418,8 @@ func (r trainResult) String() string {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "  warning: %s\n", w)
 	}
-	if r.HeldOut > 0 {
-		fmt.Fprintf(&b, "\nBudgets on %s held-out contexts, with 95%% intervals; a star marks the budget of requests that name none:\n\n", progress.Count(r.HeldOut))
-		b.WriteString(ladderText(r.Ladder, r.K, r.Budget) + "\n")
+	if table := r.ladderText(); table != "" {
+		b.WriteString(table + "\n")
 	}
 	return b.String() + r.time()
 }

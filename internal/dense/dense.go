@@ -1,5 +1,5 @@
 // Package dense is the plain form of a softmax layer: a float32 scan of W and b,
-// or a gather-dot over some labels, then the largest scores. It is the baseline of
+// then the largest scores. It is the baseline of
 // every speedup, and the arithmetic of "Learning to Screen for Fast Softmax
 // Inference on Large Vocabulary Neural Networks" as it stands. Logits are rounded
 // to float32 and their sums are in the order that the CPU's level likes, so that
@@ -17,7 +17,6 @@ type Searcher struct {
 	weights, bias []float32
 	scores, best  []float32
 	ids           []uint32
-	terms         []float64
 }
 
 // New returns a searcher, with the weights of [Weights].
@@ -41,36 +40,11 @@ func Weights(l *softmax.Layer) []float32 {
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.scores = grow.Slice(s.scores, len(s.bias))
 	kernels.Scan(s.scores, s.weights, s.bias, h)
-	return s.choose(dst, nil)
-}
-
-// TopKOf is TopK among the labels ids.
-func (s *Searcher) TopKOf(dst []softmax.Prediction, h []float32, ids []uint32) int {
-	s.scores = grow.Slice(s.scores, len(ids))
-	kernels.GatherDot(s.scores, s.weights, s.bias, ids, h)
-	return s.choose(dst, ids)
-}
-
-// LogSum returns the log of the sum of e^x over the labels that the last answer
-// was chosen among, -Inf over none.
-func (s *Searcher) LogSum() float64 {
-	s.terms = grow.Slice(s.terms, len(s.scores))
-	for i, x := range s.scores {
-		s.terms[i] = float64(x)
-	}
-	return kernels.LogSumExp(s.terms)
-}
-
-// choose writes the best of the scores, of the labels ids or of all, to dst.
-func (s *Searcher) choose(dst []softmax.Prediction, ids []uint32) int {
 	k := min(len(dst), len(s.scores))
 	s.ids, s.best = grow.Slice(s.ids, k), grow.Slice(s.best, k)
 	kernels.TopK(s.ids, s.best, s.scores)
-	for i, at := range s.ids {
-		if ids != nil {
-			at = ids[at]
-		}
-		dst[i] = softmax.Prediction{ID: at, Logit: float64(s.best[i])}
+	for i, id := range s.ids {
+		dst[i] = softmax.Prediction{ID: id, Logit: float64(s.best[i])}
 	}
 	return k
 }

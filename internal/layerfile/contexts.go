@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/mapfile"
@@ -209,7 +210,7 @@ func (c *Contexts) Close() {
 // them or is the name of a file as it stands.
 func Expand(src string) ([]string, error) {
 	path, name, named := tensorfile.SplitSource(src)
-	if _, err := os.Stat(path); err == nil || !hasMeta(path) {
+	if _, err := os.Stat(path); err == nil || !strings.ContainsAny(path, "*?[") {
 		return []string{src}, nil
 	}
 	files, err := filepath.Glob(path)
@@ -225,13 +226,4 @@ func Expand(src string) ([]string, error) {
 		}
 	}
 	return files, nil
-}
-
-func hasMeta(path string) bool {
-	for _, c := range path {
-		if c == '*' || c == '?' || c == '[' {
-			return true
-		}
-	}
-	return false
 }

@@ -105,13 +105,11 @@ func (p *Printer) Set(done int) {
 }
 
 // End ends the stage with a line that says how much was done in which time.
-func (p *Printer) End() { p.end("") }
+func (p *Printer) End() { p.EndWith("") }
 
 // EndWith is End with a summary of the caller's instead of the number of
 // units and their rate.
-func (p *Printer) EndWith(summary string) { p.end(summary) }
-
-func (p *Printer) end(summary string) {
+func (p *Printer) EndWith(summary string) {
 	if p == nil {
 		return
 	}

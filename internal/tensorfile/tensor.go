@@ -1,6 +1,7 @@
 package tensorfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -453,24 +454,13 @@ func (t *Tensor) element(i int) []byte {
 
 // convert makes float32 of len(dst) elements at the start of src.
 func (t *Tensor) convert(dst []float32, src []byte) {
-	src = src[:len(dst)*t.DType.Size()]
+	size := t.DType.Size()
+	src = src[:len(dst)*size]
 	if t.bigEndian {
-		be := binary.BigEndian
-		switch t.DType {
-		case Float16:
-			for i := range dst {
-				dst[i] = math.Float32frombits(halfBits(be.Uint16(src[2*i:])))
-			}
-		case Float32:
-			for i := range dst {
-				dst[i] = math.Float32frombits(be.Uint32(src[4*i:]))
-			}
-		case Float64:
-			for i := range dst {
-				dst[i] = float32(math.Float64frombits(be.Uint64(src[8*i:])))
-			}
+		src = bytes.Clone(src)
+		for element := range slices.Chunk(src, size) {
+			slices.Reverse(element)
 		}
-		return
 	}
 	le := binary.LittleEndian
 	switch t.DType {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -16,6 +17,10 @@ type Paper struct {
 	model *screen.Model
 	sets  [][]uint32 // of each cluster: the candidates within the model's budget
 	layer *dense.Searcher
+
+	weights, bias []float32
+	scores, best  []float32
+	places        []uint32
 }
 
 // NewPaper returns a searcher for a screen of the layer l with the paper's form: clusters
@@ -24,7 +29,7 @@ func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
 	if m.Cells() > m.Clusters() {
 		return nil, errors.New("methods: found a screen with shells or pairs, expected one of clusters alone")
 	}
-	p := &Paper{model: m, layer: dense.New(l)}
+	p := &Paper{model: m, layer: dense.New(l), weights: dense.Weights(l), bias: l.Bias()}
 	for cell := range m.Cells() {
 		set, err := m.Candidates(cell, m.Budget())
 		if err != nil {
@@ -38,8 +43,16 @@ func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
 // TopK answers as Searcher says.
 func (p *Paper) TopK(dst []softmax.Prediction, h []float32) int {
 	z, _ := kernels.ArgmaxDot(p.model.ClusterWeights(), h)
-	if set := p.sets[z]; len(set) >= len(dst) {
-		return p.layer.TopKOf(dst, h, set)
+	set, k := p.sets[z], len(dst)
+	if len(set) < k {
+		return p.layer.TopK(dst, h)
 	}
-	return p.layer.TopK(dst, h)
+	p.scores = grow.Slice(p.scores, len(set))
+	p.places, p.best = grow.Slice(p.places, k), grow.Slice(p.best, k)
+	kernels.GatherDot(p.scores, p.weights, p.bias, set, h)
+	kernels.TopK(p.places, p.best, p.scores)
+	for i, at := range p.places {
+		dst[i] = softmax.Prediction{ID: set[at], Logit: float64(p.best[i])}
+	}
+	return k
 }

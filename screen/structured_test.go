@@ -1,0 +1,134 @@
+package screen_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// structuredData is a layer and contexts for it, as package synthetic of benchmarks makes them.
+type structuredData struct {
+	Layer    *softmax.Layer
+	Contexts []float32 // n x dim
+
+	directions []float32 // topics x dim
+}
+
+// Len returns the number of contexts.
+func (d *structuredData) Len() int { return len(d.Contexts) / d.Layer.Dim() }
+
+// Context returns context i.
+func (d *structuredData) Context(i int) []float32 {
+	dim := d.Layer.Dim()
+	return d.Contexts[i*dim : (i+1)*dim]
+}
+
+// normal draws normal numbers from a pool: by the million they are slow to
+// draw afresh.
+type normal struct {
+	*rand.Rand
+	pool []float32
+}
+
+func newNormal(seed uint64) *normal {
+	n := &normal{rand.New(rand.NewPCG(seed, 0x73796e)), make([]float32, 1<<16+1)}
+	for i := range n.pool {
+		n.pool[i] = float32(n.NormFloat64())
+	}
+	return n
+}
+
+// fill fills x with normal numbers of a standard deviation.
+func (n *normal) fill(x []float32, deviation float64) []float32 {
+	at := n.IntN(len(n.pool))
+	for i := range x {
+		x[i] = n.pool[at] * float32(deviation)
+		if at++; at == len(n.pool) {
+			at = 0
+		}
+	}
+	return x
+}
+
+// structured returns a layer and n contexts whose logits are spread as in
+// a language model: each label leans towards one of some topic directions,
+// each context too. With unit directions u and normal noise of norm 1,
+//
+//	w_s = a_s u_z(s) + 0.5 noise,  a_s uniform in [0.3, 1]
+//	h   = 10 (u_t + 0.5 noise)
+//	b_s = -0.1 log(1 + s), the tilt towards frequent labels
+//
+// so that the labels of the context's topic lead, a few thousandths of
+// ||h|| ||w|| apart, and the int8 envelope leaves about as many survivors as
+// on a real layer.
+func structured(labels, dim, topics, n int, seed uint64) *structuredData {
+	r := newNormal(seed)
+	u := r.fill(make([]float32, topics*dim), 1)
+	for t := range topics {
+		row := u[t*dim : (t+1)*dim]
+		var norm float64
+		for _, x := range row {
+			norm += float64(x) * float64(x)
+		}
+		for i := range row {
+			row[i] /= float32(math.Sqrt(norm))
+		}
+	}
+	lean := func(x []float32, scale float64) {
+		t := r.IntN(topics)
+		for i := range x {
+			x[i] += float32(scale) * u[t*dim+i]
+		}
+	}
+	half := 0.5 / math.Sqrt(float64(dim))
+	w, b := make([]float32, labels*dim), make([]float32, labels)
+	for s := range labels {
+		row := r.fill(w[s*dim:(s+1)*dim], half)
+		lean(row, 0.3+0.7*r.Float64())
+		b[s] = float32(-0.1 * math.Log(float64(1+s)))
+	}
+	h := make([]float32, n*dim)
+	for c := range n {
+		row := r.fill(h[c*dim:(c+1)*dim], 10*half)
+		lean(row, 10)
+	}
+	return &structuredData{layerOf(w, b, dim), h, u}
+}
+
+func layerOf(w, b []float32, dim int) *softmax.Layer {
+	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// Screen returns the screen of structured data with a cluster for each topic,
+// whose set is the size labels with the largest logits at the topic's
+// direction.
+func (d *structuredData) Screen(size int) (*screen.Model, error) {
+	dim := d.Layer.Dim()
+	s := softmax.NewSearcher(d.Layer)
+	top := make([]softmax.Prediction, size)
+	lists := make([]screen.List, len(d.directions)/dim)
+	h := make([]float32, dim)
+	for t := range lists {
+		for i := range h {
+			h[i] = 10 * d.directions[t*dim+i]
+		}
+		if _, err := s.TopK(top, h); err != nil {
+			return nil, err
+		}
+		for _, p := range top {
+			lists[t].IDs = append(lists[t].IDs, p.ID)
+		}
+		slices.Sort(lists[t].IDs)
+	}
+	return screen.NewModel(screen.Config{
+		Dim: dim, Labels: d.Layer.Labels(), Clusters: d.directions, Lists: lists, Fingerprint: d.Layer.Fingerprint(),
+	})
+}
