@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -35,7 +36,7 @@ func BenchmarkQueries(b *testing.B) {
 
 func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	const k, contexts, batch = 5, 2000, 32
-	data := structured(labels, dim, clusters, contexts, 1)
+	data := synthetic.Structured(labels, dim, clusters, contexts, 1)
 	model, err := data.Screen(set)
 	if err != nil {
 		b.Fatal(err)
@@ -101,7 +102,7 @@ func BenchmarkCold(b *testing.B) {
 		{10000, 1500, 100, 120},
 		{25000, 500, 100, 200},
 	} {
-		data := structured(s.labels, s.dim, s.clusters, 2000, 1)
+		data := synthetic.Structured(s.labels, s.dim, s.clusters, 2000, 1)
 		model, err := data.Screen(s.set)
 		if err != nil {
 			b.Fatal(err)
@@ -114,7 +115,7 @@ func BenchmarkCold(b *testing.B) {
 	}
 }
 
-func benchmarkCold(b *testing.B, data *structuredData, model *screen.Model, mib int) {
+func benchmarkCold(b *testing.B, data *synthetic.Data, model *screen.Model, mib int) {
 	top := make([]softmax.Prediction, 5)
 	searcher := func(opts ...screen.Option) func(h []float32) {
 		s, err := screen.NewSearcher(model, data.Layer, opts...)
@@ -188,7 +189,7 @@ func halfBits(x float32) uint16 {
 // log-probabilities of all 150 among themselves.
 func BenchmarkManyLabels(b *testing.B) {
 	const contexts, set = 2000, 150
-	data := structured(10000, 200, 100, contexts, 1)
+	data := synthetic.Structured(10000, 200, 100, contexts, 1)
 	model, err := data.Screen(set)
 	if err != nil {
 		b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -15,8 +16,8 @@ import (
 // them: it has the answers, the statistics and the errors of one that names a temperature,
 // which goes the longer way. Contexts that have no intervals are in between.
 func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
-	data := structured(600, 24, 8, 40, 3)
-	model, err := data.Screen(90)
+	structured := synthetic.Structured(600, 24, 8, 40, 3)
+	model, err := structured.Screen(90)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 		name string
 		in   *instance
 	}{
-		{"large lists", &instance{layer: data.Layer, model: model, contexts: data.Contexts, n: 40}},
+		{"large lists", &instance{layer: structured.Layer, model: model, contexts: structured.Contexts, n: 40}},
 		{"flat", ordinary(t)},
 		{"pairs", paired(t)},
 		{"shells", shelled(t)},
@@ -62,7 +63,7 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 
 func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 	const dim, k = 24, 4
-	data := structured(600, dim, 8, 40, 3)
+	data := synthetic.Structured(600, dim, 8, 40, 3)
 	model, err := data.Screen(90)
 	if err != nil {
 		t.Fatal(err)

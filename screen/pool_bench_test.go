@@ -5,6 +5,7 @@ import (
 	"runtime/pprof"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -13,7 +14,7 @@ import (
 // that, on one goroutine and on as many as there are cores.
 func BenchmarkPool(b *testing.B) {
 	const k, contexts = 5, 2000
-	data := structured(10000, 200, 100, contexts, 1)
+	data := synthetic.Structured(10000, 200, 100, contexts, 1)
 	model, err := data.Screen(300)
 	if err != nil {
 		b.Fatal(err)

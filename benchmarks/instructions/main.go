@@ -19,8 +19,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )

@@ -21,8 +21,8 @@ import (
 	"os"
 	"text/tabwriter"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -77,14 +77,11 @@ func run(source string, opt head.Options, file string, contexts []string, n int)
 		return err
 	}
 	for _, path := range contexts {
-		t, err := tensorfile.OpenMatrix(path)
+		all, release, err := layers.ReadRows(path, layer.Dim())
 		if err != nil {
 			return err
 		}
-		all, err := t.Float32s()
-		if err != nil {
-			return err
-		}
+		defer release()
 		e, err := screen.Evaluate(context.Background(), m, layer, all, screen.EvaluateOptions{K: []int{1, min(5, layer.Labels())}})
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

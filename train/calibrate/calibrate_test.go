@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/internal/traintest"
 	"pgregory.net/rapid"
 )
 
@@ -346,7 +346,7 @@ func TestLeastBlocks(t *testing.T) {
 // trained is a screen, and contexts that it was not trained on.
 func trained(t *testing.T) (layer *softmax.Layer, m *screen.Model, seen, rest []float32) {
 	t.Helper()
-	d := traintest.Around(t, 3, 6000, 12, 300, 8, 0.5)
+	d := synthetic.Structured(300, 12, 8, 6000, 3)
 	o := train.DefaultOptions()
 	o.Clusters, o.Iterations, o.PairShare, o.Shells, o.HeldOut = 8, 0, 0.4, []float64{0.4}, 300
 	m, _, err := train.Run(t.Context(), d.Layer, d.Contexts[:3000*12], o)
@@ -440,7 +440,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: found error %v, expected %q", c.name, err, c.want)
 		}
 	}
-	other := traintest.Around(t, 4, 1, 12, 300, 8, 0.5)
+	other := synthetic.Structured(300, 12, 8, 1, 4)
 	if _, _, err := Run(t.Context(), m, other.Layer, rest, DefaultOptions()); err == nil {
 		t.Error("another layer: found no error")
 	}

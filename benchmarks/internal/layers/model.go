@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/synthetic"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"

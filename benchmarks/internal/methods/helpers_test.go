@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"

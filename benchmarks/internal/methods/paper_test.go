@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/train/internal/traintest"
 	"pgregory.net/rapid"
 )
 
@@ -100,14 +100,14 @@ var inf32 = float32(math.Inf(1))
 // The directions are orthogonal, and the squares along them sum to about the variance of the
 // logits over the labels if there are as many as dimensions.
 func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
-	d := traintest.Around(t, 7, 50, 8, 100, 6, 0.5)
+	d := synthetic.Structured(100, 8, 6, 50, 7)
 	all, err := directions(context.Background(), d.Layer, 8, 1, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	off := 0.0
 	for i := range 50 {
-		h := d.Contexts[i*d.Dim : (i+1)*d.Dim]
+		h := d.Context(i)
 		x := make([]float64, d.Layer.Labels())
 		d.Layer.Weights().RefScan(x, nil, h)
 		mean, variance := 0.0, 0.0
