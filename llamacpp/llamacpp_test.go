@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 // load takes the libraries of YZMA_LIB, or has them fetched once.
 func load() error {
 	if _, err := os.Stat(gguf); err != nil {
-		missing = "found no model " + gguf
+		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, says what it is)"
 		return nil
 	}
 	folder, err := testlib.Get(shared+"/llama/get", "..")

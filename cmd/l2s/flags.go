@@ -392,11 +392,14 @@ func (f *flags) help() string {
 			add(g)
 		}
 	})
-	b.WriteString("\nFlags, beside --json and --quiet, which every verb has:\n")
+	if len(lines) > 0 {
+		b.WriteString("\nFlags:\n")
+	}
 	for _, l := range lines {
 		text := wrapped(l.right, helpWidth-width-4)
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, l.left, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+4)))
 	}
+	b.WriteString("\nEvery verb takes --json, to print JSON, and --quiet, to show no progress.\n")
 	if f.about.notes != "" {
 		fmt.Fprintf(&b, "\n%s\n", wrapped(f.about.notes, helpWidth))
 	}

@@ -37,7 +37,7 @@ func OpenSafetensors(path string) (*File, error) {
 func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
 	return open(path, func(mem *memory) (*File, error) {
 		format, err := formatOf(mem.data, path)
-		if err != nil || format == ".npy" || format == ".npz" {
+		if err != nil || format != ".safetensors" && format != ".gguf" {
 			return nil, err
 		}
 		return parseFile(format, mem, path, wanted)
