@@ -1,9 +1,6 @@
 package train
 
-import (
-	"github.com/learning-to-screen/l2s/train/internal/learn"
-	"github.com/learning-to-screen/l2s/train/internal/state"
-)
+import "github.com/learning-to-screen/l2s/train/internal/state"
 
 // CheckpointFiles returns the names of the files that a run with the option
 // Checkpoint set to path may keep: the state of the run, and the labels of
@@ -28,46 +25,3 @@ func CheckCheckpoint(path string) error {
 // continue from the checkpoint that is there: it is of another run, or
 // damaged. [RemoveCheckpoint] removes it.
 var ErrCheckpoint = state.Err
-
-// The entries of a checkpoint.
-const (
-	entryKMeans = "k-means"
-	entryLearn  = "learning"
-	entryTail   = "tail"
-)
-
-// learnKeeper keeps states of learning vectors of so many elements.
-type learnKeeper struct {
-	store *state.Store
-	size  int
-}
-
-func (k learnKeeper) Load() *learn.State {
-	s := &learn.State{}
-	arrays, ok := k.store.Get(entryLearn, s, 4)
-	if !ok {
-		return nil
-	}
-	for i, to := range []*[]float64{&s.V, &s.First, &s.Second, &s.BestV} {
-		if *to = arrays[i]; len(*to) != k.size {
-			return nil
-		}
-	}
-	return s
-}
-
-func (k learnKeeper) Save(s *learn.State) error {
-	return k.store.Put(entryLearn, s, s.V, s.First, s.Second, s.BestV)
-}
-
-// tailKeeper keeps sums of a tail.
-type tailKeeper struct{ store *state.Store }
-
-func (k tailKeeper) Load() []float64 {
-	if arrays, ok := k.store.Get(entryTail, &struct{}{}, 1); ok {
-		return arrays[0]
-	}
-	return nil
-}
-
-func (k tailKeeper) Save(sums []float64) error { return k.store.Put(entryTail, struct{}{}, sums) }

@@ -10,7 +10,7 @@
 //  2. Some contexts are held out: whole runs of neighbours, since neighbours resemble each
 //     other. What follows learns from the others.
 //  3. Spherical k-means over the contexts, seeded by k-means++, gives the first
-//     V. Clusters that run empty are given a context of their own.
+//     V.
 //  4. Where a cluster has contexts enough, V is learned: stochastic gradient descent with
 //     fixed candidate sets, through the Gumbel straight-through estimator (Equations 3 to 5)
 //     or the closed-form expectation of the loss, alternates with a greedy knapsack, which

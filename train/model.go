@@ -203,7 +203,7 @@ func (t *trainer) tail(ctx context.Context, made *built, rungs []screen.Rung, bu
 		return nil, nil
 	}
 	i := slices.IndexFunc(rungs, func(x screen.Rung) bool { return x.Budget == budget })
-	fitted, fit, err := findTail(ctx, t.Corpus, t.layer, made.router, made.lists.Lists, rungs[i].Share, made.cells, t.opt.Tail, tailKeeper{t.store})
+	fitted, fit, err := findTail(ctx, t.Corpus, t.layer, made.router, made.lists.Lists, rungs[i].Share, made.cells, t.opt.Tail)
 	if errors.Is(err, ErrTail) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil

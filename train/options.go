@@ -12,7 +12,8 @@ import (
 // Options are what a run may be told. They are used exactly as they stand, a zero is
 // a zero: start from [DefaultOptions] and change what is to differ. In a record they
 // stand as one JSON object, with what the run has decided: a run with the options of a
-// record and the same contexts gives the same screen.
+// record and the same contexts gives the same screen, but for the decisions and warnings of
+// the record, since it decides nothing.
 type Options struct {
 	// Clusters is r, the number of rows of V: from 1 to the number of contexts. 0: the run
 	// decides the form of the screen, which is Clusters, Iterations, Shells and PairShare, by
@@ -75,11 +76,11 @@ type Options struct {
 	// of computing them, and only read.
 	Labels []uint32 `json:"-"`
 	// Checkpoint, unless empty, names the file that keeps the state of the run:
-	// after the labels, after k-means, after each alternation and parts of the tail, always
-	// whole. A run that finds a checkpoint of the same options, layer and
-	// contexts continues from it and gives the same screen as one that was
-	// never interrupted; one that finds another, or a file of another kind,
-	// refuses to start. Labels alone serve other options too, if K is the same.
+	// after the labels, after k-means and after learning, always whole. A run that finds a
+	// checkpoint of the same options, layer and contexts continues from it and gives the same
+	// screen as one that was never interrupted. One that has other options takes the labels, and
+	// one that has another layer, other contexts or another K, or that finds a file of another
+	// kind, refuses to start.
 	// [RemoveCheckpoint] removes it when it has served.
 	Checkpoint string `json:"-"`
 	// Threads is the number of goroutines that compute; 0 means
@@ -189,9 +190,9 @@ func (o *Options) learningBudget(labels int) float64 {
 	return max(2.2*math.Sqrt(float64(labels)), float64(o.K), float64(len(o.always())))
 }
 
-// check returns an error that names the first option out of its range, for n
-// contexts and a layer of the given number of labels.
-func (o *Options) check(n, labels int) error {
+// Check returns an error that names the first option out of its range, for n
+// contexts and a layer of the given number of labels. [Run] checks them too.
+func (o *Options) Check(n, labels int) error {
 	always := len(o.always())
 	switch {
 	case o.Clusters < 0 || o.Clusters > n:

@@ -120,7 +120,7 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 			}
 		}
 		var t *screen.Tail
-		if t, fit, err = findTail(ctx, c, layer, r, lists, share, cellsOf(r, found), &opt, keepNothing{}); err != nil {
+		if t, fit, err = findTail(ctx, c, layer, r, lists, share, cellsOf(r, found), &opt); err != nil {
 			return err
 		}
 		record, err := member.Set(m.Record(), "tail_fit", fit)
@@ -140,14 +140,9 @@ type RunOptions struct {
 	Progress func(Progress)
 }
 
-type keepNothing struct{}
-
-func (keepNothing) Load() []float64      { return nil }
-func (keepNothing) Save([]float64) error { return nil }
-
 // findTail fits the tail of lists.
-func findTail(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, r *router.Router, lists []screen.List, share uint16, cells []uint32, opt *TailOptions, keep tail.Keeper) (*screen.Tail, *TailFit, error) {
-	t, fit, err := tail.Find(ctx, c, &tail.Screen{Layer: layer, Router: r, Lists: lists, Share: share}, cells, (*tail.Options)(opt), keep)
+func findTail(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, r *router.Router, lists []screen.List, share uint16, cells []uint32, opt *TailOptions) (*screen.Tail, *TailFit, error) {
+	t, fit, err := tail.Find(ctx, c, &tail.Screen{Layer: layer, Router: r, Lists: lists, Share: share}, cells, (*tail.Options)(opt))
 	switch {
 	case errors.Is(err, tail.ErrNotFinite):
 		return nil, nil, fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)

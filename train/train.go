@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -105,7 +106,7 @@ func run(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Optio
 
 // newTrainer checks what is given and finds the labels.
 func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
-	if err := opt.check(c.N, c.Labels); err != nil {
+	if err := opt.Check(c.N, c.Labels); err != nil {
 		return nil, err
 	}
 	c.K, c.Seed, c.Report = opt.K, opt.Seed, newReporter(opt.Progress)
@@ -114,20 +115,29 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 		return nil, err
 	}
 	t := &trainer{Corpus: c, layer: layer, opt: opt, record: newRecord(opt, c.N, digest)}
-	id := state.Identity{K: c.K, Dim: c.Dim, Labels: c.Labels, Contexts: c.N, Fingerprint: layer.Fingerprint(), Digest: digest}
-	if id.Options, err = json.Marshal(t.record.Options); err != nil {
-		return nil, err
-	}
+	on := struct {
+		Options
+		Validation labelfile.Digest
+	}{Options: t.record.Options}
 	if opt.Validation != nil {
 		if t.validation, err = corpus.New(layer, opt.Validation, opt.Threads); err != nil {
 			return nil, fmt.Errorf("validation: %w", err)
 		}
-		if id.Validation, err = t.validation.Digest(ctx); err != nil { // it names what is not finite
+		if on.Validation, err = t.validation.Digest(ctx); err != nil { // it names what is not finite
 			return nil, fmt.Errorf("validation: %w", err)
 		}
 	}
-	if t.store, err = state.Open(opt.Checkpoint, id); err != nil {
+	options, err := json.Marshal(on)
+	if err != nil {
 		return nil, err
+	}
+	of := labelfile.Header{K: c.K, Count: c.N, Total: c.N, Labels: c.Labels, Dim: c.Dim, Fingerprint: layer.Fingerprint(), Contexts: digest}
+	var others bool
+	if t.store, others, err = state.Open(opt.Checkpoint, of, options); err != nil {
+		return nil, err
+	}
+	if others {
+		c.Report.Message("the run that was interrupted had other options: its labels are kept, all else is done anew")
 	}
 	c.Best, err = findLabels(ctx, c, layer, opt.Labels, t.store)
 	return t, err
@@ -156,42 +166,33 @@ func (t *trainer) split(ctx context.Context) (err error) {
 
 // vectors returns the vectors of the clusters of the form.
 func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
-	v, err := t.kmeans(ctx, form.clusters)
+	v, history, err := kept(t.store, StageKMeans, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
+	})
+	t.record.setKMeans(history)
 	if err != nil || form.iterations == 0 {
 		return v, err
 	}
 	o := t.opt.learnOptions(t.Labels)
 	o.Iterations = form.iterations
-	v, course, err := learn.Run(ctx, t.pool, t.held, v, o, learnKeeper{t.store, len(v)})
-	if errors.Is(err, learn.ErrDiverged) {
-		// The state diverges again; the labels serve another rate.
-		if failed := t.store.Forget(); failed != nil {
-			err = fmt.Errorf("%w; %w", err, failed)
-		}
-	}
+	v, course, err := kept(t.store, StageLearn, len(v), func() ([]float32, *learn.Course, error) {
+		return learn.Run(ctx, t.pool, t.held, v, o)
+	})
 	t.record.setLearning(course)
 	return v, err
 }
 
-// kmeans finds clusters of the contexts to learn from, or takes those that an interrupted
-// run left.
-func (t *trainer) kmeans(ctx context.Context, clusters int) ([]float32, error) {
-	var history []kmeans.Iteration
-	v := make([]float32, clusters*t.Dim)
-	if left, ok := t.store.Get(entryKMeans, &history, 1); ok && len(left[0]) == len(v) {
-		t.Report.Message("continuing after k-means")
-		for i, x := range left[0] {
-			v[i] = float32(x)
-		}
-		t.record.setKMeans(history)
-		return v, nil
+// kept returns vectors that an interrupted run left in the store, or finds and keeps them; and
+// what there is to say of them.
+func kept[T any](store *state.Store, name string, n int, find func() ([]float32, T, error)) (v []float32, about T, err error) {
+	v = make([]float32, n)
+	if store.Get(name, &about, v) {
+		return v, about, nil
 	}
-	v, history, err := kmeans.Find(ctx, t.pool, min(clusters, t.pool.N), t.opt.KMeansIterations)
-	if err != nil {
-		return nil, err
+	if v, about, err = find(); err != nil {
+		return nil, about, err
 	}
-	t.record.setKMeans(history)
-	return v, t.store.Put(entryKMeans, history, learn.Widen(v))
+	return v, about, store.Put(name, about, v)
 }
 
 // route finds the clusters of contexts by vectors.

@@ -106,6 +106,9 @@ func calibrationText(c *calibrate.Calibration) string {
 		draws = fmt.Sprintf("blocks of %d contexts", c.Block)
 	}
 	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v, if %s are independent of each other\n", c.K, c.Target, c.Confidence, draws)
+	if c.Block == 1 {
+		b.WriteString("  (contexts of running text are not: --block 100 takes 100 neighbours for one observation)\n")
+	}
 	fmt.Fprintf(&b, "  budget %v", c.Budget)
 	if c.ExactMargin > 0 {
 		fmt.Fprintf(&b, ", and the exact layer below a lead of %.6g", c.ExactMargin)

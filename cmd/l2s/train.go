@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -79,14 +80,14 @@ specials are the special tokens of the model in the folder that --head names, by
 configuration and its tokenizer's files.
 
 --options takes a JSON object with options for experts: those that l2s inspect --json shows
-under record.options make the same screen from the same contexts. Options that are not
+under record.options make the same lists from the same contexts. Options that are not
 there have their defaults. {"tail": null} leaves the tail out.
 
 The state of the run is kept beside the output FILE, in FILE.partial and
 FILE.partial-labels, until the screen is written. After an interrupt the same command continues
-from there and writes the screen that it would have written, byte for byte. A state left by a
-run with other options, another layer or other contexts is refused: remove the
-two files to start anew.`,
+from there and writes the screen that it would have written, byte for byte. A run with other
+options takes the labels alone. A state of another layer, other contexts or another k is refused:
+remove the two files to start anew.`,
 		example: `l2s train --head model --contexts train.npy --out m.l2s`,
 	}, stdout, stderr)
 	r := &trainRun{
@@ -115,6 +116,7 @@ type trainRun struct {
 	target, budget       *float64
 	always               alwaysFlag
 	threads              *int
+	inFile               train.Options // what the file says, without the flags
 }
 
 // commonOptions are those of a run that is told nothing else: with a tail.
@@ -133,20 +135,11 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 		if err != nil {
 			return o, err
 		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		switch err = d.Decode(&o); {
-		case err == io.EOF:
-			err = errors.New("found nothing, expected a JSON object")
-		case err == nil:
-			if _, more := d.Token(); more != io.EOF {
-				err = errors.New("found more behind the JSON object")
-			}
-		}
-		if err != nil {
+		if err := decodeOptions(text, &o); err != nil {
 			return o, fmt.Errorf("%s: options: %w", *r.options, err)
 		}
 	}
+	r.inFile = o
 	if r.f.given("target") {
 		o.Target, o.Budget = *r.target, 0
 	}
@@ -163,6 +156,48 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 		return o, r.f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, ids)
 	}
 	return o, nil
+}
+
+// decodeOptions reads a JSON object over the options that are there.
+func decodeOptions(text []byte, o *train.Options) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(o); err != nil {
+		var outer struct{ Record, Options json.RawMessage }
+		switch json.Unmarshal(text, &outer); {
+		case err == io.EOF:
+			return errors.New("found nothing, expected a JSON object")
+		case outer.Record != nil:
+			return errors.New("found what l2s inspect --json prints, expected the object in it under record.options")
+		case outer.Options != nil:
+			return errors.New("found a record, expected the object in it under options")
+		}
+		return err
+	}
+	if _, more := d.Token(); more != io.EOF {
+		return errors.New("found more behind the JSON object")
+	}
+	return checkNames(jsonscan.New(text))
+}
+
+// checkNames refuses names that are there twice, or that are written in another way than those
+// of options: Go's decoder takes both.
+func checkNames(s *jsonscan.Scanner) error {
+	if s.Kind() != '{' {
+		return s.Skip()
+	}
+	seen := map[string]bool{}
+	return s.Object(func(name []byte) error {
+		n := string(name)
+		switch {
+		case seen[n]:
+			return fmt.Errorf("found %q twice, expected it once", n)
+		case strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789_") != "":
+			return fmt.Errorf("found the name %q, expected small letters", n)
+		}
+		seen[n] = true
+		return checkNames(s)
+	})
 }
 
 // mostOptions bounds the file of --options, in bytes.
@@ -262,6 +297,12 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 	if len(*r.always.parts) > 0 {
 		if o.Always, err = r.always.read(ctx, l); err != nil {
 			return err
+		}
+	}
+	if file := *o; *r.options != "" {
+		file.Target, file.Budget, file.Always = r.inFile.Target, r.inFile.Budget, r.inFile.Always
+		if err := file.Check(len(in.contexts.rows)/l.Dim(), l.Labels()); err != nil {
+			return fmt.Errorf("%s: options: %w", *r.options, err)
 		}
 	}
 	if n := len(o.Always); r.f.given("budget") && o.Budget < float64(n) { // with those in files

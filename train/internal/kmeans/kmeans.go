@@ -2,11 +2,9 @@
 package kmeans
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -116,72 +114,8 @@ func (m *kMeans) iterate(ctx context.Context, iteration int) (now Iteration, err
 	if iteration > 1 && now.Moved == 0 {
 		return now, nil
 	}
-	all := m.All()
-	p := corpus.NewPartition(all, m.cluster, m.clusters)
-	if p, err = m.fillEmpty(ctx, all, p); err != nil {
-		return now, err
-	}
-	now.Objective, err = m.update(ctx, p)
+	now.Objective, err = m.update(ctx, corpus.NewPartition(m.All(), m.cluster, m.clusters))
 	return now, err
-}
-
-// fillEmpty gives each empty cluster a context of its own: the one that fits
-// its cluster worst, from a cluster of two or more, and no two that are the
-// same. Contexts that fit all but perfectly are left alone, so that with fewer
-// directions than clusters some stay empty and keep their v.
-func (m *kMeans) fillEmpty(ctx context.Context, all []uint32, p *corpus.Partition) (*corpus.Partition, error) {
-	var empty []int
-	for t := range m.clusters {
-		if p.Size(t) == 0 {
-			empty = append(empty, t)
-		}
-	}
-	if len(empty) == 0 {
-		return p, nil
-	}
-	cosine := make([]float64, m.N)
-	err := parallel.Each(ctx, m.Threads, m.N, corpus.Chunk, nil, func(_, lo, hi int) error {
-		buffer := m.Buffer()
-		for i := lo; i < hi; i++ {
-			t := int(m.cluster[i])
-			cosine[i] = float64(kernels.RefDot(m.v[t*m.Dim:(t+1)*m.Dim], m.Row(uint32(i), buffer)) * float64(m.invNorm[i]))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	const same = 1 - 1e-6 // cosine of two directions taken for one
-	worst := slices.DeleteFunc(slices.Clone(all), func(i uint32) bool { return m.invNorm[i] == 0 || cosine[i] >= same })
-	slices.SortFunc(worst, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(cosine[a], cosine[b]), cmp.Compare(a, b))
-	})
-	left := make([]int, m.clusters)
-	for t := range left {
-		left[t] = p.Size(t)
-	}
-	var taken []uint32
-	one, other := m.Buffer(), m.Buffer()
-	for _, i := range worst {
-		if len(taken) == len(empty) {
-			break
-		}
-		from := m.cluster[i]
-		if left[from] < 2 || slices.ContainsFunc(taken, func(j uint32) bool {
-			c := float64(kernels.RefDot(m.Row(i, one), m.Row(j, other)) * float64(m.invNorm[i]))
-			return float64(c*float64(m.invNorm[j])) >= same
-		}) {
-			continue
-		}
-		to := uint32(empty[len(taken)])
-		left[from]--
-		left[to]++
-		m.cluster[i] = to
-		// The old v of an empty cluster is nobody's: its one member is its v.
-		scaleTo(m.v[int(to)*m.Dim:(int(to)+1)*m.Dim], m.Row(i, one), m.invNorm[i])
-		taken = append(taken, i)
-	}
-	return corpus.NewPartition(all, m.cluster, m.clusters), nil
 }
 
 // updateBlock is the number of contexts whose directions are summed before any

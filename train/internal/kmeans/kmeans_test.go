@@ -4,7 +4,6 @@ import (
 	"math"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 	"pgregory.net/rapid"
@@ -66,8 +65,8 @@ func TestAssignsToTheNearest(t *testing.T) {
 	}
 }
 
-// With far more room between the directions than around them, k-means++ and
-// the filling of empty clusters must find each of them.
+// With far more room between the directions than around them, k-means++
+// must find each of them.
 func TestFindsSeparateDirections(t *testing.T) {
 	const directions = 10
 	s := traintest.Around(t, 5, 2000, 30, 5, directions, 0.05)
@@ -77,42 +76,6 @@ func TestFindsSeparateDirections(t *testing.T) {
 	}
 	if last := history[len(history)-1]; last.Objective < 0.99 {
 		t.Errorf("mean cosine %v, want above 0.99", last.Objective)
-	}
-}
-
-func TestFillsEmptyClusters(t *testing.T) {
-	s := traintest.Around(t, 6, 400, 8, 5, 6, 0.3)
-	const clusters = 6
-	m, err := newKMeans(t.Context(), s.Corpus(t, 1), clusters)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for c := range clusters { // all the same: cluster 0 takes everything
-		scaleTo(m.v[c*m.Dim:(c+1)*m.Dim], m.Row(0, nil), m.invNorm[0])
-	}
-	all := m.All()
-	p, err := m.fillEmpty(t.Context(), all, corpus.NewPartition(all, m.cluster, clusters))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for c := range clusters {
-		if p.Size(c) == 0 {
-			t.Errorf("cluster %d is still empty", c)
-		}
-	}
-	before, err := m.update(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.assign(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	after, err := m.update(t.Context(), corpus.NewPartition(all, m.cluster, clusters))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after < before {
-		t.Errorf("the objective falls from %v to %v", before, after)
 	}
 }
 

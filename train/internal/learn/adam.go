@@ -20,7 +20,11 @@ const (
 )
 
 func newAdam(v []float32) *adam {
-	return &adam{v: Widen(v), first: make([]float64, len(v)), second: make([]float64, len(v)), b1: 1, b2: 1}
+	o := &adam{v: make([]float64, len(v)), first: make([]float64, len(v)), second: make([]float64, len(v)), b1: 1, b2: 1}
+	for i, x := range v {
+		o.v[i] = float64(x)
+	}
+	return o
 }
 
 // begin starts a step: update follows for every part of the parameters.
@@ -43,20 +47,5 @@ func (o *adam) update(v []float32, offset int, gradient []float64, rate float64)
 		root := math.Sqrt(float64(second[i]*correct)) + adamEpsilon
 		params[i] -= float64(step*first[i]) / root
 		v[offset+i] = float32(params[i])
-	}
-}
-
-// Widen is v in float64.
-func Widen(v []float32) []float64 {
-	y := make([]float64, len(v))
-	for i, x := range v {
-		y[i] = float64(x)
-	}
-	return y
-}
-
-func narrow(dst []float32, x []float64) {
-	for i, v := range x {
-		dst[i] = float32(v)
 	}
 }

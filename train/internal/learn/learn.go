@@ -66,87 +66,42 @@ type Course struct {
 	Best int `json:"best"`
 }
 
-// State is what learning can go on from after an alternation.
-type State struct {
-	Course
-	Iteration int     `json:"iteration"` // alternations finished
-	BestHits  int     `json:"best_hits"`
-	Epochs    uint64  `json:"epochs"`
-	Next      int     `json:"next"`
-	Drawn     uint64  `json:"drawn"`
-	Step      int     `json:"step"`
-	B1        float64 `json:"b1"`
-	B2        float64 `json:"b2"`
-
-	V, First, Second, BestV []float64 `json:"-"` // as many elements as vectors have
-}
-
-// Keeper keeps states. Load returns the last one, or nil.
-type Keeper interface {
-	Load() *State
-	Save(*State) error
-}
-
 // Run learns from the contexts of pool, or of evenly spaced ones of many, what serves best on
 // the contexts held out; those of pool, if none are held out. v are the vectors of k-means,
 // which are only read.
-func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Options, keep Keeper) ([]float32, *Course, error) {
+func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Options) ([]float32, *Course, error) {
 	pool = pool.Spaced(perCluster * (len(v) / pool.Dim))
 	if held.N == 0 {
 		held = pool
 	}
 	best, now := slices.Clone(v), slices.Clone(v)
-	course, bestHits, first := &Course{}, -1, 0
-	left := keep.Load()
-	if left == nil {
-		var err error
-		if course.Scale, err = scaleFor(ctx, pool, v, opt.Confidence); err != nil {
-			return nil, nil, err
-		}
-		for i, x := range v {
-			now[i] = float32(course.Scale * float64(x))
-		}
+	course, bestHits := &Course{Scale: scaleFor(pool, v, opt.Confidence)}, -1
+	for i, x := range v {
+		now[i] = float32(course.Scale * float64(x))
 	}
 	l := newLearner(pool, now, opt)
 	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(pool.N))/float64(len(l.batch)))))
 	l.steps = opt.Iterations * steps
-	if left != nil {
-		l.restore(left)
-		narrow(best, left.BestV)
-		*course, bestHits, first = left.Course, left.BestHits, left.Iteration
-		pool.Report.Message(fmt.Sprintf("continuing after alternation %d of %d", first, opt.Iterations))
-	}
 	loss := 0.0
-	for iteration := first; ; iteration++ {
+	for iteration := 0; ; iteration++ {
 		// V fixed: the candidate sets, from the pool alone.
 		taken, table, err := l.sets(ctx, opt, iteration)
 		if err != nil {
 			return nil, nil, err
 		}
-		if left == nil || iteration > first { // else it is on record
-			a, hits, err := l.measure(ctx, held, table)
-			if err != nil {
-				return nil, nil, err
-			}
-			a.Loss = loss
-			course.Alternations = append(course.Alternations, a)
-			if hits > bestHits {
-				bestHits, course.Best = hits, iteration
-				copy(best, now)
-			}
-			if iteration > 0 {
-				if err := keep.Save(l.state(iteration, course, bestHits, best)); err != nil {
-					return nil, nil, err
-				}
-			}
-			pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, opt.Iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
+		a, hits, err := l.measure(ctx, held, table)
+		if err != nil {
+			return nil, nil, err
 		}
+		a.Loss = loss
+		course.Alternations = append(course.Alternations, a)
+		if hits > bestHits {
+			bestHits, course.Best = hits, iteration
+			copy(best, now)
+		}
+		pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, opt.Iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
 		if iteration == opt.Iterations {
-			break
-		}
-		if Repeating(course.Alternations) {
-			pool.Report.Message(fmt.Sprintf("stopped: the last %d alternations have the same figures", Repeats))
-			break
+			return best, course, nil
 		}
 		// The sets fixed: V.
 		done := pool.Report.Stage(StageLearn, iteration+1, steps*len(l.batch))
@@ -154,7 +109,6 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Optio
 			return nil, nil, err
 		}
 	}
-	return best, course, nil
 }
 
 // route returns the clusters of contexts by the present vectors.
@@ -207,44 +161,4 @@ func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTabl
 	}
 	n := float64(c.N)
 	return Alternation{MeanCandidates: float64(size) / n, Precision1: float64(first) / n, PrecisionK: float64(hits) / (n * float64(c.K))}, hits, nil
-}
-
-// Repeats is the number of alternations of equal figures that end learning.
-const Repeats = 5
-
-// Repeating reports whether the last alternations, k-means not counted, have the
-// same figures: the clusters of contexts do not change any more.
-func Repeating(all []Alternation) bool {
-	if len(all) <= Repeats {
-		return false
-	}
-	last := all[len(all)-Repeats:]
-	for _, a := range last[1:] {
-		if a.MeanCandidates != last[0].MeanCandidates || a.Precision1 != last[0].Precision1 || a.PrecisionK != last[0].PrecisionK {
-			return false
-		}
-	}
-	return true
-}
-
-// state is what the learner can go on from.
-func (l *learner) state(iteration int, course *Course, bestHits int, best []float32) *State {
-	return &State{
-		Course: *course, Iteration: iteration, BestHits: bestHits,
-		Epochs: l.epochs, Next: l.next, Drawn: l.drawn, Step: l.step, B1: l.optimizer.b1, B2: l.optimizer.b2,
-		V: l.optimizer.v, First: l.optimizer.first, Second: l.optimizer.second, BestV: Widen(best),
-	}
-}
-
-// restore brings a new learner to a state.
-func (l *learner) restore(s *State) {
-	copy(l.optimizer.v, s.V)
-	copy(l.optimizer.first, s.First)
-	copy(l.optimizer.second, s.Second)
-	l.optimizer.b1, l.optimizer.b2 = s.B1, s.B2
-	narrow(l.v, s.V)
-	for l.epochs < s.Epochs { // each shuffle starts from the order that the one before left
-		l.shuffle()
-	}
-	l.next, l.drawn, l.step = s.Next, s.Drawn, s.Step
 }

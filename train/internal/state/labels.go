@@ -24,7 +24,7 @@ func (s *Store) Labels(ctx context.Context) ([]uint32, error) {
 		return nil, bad(err)
 	}
 	defer f.Close()
-	if f.Header != s.labelsHeader() {
+	if f.Header != s.Contexts {
 		return nil, bad(fmt.Errorf("%s: found labels of another layer, of other contexts or with another k, expected the labels of this run", path))
 	}
 	labels, err := f.ReadAll(ctx)
@@ -34,34 +34,24 @@ func (s *Store) Labels(ctx context.Context) ([]uint32, error) {
 	return labels, nil
 }
 
-func (s *Store) labelsHeader() labelfile.Header {
-	return labelfile.Header{
-		K: s.id.K, Count: s.id.Contexts, Total: s.id.Contexts, Labels: s.id.Labels, Dim: s.id.Dim,
-		Fingerprint: s.id.Fingerprint, Contexts: s.id.Digest,
-	}
-}
-
 // PutLabels keeps the labels. The state that is kept before them says that they
 // belong to a run.
 func (s *Store) PutLabels(labels []uint32) error {
 	if s == nil {
 		return nil
 	}
-	alone := len(s.Entries) == 0
-	if alone {
-		if err := s.save(); err != nil {
-			return err
-		}
+	if err := s.save(); err != nil {
+		return err
 	}
-	w, err := labelfile.Create(s.path+labelsSuffix, s.labelsHeader())
+	w, err := labelfile.Create(s.path+labelsSuffix, s.Contexts)
 	if err == nil {
 		defer w.Abort()
-		if err = w.Write(labels, s.id.Digest); err == nil {
+		if err = w.Write(labels, s.Contexts.Contexts); err == nil {
 			err = w.Commit()
 		}
 	}
 	if err != nil {
-		if alone {
+		if len(s.Entries) == 0 {
 			os.Remove(s.path) // there is nothing that it is the state of
 		}
 		return fmt.Errorf("checkpoint: %w", err)

@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"os"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/crc32c"
@@ -92,234 +90,138 @@ var Err = errors.New("checkpoint")
 // bad makes an error about what is wrong with a state.
 func bad(err error) error { return fmt.Errorf("%w: %w", Err, err) }
 
-// Identity is what a run depends on. Runs of equal identity give equal
-// screens, so that one may continue the other.
-type Identity struct {
-	Options     json.RawMessage  `json:"options"` // an object
-	K           int              `json:"k"`
-	Dim         int              `json:"dim"`
-	Labels      int              `json:"labels"`
-	Contexts    int              `json:"contexts"`
-	Fingerprint [32]byte         `json:"fingerprint"` // of the layer
-	Digest      labelfile.Digest `json:"digest"`      // of the contexts
-	// Validation is the digest of other contexts to measure on; zero for none.
-	Validation labelfile.Digest `json:"validation"`
-}
-
-// Store keeps what a run has done: entries by name. A nil one keeps nothing.
+// Store keeps what a run has done: vectors, and what there is to say of them, by name. A nil one
+// keeps nothing.
 type Store struct {
 	path string
-	id   Identity
-	head
+	content
 }
 
-// head is the JSON of a file.
-type head struct {
-	Identity Identity `json:"identity"`
-	Entries  []entry  `json:"entries"`
+// content is the JSON of a file.
+type content struct {
+	// Contexts is the header of the labels of the run: it names the layer, the contexts and k.
+	// Labels are of these alone.
+	Contexts labelfile.Header `json:"contexts"`
+	// Options are all else that the run depends on, an object. Entries are of these too.
+	Options json.RawMessage  `json:"options"`
+	Entries map[string]entry `json:"entries"`
 }
 
 type entry struct {
-	Name    string          `json:"name"`
-	Meta    json.RawMessage `json:"meta"`
-	Lengths []int           `json:"lengths"`
-	arrays  [][]float64
+	About   json.RawMessage `json:"about"`
+	Vectors []byte          `json:"vectors"` // float32
 }
 
 // Open returns the store of a run, nil if path is empty, with what a run before left in
-// it. It is an error if what is there belongs to another run. Labels do not depend on the
-// options, but for k.
-func Open(path string, id Identity) (*Store, error) {
+// it. It is an error if what is there is of other contexts, another layer or another k. Of a
+// run with other options there are the labels alone, and others is true.
+func Open(path string, contexts labelfile.Header, options json.RawMessage) (s *Store, others bool, err error) {
 	if path == "" {
-		return nil, nil
+		return nil, false, nil
 	}
-	s := &Store{path: path, id: id}
+	s = &Store{path, content{contexts, options, map[string]entry{}}}
 	there, err := There(path)
 	if err != nil || !there {
-		return s, err
+		return s, false, err
 	}
 	file, err := os.ReadFile(path)
 	if err == nil {
-		err = s.decode(file)
+		others, err = s.decode(file)
 	}
 	if err != nil {
-		return nil, bad(err)
+		return nil, false, bad(err)
 	}
-	return s, nil
+	return s, others, nil
 }
 
-// The file is the magic, its version, the CRC-32C of all that follows, the
-// length of the JSON, as 32-bit little-endian words, the JSON, and the arrays
-// as float64.
+// The file is the magic, its version, the CRC-32C of what follows, as 32-bit little-endian
+// words, and the JSON.
 const (
 	magic    = "l2sstate"
-	version  = 2
-	headSize = 20
+	version  = 3
+	headSize = 16
 )
 
-// Put keeps an entry instead of one of the same name.
-func (s *Store) Put(name string, meta any, arrays ...[]float64) error {
+// Put keeps vectors, instead of those of the same name.
+func (s *Store) Put(name string, about any, v []float32) error {
 	if s == nil {
 		return nil
 	}
-	text, err := json.Marshal(meta)
+	text, err := json.Marshal(about)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", s.path, err)
 	}
-	e := entry{Name: name, Meta: text, arrays: arrays}
-	for _, a := range arrays {
-		e.Lengths = append(e.Lengths, len(a))
+	e := entry{About: text, Vectors: make([]byte, 0, 4*len(v))}
+	for _, x := range v {
+		e.Vectors = binary.LittleEndian.AppendUint32(e.Vectors, math.Float32bits(x))
 	}
-	s.Entries = append(slices.DeleteFunc(s.Entries, func(e entry) bool { return e.Name == name }), e)
+	s.Entries[name] = e
 	return s.save()
 }
 
-// Get returns an entry, of so many arrays, and reports false if there is none.
-func (s *Store) Get(name string, meta any, arrays int) ([][]float64, bool) {
+// Get reads the vectors of that name into v, and reports false if there are none of its length.
+func (s *Store) Get(name string, about any, v []float32) bool {
 	if s == nil {
-		return nil, false
+		return false
 	}
-	i := slices.IndexFunc(s.Entries, func(e entry) bool { return e.Name == name })
-	if i < 0 || len(s.Entries[i].arrays) != arrays || json.Unmarshal(s.Entries[i].Meta, meta) != nil {
-		return nil, false
+	e, ok := s.Entries[name]
+	if !ok || len(e.Vectors) != 4*len(v) || json.Unmarshal(e.About, about) != nil {
+		return false
 	}
-	return s.Entries[i].arrays, true
-}
-
-// Forget keeps nothing of the run but its labels.
-func (s *Store) Forget() error {
-	if s == nil {
-		return nil
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(e.Vectors[4*i:]))
 	}
-	s.Entries = nil
-	return s.save()
+	return true
 }
 
 func (s *Store) save() error {
-	s.Identity = s.id
-	text, err := json.Marshal(s.head)
+	text, err := json.Marshal(s.content)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", s.path, err)
 	}
-	le := binary.LittleEndian
-	data := append([]byte(magic), make([]byte, headSize-len(magic))...)
-	le.PutUint32(data[8:], version)
-	le.PutUint32(data[16:], uint32(len(text)))
-	data = append(data, text...)
-	for _, e := range s.Entries {
-		for _, a := range e.arrays {
-			for _, x := range a {
-				data = le.AppendUint64(data, math.Float64bits(x))
-			}
-		}
-	}
-	le.PutUint32(data[12:], crc32c.Sum(data[16:]))
+	head := binary.LittleEndian.AppendUint32([]byte(magic), version)
+	head = binary.LittleEndian.AppendUint32(head, crc32c.Sum(text))
 	file, err := atomicfile.Create(s.path)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	defer file.Abort()
-	if _, err := file.Write(data); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+	if _, err = file.Write(append(head, text...)); err == nil {
+		err = file.Commit()
 	}
-	if err := file.Commit(); err != nil {
+	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	return nil
 }
 
-// decode takes over what a file has.
-func (s *Store) decode(data []byte) error {
+// decode takes over what a file has. It reports true for one of other options.
+func (s *Store) decode(data []byte) (others bool, err error) {
+	fail := func(format string, args ...any) (bool, error) {
+		return false, fmt.Errorf(s.path+": "+format, args...)
+	}
 	le := binary.LittleEndian
 	switch {
 	case len(data) < headSize || string(data[:len(magic)]) != magic:
-		return fmt.Errorf("%s: found another kind of file, expected the state of an interrupted run", s.path)
+		return fail("found another kind of file, expected the state of an interrupted run")
 	case le.Uint32(data[8:]) != version:
-		return fmt.Errorf("%s: version: found %d, expected %d", s.path, le.Uint32(data[8:]), version)
+		return fail("version: found %d, expected %d", le.Uint32(data[8:]), version)
 	}
-	if found, want := crc32c.Sum(data[16:]), le.Uint32(data[12:]); found != want {
-		return fmt.Errorf("%s: checksum: found %08x, expected %08x: the file is damaged", s.path, found, want)
+	if found, want := crc32c.Sum(data[headSize:]), le.Uint32(data[12:]); found != want {
+		return fail("checksum: found %08x, expected %08x: the file is damaged", found, want)
 	}
-	rest, size := data[headSize:], uint64(le.Uint32(data[16:]))
-	if size > uint64(len(rest)) {
-		return fmt.Errorf("%s: file size: found %d, expected more", s.path, len(data))
+	var c content
+	if err := json.Unmarshal(data[headSize:], &c); err != nil {
+		return fail("%w", err)
 	}
-	var h head
-	if err := json.Unmarshal(rest[:size], &h); err != nil {
-		return fmt.Errorf("%s: %w", s.path, err)
+	if c.Contexts != s.Contexts {
+		return fail("it was left by another run: found other contexts, another layer or another k than those of this run")
 	}
-	if err := s.check(&h); err != nil {
-		return fmt.Errorf("%s: %w: it was left by another run", s.path, err)
+	if !bytes.Equal(c.Options, s.Options) {
+		return true, nil
 	}
-	rest = rest[size:]
-	for i := range h.Entries {
-		for _, n := range h.Entries[i].Lengths {
-			if n < 0 || n > len(rest)/8 {
-				return fmt.Errorf("%s: arrays: found %d bytes, expected %d numbers", s.path, len(rest), n)
-			}
-			a := make([]float64, n)
-			for j := range a {
-				a[j] = math.Float64frombits(le.Uint64(rest[8*j:]))
-			}
-			h.Entries[i].arrays, rest = append(h.Entries[i].arrays, a), rest[8*n:]
-		}
+	for name, e := range c.Entries {
+		s.Entries[name] = e
 	}
-	if len(rest) > 0 {
-		return fmt.Errorf("%s: arrays: found %d bytes more than expected", s.path, len(rest))
-	}
-	s.head = h
-	return nil
-}
-
-// check returns an error that names what in the identity found differs from the
-// identity of this run.
-func (s *Store) check(h *head) error {
-	found, want := &h.Identity, &s.id
-	for _, field := range []struct {
-		name        string
-		found, want int
-	}{{"dim", found.Dim, want.Dim}, {"labels", found.Labels, want.Labels}, {"contexts", found.Contexts, want.Contexts}, {"k", found.K, want.K}} {
-		if field.found != field.want {
-			return fmt.Errorf("%s: found %d, expected %d", field.name, field.found, field.want)
-		}
-	}
-	if found.Fingerprint != want.Fingerprint {
-		return fmt.Errorf("fingerprint of the layer: found %x..., expected %x...", found.Fingerprint[:8], want.Fingerprint[:8])
-	}
-	if found.Digest != want.Digest {
-		return fmt.Errorf("digest of the contexts: found %x..., expected %x...", found.Digest[:8], want.Digest[:8])
-	}
-	if len(h.Entries) == 0 {
-		return nil // the labels are all that there is of the run
-	}
-	if found.Validation != want.Validation {
-		return fmt.Errorf("digest of the validation contexts: found %x..., expected %x...", found.Validation[:8], want.Validation[:8])
-	}
-	return compareOptions(found.Options, want.Options)
-}
-
-// compareOptions returns an error that names the first option that differs, in the
-// order of the alphabet.
-func compareOptions(found, want json.RawMessage) error {
-	var a, b map[string]json.RawMessage
-	if err := json.Unmarshal(found, &a); err != nil {
-		return fmt.Errorf("options: %w", err)
-	}
-	if err := json.Unmarshal(want, &b); err != nil {
-		return fmt.Errorf("options: %w", err)
-	}
-	all := maps.Clone(b)
-	maps.Copy(all, a)
-	orNone := func(x json.RawMessage) string {
-		if x == nil {
-			return "none"
-		}
-		return string(x)
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if x, y := a[name], b[name]; !bytes.Equal(x, y) {
-			return fmt.Errorf("%s: found %s, expected %s", name, orNone(x), orNone(y))
-		}
-	}
-	return nil
+	return false, nil
 }

@@ -12,70 +12,64 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/crc32c"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 )
 
-func identity() Identity {
-	return Identity{Options: json.RawMessage(`{"seed":1,"clusters":8}`), K: 2, Dim: 3, Labels: 5, Contexts: 7}
+func contexts() labelfile.Header {
+	return labelfile.Header{K: 2, Count: 7, Total: 7, Labels: 5, Dim: 3}
 }
 
-func open(t testing.TB, path string, id Identity) *Store {
+var options = json.RawMessage(`{"seed":1,"clusters":8}`)
+
+func open(t testing.TB, path string, of labelfile.Header, options json.RawMessage) (*Store, bool) {
 	t.Helper()
-	s, err := Open(path, id)
+	s, others, err := Open(path, of, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return s, others
 }
 
 // What was put is there for the same run, and for no other.
 func TestEntriesAreThereForTheSameRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.partial")
-	s := open(t, path, identity())
+	s, _ := open(t, path, contexts(), options)
 	for _, entry := range []struct {
-		name   string
-		meta   int
-		arrays [][]float64
-	}{{"a", 1, [][]float64{{1, 2}, {}}}, {"b", 2, [][]float64{{3}}}, {"a", 3, [][]float64{{4}, {5, 6, 7}}}} {
-		if err := s.Put(entry.name, entry.meta, entry.arrays...); err != nil {
+		name  string
+		about int
+		v     []float32
+	}{{"a", 1, []float32{1, 2}}, {"b", 2, []float32{3}}, {"a", 3, []float32{4, 5, 6}}} {
+		if err := s.Put(entry.name, entry.about, entry.v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s = open(t, path, identity())
-	var meta int
-	if a, ok := s.Get("a", &meta, 2); !ok || meta != 3 || !slices.Equal(a[0], []float64{4}) || !slices.Equal(a[1], []float64{5, 6, 7}) {
-		t.Errorf("found %v, %v, %v, expected what was put last", a, meta, ok)
+	s, others := open(t, path, contexts(), options)
+	about, v := 0, make([]float32, 3)
+	if !s.Get("a", &about, v) || others || about != 3 || !slices.Equal(v, []float32{4, 5, 6}) {
+		t.Errorf("found %v, %v, of other options %v, expected what was put last", v, about, others)
 	}
-	if _, ok := s.Get("c", &meta, 1); ok {
+	if s.Get("c", &about, v) {
 		t.Error("found an entry that was not put")
 	}
-	if _, ok := s.Get("b", &meta, 2); ok {
-		t.Error("found an entry with other arrays")
+	if s.Get("b", &about, v) {
+		t.Error("found an entry of another length")
 	}
-	for _, c := range []struct {
-		change func(id *Identity)
-		want   string
-	}{
-		{func(id *Identity) { id.Options = json.RawMessage(`{"seed":2,"clusters":8}`) }, "seed: found 1, expected 2"},
-		{func(id *Identity) { id.Options = json.RawMessage(`{"seed":1}`) }, "clusters: found 8, expected none"},
-		{func(id *Identity) { id.K = 3 }, "k: found 2, expected 3"},
-		{func(id *Identity) { id.Dim = 4 }, "dim: found 3, expected 4"},
-		{func(id *Identity) { id.Fingerprint[0] = 1 }, "fingerprint of the layer"},
-		{func(id *Identity) { id.Digest[0] = 1 }, "digest of the contexts"},
-		{func(id *Identity) { id.Validation[0] = 1 }, "digest of the validation contexts"},
+	for _, change := range []func(h *labelfile.Header){
+		func(h *labelfile.Header) { h.K = 3 },
+		func(h *labelfile.Header) { h.Dim = 4 },
+		func(h *labelfile.Header) { h.Count, h.Total = 8, 8 },
+		func(h *labelfile.Header) { h.Fingerprint[0] = 1 },
+		func(h *labelfile.Header) { h.Contexts[0] = 1 },
 	} {
-		id := identity()
-		c.change(&id)
-		if _, err := Open(path, id); !errors.Is(err, Err) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "another run") {
-			t.Errorf("found error %v, expected %q", err, c.want)
+		of := contexts()
+		change(&of)
+		if _, _, err := Open(path, of, options); !errors.Is(err, Err) || !strings.Contains(err.Error(), "another run") {
+			t.Errorf("%+v: found error %v, expected one about another run", of, err)
 		}
 	}
-	if err := s.Forget(); err != nil {
-		t.Fatal(err)
-	}
-	id := identity()
-	id.Options = json.RawMessage(`{}`)
-	if _, ok := open(t, path, id).Get("b", &meta, 1); ok { // options play no part without entries
-		t.Error("found an entry that was forgotten")
+	s, others = open(t, path, contexts(), json.RawMessage(`{"seed":2,"clusters":8}`))
+	if !others || s.Get("a", &about, v) {
+		t.Error("found an entry of other options")
 	}
 	if err := Remove(path); err != nil {
 		t.Fatal(err)
@@ -86,16 +80,12 @@ func TestEntriesAreThereForTheSameRun(t *testing.T) {
 }
 
 // Bytes that are no state of the run are refused, those with the right
-// checksum too; what is accepted has arrays that the file has.
+// checksum too; what is accepted has vectors of the length that is asked for.
 func FuzzState(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "m.partial")
-	s := open(f, path, identity())
-	for _, name := range []string{"", "a", "b"} {
-		if name != "" {
-			if err := s.Put(name, struct{}{}, []float64{1, 2, 3}, nil, []float64{4}); err != nil {
-				f.Fatal(err)
-			}
-		} else if err := s.Forget(); err != nil {
+	s, _ := open(f, path, contexts(), options)
+	for _, name := range []string{"a", "b"} {
+		if err := s.Put(name, struct{}{}, []float32{1, 2, 3}); err != nil {
 			f.Fatal(err)
 		}
 		data, err := os.ReadFile(path)
@@ -105,32 +95,28 @@ func FuzzState(f *testing.F) {
 		f.Add(data)
 		f.Add(data[:len(data)-8])
 		f.Add(data[:headSize])
+		f.Add(append(bytes.Clone(data[:headSize]), bytes.Replace(data[headSize:], []byte("AAC"), []byte("A"), 1)...))
 	}
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sealed := bytes.Clone(data)
 		if len(sealed) >= headSize {
-			binary.LittleEndian.PutUint32(sealed[12:], crc32c.Sum(sealed[16:]))
+			binary.LittleEndian.PutUint32(sealed[12:], crc32c.Sum(sealed[headSize:]))
 		}
 		for _, data := range [][]byte{data, sealed} {
-			s := &Store{path: path, id: identity()}
-			if err := s.decode(data); err != nil {
+			s := &Store{path, content{contexts(), options, map[string]entry{}}}
+			others, err := s.decode(data)
+			if err != nil {
 				if !strings.HasPrefix(err.Error(), path) {
 					t.Fatalf("error %v", err)
 				}
 				continue
 			}
-			total := 0
-			for _, e := range s.Entries {
-				for i, a := range e.arrays {
-					if len(a) != e.Lengths[i] {
-						t.Fatalf("entry %s: array %d has %d elements, expected %d", e.Name, i, len(a), e.Lengths[i])
-					}
-					total += 8 * len(a)
+			v, about := make([]float32, 3), struct{}{}
+			for name, e := range s.Entries {
+				if others || s.Get(name, &about, v) && len(e.Vectors) != 12 {
+					t.Fatalf("entry %s: found %d bytes, of other options %v", name, len(e.Vectors), others)
 				}
-			}
-			if total > len(data) {
-				t.Fatalf("found %d bytes of arrays in %d", total, len(data))
 			}
 		}
 	})

@@ -117,19 +117,15 @@ func (f *fit) features(dst []float32, i uint32) []float32 {
 	return dst
 }
 
-// chunk is the number of contexts that are searched together, and parts the number of parts
-// of the work after each of which its state is kept.
-const (
-	chunk = 64
-	parts = 16
-)
+// chunk is the number of contexts that are searched together.
+const chunk = 64
 
 // leastTail is the least part of the sum over all labels that a tail is told apart from
 // nothing.
 const leastTail = 1e-12
 
 // measure computes the sums within the candidates of each context drawn, and outside them.
-func (f *fit) measure(ctx context.Context, keep Keeper) error {
+func (f *fit) measure(ctx context.Context) error {
 	var drawn []uint32
 	f.place = make([]int32, f.N)
 	for i := range f.place {
@@ -141,12 +137,8 @@ func (f *fit) measure(ctx context.Context, keep Keeper) error {
 			drawn = append(drawn, i)
 		}
 	}
-	// The logs of the sums over all labels, in the order of drawn.
 	n := len(drawn) * f.temps
-	f.logs, f.heads = make([]float64, 0, n), make([]float64, n)
-	if left := keep.Load(); len(left) <= n && len(left)%f.temps == 0 {
-		f.logs = append(f.logs, left...)
-	}
+	f.logs, f.heads = make([]float64, n), make([]float64, n)
 	type scratch struct {
 		*softmax.Searcher
 		queries []*softmax.Query
@@ -156,61 +148,37 @@ func (f *fit) measure(ctx context.Context, keep Keeper) error {
 	for i := range workers {
 		workers[i] = scratch{softmax.NewSearcher(f.screen.Layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
-	sums := func(w *scratch, dst []float64, ids []uint32, among softmax.Labels) error {
-		buffer := f.Buffer()
+	return parallel.Each(ctx, f.Threads, len(drawn), chunk, f.Report.Stage(Stage, 0, len(drawn)), func(worker, lo, hi int) error {
+		w, ids, buffer := &workers[worker], drawn[lo:hi], f.Buffer()
 		for j, i := range ids {
 			if err := w.queries[j].Set(f.Row(i, buffer)); err != nil {
 				return fmt.Errorf("context %d: %w", i, err)
 			}
 		}
-		for k, temperature := range f.opt.Temperatures {
-			req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}
-			if err := w.Find(nil, w.answers[:len(ids)], w.queries[:len(ids)], &req); err != nil {
-				return err
+		// sums are those of queries among labels, the first of them of context first.
+		sums := func(dst []float64, first, end int, among softmax.Labels) error {
+			for k, temperature := range f.opt.Temperatures {
+				req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}
+				if err := w.Find(nil, w.answers[:end-first], w.queries[first:end], &req); err != nil {
+					return err
+				}
+				for j, a := range w.answers[:end-first] {
+					dst[(first+j)*f.temps+k] = a.LogSum
+				}
 			}
-			for j, a := range w.answers[:len(ids)] {
-				dst[j*f.temps+k] = a.LogSum
-			}
+			return nil
 		}
-		return nil
-	}
-	done := f.Report.Stage(Stage, 0, len(drawn))
-	before := len(f.logs) / f.temps
-	if before > 0 {
-		f.Report.Message(fmt.Sprintf("tail: continuing after %d of %d contexts", before, len(drawn)))
-		if done != nil {
-			done(before)
-		}
-	}
-	for part := range parts {
-		end := (part + 1) * len(drawn) / parts
-		ids := drawn[min(before, end):end]
-		if len(ids) == 0 {
-			continue
-		}
-		f.logs = f.logs[:end*f.temps]
-		first := end - len(ids)
-		err := parallel.Each(ctx, f.Threads, len(ids), chunk, done, func(worker, lo, hi int) error {
-			return sums(&workers[worker], f.logs[(first+lo)*f.temps:], ids[lo:hi], softmax.Labels{})
-		})
-		if err != nil {
+		logs, heads := f.logs[lo*f.temps:hi*f.temps], f.heads[lo*f.temps:hi*f.temps]
+		if err := sums(logs, 0, len(ids), softmax.Labels{}); err != nil {
 			return err
 		}
-		before = end
-		if err := keep.Save(f.logs); err != nil {
-			return err
-		}
-	}
-	return parallel.Each(ctx, f.Threads, len(drawn), chunk, nil, func(worker, lo, hi int) error {
-		for j := lo; j < hi; j++ {
-			at := f.heads[j*f.temps:][:f.temps]
-			if err := sums(&workers[worker], at, drawn[j:j+1], softmax.Only(f.candidates(f.cells[drawn[j]]))); err != nil {
+		for j, i := range ids {
+			if err := sums(heads, j, j+1, softmax.Only(f.candidates(f.cells[i]))); err != nil {
 				return err
 			}
-			for k, head := range at {
-				all := &f.logs[j*f.temps+k]
-				*all += kernels.Log(max(leastTail, 1-kernels.Exp(head-*all)))
-			}
+		}
+		for j, head := range heads {
+			logs[j] += kernels.Log(max(leastTail, 1-kernels.Exp(head-logs[j])))
 		}
 		return nil
 	})

@@ -88,20 +88,14 @@ type Screen struct {
 	Share  uint16
 }
 
-// Keeper keeps sums under way. Load returns the last ones, or nil.
-type Keeper interface {
-	Load() []float64
-	Save([]float64) error
-}
-
 // Find fits the tail of a screen on contexts, whose cells are given. See train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, s *Screen, cells []uint32, opt *Options, keep Keeper) (*screen.Tail, *Fit, error) {
+func Find(ctx context.Context, c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
 	f := &fit{Corpus: c, screen: s, cells: cells, opt: opt, clusters: s.Router.Clusters(), temps: len(opt.Temperatures)}
 	f.draw()
 	if err := f.square(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := f.measure(ctx, keep); err != nil {
+	if err := f.measure(ctx); err != nil {
 		return nil, nil, err
 	}
 	if err := f.fitAll(ctx); err != nil {
