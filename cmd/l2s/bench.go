@@ -138,22 +138,22 @@ the head has a soft cap.`, leastContexts),
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := flags.open(ctx, path, *k, openContexts)
+	in, err := flags.open(ctx, path, *k, allRows)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screen, in.contexts
+	l, m := in.layer, in.screen
 	noteK(f, path, m, *k)
 	if err := f.checkBudget(path, m, *budget); err != nil {
 		return err
 	}
 	*opts = append(*opts, within(*budget)...)
-	rows := different(c.rows, c.dim)
+	rows := different(in.rows, l.Dim())
 	if len(rows) < leastContexts {
-		return fmt.Errorf("%s: found %d different contexts, expected at least %d", c.name, len(rows), leastContexts)
+		return fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
 	}
-	if _, err := noteTraining(ctx, f, path, m, c, 0); err != nil {
+	if _, err := noteTraining(ctx, f, path, in, 0); err != nil {
 		return err
 	}
 	p := f.printer()

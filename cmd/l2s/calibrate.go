@@ -63,12 +63,11 @@ the same contexts until one passes. Contexts of a running text depend on their n
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, append(flags.files(), path)...); err != nil {
 		return err
 	}
-	in, err := flags.open(ctx, path, o.K, openContexts)
+	in, err := flags.open(ctx, path, o.K, allRows)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screen, in.contexts
 	p := f.printer()
 	defer p.Close()
 	stage := ""
@@ -82,9 +81,9 @@ the same contexts until one passes. Contexts of a running text depend on their n
 		}
 		p.Set(r.Done)
 	}
-	m, found, err := calibrate.Run(ctx, m, l.Layer, c.rows, o)
+	m, found, err := calibrate.Run(ctx, in.screen, in.layer.Layer, in.rows, o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return fmt.Errorf("%s: %w", in.contexts.Name(), err)
 	}
 	p.End()
 	if err := m.Save(*out); err != nil {

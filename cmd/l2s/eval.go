@@ -165,12 +165,12 @@ of the layer. A head with a soft cap is refused.`,
 	if err := f.parse(args, &path); err != nil {
 		return err
 	}
-	in, err := flags.open(ctx, path, (*ks)[len(*ks)-1], openContexts)
+	in, err := flags.open(ctx, path, (*ks)[len(*ks)-1], allRows)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
-	l, m, c := in.layer, in.screen, in.contexts
+	l, m := in.layer, in.screen
 	noteK(f, path, m, (*ks)[len(*ks)-1])
 	var next []int64
 	if err := f.checkBudget(path, m, *budget); err != nil {
@@ -195,13 +195,13 @@ of the layer. A head with a soft cap is refused.`,
 			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
 		}
 	}
-	trained, err := noteTraining(ctx, f, path, m, c, *threads)
+	trained, err := noteTraining(ctx, f, path, in, *threads)
 	if err != nil {
 		return err
 	}
 	p := f.printer()
 	defer p.Close()
-	r, err := evaluate(ctx, m, l, c.rows, next, *ks, *threads, p, within(*budget)...)
+	r, err := evaluate(ctx, m, l, in.rows, next, *ks, *threads, p, within(*budget)...)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"slices"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -172,71 +172,18 @@ func (in *inputFlags) openLayer() (*layer, error) {
 	return &layer{l, source, h}, nil
 }
 
-// contexts are context vectors, in files that are open or in memory.
-type contexts struct {
-	name   string
-	rows   []float32 // n x dim; nil if they are read in blocks
-	n, dim int
-	files  *layerfile.Contexts // nil for text on standard input that is not read at once
-}
+// How standard input is given as a source of contexts, and named in errors.
+const (
+	stdinSource = "-"
+	stdinName   = "standard input"
+)
 
-func (c *contexts) close() {
-	if c.files != nil {
-		c.files.Close()
+// openContexts opens contexts, before the layer is known that they are for.
+func openContexts(ctx context.Context, sources []string) (*layerfile.Contexts, error) {
+	if sources[0] == stdinSource {
+		return layerfile.OpenStream(newInput(ctx, os.Stdin), stdinName), nil
 	}
-}
-
-// read copies the rows from first on, as many as dst holds.
-func (c *contexts) read(dst []float32, first int) error {
-	if c.rows != nil {
-		copy(dst, c.rows[first*c.dim:])
-		return nil
-	}
-	return c.files.Read(dst, first)
-}
-
-// contextSources are the sources of contexts, whose files are open; of standard input,
-// which is not, files is nil.
-type contextSources struct {
-	names []string
-	files *layerfile.Contexts
-}
-
-func openSources(names []string) (s contextSources, err error) {
-	s.names = names
-	if names[0] != stdinSource {
-		s.files, err = layerfile.OpenContexts(names)
-	}
-	return s, err
-}
-
-// openContexts takes the contexts in sources, which are for the layer l, as rows.
-func openContexts(ctx context.Context, sources contextSources, l *layer) (*contexts, error) {
-	c, err := openContextBlocks(ctx, sources, l)
-	if err != nil || c.rows != nil {
-		return c, err
-	}
-	if c.rows, err = c.files.All(ctx); err != nil {
-		c.close()
-		return nil, err
-	}
-	return c, nil
-}
-
-// openContextBlocks takes the contexts in sources to be read in blocks, or closes them.
-// Text on standard input is read at once.
-func openContextBlocks(ctx context.Context, sources contextSources, l *layer) (*contexts, error) {
-	if sources.files == nil {
-		return readStdin(ctx, l)
-	}
-	if err := sources.files.Fit(ctx, l.Layer, l.name); err != nil {
-		return nil, err
-	}
-	name := sources.names[0]
-	if more := len(sources.names) - 1; more > 0 {
-		name += fmt.Sprintf(" and %s more", progress.Count(more))
-	}
-	return &contexts{name: name, n: sources.files.Len(), dim: l.Dim(), files: sources.files}, nil
+	return layerfile.OpenContexts(sources)
 }
 
 // own returns an error unless what is in the file at path belongs to a layer of the shape
@@ -271,12 +218,12 @@ func noteK(f *flags, path string, m *screen.Model, k int) {
 
 // noteTraining says if these very contexts are those that a screen was trained on, and reports
 // whether they are.
-func noteTraining(ctx context.Context, f *flags, path string, m *screen.Model, c *contexts, threads int) (bool, error) {
+func noteTraining(ctx context.Context, f *flags, path string, in *inputs, threads int) (bool, error) {
 	var r train.Record
-	if json.Unmarshal(m.Record(), &r) != nil {
+	if json.Unmarshal(in.screen.Record(), &r) != nil {
 		return false, nil // of another maker
 	}
-	trained, err := r.TrainedOn(ctx, c.rows, c.dim, threads)
+	trained, err := r.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
 	if trained {
 		f.note(path, "the screen was trained on these contexts: on others its figures are lower")
 	}
@@ -296,14 +243,24 @@ func needsTail(path string, m *screen.Model, flag string) error {
 type inputs struct {
 	layer    *layer
 	screen   *screen.Model // nil where the verb takes none
-	contexts *contexts
-	faults   bool // what debug.SetPanicOnFault was
+	contexts *layerfile.Contexts
+	rows     []float32 // all contexts, if the verb takes allRows
+	faults   bool      // what debug.SetPanicOnFault was
 }
 
-// open opens the layer, the screen at path, unless that is empty, and the contexts, which
-// take takes or closes; answers are to have k labels. What is cheap to open
+// How a verb takes its contexts.
+type contextsAs int
+
+const (
+	allRows  contextsAs = iota
+	inBlocks            // as many as there are, by Read
+	oneByOne            // by Next, of text as soon as it is there
+)
+
+// open opens the layer, the screen at path, unless that is empty, and the contexts; answers are
+// to have k labels. What is cheap to open
 // comes before the layer. Who opens them defers the call of close.
-func (flags *inputFlags) open(ctx context.Context, path string, k int, take func(context.Context, contextSources, *layer) (*contexts, error)) (_ *inputs, err error) {
+func (flags *inputFlags) open(ctx context.Context, path string, k int, as contextsAs) (_ *inputs, err error) {
 	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
 	defer func() {
 		if !whole {
@@ -315,15 +272,9 @@ func (flags *inputFlags) open(ctx context.Context, path string, k int, take func
 			return nil, err
 		}
 	}
-	src, err := openSources(*flags.contexts)
-	if err != nil {
+	if in.contexts, err = openContexts(ctx, *flags.contexts); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if src.files != nil {
-			src.files.Close()
-		}
-	}()
 	if in.layer, err = flags.openLayer(); err != nil {
 		return nil, err
 	}
@@ -340,9 +291,15 @@ func (flags *inputFlags) open(ctx context.Context, path string, k int, take func
 			return nil, err
 		}
 	}
-	taken := src
-	src.files = nil
-	if in.contexts, err = take(ctx, taken, l); err != nil {
+	err = in.contexts.Fit(ctx, l.Layer, l.name)
+	switch {
+	case err != nil:
+	case as == allRows:
+		in.rows, err = in.contexts.All(ctx)
+	case as == inBlocks:
+		err = in.contexts.Whole(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	whole = true
@@ -362,18 +319,17 @@ func (in *inputs) closed(recovered any, err *error) {
 	if recovered != nil {
 		*err = parallel.ErrGone
 	}
-	if in.layer == nil {
-		return
-	}
-	if errors.Is(*err, parallel.ErrGone) {
+	if in.layer != nil && errors.Is(*err, parallel.ErrGone) {
 		if gone := in.layer.head.Check(); gone != nil {
 			*err = gone
-		} else if in.contexts != nil {
-			*err = fmt.Errorf("%s: %w", in.contexts.name, parallel.ErrGone)
+		} else {
+			*err = fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone)
 		}
 	}
 	if in.contexts != nil {
-		in.contexts.close()
+		in.contexts.Close()
 	}
-	in.layer.head.Close()
+	if in.layer != nil {
+		in.layer.head.Close()
+	}
 }

@@ -96,18 +96,19 @@ l2s merge --out H.labels part-0 part-1`,
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, flags.files()...); err != nil {
 		return err
 	}
-	in, err := flags.open(ctx, "", *k, openContextBlocks)
+	in, err := flags.open(ctx, "", *k, inBlocks)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
 	l, c := in.layer, in.contexts
-	if c.n < part.Count {
-		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d shards", c.name, c.n, part.Count)
+	n, dim := c.Len(), l.Dim()
+	if n < part.Count {
+		return fmt.Errorf("%s: found %d contexts, expected at least one for each of %d shards", c.Name(), n, part.Count)
 	}
-	first, end := part.of(c.n)
+	first, end := part.of(n)
 	w, err := labelfile.Create(*out, labelfile.Header{
-		K: *k, First: first, Count: end - first, Total: c.n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint(),
+		K: *k, First: first, Count: end - first, Total: n, Labels: l.Labels(), Dim: dim, Fingerprint: l.Fingerprint(),
 	})
 	if err != nil {
 		return err
@@ -117,15 +118,15 @@ l2s merge --out H.labels part-0 part-1`,
 	p := f.printer()
 	defer p.Close()
 	p.Start("labels", "contexts", end-first)
-	block := make([]float32, min(labelBlock, end-first)*c.dim)
+	block := make([]float32, min(labelBlock, end-first)*dim)
 	for at := first; at < end; at += labelBlock {
-		rows := block[:min(labelBlock, end-at)*c.dim]
-		if err := c.read(rows, at); err != nil {
+		rows := block[:min(labelBlock, end-at)*dim]
+		if err := c.Read(rows, at); err != nil {
 			return err
 		}
-		digest, err := labelfile.DigestOf(ctx, rows, c.dim, at, *threads)
+		digest, err := labelfile.DigestOf(ctx, rows, dim, at, *threads)
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s: %w", c.Name(), err)
 		}
 		labels, err := train.Labels(ctx, l.Layer, rows, *k, train.LabelOptions{
 			Threads: *threads, Progress: func(r train.Progress) { p.Set(at - first + r.Done) },
@@ -178,43 +179,44 @@ each of its contexts once.`,
 
 // readLabels reads the labels at path, which must be the best k of all of the
 // contexts by the layer.
-func readLabels(ctx context.Context, path string, l *layer, c *contexts, k, threads int, p *progress.Printer) ([]uint32, error) {
+func readLabels(ctx context.Context, path string, in *inputs, k, threads int, p *progress.Printer) ([]uint32, error) {
 	f, err := labelfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := l.own(path, "the labels are of", f.Dim, f.Labels, f.Fingerprint); err != nil {
+	if err := in.layer.own(path, "the labels are of", f.Dim, f.Labels, f.Fingerprint); err != nil {
 		return nil, err
 	}
 	switch {
 	case f.K != k:
 		return nil, fmt.Errorf("%s: k: found %d labels of each context, expected %d", path, f.K, k)
-	case f.Total != c.n:
-		return nil, fmt.Errorf("%s: contexts: found a corpus of %d, expected the %d of %s", path, f.Total, c.n, c.name)
+	case f.Total != in.contexts.Len():
+		return nil, fmt.Errorf("%s: contexts: found a corpus of %d, expected the %d of %s", path, f.Total, in.contexts.Len(), in.contexts.Name())
 	case !f.Whole():
 		return nil, fmt.Errorf("%s: contexts: found %d to %d, expected all %d: l2s merge joins the parts", path, f.First, f.First+f.Count-1, f.Total)
 	}
-	digest, err := digestContexts(ctx, c, threads, p)
+	digest, err := digestContexts(ctx, in, threads, p)
 	if err != nil {
 		return nil, err
 	}
 	if digest != f.Contexts {
 		return nil, fmt.Errorf("%s: digest of the contexts: found %x..., expected %x..., the digest of %s: the labels are of other contexts",
-			path, f.Contexts[:8], digest[:8], c.name)
+			path, f.Contexts[:8], digest[:8], in.contexts.Name())
 	}
 	return f.ReadAll(ctx)
 }
 
 // digestContexts returns the digest of all contexts with progress on p.
-func digestContexts(ctx context.Context, c *contexts, threads int, p *progress.Printer) (labelfile.Digest, error) {
-	p.Start("digest", "contexts", c.n)
+func digestContexts(ctx context.Context, in *inputs, threads int, p *progress.Printer) (labelfile.Digest, error) {
+	n, dim := in.contexts.Len(), in.layer.Dim()
+	p.Start("digest", "contexts", n)
 	var sum labelfile.Digest
-	for at := 0; at < c.n; at += labelBlock {
-		end := min(at+labelBlock, c.n)
-		d, err := labelfile.DigestOf(ctx, c.rows[at*c.dim:end*c.dim], c.dim, at, threads)
+	for at := 0; at < n; at += labelBlock {
+		end := min(at+labelBlock, n)
+		d, err := labelfile.DigestOf(ctx, in.rows[at*dim:end*dim], dim, at, threads)
 		if err != nil {
-			return sum, fmt.Errorf("%s: %w", c.name, err)
+			return sum, fmt.Errorf("%s: %w", in.contexts.Name(), err)
 		}
 		sum.Add(d)
 		p.Set(end)

@@ -187,7 +187,7 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 		answers               int
 		want                  string
 	}{
-		{"in a file", "bad.npy", "", rowBlock, "bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts"},
+		{"in a file", "bad.npy", "", 256, "bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts"},
 		{"on standard input", "-", asText(h[:3*dim], dim, " ", "\n") + "1\n", 3, "standard input: line 4: found 1 numbers, expected 12, the columns of W.npy; standard output has the answers to the first 3 contexts"},
 		{"the first", "-", "1\n", 0, "standard input: line 1: found 1 numbers, expected 12, the columns of W.npy"},
 	} {

@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -68,25 +67,14 @@ cluster, and with --vocab words.`,
 	if *header && *f.asJSON {
 		return f.wrongUse("--header is for lines of text: objects of --json name their fields")
 	}
-	var text *layerfile.Text // where it is on standard input
-	open := func(ctx context.Context, sources contextSources, l *layer) (c *contexts, err error) {
-		if sources.files != nil {
-			return openContextBlocks(ctx, sources, l)
-		}
-		if c, text, err = openStdin(ctx, l); err != nil || text != nil {
-			return &contexts{dim: l.Dim()}, err
-		}
-		c.rows, err = c.files.All(ctx)
-		return c, err
-	}
-	in, err := flags.open(ctx, path, *k, open)
+	in, err := flags.open(ctx, path, *k, oneByOne)
 	if err != nil {
 		return err
 	}
 	defer in.close(&err)
 	l, m, c := in.layer, in.screen, in.contexts
 	if *limit > 0 { // what comes behind is not read
-		c.n = min(c.n, *limit)
+		c.First(*limit)
 	}
 	noteK(f, path, m, *k)
 	var words func(id uint32) string
@@ -140,22 +128,22 @@ cluster, and with --vocab words.`,
 			return err
 		}
 	}
-	var from contextStream = &rowStream{ctx: ctx, contexts: c}
-	if text != nil {
-		from = textStream{text}
-	}
 	h := make([]float32, l.Dim())
 	for i := 0; *limit == 0 || i < *limit; i++ {
-		if from.waits() {
+		if c.Waits() {
 			if err := w.Flush(); err != nil {
 				return err
 			}
 		}
-		if next := from.next(h); next != nil {
+		if next := c.Next(ctx, h); next != nil {
 			if next == io.EOF {
 				return nil
 			}
-			there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), from.of())
+			of := "" // text, whose contexts nobody has counted
+			if n := c.Len(); n > 0 {
+				of = " of " + progress.Count(n)
+			}
+			there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), of)
 			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
 				return interruptedError{next, there}
 			}
@@ -243,54 +231,6 @@ func finalSum(s *softmax.Searcher, q *softmax.Query, l *layer, logits []float64,
 	}
 	return kernels.LogSumExp(logits), nil
 }
-
-// contextStream are contexts, one after the other.
-type contextStream interface {
-	// waits reports whether next would wait for the context.
-	waits() bool
-	// next reads a context into h; at the end it returns io.EOF.
-	next(h []float32) error
-	// of is "of" and their number, where it is known.
-	of() string
-}
-
-// rowStream are contexts in files, which are read in blocks, or in memory.
-type rowStream struct {
-	*contexts
-	ctx    context.Context
-	at     int
-	buffer []float32
-	block  []float32 // the part of it that holds those from at on
-}
-
-// rowBlock is the number of contexts of a block.
-const rowBlock = 256
-
-func (r *rowStream) waits() bool { return false }
-
-func (r *rowStream) next(h []float32) error {
-	if r.at == r.n {
-		return io.EOF
-	}
-	if len(r.block) == 0 {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		if r.buffer == nil {
-			r.buffer = make([]float32, min(rowBlock, r.n)*r.dim)
-		}
-		r.block = r.buffer[:min(rowBlock, r.n-r.at)*r.dim]
-		if err := r.read(r.block, r.at); err != nil {
-			return err
-		}
-	}
-	copy(h, r.block[:r.dim])
-	r.block = r.block[r.dim:]
-	r.at++
-	return nil
-}
-
-func (r *rowStream) of() string { return " of " + progress.Count(r.n) }
 
 type writerFunc func(b []byte) (int, error)
 

@@ -234,7 +234,7 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 	if err := checkOutputs(ctx, f, outputs, sources...); err != nil {
 		return err
 	}
-	in, err := r.inputs.open(ctx, "", 1, openContexts)
+	in, err := r.inputs.open(ctx, "", 1, allRows)
 	if err != nil {
 		return err
 	}
@@ -243,16 +243,17 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	if validation != nil {
-		src, err := openSources(validation)
+		others, err := layerfile.OpenContexts(validation)
 		if err != nil {
 			return err
 		}
-		others, err := openContexts(ctx, src, in.layer)
-		if err != nil {
+		defer others.Close()
+		if err := others.Fit(ctx, in.layer.Layer, in.layer.name); err != nil {
 			return err
 		}
-		defer others.close()
-		o.Validation = others.rows
+		if o.Validation, err = others.All(ctx); err != nil {
+			return err
+		}
 	}
 	if err := checkWritable(outputs); err != nil {
 		return err
@@ -262,17 +263,17 @@ func (r *trainRun) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer release()
-	if why := layerfile.Unnormed(in.layer.head, in.contexts.rows); why != "" {
-		f.warn(in.contexts.name, "the contexts do not look like those that the layer is applied to: %s", why)
+	if why := layerfile.Unnormed(in.layer.head, in.rows); why != "" {
+		f.warn(in.contexts.Name(), "the contexts do not look like those that the layer is applied to: %s", why)
 	}
 	p := f.printer()
 	defer p.Close()
 	if *r.labels != "" {
-		if o.Labels, err = readLabels(ctx, *r.labels, in.layer, in.contexts, o.K, o.Threads, p); err != nil {
+		if o.Labels, err = readLabels(ctx, *r.labels, in, o.K, o.Threads, p); err != nil {
 			return err
 		}
 	}
-	m, record, seconds, err := trainScreen(ctx, in.layer, in.contexts.rows, o, p)
+	m, record, seconds, err := trainScreen(ctx, in.layer, in.rows, o, p)
 	if err != nil {
 		return explainInterrupt(err, o.Checkpoint)
 	}
@@ -301,7 +302,7 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 	}
 	if file := *o; *r.options != "" {
 		file.Target, file.Budget, file.Always = r.inFile.Target, r.inFile.Budget, r.inFile.Always
-		if err := file.Check(len(in.contexts.rows)/l.Dim(), l.Labels()); err != nil {
+		if err := file.Check(len(in.rows)/l.Dim(), l.Labels()); err != nil {
 			return fmt.Errorf("%s: options: %w", *r.options, err)
 		}
 	}

@@ -1,8 +1,10 @@
 package layerfile
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,25 +12,37 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Contexts are context vectors in a file, or in several, one behind the other.
+// Contexts are context vectors in a file, or in several, one behind the other, or of a stream.
 type Contexts struct {
+	name  string
 	dim   int
 	parts []*tensorfile.Tensor
 	texts map[int]string // the parts that are files of text, nil until Fit reads them
 	ends  []int          // the number of contexts in a part and those before it
 	all   []float32
 	unmap func([]byte) error // of all, if it is a file of its own
+
+	stream *bufio.Reader // nil for files
+	text   *textReader   // of the stream, while it is not read to its end
+	at     int           // the number of the context that comes next
+	block  []float32     // the contexts from there on that Next has read
+	buffer []float32     // of the block
 }
 
 // OpenContexts opens contexts, before the layer is known that they are for. There are none
-// before the call of Fit. A source is a tensor, or a file of text as [Text] reads it.
+// before the call of Fit. A source is a tensor, or a file of text as textReader reads it.
 func OpenContexts(sources []string) (*Contexts, error) {
-	c := &Contexts{texts: map[int]string{}}
+	c := &Contexts{name: sources[0], texts: map[int]string{}}
+	if more := len(sources) - 1; more > 0 {
+		c.name += fmt.Sprintf(" and %s more", progress.Count(more))
+	}
 	for i, src := range sources {
 		var t *tensorfile.Tensor
 		if path, ok := isText(src); ok {
@@ -45,6 +59,16 @@ func OpenContexts(sources []string) (*Contexts, error) {
 	return c, nil
 }
 
+// OpenStream returns the contexts of a stream, which Fit begins to read: all of a .npy file, or
+// text, which is read as [Contexts.Next] asks for it, or to its end by Whole or All. Errors
+// call the stream by name.
+func OpenStream(r io.Reader, name string) *Contexts {
+	return &Contexts{name: name, stream: bufio.NewReaderSize(r, 1<<16)}
+}
+
+// Name says for errors what the contexts are of.
+func (c *Contexts) Name() string { return c.name }
+
 // Fit makes the contexts belong to a layer whose weights errors call by that name, or
 // closes the files. Each part is a matrix of at least one row with as many columns as
 // they, one such row alone, as a vector, or such rows with a dimension of 1 between, as
@@ -56,6 +80,13 @@ func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (e
 		}
 	}()
 	c.dim = l.Dim()
+	if c.stream != nil {
+		var t *tensorfile.Tensor
+		if t, c.text, err = readContexts(c.stream, c.name, l, weights); t != nil {
+			c.add(t)
+		}
+		return err
+	}
 	for i, t := range c.parts {
 		if path, ok := c.texts[i]; ok {
 			if t, err = readTextFile(ctx, path, l, weights); err != nil {
@@ -87,7 +118,61 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	return err
 }
 
-// Len returns the number of contexts.
+func (c *Contexts) add(t *tensorfile.Tensor) {
+	c.parts, c.ends = append(c.parts, t), append(c.ends, c.Len()+t.Rows())
+}
+
+// Whole reads the text of a stream to its end, into memory.
+func (c *Contexts) Whole(ctx context.Context) error {
+	if c.text == nil {
+		return nil
+	}
+	t, err := c.text.tensor(ctx)
+	if err == nil {
+		c.add(t)
+		c.text = nil
+	}
+	return err
+}
+
+// First leaves out all contexts but the first n, which are not read then. Of the text of a
+// stream, whose contexts are not counted, it leaves out none.
+func (c *Contexts) First(n int) {
+	for i, end := range c.ends {
+		c.ends[i] = min(end, n)
+	}
+}
+
+// nextBlock is the number of contexts of files that Next reads at once.
+const nextBlock = 256
+
+// Next reads the next context into h, which has room for one; at the end it returns io.EOF.
+func (c *Contexts) Next(ctx context.Context, h []float32) error {
+	if c.text != nil {
+		return c.text.next(h)
+	}
+	if c.at == c.Len() {
+		return io.EOF
+	}
+	if len(c.block) == 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.buffer = grow.Slice(c.buffer, min(nextBlock, c.Len()-c.at)*c.dim)
+		if err := c.Read(c.buffer, c.at); err != nil {
+			return err
+		}
+		c.block = c.buffer
+	}
+	c.at++
+	c.block = c.block[copy(h, c.block[:c.dim]):]
+	return nil
+}
+
+// Waits reports whether Next may have to wait for the stream.
+func (c *Contexts) Waits() bool { return c.text != nil && c.text.waits() }
+
+// Len returns the number of contexts, 0 for the text of a stream before Whole.
 func (c *Contexts) Len() int {
 	if len(c.ends) == 0 {
 		return 0
@@ -126,6 +211,9 @@ func (c *Contexts) All(ctx context.Context) ([]float32, error) {
 }
 
 func (c *Contexts) allWithin(ctx context.Context, limit int) (rows []float32, err error) {
+	if err := c.Whole(ctx); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.all != nil:
 		return c.all, nil

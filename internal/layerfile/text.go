@@ -17,10 +17,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Text reads contexts as text, one after the other: a context a line, its numbers separated
+// textReader reads contexts as text, one after the other: a context a line, its numbers separated
 // by spaces, tabs or commas; or, if the first byte is a bracket, JSON, whose arrays of
 // numbers follow each other or stand in an array.
-type Text struct {
+type textReader struct {
 	r       *bufio.Reader
 	name    string // of the text and of the layer's weights, for errors
 	weights string
@@ -31,10 +31,10 @@ type Text struct {
 	count   int  // lines so far, or contexts of JSON
 }
 
-// ReadContexts takes contexts for l from a stream: all of a .npy file, or text, which is to
+// readContexts takes contexts for l from a stream: all of a .npy file, or text, which is to
 // be read. Errors call the stream by name, and the layer by that of its weights.
-func ReadContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string) (*Contexts, *Text, error) {
-	t := &Text{r: r, name: name, weights: weights, dim: l.Dim()}
+func readContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string) (*tensorfile.Tensor, *textReader, error) {
+	t := &textReader{r: r, name: name, weights: weights, dim: l.Dim()}
 	start, err := r.Peek(1)
 	switch {
 	case err == io.EOF:
@@ -53,17 +53,14 @@ func ReadContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkContexts(tensor, l, weights); err != nil {
-		return nil, nil, err
-	}
-	return t.contexts(tensor), nil, nil
+	return tensor, nil, checkContexts(tensor, l, weights)
 }
 
 // numberRoom is how many bytes of the text a number may take.
 const numberRoom = 100
 
-// Waits reports whether Next may have to wait for the text, since no whole context is there.
-func (t *Text) Waits() bool {
+// waits reports whether next may have to wait for the text, since no whole context is there.
+func (t *textReader) waits() bool {
 	buffered, _ := t.r.Peek(t.r.Buffered())
 	if t.json { // what precedes a context may end in the bracket of a list
 		buffered = buffered[max(0, bytes.IndexByte(buffered, '[')):]
@@ -72,8 +69,8 @@ func (t *Text) Waits() bool {
 	return bytes.IndexByte(buffered, '\n') < 0
 }
 
-// Next reads a context into h, which has room for one. At the end it returns io.EOF.
-func (t *Text) Next(h []float32) error {
+// next reads a context into h, which has room for one. At the end it returns io.EOF.
+func (t *textReader) next(h []float32) error {
 	if t.json {
 		return t.nextArray(h)
 	}
@@ -97,8 +94,8 @@ func (t *Text) Next(h []float32) error {
 	return nil
 }
 
-// nextArray is Next for JSON.
-func (t *Text) nextArray(h []float32) error {
+// nextArray is next for JSON.
+func (t *textReader) nextArray(h []float32) error {
 	t.count++
 	for comma := false; ; t.r.Discard(1) {
 		c, err := t.peek()
@@ -129,7 +126,7 @@ func (t *Text) nextArray(h []float32) error {
 }
 
 // array reads the rest of an array of numbers, behind its bracket.
-func (t *Text) array(h []float32) error {
+func (t *textReader) array(h []float32) error {
 	t.listed++
 	text, err := t.upTo([]byte("["), ']')
 	if err != nil && err != io.EOF {
@@ -159,7 +156,7 @@ func (t *Text) array(h []float32) error {
 
 // upTo appends the text up to a byte, and with it, to dst. At the end of the text it
 // returns what there is, and io.EOF.
-func (t *Text) upTo(dst []byte, end byte) ([]byte, error) {
+func (t *textReader) upTo(dst []byte, end byte) ([]byte, error) {
 	for {
 		part, err := t.r.ReadSlice(end)
 		if dst = append(dst, part...); len(dst) > numberRoom*(t.dim+1) {
@@ -175,7 +172,7 @@ func (t *Text) upTo(dst []byte, end byte) ([]byte, error) {
 }
 
 // peek returns the next byte that is no white space, without reading it.
-func (t *Text) peek() (byte, error) {
+func (t *textReader) peek() (byte, error) {
 	for {
 		b, err := t.r.Peek(1)
 		switch {
@@ -191,7 +188,7 @@ func (t *Text) peek() (byte, error) {
 }
 
 // number reads number i of a context.
-func (t *Text) number(text []byte, i int) (float32, error) {
+func (t *textReader) number(text []byte, i int) (float32, error) {
 	decimal := bytes.Trim(text, "0123456789+-.eE") // strconv takes more, such as 0x1p3
 	x, err := strconv.ParseFloat(string(text), 32)
 	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || len(decimal) > 0 {
@@ -200,7 +197,7 @@ func (t *Text) number(text []byte, i int) (float32, error) {
 	return float32(x), nil
 }
 
-func (t *Text) fail(format string, args ...any) error {
+func (t *textReader) fail(format string, args ...any) error {
 	unit := "line"
 	if t.json {
 		unit = "context"
@@ -209,34 +206,22 @@ func (t *Text) fail(format string, args ...any) error {
 }
 
 // readError is an error of reading the text.
-func (t *Text) readError(err error) error {
+func (t *textReader) readError(err error) error {
 	if pe := new(os.PathError); errors.As(err, &pe) {
 		err = pe.Err
 	}
 	return fmt.Errorf("%s: %w", t.name, err)
 }
 
-// All reads all contexts, into memory.
-func (t *Text) All(ctx context.Context) (*Contexts, error) {
-	tensor, err := t.tensor(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return t.contexts(tensor), nil
-}
-
-func (t *Text) contexts(tensor *tensorfile.Tensor) *Contexts {
-	return &Contexts{dim: t.dim, parts: []*tensorfile.Tensor{tensor}, ends: []int{tensor.Rows()}}
-}
-
-func (t *Text) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
+// tensor reads all contexts, into memory.
+func (t *textReader) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
 	var rows []float32
 	h := make([]float32, t.dim)
 	for n := 0; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		switch err := t.Next(h); {
+		switch err := t.next(h); {
 		case err == io.EOF:
 			return tensorfile.OfFloat32s(rows, t.name, n, t.dim)
 		case err != nil:
@@ -249,7 +234,7 @@ func (t *Text) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
 // readTextFile reads a file of text.
 func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights string) (tensor *tensorfile.Tensor, err error) {
 	err = tensorfile.Parse(path, func(data []byte) error {
-		_, t, err := ReadContexts(bufio.NewReader(bytes.NewReader(data)), path, l, weights)
+		_, t, err := readContexts(bufio.NewReader(bytes.NewReader(data)), path, l, weights)
 		if err == nil {
 			tensor, err = t.tensor(ctx)
 		}

@@ -1,7 +1,6 @@
 package layerfile
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -21,12 +20,8 @@ import (
 // readText reads all contexts of a text.
 func readText(t testing.TB, r io.Reader, dim int) ([]float32, error) {
 	t.Helper()
-	_, text, err := ReadContexts(bufio.NewReader(r), "x", layerOf(t, 3, dim), "W")
-	if err != nil {
-		return nil, err
-	}
-	c, err := text.All(t.Context())
-	if err != nil {
+	c := OpenStream(r, "x")
+	if err := c.Fit(t.Context(), layerOf(t, 3, dim), "W"); err != nil {
 		return nil, err
 	}
 	return c.All(t.Context())
@@ -129,8 +124,8 @@ func TestTextDoesNotWaitBehindAContext(t *testing.T) {
 			defer w.Close()
 			parts := strings.SplitAfter(c.text, c.end)
 			go io.WriteString(w, parts[0])
-			_, text, err := ReadContexts(bufio.NewReader(r), "x", layerOf(t, 3, 2), "W")
-			if err != nil {
+			text := OpenStream(r, "x")
+			if err := text.Fit(t.Context(), layerOf(t, 3, 2), "W"); err != nil {
 				t.Fatal(err)
 			}
 			h := make([]float32, 2)
@@ -141,13 +136,13 @@ func TestTextDoesNotWaitBehindAContext(t *testing.T) {
 					}
 					go io.WriteString(w, part)
 				}
-				if err := text.Next(h); err != nil || h[0] != float32(2*i+1) || h[1] != float32(2*i+2) {
+				if err := text.Next(t.Context(), h); err != nil || h[0] != float32(2*i+1) || h[1] != float32(2*i+2) {
 					t.Fatalf("found %v (%v) for context %d", h, err, i)
 				}
 			}
 			go io.WriteString(w, strings.Join(parts[2:], "")+c.text)
 			w2 := make(chan error)
-			go func() { w2 <- text.Next(h) }()
+			go func() { w2 <- text.Next(t.Context(), h) }()
 			if err := <-w2; err != nil || h[0] != 1 {
 				t.Errorf("found %v (%v) behind them, expected the first one again", h, err)
 			}

@@ -159,17 +159,10 @@ type ggufEntry struct {
 // or leave the data. If the size of a type is not known here, what follows the
 // tensor may be its own.
 func checkExtents(entries []ggufEntry, path string, size int, alignment uint64) error {
-	order := make([]int, len(entries))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		a, b := &entries[i], &entries[j]
-		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.size, b.size))
-	})
 	end, known := uint64(0), true // of the tensors before, with the padding
-	for _, i := range order {
-		e := &entries[i]
+	for _, e := range slices.SortedFunc(slices.Values(entries), func(a, b ggufEntry) int {
+		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.size, b.size))
+	}) {
 		source := path + ":" + label(e.name)
 		switch {
 		case e.offset%alignment != 0:

@@ -2,6 +2,7 @@ package tensorfile
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -132,28 +133,21 @@ func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
 	}
 
 	f := &File{path: path, byName: make(map[string]*Tensor, len(entries)), mem: mem}
-	order := make([]int, len(entries))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int {
-		a, b := entries[i], entries[j]
-		if a.begin != b.begin {
-			return a.begin - b.begin
-		}
-		return a.end - b.end
-	})
 	at := 0
-	for _, i := range order {
-		e := entries[i]
-		if e.begin > e.end {
-			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected a begin up to the end", e.begin, e.end)
+	for _, e := range slices.SortedFunc(slices.Values(entries), func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+	}) {
+		expected := ""
+		switch {
+		case e.begin > e.end:
+			expected = "a begin up to the end"
+		case e.begin != at:
+			expected = fmt.Sprintf("a begin of %d, where the tensor before it ends", at)
+		case e.end > len(data):
+			expected = fmt.Sprintf("an end within the %d bytes of data", len(data))
 		}
-		if e.begin != at {
-			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected a begin of %d, where the tensor before it ends", e.begin, e.end, at)
-		}
-		if e.end > len(data) {
-			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected an end within the %d bytes of data", e.begin, e.end, len(data))
+		if expected != "" {
+			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected %s", e.begin, e.end, expected)
 		}
 		at = e.end
 	}
