@@ -109,3 +109,24 @@ func TestNoteOfAnotherK(t *testing.T) {
 		}
 	}
 }
+
+// With --quiet a verb that has nothing to note says nothing on standard error, and its result
+// is the same.
+func TestQuiet(t *testing.T) {
+	dir := files(t)
+	for _, args := range [][]string{joined(goodTrain, "--budget", "40"), goodEval, goodTopK, {"inspect", "m.l2s"}, {"version"}} {
+		loud, quiet := l2s(t, dir, joined(args, "--json")...), l2s(t, dir, joined(args, "--json", "--quiet")...)
+		if loud.code != 0 || quiet.code != 0 || quiet.stderr != "" {
+			t.Errorf("%s: found exit status %d and %d, and %q with --quiet, expected 0 and nothing", args[0], loud.code, quiet.code, quiet.stderr)
+		}
+		if args[0] == "train" {
+			if loud.stderr == "" {
+				t.Error("train: found nothing on standard error without --quiet, expected its progress")
+			}
+			continue // whose result has times
+		}
+		if quiet.stdout != loud.stdout {
+			t.Errorf("%s: found another result with --quiet, expected the same", args[0])
+		}
+	}
+}

@@ -46,19 +46,18 @@ const Magic = "l2slabel"
 const (
 	version    = 1
 	headerSize = 128
-
-	atVersion     = 8
-	atK           = 12
-	atFirst       = 16
-	atCount       = 24
-	atTotal       = 32
-	atLabels      = 40
-	atDim         = 48
-	atFingerprint = 56
-	atDigest      = 88
-	atDataCRC     = 120
-	atHeaderCRC   = 124
+	crcSize    = 4 // of the checksum at the end of the header
 )
+
+// fileHeader is the header as it stands in the file.
+type fileHeader struct {
+	Magic                            [8]byte
+	Version, K                       uint32
+	First, Count, Total, Labels, Dim uint64
+	Fingerprint                      [32]byte
+	Contexts                         Digest
+	DataCRC, HeaderCRC               uint32
+}
 
 // Header says what a file holds.
 type Header struct {
@@ -133,50 +132,40 @@ func Repeated(labels []uint32, k int) (row int, id uint32, found bool) {
 func (h *Header) Whole() bool { return h.Count == h.Total }
 
 func (h *Header) encode(dataCRC uint32) []byte {
-	le := binary.LittleEndian
-	b := make([]byte, headerSize)
-	copy(b, Magic)
-	le.PutUint32(b[atVersion:], version)
-	le.PutUint32(b[atK:], uint32(h.K))
-	for at, n := range map[int]int{atFirst: h.First, atCount: h.Count, atTotal: h.Total, atLabels: h.Labels, atDim: h.Dim} {
-		le.PutUint64(b[at:], uint64(n))
+	b, err := binary.Append(nil, binary.LittleEndian, fileHeader{
+		[8]byte([]byte(Magic)), version, uint32(h.K), uint64(h.First), uint64(h.Count), uint64(h.Total), uint64(h.Labels), uint64(h.Dim), h.Fingerprint, h.Contexts, dataCRC, 0,
+	})
+	if err != nil {
+		panic(err) // a struct of fixed size
 	}
-	copy(b[atFingerprint:], h.Fingerprint[:])
-	copy(b[atDigest:], h.Contexts[:])
-	le.PutUint32(b[atDataCRC:], dataCRC)
-	le.PutUint32(b[atHeaderCRC:], crc32c.Sum(b[:atHeaderCRC]))
-	return b
+	b = b[:headerSize-crcSize]
+	return binary.LittleEndian.AppendUint32(b, crc32c.Sum(b))
 }
 
 func decode(b []byte) (h Header, dataCRC uint32, err error) {
-	le := binary.LittleEndian
 	if len(b) < len(Magic) || string(b[:len(Magic)]) != Magic {
 		return h, 0, fmt.Errorf("magic: found %q, expected %q: not a file of labels", b[:min(len(b), len(Magic))], Magic)
 	}
-	if len(b) < headerSize {
+	var f fileHeader
+	if _, err := binary.Decode(b, binary.LittleEndian, &f); err != nil {
 		return h, 0, fmt.Errorf("file size: found %d, expected at least the %d of the header", len(b), headerSize)
 	}
-	if v := le.Uint32(b[atVersion:]); v != version {
-		return h, 0, fmt.Errorf("version: found %d, expected %d", v, version)
+	if f.Version != version {
+		return h, 0, fmt.Errorf("version: found %d, expected %d", f.Version, version)
 	}
-	if found, want := crc32c.Sum(b[:atHeaderCRC]), le.Uint32(b[atHeaderCRC:]); found != want {
-		return h, 0, fmt.Errorf("header checksum: found %08x, expected %08x: the file is damaged", found, want)
+	if found := crc32c.Sum(b[:headerSize-crcSize]); found != f.HeaderCRC {
+		return h, 0, fmt.Errorf("header checksum: found %08x, expected %08x: the file is damaged", found, f.HeaderCRC)
 	}
-	h.K = int(le.Uint32(b[atK:]))
 	for _, field := range []struct {
 		name string
-		at   int
-		to   *int
-	}{{"first context", atFirst, &h.First}, {"contexts", atCount, &h.Count}, {"corpus", atTotal, &h.Total}, {"labels", atLabels, &h.Labels}, {"dim", atDim, &h.Dim}} {
-		n := le.Uint64(b[field.at:])
-		if n > math.MaxInt {
-			return h, 0, fmt.Errorf("%s: found %d, expected at most %d", field.name, n, math.MaxInt)
+		n    uint64
+	}{{"first context", f.First}, {"contexts", f.Count}, {"corpus", f.Total}, {"labels", f.Labels}, {"dim", f.Dim}} {
+		if field.n > math.MaxInt {
+			return h, 0, fmt.Errorf("%s: found %d, expected at most %d", field.name, field.n, math.MaxInt)
 		}
-		*field.to = int(n)
 	}
-	copy(h.Fingerprint[:], b[atFingerprint:])
-	copy(h.Contexts[:], b[atDigest:])
-	return h, le.Uint32(b[atDataCRC:]), h.check()
+	h = Header{int(f.K), int(f.First), int(f.Count), int(f.Total), int(f.Labels), int(f.Dim), f.Fingerprint, f.Contexts}
+	return h, f.DataCRC, h.check()
 }
 
 // Writer writes a file from its first context to its last. It must end with
