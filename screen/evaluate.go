@@ -271,7 +271,7 @@ func newEvaluation(s *Searcher, l *softmax.Layer, ks []int) *evaluation {
 // where its best labels stand.
 func (w *evaluation) context(h []float32) (candidates int, o Outcome, err error) {
 	s := w.screened
-	x, err := s.locate(h)
+	x, err := s.locate(h, s.rung)
 	if err != nil {
 		return 0, o, err
 	}

@@ -40,7 +40,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 		s.profile.begin()
 		defer s.profile.end()
 	}
-	x, err := s.locate(h)
+	x, err := s.locate(h, s.rung)
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 	if err := s.checkTail(temperature); err != nil {
 		return Interval{}, err
 	}
-	at, err := s.locate(h)
+	at, err := s.locate(h, s.rung)
 	if err != nil {
 		return Interval{}, err
 	}
@@ -177,20 +177,17 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if s.model.tail == nil {
 		return Head{}, false, ErrNoTail
 	}
-	cut := s.cut
-	if budget != 0 {
-		var err error
-		if cut, err = s.cutOf(budget); err != nil {
-			return Head{}, false, err
-		}
+	rung, err := s.rungOf(budget)
+	if err != nil {
+		return Head{}, false, err
 	}
-	x, err := s.locate(h)
+	x, err := s.locate(h, rung)
 	if err != nil || x.exact || !x.quick {
 		return Head{}, false, err
 	}
 	s.drawn = x.cell
 	known := int(s.inTail[x.cell])
-	n := max(int(cut[x.cell]), known)
+	n := max(x.n, known)
 	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
 	start := s.model.starts[x.cell]
 	return Head{s.model.ids[start : start+n], known, lower, upper}, lower != nil, err

@@ -23,6 +23,7 @@ import (
 type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
+	audit   atomic.Pointer[Audit] // nil for none
 
 	mu    sync.Mutex
 	alive []*generation // the current one and those with queries under way
@@ -95,6 +96,9 @@ func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err er
 	g.number = old.number + 1
 	p.alive = append(p.alive, g)
 	p.current.Store(g)
+	if a := p.audit.Load(); a != nil {
+		a.begin(g.model)
+	}
 	for i := range old.shelves {
 		if old.shelves[i].close() && old.inUse.Add(-1) == 0 {
 			p.retire(old)
@@ -200,6 +204,7 @@ func (p *Pool) borrow() (loan, error) {
 				return loan{}, err
 			}
 		}
+		l.watch = p.audit.Load()
 		return l, nil
 	}
 }

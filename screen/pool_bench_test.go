@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// BenchmarkPool times what a pool adds to a query, top-5, and labels for profiles to
+// BenchmarkPool times what a pool adds to a query, top-5, and labels for profiles or an audit to
 // that, on one goroutine and on as many as there are cores.
 func BenchmarkPool(b *testing.B) {
 	const k, contexts = 5, 2000
@@ -27,6 +27,12 @@ func BenchmarkPool(b *testing.B) {
 		return p
 	}
 	plain, labelled := pool(), pool(screen.ProfileLabels(context.Background()))
+	watched := pool()
+	audit, err := watched.Audit(screen.AuditOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer audit.Stop()
 	labels := pprof.Labels("l2s", "screen")
 	for _, c := range []struct {
 		name  string
@@ -40,6 +46,7 @@ func BenchmarkPool(b *testing.B) {
 			return s.TopK
 		}},
 		{"pool", func() func([]softmax.Prediction, []float32) (int, error) { return plain.TopK }},
+		{"pool with an audit", func() func([]softmax.Prediction, []float32) (int, error) { return watched.TopK }},
 		{"pool with labels", func() func([]softmax.Prediction, []float32) (int, error) { return labelled.TopK }},
 		{"pool in pprof.Do", func() func([]softmax.Prediction, []float32) (int, error) {
 			return func(dst []softmax.Prediction, h []float32) (n int, err error) {

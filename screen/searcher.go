@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -53,6 +54,9 @@ type Searcher struct {
 	cells   int             // of these
 	cut     []uint32        // of each cell, the number of candidates within the searcher's budget and bound
 	lead    bool            // whether the lead is always wanted
+	watch   *Audit          // nil for none
+	until   uint64          // queries up to the next sample
+	rung    int             // of the ladder, that cut is of
 	profile *profile
 	stats   Stats
 	lines   kernels.Lines
@@ -158,7 +162,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		return nil, fmt.Errorf("screen: %w", err)
 	}
 	s.cuts = make([][]uint32, len(m.ladder))
-	s.cut = s.cutAt(rung)
+	s.cut, s.rung = s.cutAt(rung), rung
 	if m.tail != nil {
 		s.inTail = m.cut(m.tail.c.Share)
 	}
@@ -185,7 +189,7 @@ func (s *Searcher) warm() error {
 	s.addLines()
 	zero := make([]float32, m.Dim())
 	if s.direct.Set(zero) { // the first query of plain Go makes scratch
-		s.router.Short(s.direct, zero, s.lead)
+		s.router.Short(s.direct, zero, s.lead, false)
 	}
 	if err := s.query[0].Set(zero); err != nil {
 		return err
@@ -294,6 +298,9 @@ type at struct {
 	quick bool // intervals from int8 codes hold
 	exact bool // its lead is below the exact margin
 	met   bool // its cell is not that of a pair that there is none of
+	rung  int  // of the ladder, that n is of
+	found router.Found
+	watch bool // it is a sample of an audit, and all of found is known
 }
 
 // answer answers a request about one context; nil stands for the len(dst) best labels and
@@ -307,7 +314,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 	if req != nil && !s.plain(req) {
 		return s.request(dst, h, req)
 	}
-	x, err := s.locate(h)
+	x, err := s.locate(h, s.rung)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
@@ -349,25 +356,42 @@ func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) boo
 	return s.direct.BestAmong(dst, sum, s.over, s.model.ids[start:start+n])
 }
 
-// locate gives the context to the searcher's query and finds its candidates within the
-// searcher's budget.
-func (s *Searcher) locate(h []float32) (x at, err error) {
-	var f router.Found
+// locate gives the context to the searcher's query and finds its candidates within the budget of
+// a rung. An audit sees it.
+func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
+	x.watch = s.watch != nil && s.sampled()
 	if x.quick = s.direct.Set(h); x.quick {
 		var ok bool
-		if f, ok = s.router.Short(s.direct, h, s.lead); !ok {
-			f, err = s.find()
+		if x.found, ok = s.router.Short(s.direct, h, s.lead || x.watch, x.watch); !ok {
+			x.found, err = s.find()
 		}
 	} else if err = s.query[0].Set(h); err == nil {
-		f, err = s.find()
+		x.found, err = s.find()
 	}
 	if err != nil {
 		return at{}, err
 	}
-	x.cell, x.met = s.router.Cell(f)
-	x.n = int(s.cut[x.cell])
-	x.exact = s.lead && f.Lead < s.model.exactMargin
+	x.cell, x.met = s.router.Cell(x.found)
+	cut := s.cut
+	if rung != s.rung {
+		cut = s.cutAt(rung)
+	}
+	x.n, x.rung = int(cut[x.cell]), rung
+	x.exact = s.lead && x.found.Lead < s.model.exactMargin
+	if x.watch {
+		s.watch.see(s, x)
+	}
 	return x, nil
+}
+
+// sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
+func (s *Searcher) sampled() bool {
+	if s.until > 0 {
+		s.until--
+		return false
+	}
+	s.until = rand.Uint64N(2*sampleEvery - 1)
+	return true
 }
 
 // count counts a context that is answered.
@@ -403,31 +427,30 @@ func (s *Searcher) request(dst []softmax.Prediction, h []float32, req *softmax.R
 		s.stats.Queries++
 		return s.exact(dst, req)
 	}
-	cut := s.cut
-	if req.Budget != 0 {
-		var err error
-		if cut, err = s.cutOf(req.Budget); err != nil {
-			return softmax.Answer{}, err
-		}
-	}
-	x, err := s.locate(h)
+	rung, err := s.rungOf(req.Budget)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	x.n = int(cut[x.cell])
+	x, err := s.locate(h, rung)
+	if err != nil {
+		return softmax.Answer{}, err
+	}
 	return s.among(dst, x, req)
 }
 
-// cutOf returns the numbers of candidates within a budget.
-func (s *Searcher) cutOf(budget float64) ([]uint32, error) {
+// rungOf returns the rung of the ladder for the budget of a request.
+func (s *Searcher) rungOf(budget float64) (int, error) {
+	if budget == 0 {
+		return s.rung, nil
+	}
 	rung, err := s.model.rungOf(budget)
 	if err != nil {
-		return nil, invalid{softmax.ErrRequest, "screen: " + err.Error()}
+		return 0, invalid{softmax.ErrRequest, "screen: " + err.Error()}
 	}
-	return s.cutAt(rung), nil
+	return rung, nil
 }
 
-// cutAt is cutOf for a rung of the ladder.
+// cutAt returns the numbers of candidates within the budget of a rung of the ladder.
 func (s *Searcher) cutAt(rung int) []uint32 {
 	if s.cuts[rung] == nil {
 		s.cuts[rung] = bounded(s.model.cut(s.model.ladder[rung].Share), s.bound)

@@ -93,6 +93,7 @@ func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found [
 	if err != nil {
 		return f, nil, err
 	}
+	t.record.Geometry = geometryOf(held)
 	cells := cellsOf(made.router, held)
 	rungs := t.rungs(made.lists, made.lists.Measure(t.held, cells))
 	m, err := screen.NewModel(t.config(made, rungs, rungs[0].Budget))
@@ -108,6 +109,15 @@ func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found [
 		outcomes[i] = m.Outcome(int(cell), best)
 	}
 	return f, m.Measure(outcomes, t.K), nil
+}
+
+// geometryOf says how contexts lie to their clusters.
+func geometryOf(found []router.Found) *screen.Geometry {
+	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
+	for i, f := range found {
+		cosines[i], leads[i] = f.Cosine, f.Lead
+	}
+	return screen.NewGeometry(cosines, leads)
 }
 
 // rungs are those of lists, without figures. Without outcomes o is nil.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
@@ -26,6 +27,8 @@ type Record struct {
 	// equal to one of training.
 	HeldOut int `json:"held_out"`
 	LeftOut int `json:"left_out,omitempty"`
+	// Geometry says how these contexts lie to their clusters, nil if none were held out.
+	Geometry *screen.Geometry `json:"geometry,omitempty"`
 	// KMeans holds the iterations of spherical k-means.
 	KMeans []KMeansIteration `json:"kmeans"`
 	// Learning is the course of learning, nil without.

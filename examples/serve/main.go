@@ -3,8 +3,8 @@
 //
 //	serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt
 //
-// service.go is the service, metrics.go what Prometheus reads of it, and this file the
-// program: flags, signals, the server.
+// service.go is the service, audit.go its page about precision, metrics.go what Prometheus reads of
+// it, and this file the program: flags, signals, the server.
 package main
 
 import (
@@ -44,6 +44,7 @@ func run(args []string, signals <-chan os.Signal) error {
 		timeout = flags.Duration("timeout", 10*time.Second, "the longest `TIME` to read a request, and to answer it")
 		grace   = flags.Duration("grace", 20*time.Second, "the longest `TIME` that requests under way have at the end")
 		drain   = flags.Duration("drain", 0, "the `TIME` that /readyz fails before connections are refused, so that a load balancer notices")
+		audit   = flags.Float64("audit", 0.02, "the part of one core, a `NUMBER`, that may answer a sample of the queries exactly as well, to watch their precision; 0 for no audit")
 		profile = flags.Bool("pprof", false, "serve /debug/pprof, with labels of the queries in CPU profiles")
 	)
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
@@ -70,7 +71,12 @@ func run(args []string, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	m := newMetrics(v.pool)
+	if *audit != 0 {
+		if v.audit, err = v.pool.Audit(screen.AuditOptions{Share: *audit, Alarm: func(x screen.Alarm) { log.Printf("audit: ALARM: %s: %s", x.Of, x.Text) }}); err != nil {
+			return fmt.Errorf("-audit: %w", err)
+		}
+	}
+	m := newMetrics(v)
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err
@@ -137,6 +143,7 @@ func (v *service) routes(m *metrics, profile bool) http.Handler {
 	mux.Handle("/topk", m.count("topk", v.handler(false)))
 	mux.Handle("/logprobs", m.count("logprobs", v.handler(true)))
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/audit", v.audited)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		if v.stopping.Load() {

@@ -18,7 +18,7 @@ type metrics struct {
 	reloads  *prometheus.CounterVec
 }
 
-func newMetrics(pool *screen.Pool) *metrics {
+func newMetrics(v *service) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "l2s_http_requests_total", Help: "Requests, by handler and status."}, []string{"handler", "code"}),
@@ -26,7 +26,7 @@ func newMetrics(pool *screen.Pool) *metrics {
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16)}, []string{"handler"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "l2s_reloads_total", Help: "Reloads, by result: served or refused."}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.reloads, poolCollector{pool},
+	m.registry.MustRegister(m.requests, m.seconds, m.reloads, poolCollector{v.pool}, auditCollector{v},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -60,4 +60,56 @@ func (c poolCollector) Collect(m chan<- prometheus.Metric) {
 		m <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
 	}
 	m <- prometheus.MustNewConstMetric(generation, prometheus.GaugeValue, float64(c.pool.Generation()))
+}
+
+// auditCollector tells what the audit found.
+type auditCollector struct{ service *service }
+
+var (
+	sampled  = prometheus.NewDesc("l2s_audit_sampled", "Contexts of this generation that the audit has looked at.", nil, nil)
+	audited  = prometheus.NewDesc("l2s_audit_audited", "Those of them that were answered exactly too.", nil, nil)
+	measured = prometheus.NewDesc("l2s_audit_precision", "Precision of the last audited contexts, by k and by end of its interval: low, value or high.", []string{"k", "end"}, nil)
+	promised = prometheus.NewDesc("l2s_audit_precision_promised", "Precision that the screen has promised for their budgets.", []string{"k", "end"}, nil)
+	alarm    = prometheus.NewDesc("l2s_audit_alarm", "1 while there is an alarm: of precision (P@1, P@k) or of geometry (cosine, lead).", []string{"of"}, nil)
+)
+
+func (c auditCollector) Describe(d chan<- *prometheus.Desc) {
+	for _, x := range []*prometheus.Desc{sampled, audited, measured, promised, alarm} {
+		d <- x
+	}
+}
+
+func (c auditCollector) Collect(m chan<- prometheus.Metric) {
+	if c.service.audit == nil {
+		return
+	}
+	r := c.service.audit.Report()
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		m <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
+	gauge(sampled, float64(r.Sampled))
+	gauge(audited, float64(r.Audited))
+	up := map[string]float64{"P@1": 0, "P@k": 0, "cosine": 0, "lead": 0}
+	for _, x := range r.Alarms {
+		of := x.Of
+		if _, ok := up[of]; !ok {
+			of = "P@k"
+		}
+		up[of] = 1
+	}
+	for of, x := range up {
+		gauge(alarm, x, of)
+	}
+	if r.Window == 0 {
+		return
+	}
+	for _, e := range []struct {
+		d *prometheus.Desc
+		k string
+		e screen.Estimate
+	}{{measured, "1", r.Precision1}, {measured, "k", r.PrecisionK}, {promised, "1", r.Promised1}, {promised, "k", r.PromisedK}} {
+		gauge(e.d, e.e.Low, e.k, "low")
+		gauge(e.d, e.e.Value, e.k, "value")
+		gauge(e.d, e.e.High, e.k, "high")
+	}
 }

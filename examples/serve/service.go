@@ -107,7 +107,8 @@ type service struct {
 	limits   limits
 	dim      int // of a context
 	pool     *screen.Pool
-	opened   sync.Map // *screen.Model: *files, until no query uses them
+	audit    *screen.Audit // nil for none
+	opened   sync.Map      // *screen.Model: *files, until no query uses them
 	stopping atomic.Bool
 }
 
@@ -463,7 +464,7 @@ func (v *service) handler(logProbs bool) http.HandlerFunc {
 
 // unknown answers requests for paths that the service does not have.
 func unknown(w http.ResponseWriter, r *http.Request) {
-	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /healthz, /readyz or /metrics", r.URL.Path))
+	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /audit, /healthz, /readyz or /metrics", r.URL.Path))
 }
 
 // respond writes a body, or the error in its place, as JSON. A body that has no JSON,

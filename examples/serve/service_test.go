@@ -114,7 +114,7 @@ func serve(t *testing.T, s sources) (*service, *httptest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(v.routes(newMetrics(v.pool), false))
+	server := httptest.NewServer(v.routes(newMetrics(v), false))
 	t.Cleanup(server.Close)
 	return v, server
 }
@@ -306,7 +306,7 @@ func TestARequestWithoutK(t *testing.T) {
 func TestAnUnknownPathIsAnErrorInJSON(t *testing.T) {
 	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
 	for _, path := range []string{"/", "/top", "/topk/"} {
-		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /healthz, /readyz or /metrics"}`
+		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /audit, /healthz, /readyz or /metrics"}`
 		if status, text := get(t, server.URL+path); status != http.StatusNotFound || strings.TrimSpace(text) != want {
 			t.Errorf("%s: found %d %s, expected 404 %s", path, status, text, want)
 		}
@@ -700,5 +700,46 @@ func TestNewServiceRefusesBadFiles(t *testing.T) {
 	s.head = "missing.npy"
 	if v, err := newService(s, testLimits); v != nil || err == nil || !strings.Contains(err.Error(), s.head) {
 		t.Errorf("found error %v, expected one that names %s", err, s.head)
+	}
+}
+
+// The page and the metrics say when contexts have drifted.
+func TestAuditOfTheService(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, func(c *screen.Config) {
+		c.K, c.HeldOut = 5, 1000
+		c.Ladder = []screen.Rung{{Budget: 50, Precision1: screen.Estimate{Value: 1, Low: 0.999, High: 1}, PrecisionK: screen.Estimate{Value: 1, Low: 0.999, High: 1}}}
+	})
+	v, server := serve(t, s)
+	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "no audit") {
+		t.Errorf("found %q, expected no audit", text)
+	}
+	alarms := make(chan screen.Alarm, 10)
+	var err error
+	if v.audit, err = v.pool.Audit(screen.AuditOptions{Share: 1, Alarm: func(x screen.Alarm) { alarms <- x }}); err != nil {
+		t.Fatal(err)
+	}
+	defer v.audit.Stop()
+	if _, text := get(t, server.URL+"/audit"); !strings.HasPrefix(text, "Nothing is known yet.") || !strings.Contains(text, "geometry is not watched") {
+		t.Errorf("found %q at the beginning", text)
+	}
+	for seed := uint64(0); len(alarms) == 0; seed++ { // the lists have nothing to do with the contexts
+		if status, _, text := post(t, server.URL+"/topk", query{Contexts: drawContexts(seed, testContexts, testDim), K: 5}); status != http.StatusOK {
+			t.Fatal(text)
+		}
+	}
+	if x := <-alarms; x.Of != "P@1" && x.Of != "P@5" {
+		t.Errorf("found an alarm of %s, expected one of precision", x.Of)
+	}
+	if _, text := get(t, server.URL+"/audit"); !strings.HasPrefix(text, "ALARM") || !strings.Contains(text, "promised 1.0000") {
+		t.Errorf("found %q, expected the alarm", text)
+	}
+	_, text := get(t, server.URL+"/metrics")
+	if !strings.Contains(text, `l2s_audit_alarm{of="P@1"} 1`) && !strings.Contains(text, `l2s_audit_alarm{of="P@k"} 1`) || !strings.Contains(text, `l2s_audit_alarm{of="lead"} 0`) {
+		t.Errorf("found no alarm in the metrics:\n%s", text)
+	}
+	for _, name := range []string{"l2s_audit_sampled", "l2s_audit_audited", `l2s_audit_precision{end="low",k="1"}`, `l2s_audit_precision_promised{end="value",k="k"}`} {
+		if !strings.Contains(text, name) {
+			t.Errorf("found no %s in the metrics", name)
+		}
 	}
 }

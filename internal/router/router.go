@@ -277,14 +277,15 @@ func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, err
 	return n, err
 }
 
-// Short finds by d what Find finds about d's context. lead says whether Second and Lead are
-// wanted though no pair asks for them; what the rule does not need is left out. It reports
-// false if that way is not for the context or the router.
-func (r *Router) Short(d *softmax.Direct, h []float32, lead bool) (f Found, ok bool) {
+// Short finds by d what Find finds about d's context. lead and cosine say whether Second and Lead,
+// and Cosine, are wanted though the rule does not ask for them; what the rule does not need is left out.
+// It reports false if that way is not for the context or the router.
+func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Found, ok bool) {
 	if r.packed == nil {
 		return Found{}, false
 	}
-	if !lead && r.starts == nil && len(r.rule.Shells) == 0 {
+	cosine = cosine || len(r.rule.Shells) > 0
+	if !lead && r.starts == nil && !cosine {
 		id, ok := d.First(r.packed, 0)
 		return Found{Cluster: int(id)}, ok
 	}
@@ -300,7 +301,7 @@ func (r *Router) Short(d *softmax.Direct, h []float32, lead bool) (f Found, ok b
 	if n > 1 {
 		f.Lead = best[0].Logit - best[1].Logit
 	}
-	if len(r.rule.Shells) > 0 {
+	if cosine {
 		f.Cosine = r.cosine(h, best[0])
 	}
 	return f, true

@@ -186,7 +186,7 @@ func TestCellsAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
 }
 
-// The short way finds what the rule needs, and the lead if it is wanted, with the same bits. It
+// The short way finds what the rule needs, and all if that is wanted, with the same bits. It
 // answers every context with intervals, unless the clusters that it needs are most of all.
 func TestShortIsFind(t *testing.T) {
 	answered := 0
@@ -214,7 +214,7 @@ func TestShortIsFind(t *testing.T) {
 					needs = min(needs, shape.clusters)
 					may = 2*needs <= shape.clusters
 				}
-				f, ok := r.Short(d, h, lead)
+				f, ok := r.Short(d, h, lead, lead)
 				if ok != may {
 					t.Fatalf("lead %v: found an answer: %v, expected %v with %d of %d clusters needed", lead, ok, may, needs, shape.clusters)
 				}
@@ -225,8 +225,8 @@ func TestShortIsFind(t *testing.T) {
 				if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
 					t.Fatalf("lead %v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", lead, f, cell, met, want, wantCell, wantMet)
 				}
-				if lead && (f.Lead != want.Lead || f.Second != want.Second) {
-					t.Fatalf("found %+v, expected the lead of %+v", f, want)
+				if lead && f != want {
+					t.Fatalf("found %+v, expected %+v", f, want)
 				}
 			}
 		}
@@ -256,7 +256,7 @@ func TestManyClustersAreFoundByTheLongerWay(t *testing.T) {
 		if d.Set(h); r.packed != nil {
 			t.Error("found packed vectors, expected none")
 		}
-		if f, ok := r.Short(d, h, true); ok {
+		if f, ok := r.Short(d, h, true, true); ok {
 			t.Errorf("found %+v by the short way, expected none", f)
 		}
 	}
@@ -389,7 +389,7 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Set(contexts[at])
-			f, ok := r.Short(d, contexts[at], false)
+			f, ok := r.Short(d, contexts[at], false, false)
 			if cell, met := r.Cell(f); ok {
 				if want, wantMet := r.Cell(found[0]); cell != want || met != wantMet {
 					t.Fatal(cell, met, want, wantMet)

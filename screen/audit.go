@@ -1,0 +1,375 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// AuditOptions are the options of Pool.Audit. The zero value is ready.
+type AuditOptions struct {
+	// Share is the part of one core that exact answers may take, by measured time: above 0, at most
+	// 1. 0 stands for 0.02.
+	Share float64
+	// Alarm, unless nil, is called when an alarm begins, by the goroutine of the audit.
+	Alarm func(Alarm)
+}
+
+// Audit watches whether the answers of a pool are as precise as the ladder of its model promises. It
+// samples queries at random, one in eight. Of every sample it looks at how the context lies to its
+// clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are answered
+// exactly as well, in the background, one at a time: where their best labels stand in the list of
+// their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
+//
+// Tests look at the samples one by one, and give an alarm when the promise is broken. While it holds,
+// the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
+// looked at: the tests are e-detectors. What is assumed is this: given the samples before it, a
+// sample is expected to miss at most what the promise allows, and lies in a bin of the geometry at
+// most as often as the contexts of a stretch of training's do. Neighbours in a text are alike, so the
+// bounds are those of stretches, and samples are some queries apart.
+type Audit struct {
+	pool    *Pool
+	options AuditOptions
+	called  chan struct{} // something is to be done
+	ending  chan struct{}
+	ended   chan struct{}
+	exact   *softmax.Searcher // over layer, for the goroutine of the audit
+	layer   *softmax.Layer
+	h       []float32 // the context of the sample that is to be answered
+
+	mu           sync.Mutex // queries that are sampled hold it for a moment
+	model        *Model     // whose samples count
+	geometry     *Geometry  // nil: not known
+	wanted, full bool       // whether h is to be set, and is set
+	at           at         // of h
+	k            int
+	cosine, lead *drift
+	first, all   *excess
+	outcomes     []audited // the last window ones, in a ring
+	next         int
+	begun        []Alarm // that the callback is to be told
+	err          error   // of the last exact answer
+}
+
+// audited is a query that was answered exactly too.
+type audited struct {
+	Outcome
+	rung, n int
+}
+
+const (
+	// window is the number of queries that the figures of a report are of, at most.
+	window = 5000
+	// lately is the number of those that the text of an alarm is of.
+	lately = 200
+)
+
+// Alarm says that a promise is broken.
+type Alarm struct {
+	// Of is what left its promise: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
+	Of string
+	// Text says what was found and what was promised.
+	Text string
+}
+
+// AuditReport is what an audit knows.
+type AuditReport struct {
+	// Sampled is the number of queries of this model whose context was looked at, and Audited the
+	// number of those that were answered exactly too.
+	Sampled, Audited uint64
+	// K is the k of PrecisionK.
+	K int
+	// Precision1 and PrecisionK are P@1 and P@k of the last Window audited queries, with intervals
+	// over runs of neighbours, and the Promised ones are those of the ladder at the budgets that the queries
+	// had: 0 if nothing was held out in training, and then there is no alarm of precision.
+	Window                int
+	Precision1, Promised1 Estimate
+	PrecisionK, PromisedK Estimate
+	// Ladder is what each budget would give on these queries.
+	Ladder []Rung
+	// Geometry is that of training, nil if the model does not say it; Cosine and Lead are the shares of
+	// its bins among the last samples, some thousand.
+	Geometry     *Geometry
+	Cosine, Lead []float64
+	// Alarms are those that began and are not over: an alarm is over after 2,000 samples of its test that do
+	// not give it again.
+	Alarms []Alarm
+	// Err is the error of the last exact answer.
+	Err error
+}
+
+// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The caller
+// ends it with Stop. It returns an error if an option does not fit.
+func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
+	if o.Share == 0 {
+		o.Share = 0.02
+	}
+	if !(o.Share > 0 && o.Share <= 1) {
+		return nil, fmt.Errorf("screen: audit: share: found %v, expected above 0 and at most 1", o.Share)
+	}
+	a := &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
+	p.mu.Lock() // no Swap
+	a.begin(p.current.Load().model)
+	old := p.audit.Swap(a)
+	p.mu.Unlock()
+	if old != nil {
+		old.Stop()
+	}
+	go a.run()
+	return a, nil
+}
+
+// Stop ends the audit, and returns when its callback is called no more. Not from the callback.
+func (a *Audit) Stop() {
+	a.mu.Lock()
+	if a.model != nil {
+		a.model = nil
+		close(a.ending)
+	}
+	a.mu.Unlock()
+	a.pool.audit.CompareAndSwap(a, nil)
+	<-a.ended
+}
+
+// begin forgets what was seen: the samples of the model m count from now on.
+func (a *Audit) begin(m *Model) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.model, a.geometry = m, m.Geometry()
+	a.k = max(m.k, 1)
+	a.cosine, a.lead = newDrift(Histogram{}), newDrift(Histogram{})
+	if g := a.geometry; g != nil {
+		a.cosine, a.lead = newDrift(g.Cosine), newDrift(g.Lead)
+	}
+	a.first, a.all = newExcess(), newExcess()
+	a.outcomes, a.next, a.begun, a.err = nil, 0, nil, nil
+}
+
+// see takes a sample: a context that a searcher has answered.
+func (a *Audit) see(s *Searcher, x at) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.model != a.model {
+		return
+	}
+	if a.cosine.add(x.found.Cosine) {
+		a.begins(a.strange("cosine", a.cosine))
+	}
+	if a.lead.add(x.found.Lead) {
+		a.begins(a.strange("lead", a.lead))
+	}
+	if a.wanted && !x.exact {
+		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size that it had at the first one
+		a.at, a.wanted, a.full = x, false, true
+		a.call()
+	}
+}
+
+// call wakes the goroutine of the audit.
+func (a *Audit) call() {
+	select {
+	case a.called <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Audit) begins(x Alarm) {
+	a.begun = append(a.begun, x)
+	a.call()
+}
+
+// missing is the alarm of P@k.
+func (a *Audit) missing(k int) Alarm {
+	of := a.recent(lately)
+	found, rung := precision(of, k), a.model.ladder[of[len(of)-1].rung]
+	promised := rung.Precision1
+	if k > 1 {
+		promised = rung.PrecisionK
+	}
+	return Alarm{fmt.Sprintf("P@%d", k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), promised.Value, 1-allowed(promised))}
+}
+
+// strange says which bin of a histogram has too much.
+func (a *Audit) strange(name string, d *drift) Alarm {
+	worst, m := 0, &d.recent[0]
+	for i, x := range m.counts {
+		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
+			worst = i
+		}
+	}
+	place := ""
+	switch e := d.of.Edges; {
+	case len(e) == 0:
+		place = "any " + name
+	case worst == 0:
+		place = fmt.Sprintf("a %s below %.4g", name, e[0])
+	case worst == len(e):
+		place = fmt.Sprintf("a %s of %.4g or more", name, e[worst-1])
+	default:
+		place = fmt.Sprintf("a %s from %.4g to %.4g", name, e[worst-1], e[worst])
+	}
+	return Alarm{name, fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
+}
+
+// run tells of alarms, and answers samples exactly as long as their time allows it.
+func (a *Audit) run() {
+	defer close(a.ended)
+	const burst = time.Second // the time whose share may be saved up
+	saved, last := float64(burst)*a.options.Share, time.Now()
+	ready := time.NewTimer(0)
+	defer ready.Stop()
+	for {
+		select {
+		case <-a.ending:
+			return
+		case <-ready.C:
+			a.mu.Lock()
+			a.wanted = !a.full
+			a.mu.Unlock()
+			continue
+		case <-a.called:
+		}
+		begin := time.Now()
+		if a.answer() {
+			now := time.Now()
+			saved = min(saved+float64(now.Sub(last))*a.options.Share, float64(burst)*a.options.Share) - float64(now.Sub(begin))
+			last = now
+			ready.Reset(time.Duration(max(0, -saved/a.options.Share)))
+		}
+		a.tell()
+	}
+}
+
+// answer answers the sample exactly, if there is one.
+func (a *Audit) answer() bool {
+	a.mu.Lock()
+	x, model, k, full := a.at, a.model, a.k, a.full
+	a.mu.Unlock()
+	if !full {
+		return false
+	}
+	best, known := make([]softmax.Prediction, k), false
+	err := a.pool.Do(func(s *Searcher) error { // so that nothing closes the layer meanwhile
+		if s.model != model || s.model.Cells() <= x.cell {
+			return nil
+		}
+		if a.layer != s.over {
+			a.layer, a.exact = s.over, softmax.NewSearcher(s.over)
+		}
+		return parallel.Guard(func() error {
+			_, err := a.exact.TopK(best, a.h)
+			known = err == nil
+			return err
+		})
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.full, a.err = false, err; known && model == a.model {
+		a.add(audited{model.Outcome(x.cell, best), x.rung, x.n})
+	}
+	return true
+}
+
+// add takes a query that was answered exactly.
+func (a *Audit) add(o audited) {
+	if len(a.outcomes) < window {
+		a.outcomes = append(a.outcomes, o)
+	} else {
+		a.outcomes[a.next] = o
+	}
+	a.next = (a.next + 1) % window
+	rung := a.model.ladder[o.rung]
+	for _, t := range []struct {
+		test     *excess
+		k        int
+		promised Estimate
+	}{{a.first, 1, rung.Precision1}, {a.all, a.k, rung.PrecisionK}} {
+		missed := float64(t.k-o.Hits(t.k, o.n)) / float64(t.k)
+		if a.model.heldOut == 0 {
+			t.test.samples++
+		} else if t.test.add(missed, allowed(t.promised)) {
+			a.begins(a.missing(t.k))
+		}
+	}
+}
+
+// allowed is the part of the labels that a promise allows to miss: twice what the held-out contexts
+// of training may have missed by their interval.
+func allowed(promised Estimate) float64 { return min(1, max(1e-4, 2*(1-promised.Low))) }
+
+// recent are the last n audited queries in their order, or all if there are fewer.
+func (a *Audit) recent(n int) []audited {
+	all := a.outcomes
+	if len(all) == window {
+		all = slices.Concat(all[a.next:], all[:a.next])
+	}
+	return all[max(0, len(all)-n):]
+}
+
+// precision is P@k of audited queries.
+func precision(of []audited, k int) Estimate {
+	if len(of) == 0 {
+		return Estimate{}
+	}
+	outcomes, sizes := make([]Outcome, len(of)), make([]int, len(of))
+	for i, o := range of {
+		outcomes[i], sizes[i] = o.Outcome, o.n
+	}
+	return precisionOf(outcomes, sizes, k)
+}
+
+// tell calls the callback for alarms that have begun.
+func (a *Audit) tell() {
+	a.mu.Lock()
+	begun := a.begun
+	a.begun = nil
+	a.mu.Unlock()
+	for _, x := range begun {
+		if a.options.Alarm != nil {
+			a.options.Alarm(x)
+		}
+	}
+}
+
+// Report returns what the audit knows.
+func (a *Audit) Report() AuditReport {
+	a.mu.Lock()
+	m, of := a.model, a.recent(window)
+	r := AuditReport{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
+	for _, t := range []struct {
+		d    *detector
+		text func() Alarm
+	}{
+		{&a.first.detector, func() Alarm { return a.missing(1) }},
+		{&a.all.detector, func() Alarm { return a.missing(a.k) }},
+		{&a.cosine.detector, func() Alarm { return a.strange("cosine", a.cosine) }},
+		{&a.lead.detector, func() Alarm { return a.strange("lead", a.lead) }},
+	} {
+		if t.d.up() {
+			r.Alarms = append(r.Alarms, t.text())
+		}
+	}
+	a.mu.Unlock()
+	if m == nil || len(of) == 0 {
+		return r
+	}
+	outcomes := make([]Outcome, len(of))
+	for i, o := range of {
+		outcomes[i] = o.Outcome
+		rung := m.ladder[o.rung]
+		r.Promised1.addTo(rung.Precision1, len(of))
+		r.PromisedK.addTo(rung.PrecisionK, len(of))
+	}
+	r.Precision1, r.PrecisionK, r.Ladder = precision(of, 1), precision(of, r.K), m.Measure(outcomes, r.K)
+	return r
+}
+
+func (e *Estimate) addTo(o Estimate, n int) {
+	e.Value += o.Value / float64(n)
+	e.Low += o.Low / float64(n)
+	e.High += o.High / float64(n)
+}
