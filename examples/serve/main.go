@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -54,6 +55,8 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body of a request, in `BYTES`")
 	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
 	flags.IntVar(&l.k, "max-k", 100, "the most labels that a request may ask for, a `NUMBER`")
+	flags.Int64Var(&l.busy, "busy", 0, "the `NUMBER` of requests under way from which on budgets are lowered, in proportion; 0 for never")
+	keep := flags.Int64("keep", 0, "keep a sample of the contexts of requests in so many `BYTES` of memory; GET /contexts gives it as a .npy file, which l2s train takes")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: serve -head LAYER -screen FILE [flags]\n\nAnswers POST /topk and POST /logprobs over HTTP; see examples/README.md.\n\n")
 		flags.PrintDefaults()
@@ -74,6 +77,11 @@ func run(args []string, signals <-chan os.Signal) error {
 	if *audit != 0 {
 		if v.audit, err = v.pool.Audit(screen.AuditOptions{Share: *audit, Alarm: func(x screen.Alarm) { log.Printf("audit: ALARM: %s: %s", x.Of, x.Text) }}); err != nil {
 			return fmt.Errorf("-audit: %w", err)
+		}
+	}
+	if *keep != 0 {
+		if v.kept, err = learn.NewReservoir(v.dim, 0, *keep, 0); err != nil {
+			return fmt.Errorf("-keep: %w", err)
 		}
 	}
 	m := newMetrics(v)
@@ -144,6 +152,7 @@ func (v *service) routes(m *metrics, profile bool) http.Handler {
 	mux.Handle("/logprobs", m.count("logprobs", v.handler(true)))
 	mux.Handle("/metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/audit", v.audited)
+	mux.HandleFunc("/contexts", v.contexts)
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		if v.stopping.Load() {

@@ -27,6 +27,8 @@ func newMetrics(v *service) *metrics {
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "l2s_reloads_total", Help: "Reloads, by result: served or refused."}, []string{"result"}),
 	}
 	m.registry.MustRegister(m.requests, m.seconds, m.reloads, poolCollector{v.pool}, auditCollector{v},
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "l2s_lowered_total", Help: "Contexts whose budget was lowered, since many requests were under way."}, func() float64 { return float64(v.lowered.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "l2s_under_way", Help: "Requests that are read, and not answered."}, func() float64 { return float64(v.underWay.Load()) }),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -30,6 +31,7 @@ type sources struct{ head, bias, screen, vocab string }
 type limits struct {
 	body        int64
 	contexts, k int
+	busy        int64 // requests under way from which on budgets are lowered, 0 for never
 }
 
 // files are the sources as they were when they were opened: one generation of the pool.
@@ -107,8 +109,11 @@ type service struct {
 	limits   limits
 	dim      int // of a context
 	pool     *screen.Pool
-	audit    *screen.Audit // nil for none
-	opened   sync.Map      // *screen.Model: *files, until no query uses them
+	audit    *screen.Audit    // nil for none
+	kept     *learn.Reservoir // of contexts, nil for none
+	underWay atomic.Int64     // requests that are read, and not answered
+	lowered  atomic.Uint64    // contexts whose budget was lowered
+	opened   sync.Map         // *screen.Model: *files, until no query uses them
 	stopping atomic.Bool
 }
 
@@ -153,6 +158,9 @@ func (v *service) reload() error {
 		f.head.Close()
 		return fmt.Errorf("%s: tail: found %t, expected %t, as at the start", v.sources.screen, tail, !tail)
 	}
+	if v.kept != nil && f.layer.Fingerprint() != old.layer.Fingerprint() {
+		v.kept.Forget() // contexts of another model
+	}
 	v.opened.Store(f.model, f) // before a query can have the model
 	drained, err := v.pool.Swap(f.model, f.layer)
 	if err != nil {
@@ -182,7 +190,9 @@ type reply struct {
 	Generation uint64 `json:"generation"` // of the files, from 1
 	// Budget is the one of the screen that stands for the budget of the request: the largest
 	// that is not above it. It is left out if the request has none, or the exact layer's.
-	Budget  float64  `json:"budget,omitempty"`
+	Budget float64 `json:"budget,omitempty"`
+	// Lowered says that it is smaller than the one that was asked for, since many requests are under way.
+	Lowered bool     `json:"lowered,omitempty"`
 	Answers []answer `json:"answers"` // one for each context
 }
 
@@ -403,7 +413,10 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	req := softmax.Request{K: q.K, Budget: q.Budget, LogSum: logProbs}
 	best, answers := make([]softmax.Prediction, q.K*len(q.Contexts)), make([]softmax.Answer, len(q.Contexts))
 	flat := slices.Concat(q.Contexts...)
+	underWay := v.underWay.Add(1)
+	defer v.underWay.Add(-1)
 	var f *files
+	var lowered float64
 	err := v.pool.Do(func(s *screen.Searcher) error {
 		x, _ := v.opened.Load(s.Model())
 		f = x.(*files)
@@ -416,6 +429,9 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 				req.Budget = softmax.Exact // only the exact layer knows the others
 			}
 		}
+		if lowered = v.lower(s.Model(), req, underWay); lowered > 0 {
+			req.Budget = lowered
+		}
 		// A fault of a mapped file is an error within Read, and no end of the program.
 		return f.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
 	})
@@ -425,7 +441,15 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	case err != nil:
 		return nil, err
 	}
-	r := &reply{Generation: f.generation, Answers: make([]answer, len(answers))}
+	if lowered > 0 {
+		v.lowered.Add(uint64(len(answers)))
+	}
+	if v.kept != nil {
+		for _, h := range q.Contexts {
+			v.kept.Add(h, nil)
+		}
+	}
+	r := &reply{Generation: f.generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
 	if req.Budget < softmax.Exact {
 		for _, x := range f.model.Ladder() {
 			if x.Budget <= req.Budget {
@@ -450,6 +474,46 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	return r, nil
 }
 
+// lower returns the budget of a request while so many are under way, 0 for what it asks for. It falls in
+// proportion to their number, but not so far that the exact layer would answer for want of candidates.
+func (v *service) lower(m *screen.Model, req softmax.Request, underWay int64) float64 {
+	if v.limits.busy == 0 || underWay <= v.limits.busy || req.Budget >= softmax.Exact {
+		return 0
+	}
+	asked := req.Budget
+	if asked == 0 {
+		asked = m.Budget()
+	}
+	rungs := m.Ladder()
+	usual := 0
+	for usual+1 < len(rungs) && rungs[usual+1].Budget <= asked {
+		usual++
+	}
+	at := usual
+	wanted := max(rungs[usual].Budget*float64(v.limits.busy)/float64(underWay), float64(2*req.K))
+	for at > 0 && rungs[at-1].Budget >= wanted {
+		at--
+	}
+	if at == usual {
+		return 0
+	}
+	return rungs[at].Budget
+}
+
+// contexts answers GET /contexts: a .npy file of the contexts that are kept.
+func (v *service) contexts(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case v.kept == nil:
+		respond(w, r, nil, failed(http.StatusNotFound, "contexts: found no -keep, expected a number of bytes"))
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		respond(w, r, nil, failed(http.StatusMethodNotAllowed, "method: found %s, expected GET", r.Method))
+	default:
+		w.Header().Set("Content-Type", "application/octet-stream")
+		v.kept.WriteNPY(w) // an error is the client's that has gone
+	}
+}
+
 // handler answers POST /topk and, with log-probabilities, POST /logprobs.
 func (v *service) handler(logProbs bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -464,7 +528,7 @@ func (v *service) handler(logProbs bool) http.HandlerFunc {
 
 // unknown answers requests for paths that the service does not have.
 func unknown(w http.ResponseWriter, r *http.Request) {
-	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /audit, /healthz, /readyz or /metrics", r.URL.Path))
+	respond(w, r, nil, failed(http.StatusNotFound, "path: found %.80q, expected /topk, /logprobs, /audit, /contexts, /healthz, /readyz or /metrics", r.URL.Path))
 }
 
 // respond writes a body, or the error in its place, as JSON. A body that has no JSON,

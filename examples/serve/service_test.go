@@ -26,6 +26,7 @@ import (
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -306,7 +307,7 @@ func TestARequestWithoutK(t *testing.T) {
 func TestAnUnknownPathIsAnErrorInJSON(t *testing.T) {
 	_, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
 	for _, path := range []string{"/", "/top", "/topk/"} {
-		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /audit, /healthz, /readyz or /metrics"}`
+		want := `{"error":"path: found \"` + path + `\", expected /topk, /logprobs, /audit, /contexts, /healthz, /readyz or /metrics"}`
 		if status, text := get(t, server.URL+path); status != http.StatusNotFound || strings.TrimSpace(text) != want {
 			t.Errorf("%s: found %d %s, expected 404 %s", path, status, text, want)
 		}
@@ -741,5 +742,76 @@ func TestAuditOfTheService(t *testing.T) {
 		if !strings.Contains(text, name) {
 			t.Errorf("found no %s in the metrics", name)
 		}
+	}
+}
+
+// Contexts are kept if the service is told to, as a file that training opens.
+func TestContextsAreKept(t *testing.T) {
+	v, server := serve(t, testFiles(t, t.TempDir(), 1, testLabels, testDim, nil))
+	if status, text := get(t, server.URL+"/contexts"); status != http.StatusNotFound || !strings.Contains(text, "-keep") {
+		t.Errorf("found %d %s, expected 404", status, text)
+	}
+	var err error
+	if v.kept, err = learn.NewReservoir(testDim, 0, 1<<20, 0); err != nil {
+		t.Fatal(err)
+	}
+	q := query{Contexts: drawContexts(1, 3, testDim), K: 5}
+	for range 2 { // the same ones again are the same ones
+		if status, _, text := post(t, server.URL+"/topk", q); status != http.StatusOK {
+			t.Fatal(text)
+		}
+	}
+	_, text := get(t, server.URL+"/contexts")
+	path := filepath.Join(t.TempDir(), "H.npy")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := head.OpenContexts(path, testDim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := slices.Concat(q.Contexts...)
+	if len(c.Rows()) != len(want) {
+		t.Fatalf("found %d numbers, expected %d", len(c.Rows()), len(want))
+	}
+	for i, x := range c.Rows() {
+		if math.Abs(float64(x-want[i])) > 0.002 {
+			t.Errorf("element %d: found %v, expected %v", i, x, want[i])
+		}
+	}
+}
+
+// The more requests are under way, the smaller the budget.
+func TestBudgetsUnderLoad(t *testing.T) {
+	rungs := []screen.Rung{{Budget: 6}, {Budget: 12}, {Budget: 25}, {Budget: 50}}
+	m, err := screen.NewModel(screen.Config{Dim: 1, Labels: 100, Clusters: []float32{1}, Lists: []screen.List{{IDs: []uint32{1}}}, Ladder: rungs, Budget: 25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &service{limits: limits{busy: 10}}
+	for _, c := range []struct {
+		asked    float64
+		k        int
+		underWay int64
+		want     float64
+	}{{0, 1, 10, 0}, {0, 1, 11, 0}, {0, 1, 21, 12}, {0, 1, 41, 12}, {0, 1, 100, 6}, {0, 5, 100, 12}, {0, 20, 100, 0}, {50, 1, 21, 25}, {60, 1, 21, 25}, {6, 1, 100, 0}, {softmax.Exact, 1, 100, 0}} {
+		if got := v.lower(m, softmax.Request{K: c.k, Budget: c.asked}, c.underWay); got != c.want {
+			t.Errorf("%+v: found the budget %v", c, got)
+		}
+	}
+	v.limits.busy = 0
+	if got := v.lower(m, softmax.Request{K: 1}, 1000); got != 0 {
+		t.Errorf("found the budget %v without -busy", got)
+	}
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, func(c *screen.Config) { c.Ladder = []screen.Rung{{Budget: 10}, {Budget: 50}} })
+	w, server := serve(t, s)
+	w.limits.busy = 2
+	w.underWay.Store(40)
+	if status, got, text := post(t, server.URL+"/topk", query{Contexts: drawContexts(1, 2, testDim), K: 5}); status != http.StatusOK || !got.Lowered || got.Budget != 10 {
+		t.Errorf("found %d %s, expected the budget 10", status, text)
+	}
+	if _, text := get(t, server.URL+"/metrics"); !strings.Contains(text, "l2s_lowered_total 2") || !strings.Contains(text, "l2s_under_way 40") {
+		t.Errorf("found no two contexts with a lowered budget in the metrics:\n%s", text)
 	}
 }

@@ -1,0 +1,223 @@
+package learn
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/kernels"
+)
+
+// Reservoir keeps contexts of a service within a number of bytes: a sample of those that it was given, in
+// runs of neighbours, as float16, each context once. When it is full a run that comes takes the place
+// of one at random, so that old contexts fade out: half of them are gone after the half-life. All
+// goroutines may use one. It writes nothing to disk.
+type Reservoir struct {
+	dim, k int
+	seed   maphash.Seed
+
+	mu     sync.Mutex
+	data   []uint16 // a row of dim for each context, of all runs
+	labels []uint32 // k for each
+	runs   []run
+	most   int      // runs
+	seen   []uint64 // hashes of contexts, each at a place of its own
+	at     int      // the run that is being filled, -1 for none
+	skip   int      // contexts that are passed over before the next run
+	accept float64  // the share of runs that are kept when all places are taken
+	given  uint64   // contexts that were given
+	kept   uint64   // contexts that were taken
+}
+
+// run says what a run holds.
+type run struct {
+	first uint64 // the number of the first context, in the order in which they were taken
+	n     int
+	known uint32 // a bit for each context whose labels are known
+}
+
+// runLength is the number of neighbours that are kept together: bits of run.known.
+const runLength = 32
+
+// NewReservoir returns a reservoir for contexts of dim elements with k labels each, which takes at most
+// so many bytes, and whose contexts have the given half-life, in contexts that are given: 0 for as short
+// as it is if all are taken. An error says what does not fit.
+func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error) {
+	if dim < 1 || k < 0 {
+		return nil, fmt.Errorf("learn: reservoir: found dimension %d and %d labels, expected at least 1 and 0", dim, k)
+	}
+	each := int64(2*dim + 4*k + 16)
+	most := int(bytes / (each*runLength + int64(unsafe.Sizeof(run{}))))
+	if most < 1 || !(halfLife >= 0) {
+		return nil, fmt.Errorf("learn: reservoir: found %d bytes and a half-life of %v contexts, expected room for %d contexts of %d bytes, and 0 or more", bytes, halfLife, runLength, each)
+	}
+	n := most * runLength
+	r := &Reservoir{
+		dim: dim, k: k, seed: maphash.MakeSeed(), most: most, at: -1, accept: 1,
+		data: make([]uint16, n*dim), labels: make([]uint32, n*k), runs: make([]run, 0, most), seen: make([]uint64, 2*n),
+	}
+	if halfLife > 0 {
+		r.accept = min(1, math.Ln2*float64(n)/halfLife)
+	}
+	return r, nil
+}
+
+// Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
+// that it holds already, or with an element that float16 does not hold, is passed over.
+func (r *Reservoir) Add(h []float32, labels []uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.given++
+	if r.skip > 0 {
+		r.skip--
+		return
+	}
+	if len(h) != r.dim || len(labels) != 0 && len(labels) != r.k {
+		return
+	}
+	hash := maphash.Bytes(r.seed, unsafe.Slice((*byte)(unsafe.Pointer(&h[0])), 4*len(h)))
+	place := &r.seen[hash%uint64(len(r.seen))]
+	if *place == hash {
+		return
+	}
+	if r.at < 0 && !r.begin() {
+		return
+	}
+	x := &r.runs[r.at]
+	row := r.at*runLength + x.n
+	if !narrow(r.data[row*r.dim:(row+1)*r.dim], h) {
+		return
+	}
+	*place = hash
+	if len(labels) > 0 {
+		copy(r.labels[row*r.k:], labels)
+		x.known |= 1 << x.n
+	}
+	r.kept++
+	if x.n++; x.n == runLength {
+		r.at = -1
+	}
+}
+
+// begin finds the place of a run. It reports false if the next run is passed over.
+func (r *Reservoir) begin() bool {
+	if len(r.runs) < r.most {
+		r.at = len(r.runs)
+		r.runs = append(r.runs, run{first: r.kept})
+		return true
+	}
+	if rand.Float64() >= r.accept {
+		r.skip = runLength - 1
+		return false
+	}
+	r.at = rand.IntN(r.most)
+	r.runs[r.at] = run{first: r.kept}
+	return true
+}
+
+// Given returns the number of contexts that it was given, and Kept the number of those that it took since
+// it was made: later ones have higher numbers, from 0 on.
+func (r *Reservoir) Given() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.given }
+func (r *Reservoir) Kept() uint64  { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
+
+// Sample is a copy of what a reservoir holds, in the order in which it was taken.
+type Sample struct {
+	Contexts []uint16 // rows of float16
+	Labels   []uint32 // k of each
+	Known    []bool   // whether they are known
+	Numbers  []uint64
+}
+
+// Since returns a copy of the contexts that it holds from a number on, up to most of them, the last ones
+// if there are more.
+func (r *Reservoir) Since(number uint64, most int) (s Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	type place struct {
+		number uint64
+		row    int
+		known  bool
+	}
+	var places []place
+	for i, x := range r.runs {
+		for j := range x.n {
+			if n := x.first + uint64(j); n >= number {
+				places = append(places, place{n, i*runLength + j, x.known>>j&1 == 1})
+			}
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.number, b.number) })
+	places = places[max(0, len(places)-most):]
+	for _, p := range places {
+		s.Contexts = append(s.Contexts, r.data[p.row*r.dim:(p.row+1)*r.dim]...)
+		s.Labels = append(s.Labels, r.labels[p.row*r.k:(p.row+1)*r.k]...)
+		s.Known, s.Numbers = append(s.Known, p.known), append(s.Numbers, p.number)
+	}
+	return s
+}
+
+// Forget drops all contexts.
+func (r *Reservoir) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs, r.at, r.skip = r.runs[:0], -1, 0
+	clear(r.seen)
+}
+
+// WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s train takes. It
+// returns their number.
+func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
+	s := r.Since(0, math.MaxInt)
+	n := len(s.Known)
+	head := fmt.Sprintf("{'descr': '<f2', 'fortran_order': False, 'shape': (%d, %d), }", n, r.dim)
+	head += string(slices.Repeat([]byte(" "), (64-(10+len(head)+1)%64)%64)) + "\n"
+	out := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
+	binary.LittleEndian.PutUint16(out[8:], uint16(len(head)))
+	if _, err := w.Write(append(out, head...)); err != nil {
+		return 0, err
+	}
+	for lo := 0; lo < len(s.Contexts); lo += 1 << 16 {
+		block, err := binary.Append(nil, binary.LittleEndian, s.Contexts[lo:min(lo+1<<16, len(s.Contexts))])
+		if err == nil {
+			_, err = w.Write(block)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// widen is float32 of rows of float16.
+func widen(rows []uint16) []float32 {
+	wide := make([]float32, len(rows))
+	if len(rows) > 0 {
+		kernels.Float16Rows(rows, len(rows)).Widen(wide, 0)
+	}
+	return wide
+}
+
+// narrow rounds numbers to float16, ties to even. It reports false if one is too large, or NaN.
+func narrow(dst []uint16, x []float32) bool {
+	for i, f := range x {
+		b := math.Float32bits(f)
+		sign := uint16(b >> 16 & 0x8000)
+		switch b &= 1<<31 - 1; {
+		case b >= 0x477ff000: // 65520, which would round to infinity
+			return false
+		case b >= 0x38800000: // a normal number: 2^-14 or more
+			b += 0xfff + b>>13&1
+			dst[i] = sign | uint16((b-112<<23)>>13)
+		default: // a multiple of 2^-24
+			dst[i] = sign | uint16(math.RoundToEven(float64(math.Float32frombits(b))*0x1p24))
+		}
+	}
+	return true
+}

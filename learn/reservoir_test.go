@@ -1,0 +1,167 @@
+package learn
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+func newReservoir(t interface{ Fatal(...any) }, dim, k, runs int, halfLife float64) *Reservoir {
+	r, err := NewReservoir(dim, k, int64(runs)*(int64(2*dim+4*k+16)*runLength+24), halfLife)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Narrowing and widening give back every float16, and the nearest one for all others.
+func TestNarrow(t *testing.T) {
+	var all []uint16
+	for x := range 1 << 16 {
+		if x>>10&31 != 31 {
+			all = append(all, uint16(x))
+		}
+	}
+	back := make([]uint16, len(all))
+	if !narrow(back, widen(all)) || !slices.Equal(back, all) {
+		t.Error("found other numbers, expected the same float16")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		x := rapid.Float32().Draw(t, "x")
+		one := make([]uint16, 1)
+		if !narrow(one, []float32{x}) {
+			if math.Abs(float64(x)) < 65520 {
+				t.Fatalf("found %v refused", x)
+			}
+			return
+		}
+		off := math.Abs(float64(widen(one)[0]) - float64(x))
+		for _, other := range []uint16{one[0] - 1, one[0] + 1} {
+			if o := float64(widen([]uint16{other})[0]); math.Abs(o-float64(x)) < off {
+				t.Errorf("%v: found %v, but %v is nearer", x, widen(one)[0], o)
+			}
+		}
+	})
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 65520, -1e30} {
+		if narrow(make([]uint16, 1), []float32{float32(x)}) {
+			t.Errorf("found %v taken, expected it to be refused", x)
+		}
+	}
+}
+
+// A reservoir holds what it was given last, in order, each context once and never more than there is room for.
+func TestReservoir(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dim, k := rapid.IntRange(1, 5).Draw(t, "dim"), rapid.IntRange(0, 3).Draw(t, "k")
+		places := rapid.IntRange(1, 5).Draw(t, "runs")
+		r := newReservoir(t, dim, k, places, rapid.SampledFrom([]float64{0, 100, 10000}).Draw(t, "half-life"))
+		n := rapid.IntRange(0, 400).Draw(t, "contexts")
+		distinct := rapid.IntRange(1, 400).Draw(t, "distinct")
+		for i := range n {
+			h := make([]float32, dim)
+			h[0] = float32(i % distinct)
+			var labels []uint32
+			if i%distinct%2 == 0 && k > 0 {
+				labels = make([]uint32, k)
+				labels[0] = uint32(i % distinct)
+			}
+			r.Add(h, labels)
+		}
+		s := r.Since(0, math.MaxInt)
+		if len(s.Known) > places*runLength || r.Given() != uint64(n) || uint64(len(s.Known)) > r.Kept() {
+			t.Fatalf("found %d of %d contexts, %d taken", len(s.Known), n, r.Kept())
+		}
+		wide := widen(s.Contexts)
+		for i, known := range s.Known {
+			if i > 0 && s.Numbers[i] <= s.Numbers[i-1] {
+				t.Errorf("found number %d after %d", s.Numbers[i], s.Numbers[i-1])
+			}
+			x := wide[i*dim]
+			if known != (k > 0 && int(x)%2 == 0) || known && s.Labels[i*k] != uint32(x) {
+				t.Errorf("found labels %v of context %v, known %v", s.Labels[i*k:(i+1)*k], x, known)
+			}
+		}
+		if most := places * runLength; n <= most && len(s.Known) < min(n, distinct)-2 { // hashes may meet
+			t.Errorf("found %d contexts, expected %d", len(s.Known), min(n, distinct))
+		}
+		if n >= 1 && distinct == 1 && len(s.Known) != 1 {
+			t.Errorf("found one context %d times", len(s.Known))
+		}
+		r.Forget()
+		if s := r.Since(0, math.MaxInt); len(s.Known) != 0 {
+			t.Errorf("found %d contexts after all were forgotten", len(s.Known))
+		}
+	})
+}
+
+// After the half-life half of the contexts are left.
+func TestHalfLife(t *testing.T) {
+	const places, halfLife = 200, 50000
+	r := newReservoir(t, 1, 0, places, halfLife)
+	h := []float32{0}
+	next := func(n int, sign float32) {
+		for range n {
+			h[0] = sign * (1 + rand.Float32()*60000)
+			r.Add(h, nil)
+		}
+	}
+	next(2*places*runLength, 1)
+	next(halfLife, -1)
+	left := 0
+	for _, x := range widen(r.Since(0, math.MaxInt).Contexts) {
+		if x > 0 {
+			left++
+		}
+	}
+	if share := float64(left) / (places * runLength); math.Abs(share-0.5) > 0.15 {
+		t.Errorf("found %.2f of the contexts after the half-life, expected a half", share)
+	}
+}
+
+// What is written is what head.OpenContexts opens, and so does l2s train.
+func TestWrittenContextsAreOpened(t *testing.T) {
+	r := newReservoir(t, 3, 0, 100, 0)
+	var want []float32
+	for i := range 1000 {
+		h := []float32{float32(i), -0.5, 2}
+		r.Add(h, nil)
+	}
+	want = widen(r.Since(0, math.MaxInt).Contexts)
+	var b bytes.Buffer
+	n, err := r.WriteNPY(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "H.npy")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := head.OpenContexts(path, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if !slices.Equal(c.Rows(), want) || n != len(want)/3 || n < 900 {
+		t.Errorf("found %d contexts, %d written", len(c.Rows())/3, n)
+	}
+}
+
+func TestAddingAllocatesNothing(t *testing.T) {
+	r := newReservoir(t, 8, 2, 20, 0)
+	h, labels := make([]float32, 8), []uint32{1, 2}
+	if n := simdtest.AllocsPerRun(2000, func() { h[0]++; r.Add(h, labels) }); n != 0 {
+		t.Errorf("found %v allocations", n)
+	}
+	if _, err := NewReservoir(8, 2, 100, 0); err == nil {
+		t.Error("found no error for 100 bytes")
+	}
+}
