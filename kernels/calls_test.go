@@ -133,6 +133,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	r := newRand(9)
 	rows, h := make([]float32, n*d), fill(r, make([]float32, d))
 	long, narrow := make([]float32, calls*maxCallBytes/4), make([]uint16, n*d)
+	blocks := make([]byte, n*d/32*34)
 	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
 	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
 	m := int8Rows(t, rows, make([]float32, n), d)
@@ -160,6 +161,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Rows.RefScan, bfloat16", 2 * n * d, func() { BFloat16Rows(narrow, d).RefScan(wide[:n], nil, h) }},
 		{"Rows.RefGatherDot, float16", 2 * n * d, func() { Float16Rows(narrow, d).RefGatherDot(wide[:n], nil, ids, h) }},
 		{"Rows.RefGatherDot, bfloat16", 2 * n * d, func() { BFloat16Rows(narrow, d).RefGatherDot(wide[:n], nil, ids, h) }},
+		{"Rows.RefScan, q8_0", n * d * 34 / 32, func() { QuantisedRows(blocks, Q8_0, d).RefScan(wide[:n], nil, h) }},
+		{"Rows.RefGatherDot, q8_0", n * d * 34 / 32, func() { QuantisedRows(blocks, Q8_0, d).RefGatherDot(wide[:n], nil, ids, h) }},
 		{"Rows.Widen, float16", 2 * len(long), func() { Float16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
 		{"Rows.Widen, bfloat16", 2 * len(long), func() { BFloat16Rows(narrow[:len(long)], len(long)).Widen(long, 0) }},
 		{"Rows.NotFinite", 4 * n * d, func() { Float32Rows(rows, d).NotFinite() }},

@@ -84,6 +84,14 @@ func refScanLeaf(dst []float64, m Rows, h []float32) {
 		asm.RefScanF16AVX512(out, (*uint16)(m.data), n, y, d)
 	case m.element == Float16:
 		asm.RefScanF16AVX2(out, (*uint16)(m.data), n, y, d)
+	case m.element == Q8_0 && wide:
+		asm.RefScanQ80AVX512(out, (*byte)(m.data), n, y, d)
+	case m.element == Q8_0:
+		asm.RefScanQ80AVX2(out, (*byte)(m.data), n, y, d)
+	case m.element == Q6_K && wide:
+		asm.RefScanQ6KAVX512(out, (*byte)(m.data), n, y, d)
+	case m.element == Q6_K:
+		asm.RefScanQ6KAVX2(out, (*byte)(m.data), n, y, d)
 	case wide:
 		asm.RefScanBF16AVX512(out, (*uint16)(m.data), n, y, d)
 	default:

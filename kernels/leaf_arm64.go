@@ -57,7 +57,7 @@ func argmaxDotLeaf(rows, h []float32) (int, float32) {
 
 func refScanLeaf(dst []float64, m Rows, h []float32) {
 	switch out, first := &dst[0], &h[0]; {
-	case !simd.HasNEON:
+	case !simd.HasNEON || m.element.quantised():
 		m.refScanGeneric(dst, h)
 	case m.element == Float32:
 		asm.RefScanNEON(out, (*float32)(m.data), m.n, first, m.dim)
@@ -70,7 +70,7 @@ func refScanLeaf(dst []float64, m Rows, h []float32) {
 
 func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 	switch out, n, first := &dst[0], len(ids), &h[0]; {
-	case !simd.HasNEON:
+	case !simd.HasNEON || m.element.quantised():
 		m.refGatherDotGeneric(dst, ids, h)
 	case m.element == Float32:
 		asm.RefGatherDotNEON(out, (*float32)(m.data), &ids[0], n, first, m.dim)

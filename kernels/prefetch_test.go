@@ -72,7 +72,7 @@ func TestPrefetchOfRowsChangesNothing(t *testing.T) {
 	was := append([]float32(nil), x...)
 	narrow := make([]uint16, 40*7)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for _, m := range []Rows{{}, Float32Rows(nil, 7), Float32Rows(x, 7), Float16Rows(narrow, 7), BFloat16Rows(narrow, 7)} {
+		for _, m := range []Rows{{}, Float32Rows(nil, 7), Float32Rows(x, 7), Float16Rows(narrow, 7), BFloat16Rows(narrow, 7), QuantisedRows(make([]byte, 40*34), Q8_0, 32)} {
 			for _, ids := range [][]uint32{nil, {0}, {39, 3}, make([]uint32, 17)} {
 				m.Prefetch(ids)
 				if n := simdtest.AllocsPerRun(10, func() { m.Prefetch(ids) }); n != 0 {

@@ -151,11 +151,11 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 			panic("kernels: id out of range")
 		}
 	}
-	if m.dim > maxCallBytes/4/fewIDs || m.element.quantised() || len(ids) == 0 {
+	if m.dim > maxCallBytes/4/fewIDs || m.byPlainGo() || len(ids) == 0 {
 		m.refGatherDot(dst, ids, h)
 		return
 	}
-	raceReadsRows(m.bytes(), m.dim*m.element.Size(), ids)
+	raceReadsRows(m.bytes(), m.rowBytes(), ids)
 	raceReads(h)
 	raceWrites(dst)
 	refGatherDotLeaf(dst, m, ids, h)
@@ -167,13 +167,13 @@ const prefetched = 16
 // Prefetch asks for the first two cache lines of the rows ids, of the first 16 if there are
 // more, and does not wait: the pages of all of them are looked up side by side then, and two
 // lines one after the other make the CPU read on. It is a hint, which changes no result. Plain
-// Go and quantised rows have none.
+// Go has none.
 func (m Rows) Prefetch(ids []uint32) {
-	if len(ids) == 0 || m.n == 0 || m.element.quantised() {
+	if len(ids) == 0 || m.n == 0 {
 		return
 	}
 	var at [2 * prefetched]unsafe.Pointer
-	size := m.dim * m.element.Size()
+	size := m.rowBytes()
 	n := 0
 	for _, id := range ids[:min(len(ids), prefetched)] {
 		row := unsafe.Add(m.data, int(id)*size)

@@ -58,6 +58,14 @@ func refGatherDotLeaf(dst []float64, m Rows, ids []uint32, h []float32) {
 		asm.RefGatherDotF16AVX512(out, (*uint16)(m.data), id, n, y, d)
 	case m.element == Float16:
 		asm.RefGatherDotF16AVX2(out, (*uint16)(m.data), id, n, y, d)
+	case m.element == Q8_0 && wide:
+		asm.RefGatherDotQ80AVX512(out, (*byte)(m.data), id, n, y, d)
+	case m.element == Q8_0:
+		asm.RefGatherDotQ80AVX2(out, (*byte)(m.data), id, n, y, d)
+	case m.element == Q6_K && wide:
+		asm.RefGatherDotQ6KAVX512(out, (*byte)(m.data), id, n, y, d)
+	case m.element == Q6_K:
+		asm.RefGatherDotQ6KAVX2(out, (*byte)(m.data), id, n, y, d)
 	case wide:
 		asm.RefGatherDotBF16AVX512(out, (*uint16)(m.data), id, n, y, d)
 	default:

@@ -35,7 +35,9 @@ func raceCases() []raceCase {
 	vs := []*Int8Vector{v, v, v, v}
 	packed := panelsOfLists(m, ids)
 	narrow, wide := make([]uint16, n*d), make([]float32, d)
+	bytes := make([]byte, n*34)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
+	blocks := QuantisedRows(bytes, Q8_0, 32)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -58,6 +60,8 @@ func raceCases() []raceCase {
 		{"Rows.RefScan of float16 writes dst", func() { half.RefScan(dst64, nil, h) }, func() { dst64[9] = 1 }},
 		{"Rows.RefGatherDot reads float16", func() { half.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
 		{"Rows.RefGatherDot reads bfloat16", func() { brain.RefGatherDot(dst64, nil, ids, h) }, func() { narrow[9*d+2] = 1 }},
+		{"Rows.RefScan reads q8_0", func() { blocks.RefScan(dst64, nil, h[:32]) }, func() { bytes[95*34+1] = 1 }},
+		{"Rows.RefGatherDot reads q8_0", func() { blocks.RefGatherDot(dst64, nil, ids, h[:32]) }, func() { bytes[9*34+2] = 1 }},
 		{"Rows.Widen reads a row", func() { half.Widen(wide, 9) }, func() { narrow[9*d+30] = 1 }},
 		{"Rows.Widen writes dst", func() { brain.Widen(wide, 9) }, look(&wide[30])},
 		{"Rows.NotFinite reads float32", func() { full.NotFinite() }, touch(&rows[50*d])},

@@ -297,12 +297,17 @@ func (m Rows) bytes() []byte {
 	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())
 }
 
+// byPlainGo reports whether leaves have no reference arithmetic for the rows.
+func (m Rows) byPlainGo() bool {
+	return m.dim > maxCallDim || m.element.quantised() && m.element != Q8_0 && m.element != Q6_K
+}
+
 func (m Rows) refScan(dst []float64, h []float32) {
-	if m.dim > maxCallDim || m.element.quantised() {
+	if m.byPlainGo() {
 		m.refScanGeneric(dst, h)
 		return
 	}
-	for c := callsOf(m.n, callRows(m.dim*m.element.Size())); c.at < c.n; c = c.next() {
+	for c := callsOf(m.n, callRows(m.rowBytes())); c.at < c.n; c = c.next() {
 		out, part := dst[c.at:c.end], m.Part(c.at, c.end)
 		raceReads(part.bytes())
 		raceReads(h)
@@ -312,11 +317,11 @@ func (m Rows) refScan(dst []float64, h []float32) {
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	if m.dim > maxCallDim || m.element.quantised() {
+	if m.byPlainGo() {
 		m.refGatherDotGeneric(dst, ids, h)
 		return
 	}
-	size := m.dim * m.element.Size()
+	size := m.rowBytes()
 	for c := callsOf(len(ids), callRows(size)); c.at < c.n; c = c.next() {
 		out, part := dst[c.at:c.end], ids[c.at:c.end]
 		raceReadsRows(m.bytes(), size, part)

@@ -17,28 +17,41 @@ func main() {
 	emit.Begin()
 	// Those that most queries run come first, behind the others that they run, which
 	// together puts in the file before.
-	gather(emit.AVX512, emit.Float32)
-	gather(emit.AVX2, emit.Float32)
+	floats32 := &floats{Element: emit.Float32}
+	function(emit.AVX512, floats32, true)
+	function(emit.AVX2, floats32, true)
 	for _, l := range emit.Levels {
-		for _, e := range emit.Elements {
-			l.Function("RefScan"+e.Suffix, "func(dst *float64, rows *"+e.Go+", n int, h *float32, d int)",
-				"computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.")
-			refRows(l, e, false)
-			if e.Suffix != emit.Float32.Suffix {
-				gather(l, e)
+		for _, k := range []kind{floats32, &floats{Element: emit.Float16}, &floats{Element: emit.BFloat16}, &q80{}, &q6K{}} {
+			function(l, k, false)
+			if k != floats32 {
+				function(l, k, true)
 			}
 		}
 	}
 	Generate()
 }
 
-func gather(l emit.Level, e emit.Element) {
-	l.Function("RefGatherDot"+e.Suffix, "func(dst *float64, rows *"+e.Go+", ids *uint32, n int, h *float32, d int)",
-		"computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.")
-	refRows(l, e, true)
+// kind is a type of elements of rows.
+type kind interface {
+	// name returns what functions are called after it, and the type that they have in Go.
+	name() (suffix, goType string)
+	// begin prepares inner products with the d elements of h, and returns the size of a row.
+	begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual)
+	// blocks returns how many rows are taken side by side, and how many then.
+	blocks() []int
+	// of emits the inner products of the rows at p, each in lane 0 of an XMM register.
+	of(p []reg.GPVirtual, label func(string) string) []reg.VecVirtual
 }
 
-func refRows(l emit.Level, e emit.Element, gather bool) {
+func function(l emit.Level, k kind, gather bool) {
+	suffix, goType := k.name()
+	if gather {
+		l.Function("RefGatherDot"+suffix, "func(dst *float64, rows *"+goType+", ids *uint32, n int, h *float32, d int)",
+			"computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.")
+	} else {
+		l.Function("RefScan"+suffix, "func(dst *float64, rows *"+goType+", n int, h *float32, d int)",
+			"computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.")
+	}
 	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	row := Load(Param("rows"), GP64()).(reg.GPVirtual)
 	var ids reg.GPVirtual
@@ -48,25 +61,8 @@ func refRows(l emit.Level, e emit.Element, gather bool) {
 	n := Load(Param("n"), GP64()).(reg.GPVirtual)
 	h := Load(Param("h"), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
-
-	Comment("rest is what does not fill all lanes; whole is the elements before it.")
-	rest := GP64()
-	MOVQ(d, rest)
-	ANDQ(I32(lanes-1), rest)
-	whole := GP64()
-	MOVQ(d, whole)
-	ANDQ(I32(-lanes), whole)
-	stride := GP64()
-	IMUL3Q(U32(e.Bytes), d, stride)
-	tail := newTail(l, rest, lanes/(l.Bytes/8))
-
-	// The conversion of h to float64 costs as much as the conversion of a row: if
-	// there are registers for the lanes of four rows, they share it.
-	blocks := []int{1}
-	if l.Bytes == 64 {
-		blocks = []int{4, 1}
-	}
-	for _, rows := range blocks {
+	stride := k.begin(l, h, d)
+	for _, rows := range k.blocks() {
 		label := func(name string) string { return emit.Name(name+"_", rows) }
 		Label(label("rows"))
 		CMPQ(n, I32(rows))
@@ -84,7 +80,7 @@ func refRows(l emit.Level, e emit.Element, gather bool) {
 				ADDQ(stride, row)
 			}
 		}
-		sums := dots(l, e, p, h, rest, whole, tail, label)
+		sums := k.of(p, label)
 		for r, sum := range sums {
 			VMOVSD(sum, Mem{Base: dst, Disp: 8 * r})
 		}
@@ -99,48 +95,89 @@ func refRows(l emit.Level, e emit.Element, gather bool) {
 	emit.End()
 }
 
-// dots emits the inner products of the rows at p with h, each in lane 0 of an
-// XMM register.
-func dots(l emit.Level, e emit.Element, p []reg.GPVirtual, h, rest, whole reg.GPVirtual, tail tail, label func(string) string) []reg.VecVirtual {
-	perVec := l.Bytes / 8 // float64 in a vector
-	accs := lanes / perVec
+// sums are the lanes of rows.
+type sums [][]reg.VecVirtual
 
-	acc := make([][]reg.VecVirtual, len(p))
+func newSums(l emit.Level, rows int) sums {
+	acc := make(sums, rows)
 	for r := range acc {
-		acc[r] = l.Vecs(accs)
+		acc[r] = l.Vecs(lanes / (l.Bytes / 8))
 		emit.Zero(acc[r]...)
 	}
-	x, y := l.Vec(), l.Vec()
-	i := GP64()
+	return acc
+}
+
+// combined returns the sums of the lanes of each row.
+func (acc sums) combined(l emit.Level) []reg.VecVirtual {
+	all := make([]reg.VecVirtual, len(acc))
+	for r := range acc {
+		all[r] = combine(l, acc[r])
+	}
+	return all
+}
+
+// floats are float32, float16 or bfloat16.
+type floats struct {
+	emit.Element
+	l              emit.Level
+	h, rest, whole reg.GPVirtual
+	tail           tail
+}
+
+func (x *floats) name() (suffix, goType string) { return x.Suffix, x.Go }
+
+func (x *floats) begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual) {
+	Comment("rest is what does not fill all lanes; whole is the elements before it.")
+	x.l, x.h, x.rest, x.whole = l, h, GP64(), GP64()
+	MOVQ(d, x.rest)
+	ANDQ(I32(lanes-1), x.rest)
+	MOVQ(d, x.whole)
+	ANDQ(I32(-lanes), x.whole)
+	stride = GP64()
+	IMUL3Q(U32(x.Bytes), d, stride)
+	x.tail = newTail(l, x.rest, lanes/(l.Bytes/8))
+	return stride
+}
+
+func (x *floats) blocks() []int { return sideBySide(x.l) }
+
+// sideBySide is the blocks of rows: the conversion of h to float64 costs as much as the conversion of
+// a row, and if there are registers for the lanes of four rows, they share it.
+func sideBySide(l emit.Level) []int {
+	if l.Bytes == 64 {
+		return []int{4, 1}
+	}
+	return []int{1}
+}
+
+func (x *floats) of(p []reg.GPVirtual, label func(string) string) []reg.VecVirtual {
+	perVec := x.l.Bytes / 8 // float64 in a vector
+	acc, v, y, i := newSums(x.l, len(p)), x.l.Vec(), x.l.Vec(), GP64()
 	XORQ(i, i)
 	Label(label("lanes"))
-	CMPQ(i, whole)
+	CMPQ(i, x.whole)
 	JGE(LabelRef(label("rest")))
-	for k := range accs {
-		emit.Float32.Widen64(l, emit.Float32.At(h, i, k*perVec), y)
+	for k := range acc[0] {
+		emit.Float32.Widen64(x.l, emit.Float32.At(x.h, i, k*perVec), y)
 		for r := range p {
-			e.Widen64(l, e.At(p[r], i, k*perVec), x)
-			VFMADD231PD(x, y, acc[r][k])
+			x.Widen64(x.l, x.At(p[r], i, k*perVec), v)
+			VFMADD231PD(v, y, acc[r][k])
 		}
 	}
 	ADDQ(I32(lanes), i)
 	JMP(LabelRef(label("lanes")))
 	Label(label("rest"))
-	for k := range accs {
-		CMPQ(rest, U32(k*perVec))
+	for k := range acc[0] {
+		CMPQ(x.rest, U32(k*perVec))
 		JLE(LabelRef(label("combine")))
-		tail.load(emit.Float32, k, emit.Float32.At(h, i, k*perVec), y)
+		x.tail.load(emit.Float32, k, emit.Float32.At(x.h, i, k*perVec), y)
 		for r := range p {
-			tail.load(e, k, e.At(p[r], i, k*perVec), x)
-			VFMADD231PD(x, y, acc[r][k])
+			x.tail.load(x.Element, k, x.At(p[r], i, k*perVec), v)
+			VFMADD231PD(v, y, acc[r][k])
 		}
 	}
 	Label(label("combine"))
-	sums := make([]reg.VecVirtual, len(p))
-	for r := range p {
-		sums[r] = combine(l, acc[r])
-	}
-	return sums
+	return acc.combined(x.l)
 }
 
 // combine adds the lanes by halves.

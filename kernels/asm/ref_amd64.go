@@ -39,6 +39,26 @@ func RefScanBF16AVX2(dst *float64, rows *uint16, n int, h *float32, d int)
 //go:noescape
 func RefGatherDotBF16AVX2(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
 
+// RefScanQ80AVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanQ80AVX2(dst *float64, rows *byte, n int, h *float32, d int)
+
+// RefGatherDotQ80AVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotQ80AVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+
+// RefScanQ6KAVX2 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanQ6KAVX2(dst *float64, rows *byte, n int, h *float32, d int)
+
+// RefGatherDotQ6KAVX2 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotQ6KAVX2(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+
 // RefScanAVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
 //
 //go:noescape
@@ -63,3 +83,23 @@ func RefScanBF16AVX512(dst *float64, rows *uint16, n int, h *float32, d int)
 //
 //go:noescape
 func RefGatherDotBF16AVX512(dst *float64, rows *uint16, ids *uint32, n int, h *float32, d int)
+
+// RefScanQ80AVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanQ80AVX512(dst *float64, rows *byte, n int, h *float32, d int)
+
+// RefGatherDotQ80AVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotQ80AVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
+
+// RefScanQ6KAVX512 computes dst[i] = rows[i].h for n rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefScanQ6KAVX512(dst *float64, rows *byte, n int, h *float32, d int)
+
+// RefGatherDotQ6KAVX512 computes dst[j] = rows[ids[j]].h for n ids into rows of d elements by the reference arithmetic.
+//
+//go:noescape
+func RefGatherDotQ6KAVX512(dst *float64, rows *byte, ids *uint32, n int, h *float32, d int)
