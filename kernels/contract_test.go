@@ -102,6 +102,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Part first", "part is not within", func() { m.Part(-1, 2) }},
 		{"Part order", "part is not within", func() { m.Part(3, 2) }},
 		{"Part end", "part is not within", func() { m.Part(0, 5) }},
+		{"Int4Rows.Part", "part is not within", func() { new(Int4Rows).Part(0, 1) }},
 		{"BoundsBatch lower", "length of lower or upper", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v}) }},
 		{"BoundsBatch contexts", "more than BatchContexts", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v, v, v, v}) }},
 		{"BoundsBatch vector", "dimension of the vector", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{NewInt8Vector(4)}) }},

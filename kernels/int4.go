@@ -34,6 +34,9 @@ func NewInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
 	return m, nil
 }
 
+// Part is Int8Rows.Part.
+func (m *Int4Rows) Part(first, end int) Int4Rows { return Int4Rows{m.part(first, end)} }
+
 // Bounds computes an interval for the reference logit of every row, as
 // Int8Rows.Bounds does and with the same proof.
 func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {

@@ -39,17 +39,15 @@ const (
 // bias_i, and upper bounds of ||w_i - w^_i|| and ||w^_i||.
 //
 // An Int8Rows is immutable and safe for use by many goroutines.
-type Int8Rows struct {
-	codeRows
-	whole *Int8Rows // of a part: whose codes these are, and what keeps them
-}
+type Int8Rows struct{ codeRows }
 
 // codeRows is what rows of 8-bit and of 4-bit codes have in common.
 type codeRows struct {
 	data   []byte
 	n, dim int
 	stride int
-	slack  float32 // absolute part of the envelope, from the largest |bias|
+	slack  float32   // absolute part of the envelope, from the largest |bias|
+	whole  *codeRows // of a part: whose codes these are, and what keeps them
 }
 
 // stride returns the size of a record that holds n bytes of codes. If the codes
@@ -150,12 +148,14 @@ func (m *codeRows) Dim() int { return m.dim }
 
 // Part returns the rows from first on, before end, as rows of their own on the
 // same codes.
-func (m *Int8Rows) Part(first, end int) Int8Rows {
+func (m *Int8Rows) Part(first, end int) Int8Rows { return Int8Rows{m.part(first, end)} }
+
+func (m *codeRows) part(first, end int) codeRows {
 	if first < 0 || first > end || end > m.n {
 		panic("kernels: part is not within the rows")
 	}
-	part := Int8Rows{codeRows: m.codeRows, whole: m}
-	part.data, part.n = m.data[first*m.stride:end*m.stride], end-first
+	part := *m
+	part.data, part.n, part.whole = m.data[first*m.stride:end*m.stride], end-first, m
 	return part
 }
 

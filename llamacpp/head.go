@@ -18,6 +18,9 @@ type HeadOptions struct {
 	Screen string
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
+	// Threads is the number of threads of an exact search, 1 if it is 0: softmax.Layer.SetThreads.
+	// The answers of a screen need one.
+	Threads int
 }
 
 // Head answers about hidden states. Its methods may be called by many goroutines at once.
@@ -49,6 +52,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
 			return fmt.Errorf("%s: %w", source, err)
 		}
+		x.layer.SetThreads(o.Threads)
 		if o.Screen == "" {
 			return nil
 		}

@@ -16,12 +16,13 @@ import (
 )
 
 // Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias
-// b. It is immutable and safe for use by many goroutines.
+// b. It is immutable, but for its threads, and safe for use by many goroutines.
 type Layer struct {
 	rows   kernels.Rows
 	bias   []float32
 	codes  *kernels.Int8Rows // nil if the envelope certifies nothing
 	coarse *kernels.Int4Rows // nil for a layer too small to need a first pass
+	crew   *crew             // shares scans among threads; nil for one
 
 	fingerprint func() [32]byte
 }

@@ -186,10 +186,12 @@ func (s *Searcher) intervals(q *Query, p *place) {
 	switch l := s.layer; {
 	case p.packed != nil:
 		p.packed.codes.Bounds(s.lower, s.upper, p.panel, panelsOf(p.n), q.vec)
-	case p.listed:
+	case p.listed && p.req.Among.kind == listOfLabels: // an id may be wrong, and is to panic here
 		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
+	case p.listed: // p.ids is s.list, and p stays on the stack
+		l.run(scan{codes: l.codes, ids: s.list, vec: q.vec, lower: s.lower, upper: s.upper})
 	case p.n == l.Labels():
-		l.codes.Bounds(s.lower, s.upper, q.vec)
+		l.run(scan{codes: l.codes, vec: q.vec, lower: s.lower, upper: s.upper})
 	default:
 		part := l.codes.Part(p.first, p.first+p.n)
 		part.Bounds(s.lower, s.upper, q.vec)
@@ -242,7 +244,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 		return false
 	}
 	s.reserve(p.n)
-	s.layer.coarse.Bounds(s.lower, s.upper, q.vec)
+	s.layer.run(scan{coarse: s.layer.coarse, vec: q.vec, lower: s.lower, upper: s.upper})
 	if p.edits() {
 		p.edit(s.lower, s.upper, 0)
 	}

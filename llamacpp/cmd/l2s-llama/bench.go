@@ -377,6 +377,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 		m.SetThreads(t)
 		llama.SetNThreads(b.own.ctx, int32(t), int32(t))
+		b.exact.Layer().SetThreads(t)
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
 			return err
