@@ -32,10 +32,10 @@ import (
 const (
 	// geometrySample is the number of contexts of a cluster whose x_s are looked
 	// at, at most.
-	geometrySample = 64
+	geometrySample = 16
 	// geometryPooled is the number of contexts of all clusters that the variance
 	// is shrunk towards.
-	geometryPooled = 512
+	geometryPooled = 128
 	// geometryShrink is the number of contexts that the variance over all clusters
 	// counts for beside the contexts of the cluster's sample.
 	geometryShrink = 64
@@ -50,10 +50,10 @@ const (
 	geometryWidth = 2
 	// geometryPlausible bounds the labels of a cluster that are looked at: those
 	// whose logits at mu are largest.
-	geometryPlausible = 2048
+	geometryPlausible = 8192
 	// geometryLeast is the share below which a label that no context of the
 	// cluster has is left out.
-	geometryLeast = 1e-9
+	geometryLeast = 1e-6
 	// geometryBatch is the number of clusters that are searched together.
 	geometryBatch = 16
 	// varianceChunk is the number of labels whose variances one thread finds at a time.
@@ -357,12 +357,16 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			w.counts[s], w.parent[s] = 0, 0
 		}
 		for j, s := range g.labels[t] {
+			mean, pooled := g.logits[t][j]-g.meanTau[t], max(float64(spread*all.variance[s]), math.SmallestNonzeroFloat32)
+			if float64(geometryWide*phi(table, mean/(geometryWidth*math.Sqrt(pooled)))) < geometryLeast {
+				add(s, 0, geometryLeast) // the sample hardly adds to it
+				continue
+			}
 			g.layer.Weights().Widen(w.row, int(s))
 			squares := w.distances(w.row)
-			pooled := float64(spread * all.variance[s])
 			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
 			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
-			add(s, w.share(table, g.logits[t][j]-g.meanTau[t], variance, squares/max(1, float64(n))), geometryLeast)
+			add(s, w.share(table, mean, variance, squares/max(1, float64(n))), geometryLeast)
 		}
 		for _, x := range met {
 			add(x.label, 0, 0)

@@ -8,11 +8,11 @@ import (
 )
 
 // The choice of the ridge: factors of the mean variance of an element of a context.
-var ridges = [...]float64{0.1, 1, 10, 100, 1000, 10000}
+var ridges = [...]float64{1, 30, 1000}
 
 const (
 	ridgeFolds    = 4
-	ridgeClusters = 8
+	ridgeClusters = 4
 )
 
 // folds are the contexts of a cluster in runs of neighbours, for cross-validation.
