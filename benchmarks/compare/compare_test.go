@@ -75,7 +75,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if p := f.Points[0]; p.Method != points.Dense || p.Speedup != 1 || p.P5 < 0.99 {
 		t.Errorf("the first point: %+v", p)
 	}
-	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{Form: methods.KMeans}, methods.L2S{Form: methods.Gumbel}, methods.L2S{Form: methods.Expected}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.AdaptiveSoftmax{}} {
+	for _, m := range []methods.Method{methods.Certified{}, methods.L2S{}, methods.L2S{Form: methods.KMeans}, methods.L2S{Form: methods.Gumbel}, methods.L2S{Form: methods.Expected}, methods.Frequency{}, methods.GreedyMIPS{}, methods.PCAMIPS{}, methods.LSHMIPS{}, methods.FGD{}, methods.IPNSW{}, methods.SVDSoftmax{}, methods.WeightedSVD{}, methods.AdaptiveSoftmax{}} {
 		if !slices.Contains(f.Methods(points.Curves), m.Name()) {
 			t.Errorf("no point of %s", m.Name())
 		}
@@ -148,6 +148,7 @@ func TestWrongUse(t *testing.T) {
 		"exclude each other":            {"--demo", "--weights", "w.npy"},
 		"give all of them":              {"--weights", "w.npy"},
 		"--rounds":                      {"--rounds", "-1", "--demo"},
+		"--cold":                        {"--cold", "0", "--demo"},
 		"no-such-folder":                {"--lm", "no-such-folder"},
 		"--demo":                        {"--lm", "no-such-folder"},
 		"none.npy":                      {"--weights", "none.npy", "--bias", "none", "--contexts", "none.npy"},

@@ -79,6 +79,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	quick := f.Bool("quick", false, "take few settings and contexts: less than two minutes")
 	full := f.Bool("full", false, "take more settings, and learn from all contexts")
 	rounds := f.Int("rounds", 0, "`number` of rounds (default: as in the sweep)")
+	mib := f.Int("cold", coldMiB, "`MiB` of other memory that are read before a query with cold caches")
 	out := f.String("out", "results", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidates, for the perplexities")
 	least := f.Float64("least", 0, "fail unless the screen that is trained without options reaches this `P@5` and scans less than half of the rows")
@@ -114,6 +115,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return fmt.Errorf("--rounds: found %d, expected at least 1", *rounds)
 	} else if *rounds > 0 {
 		s.rounds = *rounds
+	}
+	if s.mib = *mib; s.mib < 1 {
+		return fmt.Errorf("--cold: found %d MiB, expected at least 1", s.mib)
 	}
 	if *pause {
 		s.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
@@ -237,7 +241,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	p.End()
 	coldRounds := 0
 	if rounds == s.rounds && s.cold > 0 {
-		coldRounds = measureCold(ctx, list, tests, s.cold, seed, p)
+		coldRounds = measureCold(ctx, list, tests, s.cold, s.mib, seed, p)
 	}
 	f := &points.File{
 		Schema: points.Schema, Sweep: s.name, Complete: rounds == s.rounds && coldRounds == s.cold, Level: kernels.Level(),
@@ -248,7 +252,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds, TurnContexts: leastQueries,
 	}
 	if coldRounds > 0 {
-		f.ColdMiB, f.ColdRounds = coldMiB, coldRounds
+		f.ColdMiB, f.ColdRounds = s.mib, coldRounds
 	}
 	for _, c := range list {
 		f.Points = append(f.Points, c.point())
@@ -276,15 +280,15 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	return f, nil
 }
 
-// coldMiB is what is read before a query with cold caches: more than the caches of a
-// core hold, as the weights of a decoder are.
+// coldMiB is what is read by default before a query with cold caches: more than the caches of
+// a core hold, as the weights of a decoder are.
 const coldMiB = 8
 
 // measureCold measures the dense scan, and of each method the settings that are the
 // fastest at a precision of the report, with cold caches. It returns the number of rounds
 // that are complete; after none the settings have no cold times.
-func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds int, seed uint64, p *progress.Printer) int {
-	other := cold.NewBuffer(coldMiB)
+func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds, mib int, seed uint64, p *progress.Printer) int {
+	other := cold.NewBuffer(mib)
 	var turns []*measure.Turn
 	chosen := fastestSettings(list)
 	for _, c := range chosen {

@@ -71,6 +71,7 @@ var styles = map[string]style{
 	fgd:              {red, draw.PyramidGlyph{}, nil, 1.5},
 	"ip-NSW":         {orange, draw.TriangleGlyph{}, long, 1.5},
 	svd:              {green, draw.BoxGlyph{}, short, 1.5},
+	"Weighted SVD":   {green, draw.CircleGlyph{}, nil, 1.8},
 	adaptive:         {pink, draw.CircleGlyph{}, dashDot, 1.5},
 	greedy:           {purple, draw.CrossGlyph{}, nil, 1.5},
 	pca:              {brown, draw.PlusGlyph{}, short, 1.5},

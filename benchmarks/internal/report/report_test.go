@@ -36,6 +36,7 @@ var methods = []struct {
 	{"FGD", 40, 0.7, 8, 0.7, 0.3},
 	{"ip-NSW", 45, 0.5, 8, 0.7, 0.28},
 	{"SVD-softmax", 9, 1, 6, 0.7, 0.4},
+	{"Weighted SVD", 12, 1, 6, 0.8, 0.3},
 	{"Adaptive-softmax", 30, 0.4, 6, 0.6, 0.3},
 	{"Greedy-MIPS", 20, 0.2, 6, 0.5, 0.3},
 	{"PCA-MIPS", 25, 0.1, 6, 0.5, 0.15},
