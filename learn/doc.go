@@ -1,2 +1,15 @@
-// Package learn keeps contexts of a service, for the training of a screen on its own traffic.
+// Package learn makes a screen while a program answers: no contexts to collect, no training step.
+//
+//	l, err := learn.New(layer, learn.Options{Event: func(e learn.Event) { log.Println(e.Kind, e.Text) }})
+//	defer l.Close()
+//	n, err := l.TopK(top, h) // in any goroutine
+//
+// A [Learner] begins with the exact layer. It keeps contexts with their best labels in memory (at most
+// Options.Bytes, 256 MiB by default, a copy for the training included; nothing on disk but the screen, and that only if
+// Options.Keep names a file), trains in the background on a part of one core, and lets the screen answer once it reaches the target
+// on contexts that came after those of its training. An audit watches the screen. If its promise breaks the exact layer
+// answers again, and the Learner learns from what comes now. Traffic that is hard to learn costs time, and nothing else.
+//
+// A training begins with Options.Least contexts, again with half as many more as long as the target is not reached,
+// and after that with four times as many. [Reservoir] keeps contexts by itself, for a training elsewhere.
 package learn

@@ -70,15 +70,20 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 }
 
 // Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
-// that it holds already, or with an element that float16 does not hold, is passed over.
-func (r *Reservoir) Add(h []float32, labels []uint32) {
+// that it holds already, or with an element that float16 does not hold, is passed over. It returns the number of contexts that
+// it has taken so far.
+func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.given++
-	if r.skip > 0 {
+	if r.given++; r.skip > 0 {
 		r.skip--
-		return
+		return r.kept
 	}
+	r.add(h, labels)
+	return r.kept
+}
+
+func (r *Reservoir) add(h []float32, labels []uint32) {
 	if len(h) != r.dim || len(labels) != 0 && len(labels) != r.k {
 		return
 	}

@@ -44,8 +44,9 @@ type Audit struct {
 	mu           sync.Mutex // queries that are sampled hold it for a moment
 	model        *Model     // whose samples count
 	geometry     *Geometry  // nil: not known
-	wanted, full bool       // whether h is to be set, and is set
-	at           at         // of h
+	stopped      bool
+	wanted, full bool // whether h is to be set, and is set
+	at           at   // of h
 	k            int
 	cosine, lead *drift
 	first, all   *excess
@@ -126,8 +127,8 @@ func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
 // Stop ends the audit, and returns when its callback is called no more. Not from the callback.
 func (a *Audit) Stop() {
 	a.mu.Lock()
-	if a.model != nil {
-		a.model = nil
+	if !a.stopped {
+		a.stopped = true
 		close(a.ending)
 	}
 	a.mu.Unlock()
@@ -153,7 +154,7 @@ func (a *Audit) begin(m *Model) {
 func (a *Audit) see(s *Searcher, x at) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.model != a.model {
+	if s.model != a.model || a.stopped {
 		return
 	}
 	if a.cosine.add(x.found.Cosine) {
@@ -354,7 +355,7 @@ func (a *Audit) Report() AuditReport {
 		}
 	}
 	a.mu.Unlock()
-	if m == nil || len(of) == 0 {
+	if len(of) == 0 {
 		return r
 	}
 	outcomes := make([]Outcome, len(of))

@@ -73,6 +73,9 @@ func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64,
 		}
 	}
 	a.Stop()
+	if after := a.Report(); len(after.Alarms) < len(r.Alarms) || after.Audited < r.Audited {
+		t.Errorf("found %+v after the end, expected what was known before", after.Alarms)
+	}
 	return alarms, r
 }
 

@@ -15,6 +15,10 @@ func (v *service) audited(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "There is no audit: -audit is 0.")
 		return
 	}
+	if v.learner != nil && !v.learner.Screened() {
+		fmt.Fprintf(w, "The exact layer answers, until a screen is learned: %d contexts have been kept.\n", v.learner.Contexts().Kept())
+		return
+	}
 	writeAudit(w, v.pool.Generation(), v.audit.Report())
 }
 

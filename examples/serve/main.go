@@ -50,7 +50,8 @@ func run(args []string, signals <-chan os.Signal) error {
 	)
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
-	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required")
+	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required without -learn; with it, the file that keeps what was learned, if it is given")
+	flags.Int64Var(&s.learn, "learn", 0, "begin with the exact layer, and learn a screen from the contexts of requests, in so many `BYTES` of memory; 0 for no learning")
 	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line, or a tokenizer: a model's folder, tokenizer.json, tokenizer.model or a GGUF file; without it, answers have ids alone")
 	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body of a request, in `BYTES`")
 	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
@@ -62,7 +63,7 @@ func run(args []string, signals <-chan os.Signal) error {
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
-	if s.head == "" || s.screen == "" {
+	if s.head == "" || s.screen == "" && s.learn == 0 {
 		return errors.New("found no -head or no -screen, expected both: -h explains the flags")
 	}
 
@@ -74,12 +75,12 @@ func run(args []string, signals <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	if *audit != 0 {
+	if *audit != 0 && v.learner == nil { // which has its own
 		if v.audit, err = v.pool.Audit(screen.AuditOptions{Share: *audit, Alarm: func(x screen.Alarm) { log.Printf("audit: ALARM: %s: %s", x.Of, x.Text) }}); err != nil {
 			return fmt.Errorf("-audit: %w", err)
 		}
 	}
-	if *keep != 0 {
+	if *keep != 0 && v.learner == nil {
 		if v.kept, err = learn.NewReservoir(v.dim, 0, *keep, 0); err != nil {
 			return fmt.Errorf("-keep: %w", err)
 		}

@@ -25,7 +25,10 @@ import (
 )
 
 // sources are the files that are served.
-type sources struct{ head, bias, screen, vocab string }
+type sources struct {
+	head, bias, screen, vocab string
+	learn                     int64 // bytes to learn a screen in, 0 for a screen that is given
+}
 
 // limits bound what one request may cost.
 type limits struct {
@@ -59,11 +62,13 @@ func (s sources) open() (_ *files, err error) {
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.head, err)
 	}
-	if err = regular(s.screen); err != nil {
-		return nil, err
-	}
-	if f.model, err = screen.Load(s.screen); err != nil {
-		return nil, err
+	if s.learn == 0 {
+		if err = regular(s.screen); err != nil {
+			return nil, err
+		}
+		if f.model, err = screen.Load(s.screen); err != nil {
+			return nil, err
+		}
 	}
 	if s.vocab == "" {
 		return f, nil
@@ -110,9 +115,11 @@ type service struct {
 	dim      int // of a context
 	pool     *screen.Pool
 	audit    *screen.Audit    // nil for none
+	learner  *learn.Learner   // nil for none
 	kept     *learn.Reservoir // of contexts, nil for none
 	underWay atomic.Int64     // requests that are read, and not answered
 	lowered  atomic.Uint64    // contexts whose budget was lowered
+	only     *files           // of a learner, whose screens come and go: nil for none
 	opened   sync.Map         // *screen.Model: *files, until no query uses them
 	stopping atomic.Bool
 }
@@ -122,10 +129,13 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.generation = 1
+	if s.learn > 0 {
+		return learning(s, l, f)
+	}
 	if f.model.Tail() != nil {
 		opts = append(opts, screen.OverTail()) // log-sums are over all labels
 	}
-	f.generation = 1
 	v := &service{sources: s, limits: l, dim: f.model.Dim()}
 	v.opened.Store(f.model, f)
 	if v.pool, err = screen.NewPool(f.model, f.layer, opts...); err != nil {
@@ -135,9 +145,24 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 	return v, nil
 }
 
+// learning is a service without a screen, which learns one.
+func learning(s sources, l limits, f *files) (v *service, err error) {
+	v = &service{sources: s, limits: l, dim: f.layer.Dim(), only: f}
+	v.learner, err = learn.New(f.layer, learn.Options{Bytes: s.learn, Keep: s.screen, Event: func(e learn.Event) { log.Printf("learn: %s: %s", e.Kind, e.Text) }})
+	if err != nil {
+		f.head.Close()
+		return nil, fmt.Errorf("-learn: %w", err)
+	}
+	v.pool, v.audit, v.kept = v.learner.Pool(), v.learner.Audit(), v.learner.Contexts()
+	return v, nil
+}
+
 // reload opens the files anew, and serves them from now on unless that fails. One
 // goroutine calls it at a time.
 func (v *service) reload() error {
+	if v.only != nil {
+		return errors.New("found -learn, expected a screen that is given")
+	}
 	f, err := v.sources.open()
 	if err != nil {
 		return err
@@ -416,20 +441,24 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	underWay := v.underWay.Add(1)
 	defer v.underWay.Add(-1)
 	var f *files
+	var m *screen.Model
 	var lowered float64
 	err := v.pool.Do(func(s *screen.Searcher) error {
-		x, _ := v.opened.Load(s.Model())
-		f = x.(*files)
+		m = s.Model()
+		if f = v.only; f == nil {
+			x, _ := v.opened.Load(m)
+			f = x.(*files)
+		}
 		if logProbs {
 			if f.head.SoftCap() != 0 {
 				return failed(http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without")
 			}
 			req.Temperature = 1 / f.head.LogitScale()
-			if f.model.Tail() == nil {
+			if m.Tail() == nil {
 				req.Budget = softmax.Exact // only the exact layer knows the others
 			}
 		}
-		if lowered = v.lower(s.Model(), req, underWay); lowered > 0 {
+		if lowered = v.lower(m, req, underWay); lowered > 0 {
 			req.Budget = lowered
 		}
 		// A fault of a mapped file is an error within Read, and no end of the program.
@@ -444,14 +473,16 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	if lowered > 0 {
 		v.lowered.Add(uint64(len(answers)))
 	}
-	if v.kept != nil {
-		for _, h := range q.Contexts {
+	for i, h := range q.Contexts {
+		if v.learner != nil {
+			v.learner.Add(h, best[i*q.K:][:answers[i].Count], answers[i].Source)
+		} else if v.kept != nil {
 			v.kept.Add(h, nil)
 		}
 	}
 	r := &reply{Generation: f.generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
 	if req.Budget < softmax.Exact {
-		for _, x := range f.model.Ladder() {
+		for _, x := range m.Ladder() {
 			if x.Budget <= req.Budget {
 				r.Budget = x.Budget
 			}

@@ -815,3 +815,29 @@ func TestBudgetsUnderLoad(t *testing.T) {
 		t.Errorf("found no two contexts with a lowered budget in the metrics:\n%s", text)
 	}
 }
+
+// Without a screen the exact layer answers, and the contexts of requests become a screen.
+func TestAServiceThatLearns(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+	s.learn, s.screen = 1<<22, ""
+	v, server := serve(t, s)
+	t.Cleanup(v.learner.Close)
+	for _, path := range []string{"/topk", "/logprobs"} {
+		status, got, text := post(t, server.URL+path, query{Contexts: drawContexts(1, 5, testDim), K: 5})
+		if status != http.StatusOK || got.Answers[0].Source != "layer" {
+			t.Errorf("%s: found %d %s, expected an answer of the layer", path, status, text)
+		}
+	}
+	if n := v.learner.Contexts().Kept(); n != 5 {
+		t.Errorf("found %d contexts kept, expected 5", n)
+	}
+	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "until a screen is learned: 5 contexts") {
+		t.Errorf("found %q", text)
+	}
+	if _, text := get(t, server.URL+"/metrics"); !strings.Contains(text, "l2s_screened 0") {
+		t.Error("found no l2s_screened 0 in the metrics")
+	}
+	if err := v.reload(); err == nil {
+		t.Error("found a reload")
+	}
+}

@@ -1,0 +1,374 @@
+package learn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// Options are the options of New. The zero value is ready.
+type Options struct {
+	// Bytes bounds the memory of contexts, their copy for a training included. 0: 256 MiB.
+	Bytes int64
+	// HalfLife is the number of queries after which half of the contexts have made room for later ones,
+	// when the room is used up: 0 for a million.
+	HalfLife float64
+	// CPU is the part of one core that a training takes: above 0, at most 1. 0: a half. Audit is that of
+	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
+	CPU, Audit float64
+	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 16,384.
+	Least int
+	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, and that
+	// is opened at the start. If it belongs to another layer it is passed over, and written anew later.
+	Keep string
+	// Event, unless nil, is told of each step, one after the other. It must not wait for queries.
+	Event func(Event)
+	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail.
+	Train *train.Options
+}
+
+// Event is a step of a Learner.
+type Event struct {
+	// Kind is what happened: one of the constants.
+	Kind string
+	// Contexts is the number of contexts that were kept so far, or that were trained with.
+	Contexts int
+	// Time is how long the training took.
+	Time time.Duration
+	// Rung is the budget of the screen, with its figures on contexts that came after those of training.
+	Rung screen.Rung
+	// Text says it in words.
+	Text string
+}
+
+// The kinds of events.
+const (
+	Began    = "began"    // a training
+	Failed   = "failed"   // a training, or the file of Keep
+	Declined = "declined" // a screen that does not reach the target
+	Screened = "screened" // a screen answers from now on
+	Unlearnt = "unlearnt" // the exact layer answers from now on: the audit gave an alarm
+)
+
+// Learner keeps contexts of a pool's queries and makes a screen of them in the background. Until then the pool answers by
+// the exact layer, afterwards by the screen, as long as an audit finds it as precise as it was on contexts that came
+// after its training; else by the exact layer again, while the Learner learns from what comes. All goroutines may use it.
+type Learner struct {
+	layer    *softmax.Layer
+	o        Options
+	pool     *screen.Pool
+	audit    *screen.Audit
+	none     *screen.Model // with which the exact layer answers
+	contexts *Reservoir
+	screened atomic.Bool
+	next     atomic.Uint64 // the number of contexts at which a training begins
+	queries  atomic.Uint64
+	scratch  sync.Pool // of *scratch
+	wake     chan struct{}
+	cancel   context.CancelFunc
+	ended    chan struct{}
+	run      func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
+
+	mu sync.Mutex // of Swap, with screened and next
+}
+
+type scratch struct {
+	best   []softmax.Prediction
+	labels []uint32
+}
+
+// screenedRuns is one in how many runs of neighbours is offered to the reservoir while a screen answers:
+// to keep a context takes as long as a part of its search.
+const screenedRuns = 8
+
+// New returns a learner for the layer. Close ends it.
+func New(layer *softmax.Layer, o Options) (*Learner, error) {
+	l, err := newLearner(layer, o)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.begin()
+}
+
+func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
+	for _, x := range []struct {
+		of    *float64
+		usual float64
+	}{{&o.HalfLife, 1e6}, {&o.CPU, 0.5}, {&o.Audit, 0.02}} {
+		if *x.of == 0 {
+			*x.of = x.usual
+		}
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 256 << 20
+	}
+	if o.Least == 0 {
+		o.Least = 1 << 14
+	}
+	if o.Train == nil {
+		usual := train.DefaultOptions()
+		usual.Tail, usual.K = nil, min(usual.K, layer.Labels())
+		o.Train = &usual
+	}
+	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < 1 {
+		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and 1 or more", o.CPU, o.Audit, o.Least)
+	}
+	// The copy for a training takes the other half.
+	r, err := NewReservoir(layer.Dim(), o.Train.K, o.Bytes/2, o.HalfLife)
+	if err != nil {
+		return nil, err
+	}
+	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l.scratch.New = func() any { return &scratch{labels: make([]uint32, o.Train.K)} }
+	l.run = l.train
+	l.next.Store(uint64(o.Least))
+	// Two equal clusters: no lead reaches the margin.
+	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
+		return nil, err
+	}
+	l.pool, err = screen.NewPool(l.none, layer)
+	return l, err
+}
+
+// begin opens what was kept, and starts to learn.
+func (l *Learner) begin() (err error) {
+	if l.audit, err = l.pool.Audit(screen.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+		return err
+	}
+	if l.o.Keep != "" {
+		m, err := screen.Load(l.o.Keep)
+		if err == nil {
+			err = l.answer(m)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			l.tell(Event{Kind: Failed, Text: err.Error()})
+		}
+	}
+	var ctx context.Context
+	ctx, l.cancel = context.WithCancel(context.Background())
+	go l.learn(ctx)
+	return nil
+}
+
+// Close ends the learning and the audit: a training under way is given up. It returns when nothing runs any more. The
+// pool goes on to answer as it did last.
+func (l *Learner) Close() {
+	l.cancel()
+	<-l.ended
+	l.audit.Stop()
+}
+
+// Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be swapped by others.
+func (l *Learner) Pool() *screen.Pool { return l.pool }
+
+// Screened reports whether a screen answers.
+func (l *Learner) Screened() bool { return l.screened.Load() }
+
+// Audit returns the audit of the pool.
+func (l *Learner) Audit() *screen.Audit { return l.audit }
+
+// Contexts returns the reservoir of contexts.
+func (l *Learner) Contexts() *Reservoir { return l.contexts }
+
+// TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
+func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
+	k := l.o.Train.K
+	if l.Screened() || len(dst) >= k {
+		a, err := l.pool.Search(dst, h, softmax.Request{K: len(dst)})
+		if err == nil {
+			l.Add(h, dst, a.Source)
+		}
+		return a.Count, err
+	}
+	s := l.scratch.Get().(*scratch)
+	defer l.scratch.Put(s)
+	if s.best == nil {
+		s.best = make([]softmax.Prediction, k)
+	}
+	a, err := l.pool.Search(s.best, h, softmax.Request{K: k}) // the labels that training needs
+	if err != nil {
+		return 0, err
+	}
+	l.Add(h, s.best, a.Source)
+	return copy(dst, s.best), nil
+}
+
+// Add gives it the context of a query that the pool has answered, with the best labels of the answer, and what they
+// were chosen among. Labels may be nil, and must be if the request had edits. All is copied.
+func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Source) {
+	if l.Screened() && l.queries.Add(1)/runLength%screenedRuns != 0 {
+		return
+	}
+	if source != softmax.FromLayer || len(best) < l.o.Train.K {
+		l.keep(h, nil)
+		return
+	}
+	s := l.scratch.Get().(*scratch)
+	for i := range s.labels {
+		s.labels[i] = best[i].ID
+	}
+	l.keep(h, s.labels)
+	l.scratch.Put(s)
+}
+
+// keep offers a context to the reservoir.
+func (l *Learner) keep(h []float32, labels []uint32) {
+	if l.contexts.Add(h, labels) >= l.next.Load() {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// learn trains when there are enough contexts, until ctx is done.
+func (l *Learner) learn(ctx context.Context) {
+	defer close(l.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+			if l.contexts.Kept() >= l.next.Load() {
+				l.attempt(ctx)
+			}
+		}
+	}
+}
+
+// unlearn lets the exact layer answer after an alarm.
+func (l *Learner) unlearn(x screen.Alarm) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.Screened() {
+		return // the second alarm of one screen
+	}
+	if _, err := l.pool.Swap(l.none, l.layer); err != nil {
+		l.tell(Event{Kind: Failed, Text: err.Error()})
+		return
+	}
+	l.screened.Store(false)
+	kept := l.contexts.Kept()
+	l.next.Store(kept + uint64(l.o.Least))
+	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts", x.Of, x.Text, l.o.Least)})
+}
+
+// answer lets a screen answer.
+func (l *Learner) answer(m *screen.Model) error {
+	_, err := l.pool.Swap(m, l.layer)
+	if err == nil {
+		l.screened.Store(true)
+	}
+	return err
+}
+
+// attempt trains with the contexts that there are, and lets the screen answer if its figures on the last of them, with which it
+// was not trained, reach the target.
+func (l *Learner) attempt(ctx context.Context) {
+	s := l.contexts.Since(0, math.MaxInt)
+	n := len(s.Known)
+	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts begins", n)})
+	begin := time.Now()
+	m, err := l.run(ctx, s, *l.o.Train)
+	e := Event{Kind: Failed, Contexts: n, Time: time.Since(begin)}
+	again := max(n, l.o.Least) / 2 // contexts up to the next one
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
+		e.Text = err.Error()
+	default:
+		var ok bool
+		e.Rung, ok = reached(m, l.o.Train.Target)
+		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on contexts that came after, with %.0f candidates", e.Rung.Precision1.Value, l.o.Train.K, e.Rung.PrecisionK.Value, e.Rung.MeanCandidates)
+		if e.Kind = Declined; ok {
+			if err := l.answer(m); err != nil {
+				e.Kind, e.Text = Failed, err.Error()
+				break
+			}
+			e.Kind, again = Screened, 3*n
+			if l.o.Keep != "" {
+				if err := m.Save(l.o.Keep); err != nil {
+					e.Text += "; not kept: " + err.Error()
+				}
+			}
+		}
+	}
+	l.next.Store(l.contexts.Kept() + uint64(again))
+	l.tell(e)
+}
+
+// reached returns the budget of a screen, and reports whether its figures reach the target.
+func reached(m *screen.Model, target float64) (screen.Rung, bool) {
+	for _, x := range m.Ladder() {
+		if x.Budget == m.Budget() {
+			if target > 0 {
+				return x, x.PrecisionK.Value >= target
+			}
+			return x, x.Precision1.Value >= 0.9995 && x.PrecisionK.Value >= 0.998
+		}
+	}
+	return screen.Rung{}, false
+}
+
+// train makes a screen of all contexts of a sample but the last ones, and measures it on these.
+func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen.Model, error) {
+	n, d := len(s.Known), l.layer.Dim()
+	rest := n - min(4000, n/8)
+	by := softmax.NewSearcher(l.layer)
+	busy := l.throttle(ctx)
+	best := make([]softmax.Prediction, o.K)
+	for i, known := range s.Known[:rest] {
+		if known {
+			continue
+		}
+		if _, err := by.TopK(best, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
+			return nil, err
+		}
+		for j, p := range best {
+			s.Labels[i*o.K+j] = p.ID
+		}
+		if busy(); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	o.Labels, o.Validation, o.Threads = s.Labels[:rest*o.K], widen(s.Contexts[rest*d:]), 1
+	o.Progress = func(train.Progress) { busy() }
+	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts[:rest*d], d), o)
+	return m, err
+}
+
+// throttle returns a function that sleeps when the time since its last call was more than the share of the CPU.
+func (l *Learner) throttle(ctx context.Context) func() {
+	begin, idle := time.Now(), time.Duration(0)
+	return func() {
+		passed := time.Since(begin)
+		rest := time.Duration(float64(passed-idle)/l.o.CPU) - passed
+		if rest < 2*time.Millisecond {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+		idle += time.Since(begin) - passed
+	}
+}
+
+func (l *Learner) tell(e Event) {
+	if l.o.Event != nil {
+		l.o.Event(e)
+	}
+}

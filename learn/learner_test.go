@@ -1,0 +1,249 @@
+package learn
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+const testDim = 24
+
+var testData = sync.OnceValue(func() *synthetic.Data { return synthetic.Structured(1500, testDim, 20, 12000, 1) })
+
+// testOptions are for small layers, and a target that they reach.
+func testOptions(events chan<- Event) Options {
+	o := train.DefaultOptions()
+	o.Clusters, o.Iterations, o.Tail, o.Target = 20, 0, nil, 0.98
+	return Options{Bytes: 8 << 20, CPU: 1, Audit: 1, Least: 3000, Train: &o, Event: func(e Event) { events <- e }}
+}
+
+func newTest(t *testing.T, layer *softmax.Layer, o Options) *Learner {
+	t.Helper()
+	l, err := New(layer, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// ask asks about contexts, each changed, until an event of the kind comes.
+func ask(t *testing.T, l *Learner, events <-chan Event, kind string, change func(h []float32)) (e Event, queries int) {
+	t.Helper()
+	data := testData()
+	top, h := make([]softmax.Prediction, 3), make([]float32, testDim)
+	for ; ; queries++ {
+		copy(h, data.Context(queries%data.Len()))
+		for i := range h {
+			h[i] *= 1 + 1e-3*rand.Float32() // so that none is met twice
+		}
+		change(h)
+		if _, err := l.TopK(top, h); err != nil {
+			t.Fatal(err)
+		}
+		if queries%64 == 0 {
+			time.Sleep(20 * time.Microsecond)
+		}
+		select {
+		case e := <-events:
+			if e.Text == "" {
+				t.Errorf("found the event %+v without a text", e)
+			}
+			if e.Kind == kind {
+				return e, queries
+			}
+		default:
+		}
+	}
+}
+
+func same([]float32) {}
+
+// A learner answers exactly, then by a screen, exactly again when contexts change, and by a screen of
+// the new ones.
+func TestALearnerLearnsAndUnlearns(t *testing.T) {
+	events := make(chan Event, 100)
+	l := newTest(t, testData().Layer, testOptions(events))
+	if l.Screened() {
+		t.Fatal("found a screen at the beginning")
+	}
+	e, _ := ask(t, l, events, Screened, same)
+	if e.Contexts < 3000 || e.Rung.PrecisionK.Value < 0.98 || !l.Screened() {
+		t.Fatalf("found %+v, expected a screen of the target", e)
+	}
+	a, err := l.Pool().Search(make([]softmax.Prediction, 3), testData().Context(0), softmax.Request{K: 3})
+	if err != nil || a.Source != softmax.FromSet {
+		t.Errorf("found %+v, %v, expected an answer of the screen", a, err)
+	}
+	order := rand.New(rand.NewPCG(1, 1)).Perm(testDim)
+	permuted := func(h []float32) {
+		was := slices.Clone(h)
+		for i, j := range order {
+			h[i] = was[j]
+		}
+	}
+	if _, queries := ask(t, l, events, Unlearnt, permuted); queries > 2000 || l.Screened() {
+		t.Errorf("found the exact layer after %d queries", queries)
+	}
+	if e, _ := ask(t, l, events, Screened, permuted); !l.Screened() {
+		t.Errorf("found no screen after %+v", e)
+	}
+}
+
+// While there is no screen answers are those of the exact layer, whatever is asked.
+func TestAnswersAreExactAtFirst(t *testing.T) {
+	data := testData()
+	l := newTest(t, data.Layer, testOptions(make(chan Event, 10)))
+	by := softmax.NewSearcher(data.Layer)
+	for i, req := range []softmax.Request{{K: 1}, {K: 3, LogSum: true}, {K: 5}, {K: 9, Temperature: 0.5, LogSum: true}, {K: 2, Among: softmax.Range(3, 40)}, {K: 2, Biases: []softmax.Bias{{ID: 7, Add: 3}}}, {K: 1500}} {
+		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+		a, err := l.Pool().Search(got, data.Context(i), req)
+		b, failed := by.Search(want, data.Context(i), req)
+		if a != b || err != nil || failed != nil || !slices.Equal(got, want) {
+			t.Errorf("%+v: found %+v %v %v, expected %+v %v", req, a, got, err, b, want)
+		}
+	}
+	for k := 1; k < 9; k++ {
+		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+		n, err := l.TopK(got, data.Context(k))
+		if _, failed := by.TopK(want, data.Context(k)); n != k || err != nil || failed != nil || !slices.Equal(got, want) {
+			t.Errorf("k %d: found %v, %v, expected %v", k, got, err, want)
+		}
+	}
+	for _, k := range []int{0, 1501} {
+		if _, err := l.TopK(make([]softmax.Prediction, k), nil); !errors.Is(err, softmax.ErrContext) && !errors.Is(err, softmax.ErrRequest) {
+			t.Errorf("k %d, no context: found %v, expected a refusal", k, err)
+		}
+	}
+	if n := l.Contexts().Kept(); n != 8 {
+		t.Errorf("found %d contexts kept, expected those of 8 answers", n)
+	}
+	for i, known := range l.Contexts().Since(0, 100).Known {
+		if !known {
+			t.Errorf("context %d: found no labels", i)
+		}
+	}
+}
+
+// What is kept is opened at the next start, if it is of the layer.
+func TestAScreenIsKept(t *testing.T) {
+	events := make(chan Event, 100)
+	o := testOptions(events)
+	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
+	l := newTest(t, testData().Layer, o)
+	ask(t, l, events, Screened, same)
+	l.Close()
+	if !newTest(t, testData().Layer, o).Screened() {
+		t.Error("found no screen after the start")
+	}
+	other := newTest(t, synthetic.Structured(1500, testDim, 20, 10, 2).Layer, o)
+	if e := <-events; e.Kind != Failed || other.Screened() {
+		t.Errorf("another layer: found %+v, expected that the screen is refused", e)
+	}
+	if err := os.WriteFile(o.Keep, []byte("half a file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if broken := newTest(t, testData().Layer, o); broken.Screened() || (<-events).Kind != Failed {
+		t.Error("a broken file: found a screen")
+	}
+}
+
+// A training that fails, or whose screen is not good enough, is followed by another one with more contexts, and
+// what is held grows no more, over any number of queries: here answering and training are faked.
+func TestALongTime(t *testing.T) {
+	data := testData()
+	model, err := data.Screen(50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	kinds := map[string]int{}
+	o := testOptions(nil)
+	o.Event = func(e Event) { mu.Lock(); kinds[e.Kind]++; mu.Unlock() }
+	o.Bytes, o.Least, o.HalfLife = 1<<20, 1000, 50000
+	l, err := newLearner(data.Layer, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.run = func(_ context.Context, s Sample, _ train.Options) (*screen.Model, error) {
+		if len(s.Known) > 1<<20/2/(2*testDim) {
+			t.Errorf("found %d contexts in a sample", len(s.Known))
+		}
+		if rand.IntN(2) == 0 {
+			return nil, errors.New("no luck")
+		}
+		return model, nil // nothing was measured: declined
+	}
+	if err := l.begin(); err != nil {
+		t.Fatal(err)
+	}
+	queries := 1000000
+	if testing.Short() {
+		queries = 200000
+	}
+	h, best := make([]float32, testDim), make([]softmax.Prediction, 5)
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var before uint64
+	for i := range queries {
+		if h[0] = rand.Float32(); i%2 == 0 {
+			h[0] = 0.5 // one context again and again
+		}
+		l.Add(h, best, softmax.FromLayer)
+		if i == queries/2 {
+			before = used()
+		}
+	}
+	if after := used(); after > before+before/5+1<<20 {
+		t.Errorf("found %d bytes held at the end, %d halfway", after, before)
+	}
+	l.Close()
+	mu.Lock()
+	defer mu.Unlock()
+	if kinds[Began] < 3 || kinds[Declined] == 0 || kinds[Failed] == 0 || kinds[Screened] > 0 {
+		t.Errorf("found the events %v", kinds)
+	}
+}
+
+// Queries allocate nothing, by the exact layer and by a screen.
+func TestLearningAllocatesNothing(t *testing.T) {
+	events := make(chan Event, 100)
+	l := newTest(t, testData().Layer, testOptions(events))
+	i, top := 0, make([]softmax.Prediction, 3)
+	query := func() {
+		i++
+		if _, err := l.TopK(top, testData().Context(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	query()
+	if n := simdtest.AllocsPerRun(1000, query); n != 0 {
+		t.Errorf("the exact layer: found %v allocations", n)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, o := range []Options{{CPU: 2}, {Audit: -1}, {Least: -1}, {Bytes: 10}, {HalfLife: -1}} {
+		if l, err := New(testData().Layer, o); err == nil {
+			l.Close()
+			t.Errorf("%+v: found no error", o)
+		}
+	}
+}

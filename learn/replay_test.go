@@ -1,0 +1,116 @@
+package learn
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+var (
+	replayHead     = flag.String("replay.head", "../../shared/data/llm-65k", "the `LAYER` of TestReplay")
+	replayContexts = flag.String("replay.contexts", "train,test,news,test", "`FILES` of contexts, one after the other; a name is contexts_NAME.npy in the folder of the layer")
+	replayPause    = flag.Bool("replay.pause", true, "ask nothing while a training runs, so that only the number of contexts counts")
+)
+
+// TestReplay lets a learner answer the contexts of files, and says how precise it was, window by window:
+// go test ./learn -run Replay -v
+func TestReplay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it trains screens")
+	}
+	if _, err := os.Stat(*replayHead); err != nil {
+		t.Skip("../shared/data is not there: ", err)
+	}
+	h, err := head.Open(*replayHead, head.Options{Copy: true, Bias: ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan Event, 100)
+	l := newTest(t, layer, Options{CPU: 1, Audit: 0.1, Bytes: 512 << 20, Event: func(e Event) { events <- e }})
+	exact := softmax.NewSearcher(layer)
+	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	const window = 5000
+	var queries, screened, hits1, hits5, missed, worst int
+	var misses [window]int // of P@1, of the last queries
+	var slowest, quickest time.Duration
+	begin := time.Now()
+	for _, name := range strings.Split(*replayContexts, ",") {
+		path := name
+		if !strings.Contains(name, ".") {
+			path = *replayHead + "/contexts_" + name + ".npy"
+		}
+		c, err := head.OpenContexts(path, layer.Dim())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, d := c.Rows(), layer.Dim()
+		from, fromScreened, from1, from5 := queries, screened, hits1, hits5
+		for i := range len(rows) / d {
+			h := rows[i*d : (i+1)*d]
+			at := time.Now()
+			if _, err := l.TopK(top, h); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(at)
+			miss := 0
+			if l.Screened() {
+				quickest += took
+				screened++
+				if _, err := exact.TopK(best, h); err != nil {
+					t.Fatal(err)
+				}
+				if hits1++; top[0] != best[0] {
+					hits1--
+					miss = 1
+				}
+				for _, x := range top {
+					for _, y := range best {
+						if x.ID == y.ID {
+							hits5++
+						}
+					}
+				}
+			} else {
+				slowest += took
+			}
+			missed += miss - misses[queries%window]
+			misses[queries%window] = miss
+			worst = max(worst, missed)
+			queries++
+			training := false
+			for more := true; more; {
+				select {
+				case e := <-events:
+					t.Logf("%s: query %d: %s: %s (%v)", name, queries, e.Kind, e.Text, e.Time.Round(time.Millisecond))
+					training = *replayPause && e.Kind == Began
+				default:
+					more = training
+					if training {
+						time.Sleep(time.Millisecond)
+					}
+				}
+			}
+		}
+		c.Close()
+		if n := screened - fromScreened; n > 0 {
+			t.Logf("%s: %d queries, %d by a screen: P@1 %.4f, P@5 %.4f of these", name, queries-from, n, float64(hits1-from1)/float64(n), float64(hits5-from5)/float64(5*n))
+		} else {
+			t.Logf("%s: %d queries, none by a screen", name, queries-from)
+		}
+	}
+	t.Logf("%d queries, %d by a screen, in %v; the worst window of %d has P@1 %.4f; a query takes %v exactly, %v by a screen", queries, screened, time.Since(begin).Round(time.Second), window,
+		1-float64(worst)/window, slowest/time.Duration(max(queries-screened, 1)), quickest/time.Duration(max(screened, 1)))
+	if float64(worst) > 0.002*window {
+		t.Errorf("found %d misses in a window of %d, expected 10 at most", worst, window)
+	}
+}
