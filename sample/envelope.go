@@ -426,7 +426,7 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 		some := s.list.share(id) > 0
 		switch {
 		case some && s.chance >= fewer:
-			if most, least, _, err := s.leftOf(at, nucleus, s.labels/manyLabels); err != nil {
+			if most, least, kept, err := s.leftOf(at, nucleus, s.labels/manyLabels); err != nil {
 				return Token{}, false, err
 			} else if most > 0 && s.chance >= most {
 				continue
@@ -445,14 +445,14 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 		switch {
 		case err != nil:
 			return Token{}, false, err
-		case m == inside && len(s.list.ids) > 0:
+		case m == inside && len(s.list.ids) > 0 && !math.IsInf(kept.high, 1):
 			return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
-		case m == inside:
+		case m == inside && len(s.list.ids) == 0:
 			if kept, sure := e.logKept(s.o.TopP, x, known, at); sure {
 				return Token{ID: id, LogProb: min(x/temperature-kept, 0)}, true, nil
 			}
 			fallthrough
-		case m == undecided:
+		case m != outside:
 			s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
 			return Token{}, false, nil
 		}
@@ -597,7 +597,14 @@ func (e *envelope) boundWide(p, at float64) bounds {
 	}
 	shift := e.top / e.temperature
 	b := bounds{low: shift + kernels.Log(least), high: shift + kernels.Log(most)}
-	b.about = (b.low + b.high) / 2
+	switch {
+	case !full: // nothing is known above
+		b.about = b.low
+	case least == 0:
+		b.about = b.high
+	default:
+		b.about = (b.low + b.high) / 2
+	}
 	return b
 }
 

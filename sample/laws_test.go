@@ -198,6 +198,34 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 	})
 }
 
+// A nucleus of nearly all labels ends where intervals cannot say: the log-probability of a draw is within 1 of the
+// definition all the same, as Token says.
+func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
+	const dim = 6
+	l := newLayer(t, 52, 1100, dim)
+	m := screened(t, l, 0.8, 0.5, 1)
+	for _, temperature := range []float64{0.7, 1, 100} {
+		o := sample.DefaultOptions()
+		o.Temperature, o.TopP, o.Confidence = temperature, math.Nextafter(1, 0), 0
+		s, err := sample.NewScreened(m, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c := range uint64(8) {
+			h := normals(newRand(c), dim, 0.7)
+			for range 16 {
+				token, err := s.Draw(h, sample.Edits{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := math.Log(definition(l, h, o, sample.Edits{})[token.ID]); !(math.Abs(token.LogProb-want) <= 1) {
+					t.Fatalf("T %v, context %d: found %+v, expected the log-probability %v", temperature, c, token, want)
+				}
+			}
+		}
+	}
+}
+
 // Over a screen a draw has a log-probability that is a number and not above 0, and, where it is
 // exact, is the one of the definition.
 func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {

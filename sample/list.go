@@ -248,7 +248,7 @@ func (s *Sampler) threshold(lower []float32) float32 {
 
 // poorBound is the bound from which a draw that may do with its list looks at a longer one, or at the
 // layer if the list has fewer labels than are to be kept.
-const poorBound = 0.25
+const poorBound = 0.2
 
 // drawKept draws from what is kept of the head if that is as near to the layer's distribution as
 // the options ask for, or by what is sure. It reports false if neither is, or if a longer list is to be

@@ -94,7 +94,7 @@ type Options struct {
 	// distribution, as Token.Variation bounds it, with which the candidates alone
 	// answer. Where the bound is larger a draw has the distribution of the layer: see
 	// [NewScreened]. 0 to 1, where 1 always takes the candidates; [ByChain] is 1 if a
-	// top-k or min-p bounds what is drawn from (0.25 if there are fewer candidates than it
+	// top-k or min-p bounds what is drawn from (0.2 if there are fewer candidates than it
 	// keeps), and 0 for other chains.
 	MaxVariation float64
 	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
