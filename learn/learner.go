@@ -26,7 +26,7 @@ type Options struct {
 	// CPU is the part of one core that a training takes: above 0, at most 1. 0: a half. Audit is that of
 	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
-	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 16,384.
+	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, and that
 	// is opened at the start. If it belongs to another layer it is passed over, and written anew later.
@@ -113,7 +113,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		o.Bytes = 256 << 20
 	}
 	if o.Least == 0 {
-		o.Least = 1 << 14
+		o.Least = 1 << 15
 	}
 	if o.Train == nil {
 		usual := train.DefaultOptions()
@@ -281,7 +281,7 @@ func (l *Learner) attempt(ctx context.Context) {
 	begin := time.Now()
 	m, err := l.run(ctx, s, *l.o.Train)
 	e := Event{Kind: Failed, Contexts: n, Time: time.Since(begin)}
-	again := max(n, l.o.Least) / 2 // contexts up to the next one
+	again := max(n, l.o.Least) / 4 // contexts up to the next one
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -291,7 +291,7 @@ func (l *Learner) attempt(ctx context.Context) {
 		e.Text = err.Error()
 	default:
 		var ok bool
-		e.Rung, ok = reached(m, l.o.Train.Target)
+		m, e.Rung, ok = l.choose(m)
 		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on contexts that came after, with %.0f candidates", e.Rung.Precision1.Value, l.o.Train.K, e.Rung.PrecisionK.Value, e.Rung.MeanCandidates)
 		if e.Kind = Declined; ok {
 			if err := l.answer(m); err != nil {
@@ -310,17 +310,28 @@ func (l *Learner) attempt(ctx context.Context) {
 	l.tell(e)
 }
 
-// reached returns the budget of a screen, and reports whether its figures reach the target.
-func reached(m *screen.Model, target float64) (screen.Rung, bool) {
-	for _, x := range m.Ladder() {
-		if x.Budget == m.Budget() {
-			if target > 0 {
-				return x, x.PrecisionK.Value >= target
-			}
-			return x, x.Precision1.Value >= 0.9995 && x.PrecisionK.Value >= 0.998
+// choose reports whether a screen reaches the target, and returns it with the smallest budget that misses half of what the
+// target allows, or with the largest: what comes differs more from what was trained with than the contexts that it was measured on.
+func (l *Learner) choose(m *screen.Model) (*screen.Model, screen.Rung, bool) {
+	missed1, missedK := 0.0005, 0.002
+	if x := l.o.Train.Target; x > 0 {
+		missed1, missedK = 1, 1-x
+	}
+	ladder := m.Ladder()
+	within := func(x screen.Rung, part float64) bool {
+		return x.Precision1.Value >= 1-part*missed1 && x.PrecisionK.Value >= 1-part*missedK
+	}
+	last := ladder[len(ladder)-1]
+	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last, 1) {
+		return m, last, false
+	}
+	for _, x := range ladder {
+		if last = x; within(x, 0.5) {
+			break
 		}
 	}
-	return screen.Rung{}, false
+	with, err := m.WithBudget(last.Budget, m.ExactMargin(), nil)
+	return with, last, err == nil
 }
 
 // train makes a screen of all contexts of a sample but the last ones, and measures it on these.
