@@ -160,6 +160,8 @@ func (r *Reservoir) Since(number uint64, most int) (s Sample) {
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.number, b.number) })
 	places = places[max(0, len(places)-most):]
+	n := len(places)
+	s = Sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n)}
 	for _, p := range places {
 		s.Contexts = append(s.Contexts, r.data[p.row*r.dim:(p.row+1)*r.dim]...)
 		s.Labels = append(s.Labels, r.labels[p.row*r.k:(p.row+1)*r.k]...)
