@@ -18,9 +18,6 @@ type HeadOptions struct {
 	Screen string
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
-	// Threads is the number of threads of an exact search, 1 if it is 0: softmax.Layer.SetThreads.
-	// The answers of a screen need one.
-	Threads int
 }
 
 // Head answers about hidden states. Its methods may be called by many goroutines at once.
@@ -52,7 +49,6 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
 			return fmt.Errorf("%s: %w", source, err)
 		}
-		x.layer.SetThreads(o.Threads)
 		if o.Screen == "" {
 			return nil
 		}
@@ -108,7 +104,8 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// Layer returns the layer, for searchers of the caller's own, within File().Read.
+// Layer returns the layer, for searchers of the caller's own, within File().Read. Exact searches
+// have one thread until softmax.Layer.SetThreads gives it more.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
 
 // Screen returns the screen, nil without one.

@@ -28,7 +28,7 @@ l2s-llama bench --model M.gguf [--screen M.l2s] [flags]
 
 Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
 sampler, with the exact head, and with a screen. All run in turns on the same model in one
-process, warmed up. Without --threads it does so on one thread and on all. A time is the mean of
+process, warmed up. Without --threads it does so with one thread of llama.cpp and with all. A time is the mean of
 the tokens of a round, and of these the median over the rounds; a speedup is over llama.cpp in the
 same task.
 
@@ -377,7 +377,6 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 		m.SetThreads(t)
 		llama.SetNThreads(b.own.ctx, int32(t), int32(t))
-		b.exact.Layer().SetThreads(t)
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
 			return err

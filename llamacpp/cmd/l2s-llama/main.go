@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -117,7 +116,7 @@ func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 	}
 	f.StringVar(&f.model, "model", "", "a GGUF `file`")
 	f.StringVar(&f.lib, "lib", "", "the `folder` of llama.cpp's libraries, else that of YZMA_LIB")
-	f.IntVar(&f.threads, "threads", 0, "the `number` of threads of llama.cpp and of the exact head, 0 for all")
+	f.IntVar(&f.threads, "threads", 0, "the `number` of threads of llama.cpp, 0 for all; a head has one")
 	f.BoolVar(&f.quiet, "quiet", false, "no messages but errors")
 	return f
 }
@@ -173,10 +172,7 @@ func (f *flags) open(o llamacpp.Options) (*llamacpp.Model, error) {
 
 // openHead opens the head, with the screen if screened.
 func (f *flags) openHead(m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
-	o := llamacpp.HeadOptions{Threads: f.threads}
-	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
-	}
+	var o llamacpp.HeadOptions
 	if screened {
 		o.Screen = f.screen
 		if f.budget > 0 {
