@@ -287,11 +287,11 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	if i := slices.IndexFunc(list, func(m method) bool { return strings.HasPrefix(m.name, "ggml") }); i > 0 {
 		ratios := make([]float64, len(turns[i].Micros))
 		for r := range ratios {
-			ratios[r] = turns[i].Micros[r] / turns[1].Micros[r]
+			ratios[r] = turns[i].Micros[r] / turns[i-1].Micros[r]
 		}
 		fmt.Printf("\nggml's time to that of exact, within a round: %.2f (%.2f - %.2f); of the least: %.2f\n",
 			measure.Quantile(ratios, 0.5), measure.Quantile(ratios, 0.25), measure.Quantile(ratios, 0.75),
-			slices.Min(turns[i].Micros)/slices.Min(turns[1].Micros))
+			slices.Min(turns[i].Micros)/slices.Min(turns[i-1].Micros))
 	}
 	fmt.Printf("\nOne query at a time, medians; cold: %d MiB of other memory are read before each.\n\n| | cold, us | warm, us |\n|---|---:|---:|\n", evicted>>20)
 	for _, m := range list {
