@@ -214,8 +214,8 @@ func TestDocumentsAreShort(t *testing.T) {
 
 // The README is for a first reading.
 func TestTheREADMEIsShort(t *testing.T) {
-	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 150 {
-		t.Errorf("found %d lines, expected at most 150: details belong to docs", lines)
+	if lines := strings.Count(read(t, "README.md"), "\n"); lines > 120 {
+		t.Errorf("found %d lines, expected at most 120: details belong to docs", lines)
 	}
 }
 
