@@ -38,6 +38,11 @@ test-modules: check-generate ## Check the generated assembly, and run the tests 
 test-draws: ## Run the tests of package sample with four times as many draws.
 	$(GO) test -vet=off -count=1 ./sample -draws 20000
 
+.PHONY: test-long
+test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
+	$(GO) test ./screen -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test ./learn -run Replay -v -count=1 -timeout 30m -args -long
+
 .PHONY: test-llama
 test-llama: ## Run the tests against llama.cpp's libraries, of YZMA_LIB or fetched by ../shared/llama/get, if they can be had.
 	@echo "The first test says if llama.cpp cannot be had, and what is missing; all that need it are skipped then."

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,8 @@ type Options struct {
 	CPU, Audit float64
 	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 32,768.
 	Least int
-	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, and that
+	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
+	// removed when it is given up, and that
 	// is opened at the start. If it belongs to another layer it is passed over, and written anew later.
 	Keep string
 	// Event, unless nil, is told of each step, one after the other. It must not wait for queries.
@@ -258,6 +260,11 @@ func (l *Learner) unlearn(x screen.Alarm) {
 		return
 	}
 	l.screened.Store(false)
+	if l.o.Keep != "" { // or the next start would answer by it
+		if err := os.Remove(l.o.Keep); err != nil {
+			l.tell(Event{Kind: Failed, Text: err.Error()})
+		}
+	}
 	kept := l.contexts.Kept()
 	l.next.Store(kept + uint64(l.o.Least))
 	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts", x.Of, x.Text, l.o.Least)})
@@ -294,16 +301,16 @@ func (l *Learner) attempt(ctx context.Context) {
 		m, e.Rung, ok = l.choose(m)
 		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on contexts that came after, with %.0f candidates", e.Rung.Precision1.Value, l.o.Train.K, e.Rung.PrecisionK.Value, e.Rung.MeanCandidates)
 		if e.Kind = Declined; ok {
+			if l.o.Keep != "" { // before it answers: an alarm removes the file
+				if err := m.Save(l.o.Keep); err != nil {
+					e.Text += "; not kept: " + err.Error()
+				}
+			}
 			if err := l.answer(m); err != nil {
 				e.Kind, e.Text = Failed, err.Error()
 				break
 			}
 			e.Kind, again = Screened, 3*n
-			if l.o.Keep != "" {
-				if err := m.Save(l.o.Keep); err != nil {
-					e.Text += "; not kept: " + err.Error()
-				}
-			}
 		}
 	}
 	l.next.Store(l.contexts.Kept() + uint64(again))

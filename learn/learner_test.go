@@ -76,7 +76,9 @@ func same([]float32) {}
 // the new ones.
 func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	events := make(chan Event, 100)
-	l := newTest(t, testData().Layer, testOptions(events))
+	o := testOptions(events)
+	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
+	l := newTest(t, testData().Layer, o)
 	if l.Screened() {
 		t.Fatal("found a screen at the beginning")
 	}
@@ -97,6 +99,9 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	}
 	if _, queries := ask(t, l, events, Unlearnt, permuted); queries > 2000 || l.Screened() {
 		t.Errorf("found the exact layer after %d queries", queries)
+	}
+	if exists(o.Keep) {
+		t.Error("found the file of a screen that was given up")
 	}
 	if e, _ := ask(t, l, events, Screened, permuted); !l.Screened() {
 		t.Errorf("found no screen after %+v", e)

@@ -12,6 +12,7 @@ import (
 )
 
 var (
+	long           = flag.Bool("long", false, "run TestReplay, which takes minutes")
 	replayHead     = flag.String("replay.head", "../../shared/data/llm-65k", "the `LAYER` of TestReplay")
 	replayContexts = flag.String("replay.contexts", "train,test,news,test", "`FILES` of contexts, one after the other; a name is contexts_NAME.npy in the folder of the layer")
 	replayPause    = flag.Bool("replay.pause", true, "ask nothing while a training runs, so that only the number of contexts counts")
@@ -23,10 +24,10 @@ func exists(path string) bool {
 }
 
 // TestReplay lets a learner answer the contexts of files, and says how precise it was, window by window:
-// go test ./learn -run Replay -v
+// go test ./learn -run Replay -v -args -long
 func TestReplay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it trains screens")
+	if !*long {
+		t.Skip("it takes minutes: make test-long")
 	}
 	if path, _, _ := strings.Cut(*replayHead, ":"); !exists(path) {
 		t.Skip(path, " is not there")

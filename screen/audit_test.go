@@ -2,6 +2,7 @@ package screen_test
 
 import (
 	"context"
+	"flag"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -242,12 +243,14 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 	a.Stop()
 }
 
+var long = flag.Bool("long", false, "run TestAuditOfALanguageModel, which takes minutes")
+
 // TestAuditOfALanguageModel says how an audit sees the contexts of a model with 65,536 labels:
-// go test ./screen -run AuditOfALanguageModel -v
+// go test ./screen -run AuditOfALanguageModel -v -args -long
 func TestAuditOfALanguageModel(t *testing.T) {
 	const folder = "../../shared/data/llm-65k"
-	if testing.Short() {
-		t.Skip("it trains a screen")
+	if !*long {
+		t.Skip("it takes minutes: make test-long")
 	}
 	if _, err := os.Stat(folder); err != nil {
 		t.Skip("../shared/data/llm-65k is not there: ", err)
