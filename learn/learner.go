@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -30,10 +31,10 @@ type Options struct {
 	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
-	// removed when it is given up, and that
-	// is opened at the start. If it belongs to another layer it is passed over, and written anew later.
+	// removed when the screen is given up, and that is opened at the start. If it belongs to another layer it is passed over, and written anew later.
 	Keep string
-	// Event, unless nil, is told of each step, one after the other. It must not wait for queries.
+	// Event, unless nil, is told of each step, one after the other. It must not wait for queries,
+	// and not call Close.
 	Event func(Event)
 	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail.
 	Train *train.Options
@@ -125,6 +126,15 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < 1 {
 		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and 1 or more", o.CPU, o.Audit, o.Least)
 	}
+	if k := o.Train.K; k < 1 || k > layer.Labels() {
+		return nil, fmt.Errorf("learn: k: found %d, expected 1 to the %d labels of the layer", k, layer.Labels())
+	}
+	if err := o.Train.Check(math.MaxInt32, layer.Labels()); err != nil {
+		return nil, fmt.Errorf("learn: %w", err)
+	}
+	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
+		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
+	}
 	// The copy for a training takes the other half.
 	r, err := NewReservoir(layer.Dim(), o.Train.K, o.Bytes/2, o.HalfLife)
 	if err != nil {
@@ -132,7 +142,13 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	}
 	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{labels: make([]uint32, o.Train.K)} }
-	l.run = l.train
+	l.run = func(ctx context.Context, s Sample, o train.Options) (m *screen.Model, err error) {
+		err = parallel.Guard(func() (err error) { // a mapped head may be cut
+			m, err = l.train(ctx, s, o)
+			return err
+		})
+		return m, err
+	}
 	l.next.Store(uint64(o.Least))
 	// Two equal clusters: no lead reaches the margin.
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {

@@ -3,6 +3,7 @@ package learn
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -243,7 +244,16 @@ func TestLearningAllocatesNothing(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, o := range []Options{{CPU: 2}, {Audit: -1}, {Least: -1}, {Bytes: 10}, {HalfLife: -1}} {
+	trained := func(change func(*train.Options)) *train.Options {
+		o := train.DefaultOptions()
+		change(&o)
+		return &o
+	}
+	for _, o := range []Options{
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
+		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
+		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},
+	} {
 		if l, err := New(testData().Layer, o); err == nil {
 			l.Close()
 			t.Errorf("%+v: found no error", o)

@@ -50,8 +50,9 @@ const runLength = 32
 // so many bytes, and whose contexts have the given half-life, in contexts that are given: 0 for as short
 // as it is if all are taken. An error says what does not fit.
 func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error) {
-	if dim < 1 || k < 0 {
-		return nil, fmt.Errorf("learn: reservoir: found dimension %d and %d labels, expected at least 1 and 0", dim, k)
+	const mostElements, mostBytes = 1 << 24, 1 << 40
+	if dim < 1 || dim > mostElements || k < 0 || k > mostElements || bytes > mostBytes {
+		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, mostBytes)
 	}
 	each := int64(2*dim + 4*k + 16)
 	most := int(bytes / (each*runLength + int64(unsafe.Sizeof(run{}))))

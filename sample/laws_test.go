@@ -269,3 +269,26 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 		}
 	})
 }
+
+// A tail that is fitted for one temperature says nothing far below it, and its estimate may overflow.
+func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
+	const dim = 6
+	l := newLayer(t, 51, 200, dim)
+	m := screened(t, l, 0.8, 0.5, 1)
+	for _, temperature := range []float64{1e-100, 1e-30, 1e-3} {
+		o := sample.DefaultOptions()
+		o.Temperature, o.Confidence, o.MaxVariation = temperature, 0.5, 1
+		s, err := sample.NewScreened(m, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c := range uint64(50) {
+			for _, scale := range []float64{0.7, 1e10} {
+				token, err := s.Draw(normals(newRand(c), dim, scale), sample.Edits{})
+				if err != nil || !(token.LogProb <= 0) || math.IsInf(token.LogProb, -1) {
+					t.Fatalf("T %v, context %d of scale %v: found %+v, %v, expected a finite log-probability", temperature, c, scale, token, err)
+				}
+			}
+		}
+	}
+}

@@ -280,7 +280,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	}
 	_, _, cut := s.o.firstCut()
 	sum := drawn
-	if !cut {
+	if !cut && !math.IsInf(w.Log, 1) { // a tail that overflows says nothing
 		sum += w.Log
 	}
 	first := kernels.Log(s.terms[0] / sum)

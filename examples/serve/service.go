@@ -62,10 +62,10 @@ func (s sources) open() (_ *files, err error) {
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.head, err)
 	}
+	if err = regular(s.screen); err != nil && !(s.learn > 0 && (s.screen == "" || errors.Is(err, os.ErrNotExist))) {
+		return nil, err
+	}
 	if s.learn == 0 {
-		if err = regular(s.screen); err != nil {
-			return nil, err
-		}
 		if f.model, err = screen.Load(s.screen); err != nil {
 			return nil, err
 		}
