@@ -79,7 +79,7 @@ func most(p float64, of [][]float64, i, n int) float64 {
 	}
 	variance /= max(stretches-1, 1)
 	between := max(0, variance-float64(p*(1-p))*stretches/float64(n))
-	return min(1, p+3*math.Sqrt(between)+3*math.Sqrt(variance/stretches)+3/float64(n))
+	return min(1, p+float64(3*math.Sqrt(between))+float64(3*math.Sqrt(variance/stretches))+3/float64(n))
 }
 
 // bin returns the bin of a number.
