@@ -31,7 +31,8 @@ type Options struct {
 	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
-	// removed when the screen is given up, and that is opened at the start. If it belongs to another layer it is passed over, and written anew later.
+	// removed when the screen is given up, and that is opened at the start. If it belongs to another layer it is
+	// passed over, and written anew later.
 	Keep string
 	// Event, unless nil, is told of each step, one after the other. It must not wait for queries,
 	// and not call Close.
@@ -94,6 +95,9 @@ type scratch struct {
 // to keep a context takes as long as a part of its search.
 const screenedRuns = 8
 
+// leastContexts are enough for one to measure on, of eight.
+const leastContexts = 8
+
 // New returns a learner for the layer. Close ends it.
 func New(layer *softmax.Layer, o Options) (*Learner, error) {
 	l, err := newLearner(layer, o)
@@ -123,8 +127,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		usual.Tail, usual.K = nil, min(usual.K, layer.Labels())
 		o.Train = &usual
 	}
-	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < 1 {
-		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and 1 or more", o.CPU, o.Audit, o.Least)
+	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts {
+		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and %d or more", o.CPU, o.Audit, o.Least, leastContexts)
 	}
 	if k := o.Train.K; k < 1 || k > layer.Labels() {
 		return nil, fmt.Errorf("learn: k: found %d, expected 1 to the %d labels of the layer", k, layer.Labels())
@@ -201,7 +205,7 @@ func (l *Learner) Contexts() *Reservoir { return l.contexts }
 // TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
 func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	k := l.o.Train.K
-	if l.Screened() || len(dst) >= k {
+	if l.Screened() || len(dst) == 0 || len(dst) >= k {
 		a, err := l.pool.Search(dst, h, softmax.Request{K: len(dst)})
 		if err == nil {
 			l.Add(h, dst, a.Source)
@@ -268,8 +272,8 @@ func (l *Learner) learn(ctx context.Context) {
 func (l *Learner) unlearn(x screen.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.Screened() {
-		return // the second alarm of one screen
+	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
+		return // the second alarm of one screen, or one of a screen that another has replaced
 	}
 	if _, err := l.pool.Swap(l.none, l.layer); err != nil {
 		l.tell(Event{Kind: Failed, Text: err.Error()})

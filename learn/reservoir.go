@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -52,7 +53,7 @@ const runLength = 32
 func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error) {
 	const mostElements, mostBytes = 1 << 24, 1 << 40
 	if dim < 1 || dim > mostElements || k < 0 || k > mostElements || bytes > mostBytes {
-		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, mostBytes)
+		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, int64(mostBytes))
 	}
 	each := int64(2*dim + 4*k + 16)
 	most := int(bytes / (each*runLength + int64(unsafe.Sizeof(run{}))))
@@ -184,11 +185,7 @@ func (r *Reservoir) Forget() {
 func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
 	s := r.Since(0, math.MaxInt)
 	n := len(s.Known)
-	head := fmt.Sprintf("{'descr': '<f2', 'fortran_order': False, 'shape': (%d, %d), }", n, r.dim)
-	head += string(slices.Repeat([]byte(" "), (64-(10+len(head)+1)%64)%64)) + "\n"
-	out := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
-	binary.LittleEndian.PutUint16(out[8:], uint16(len(head)))
-	if _, err := w.Write(append(out, head...)); err != nil {
+	if _, err := w.Write(tensorfile.NPYHeader("f2", n, r.dim)); err != nil {
 		return 0, err
 	}
 	for lo := 0; lo < len(s.Contexts); lo += 1 << 16 {
@@ -215,16 +212,9 @@ func widen(rows []uint16) []float32 {
 // narrow rounds numbers to float16, ties to even. It reports false if one is too large, or NaN.
 func narrow(dst []uint16, x []float32) bool {
 	for i, f := range x {
-		b := math.Float32bits(f)
-		sign := uint16(b >> 16 & 0x8000)
-		switch b &= 1<<31 - 1; {
-		case b >= 0x477ff000: // 65520, which would round to infinity
+		var ok bool
+		if dst[i], ok = tensorfile.ToFloat16(f); !ok {
 			return false
-		case b >= 0x38800000: // a normal number: 2^-14 or more
-			b += 0xfff + b>>13&1
-			dst[i] = sign | uint16((b-112<<23)>>13)
-		default: // a multiple of 2^-24
-			dst[i] = sign | uint16(math.RoundToEven(float64(math.Float32frombits(b))*0x1p24))
 		}
 	}
 	return true

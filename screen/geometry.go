@@ -90,7 +90,7 @@ func (h *Histogram) bin(x float64) int {
 // valid reports whether h is a histogram, as far as its user relies on it: a record may hold
 // anything.
 func (h *Histogram) valid() bool {
-	ok := len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
+	ok := len(h.Edges) <= len(cuts) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
 	for _, p := range h.Most {
 		ok = ok && p > 0 && p <= 1
 	}

@@ -117,6 +117,7 @@ type service struct {
 	audit    *screen.Audit    // nil for none
 	learner  *learn.Learner   // nil for none
 	kept     *learn.Reservoir // of contexts, nil for none
+	fetching sync.Mutex       // a client reads it
 	underWay atomic.Int64     // requests that are read, and not answered
 	lowered  atomic.Uint64    // contexts whose budget was lowered
 	only     *files           // of a learner, whose screens come and go: nil for none
@@ -161,7 +162,7 @@ func learning(s sources, l limits, f *files) (v *service, err error) {
 // goroutine calls it at a time.
 func (v *service) reload() error {
 	if v.only != nil {
-		return errors.New("found -learn, expected a screen that is given")
+		return errors.New("-learn takes no new files: it makes its screen itself")
 	}
 	f, err := v.sources.open()
 	if err != nil {
@@ -540,6 +541,11 @@ func (v *service) contexts(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodGet)
 		respond(w, r, nil, failed(http.StatusMethodNotAllowed, "method: found %s, expected GET", r.Method))
 	default:
+		if !v.fetching.TryLock() { // each holds a copy
+			respond(w, r, nil, failed(http.StatusServiceUnavailable, "contexts: found another client that fetches them, expected one at a time"))
+			return
+		}
+		defer v.fetching.Unlock()
 		w.Header().Set("Content-Type", "application/octet-stream")
 		v.kept.WriteNPY(w) // an error is the client's that has gone
 	}

@@ -39,13 +39,13 @@ func arrayFile(major byte, header string, data []byte) []byte {
 }
 
 var arraySeeds = [][]byte{
-	append(npyHeader("f4", []int{2, 3}), make([]byte, 24)...),
-	append(npyHeader("f4", []int{}), 0, 0, 0x80, 0x3f),
-	append(npyHeader("f4", []int{0, 5}), []byte{}...),
-	append(npyHeader("f4", []int{3}), make([]byte, 11)...),
-	append(npyHeader("f4", []int{1}), 0, 0, 0xc0, 0x7f),
-	append(npyHeader("f4", []int{math.MaxInt, math.MaxInt}), make([]byte, 64)...),
-	npyHeader("f4", []int{math.MaxInt, 0}),
+	append(NPYHeader("f4", 2, 3), make([]byte, 24)...),
+	append(NPYHeader("f4"), 0, 0, 0x80, 0x3f),
+	append(NPYHeader("f4", 0, 5), []byte{}...),
+	append(NPYHeader("f4", 3), make([]byte, 11)...),
+	append(NPYHeader("f4", 1), 0, 0, 0xc0, 0x7f),
+	append(NPYHeader("f4", math.MaxInt, math.MaxInt), make([]byte, 64)...),
+	NPYHeader("f4", math.MaxInt, 0),
 	arrayFile(1, "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 1, 2), }\n", make([]byte, 32)),
 	arrayFile(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e}),
 	arrayFile(2, "{'shape': (3, 2), 'fortran_order': True, 'descr': '<f2'}  \n", []byte("\x00\x3c\x01\x00\xff\x7b\x00\x80\x00\x00\x66\x2e")),
@@ -105,11 +105,11 @@ func FuzzNPZ(f *testing.F) {
 		f.Add(archive(zip.Store, b))
 		f.Add(archive(zip.Deflate, b))
 	}
-	zeros := append(npyHeader("f4", []int{1 << 10, 1 << 8}), make([]byte, 1<<20)...)
+	zeros := append(NPYHeader("f4", 1<<10, 1<<8), make([]byte, 1<<20)...)
 	bomb := archive(zip.Deflate, zeros)
 	f.Add(bomb)
 	// The size in the directory and in the array's header are both too large.
-	f.Add(archive(zip.Deflate, npyHeader("f4", []int{1 << 30})))
+	f.Add(archive(zip.Deflate, NPYHeader("f4", 1<<30)))
 	f.Add(bomb[:len(bomb)/2])
 	// A checksum of 0 that is wrong: archive/zip alone takes it for none.
 	var unchecked, packed bytes.Buffer

@@ -25,7 +25,7 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 		return err
 	}
 	return write(path, func(w io.Writer) error {
-		if _, err := w.Write(npyHeader("f4", shape)); err != nil {
+		if _, err := w.Write(NPYHeader("f4", shape...)); err != nil {
 			return err
 		}
 		return writeFloats(w, data)
@@ -69,10 +69,10 @@ func checkData(source string, data []float32, shape []int) error {
 	return nil
 }
 
-// npyHeader returns what precedes the data of an array of that type. Its length does
-// not depend on shape[0]: numpy leaves room for 21 digits of it, so that an
-// array can grow.
-func npyHeader(descr string, shape []int) []byte {
+// NPYHeader returns what precedes the data of a .npy array of that type, such as "f4" or "f2", in
+// C order, byte for byte as numpy.save writes it. Its length does not depend on shape[0]: numpy
+// leaves room for 21 digits of it, so that an array can grow.
+func NPYHeader(descr string, shape ...int) []byte {
 	const align, growth = 64, 21
 	sizes := make([]string, len(shape))
 	for i, n := range shape {
@@ -91,6 +91,20 @@ func npyHeader(descr string, shape []int) []byte {
 	head := append([]byte(npyMagic), 1, 0)
 	head = binary.LittleEndian.AppendUint16(head, uint16(len(dict)))
 	return append(head, dict...)
+}
+
+// ToFloat16 rounds to float16, ties to even. It reports false if x is too large, or NaN.
+func ToFloat16(x float32) (bits uint16, ok bool) {
+	b := math.Float32bits(x)
+	sign := uint16(b >> 16 & 0x8000)
+	switch b &= 1<<31 - 1; {
+	case b >= 0x477ff000: // 65520, which would round to infinity
+		return 0, false
+	case b >= 0x38800000: // a normal number: 2^-14 or more
+		b += 0xfff + b>>13&1
+		return sign | uint16((b-112<<23)>>13), true
+	}
+	return sign | uint16(math.RoundToEven(float64(math.Float32frombits(b))*0x1p24)), true // a multiple of 2^-24
 }
 
 // writeFloats writes data as little-endian bytes.

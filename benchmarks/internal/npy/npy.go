@@ -6,31 +6,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 func fail(path, field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", path, field, fmt.Errorf(format, args...))
-}
-
-// header returns what precedes the data, byte for byte as numpy.save writes it, which leaves
-// room for 21 digits of the first size, so that an array can grow.
-func header(descr string, sizes ...int) []byte {
-	const align, growth, before = 64, 21, 10
-	shape := fmt.Sprintf("%d,", sizes[0])
-	for i, n := range sizes[1:] {
-		if i > 0 {
-			shape += ","
-		}
-		shape += fmt.Sprintf(" %d", n)
-	}
-	dict := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + "), }"
-	dict += strings.Repeat(" ", growth-len(fmt.Sprint(sizes[0])))
-	dict += strings.Repeat(" ", align-(before+len(dict)+1)%align) + "\n"
-	b := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(dict)))
-	return append(b, dict...)
 }
 
 // WriteInt32s writes a list of int32. The file appears under its name when it is complete.
@@ -40,7 +22,7 @@ func WriteInt32s(path string, data []int32) error {
 		return err
 	}
 	defer file.Abort()
-	if _, err := file.Write(header("<i4", len(data))); err != nil {
+	if _, err := file.Write(tensorfile.NPYHeader("i4", len(data))); err != nil {
 		return err
 	}
 	if err := binary.Write(file, binary.LittleEndian, data); err != nil {
@@ -71,7 +53,7 @@ func Create(path string, cols int) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<18), path: path, cols: cols}
-	if _, err := w.buf.Write(header("<f4", 0, cols)); err != nil {
+	if _, err := w.buf.Write(tensorfile.NPYHeader("f4", 0, cols)); err != nil {
 		file.Abort()
 		return nil, err
 	}
@@ -107,7 +89,7 @@ func (w *Writer) Commit() error {
 	defer w.Abort()
 	err := w.buf.Flush()
 	if err == nil {
-		_, err = w.file.WriteAt(header("<f4", w.rows, w.cols), 0)
+		_, err = w.file.WriteAt(tensorfile.NPYHeader("f4", w.rows, w.cols), 0)
 	}
 	if err == nil {
 		err = w.file.Commit()

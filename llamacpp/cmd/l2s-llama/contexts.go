@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -364,18 +365,14 @@ type part struct {
 	row   int64
 }
 
-// headerBytes is the length of the header of a file of up to 10^20 rows.
+// headerBytes is the length of the header of a file, whatever the number of its rows.
 const headerBytes = 128
 
 func (p *part) header(rows int) []byte {
-	shape := fmt.Sprintf("(%d, %d)", rows, p.cols)
 	if p.cols == 0 {
-		shape = fmt.Sprintf("(%d,)", rows)
+		return tensorfile.NPYHeader(p.descr, rows)
 	}
-	dict := fmt.Sprintf("{'descr': '<%s', 'fortran_order': False, 'shape': %s, }", p.descr, shape)
-	head := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
-	binary.LittleEndian.PutUint16(head[8:], headerBytes-10)
-	return append(head, fmt.Sprintf("%-*s\n", headerBytes-11, dict)...)
+	return tensorfile.NPYHeader(p.descr, rows, p.cols)
 }
 
 // openParts begins two files, or opens those of an earlier run with the same texts and flags.
@@ -457,7 +454,7 @@ func (w *parts) add(states []float32, follow []int32) error {
 			w.buf = binary.LittleEndian.AppendUint32(w.buf, math.Float32bits(x))
 			continue
 		}
-		b, ok := float16(x)
+		b, ok := tensorfile.ToFloat16(x)
 		if !ok {
 			return fmt.Errorf("state %d: found %v, expected numbers of float16: leave --float16 out", w.rows+i/w.dim, x)
 		}
@@ -475,22 +472,6 @@ func (w *parts) add(states []float32, follow []int32) error {
 	}
 	w.rows += len(follow)
 	return nil
-}
-
-// float16 rounds to the nearest, ties to even; ok is false beyond the largest.
-func float16(x float32) (uint16, bool) {
-	b := math.Float32bits(x)
-	sign := uint16(b >> 16 & 0x8000)
-	a := math.Abs(float64(x))
-	switch {
-	case a >= 65520:
-		return 0, false
-	case a < 0x1p-14: // subnormal
-		return sign | uint16(math.RoundToEven(a*0x1p24)), true
-	}
-	b &= 0x7fffffff
-	b += 0xfff + b>>13&1
-	return sign | uint16(b>>13-(127-15)<<10), true
 }
 
 // save makes what was added durable, and notes it.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 
@@ -300,11 +301,11 @@ func TestTheWholeWay(t *testing.T) {
 
 func TestFloat16(t *testing.T) {
 	for x, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 0x1p-24: 1, 0x1p-25: 0, 0x1.8p-24: 2, 0x1p-14: 0x0400, 1 + 0x1p-11: 0x3c00, 1 + 0x1.8p-10: 0x3c02, 2047.5: 0x6800, 65519: 0x7bff} {
-		if found, ok := float16(x); found != want || !ok {
+		if found, ok := tensorfile.ToFloat16(x); found != want || !ok {
 			t.Errorf("%v: found %#x, expected %#x", x, found, want)
 		}
 	}
-	if _, ok := float16(65520); ok {
+	if _, ok := tensorfile.ToFloat16(65520); ok {
 		t.Error("65520: found a float16, expected none")
 	}
 }
