@@ -134,6 +134,9 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 			t.Errorf("k %d, no context: found %v, expected a refusal", k, err)
 		}
 	}
+	if n, err := l.TopK(nil, data.Context(0)); n != 0 || !errors.Is(err, softmax.ErrRequest) {
+		t.Errorf("no labels: found %d, %v, expected a refusal", n, err)
+	}
 	if n := l.Contexts().Kept(); n != 8 {
 		t.Errorf("found %d contexts kept, expected those of 8 answers", n)
 	}
@@ -250,7 +253,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		return &o
 	}
 	for _, o := range []Options{
-		{CPU: 2}, {Audit: -1}, {Least: -1}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},
 	} {
