@@ -55,6 +55,7 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 		fmt.Fprintln(w, "\nThe screen does not say how the contexts of training lay: geometry is not watched.")
 		return
 	}
+	fmt.Fprintln(w, "\nHow contexts lie to the clusters. Every sample counts here, the last thousand or so most; precision above\nis of those alone that were answered exactly.")
 	histogram(w, "Cosines of contexts and their clusters", r.Geometry.Cosine, r.Cosine)
 	histogram(w, "Leads of the best cluster", r.Geometry.Lead, r.Lead)
 }
@@ -64,7 +65,7 @@ func histogram(w io.Writer, name string, h screen.Histogram, now []float64) {
 	if len(h.Shares) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%s, last samples and training:\n  %10s %8s %8s %8s\n", name, "below", "now", "training", "at most")
+	fmt.Fprintf(w, "\n%s, now and in training:\n  %10s %8s %8s %8s\n", name, "below", "now", "training", "at most")
 	for i := range h.Shares {
 		below := "-"
 		if i < len(h.Edges) {

@@ -1,9 +1,8 @@
 package tensorfile
 
 import (
+	"archive/zip"
 	"bytes"
-	"compress/flate"
-	"errors"
 	"hash/crc32"
 	"io"
 	"strings"
@@ -12,56 +11,67 @@ import (
 // maxDeflate bounds how much longer than its compressed form a member can be.
 const maxDeflate = 1032
 
-// openNPZ opens a member of a zip archive.
+// encrypted is the flag of a member that a password protects.
+const encrypted = 1 << 0
+
+// openNPZ opens a member of a zip archive. A stored one is used where it lies.
 func openNPZ(mem *memory, path, name string) (*Tensor, error) {
-	members, err := parseZip(mem.data, path)
+	archive, err := zip.NewReader(bytes.NewReader(mem.data), int64(len(mem.data)))
+	if err != nil {
+		return nil, fail(path, "archive", "found %w, expected a zip archive as numpy.savez writes it", err)
+	}
+	file, err := findMember(archive.File, path, name)
 	if err != nil {
 		return nil, err
 	}
-	member, err := findMember(members, path, name)
-	if err != nil {
-		return nil, err
-	}
-	name = strings.TrimSuffix(member.name, ".npy")
+	name = strings.TrimSuffix(file.Name, ".npy")
 	source := path + ":" + label(name)
-	if member.flags&flagEncrypted != 0 {
+	offset, err := file.DataOffset()
+	if err != nil {
+		return nil, fail(source, "member", "found %w, expected a zip archive as numpy.savez writes it", err)
+	}
+	packed, size, end := file.CompressedSize64, file.UncompressedSize64, uint64(len(mem.data))
+	if offset < 0 || uint64(offset) > end || packed > end-uint64(offset) {
+		return nil, fail(source, "member", "found %d bytes at offset %d, expected them to end by %d, where the file ends", packed, offset, end)
+	}
+	if file.Flags&encrypted != 0 {
 		return nil, fail(source, "member", "found it encrypted, expected a readable one")
 	}
-	switch member.method {
-	case methodStored:
-		if member.packed != member.size {
-			return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", member.packed, member.size)
+	switch file.Method {
+	case zip.Store:
+		if packed != size {
+			return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", packed, size)
 		}
-		if err := member.checkSum(crc32.ChecksumIEEE(member.data), source); err != nil {
+		data := mem.data[offset:][:packed]
+		if err := checkSum(file, crc32.ChecksumIEEE(data), source); err != nil {
 			return nil, err
 		}
-		return parseNPY(member.data, source, name, mem)
-	case methodDeflated:
-		if member.size/maxDeflate > member.packed {
-			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", member.size, member.packed, maxDeflate)
+		return parseNPY(data, source, name, mem)
+	case zip.Deflate:
+		if size/maxDeflate > packed {
+			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, packed, maxDeflate)
 		}
-		t, err := member.inflate(source, name)
+		t, err := inflate(file, source, name)
 		if err != nil {
 			return nil, err
 		}
 		return t, mem.close()
 	}
-	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", member.method)
+	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", file.Method)
 }
 
 // findMember returns the member with the array of this name. Its file in the
 // archive has the name with ".npy" after it.
-func findMember(members []zipMember, path, name string) (*zipMember, error) {
-	var found []*zipMember
+func findMember(members []*zip.File, path, name string) (*zip.File, error) {
+	var found []*zip.File
 	var names []string
-	for i := range members {
-		m := &members[i]
-		short, ok := strings.CutSuffix(m.name, ".npy")
+	for _, m := range members {
+		short, ok := strings.CutSuffix(m.Name, ".npy")
 		if !ok {
 			continue
 		}
 		names = append(names, short)
-		if name != "" && (short == name || m.name == name) {
+		if name != "" && (short == name || m.Name == name) {
 			found = append(found, m)
 		}
 	}
@@ -71,7 +81,7 @@ func findMember(members []zipMember, path, name string) (*zipMember, error) {
 	case len(found) > 1:
 		return nil, fail(path, "name", "found %d members %s, expected one", len(found), label(name))
 	case len(names) == 0 && len(members) > 0:
-		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", label(members[0].name))
+		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", label(members[0].Name))
 	}
 	return nil, nameError(path, "name", name, names)
 }
@@ -84,9 +94,14 @@ const plausible = 8
 // inflate decompresses a member into memory of the size that both the archive and
 // the array state. If that is implausible the member is read once in advance,
 // so that a file takes no more memory than it unpacks to.
-func (m *zipMember) inflate(source, name string) (*Tensor, error) {
-	r := m.open()
-	prefix := make([]byte, min(m.size, uint64(maxNPYPrefix)))
+func inflate(m *zip.File, source, name string) (*Tensor, error) {
+	size := m.UncompressedSize64
+	r, err := m.Open()
+	if err != nil {
+		return nil, inflateError(source, err)
+	}
+	defer r.Close()
+	prefix := make([]byte, min(size, uint64(maxNPYPrefix)))
 	if _, err := io.ReadFull(r, prefix); err != nil {
 		return nil, inflateError(source, err)
 	}
@@ -98,85 +113,44 @@ func (m *zipMember) inflate(source, name string) (*Tensor, error) {
 	if err != nil {
 		return nil, fail(source, "shape", "%w", err)
 	}
-	if m.size-uint64(at) != uint64(want) {
-		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", m.size-uint64(at), want, l.shape, l.dtype)
+	if size-uint64(at) != uint64(want) {
+		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", size-uint64(at), want, l.shape, l.dtype)
 	}
-	if m.size/plausible > m.packed {
-		if err := m.checkStream(source); err != nil {
-			return nil, err
+	if size/plausible > m.CompressedSize64 {
+		all, err := m.Open()
+		if err == nil {
+			_, err = io.Copy(io.Discard, all)
+			all.Close()
+		}
+		if err != nil {
+			return nil, inflateError(source, err)
 		}
 	}
 	data := make([]byte, want)
 	if _, err := io.ReadFull(r, data[copy(data, prefix[at:]):]); err != nil {
 		return nil, inflateError(source, err)
 	}
-	if err := r.end(); err != nil {
+	// The end, at which the size is checked, and the checksum unless it is 0.
+	if _, err := io.CopyN(io.Discard, r, 1); err != io.EOF {
 		return nil, inflateError(source, err)
 	}
-	sum := crc32.Update(crc32.ChecksumIEEE(prefix[:at]), crc32.IEEETable, data)
-	if err := m.checkSum(sum, source); err != nil {
+	if err := checkSum(m, crc32.Update(crc32.ChecksumIEEE(prefix[:at]), crc32.IEEETable, data), source); err != nil {
 		return nil, err
 	}
 	return newTensor(source, name, l, data, &memory{})
 }
 
-// checkStream returns an error unless the member unpacks to as many bytes as it
-// says.
-func (m *zipMember) checkStream(source string) error {
-	r := m.open()
-	if _, err := io.CopyN(io.Discard, r, int64(m.size)); err != nil {
-		return inflateError(source, err)
-	}
-	if err := r.end(); err != nil {
-		return inflateError(source, err)
-	}
-	return nil
-}
-
-// stream is the content of a deflated member.
-type stream struct {
-	io.Reader
-	packed *bytes.Reader
-}
-
-func (m *zipMember) open() stream {
-	packed := bytes.NewReader(m.data)
-	return stream{flate.NewReader(packed), packed}
-}
-
-// end returns an error unless the stream has been read to its end, and the compressed
-// bytes end there too.
-func (s stream) end() error {
-	switch n, err := io.CopyN(io.Discard, s, 1); {
-	case n != 0:
-		return errLonger
-	case err != io.EOF:
-		return err
-	case s.packed.Len() > 0:
-		return errBehind
-	}
-	return nil
-}
-
 // checkSum compares a member's checksum with that in the archive's directory.
-func (m *zipMember) checkSum(found uint32, source string) error {
-	if found != m.crc {
-		return fail(source, "checksum", "found %08x, expected %08x", found, m.crc)
+func checkSum(m *zip.File, found uint32, source string) error {
+	if found != m.CRC32 {
+		return fail(source, "checksum", "found %08x, expected %08x", found, m.CRC32)
 	}
 	return nil
 }
-
-var (
-	errLonger = errors.New("more bytes than the archive states, expected as many")
-	errBehind = errors.New("bytes behind the end of the deflate stream, expected none")
-)
 
 func inflateError(source string, err error) error {
-	switch {
-	case err == io.EOF:
+	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
-	case err == errLonger || err == errBehind:
-		return fail(source, "member", "found %w", err)
 	}
 	return fail(source, "member", "found %w, expected a deflated array", err)
 }
