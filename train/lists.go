@@ -20,12 +20,9 @@ type builder struct {
 	stage    string         // that progress is of
 	router   *router.Router // of clusters alone
 	found    []router.Found
-	geometry *shares.Geometry  // nil if the counts alone count
-	clusters [][]shares.Label  // the shares in the clusters
-	own      *corpus.Partition // of the contexts by cluster
-	// The shells that were cut last, and the shares in their cells.
-	shells   []float64
-	inShells [][]shares.Label
+	geometry *shares.Geometry // nil if the counts alone count
+	clusters [][]shares.Label // the shares in the clusters
+	single   *built           // without pairs, of the shells that were cut last
 }
 
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
@@ -35,9 +32,8 @@ func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt
 	for i, f := range found {
 		cluster[i] = uint32(f.Cluster)
 	}
-	b.own = corpus.NewPartition(c.All(), cluster, r.Clusters())
 	if opt.Geometry == 0 {
-		b.clusters, err = shares.ByCounts(ctx, c, b.own)
+		b.clusters, err = shares.ByCounts(ctx, c, corpus.NewPartition(c.All(), cluster, r.Clusters()))
 		return b, err
 	}
 	if b.geometry, err = shares.NewGeometry(ctx, c, layer, stage, cluster, r.Clusters()); err != nil {
@@ -50,55 +46,76 @@ func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt
 // built are ranked lists, and the rule that leads to them.
 type built struct {
 	router *router.Router
-	cells  []uint32 // of the contexts that they are made of
+	cells  []uint32         // of the contexts that they are made of
+	shares [][]shares.Label // in all cells but pairs
 	lists  *ladder.Lists
 }
 
 // build makes the lists of a form. They reach as far as the budget most needs.
 func (b *builder) build(ctx context.Context, form form, most float64) (*built, error) {
-	rule := router.Rule{Shells: b.cosines(form.shells)}
-	single := b.clusters
-	if len(rule.Shells) > 0 {
-		var err error
-		if single, err = b.shellShares(ctx, rule.Shells); err != nil {
-			return nil, err
-		}
+	single, err := b.buildSingle(ctx, b.cosines(form.shells))
+	if err != nil || form.pairShare == 0 {
+		return single, err
 	}
+	rule := single.router.Rule()
+	rule.PairMargin, rule.Pairs = b.pairs(single.cells, form.pairShare)
 	r, err := b.router.With(rule)
 	if err != nil {
 		return nil, err
 	}
 	cells := cellsOf(r, b.found)
-	if form.pairShare == 0 {
-		return &built{r, cells, b.rank(r, cells, single)}, nil
-	}
-	rule.PairMargin, rule.Pairs = b.pairs(cells, form.pairShare)
-	if r, err = b.router.With(rule); err != nil {
-		return nil, err
-	}
 	// Pairs are many, and lists of all their labels would be long.
-	least, _ := b.rank(r, cells, single).Threshold(float64(pairSlack * most))
-	cells = cellsOf(r, b.found)
+	least, _ := single.lists.Threshold(float64(pairSlack * most))
 	pairs := make([][2]uint32, len(rule.Pairs))
 	for i, p := range rule.Pairs {
 		pairs[i] = [2]uint32{p.First, p.Second}
 	}
-	inPairs, err := shares.OfPairs(ctx, b.Corpus, single, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least }, b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
+	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least }, b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
 	if err != nil {
 		return nil, err
 	}
-	return &built{r, cells, b.rank(r, cells, slices.Concat(single, inPairs))}, nil
+	return b.rank(ctx, r, cells, slices.Concat(single.shares, inPairs))
+}
+
+// buildSingle makes the lists of clusters, or of their cells in the shells that these cosines
+// cut.
+func (b *builder) buildSingle(ctx context.Context, cosines []float64) (*built, error) {
+	if b.single != nil && slices.Equal(b.single.router.Rule().Shells, cosines) {
+		return b.single, nil
+	}
+	in := b.clusters
+	if len(cosines) > 0 {
+		shell := make([]uint32, b.N)
+		for i, f := range b.found {
+			for _, cut := range cosines {
+				if f.Cosine < cut {
+					shell[i]++
+				}
+			}
+		}
+		var err error
+		if in, err = b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry); err != nil {
+			return nil, err
+		}
+	}
+	r, err := b.router.With(router.Rule{Shells: cosines})
+	if err != nil {
+		return nil, err
+	}
+	b.single, err = b.rank(ctx, r, cellsOf(r, b.found), in)
+	return b.single, err
+}
+
+// rank ranks the shares in the cells of contexts.
+func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in [][]shares.Label) (*built, error) {
+	sizes := corpus.NewPartition(b.All(), cells, len(in)).Sizes()
+	lists, err := ladder.New(ctx, b.Threads, in, sizes, b.opt.always(), b.K)
+	return &built{r, cells, in, lists}, err
 }
 
 // pairSlack is how many times the largest budget the lists of clusters would have to serve,
 // to hold labels of the shares that lists of pairs have at least.
 const pairSlack = 2
-
-// rank ranks the shares in cells.
-func (b *builder) rank(r *router.Router, cells []uint32, list [][]shares.Label) *ladder.Lists {
-	sizes := corpus.NewPartition(b.All(), cells, len(list)).Sizes()
-	return ladder.New(list, sizes, b.opt.always(), b.K)
-}
 
 // cosines are those that cut shells, with these shares of the contexts beyond them. A cut
 // has contexts on both sides, and is another than the one before.
@@ -117,24 +134,6 @@ func (b *builder) cosines(shares []float64) (cuts []float64) {
 		}
 	}
 	return cuts
-}
-
-// shellShares are the shares in the cells of shells.
-func (b *builder) shellShares(ctx context.Context, cosines []float64) (_ [][]shares.Label, err error) {
-	if slices.Equal(cosines, b.shells) {
-		return b.inShells, nil
-	}
-	shell := make([]uint32, b.N)
-	for i, f := range b.found {
-		for _, cut := range cosines {
-			if f.Cosine < cut {
-				shell[i]++
-			}
-		}
-	}
-	b.shells = cosines
-	b.inShells, err = b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry)
-	return b.inShells, err
 }
 
 // pairs are the pairs of cells that the contexts between two clusters have, which are this

@@ -3,10 +3,12 @@ package ladder
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"sort"
 
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -29,50 +31,64 @@ type Lists struct {
 // first in every list. They, and the k best others of a cell, are certain, so that no list is
 // shorter than k at any budget, if its cell has k labels. sizes are the contexts of training of
 // each cell.
-func New(cells [][]shares.Label, sizes []uint32, always []uint32, k int) *Lists {
+func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint32, always []uint32, k int) (*Lists, error) {
 	l := &Lists{Lists: make([]screen.List, len(cells)), sizes: sizes, weights: make([]uint64, Certain+1)}
-	for t, labels := range cells {
+	err := parallel.Each(ctx, threads, len(cells), 1, nil, func(_, t, _ int) error {
+		l.Lists[t] = rank(cells[t], always, k)
+		return nil
+	})
+	for t := range l.Lists {
 		l.total += uint64(sizes[t])
-		l.Lists[t] = rank(labels, always, k)
 		for _, s := range l.Lists[t].Shares {
 			l.weights[s] += uint64(sizes[t])
 		}
 	}
-	return l
+	return l, err
 }
 
 func rank(labels []shares.Label, always []uint32, k int) screen.List {
-	type ranked struct {
-		id    uint32
-		share uint16
-		p     float64
-	}
-	list := make([]ranked, 0, len(labels))
-	for _, x := range labels {
-		if _, found := slices.BinarySearch(always, x.ID); !found {
-			if s := screen.Share(x.Share); s > 0 {
-				list = append(list, ranked{x.ID, s, x.Share})
-			}
+	labels = slices.DeleteFunc(slices.Clone(labels), func(x shares.Label) bool {
+		_, found := slices.BinarySearch(always, x.ID)
+		return found || screen.Share(x.Share) == 0
+	})
+	best := firstOf(labels, k)
+	list := make([]uint64, len(labels)) // what the share lacks of Certain, and the id
+	for i, x := range labels {
+		if s := screen.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
+			list[i] = uint64(Certain-s) << 32
 		}
+		list[i] |= uint64(x.ID)
 	}
-	slices.SortFunc(list, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.id, b.id))
-	})
-	for i := range min(k, len(list)) {
-		list[i].share = Certain
-	}
-	slices.SortFunc(list, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(a.id, b.id))
-	})
+	slices.Sort(list)
 	n := len(always) + len(list)
 	out := screen.List{IDs: append(make([]uint32, 0, n), always...), Shares: make([]uint16, 0, n)}
 	for range always {
 		out.Shares = append(out.Shares, Certain)
 	}
 	for _, x := range list {
-		out.IDs, out.Shares = append(out.IDs, x.id), append(out.Shares, x.share)
+		out.IDs, out.Shares = append(out.IDs, uint32(x)), append(out.Shares, Certain-uint16(x>>32))
 	}
 	return out
+}
+
+// byShare orders labels by falling share, of which lists hold but 16 bits, and by their ids.
+func byShare(a, b shares.Label) int {
+	return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.ID, b.ID))
+}
+
+// firstOf are the first k of labels by byShare, or all.
+func firstOf(labels []shares.Label, k int) (first []shares.Label) {
+	for _, x := range labels {
+		if len(first) == k {
+			if byShare(x, first[k-1]) > 0 {
+				continue
+			}
+			first = first[:k-1]
+		}
+		at, _ := slices.BinarySearchFunc(first, x, byShare)
+		first = slices.Insert(first, at, x)
+	}
+	return first
 }
 
 // Threshold solves the knapsack for a budget: it returns the least share at which the labels

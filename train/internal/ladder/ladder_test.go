@@ -34,13 +34,21 @@ func drawLists(t *rapid.T) (cells [][]shares.Label, sizes []uint32, always []uin
 	return cells, sizes, always, k, labels
 }
 
+func newLists(t *rapid.T, cells [][]shares.Label, sizes []uint32, always []uint32, k int) *Lists {
+	l, err := New(t.Context(), 2, cells, sizes, always, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // The candidates of a smaller budget are the first ones of those of a larger one, and they are
 // what a plain knapsack takes: by falling share, whole classes of equal shares, as
 // long as the mean number of candidates is within the budget.
 func TestABudgetIsAPrefixOfEveryLargerOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
-		l := New(cells, sizes, always, k)
+		l := newLists(t, cells, sizes, always, k)
 		total := 0.0
 		for _, n := range sizes {
 			total += float64(n)
@@ -101,7 +109,7 @@ func TestABudgetIsAPrefixOfEveryLargerOne(t *testing.T) {
 func TestListsAreInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, _ := drawLists(t)
-		l := New(cells, sizes, always, k)
+		l := newLists(t, cells, sizes, always, k)
 		for at, list := range l.Lists {
 			if !slices.Equal(list.IDs[:len(always)], always) {
 				t.Fatalf("cell %d: %v does not begin with %v", at, list.IDs, always)
@@ -136,7 +144,7 @@ func TestListsAreInOrder(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
-		l := New(cells, sizes, always, k)
+		l := newLists(t, cells, sizes, always, k)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
 		c := &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
 		at := make([]uint32, c.N)
@@ -171,7 +179,7 @@ func TestOutcomes(t *testing.T) {
 func TestBudgetsAscendInRoundNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, _ := drawLists(t)
-		l := New(cells, sizes, always, k)
+		l := newLists(t, cells, sizes, always, k)
 		least := rapid.Float64Range(1, 50).Draw(t, "least")
 		most := least * rapid.Float64Range(1, 100).Draw(t, "times")
 		budgets := l.Budgets(nil, least, most)
