@@ -130,16 +130,20 @@ func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Fou
 		tries = append(tries, shelled, paired)
 	}
 	var best *built
-	least := math.Inf(1)
+	least, most := math.Inf(1), t.mostBudget()
 	var figures []string
 	for _, try := range tries {
-		made, err := b.build(ctx, try, t.mostBudget())
+		made, err := b.build(ctx, try, most)
 		if err != nil {
 			return f, nil, err
 		}
 		bytes := math.Inf(1)
 		if len(tries) > 1 {
-			bytes = t.bytes(try, made, made.lists.Measure(t.held, cellsOf(made.router, held)))
+			o := made.lists.Measure(t.held, cellsOf(made.router, held))
+			bytes = t.bytes(try, made, o)
+			// The next ones need not reach further than the ladder of this.
+			budgets := made.lists.Budgets(o, t.leastBudget(), most)
+			most = max(budgets[len(budgets)-1], t.opt.Budget)
 			figures = append(figures, fmt.Sprintf("%.0f KB with %s", bytes/1000, try))
 		}
 		if best == nil || bytes < least {

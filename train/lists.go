@@ -22,7 +22,8 @@ type builder struct {
 	found    []router.Found
 	geometry *shares.Geometry // nil if the counts alone count
 	clusters [][]shares.Label // the shares in the clusters
-	single   *built           // without pairs, of the shells that were cut last
+	plain    *built           // of clusters alone
+	shelled  *built           // of the shells that were cut last
 }
 
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
@@ -53,7 +54,7 @@ type built struct {
 
 // build makes the lists of a form. They reach as far as the budget most needs.
 func (b *builder) build(ctx context.Context, form form, most float64) (*built, error) {
-	single, err := b.buildSingle(ctx, b.cosines(form.shells))
+	single, err := b.single(ctx, b.cosines(form.shells), most)
 	if err != nil || form.pairShare == 0 {
 		return single, err
 	}
@@ -64,46 +65,48 @@ func (b *builder) build(ctx context.Context, form form, most float64) (*built, e
 		return nil, err
 	}
 	cells := cellsOf(r, b.found)
-	// Pairs are many, and lists of all their labels would be long.
-	least, _ := single.lists.Threshold(float64(pairSlack * most))
 	pairs := make([][2]uint32, len(rule.Pairs))
 	for i, p := range rule.Pairs {
 		pairs[i] = [2]uint32{p.First, p.Second}
 	}
-	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), func(p float64) bool { return screen.Share(p) >= least }, b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
+	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), single.within(most), b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
 	if err != nil {
 		return nil, err
 	}
 	return b.rank(ctx, r, cells, slices.Concat(single.shares, inPairs))
 }
 
-// buildSingle makes the lists of clusters, or of their cells in the shells that these cosines
-// cut.
-func (b *builder) buildSingle(ctx context.Context, cosines []float64) (*built, error) {
-	if b.single != nil && slices.Equal(b.single.router.Rule().Shells, cosines) {
-		return b.single, nil
-	}
-	in := b.clusters
-	if len(cosines) > 0 {
-		shell := make([]uint32, b.N)
-		for i, f := range b.found {
-			for _, cut := range cosines {
-				if f.Cosine < cut {
-					shell[i]++
-				}
-			}
-		}
-		var err error
-		if in, err = b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry); err != nil {
+// single makes the lists of clusters, or of their cells in the shells that these cosines cut.
+func (b *builder) single(ctx context.Context, cosines []float64, most float64) (_ *built, err error) {
+	if b.plain == nil {
+		if b.plain, err = b.rank(ctx, b.router, cellsOf(b.router, b.found), b.clusters); err != nil {
 			return nil, err
 		}
+	}
+	if len(cosines) == 0 {
+		return b.plain, nil
+	}
+	if b.shelled != nil && slices.Equal(b.shelled.router.Rule().Shells, cosines) {
+		return b.shelled, nil
+	}
+	shell := make([]uint32, b.N)
+	for i, f := range b.found {
+		for _, cut := range cosines {
+			if f.Cosine < cut {
+				shell[i]++
+			}
+		}
+	}
+	in, err := b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry, b.plain.within(most))
+	if err != nil {
+		return nil, err
 	}
 	r, err := b.router.With(router.Rule{Shells: cosines})
 	if err != nil {
 		return nil, err
 	}
-	b.single, err = b.rank(ctx, r, cellsOf(r, b.found), in)
-	return b.single, err
+	b.shelled, err = b.rank(ctx, r, cellsOf(r, b.found), in)
+	return b.shelled, err
 }
 
 // rank ranks the shares in the cells of contexts.
@@ -113,9 +116,16 @@ func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in
 	return &built{r, cells, in, lists}, err
 }
 
-// pairSlack is how many times the largest budget the lists of clusters would have to serve,
-// to hold labels of the shares that lists of pairs have at least.
-const pairSlack = 2
+// within says which shares lists of smaller cells take in that are to serve the budget most:
+// lists of all labels of many cells would be long.
+func (m *built) within(most float64) func(share float64) bool {
+	least, _ := m.lists.Threshold(float64(slack * most))
+	return func(share float64) bool { return screen.Share(share) >= least }
+}
+
+// slack is how many times the largest budget lists would have to serve, to hold labels of the
+// shares that lists of smaller cells have at least.
+const slack = 2
 
 // cosines are those that cut shells, with these shares of the contexts beyond them. A cut
 // has contexts on both sides, and is another than the one before.

@@ -102,7 +102,8 @@ func (g *Geometry) Clusters(ctx context.Context, alpha float64) ([][]Label, erro
 	if err != nil {
 		return nil, err
 	}
-	return g.smooth(ctx, &sharesOf{parts: g.own, spread: []*spreadOut{all}}, alpha, g.begin("shares", "clusters", g.own.Cells()))
+	of := &sharesOf{parts: g.own, spread: []*spreadOut{all}, keep: func(float64) bool { return true }}
+	return g.smooth(ctx, of, alpha, g.begin("shares", "clusters", g.own.Cells()))
 }
 
 // shellWeight is the number of contexts that the shares in the whole cluster count for
@@ -112,15 +113,16 @@ const shellWeight = 100
 // Shells returns the shares of labels in the clusters in shells, cell shell r + t for cluster t
 // of r, given the shell of each context and the shares in the clusters. They are the counts,
 // smoothed towards the shares of a geometry of the shell, whose contexts spread further than
-// those of the cluster or less far, and towards the shares in the whole cluster. A cell without
-// contexts has the shares of its cluster.
-func (g *Geometry) Shells(ctx context.Context, shell []uint32, shells int, clusters [][]Label, alpha float64) ([][]Label, error) {
+// those of the cluster or less far, and towards the shares in the whole cluster. Labels that no
+// context of a cell has are there if keep keeps their share. A cell without contexts has the
+// shares of its cluster.
+func (g *Geometry) Shells(ctx context.Context, shell []uint32, shells int, clusters [][]Label, alpha float64, keep func(share float64) bool) ([][]Label, error) {
 	r, all := g.own.Cells(), g.All()
 	cell := make([]uint32, g.N)
 	for i, t := range g.cluster {
 		cell[i] = shell[i]*uint32(r) + t
 	}
-	of := &sharesOf{parts: corpus.NewPartition(all, cell, r*shells), parents: clusters, weight: shellWeight}
+	of := &sharesOf{parts: corpus.NewPartition(all, cell, r*shells), parents: clusters, weight: shellWeight, keep: keep}
 	done := g.begin("variances in shells", "labels", g.Labels*shells)
 	members := corpus.NewPartition(all, shell, shells)
 	for j := range shells {
@@ -299,6 +301,7 @@ type sharesOf struct {
 	// for. Nil for clusters.
 	parents [][]Label
 	weight  float64
+	keep    func(share float64) bool // of a label that no context has
 }
 
 // smooth returns the shares in each part.
@@ -350,29 +353,33 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			w.parent[x.ID] = float64(of.weight * x.Share)
 		}
 		whole := float64(of.parts.Size(part)) + alpha + of.weight
-		add := func(s uint32, p, least float64) {
-			if p = (float64(w.counts[s]) + w.parent[s] + float64(alpha*p)) / whole; p > least {
+		smoothed := func(s uint32, p float64) float64 {
+			return (float64(w.counts[s]) + w.parent[s] + float64(alpha*p)) / whole
+		}
+		add := func(s uint32, p float64) {
+			if p = smoothed(s, p); w.counts[s] > 0 || p > geometryLeast && of.keep(p) {
 				shares[part] = append(shares[part], Label{s, p})
 			}
 			w.counts[s], w.parent[s] = 0, 0
 		}
 		for j, s := range g.labels[t] {
 			mean, pooled := g.logits[t][j]-g.meanTau[t], max(float64(spread*all.variance[s]), math.SmallestNonzeroFloat32)
-			if float64(geometryWide*phi(table, mean/(geometryWidth*math.Sqrt(pooled)))) < geometryLeast {
-				add(s, 0, geometryLeast) // the sample hardly adds to it
+			// To what the pooled variance says so far out the sample hardly adds.
+			if p := float64(geometryWide * phi(table, mean/(geometryWidth*math.Sqrt(pooled)))); p < geometryLeast || w.counts[s] == 0 && !of.keep(smoothed(s, p)) {
+				add(s, 0)
 				continue
 			}
 			g.layer.Weights().Widen(w.row, int(s))
 			squares := w.distances(w.row)
 			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
 			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
-			add(s, w.share(table, mean, variance, squares/max(1, float64(n))), geometryLeast)
+			add(s, w.share(table, mean, variance, squares/max(1, float64(n))))
 		}
 		for _, x := range met {
-			add(x.label, 0, 0)
+			add(x.label, 0)
 		}
 		for _, x := range parents {
-			add(x.ID, 0, geometryLeast)
+			add(x.ID, 0)
 		}
 		return nil
 	})

@@ -258,7 +258,7 @@ func TestSharesInShells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cells, err := g.Shells(t.Context(), shell, 2, whole, 20)
+	cells, err := g.Shells(t.Context(), shell, 2, whole, 20, func(float64) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,103 +7,147 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// equations are the sums of the normal equations over some contexts of a cluster: of
-// 1, of h, of y, of h h^T in its lower half, and of y h, with y at each temperature.
-type equations struct {
+// regression is a weighted regression of some targets on the same rows.
+type regression struct {
 	dim, temps int
-	n          float64
-	h, hh      []float64
-	y, yh      []float64
+	// Rows and targets less their weighted means, times the roots of the weights.
+	rows         []float32
+	y            []float64
+	means, yMean []float64
 }
 
-func newEquations(dim, temps int) *equations {
-	return &equations{dim: dim, temps: temps, h: make([]float64, dim), hh: make([]float64, dim*dim), y: make([]float64, temps), yh: make([]float64, temps*dim)}
-}
-
-// lists are the sums, to be treated alike.
-func (s *equations) lists() [][]float64 { return [][]float64{s.h, s.hh, s.y, s.yh} }
-
-func (s *equations) clear() {
-	s.n = 0
-	for _, list := range s.lists() {
-		clear(list)
+// newRegression is of rows of dim elements, with a row of targets and a weight for each. There is
+// at least one.
+func newRegression(rows []float32, y, weights []float64, dim int) *regression {
+	n := len(weights)
+	temps := len(y) / n
+	r := &regression{dim: dim, temps: temps, rows: make([]float32, n*dim), y: make([]float64, n*temps), means: make([]float64, dim), yMean: make([]float64, temps)}
+	total := 0.0
+	for _, w := range weights {
+		total += w
 	}
+	for i, w := range weights {
+		for j, x := range rows[i*dim:][:dim] {
+			r.means[j] += float64(w*float64(x)) / total
+		}
+		for k, x := range y[i*temps:][:temps] {
+			r.yMean[k] += float64(w*x) / total
+		}
+	}
+	for i, w := range weights {
+		root := math.Sqrt(w)
+		for j, mean := range r.means {
+			r.rows[i*dim+j] = float32(root * (float64(rows[i*dim+j]) - mean))
+		}
+		for k, mean := range r.yMean {
+			r.y[i*temps+k] = root * (y[i*temps+k] - mean)
+		}
+	}
+	return r
 }
 
-// add adds a context that counts weight times.
-func (s *equations) add(h []float32, y []float64, weight float32) {
-	s.n += float64(weight)
-	kernels.Axpy(s.h, weight, h)
-	for i, x := range h {
-		kernels.Axpy(s.hh[i*s.dim:][:i+1], weight*x, h[:i+1])
+// ones are n weights of 1.
+func ones(n int) []float64 {
+	w := make([]float64, n)
+	for i := range w {
+		w[i] = 1
 	}
-	for k, v := range y {
-		v *= float64(weight)
-		s.y[k] += v
-		row := s.yh[k*s.dim:][:s.dim]
-		for i, x := range h {
-			row[i] += float64(v * float64(x))
+	return w
+}
+
+// row is row i.
+func (r *regression) row(i int) []float32 { return r.rows[i*r.dim:][:r.dim] }
+
+// normal are normal equations: the products of columns of rows, in the lower half, and of
+// columns and targets.
+type normal struct {
+	dim              int
+	products, target []float64
+}
+
+func newNormal(dim, temps int) *normal {
+	return &normal{dim, make([]float64, dim*dim), make([]float64, temps*dim)}
+}
+
+// add adds the equations of a regression.
+func (e *normal) add(r *regression) {
+	for i := range len(r.rows) / r.dim {
+		row := r.row(i)
+		for j, x := range row {
+			kernels.Axpy(e.products[j*e.dim:][:j+1], x, row[:j+1])
+		}
+		for k, y := range r.y[i*r.temps:][:r.temps] {
+			target := e.target[k*e.dim:][:e.dim]
+			for j, x := range row {
+				target[j] += float64(y * float64(x))
+			}
 		}
 	}
 }
 
-// centre makes the sums those of the contexts less their mean. There is at least one.
-func (s *equations) centre() {
-	for i := range s.dim {
+// solve writes to u, one row for each target, what minimises the sum of the squares of the errors
+// plus ridge times the square of u. It overwrites the equations.
+func (e *normal) solve(u []float64, ridge float64) {
+	for j := range e.dim {
+		e.products[j*e.dim+j] += ridge
+	}
+	cholesky(e.products, e.dim)
+	copy(u, e.target)
+	for ; len(u) > 0; u = u[e.dim:] {
+		substitute(e.products, u[:e.dim])
+	}
+}
+
+// solveFew is normal.solve for fewer rows than elements: the solution is a sum of rows, whose
+// factors come from the products of rows with each other.
+func (r *regression) solveFew(u []float64, ridge float64) {
+	n := len(r.rows) / r.dim
+	products := make([]float64, n*n)
+	for i := range n {
 		for j := range i + 1 {
-			s.hh[i*s.dim+j] -= float64(s.h[i]*s.h[j]) / s.n
+			products[i*n+j] = kernels.RefDot(r.row(i), r.row(j))
 		}
+		products[i*n+i] += ridge
 	}
-	for k, y := range s.y {
-		for i, x := range s.h {
-			s.yh[k*s.dim+i] -= float64(y*x) / s.n
+	cholesky(products, n)
+	factors := make([]float64, n)
+	for k := range r.temps {
+		for i := range factors {
+			factors[i] = r.y[i*r.temps+k]
 		}
-	}
-	clear(s.h)
-	clear(s.y)
-}
-
-// plus adds o, or takes it off with sign -1.
-func (s *equations) plus(o *equations, sign float64) {
-	s.n += sign * o.n
-	from := o.lists()
-	for k, list := range s.lists() {
-		for i, x := range from[k] {
-			list[i] += sign * x
+		substitute(products, factors)
+		sum := u[k*r.dim:][:r.dim]
+		clear(sum)
+		for i, factor := range factors {
+			for j, x := range r.row(i) {
+				sum[j] += float64(factor * float64(x))
+			}
 		}
 	}
 }
 
 // coefficients of a cluster: a and u at each temperature.
-type coefficients struct {
-	a, u    []float64
-	factor  []float64
-	centred []float64
-}
+type coefficients struct{ a, u []float64 }
 
 func newCoefficients(dim, temps int) *coefficients {
-	return &coefficients{a: make([]float64, temps), u: make([]float64, temps*dim), factor: make([]float64, dim*dim), centred: make([]float64, dim)}
+	return &coefficients{make([]float64, temps), make([]float64, temps*dim)}
 }
 
 // solve finds the coefficients that minimise the sum of the squares of the errors plus
-// ridge times the square of u. There is at least one context.
-func (c *coefficients) solve(s *equations, ridge float64) {
-	d := s.dim
-	for i := range d {
-		for j := range i + 1 {
-			c.factor[i*d+j] = s.hh[i*d+j] - float64(s.h[i]*s.h[j])/s.n
-		}
-		c.factor[i*d+i] += ridge
+// ridge times the square of u.
+func (r *regression) solve(ridge float64) *coefficients {
+	c := newCoefficients(r.dim, r.temps)
+	if len(r.rows) < r.dim*r.dim {
+		r.solveFew(c.u, ridge)
+	} else {
+		e := newNormal(r.dim, r.temps)
+		e.add(r)
+		e.solve(c.u, ridge)
 	}
-	cholesky(c.factor, d)
-	for k := range s.temps {
-		u := c.u[k*d:][:d]
-		for i := range d {
-			u[i] = s.yh[k*d+i] - float64(s.y[k]*s.h[i])/s.n
-		}
-		substitute(c.factor, u)
-		c.a[k] = (s.y[k] - dot(u, s.h)) / s.n
+	for k, y := range r.yMean {
+		c.a[k] = y - dot(c.u[k*r.dim:][:r.dim], r.means)
 	}
+	return c
 }
 
 // cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows

@@ -108,9 +108,10 @@ func (f *fit) square(ctx context.Context) (err error) {
 	return err
 }
 
-// features are the elements of a context and its scaled squares, in dst.
+// features are the elements of a context and its scaled squares, in dst, which has room for
+// them.
 func (f *fit) features(dst []float32, i uint32) []float32 {
-	dst = append(dst[:0], f.Row(i, dst[:cap(dst)][:f.Dim])...)
+	dst = append(dst[:0], f.Row(i, dst[:f.Dim])...)
 	for j, x := range f.squares[i] {
 		dst = append(dst, float32(x*f.scales[j]))
 	}

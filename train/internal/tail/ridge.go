@@ -3,6 +3,7 @@ package tail
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -14,28 +15,6 @@ const (
 	ridgeFolds    = 4
 	ridgeClusters = 4
 )
-
-// folds are the contexts of a cluster in runs of neighbours, for cross-validation.
-type folds struct {
-	ids  []uint32
-	ends [ridgeFolds + 1]int
-	sums [ridgeFolds]*equations
-	all  *equations
-}
-
-func (f *fit) folds(t int) *folds {
-	x := &folds{ids: f.fitted[t], all: newEquations(f.width, f.temps)}
-	buffer, rests := make([]float32, 0, f.width), make([]float64, 0, f.temps)
-	for fold := range x.sums {
-		x.ends[fold+1] = (fold + 1) * len(x.ids) / ridgeFolds
-		x.sums[fold] = newEquations(f.width, f.temps)
-		for _, i := range x.ids[x.ends[fold]:x.ends[fold+1]] {
-			x.sums[fold].add(f.features(buffer, i), f.rests(rests, i), 1)
-		}
-		x.all.plus(x.sums[fold], 1)
-	}
-	return x
-}
 
 // ridgeSample are clusters with contexts enough, evenly spaced.
 func (f *fit) ridgeSample() (chosen []int) {
@@ -62,15 +41,9 @@ func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 	}
 	errors := make([][len(ridges)]float64, len(chosen))
 	done := f.Report.Part(Stage, "ridge", "clusters", len(chosen))
-	err := parallel.Each(ctx, f.Threads, len(chosen), 1, done, func(_, at, _ int) error {
-		x := f.folds(chosen[at])
-		for i, ridge := range ridges {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			errors[at][i] = f.crossValidate(x, float64(ridge*scale))
-		}
-		return nil
+	err := parallel.Each(ctx, f.Threads, len(chosen), 1, done, func(_, at, _ int) (err error) {
+		errors[at], err = f.crossValidate(ctx, f.fitted[chosen[at]], scale)
+		return err
 	})
 	if err != nil {
 		return 0, err
@@ -115,22 +88,28 @@ func (f *fit) variance(t int) (sum float64) {
 	return sum
 }
 
-// crossValidate is the sum of the squared errors on each fold of a fit to the others.
-func (f *fit) crossValidate(x *folds, ridge float64) (sum float64) {
-	c, buffer, rests := newCoefficients(f.width, f.temps), make([]float32, 0, f.width), make([]float64, 0, f.temps)
-	for fold, part := range x.sums {
-		x.all.plus(part, -1)
-		c.solve(x.all, ridge)
-		x.all.plus(part, 1)
-		for _, i := range x.ids[x.ends[fold]:x.ends[fold+1]] {
-			h := f.features(buffer, i)
-			for k, y := range f.rests(rests, i) {
-				e := y - c.predict(k, h)
-				sum += float64(e * e)
+// crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, of
+// each run of them by a fit to the others.
+func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (sums [len(ridges)]float64, err error) {
+	rows, rests := f.rows(ids), f.rests(ids)
+	for fold := range ridgeFolds {
+		lo, hi := fold*len(ids)/ridgeFolds, (fold+1)*len(ids)/ridgeFolds
+		others := slices.Concat(rows[:lo*f.width], rows[hi*f.width:])
+		r := newRegression(others, slices.Concat(rests[:lo*f.temps], rests[hi*f.temps:]), ones(len(ids)-(hi-lo)), f.width)
+		for i, ridge := range ridges {
+			if err := ctx.Err(); err != nil {
+				return sums, err
+			}
+			c := r.solve(float64(ridge * scale))
+			for j := lo; j < hi; j++ {
+				for k, y := range rests[j*f.temps:][:f.temps] {
+					e := y - c.predict(k, rows[j*f.width:][:f.width])
+					sums[i] += float64(e * e)
+				}
 			}
 		}
 	}
-	return sum
+	return sums, nil
 }
 
 // perFeature bounds the contexts that the slopes of all clusters come from: so many for
@@ -146,20 +125,17 @@ func (f *fit) fitAll(ctx context.Context) error {
 		drawn += len(f.fitted[t])
 	}
 	step := max(1, drawn/(perFeature*f.width))
-	all, own := newEquations(f.width, f.temps), newEquations(f.width, f.temps)
-	buffer, clusters := make([]float32, 0, f.width), []int(nil)
+	all, clusters := newNormal(f.width, f.temps), []int(nil)
 	for t := range f.clusters {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		own.clear()
+		var ids []uint32
 		for j := 0; j < len(f.fitted[t]); j += step {
-			i := f.fitted[t][j]
-			own.add(f.features(buffer, i), f.targets(i), 1)
+			ids = append(ids, f.fitted[t][j])
 		}
-		if own.n > 0 {
-			own.centre()
-			all.plus(own, 1)
+		if ids != nil {
+			all.add(newRegression(f.rows(ids), f.targets(ids), ones(len(ids)), f.width))
 			clusters = append(clusters, t)
 		}
 	}
@@ -167,8 +143,7 @@ func (f *fit) fitAll(ctx context.Context) error {
 	if !(scale > 0) {
 		return nil
 	}
-	f.all.solve(all, scale)
-	clear(f.all.a)
+	all.solve(f.all.u, scale)
 	return parallel.Each(ctx, f.Threads, f.N, chunk, nil, func(_, lo, hi int) error {
 		buffer := make([]float32, 0, f.width)
 		for i := lo; i < hi; i++ {

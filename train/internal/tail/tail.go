@@ -144,16 +144,32 @@ type fit struct {
 	all                 *coefficients // of all clusters together
 }
 
-// targets are the logs of a context drawn, rests what the slopes of all clusters leave of
-// them, and head is its sum within the candidates at a temperature.
-func (f *fit) targets(i uint32) []float64 { return f.logs[int(f.place[i])*f.temps:][:f.temps] }
-
-func (f *fit) rests(dst []float64, i uint32) []float64 {
-	dst = dst[:0]
-	for k, y := range f.targets(i) {
-		dst = append(dst, y-f.base(i, k))
+// rows are the features of contexts.
+func (f *fit) rows(ids []uint32) []float32 {
+	rows := make([]float32, 0, len(ids)*f.width)
+	for _, i := range ids {
+		rows = append(rows, f.features(rows[len(rows):cap(rows)], i)...)
 	}
-	return dst
+	return rows
+}
+
+// targets are the logs of contexts drawn, rests what the slopes of all clusters leave of
+// them, and head is a sum within the candidates at a temperature.
+func (f *fit) targets(ids []uint32) (y []float64) {
+	for _, i := range ids {
+		y = append(y, f.target(i)...)
+	}
+	return y
+}
+
+func (f *fit) target(i uint32) []float64 { return f.logs[int(f.place[i])*f.temps:][:f.temps] }
+
+func (f *fit) rests(ids []uint32) []float64 {
+	y := f.targets(ids)
+	for j := range y {
+		y[j] -= f.base(ids[j/f.temps], j%f.temps)
+	}
+	return y
 }
 
 func (f *fit) base(i uint32, k int) float64 { return f.shared[int(f.place[i])*f.temps+k] }
@@ -203,7 +219,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 			for j, i := range f.held[t] {
 				var product [1]float64
 				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
-				head, tail := f.head(i, k), f.targets(i)[k]
+				head, tail := f.head(i, k), f.target(i)[k]
 				guess := product[0] + float64(c.Intercepts[k*cells+int(f.cells[i])])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
 				away[j] = math.Abs(guess - tail)
@@ -278,14 +294,12 @@ func (s *shift) at(k int) float64 {
 // log Z is convex in the log of the tail, so that errors of either sign would raise it, and
 // perplexities with it.
 func (f *fit) coefficients(t int, ridge float64) (*coefficients, map[uint32]*shift) {
-	ids, first, all := f.fitted[t], newCoefficients(f.width, f.temps), newCoefficients(f.width, f.temps)
-	s, buffer, rests := newEquations(f.width, f.temps), make([]float32, 0, f.width), make([]float64, 0, f.temps)
-	for _, i := range ids {
-		s.add(f.features(buffer, i), f.rests(rests, i), 1)
-	}
-	first.solve(s, ridge)
+	ids := f.fitted[t]
+	n, rows, rests := len(ids), f.rows(ids), f.rests(ids)
+	row := func(j int) []float32 { return rows[j*f.width:][:f.width] }
+	first := newRegression(rows, rests, ones(n), f.width).solve(ridge)
 	shifts := map[uint32]*shift{}
-	guesses := make([]float64, len(ids)*f.temps)
+	guesses := make([]float64, n*f.temps)
 	for j, i := range ids {
 		at := shifts[f.cells[i]]
 		if at == nil {
@@ -293,37 +307,38 @@ func (f *fit) coefficients(t int, ridge float64) (*coefficients, map[uint32]*shi
 			shifts[f.cells[i]] = at
 		}
 		at.n++
-		x := f.features(buffer, i)
 		for k := range f.temps {
-			guesses[j*f.temps+k] = f.base(i, k) + first.predict(k, x)
-			at.sums[k] += f.targets(i)[k] - guesses[j*f.temps+k]
+			guesses[j*f.temps+k] = f.base(i, k) + first.predict(k, row(j))
+			at.sums[k] += f.target(i)[k] - guesses[j*f.temps+k]
 		}
 	}
-	one, c := newEquations(f.width, 1), newCoefficients(f.width, 1)
-	weights, slopes, heads := make([]float64, len(ids)), make([]float64, len(ids)), make([]float64, len(ids))
+	all := newCoefficients(f.width, f.temps)
+	weights, y, slopes, heads := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	for k := range f.temps {
-		mean := 0.0
 		for j, i := range ids {
+			shift := shifts[f.cells[i]].at(k)
 			heads[j] = f.head(i, k)
-			share := tailShare(heads[j], guesses[j*f.temps+k]+shifts[f.cells[i]].at(k))
+			share := tailShare(heads[j], guesses[j*f.temps+k]+shift)
 			weights[j] = float64(share*share) + leastWeight
-			mean += weights[j] / float64(len(ids))
+			y[j] = rests[j*f.temps+k] - shift
 		}
-		one.clear()
-		for j, i := range ids {
-			y := f.targets(i)[k] - f.base(i, k) - shifts[f.cells[i]].at(k)
-			one.add(f.features(buffer, i), []float64{y}, float32(weights[j]/mean))
+		mean := 0.0
+		for _, w := range weights {
+			mean += w / float64(n)
 		}
-		c.solve(one, ridge)
+		for j := range weights {
+			weights[j] /= mean
+		}
+		c := newRegression(rows, y, weights, f.width).solve(ridge)
 		for j, u := range c.u {
 			all.u[k*f.width+j] = f.all.u[k*f.width+j] + u
 		}
 		a := c.a[0]
 		c.a[0] = 0
 		for j, i := range ids {
-			slopes[j] = f.base(i, k) + c.predict(0, f.features(buffer, i)) + shifts[f.cells[i]].at(k)
+			slopes[j] = f.base(i, k) + c.predict(0, row(j)) + shifts[f.cells[i]].at(k)
 		}
-		all.a[k] = centre(a, slopes, heads, func(j int) float64 { return f.targets(ids[j])[k] })
+		all.a[k] = centre(a, slopes, heads, func(j int) float64 { return f.target(ids[j])[k] })
 	}
 	return all, shifts
 }
@@ -334,7 +349,7 @@ func (f *fit) means() []float64 {
 	sums, n := make([]float64, f.temps), 0
 	for t := range f.clusters {
 		for _, i := range f.fitted[t] {
-			for k, y := range f.targets(i) {
+			for k, y := range f.target(i) {
 				sums[k] += y
 			}
 			n++

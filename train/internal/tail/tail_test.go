@@ -18,21 +18,19 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 		dim, n := rapid.IntRange(1, 9).Draw(t, "dim"), rapid.IntRange(1, 30).Draw(t, "contexts")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		ridge := rapid.SampledFrom([]float64{0.01, 1, 50}).Draw(t, "ridge")
-		s, c := newEquations(dim, 1), newCoefficients(dim, 1)
-		hs, ys := make([][]float32, n), make([]float64, n)
+		hs, ys, weights := make([][]float32, n), make([]float64, n), make([]float64, n)
 		for i := range hs {
 			hs[i] = make([]float32, dim)
 			for j := range hs[i] {
 				hs[i][j] = float32(r.NormFloat64())
 			}
-			ys[i] = 3 + r.NormFloat64()
-			s.add(hs[i], ys[i:i+1], 1)
+			ys[i], weights[i] = 3+r.NormFloat64(), 0.1+r.Float64()
 		}
-		c.solve(s, ridge)
+		c := newRegression(slices.Concat(hs...), ys, weights, dim).solve(ridge)
 		loss := func() (sum float64) {
 			for i, h := range hs {
 				e := ys[i] - c.predict(0, h)
-				sum += e * e
+				sum += weights[i] * e * e
 			}
 			for _, u := range c.u {
 				sum += ridge * u * u
@@ -52,22 +50,6 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Sums with a part, minus the part, are the sums of the rest.
-func TestNormalSumsOfFolds(t *testing.T) {
-	a, b := newEquations(2, 1), newEquations(2, 1)
-	a.add([]float32{1, 2}, []float64{3}, 1)
-	b.add([]float32{4, 5}, []float64{6}, 1)
-	a.plus(b, 1)
-	a.plus(b, -1)
-	want := newEquations(2, 1)
-	want.add([]float32{1, 2}, []float64{3}, 1)
-	for i, list := range a.lists() {
-		if !slices.Equal(list, want.lists()[i]) || a.n != 1 {
-			t.Errorf("list %d: found %v, want %v", i, list, want.lists()[i])
-		}
-	}
 }
 
 func TestConformalWidths(t *testing.T) {
