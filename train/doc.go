@@ -26,27 +26,9 @@
 // listing: with all sets empty every cluster costs the same and the gradient
 // is exactly zero.
 //
-// # What a run decides
-//
-// With [Options].Clusters of 0 the run decides the number of clusters, and whether they are
-// learned, by the number of contexts and by how closely they lie around centres. Shells and
-// pairs it makes if a query of the target then reads fewer bytes on average, by held-out
-// contexts. Nothing is decided by times, so that the same input gives the same screen
-// everywhere. [Record] says what was decided, and why.
-//
-// # Shares from geometry
-//
-// Counts know only the labels that a cluster has met. From the mean of the contexts of a
-// cluster, and how far they spread, follows for every label how likely it is among the k best
-// of one of them; the counts are smoothed towards that. Only the labels whose logits are
-// largest at the mean are looked at, so that the cost does not grow with L but for one search
-// a cluster. Learning, with its many alternations, counts alone.
-//
-// # Shells and pairs
-//
-// Contexts far from their cluster have labels that are hard to foresee, and contexts near it do
-// not: shells, cut by the cosine with the vector of the cluster, have lists of their own. So have
-// pairs of clusters, for contexts between two: their labels are those of the border.
+// With [Options].Clusters of 0 the run decides the form of the screen, by the number of contexts
+// and by held-out ones, never by times. [Record] says what was decided, and why; docs/training.md
+// describes cells and their lists.
 //
 // # Reproducibility
 //
@@ -56,11 +38,6 @@
 // reference arithmetic of package kernels, sums run in an order fixed by the
 // data, and random numbers are a function of the seed and of what they are
 // used for. Equal input gives an equal screen file, byte for byte.
-//
-// # Calibration
-//
-// Package calibrate chooses the budget of a screen on contexts that it was not
-// trained on, such that a precision is reached with a given confidence.
 //
 // # Long runs
 //

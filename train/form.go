@@ -52,6 +52,10 @@ const (
 	// its time: it goes by the labels that contexts of training have, and with few of
 	// them that is no gain.
 	leastToLearn = 1000
+	// perLabel contexts of each label, or wellServed, make a good screen. With a quarter of
+	// them a user should know.
+	perLabel   = 10
+	wellServed = 100000
 	// leastToCut is the number of held-out contexts by which shells and pairs can be
 	// judged. With fewer the clusters are left as they are.
 	leastToCut = 200
@@ -68,6 +72,10 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	if o.Clusters > 0 {
 		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells, pairShare: o.PairShare}, nil
 	}
+	if advised := min(perLabel*t.Labels, wellServed); t.N < advised/4 {
+		t.warn("%d contexts are few for %d labels, %d are advised: more find more labels of other text, and tell the precision better", t.N, t.Labels, advised)
+		t.Report.Message(t.record.Warnings[0])
+	}
 	clusters, why, err := t.clusters(ctx)
 	if err != nil {
 		return form{}, err
@@ -76,10 +84,10 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	t.decide("%d clusters, %d contexts in each%s", f.clusters, t.N/f.clusters, why)
 	switch {
 	case t.N/f.clusters < leastToLearn:
-		t.decide("no learning: with fewer than %d contexts in a cluster it loses", leastToLearn)
+		t.decide("vectors by k-means alone: learning pays from %d contexts in a cluster on", leastToLearn)
 	case o.Iterations > 0:
 		f.iterations = o.Iterations
-		t.decide("learning: with %d contexts in a cluster or more it gains", leastToLearn)
+		t.decide("vectors by learning, which pays from %d contexts in a cluster on", leastToLearn)
 	}
 	return f, nil
 }
@@ -151,7 +159,7 @@ func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Fou
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s: a query of the target reads %s", f, strings.Join(figures, ", "))
+		t.decide("%s, by what a query at the target takes from memory: %s", f, strings.Join(figures, ", "))
 	}
 	return f, best, nil
 }

@@ -30,9 +30,9 @@ type Record struct {
 	// Geometry says how these contexts lie to their clusters, nil if none were held out.
 	Geometry *screen.Geometry `json:"geometry,omitempty"`
 	// KMeans holds the iterations of spherical k-means.
-	KMeans []KMeansIteration `json:"kmeans"`
+	KMeans []kmeans.Iteration `json:"kmeans"`
 	// Learning is the course of learning, nil without.
-	Learning *Learning `json:"learning,omitempty"`
+	Learning *learn.Course `json:"learning,omitempty"`
 	// Decisions says what the run has decided, and why, a line each.
 	Decisions []string `json:"decisions,omitempty"`
 	// Warnings says what of the run should make its user think twice, and what to do
@@ -45,57 +45,6 @@ type Record struct {
 // newRecord begins the record of a run over n contexts.
 func newRecord(opt *Options, n int, digest labelfile.Digest) *Record {
 	return &Record{Options: opt.recorded(), Contexts: n, ContextsDigest: hex.EncodeToString(digest[:])}
-}
-
-// KMeansIteration are the figures of one iteration of spherical k-means.
-type KMeansIteration struct {
-	// Objective is the mean cosine of a context to the vector of its cluster,
-	// after the vectors were updated.
-	Objective float64 `json:"objective"`
-	// Moved is the number of contexts that changed their cluster.
-	Moved int `json:"moved"`
-}
-
-// Learning is how V was learned.
-type Learning struct {
-	// Scale is the factor by which the unit vectors of k-means were multiplied before.
-	Scale float64 `json:"scale"`
-	// Alternations holds the state after k-means, first, and after each
-	// alternation.
-	Alternations []Alternation `json:"alternations"`
-	// Best is the index in Alternations of the vectors that were kept.
-	Best int `json:"best"`
-}
-
-// Alternation are the figures of one alternation, for sets counted on the contexts learned
-// from, of the contexts held out.
-type Alternation struct {
-	// Loss is the mean loss (Equation 6) over the contexts learned from, at
-	// the clusters sampled. 0 for k-means.
-	Loss float64 `json:"loss"`
-	// MeanCandidates is L-bar.
-	MeanCandidates float64 `json:"mean_candidates"`
-	// Precision1 and PrecisionK are P@1 and P@k.
-	Precision1 float64 `json:"precision_1"`
-	PrecisionK float64 `json:"precision_k"`
-}
-
-// setKMeans and setLearning take over how V was found.
-func (r *Record) setKMeans(history []kmeans.Iteration) {
-	r.KMeans = make([]KMeansIteration, len(history))
-	for i, x := range history {
-		r.KMeans[i] = KMeansIteration(x)
-	}
-}
-
-func (r *Record) setLearning(c *learn.Course) {
-	if c == nil {
-		return
-	}
-	r.Learning = &Learning{Scale: c.Scale, Best: c.Best, Alternations: make([]Alternation, len(c.Alternations))}
-	for i, x := range c.Alternations {
-		r.Learning.Alternations[i] = Alternation(x)
-	}
 }
 
 // TrainedOn reports whether these contexts, row-major with dim elements each, are those of

@@ -43,25 +43,7 @@ func DefaultTailOptions() TailOptions {
 func (o *TailOptions) check() error { return (*tail.Options)(o).Check() }
 
 // TailFit says how well a tail estimates, on the contexts held out of it.
-type TailFit struct {
-	// Fitted is the number of contexts that the coefficients come from, HeldOut the number
-	// of contexts that the intervals and the figures come from.
-	Fitted  int `json:"fitted_contexts"`
-	HeldOut int `json:"held_out_contexts"`
-	// Ridge is the weight of the squares of the slopes that cross-validation chose.
-	Ridge float64 `json:"ridge"`
-	// Errors are those at each temperature.
-	Errors []TailError `json:"errors"`
-}
-
-// TailError are root mean squares over the contexts held out at one temperature.
-type TailError struct {
-	Temperature float64 `json:"temperature"`
-	// Tail is the error of the log of the tail, LogZ the error of the log of the
-	// sum over all labels.
-	Tail float64 `json:"log_tail"`
-	LogZ float64 `json:"log_z"`
-}
+type TailFit = tail.Fit
 
 // ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
 var ErrTail = errors.New("tail")
@@ -143,15 +125,8 @@ type RunOptions struct {
 // findTail fits the tail of lists.
 func findTail(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, r *router.Router, lists []screen.List, share uint16, cells []uint32, opt *TailOptions) (*screen.Tail, *TailFit, error) {
 	t, fit, err := tail.Find(ctx, c, &tail.Screen{Layer: layer, Router: r, Lists: lists, Share: share}, cells, (*tail.Options)(opt))
-	switch {
-	case errors.Is(err, tail.ErrNotFinite):
-		return nil, nil, fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)
-	case err != nil:
-		return nil, nil, err
+	if errors.Is(err, tail.ErrNotFinite) {
+		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)
 	}
-	found := &TailFit{Fitted: fit.Fitted, HeldOut: fit.HeldOut, Ridge: fit.Ridge, Errors: make([]TailError, len(fit.Errors))}
-	for i, e := range fit.Errors {
-		found.Errors[i] = TailError(e)
-	}
-	return t, found, nil
+	return t, fit, err
 }

@@ -169,7 +169,7 @@ func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
 	v, history, err := kept(t.store, StageKMeans, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
 		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
-	t.record.setKMeans(history)
+	t.record.KMeans = history
 	if err != nil || form.iterations == 0 {
 		return v, err
 	}
@@ -178,7 +178,7 @@ func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
 	v, course, err := kept(t.store, StageLearn, len(v), func() ([]float32, *learn.Course, error) {
 		return learn.Run(ctx, t.pool, t.held, v, o)
 	})
-	t.record.setLearning(course)
+	t.record.Learning = course
 	return v, err
 }
 

@@ -16,7 +16,7 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 	plain := joined("train", testArgs(), "--out", "x.l2s")
 	r := l2s(t, dir, plain...)
 	inspected := succeed(t, dir, "inspect", "x.l2s")
-	for _, want := range []string{"24 clusters, 50 contexts in each\n", "no learning: ", "clusters alone: 24 held-out contexts", "budget "} {
+	for _, want := range []string{"24 clusters, 50 contexts in each\n", "vectors by k-means alone: ", "clusters alone: 24 held-out contexts", "budget "} {
 		expectIn(t, r.stderr, want)
 		expectIn(t, r.stdout, "  "+want)
 		expectIn(t, inspected, "                "+want)
@@ -29,6 +29,13 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 	if o["decisions"] != nil {
 		t.Errorf("found the decisions %v, expected none of a run that is told all", o["decisions"])
 	}
+	t.Run("few contexts", func(t *testing.T) {
+		matrixIn("few.npy", 100, tinyDim)(t, dir)
+		r := l2s(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s")...)
+		want := "100 contexts are few for 300 labels, 3000 are advised: "
+		expectIn(t, r.stderr, want)
+		expectIn(t, r.stdout, "  warning: "+want)
+	})
 	t.Run("a layer of three labels", func(t *testing.T) {
 		matrixIn("W3.npy", 3, tinyDim)(t, dir)
 		matrixIn("b3.npy", 3)(t, dir)

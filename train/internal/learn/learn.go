@@ -43,12 +43,11 @@ type Options struct {
 }
 
 // Alternation are the figures of one alternation on the held-out contexts, with sets by
-// the counts of the others.
+// the counts of the others: L-bar, P@1 and P@k.
 type Alternation struct {
 	// Loss is the mean loss (Equation 6) over the contexts learned from, at
 	// the clusters sampled. 0 for k-means.
-	Loss float64 `json:"loss"`
-	// MeanCandidates is L-bar.
+	Loss           float64 `json:"loss"`
 	MeanCandidates float64 `json:"mean_candidates"`
 	Precision1     float64 `json:"precision_1"`
 	PrecisionK     float64 `json:"precision_k"`

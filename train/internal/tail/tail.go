@@ -66,13 +66,18 @@ func (o *Options) Check() error {
 
 // Fit says how well a tail estimates, on the contexts held out of it.
 type Fit struct {
-	Fitted  int
-	HeldOut int
-	Ridge   float64
-	Errors  []Error
+	// Fitted is the number of contexts that the coefficients come from, HeldOut the number
+	// of contexts that the intervals and the figures come from.
+	Fitted  int `json:"fitted_contexts"`
+	HeldOut int `json:"held_out_contexts"`
+	// Ridge is the weight of the squares of the slopes that cross-validation chose.
+	Ridge float64 `json:"ridge"`
+	// Errors are those at each temperature.
+	Errors []Error `json:"errors"`
 }
 
-// Error are root mean squares over the contexts held out at one temperature.
+// Error are root mean squares over the contexts held out at one temperature: of the log of the
+// tail, and of the log of the sum over all labels.
 type Error struct {
 	Temperature float64 `json:"temperature"`
 	Tail        float64 `json:"log_tail"`
