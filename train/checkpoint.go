@@ -13,14 +13,6 @@ func CheckpointFiles(path string) []string { return state.Files(path) }
 // leaves, are an error, and nothing is removed then.
 func RemoveCheckpoint(path string) error { return state.Remove(path) }
 
-// CheckCheckpoint returns an error if a file of another kind, or labels without a state
-// beside them, have the names of the files of a checkpoint at path, so that no run could
-// use it. If there is no checkpoint that is no error.
-func CheckCheckpoint(path string) error {
-	_, err := state.There(path)
-	return err
-}
-
 // ErrCheckpoint is what errors.Is finds in the error of a run that cannot
 // continue from the checkpoint that is there: it is of another run, or
 // damaged. [RemoveCheckpoint] removes it.

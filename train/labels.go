@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
-	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/state"
@@ -54,7 +53,7 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 // left, or computes them.
 func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, given []uint32, store *state.Store) ([]uint32, error) {
 	if given != nil {
-		return given, checkLabels(ctx, c, given)
+		return given, checkLabels(c, given)
 	}
 	labels, err := store.Labels(ctx)
 	if err != nil || labels != nil {
@@ -66,9 +65,8 @@ func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, giv
 	return labels, store.PutLabels(labels)
 }
 
-// checkLabels checks labels that are given, and what their computation would
-// have checked on its way.
-func checkLabels(ctx context.Context, c *corpus.Corpus, labels []uint32) error {
+// checkLabels checks labels that are given.
+func checkLabels(c *corpus.Corpus, labels []uint32) error {
 	if len(labels) != c.N*c.K {
 		return fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(labels), c.K, c.N)
 	}
@@ -80,42 +78,16 @@ func checkLabels(ctx context.Context, c *corpus.Corpus, labels []uint32) error {
 	if i, s, found := labelfile.Repeated(labels, c.K); found {
 		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, c.K)
 	}
-	queries := corpus.NewQueries(c.Threads, c.Dim)
-	return parallel.Each(ctx, c.Threads, c.N, corpus.Chunk, nil, func(worker, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			if err := c.Set(queries[worker:worker+1], i); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return nil
 }
 
 func topLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer) ([]uint32, error) {
-	type scratch struct {
-		*softmax.Searcher
-		queries []*softmax.Query
-		top     []softmax.Prediction
-		answers []softmax.Answer
-	}
-	workers := make([]scratch, c.Threads)
-	for i := range workers {
-		workers[i] = scratch{softmax.NewSearcher(layer), corpus.NewQueries(labelChunk, c.Dim), make([]softmax.Prediction, labelChunk*c.K), make([]softmax.Answer, labelChunk)}
-	}
 	labels := make([]uint32, c.N*c.K)
-	err := parallel.Each(ctx, c.Threads, c.N, labelChunk, c.Report.Stage(StageLabels, 0, c.N), func(worker, lo, hi int) error {
-		w := &workers[worker]
-		m := hi - lo
-		if err := c.Set(w.queries[:m], lo); err != nil {
-			return err
+	done := c.Report.Stage(StageLabels, 0, c.N)
+	err := corpus.Search(ctx, layer, c.Threads, c.N, labelChunk, c.K, done, c.Set, func(i int, best []softmax.Prediction) {
+		for j, p := range best {
+			labels[i*c.K+j] = p.ID
 		}
-		if err := w.Find(w.top[:m*c.K], w.answers[:m], w.queries[:m], &softmax.Request{K: c.K}); err != nil {
-			return err
-		}
-		for j, p := range w.top[:m*c.K] {
-			labels[lo*c.K+j] = p.ID
-		}
-		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -190,3 +190,31 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, done func(int)) ([
 	})
 	return found, err
 }
+
+// Search finds the k best labels of n vectors, of which set gives those from lo on to queries,
+// chunk of them at a time, and calls take with those of each.
+func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*softmax.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
+	type scratch struct {
+		*softmax.Searcher
+		queries []*softmax.Query
+		top     []softmax.Prediction
+		answers []softmax.Answer
+	}
+	workers := make([]scratch, threads)
+	for i := range workers {
+		workers[i] = scratch{softmax.NewSearcher(layer), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
+	}
+	return parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
+		w, m := &workers[worker], hi-lo
+		if err := set(w.queries[:m], lo); err != nil {
+			return err
+		}
+		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &softmax.Request{K: k}); err != nil {
+			return err
+		}
+		for i := lo; i < hi; i++ {
+			take(i, w.top[(i-lo)*k:][:k])
+		}
+		return nil
+	})
+}

@@ -180,33 +180,19 @@ func (g *Geometry) mean(t int) []float32 { return g.means[t*g.Dim : (t+1)*g.Dim]
 func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 	clusters, k := g.own.Cells(), min(geometryPlausible, g.Labels)
 	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
-	type scratch struct {
-		*softmax.Searcher
-		queries []*softmax.Query
-		top     []softmax.Prediction
-		answers []softmax.Answer
-	}
-	workers := make([]scratch, g.Threads)
-	for i := range workers {
-		workers[i] = scratch{softmax.NewSearcher(g.layer), corpus.NewQueries(geometryBatch, g.Dim), make([]softmax.Prediction, geometryBatch*k), make([]softmax.Answer, geometryBatch)}
-	}
-	return parallel.Each(ctx, g.Threads, clusters, geometryBatch, done, func(worker, lo, hi int) error {
-		w, n := &workers[worker], hi-lo
-		for t := lo; t < hi; t++ {
-			if err := w.queries[t-lo].Set(g.mean(t)); err != nil {
+	set := func(qs []*softmax.Query, lo int) error {
+		for j, q := range qs {
+			if err := q.Set(g.mean(lo + j)); err != nil {
 				return err
 			}
 		}
-		if err := w.Find(w.top[:n*k], w.answers[:n], w.queries[:n], &softmax.Request{K: k}); err != nil {
-			return err
-		}
-		for t := lo; t < hi; t++ {
-			g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
-			for j, p := range w.top[(t-lo)*k:][:k] {
-				g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
-			}
-		}
 		return nil
+	}
+	return corpus.Search(ctx, g.layer, g.Threads, clusters, geometryBatch, k, done, set, func(t int, best []softmax.Prediction) {
+		g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
+		for j, p := range best {
+			g.labels[t][j], g.logits[t][j] = p.ID, p.Logit
+		}
 	})
 }
 
