@@ -22,14 +22,12 @@ const maxBanned = 256
 
 // list is what a draw over a screen knows.
 type list struct {
-	rests  [2]restAt
-	known  int       // of rests
-	beyond []float64 // logits without edits of labels of the pool that the tail counts
-	lower  []float32 // lower ends of those of other candidates that it counts
-	extra  []uint32
-	logits []float64
-	scores []float32
-	rows   []uint32
+	rests         [2]restAt
+	known         int       // of rests
+	beyond        []float64 // logits without edits of labels of the pool that the tail counts
+	lower         []float32 // lower ends of those of other candidates that it counts
+	scores, upper []float32
+	rows          []uint32
 
 	shares []float64 // of each label, the probability that is sure
 	ids    []uint32  // those that have one
@@ -146,76 +144,94 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow,
 // and else all, and labels beyond that edits change.
 func (s *Sampler) gather(head *screen.Head) error {
-	l, narrow := &s.list, s.o.narrow()
-	l.known, l.beyond, l.lower = 0, l.beyond[:0], l.lower[:0]
+	l, narrow, banned := &s.list, s.o.narrow(), s.edits.Banned
+	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
+	every := true
 	if narrow {
-		l.lower = append(l.lower, head.Lower[head.Known:]...)
-	}
-	for i := range s.changes {
-		s.changes[i].listed = false
-	}
-	none, banned, without := float32(math.Inf(-1)), s.edits.Banned, 0
-	if len(s.changed) > 0 || banned != nil {
-		for i, id := range head.IDs {
+		// Labels whose logits the edits do not raise stay behind the candidates if they are behind them.
+		l.lower, every = head.Lower[head.Known:], s.best(head)
+		for _, id := range s.raised {
+			if banned == nil || !banned.Has(id) {
+				s.poolIDs = append(s.poolIDs, id)
+			}
+		}
+	} else {
+		for i := range s.changes {
+			s.changes[i].listed = false
+		}
+		for _, id := range head.IDs {
 			if at := s.slots[id]; at != 0 {
 				s.changes[at-1].listed = true
-				if narrow {
-					head.Lower[i], head.Upper[i] = below(s.edit(id, float64(head.Lower[i]))), above(s.edit(id, float64(head.Upper[i])))
-				}
-			}
-			if banned != nil && banned.Has(id) {
-				head.Lower[i], head.Upper[i] = none, none
-				without++
 			}
 		}
-	}
-	// Labels beyond the candidates whose logits the edits do not raise stay behind them.
-	l.extra = l.extra[:0]
-	for i, id := range s.changed {
-		c := &s.changes[i]
-		raised := c.add > 0 || c.times > 0 && (s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0)
-		if !c.listed && (raised || !narrow) {
-			l.extra = append(l.extra, id)
+		s.poolIDs = append(s.poolIDs[:0], head.IDs...)
+		for i, id := range s.changed {
+			if !s.changes[i].listed {
+				s.poolIDs = append(s.poolIDs, id)
+			}
 		}
 	}
-	s.poolIDs = s.poolIDs[:0]
-	threshold := none
-	if narrow {
-		threshold = s.threshold(head.Lower)
-	}
-	l.rows = grow.Slice(l.rows, len(head.IDs))
-	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
-	if k := s.first(); k > 0 && len(rows) > k { // the threshold is a bound of the k-th largest, and this is it
-		l.scores = l.scores[:0]
-		for _, row := range rows {
-			l.scores = append(l.scores, head.Lower[row])
-		}
-		threshold = kernels.KthLargest(l.scores, k)
-	}
-	for _, row := range rows {
-		if head.Upper[row] >= threshold {
-			s.poolIDs = append(s.poolIDs, head.IDs[row])
-		}
-	}
-	s.poolIDs = append(s.poolIDs, l.extra...)
 	s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
 	if err := s.screened.Logits(s.poolX, s.poolIDs); err != nil {
 		return err
 	}
-	if !narrow { // all candidates are in the pool
+	if !narrow {
 		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
 	}
 	n := 0
 	for i, id := range s.poolIDs {
-		if banned == nil || !banned.Has(id) {
+		if narrow || banned == nil || !banned.Has(id) {
 			s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
 			n++
 		}
 	}
-	open, every := len(head.IDs) < s.labels, len(s.poolIDs)-len(l.extra) >= len(head.IDs)-without
+	open := len(head.IDs) < s.labels
 	s.poolIDs, s.poolX = s.poolIDs[:n], s.poolX[:n]
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: !open, open: open, every: every}
 	return nil
+}
+
+// best leaves the candidates in s.poolIDs that a narrow truncation may keep, without those that
+// edits raise. It reports whether these are all that may be drawn.
+//
+// By the intervals of the logits without edits some candidates may be kept. The edited lower ends of
+// these bound what is kept from below. Unless a candidate reaches that bound without edits, it does
+// not with edits.
+func (s *Sampler) best(head *screen.Head) (every bool) {
+	l := &s.list
+	l.rows = grow.Slice(l.rows, len(head.IDs))
+	for threshold := s.threshold(head.Lower); ; {
+		rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
+		s.poolIDs, l.scores, l.upper = s.poolIDs[:0], l.scores[:0], l.upper[:0]
+		for _, row := range rows {
+			id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
+			if s.edits.Banned != nil && s.edits.Banned.Has(id) {
+				continue
+			}
+			if at := s.slots[id]; at != 0 {
+				if s.changes[at-1].raised {
+					continue
+				}
+				lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))
+			}
+			s.poolIDs, l.scores, l.upper = append(s.poolIDs, id), append(l.scores, lower), append(l.upper, upper)
+		}
+		bound := s.bound(l.scores)
+		if bound < threshold { // by edits, and no row has less
+			threshold = bound
+			continue
+		}
+		n := 0
+		for i, id := range s.poolIDs {
+			if l.upper[i] >= bound {
+				s.poolIDs[n] = id
+				n++
+			}
+		}
+		every = len(rows) == len(head.IDs) && n == len(s.poolIDs)
+		s.poolIDs = s.poolIDs[:n]
+		return every
+	}
 }
 
 // first is the number of labels that the first truncation keeps, 0 if that is no top-k.
@@ -232,11 +248,22 @@ func (s *Sampler) first() int {
 // threshold is a number that the upper end of a candidate reaches if a narrow truncation may keep
 // it, by the lower ends of all.
 func (s *Sampler) threshold(lower []float32) float32 {
-	if k := s.first(); k > 0 {
-		if bound, ok := kernels.KthBound(lower, k); ok {
-			return bound
-		}
+	k := s.first()
+	if k == 0 {
+		return s.bound(lower)
+	}
+	if bound, ok := kernels.KthBound(lower, k); ok {
+		return bound
+	}
+	return float32(math.Inf(-1))
+}
+
+// bound is the largest such number. It puts the lower ends in another order.
+func (s *Sampler) bound(lower []float32) float32 {
+	if k := s.first(); k > len(lower) {
 		return float32(math.Inf(-1))
+	} else if k > 0 {
+		return kernels.KthLargest(lower, k)
 	}
 	_, temperature, _ := s.o.firstCut()
 	largest := float32(math.Inf(-1))

@@ -59,6 +59,7 @@ type Stats struct {
 // growth with the first draws, nothing is allocated.
 type Sampler struct {
 	o        Options
+	edited   []Step // first steps of the order, the edits
 	labels   int
 	layer    *softmax.Searcher
 	query    *softmax.Query
@@ -72,6 +73,7 @@ type Sampler struct {
 	changed []uint32 // these labels
 	slots   []uint32 // of each label, 1 + the place of its change, 0 for none
 	pastIDs []uint32 // the labels of the history
+	raised  []uint32 // those whose logits may grow
 
 	one      [1]softmax.Answer
 	asked    [1]*softmax.Query
@@ -96,6 +98,7 @@ type Sampler struct {
 type change struct {
 	times  int     // in the history
 	add    float64 // bias
+	raised bool    // the logit may grow
 	listed bool    // the label is a candidate
 }
 
@@ -105,8 +108,12 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 		return nil, err
 	}
 	o.Order = slices.Clone(o.Order)
+	edited := 0
+	for edited < len(o.Order) && o.Order[edited] <= Penalties {
+		edited++
+	}
 	return &Sampler{
-		o: o, labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
+		o: o, edited: o.Order[:edited], labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
 		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), slots: make([]uint32, l.Labels()),
 	}, nil
 }
@@ -231,7 +238,7 @@ func (s *Sampler) prepare(e *Edits) error {
 	for _, id := range s.changed {
 		s.slots[id] = 0
 	}
-	s.changed, s.changes, s.pastIDs = s.changed[:0], s.changes[:0], s.pastIDs[:0]
+	s.changed, s.changes, s.pastIDs, s.raised = s.changed[:0], s.changes[:0], s.pastIDs[:0], s.raised[:0]
 	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
 		for _, id := range e.History {
 			s.changeOf(id).times++
@@ -240,6 +247,13 @@ func (s *Sampler) prepare(e *Edits) error {
 	s.pastIDs = append(s.pastIDs, s.changed...)
 	for _, b := range s.edits.Biases {
 		s.changeOf(b.ID).add = float64(b.Add)
+	}
+	penaltiesRaise := s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0
+	for i, id := range s.changed {
+		c := &s.changes[i]
+		if c.raised = c.add > 0 || c.times > 0 && penaltiesRaise; c.raised {
+			s.raised = append(s.raised, id)
+		}
 	}
 	return nil
 }
@@ -269,7 +283,7 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 		return x
 	}
 	c := &s.changes[s.slots[id]-1]
-	for _, step := range s.o.Order {
+	for _, step := range s.edited {
 		switch {
 		case step == Bias:
 			x += c.add
