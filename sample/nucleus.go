@@ -2,7 +2,6 @@ package sample
 
 import (
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -81,7 +80,7 @@ func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softm
 			s.head = append(s.head, softmax.Prediction{ID: uint32(i), Logit: x[i]})
 		}
 	}
-	slices.SortFunc(s.head, compare)
+	s.sortHead()
 	last := softmax.Prediction{ID: math.MaxUint32, Logit: -math.MaxFloat64} // all, if roundings leave less than the share
 	for _, p := range s.head {
 		last = p

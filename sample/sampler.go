@@ -84,6 +84,8 @@ type Sampler struct {
 	all      []float64
 	terms    []float64
 	head     []softmax.Prediction
+	sorted   []softmax.Prediction     // scratch
+	keys     []uint64                 // of the head, to sort by
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope

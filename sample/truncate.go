@@ -55,7 +55,7 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 				left = true
 			}
 		}
-		slices.SortFunc(s.head, compare)
+		s.sortHead()
 		if k, ok := s.keep(!left && (p.whole || p.open)); ok {
 			return k, true, nil
 		}
@@ -63,6 +63,31 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 			return k, false, nil
 		}
 	}
+}
+
+// sortHead puts the head in order: by the logits as float32, which order faster than labels do, and those
+// that are equal then by what they are.
+func (s *Sampler) sortHead() {
+	s.keys = s.keys[:0]
+	for i, p := range s.head {
+		bits := math.Float32bits(float32(p.Logit) + 0) // one zero, not two
+		if bits>>31 == 0 {
+			bits ^= math.MaxInt32
+		}
+		s.keys = append(s.keys, uint64(bits)<<32|uint64(i))
+	}
+	slices.Sort(s.keys)
+	s.sorted = s.sorted[:0]
+	first := 0 // of equals
+	for i, key := range s.keys {
+		if s.sorted = append(s.sorted, s.head[uint32(key)]); i+1 == len(s.keys) || s.keys[i+1]>>32 != key>>32 {
+			if i > first {
+				slices.SortFunc(s.sorted[first:], compare)
+			}
+			first = i + 1
+		}
+	}
+	s.head, s.sorted = s.sorted, s.head
 }
 
 // keep applies the truncations to the head, which holds the first labels of the pool in
