@@ -131,42 +131,48 @@ func lanesOf(lane *[laneCount]float32, scores []float32) {
 	}
 }
 
-// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and
-// leaves them in another order (Hoare's selection). No score may be a NaN.
+// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and overwrites
+// them (Hoare's selection). No score may be a NaN. A CPU could not foretell branches on scores:
+// there are none.
 func KthLargest(scores []float32, k int) float32 {
 	if k < 1 || k > len(scores) {
 		panic("kernels: KthLargest: k is not within 1 and the number of scores")
 	}
-	lo, hi, at := 0, len(scores)-1, k-1
-	for lo < hi {
-		// The median of three, and parts of equals on both sides, so that neither order
-		// nor equal scores make it slow.
-		pivot := medianOf(scores[lo], scores[lo+(hi-lo)/2], scores[hi])
-		i, j := lo, hi
-		for i <= j {
-			for scores[i] > pivot {
-				i++
-			}
-			for scores[j] < pivot {
-				j--
-			}
-			if i <= j {
-				scores[i], scores[j] = scores[j], scores[i]
-				i++
-				j--
-			}
+	for {
+		// The median of three, and its equals at once, so that neither order nor equal
+		// scores make it slow.
+		pivot := medianOf(scores[0], scores[len(scores)/2], scores[len(scores)-1])
+		at, larger, smaller := ordered(pivot), 0, 0
+		for _, x := range scores {
+			above := at - ordered(x)
+			larger += negative(above)
+			smaller += negative(-above)
 		}
-		switch {
-		case at <= j:
-			hi = j
-		case at >= i:
-			lo = i
+		sign := int64(1)
+		switch equal := len(scores) - smaller; {
+		case k <= larger:
+		case k <= equal:
+			return pivot
 		default:
-			return scores[at]
+			sign, k = -1, k-equal
 		}
+		kept := 0
+		for _, x := range scores {
+			scores[kept] = x
+			kept += negative(sign * (at - ordered(x)))
+		}
+		scores = scores[:kept]
 	}
-	return scores[at]
 }
+
+// ordered is a number that orders as x does, with -0 before 0.
+func ordered(x float32) int64 {
+	bits := int32(math.Float32bits(x))
+	return int64(bits ^ int32(uint32(bits>>31)>>1))
+}
+
+// negative is 1 for a negative x, else 0.
+func negative(x int64) int { return int(uint64(x) >> 63) }
 
 func medianOf(a, b, c float32) float32 {
 	return max(min(a, b), min(max(a, b), c))

@@ -68,12 +68,14 @@ func (s *Sampler) rest(temperature float64) screen.Interval {
 	}
 	x := s.screened.Outside(temperature, s.o.confidence())
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
-		s.terms = grow.Slice(s.terms, len(l.beyond)+1)
-		for i, b := range l.beyond {
-			s.terms[i] = b / temperature
+		b := logSumOf(l.lower, l.lower, temperature)
+		if len(l.beyond) > 0 {
+			s.terms = grow.Slice(s.terms, len(l.beyond))
+			for i, x := range l.beyond {
+				s.terms[i] = x / temperature
+			}
+			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		s.terms[len(l.beyond)] = logSumOf(l.lower, l.lower, temperature)
-		b := kernels.LogSumExp(s.terms)
 		x = screen.Interval{Log: without(x.Log, b), Low: without(x.Low, b), High: without(x.High, b)}
 	}
 	if l.known == len(l.rests) {

@@ -262,11 +262,13 @@ func (s *Sampler) prepare(e *Edits) error {
 
 // changeOf is what the edits do to a label.
 func (s *Sampler) changeOf(id uint32) *change {
-	if s.slots[id] == 0 {
+	at := s.slots[id]
+	if at == 0 {
 		s.changed, s.changes = append(s.changed, id), append(s.changes, change{})
-		s.slots[id] = uint32(len(s.changes))
+		at = uint32(len(s.changes))
+		s.slots[id] = at
 	}
-	return &s.changes[s.slots[id]-1]
+	return &s.changes[at-1]
 }
 
 // request is a request with the edits that a search knows.
