@@ -223,15 +223,13 @@ func (s *Sampler) best(head *screen.Head) (every bool) {
 			threshold = bound
 			continue
 		}
-		n := 0
-		for i, id := range s.poolIDs {
-			if l.upper[i] >= bound {
-				s.poolIDs[n] = id
-				n++
-			}
+		every = len(rows) == len(head.IDs)
+		rows = l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)]
+		every = every && len(rows) == len(s.poolIDs)
+		for i, row := range rows {
+			s.poolIDs[i] = s.poolIDs[row]
 		}
-		every = len(rows) == len(head.IDs) && n == len(s.poolIDs)
-		s.poolIDs = s.poolIDs[:n]
+		s.poolIDs = s.poolIDs[:len(rows)]
 		return every
 	}
 }

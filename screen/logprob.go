@@ -87,7 +87,8 @@ func (s *Searcher) tailOf(cell int, temperature float64) float64 {
 	if int(s.inTail[cell]) == s.model.labels {
 		return math.Inf(-1)
 	}
-	e, _, _ := s.model.tail.predict(s.query[0].Vector(), cell, s.router.ClusterOf(cell), temperature, 0)
+	t, h := s.model.tail, s.query[0].Vector()
+	e, _, _ := t.predict(h, t.squares(h), cell, s.router.ClusterOf(cell), temperature, 0)
 	return e.log
 }
 
@@ -185,7 +186,7 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if err != nil || x.exact || !x.quick {
 		return Head{}, false, err
 	}
-	s.drawn = x.cell
+	s.drawn, s.squares = x.cell, s.model.tail.squares(s.query[0].Vector())
 	known := int(s.inTail[x.cell])
 	n := max(x.n, known)
 	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
@@ -213,7 +214,7 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	}
 	t := s.model.tail
 	at := min(max(temperature, t.c.Temperatures[0]), t.c.Temperatures[len(t.c.Temperatures)-1])
-	e, low, _ := t.predict(s.query[0].Vector(), s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
+	e, low, _ := t.predict(s.query[0].Vector(), s.squares, s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
 	if at == temperature {
 		return Interval{e.log, low, e.log + e.width}
 	}
@@ -241,7 +242,8 @@ func (s *Searcher) outside(x at, others []uint32, temperature, confidence float6
 	if len(s.joined) == s.model.labels {
 		return Interval{none, none, none}, nil
 	}
-	e, low, ok := s.model.tail.predict(s.query[0].Vector(), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
+	t, h := s.model.tail, s.query[0].Vector()
+	e, low, ok := t.predict(h, t.squares(h), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
 	if !ok {
 		return Interval{math.NaN(), none, math.Inf(1)}, nil
 	}

@@ -83,7 +83,8 @@ type Searcher struct {
 	// For log-sums: labels, logits and terms.
 	known, extra, joined []uint32
 	top                  []softmax.Prediction
-	drawn                int // the cell of the last Head
+	drawn                int     // the cell of the last Head
+	squares              squares // of its context
 	logits, terms        []float64
 	asked                [1]uint32
 	oneLogit             [1]float64

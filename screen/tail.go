@@ -140,7 +140,7 @@ type estimate struct {
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of
 // hold, each at half the risk. The lower end is not known then.
-func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64) (upper estimate, lower float64, ok bool) {
+func (r *Tail) predict(h []float32, x squares, cell, t int, temperature, confidence float64) (upper estimate, lower float64, ok bool) {
 	list := r.c.Temperatures
 	last := len(list) - 1
 	if !r.covers(temperature) {
@@ -150,8 +150,7 @@ func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64
 	for at < last && list[at+1] <= temperature {
 		at++
 	}
-	norm, along := SquaresOf(r.c.Directions, h)
-	fit := func(at int, confidence float64) estimate { return r.fit(h, norm, along, at, cell, t, confidence) }
+	fit := func(at int, confidence float64) estimate { return r.fit(h, x, at, cell, t, confidence) }
 	if list[at] == temperature {
 		e := fit(at, confidence)
 		return e, e.log - e.width, true
@@ -184,13 +183,21 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	return products[0], along
 }
 
-// fit is the prediction at one of the temperatures, with what SquaresOf returns.
-func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence float64) estimate {
+// squares are what SquaresOf returns of a context.
+type squares struct{ norm, along float64 }
+
+func (r *Tail) squares(h []float32) (x squares) {
+	x.norm, x.along = SquaresOf(r.c.Directions, h)
+	return x
+}
+
+// fit is the prediction at one of the temperatures.
+func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) estimate {
 	row := at*r.c.Clusters + t
 	var product [1]float64
 	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
 	e := estimate{product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell]), math.Inf(1)}
-	e.log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+	e.log += float64(float64(r.c.Squares[2*row])*x.norm) + float64(float64(r.c.Squares[2*row+1])*x.along)
 	q := len(r.c.Levels)
 	for j, level := range r.c.Levels {
 		if level >= confidence {
