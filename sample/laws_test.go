@@ -292,3 +292,71 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 		}
 	}
 }
+
+// Behind a top-k or a min-p the edited candidates, and the labels beyond them that edits raise, are what is drawn from,
+// however far the edits move them.
+func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
+	const labels, dim, budget = 1100, 6, 30
+	l := newLayer(t, 52, labels, dim)
+	m := screened(t, l, 0.8, 0.5, 1)
+	look, err := screen.NewSearcher(m, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, rapid.SampledFrom([]float64{0.05, 0.7, 3}).Draw(t, "scale"))
+		r := newRand(rapid.Uint64().Draw(t, "edits"))
+		o, e := sample.DefaultOptions(), sample.Edits{Banned: setOf(labels)}
+		o.MaxVariation, o.Budget, o.Temperature = 1, budget, rapid.SampledFrom([]float64{0, 0.5, 0.8, 1}).Draw(t, "temperature")
+		o.TopK = rapid.SampledFrom([]int{0, 1, 5, 20, 40, 300}).Draw(t, "top-k")
+		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
+		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
+		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
+		head, ok, err := look.Head(h, budget)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		drawn := setOf(labels, head.IDs...)
+		for id := range uint32(labels) {
+			if r.IntN(20) == 0 {
+				e.Biases = append(e.Biases, softmax.Bias{ID: id, Add: float32(4 * r.NormFloat64())})
+				if e.Biases[len(e.Biases)-1].Add > 0 {
+					drawn.Add(id)
+				}
+			}
+		}
+		for range rapid.SampledFrom([]int{0, 20, 2000}).Draw(t, "history") {
+			e.History = append(e.History, uint32(r.IntN(labels)))
+			if o.Repetition < 1 || o.Presence < 0 {
+				drawn.Add(e.History[len(e.History)-1])
+			}
+		}
+		for range rapid.SampledFrom([]int{0, 20, 500}).Draw(t, "banned") {
+			e.Banned.Add(uint32(r.IntN(labels)))
+		}
+		s, err := sample.NewScreened(m, l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Draw(h, e); err != nil {
+			t.Fatal(err)
+		}
+		found, ok := s.Distribution(nil)
+		if !ok || s.Stats().Layer > 0 {
+			t.Fatalf("%+v: found no distribution, or one of the layer: %+v", o, s.Stats())
+		}
+		e.Allowed = drawn
+		want := definition(l, h, o, e)
+		for _, p := range found {
+			if !(math.Abs(math.Exp(p.Logit)-want[p.ID]) < 1e-9) {
+				t.Fatalf("%+v: found label %d of the probability %v, expected %v", o, p.ID, math.Exp(p.Logit), want[p.ID])
+			}
+			want[p.ID] = 0
+		}
+		for id, p := range want {
+			if p > 0 {
+				t.Fatalf("%+v: found no label %d, expected it with the probability %v", o, id, p)
+			}
+		}
+	})
+}
