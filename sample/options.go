@@ -84,7 +84,7 @@ type Options struct {
 	// labels that have occurred less probable.
 	Presence, Frequency float64
 	// Budget is for draws over a screen: how many labels to look at, as in softmax.Request.
-	// 0 is the screen's largest, or its own if that is less than half of it.
+	// 0 is the screen's largest, or its own if that is less than a third of it.
 	Budget float64
 	// Confidence is for draws over a screen: that with which Token.Variation is a bound, at
 	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by

@@ -160,7 +160,7 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 
 // nearBudget is how much larger than the screen's own its largest budget may be to be read at once: to
 // read one list and then the other takes longer.
-const nearBudget = 2
+const nearBudget = 3
 
 // Stats returns what the sampler did so far.
 func (s *Sampler) Stats() Stats { return s.stats }
