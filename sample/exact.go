@@ -14,7 +14,8 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 	first, temperature, cut := s.o.firstCut()
 	greedy := s.o.temperature() == 0
 	if !greedy && (!cut || first == TopP || first == Typical) {
-		if !cut || s.o.onlyTopP() {
+		all := !cut || s.o.onlyTopP()
+		if all {
 			if t, ok, err := s.drawEnclosed(temperature, cut); ok || err != nil {
 				return t, err
 			}
@@ -22,11 +23,8 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		if err := s.lookAtAll(); err != nil {
 			return Token{}, err
 		}
-		if !cut {
-			return s.drawFrom(s.o.temperature(), u)
-		}
-		if s.o.onlyTopP() {
-			return s.drawNucleus(temperature, u)
+		if all {
+			return s.drawAll(temperature, cut, u)
 		}
 		k, _, err := s.truncate()
 		if err != nil {
@@ -83,7 +81,7 @@ func (s *Sampler) lookAtBest(k int) error {
 	// search.
 	k = min(k+len(s.pastIDs), s.labels)
 	s.found = grow.Slice(s.found, k)
-	req := s.request(k)
+	req := softmax.Request{K: k, Allowed: s.edits.Allowed, Banned: s.edits.Banned, Biases: s.edits.Biases}
 	s.asked[0] = s.query
 	if err := s.layer.Find(s.found, s.one[:], s.asked[:], &req); err != nil {
 		return err
@@ -122,22 +120,6 @@ func compare(a, b softmax.Prediction) int {
 		return 0
 	}
 	return 1
-}
-
-// drawFrom draws from all labels of the pool, which is whole.
-func (s *Sampler) drawFrom(temperature, u float64) (Token, error) {
-	largest := s.pool.largest()
-	if math.IsInf(largest, -1) {
-		return Token{}, errNone
-	}
-	logSum := s.weigh(s.pool.logits, largest, temperature)
-	var i int
-	if len(s.proposed) > 0 && s.takes(s.proposed[0].ID, s.terms[s.proposed[0].ID]) { // of all labels
-		i = int(s.proposed[0].ID)
-	} else {
-		i = s.pick(u, s.pool.label)
-	}
-	return Token{ID: s.pool.label(i), LogProb: (s.pool.logits[i]-largest)/temperature - logSum}, nil
 }
 
 // sumInside returns the log of the sum of e^((x-largest)/T) over the pool.

@@ -146,27 +146,19 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow,
 // and else all, and labels beyond that edits change.
 func (s *Sampler) gather(head *screen.Head) error {
-	l, narrow, banned := &s.list, s.o.narrow(), s.edits.Banned
+	l, narrow := &s.list, s.o.narrow()
 	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
 	every := true
-	if narrow {
-		// Labels whose logits the edits do not raise stay behind the candidates if they are behind them.
+	if narrow { // labels beyond the candidates whose logits the edits do not raise stay behind them
 		l.lower, every = head.Lower[head.Known:], s.best(head)
-		for _, id := range s.raised {
-			if banned == nil || !banned.Has(id) {
-				s.poolIDs = append(s.poolIDs, id)
-			}
-		}
+		s.poolIDs = append(s.poolIDs, s.raised...)
 	} else {
-		for i := range s.changes {
-			s.changes[i].listed = false
-		}
+		s.poolIDs = append(s.poolIDs[:0], head.IDs...)
 		for _, id := range head.IDs {
 			if at := s.slots[id]; at != 0 {
-				s.changes[at-1].listed = true
+				s.changes[at-1].listed = true // and is so in a longer list
 			}
 		}
-		s.poolIDs = append(s.poolIDs[:0], head.IDs...)
 		for i, id := range s.changed {
 			if !s.changes[i].listed {
 				s.poolIDs = append(s.poolIDs, id)
@@ -182,7 +174,7 @@ func (s *Sampler) gather(head *screen.Head) error {
 	}
 	n := 0
 	for i, id := range s.poolIDs {
-		if narrow || banned == nil || !banned.Has(id) {
+		if s.permits(id) {
 			s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
 			n++
 		}
@@ -207,7 +199,7 @@ func (s *Sampler) best(head *screen.Head) (every bool) {
 		s.poolIDs, l.scores, l.upper = s.poolIDs[:0], l.scores[:0], l.upper[:0]
 		for _, row := range rows {
 			id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
-			if s.edits.Banned != nil && s.edits.Banned.Has(id) {
+			if !s.permits(id) {
 				continue
 			}
 			if at := s.slots[id]; at != 0 {
@@ -223,9 +215,12 @@ func (s *Sampler) best(head *screen.Head) (every bool) {
 			threshold = bound
 			continue
 		}
-		every = len(rows) == len(head.IDs)
+		all := len(rows) == len(head.IDs)
 		rows = l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)]
-		every = every && len(rows) == len(s.poolIDs)
+		every = len(rows) == len(s.poolIDs)
+		for i := len(head.IDs) - 1; !all && every && i >= 0; i-- { // the last one says it mostly
+			every = head.Upper[i] >= threshold || !s.permits(head.IDs[i])
+		}
 		for i, row := range rows {
 			s.poolIDs[i] = s.poolIDs[row]
 		}

@@ -20,39 +20,39 @@ func (o *Options) onlyTopP() bool {
 	return o.cuts(TopP) && o.has(TopP) && !(o.has(TopK) && o.cuts(TopK)) && !(o.has(MinP) && o.cuts(MinP)) && !(o.has(Typical) && o.cuts(Typical))
 }
 
-// drawNucleus draws from all labels, which are the pool, those that top-p keeps at a
+// drawAll draws from all labels, which are the pool, or from those that top-p keeps at a
 // temperature.
-func (s *Sampler) drawNucleus(temperature, u float64) (Token, error) {
+func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, error) {
 	x := s.pool.logits
 	largest := s.pool.largest()
 	if math.IsInf(largest, -1) {
 		return Token{}, errNone
 	}
 	logSum := s.weigh(x, largest, temperature)
-	last := s.lastOfNucleus(x, largest, temperature)
-	belongs := func(id uint32) bool { return x[id] > last.Logit || x[id] == last.Logit && id <= last.ID }
-	if t := s.o.temperature(); t != temperature {
-		temperature = t
-		logSum = s.weigh(x, largest, temperature)
-	}
-	kept := 0.0
-	for id := range x {
-		if !belongs(uint32(id)) {
-			s.terms[id] = 0
-			continue
+	if nucleus {
+		last := s.lastOfNucleus(x, largest, temperature)
+		if t := s.o.temperature(); t != temperature {
+			temperature = t
+			logSum = s.weigh(x, largest, temperature)
 		}
-		kept += s.terms[id]
+		for id, v := range x {
+			if v < last.Logit || v == last.Logit && uint32(id) > last.ID {
+				s.terms[id] = 0
+			}
+		}
+		kept := sumOf(s.terms)
+		for id := range s.terms {
+			s.terms[id] /= kept
+		}
+		logSum += kernels.Log(kept)
 	}
-	for id := range s.terms {
-		s.terms[id] /= kept
-	}
-	var id int
+	var id uint32
 	if len(s.proposed) > 0 && s.takes(s.proposed[0].ID, s.terms[s.proposed[0].ID]) {
-		id = int(s.proposed[0].ID)
+		id = s.proposed[0].ID
 	} else {
-		id = s.pick(u, func(i int) uint32 { return uint32(i) })
+		id = uint32(s.pick(u, func(i int) uint32 { return uint32(i) }))
 	}
-	return Token{ID: uint32(id), LogProb: min((x[id]-largest)/temperature-logSum-kernels.Log(kept), 0)}, nil
+	return Token{ID: id, LogProb: min((x[id]-largest)/temperature-logSum, 0)}, nil
 }
 
 // lastOfNucleus returns the last of the fewest first labels that hold the share TopP,

@@ -91,8 +91,8 @@ type Sampler struct {
 	envelope envelope
 	proposed []softmax.Prediction // a label that is drawn if all logits say so,
 	chance   float64              // and less of its probability is sure than leaves this
-	order    []ranked
-	kept     int // the first labels of the head that the last draw was from, 0 if they are others
+	order    []softmax.Prediction // places in the head, to put in order
+	kept     int                  // the first labels of the head that the last draw was from, 0 if they are others
 	list     list
 }
 
@@ -269,11 +269,6 @@ func (s *Sampler) changeOf(id uint32) *change {
 		s.slots[id] = at
 	}
 	return &s.changes[at-1]
-}
-
-// request is a request with the edits that a search knows.
-func (s *Sampler) request(k int) softmax.Request {
-	return softmax.Request{K: k, Allowed: s.edits.Allowed, Banned: s.edits.Banned, Biases: s.edits.Biases}
 }
 
 func (s *Sampler) permits(id uint32) bool {

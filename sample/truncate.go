@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -250,35 +251,23 @@ func (s *Sampler) keepTypical(k *kept, temperature float64) {
 	}
 	s.order = s.order[:0]
 	for i := range s.terms {
-		s.order = append(s.order, ranked{math.Abs(surprise(i) - entropy), i})
+		s.order = append(s.order, softmax.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
 	}
-	slices.SortFunc(s.order, func(a, b ranked) int {
-		switch {
-		case a.by < b.by || a.by == b.by && a.at < b.at:
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(s.order, compare)
 	n, sum := 0, 0.0
 	for n < len(s.order) && sum < s.o.Typical {
-		sum += s.terms[s.order[n].at]
+		sum += s.terms[s.order[n].ID]
 		n++
 	}
-	slices.SortFunc(s.order[:n], func(a, b ranked) int { return a.at - b.at })
+	slices.SortFunc(s.order[:n], func(a, b softmax.Prediction) int { return cmp.Compare(a.ID, b.ID) })
 	for i, x := range s.order[:n] {
-		s.head[i] = s.head[x.at]
+		s.head[i] = s.head[x.ID]
 	}
 	sure := !k.vague && !k.others && k.least == k.most
 	k.n, k.least, k.most = n, n, n
 	if !sure {
 		k.least, k.others, k.vague = 0, true, true
 	}
-}
-
-// ranked is a place in the head and a number to order by.
-type ranked struct {
-	by float64
-	at int
 }
 
 func sumOf(x []float64) (sum float64) {
