@@ -161,6 +161,9 @@ func KthLargest(scores []float32, k int) float32 {
 			scores[kept] = x
 			kept += negative(sign * (at - ordered(x)))
 		}
+		if kept == len(scores) {
+			return pivot // a NaN: what is selected means nothing
+		}
 		scores = scores[:kept]
 	}
 }

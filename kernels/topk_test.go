@@ -166,3 +166,13 @@ func TestKthBoundOfLargeK(t *testing.T) {
 		}
 	})
 }
+
+// A NaN has no place in an order, but a search among NaNs ends.
+func TestKthLargestEndsOnNaN(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, scores := range [][]float32{{nan}, {nan, 1, 2}, {1, nan, 2, nan, 3}, {-1, -nan, float32(math.Inf(1))}} {
+		for k := 1; k <= len(scores); k++ {
+			KthLargest(slices.Clone(scores), k)
+		}
+	}
+}
