@@ -14,7 +14,7 @@ import (
 // reference arithmetic, edited; the best of them.
 
 const (
-	// maxCoarse is the share of rows that may survive the pass over 4-bit
+	// maxCoarse is the share of rows that may survive a first pass over other
 	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
 	maxCoarse = 0.25
 	// coarseSkips is the number of searches that go without the pass over 4-bit
@@ -122,7 +122,7 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 		s.single(dst[:p.k], &answers[0], qs[0], &p)
 		return
 	}
-	certified := !req.sumsExactly() && !p.wantsMost()
+	certified := s.view == nil && !req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
@@ -163,11 +163,16 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
-	all := !p.listed && p.n == l.Labels()
-	if all && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
-		// Labels that are left are permitted ones.
-		s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
-		return
+	if all := !p.listed && p.n == l.Labels(); all && !p.req.LogSum {
+		looked := s.look(q, p)
+		if looked {
+			a.Source = FromSet
+		}
+		if looked || s.coarsePass(q, p) {
+			// Labels that are left are permitted ones.
+			s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
+			return
+		}
 	}
 	s.intervals(q, p)
 	s.finish(dst, a, q, p, s.lower[:p.n], s.upper[:p.n])
@@ -236,21 +241,34 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 	part.BoundsBatch(lower, upper, vecs[:len(qs)])
 }
 
-// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of
-// all rows, and reports whether they are few enough to go on with.
-func (s *Searcher) firstPass(q *Query, p *place) bool {
+// coarsePass makes a first pass over the 4-bit codes of a layer that has them, and reports whether few
+// labels are left, in s.list.
+func (s *Searcher) coarsePass(q *Query, p *place) bool {
+	if s.layer.coarse == nil {
+		return false
+	}
 	if s.skip > 0 {
 		s.skip--
 		return false
 	}
 	s.reserve(p.n)
 	s.layer.run(scan{coarse: s.layer.coarse, vec: q.vec, lower: s.lower, upper: s.upper})
-	if p.edits() {
-		p.edit(s.lower, s.upper, 0)
-	}
-	ids := s.survivors(p.k, s.lower, s.upper)
-	if float64(len(ids)) > maxCoarse*float64(p.n) {
+	ok := s.few(p)
+	if !ok {
 		s.skip = coarseSkips
+	}
+	return ok
+}
+
+// few leaves the labels in s.list that survive the intervals of a first pass over all rows, and
+// reports whether they are few enough to go on with.
+func (s *Searcher) few(p *place) bool {
+	lower, upper := s.lower[:p.n], s.upper[:p.n]
+	if p.edits() {
+		p.edit(lower, upper, 0)
+	}
+	ids := s.survivors(p.k, lower, upper)
+	if float64(len(ids)) > maxCoarse*float64(p.n) {
 		return false
 	}
 	s.list = append(s.list[:0], ids...)
