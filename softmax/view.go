@@ -42,7 +42,7 @@ const (
 	// leastContexts is the least number of contexts.
 	viewContexts  = 4096
 	viewRows      = 8192
-	leastContexts = 256
+	leastContexts = 128
 	// viewHeld is about the number of contexts that no moments are taken from: they say what the
 	// coordinates leave out.
 	viewHeld = 128
@@ -56,7 +56,7 @@ const (
 var viewWidths = []int{32, 48, 64, 96, 128}
 
 // NewView returns a view of the layer, made in about a second from contexts, row-major, n x d: at least
-// 256, of which some 4,000 are used. They should be like those to come. It is [NewViewAt] with 5
+// 128, of which some 4,000 are used. They should be like those to come. It is [NewViewAt] with 5
 // deviations.
 func NewView(l *Layer, contexts []float32) (*View, error) {
 	return NewViewAt(l, contexts, viewDeviations)

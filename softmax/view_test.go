@@ -203,7 +203,7 @@ func TestNewViewRefuses(t *testing.T) {
 			t.Errorf("%v among the contexts: found %v", bad, err)
 		}
 	}
-	for _, n := range []int{0, 10, 255 * 10, 256*10 - 1, 256*10 + 1} {
+	for _, n := range []int{0, 10, 127 * 10, 128*10 - 1, 128*10 + 1} {
 		if _, err := softmax.NewView(l, append(contexts, 0)[:n]); !errors.Is(err, softmax.ErrContext) {
 			t.Errorf("%d elements: found %v", n, err)
 		}
