@@ -588,3 +588,40 @@ func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 		}
 	})
 }
+
+// Estimate makes the radius of an interval what it says, and leaves the centre.
+func TestEstimateSetsTheRadius(t *testing.T) {
+	const n, dim, factor = 3, 20, 0.5
+	r := rand.New(rand.NewPCG(3, 4))
+	w, h := make([]float32, n*dim), make([]float32, dim)
+	for i := range w {
+		w[i] = r.Float32() - 0.5
+	}
+	for i := range h {
+		h[i] = 1 // codes of it are exact
+	}
+	rests := []float32{0, 1, 100}
+	v := NewInt8Vector(dim)
+	v.Set(h)
+	bounds := func(estimate bool) (lower, upper []float32) {
+		m, err := NewInt8Rows(alignedBytes(n*Int8Stride(dim)), Float32Rows(w, dim), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if estimate {
+			m.Estimate(rests, factor)
+		}
+		lower, upper = make([]float32, n), make([]float32, n)
+		m.Bounds(lower, upper, v)
+		return lower, upper
+	}
+	lo, up := bounds(false)
+	lower, upper := bounds(true)
+	for i, rest := range rests {
+		was, is := float64(up[i]-lo[i])/2, float64(upper[i]-lower[i])/2
+		want := factor * math.Hypot(was, math.Sqrt(dim)*float64(rest))
+		if math.Abs(is-want) > 1e-3*want || math.Abs(float64(upper[i]+lower[i]-up[i]-lo[i])) > 1e-4*(1+want) {
+			t.Errorf("rest %v: found %v to %v, before %v to %v, expected a radius of %v", rest, lower[i], upper[i], lo[i], up[i], want)
+		}
+	}
+}
