@@ -14,9 +14,9 @@ import (
 
 // View is a search that needs no training: the exact search of a layer, behind a look at all labels
 // in the few coordinates in which their logits differ most over contexts. Labels that do not look as
-// if they were among the best are left out, so an answer is not exact: it may miss a label, at a
-// deviation of 5 the best one in less than one of 2,000 contexts that are like those that the view
-// was made from. The logits are exact, and the labels are the best of those that are looked at. It is
+// if they were among the best are left out, so an answer is not exact: it may miss a label. On three
+// layers, and contexts like those that the view was made from, the best one was missed in less than one of
+// 2,000. The logits are exact, and the labels are the best of those that are looked at. It is
 // immutable and safe for use by many goroutines.
 //
 // With M = E[h h^T] over contexts and W' the rows of W less their mean m, let U be the first
