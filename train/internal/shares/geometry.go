@@ -31,8 +31,10 @@ import (
 // RESULTS.md has what each of these is worth.
 const (
 	// geometrySample is the number of contexts of a cluster whose x_s are looked
-	// at, at most.
-	geometrySample = 16
+	// at, at most; geometryFew that for labels whose share by these is below geometryWorth.
+	geometrySample = 64
+	geometryFew    = 16
+	geometryWorth  = 1e-4
 	// geometryPooled is the number of contexts of all clusters that the variance
 	// is shrunk towards.
 	geometryPooled = 128
@@ -298,14 +300,14 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 	}
 	clusters := g.own.Cells()
 	type scratch struct {
-		sampled
-		row    []float32
-		counts []uint32  // of every label, zero between parts
-		parent []float64 // the share of every label in the cluster of a cell, likewise
+		few, most sampled
+		row       []float32
+		counts    []uint32  // of every label, zero between parts
+		parent    []float64 // the share of every label in the cluster of a cell, likewise
 	}
 	workers := make([]scratch, g.Threads)
 	for i := range workers {
-		workers[i] = scratch{sampled{}, make([]float32, g.Dim), make([]uint32, g.Labels), make([]float64, g.Labels)}
+		workers[i] = scratch{row: make([]float32, g.Dim), counts: make([]uint32, g.Labels), parent: make([]float64, g.Labels)}
 	}
 	table := phiTable()
 	shares := make([][]Label, of.parts.Cells())
@@ -316,16 +318,27 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			return nil
 		}
 		w := &workers[worker]
-		n := min(geometrySample, of.parts.Size(part))
-		g.sample(&w.sampled, of.parts.Members(part), n, func(uint32) int { return t })
-		freedom := float64(n)
-		if n == size {
-			freedom--
+		own := func(uint32) int { return t }
+		g.sample(&w.few, of.parts.Members(part), min(geometryFew, of.parts.Size(part)), own)
+		g.sample(&w.most, of.parts.Members(part), min(geometrySample, of.parts.Size(part)), own)
+		freedom := func(x *sampled) float64 {
+			if n := len(x.tau); n < size {
+				return float64(n)
+			}
+			return float64(size - 1)
 		}
 		// The spread of the part against the spread of all.
 		spread := 1.0
 		if all.size > 0 {
-			spread = (float64(w.square*float64(n)) + float64(geometryShrink*all.size)) / ((freedom + geometryShrink) * all.size)
+			squares := float64(w.most.square * float64(len(w.most.tau)))
+			spread = (squares + float64(geometryShrink*all.size)) / ((freedom(&w.most) + geometryShrink) * all.size)
+		}
+		// by is the share by the distances of a sample for the label whose row is set.
+		by := func(x *sampled, mean, pooled float64) float64 {
+			squares := x.distances(w.row)
+			variance := (squares + float64(geometryShrink*pooled)) / (freedom(x) + geometryShrink)
+			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
+			return x.share(table, mean, variance, squares/max(1, float64(len(x.tau))))
 		}
 		met := counts[part]
 		for _, x := range met {
@@ -356,10 +369,11 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 				continue
 			}
 			g.layer.Weights().Widen(w.row, int(s))
-			squares := w.distances(w.row)
-			variance := (squares + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
-			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
-			add(s, w.share(table, mean, variance, squares/max(1, float64(n))))
+			p := by(&w.few, mean, pooled)
+			if smoothed(s, p) > geometryWorth {
+				p = by(&w.most, mean, pooled)
+			}
+			add(s, p)
 		}
 		for _, x := range met {
 			add(x.label, 0)
