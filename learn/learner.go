@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,8 @@ type Options struct {
 	// CPU is the part of one core that a training takes: above 0, at most 1. 0: a half. Audit is that of
 	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
-	// Least is the number of contexts of the first training, and of those that must come after an alarm. 0: 32,768.
+	// Least is the number of contexts of the first training, and of those that must come after an alarm. A screen is
+	// tried on half as many that come after those of its training, or on more. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
 	// removed when the screen is given up, and that is opened at the start. If it belongs to another layer it is
@@ -49,8 +51,8 @@ type Event struct {
 	Contexts int
 	// Time is how long the training took.
 	Time time.Duration
-	// Rung is the budget of the screen, with its figures on contexts that came after those of training.
-	Rung screen.Rung
+	// Budget is that of the screen, Precision1 and PrecisionK what it reached on contexts that came after those of training.
+	Budget, Precision1, PrecisionK float64
 	// Text says it in words.
 	Text string
 }
@@ -203,26 +205,38 @@ func (l *Learner) Audit() *screen.Audit { return l.audit }
 func (l *Learner) Contexts() *Reservoir { return l.contexts }
 
 // TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
-func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
+func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
+	a, err := l.Search(dst, h, softmax.Request{K: len(dst)})
+	return a.Count, err
+}
+
+// Search answers as [screen.Pool.Search] does, and learns from it. While the exact layer answers, a request without
+// edits has it find as many labels as a training needs.
+func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
-	if l.Screened() || len(dst) == 0 || len(dst) >= k {
-		a, err := l.pool.Search(dst, h, softmax.Request{K: len(dst)})
-		if err == nil {
-			l.Add(h, dst, a.Source)
+	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.Some()
+	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
+		a, err := l.pool.Search(dst, h, req)
+		if best := dst; err == nil {
+			if edited {
+				best = nil
+			}
+			l.Add(h, best, a.Source)
 		}
-		return a.Count, err
+		return a, err
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
 	if s.best == nil {
 		s.best = make([]softmax.Prediction, k)
 	}
-	a, err := l.pool.Search(s.best, h, softmax.Request{K: k}) // the labels that training needs
-	if err != nil {
-		return 0, err
+	req.K = k
+	a, err := l.pool.Search(s.best, h, req)
+	if err == nil {
+		l.Add(h, s.best, a.Source)
+		a.Count = copy(dst, s.best)
 	}
-	l.Add(h, s.best, a.Source)
-	return copy(dst, s.best), nil
+	return a, err
 }
 
 // Add gives it the context of a query that the pool has answered, with the best labels of the answer, and what they
@@ -256,16 +270,21 @@ func (l *Learner) keep(h []float32, labels []uint32) {
 // learn trains when there are enough contexts, until ctx is done.
 func (l *Learner) learn(ctx context.Context) {
 	defer close(l.ended)
-	for {
+	for l.await(ctx) {
+		l.attempt(ctx)
+	}
+}
+
+// await waits for the next number of contexts. It reports false if ctx is done.
+func (l *Learner) await(ctx context.Context) bool {
+	for l.contexts.Kept() < l.next.Load() {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-l.wake:
-			if l.contexts.Kept() >= l.next.Load() {
-				l.attempt(ctx)
-			}
 		}
 	}
+	return ctx.Err() == nil
 }
 
 // unlearn lets the exact layer answer after an alarm.
@@ -299,92 +318,150 @@ func (l *Learner) answer(m *screen.Model) error {
 	return err
 }
 
-// attempt trains with the contexts that there are, and lets the screen answer if its figures on the last of them, with which it
-// was not trained, reach the target.
+// attempt trains with the contexts that there are, and lets the screen answer if it reaches the target on those that
+// come after them: while it is trained and, as long as these are few, after that.
 func (l *Learner) attempt(ctx context.Context) {
 	s := l.contexts.Since(0, math.MaxInt)
 	n := len(s.Known)
+	after := s.Numbers[n-1] + 1
+	enough := after + uint64(max(l.o.Least/2, n/4))
 	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts begins", n)})
 	begin := time.Now()
 	m, err := l.run(ctx, s, *l.o.Train)
-	e := Event{Kind: Failed, Contexts: n, Time: time.Since(begin)}
-	again := max(n, l.o.Least) / 4 // contexts up to the next one
+	e := Event{Kind: Declined, Contexts: n, Time: time.Since(begin)}
+	if err == nil {
+		m, err = l.try(ctx, m, after, enough, &e)
+	}
+	if ctx.Err() != nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return
-	case err != nil:
-		e.Text = err.Error()
-	default:
-		var ok bool
-		m, e.Rung, ok = l.choose(m)
-		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on contexts that came after, with %.0f candidates", e.Rung.Precision1.Value, l.o.Train.K, e.Rung.PrecisionK.Value, e.Rung.MeanCandidates)
-		if e.Kind = Declined; ok {
-			if l.o.Keep != "" { // before it answers: an alarm removes the file
-				if err := m.Save(l.o.Keep); err != nil {
-					e.Text += "; not kept: " + err.Error()
-				}
+	next := enough
+	if err == nil && m != nil {
+		if l.o.Keep != "" { // before it answers: an alarm removes the file
+			if err := m.Save(l.o.Keep); err != nil {
+				e.Text += "; not kept: " + err.Error()
 			}
-			if err := l.answer(m); err != nil {
-				e.Kind, e.Text = Failed, err.Error()
-				break
-			}
-			e.Kind, again = Screened, 3*n
 		}
+		err = l.answer(m)
+		e.Kind, next = Screened, after+3*uint64(n)
 	}
-	l.next.Store(l.contexts.Kept() + uint64(again))
+	if err != nil {
+		e.Kind, e.Text = Failed, err.Error()
+	}
+	l.next.Store(next)
 	l.tell(e)
 }
 
-// choose reports whether a screen reaches the target, and returns it with the smallest budget that misses half of what the
-// target allows, or with the largest: what comes differs more from what was trained with than the contexts that it was measured on.
-func (l *Learner) choose(m *screen.Model) (*screen.Model, screen.Rung, bool) {
+// try returns the screen with the budget that it is to answer with, or nil if it misses the target on contexts from the
+// number after on, among which there are those before enough.
+func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64, e *Event) (with *screen.Model, err error) {
 	missed1, missedK := 0.0005, 0.002
 	if x := l.o.Train.Target; x > 0 {
 		missed1, missedK = 1, 1-x
 	}
+	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
 	ladder := m.Ladder()
-	within := func(x screen.Rung, part float64) bool {
-		return x.Precision1.Value >= 1-part*missed1 && x.PrecisionK.Value >= 1-part*missedK
-	}
 	last := ladder[len(ladder)-1]
-	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last, 1) {
-		return m, last, false
+	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
+		e.Budget, e.Precision1, e.PrecisionK = last.Budget, last.Precision1.Value, last.PrecisionK.Value
+		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on what was held out: far from the target", e.Precision1, l.o.Train.K, e.PrecisionK)
+		return nil, nil
 	}
-	for _, x := range ladder {
-		if last = x; within(x, 0.5) {
-			break
+	first := last // that misses half of what the target allows on what was held out
+	if i := slices.IndexFunc(ladder, func(x screen.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
+		first = ladder[i]
+	}
+	l.next.Store(enough)
+	if !l.await(ctx) {
+		return nil, ctx.Err()
+	}
+	s := l.contexts.Since(after, math.MaxInt)
+	err = parallel.Guard(func() error { // a mapped head may be cut
+		if err := l.label(ctx, s); err != nil {
+			return err
 		}
-	}
-	with, err := m.WithBudget(last.Budget, m.ExactMargin(), nil)
-	return with, last, err == nil
+		for _, x := range []struct{ budget, part float64 }{{first.Budget, 0.5}, {last.Budget, 1}} {
+			if with, err = m.WithBudget(x.budget, m.ExactMargin(), nil); err != nil {
+				return err
+			}
+			if err := l.measure(ctx, with, s, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {
+				return err
+			}
+		}
+		with = nil
+		return nil
+	})
+	return with, err
 }
 
-// train makes a screen of all contexts of a sample but the last ones, and measures it on these.
-func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen.Model, error) {
-	n, d := len(s.Known), l.layer.Dim()
-	rest := n - min(4000, n/8)
+// measure says in an event what a screen reaches on contexts.
+func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Event) error {
+	by, err := screen.NewSearcher(m, l.layer)
+	if err != nil {
+		return err
+	}
+	n, d, k := len(s.Known), l.layer.Dim(), l.o.Train.K
+	busy := l.throttle(ctx)
+	top, hits1, hitsK := make([]softmax.Prediction, k), 0, 0
+	for i := range n {
+		if _, err := by.TopK(top, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
+			return err
+		}
+		best := s.Labels[i*k : (i+1)*k]
+		if top[0].ID == best[0] {
+			hits1++
+		}
+		for _, p := range top {
+			if slices.Contains(best, p.ID) {
+				hitsK++
+			}
+		}
+		if busy(); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
+	e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on %d contexts that came after, with a budget of %.4g", e.Precision1, k, e.PrecisionK, n, e.Budget)
+	return nil
+}
+
+// label finds the best labels of the contexts of a sample where they are not known.
+func (l *Learner) label(ctx context.Context, s Sample) error {
+	d, k := l.layer.Dim(), l.o.Train.K
 	by := softmax.NewSearcher(l.layer)
 	busy := l.throttle(ctx)
-	best := make([]softmax.Prediction, o.K)
-	for i, known := range s.Known[:rest] {
+	best := make([]softmax.Prediction, k)
+	for i, known := range s.Known {
 		if known {
 			continue
 		}
 		if _, err := by.TopK(best, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
-			return nil, err
+			return err
 		}
 		for j, p := range best {
-			s.Labels[i*o.K+j] = p.ID
+			s.Labels[i*k+j] = p.ID
 		}
 		if busy(); ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	o.Labels, o.Validation, o.Threads = s.Labels[:rest*o.K], widen(s.Contexts[rest*d:]), 1
+	return nil
+}
+
+// train makes a screen of a sample.
+func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen.Model, error) {
+	n := len(s.Known)
+	if err := l.label(ctx, s); err != nil {
+		return nil, err
+	}
+	busy := l.throttle(ctx)
+	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
+		o.HeldOut = min(4000, n/8)
+	}
 	o.Progress = func(train.Progress) { busy() }
-	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts[:rest*d], d), o)
+	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
 	return m, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -18,16 +19,19 @@ type HeadOptions struct {
 	Screen string
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
+	// Learn, unless nil, has the head begin exactly and learn a screen from the states that
+	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
+	Learn *learn.Options
 }
 
 // Head answers about hidden states. Its methods may be called by many goroutines at once.
 type Head struct {
-	file     *head.Head
-	layer    *softmax.Layer
-	model    *screen.Model
-	pool     *screen.Pool // nil without a screen
-	free     sync.Pool    // of *scratch
-	overTail bool
+	file    *head.Head
+	layer   *softmax.Layer
+	model   *screen.Model
+	pool    *screen.Pool // nil without a screen
+	learner *learn.Learner
+	free    sync.Pool // of *scratch
 }
 
 type scratch struct {
@@ -48,6 +52,15 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 	if err := f.Read(func() (err error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
 			return fmt.Errorf("%s: %w", source, err)
+		}
+		if o.Learn != nil {
+			if o.Screen != "" || len(o.Options) > 0 {
+				return fmt.Errorf("llamacpp: found the screen %q, with %d options, for a head that learns, expected none: Learn.Keep names the file", o.Screen, len(o.Options))
+			}
+			if x.learner, err = learn.New(x.layer, *o.Learn); err == nil {
+				x.pool = x.learner.Pool()
+			}
+			return err
 		}
 		if o.Screen == "" {
 			return nil
@@ -93,7 +106,12 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 }
 
 // Close releases the file, after the answers that are under way.
-func (x *Head) Close() error { return x.file.Close() }
+func (x *Head) Close() error {
+	if x.learner != nil {
+		x.learner.Close()
+	}
+	return x.file.Close()
+}
 
 // Dim returns d, the dimension of a hidden state.
 func (x *Head) Dim() int { return x.layer.Dim() }
@@ -108,7 +126,10 @@ func (x *Head) File() *head.Head { return x.file }
 // have one thread until softmax.Layer.SetThreads gives it more.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
 
-// Screen returns the screen, nil without one.
+// Learner returns what learns, nil without [HeadOptions].Learn.
+func (x *Head) Learner() *learn.Learner { return x.learner }
+
+// Screen returns the screen of HeadOptions.Screen, nil without one.
 func (x *Head) Screen() *screen.Model { return x.model }
 
 // with lends f the scratch of an exact search.
@@ -126,8 +147,15 @@ func (x *Head) with(f func(s *scratch) error) error {
 // A request with Among is answered exactly, among these tokens alone.
 func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
 	if x.pool != nil && !req.Among.Some() {
+		search := x.pool.Search
+		if x.learner != nil {
+			search = x.learner.Search
+			if req.LogSum { // a screen that is learned has no tail
+				req.Budget = softmax.Exact
+			}
+		}
 		err = x.file.Read(func() (err error) {
-			a, err = x.pool.Search(dst, h, req)
+			a, err = search(dst, h, req)
 			return err
 		})
 		return a, err
@@ -142,22 +170,21 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 // SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
 // or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
-	if x.pool != nil && !req.Among.Some() {
+	if x.pool != nil && x.learner == nil && !req.Among.Some() {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
-	return x.with(func(s *scratch) error {
-		n, d := len(answers), x.Dim()
-		if n < 2 || n > fewStates || req.K > fewLabels || req.LogSum || len(dst) != n*req.K || len(states) != n*d {
-			return s.SearchBatch(dst, answers, states, req)
+	n, d := len(answers), x.Dim()
+	few := n > 1 && n <= fewStates && req.K <= fewLabels && !req.LogSum
+	if !few && x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
+		return x.with(func(s *scratch) error { return s.SearchBatch(dst, answers, states, req) })
+	}
+	for i := range answers {
+		var err error
+		if answers[i], err = x.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req); err != nil {
+			return err
 		}
-		for i := range answers {
-			var err error
-			if answers[i], err = s.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // A search of one state for few labels reads codes of 4 bits, one of several states those of 8

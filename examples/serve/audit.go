@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -17,6 +18,11 @@ func (v *service) audited(w http.ResponseWriter, r *http.Request) {
 	}
 	if v.learner != nil && !v.learner.Screened() {
 		fmt.Fprintf(w, "The exact layer answers, until a screen is learned: %d contexts have been kept.\n", v.learner.Contexts().Kept())
+		for _, kind := range []string{learn.Unlearnt, learn.Failed, learn.Declined, learn.Began} {
+			if e, ok := v.steps.Load(kind); ok {
+				fmt.Fprintf(w, "Last %s: %s\n", kind, e.(learn.Event).Text)
+			}
+		}
 		return
 	}
 	writeAudit(w, v.pool.Generation(), v.audit.Report())

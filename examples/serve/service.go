@@ -116,6 +116,7 @@ type service struct {
 	pool     *screen.Pool
 	audit    *screen.Audit    // nil for none
 	learner  *learn.Learner   // nil for none
+	steps    sync.Map         // of the learner: the kind of an event to the last one, a learn.Event
 	kept     *learn.Reservoir // of contexts, nil for none
 	fetching sync.Mutex       // a client reads it
 	underWay atomic.Int64     // requests that are read, and not answered
@@ -149,7 +150,10 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 // learning is a service without a screen, which learns one.
 func learning(s sources, l limits, f *files) (v *service, err error) {
 	v = &service{sources: s, limits: l, dim: f.layer.Dim(), only: f}
-	v.learner, err = learn.New(f.layer, learn.Options{Bytes: s.learn, Keep: s.screen, Event: func(e learn.Event) { log.Printf("learn: %s: %s", e.Kind, e.Text) }})
+	v.learner, err = learn.New(f.layer, learn.Options{Bytes: s.learn, Keep: s.screen, Event: func(e learn.Event) {
+		log.Printf("learn: %s: %s", e.Kind, e.Text)
+		v.steps.Store(e.Kind, e)
+	}})
 	if err != nil {
 		f.head.Close()
 		return nil, fmt.Errorf("-learn: %w", err)
@@ -444,11 +448,13 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	var f *files
 	var m *screen.Model
 	var lowered float64
+	var generation uint64
 	err := v.pool.Do(func(s *screen.Searcher) error {
 		m = s.Model()
-		if f = v.only; f == nil {
+		if f, generation = v.only, v.pool.Generation(); f == nil {
 			x, _ := v.opened.Load(m)
 			f = x.(*files)
+			generation = f.generation
 		}
 		if logProbs {
 			if f.head.SoftCap() != 0 {
@@ -481,7 +487,7 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 			v.kept.Add(h, nil)
 		}
 	}
-	r := &reply{Generation: f.generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
+	r := &reply{Generation: generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
 	if req.Budget < softmax.Exact {
 		for _, x := range m.Ladder() {
 			if x.Budget <= req.Budget {

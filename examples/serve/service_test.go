@@ -831,8 +831,12 @@ func TestAServiceThatLearns(t *testing.T) {
 	if n := v.learner.Contexts().Kept(); n != 5 {
 		t.Errorf("found %d contexts kept, expected 5", n)
 	}
-	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "until a screen is learned: 5 contexts") {
+	v.steps.Store(learn.Unlearnt, learn.Event{Text: "P@1: found .9 of .99"})
+	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "until a screen is learned: 5 contexts") || !strings.Contains(text, "Last unlearnt: P@1: found .9 of .99\n") {
 		t.Errorf("found %q", text)
+	}
+	if _, got, _ := post(t, server.URL+"/topk", query{Contexts: drawContexts(1, 5, testDim), K: 5}); got.Generation != v.pool.Generation() {
+		t.Errorf("found generation %d, expected the pool's, %d", got.Generation, v.pool.Generation())
 	}
 	if _, text := get(t, server.URL+"/metrics"); !strings.Contains(text, "l2s_screened 0") {
 		t.Error("found no l2s_screened 0 in the metrics")

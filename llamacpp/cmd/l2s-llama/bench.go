@@ -25,6 +25,7 @@ import (
 
 const benchUsage = `
 l2s-llama bench --model M.gguf [--screen M.l2s] [flags]
+l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--svg FILE] [flags]
 
 Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
 sampler, with the exact head, and with a screen. All run in turns on the same model in one
@@ -39,7 +40,11 @@ tasks:
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token behind each
-The head "none" is llama.cpp up to its head and nothing more.`
+The head "none" is llama.cpp up to its head and nothing more.
+
+--learn goes through --text as a service does, token by token, and asks for the best 5: in --rounds
+lines of --tokens tokens, with those a second, beside llama.cpp's own head in turns, and the
+precision of one answer in four of the screen.`
 
 // row is a line of the table. Times are of one token, or of one draft.
 type row struct {
@@ -57,7 +62,7 @@ const benchPrompt = "The configuration file has three sections. The first names 
 // bench runs tasks on a number of threads.
 type bench struct {
 	m             *llamacpp.Model
-	exact, screen *llamacpp.Head // screen may be nil
+	exact, screen *llamacpp.Head // screen may be nil, or one that learns
 	own           *plain
 	prompt        []uint32
 	tokens        int
@@ -326,7 +331,9 @@ func (b *bench) rows(list []*racer, threads int) []row {
 }
 
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("bench", benchUsage, stdout, stderr).withHead()
+	f := newFlags("bench", benchUsage, stdout, stderr).withLearn()
+	text := f.String("text", "", "with --learn, a `file` of text")
+	picture := f.String("svg", "", "with --learn, the `file` of a picture to write")
 	n := f.Int("tokens", 32, "how `many` tokens to write in a round")
 	rounds := f.Int("rounds", 5, "how `many` rounds")
 	prompt := f.String("prompt", benchPrompt, "the `text` to go on with")
@@ -341,6 +348,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if *tasks == "all" {
 		*tasks = "greedy,sampled,logprobs,decision,allowed,draft"
 	}
+	if f.learn != (*text != "") || *picture != "" && !f.learn {
+		return wrongUse("--learn, --text, --svg: expected the first two together, or none of the three")
+	}
 	threads := []int{1, runtime.NumCPU()}
 	if f.threads > 0 {
 		threads = []int{f.threads}
@@ -353,14 +363,14 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer m.Close()
 	b := &bench{m: m, tokens: *n, prompt: m.Tokens(*prompt, true)}
-	if most := size - 4*b.tokens; len(b.prompt) < 1 || len(b.prompt) > most {
+	if most := size - 4*b.tokens; !f.learn && (len(b.prompt) < 1 || len(b.prompt) > most) {
 		return wrongUse("--prompt, --tokens: found a prompt of %d tokens, expected 1 to %d", len(b.prompt), most)
 	}
 	if b.exact, err = f.openHead(m, false); err != nil {
 		return err
 	}
 	defer b.exact.Close()
-	if f.screen != "" {
+	if f.screen != "" || f.learn {
 		if b.screen, err = f.openHead(m, true); err != nil {
 			return err
 		}
@@ -370,6 +380,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer b.own.close()
+	if f.learn {
+		return f.runLearn(ctx, b, *text, *picture, *rounds, *asJSON)
+	}
 	var rows []row
 	for i, t := range threads {
 		if i > 0 && t == threads[0] {

@@ -10,17 +10,19 @@ import (
 	"os"
 	"time"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const generateUsage = `
-l2s-llama generate --model M.gguf --prompt TEXT [--screen M.l2s] [flags]
+l2s-llama generate --model M.gguf --prompt TEXT [--screen M.l2s | --learn [--keep M.l2s]] [flags]
 
 Goes on with a prompt. The head is exact, unless --screen names a screen. With a temperature a
 screen without a tail answers no draws: the exact layer does. A context that is full loses the
-older half of its tokens.`
+older half of its tokens. With --learn the exact head answers until it has learned a screen, in
+the background, from some 32,768 tokens or more; draws are among the best top-k tokens that it finds.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -59,13 +61,28 @@ type chooser struct {
 	*sampling
 	head *llamacpp.Head
 	draw *llamacpp.Sampler // nil for the best token
-	best [1]softmax.Prediction
+	best []softmax.Prediction
+	// Of a head that learns: the tokens to draw among, nil for all.
+	among *bitset.Set
 }
 
 func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
-	c := &chooser{sampling: s, head: x}
+	c := &chooser{sampling: s, head: x, best: make([]softmax.Prediction, 1)}
 	if s.o.Temperature == 0 && !s.penalty {
 		return c, nil
+	}
+	if x.Learner() != nil {
+		n := s.o.TopK
+		if s.o.Temperature == 0 {
+			n = 1
+		}
+		if s.penalty {
+			n += max(s.lastN, 0)
+		}
+		if s.o.TopK < 1 || s.penalty && s.lastN < 0 {
+			return nil, wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", s.o.TopK, s.lastN)
+		}
+		c.best, c.among = make([]softmax.Prediction, min(n, x.Labels())), bitset.New(x.Labels())
 	}
 	var err error
 	c.draw, err = x.Sampler(s.o)
@@ -74,7 +91,7 @@ func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
 
 func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
 	if c.draw == nil {
-		_, err := c.head.Search(c.best[:], h, softmax.Request{K: 1})
+		_, err := c.head.Search(c.best, h, softmax.Request{K: 1})
 		return c.best[0].ID, err
 	}
 	var e sample.Edits
@@ -84,12 +101,25 @@ func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
 			e.History = history[max(0, len(history)-c.lastN):]
 		}
 	}
+	if e.Allowed = c.among; c.among != nil {
+		a, err := c.head.Search(c.best, h, softmax.Request{K: len(c.best)})
+		if err != nil {
+			return 0, err
+		}
+		c.among.Clear()
+		for _, p := range c.best[:a.Count] {
+			c.among.Add(p.ID)
+		}
+		for _, id := range e.History { // a penalty may be a gain
+			c.among.Add(id)
+		}
+	}
 	t, err := c.draw.Draw(h, e)
 	return t.ID, err
 }
 
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("generate", generateUsage, stdout, stderr).withHead()
+	f := newFlags("generate", generateUsage, stdout, stderr).withLearn()
 	prompt := f.String("prompt", "", "the `text` to go on with")
 	file := f.String("file", "", "a `file` with the prompt, - for standard input")
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
@@ -129,7 +159,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	defer m.Close()
-	x, err := f.openHead(m, f.screen != "")
+	x, err := f.openHead(m, f.screen != "" || f.learn)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -33,7 +34,7 @@ type verb struct {
 var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
 	{"generate", "go on with a prompt", runGenerate},
-	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a screen", runBench},
+	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a screen, one that learns", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 }
 
@@ -90,9 +91,10 @@ func wrongUse(format string, a ...any) error { return &useError{fmt.Sprintf(form
 type flags struct {
 	*flag.FlagSet
 	model, lib, head, screen string
+	keep                     string
 	threads                  int
 	budget                   float64
-	quiet                    bool
+	quiet, learn             bool
 	takes                    bool     // arguments that are no flags
 	left                     []string // these
 	stdout, stderr           io.Writer
@@ -129,6 +131,13 @@ func (f *flags) withHead() *flags {
 	return f
 }
 
+// withLearn adds the flags of a head that learns.
+func (f *flags) withLearn() *flags {
+	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states that come")
+	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen, and is opened at the start if it is there")
+	return f.withHead()
+}
+
 func (f *flags) parse(args []string) error {
 	for len(args) > 0 { // flags may stand behind other arguments
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -151,6 +160,10 @@ func (f *flags) parse(args []string) error {
 		return wrongUse("--budget: found %v, expected 0 or more", f.budget)
 	case f.budget > 0 && f.screen == "":
 		return wrongUse("found --budget without --screen, expected both")
+	case f.learn && f.screen != "":
+		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of what is learned")
+	case f.keep != "" && !f.learn:
+		return wrongUse("found --keep without --learn, expected both")
 	}
 	return nil
 }
@@ -170,10 +183,12 @@ func (f *flags) open(o llamacpp.Options) (*llamacpp.Model, error) {
 	return llamacpp.Open(f.model, o)
 }
 
-// openHead opens the head, with the screen if screened.
+// openHead opens the head; if screened, with the screen, or as one that learns.
 func (f *flags) openHead(m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
 	var o llamacpp.HeadOptions
-	if screened {
+	if f.learn && screened {
+		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
+	} else if screened {
 		o.Screen = f.screen
 		if f.budget > 0 {
 			o.Options = append(o.Options, screen.Budget(f.budget))

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	learnWindow = 256 // tokens of a text, which begins anew with each window
+	ownTurn     = 20  // one window in so many is llama.cpp's own too
+	checked     = 4   // one answer of a screen in so many is computed exactly too
+	learnK      = 5   // best tokens
+)
+
+// stretch is a line of the table of a head that learns.
+type stretch struct {
+	Tokens          int     `json:"tokens"` // up to its end
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	Own             float64 `json:"llama_cpp_tokens_per_second"`
+	Speedup         float64 `json:"speedup"`
+	Screened        float64 `json:"screened"` // the share of tokens that a screen answered
+	Checked         int     `json:"checked,omitempty"`
+	P1              float64 `json:"precision_1,omitempty"` // of the checked ones
+	P5              float64 `json:"precision_5,omitempty"`
+}
+
+// learns runs through a text as a service does, token by token, and asks for the best tokens
+// behind each: lines of so many tokens, as many as there are in the text, and at most so many.
+func (b *bench) learns(ctx context.Context, text string, most int, each func(stretch)) ([]stretch, error) {
+	ids := b.m.Tokens(text, false)
+	begin, begins := b.m.Begins()
+	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
+	var lines []stretch
+	for len(lines) < most && len(ids) > 0 {
+		var took, ownTook time.Duration
+		var n, own, screened, hits1, hits5 int
+		var line stretch
+		for windows := 0; n < b.tokens && len(ids) > 0; windows++ {
+			window := ids[:min(learnWindow, len(ids), b.tokens-n)]
+			ids = ids[len(window):]
+			b.m.Clear(0)
+			if begins {
+				if _, err := b.m.Feed(ctx, 0, begin); err != nil {
+					return nil, err
+				}
+			}
+			for _, id := range window {
+				start := time.Now()
+				h, err := b.m.Feed(ctx, 0, id)
+				if err != nil {
+					return nil, err
+				}
+				a, err := b.screen.Search(top, h, softmax.Request{K: learnK})
+				if err != nil {
+					return nil, err
+				}
+				took += time.Since(start)
+				if n++; a.Source == softmax.FromLayer {
+					continue
+				}
+				if screened++; screened%checked > 0 {
+					continue
+				}
+				if _, err := b.exact.Search(best, h, softmax.Request{K: learnK}); err != nil {
+					return nil, err
+				}
+				line.Checked++
+				for i, x := range best {
+					for _, y := range top {
+						if x.ID == y.ID {
+							hits5++
+						}
+					}
+					if i == 0 && top[0].ID == x.ID {
+						hits1++
+					}
+				}
+			}
+			if windows%ownTurn > 0 {
+				continue
+			}
+			b.own.cut(0)
+			if begins {
+				if err := b.own.feed(1, begin); err != nil {
+					return nil, err
+				}
+			}
+			start := time.Now()
+			for _, id := range window {
+				if err := b.own.feed(1, id); err != nil {
+					return nil, err
+				}
+				logits, err := b.own.logits(-1)
+				if err != nil {
+					return nil, err
+				}
+				argmax(logits)
+			}
+			own, ownTook = own+len(window), ownTook+time.Since(start)
+		}
+		line.Tokens, line.Screened = n, float64(screened)/float64(n)
+		if len(lines) > 0 {
+			line.Tokens += lines[len(lines)-1].Tokens
+		}
+		line.TokensPerSecond, line.Own = float64(n)/took.Seconds(), float64(own)/ownTook.Seconds()
+		line.Speedup = line.TokensPerSecond / line.Own
+		if line.Checked > 0 {
+			line.P1, line.P5 = float64(hits1)/float64(line.Checked), float64(hits5)/float64(learnK*line.Checked)
+		}
+		lines = append(lines, line)
+		each(line)
+	}
+	return lines, nil
+}
+
+// runLearn is bench --learn.
+func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, rounds int, asJSON bool) error {
+	content, err := os.ReadFile(text)
+	if err != nil {
+		return err
+	}
+	lines, err := b.learns(ctx, string(content), rounds, func(x stretch) {
+		f.say("%d tokens: %.0f a second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
+	})
+	if err != nil {
+		return err
+	}
+	if len(lines) == 0 {
+		return fmt.Errorf("%s: found no tokens, expected a text", text)
+	}
+	if picture != "" {
+		if err := os.WriteFile(picture, drawLearning(lines), 0o666); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		out := json.NewEncoder(f.stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(struct {
+			Learning []stretch `json:"learning"`
+		}{lines})
+	}
+	w := tabwriter.NewWriter(f.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "tokens\tby a screen\ttokens/s\tllama.cpp\tspeedup\tP@1\tP@5")
+	for _, x := range lines {
+		fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t", x.Tokens, x.Screened, x.TokensPerSecond, x.Own, x.Speedup)
+		if x.Checked > 0 {
+			fmt.Fprintf(w, "%.4f\t%.4f", x.P1, x.P5)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+// drawLearning draws tokens a second over tokens, as SVG.
+func drawLearning(lines []stretch) []byte {
+	const width, height, left, bottom = 720.0, 360.0, 60.0, 40.0
+	most := 1.0
+	for _, x := range lines {
+		most = max(most, x.TokensPerSecond, x.Own)
+	}
+	tokens := float64(lines[len(lines)-1].Tokens)
+	at := func(x, y float64) (float64, float64) {
+		return left + (width-left-20)*x/tokens, height - bottom - (height-bottom-20)*y/most
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12"><rect width="100%%" height="100%%" fill="white"/>`+"\n", width, height)
+	for i := range 5 {
+		x, y := at(tokens*float64(i)/4, most*float64(i)/4)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.0f</text><text x="%.1f" y="%g" text-anchor="middle">%.0f</text>`+"\n",
+			left, y, width-20, left-6, y+4, most*float64(i)/4, x, height-bottom+18, tokens*float64(i)/4)
+	}
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">tokens</text><text x="%g" y="14">tokens a second: <tspan fill="#0072b2">a head that learns</tspan>, <tspan fill="#d55e00">llama.cpp</tspan></text>`+"\n", width/2, height-6, left)
+	for _, own := range []bool{false, true} {
+		color := map[bool]string{false: "#0072b2", true: "#d55e00"}[own]
+		fmt.Fprintf(&b, `<polyline fill="none" stroke="%s" stroke-width="2" points="`, color)
+		for _, s := range lines {
+			rate := s.TokensPerSecond
+			if own {
+				rate = s.Own
+			}
+			x, y := at(float64(s.Tokens), rate)
+			fmt.Fprintf(&b, "%.1f,%.1f ", x, y)
+		}
+		b.WriteString("\"/>\n")
+	}
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}
