@@ -41,7 +41,7 @@ test-draws: ## Run the tests of package sample with four times as many draws.
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
 	$(GO) test ./screen -run AuditOfALanguageModel -v -count=1 -args -long
-	$(GO) test ./learn -run Replay -v -count=1 -timeout 30m -args -long
+	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
 test-llama: ## Run the tests against llama.cpp's libraries, of YZMA_LIB or fetched by ../shared/llama/get, if they can be had.
@@ -98,8 +98,8 @@ pauses: ## Print how long the collector waits for kernels at work on a layer of 
 	L2S_LARGE=1 $(GO) test -count=1 -run 'TestTheCollectorComesBetween' -v ./kernels
 
 .PHONY: kills
-kills: ## Kill L2S_KILLS (200) trainings and as many saves.
-	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen
+kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
+	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen ./learn
 
 # The CPUs that are emulated. Under qemu the test of memory limits is left out on amd64:
 # qemu reads what a masked load must not, and arm64 has none.

@@ -211,7 +211,10 @@ func TestALongTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	queries := 1000000
-	if testing.Short() {
+	switch {
+	case *long:
+		queries = 100000000
+	case testing.Short():
 		queries = 200000
 	}
 	h, best := make([]float32, testDim), make([]softmax.Prediction, 5)

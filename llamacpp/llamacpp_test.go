@@ -14,10 +14,12 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 const (
@@ -460,5 +462,46 @@ func TestTheExampleOfTheREADME(t *testing.T) {
 	}
 	if !bytes.Contains(readme, append([]byte("```go\n"), example...)) {
 		t.Error("README.md: found another example than example/main.go")
+	}
+}
+
+// A head that learns answers exactly, and then over the screen that it has learned.
+func TestAHeadThatLearns(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 512})
+	exact := openHead(t, m)
+	o := train.DefaultOptions()
+	o.Clusters, o.Iterations, o.Geometry, o.Tail, o.Target = 10, 0, 0, nil, 0.01
+	x, err := m.Head(llamacpp.HeadOptions{Learn: &learn.Options{Bytes: 8 << 20, CPU: 1, Least: 200, Train: &o}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if _, err := m.Head(llamacpp.HeadOptions{Screen: "m.l2s", Learn: &learn.Options{}}); err == nil {
+		t.Error("found a head with a screen that learns another")
+	}
+	h, err := m.Feed(context.Background(), 0, m.Tokens("The configuration file", true)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = slices.Clone(h)
+	best, want := make([]softmax.Prediction, 2), make([]softmax.Prediction, 2)
+	a, err := x.Search(best, h, softmax.Request{K: 2})
+	if _, failed := exact.Search(want, h, softmax.Request{K: 2}); err != nil || failed != nil || a.Source != softmax.FromLayer || !slices.Equal(best, want) {
+		t.Fatalf("found %v from %v (%v, %v), expected %v from the layer", best, a.Source, err, failed, want)
+	}
+	for i := 0; !x.Learner().Screened(); i++ {
+		h[i%len(h)] *= 1.001 // so that none is met twice
+		answers := make([]softmax.Answer, 2)
+		if err := x.SearchBatch(best, answers, slices.Concat(h, h), softmax.Request{K: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, err := x.Search(best, h, softmax.Request{K: 2}); err != nil || a.Source != softmax.FromSet {
+		t.Errorf("found %v, %v, expected an answer of the screen", a.Source, err)
+	}
+	c, d := make([]llamacpp.Choice, 2), make([]llamacpp.Choice, 2)
+	_, z, err := x.Best(c, h, softmax.Request{K: 2})
+	if _, y, failed := exact.Best(d, h, softmax.Request{K: 2}); err != nil || failed != nil || z != y || !slices.Equal(c, d) {
+		t.Errorf("log-probabilities: found %v, %v, expected the exact ones, %v, %v", c, z, d, y)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,7 +33,8 @@ type stretch struct {
 }
 
 // learns runs through a text as a service does, token by token, and asks for the best tokens
-// behind each: lines of so many tokens, as many as there are in the text, and at most so many.
+// behind each: lines of so many tokens, as many as there are in the text, and at most so many. Those before an error
+// are returned with it.
 func (b *bench) learns(ctx context.Context, text string, most int, each func(stretch)) ([]stretch, error) {
 	ids := b.m.Tokens(text, false)
 	begin, begins := b.m.Begins()
@@ -48,18 +50,18 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 			b.m.Clear(0)
 			if begins {
 				if _, err := b.m.Feed(ctx, 0, begin); err != nil {
-					return nil, err
+					return lines, err
 				}
 			}
 			for _, id := range window {
 				start := time.Now()
 				h, err := b.m.Feed(ctx, 0, id)
 				if err != nil {
-					return nil, err
+					return lines, err
 				}
 				a, err := b.screen.Search(top, h, softmax.Request{K: learnK})
 				if err != nil {
-					return nil, err
+					return lines, err
 				}
 				took += time.Since(start)
 				if n++; a.Source == softmax.FromLayer {
@@ -69,7 +71,7 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 					continue
 				}
 				if _, err := b.exact.Search(best, h, softmax.Request{K: learnK}); err != nil {
-					return nil, err
+					return lines, err
 				}
 				line.Checked++
 				for i, x := range best {
@@ -89,17 +91,17 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 			b.own.cut(0)
 			if begins {
 				if err := b.own.feed(1, begin); err != nil {
-					return nil, err
+					return lines, err
 				}
 			}
 			start := time.Now()
 			for _, id := range window {
 				if err := b.own.feed(1, id); err != nil {
-					return nil, err
+					return lines, err
 				}
 				logits, err := b.own.logits(-1)
 				if err != nil {
-					return nil, err
+					return lines, err
 				}
 				argmax(logits)
 			}
@@ -126,14 +128,14 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 	if err != nil {
 		return err
 	}
-	lines, err := b.learns(ctx, string(content), rounds, func(x stretch) {
+	lines, failed := b.learns(ctx, string(content), rounds, func(x stretch) {
 		f.say("%d tokens: %.0f a second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
 	})
-	if err != nil {
-		return err
+	if failed == nil && len(lines) == 0 {
+		failed = fmt.Errorf("%s: found no tokens, expected a text", text)
 	}
 	if len(lines) == 0 {
-		return fmt.Errorf("%s: found no tokens, expected a text", text)
+		return failed
 	}
 	if picture != "" {
 		if err := os.WriteFile(picture, drawLearning(lines), 0o666); err != nil {
@@ -143,9 +145,9 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 	if asJSON {
 		out := json.NewEncoder(f.stdout)
 		out.SetIndent("", "  ")
-		return out.Encode(struct {
+		return cmp.Or(failed, out.Encode(struct {
 			Learning []stretch `json:"learning"`
-		}{lines})
+		}{lines}))
 	}
 	w := tabwriter.NewWriter(f.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "tokens\tby a screen\ttokens/s\tllama.cpp\tspeedup\tP@1\tP@5")
@@ -156,7 +158,7 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 		}
 		fmt.Fprintln(w)
 	}
-	return w.Flush()
+	return cmp.Or(failed, w.Flush())
 }
 
 // drawLearning draws tokens a second over tokens, as SVG.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"math"
@@ -76,6 +77,10 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "h"}, "another file"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--window", "9", "--warmup", "8"}, "--window"},
 		{[]string{"bench", "--model", "m.gguf", "--rounds", "0"}, "--rounds"},
+		{[]string{"bench", "--model", "m.gguf", "--learn"}, "--text"},
+		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "m.l2s"}, "without --learn"},
 		{[]string{"compare", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", "a", "--screen", "b"}, "--budgets"},
 	} {
@@ -249,6 +254,43 @@ func TestBenchAndCompare(t *testing.T) {
 	}
 	if len(c.Heads) != 2 || c.Heads[0].Agreement != 1 || c.Heads[0].Same != 1 || math.Abs(math.Log(c.Heads[0].Perplexity/c.Heads[1].Perplexity)) > 0.05 {
 		t.Errorf("found %+v, expected the exact head to be the same as itself, and nearly llama.cpp's perplexity", c.Heads)
+	}
+}
+
+// A head that learns is exact at first: it writes what the exact head does, and bench says how fast it is.
+func TestLearn(t *testing.T) {
+	need(t)
+	ctx := context.Background()
+	generate := []string{"generate", "--model", gguf, "--threads", "1", "--prompt", "The configuration file", "-n", "12", "--ignore-eos", "--temp"}
+	for _, more := range [][]string{{"0"}, {"0", "--repeat-penalty", "1.3"}, {"0.8", "--seed", "7"}, {"0.8", "--seed", "7", "--repeat-penalty", "1.3", "--repeat-last-n", "5"}} {
+		args := append(slices.Clone(generate), more...)
+		want, _ := runs(t, ctx, 0, args...)
+		if got, _ := runs(t, ctx, 0, append(args, "--learn")...); got != want {
+			t.Errorf("%v: found %q, expected %q, as without --learn", more, got, want)
+		}
+	}
+	if _, text := runs(t, ctx, 2, append(generate, "0.8", "--learn", "--top-k", "0")...); !strings.Contains(text, "--top-k") {
+		t.Errorf("found %q, expected a word about --top-k", text)
+	}
+	path := filepath.Join(t.TempDir(), "a")
+	if err := os.WriteFile(path, []byte(words(200)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := runs(t, ctx, 0, "bench", "--model", gguf, "--threads", "1", "--learn", "--text", path, "--tokens", "20", "--rounds", "2", "--svg", path+".svg", "--json")
+	var b struct{ Learning []stretch }
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.Learning); n != 2 || b.Learning[1].Tokens != 40 || b.Learning[1].Screened != 0 || !(b.Learning[1].Speedup > 0) {
+		t.Errorf("found %+v, expected two lines of 20 tokens, all exact", b.Learning)
+	}
+	var picture struct {
+		Lines []struct {
+			Points string `xml:"points,attr"`
+		} `xml:"polyline"`
+	}
+	if b, err := os.ReadFile(path + ".svg"); err != nil || xml.Unmarshal(b, &picture) != nil || len(picture.Lines) != 2 || len(strings.Fields(picture.Lines[0].Points)) != 2 {
+		t.Errorf("found %v, %+v, expected a picture of two lines", err, picture)
 	}
 }
 
