@@ -61,6 +61,7 @@ type Event struct {
 const (
 	Began    = "began"    // a training
 	Failed   = "failed"   // a training, or the file of Keep
+	Trial    = "on trial" // a screen, on contexts that come from now on
 	Declined = "declined" // a screen that does not reach the target
 	Screened = "screened" // a screen answers from now on
 	Unlearnt = "unlearnt" // the exact layer answers from now on: the audit gave an alarm
@@ -374,6 +375,9 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 		first = ladder[i]
 	}
 	l.next.Store(enough)
+	if kept := l.contexts.Kept(); kept < enough {
+		l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("a screen of %d contexts is tried on %d more", e.Contexts, enough-kept)})
+	}
 	if !l.await(ctx) {
 		return nil, ctx.Err()
 	}

@@ -17,13 +17,15 @@ const (
 	shareBytes = 128 << 10
 	// firstRows are those that the caller scans before others do.
 	firstRows = kernels.PanelRows
+	// mostThreads are as many as a scan can use.
+	mostThreads = 256
 	// fewLooks is how often the caller looks for helpers that have rows yet, some microseconds in
 	// all, before it sleeps between two looks.
 	fewLooks = 100
 )
 
 // SetThreads has exact searches of one context run on up to n threads, the caller's among
-// them, over layers that are large enough for it. A layer has one thread until then. Answers
+// them and 256 at most, over layers that are large enough for it. A layer has one thread until then. Answers
 // are the same. The others are parked between searches, and serve one search at a time: a
 // goroutine that finds them busy searches alone. It must not be called while the layer is
 // searched.
@@ -32,6 +34,7 @@ func (l *Layer) SetThreads(n int) {
 		l.crew = nil
 		return
 	}
+	n = min(n, mostThreads)
 	c := &shared{wake: make(chan struct{}, n-1)}
 	for range n - 1 {
 		go c.help()

@@ -17,9 +17,9 @@ const (
 	// maxCoarse is the share of rows that may survive a first pass over other
 	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
 	maxCoarse = 0.25
-	// coarseSkips is the number of searches that go without the pass over 4-bit
+	// coarseSkips bounds the number of searches that go without the pass over 4-bit
 	// codes after one in which it was in vain: on data without structure it
-	// always is. The answers are the same.
+	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
 	coarseSkips = 31
 	// minListed is the share of labels from which a set of allowed ones is
 	// searched in a scan of all instead of a gather.
@@ -253,21 +253,34 @@ func (s *Searcher) coarsePass(q *Query, p *place) bool {
 	}
 	s.reserve(p.n)
 	s.layer.run(scan{coarse: s.layer.coarse, vec: q.vec, lower: s.lower, upper: s.upper})
-	ok := s.few(p)
-	if !ok {
-		s.skip = coarseSkips
+	if s.few(p, q) {
+		s.inVain = 0
+		return true
 	}
-	return ok
+	s.inVain = min(2*s.inVain+1, coarseSkips)
+	s.skip = s.inVain
+	return false
 }
 
 // few leaves the labels in s.list that survive the intervals of a first pass over all rows, and
-// reports whether they are few enough to go on with.
-func (s *Searcher) few(p *place) bool {
+// reports whether they are few enough to go on with. If q is not nil, the labels with the largest lower
+// ends, whose 8-bit codes have higher ones, raise what the others must reach.
+func (s *Searcher) few(p *place, q *Query) bool {
 	lower, upper := s.lower[:p.n], s.upper[:p.n]
 	if p.edits() {
 		p.edit(lower, upper, 0)
 	}
-	ids := s.survivors(p.k, lower, upper)
+	threshold := s.threshold(p.k, lower)
+	if q != nil {
+		near := s.ids[:kernels.SelectAtLeast(s.ids, lower, threshold)] // at least k
+		s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
+		s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
+		if p.edits() {
+			(&place{listed: true, ids: near, n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
+		}
+		threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	}
+	ids := s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 	if float64(len(ids)) > maxCoarse*float64(p.n) {
 		return false
 	}
@@ -372,16 +385,21 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 // their biases then. At least k
 // intervals are finite.
 func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
-	n := len(lower)
-	// At least k rows have a lower end of threshold or more: it is a bound just below the k-th
-	// largest, or that itself.
-	s.ids, s.biases = grow.Slice(s.ids, n), grow.Slice(s.biases, n)
+	s.biases = grow.Slice(s.biases, len(lower))
+	threshold := s.threshold(k, lower)
+	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
+}
+
+// threshold returns a number that at least k lower ends reach: a bound just below the k-th
+// largest, or that itself. It makes room in s.ids for all rows.
+func (s *Searcher) threshold(k int, lower []float32) float32 {
+	s.ids = grow.Slice(s.ids, len(lower))
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok || math.IsInf(float64(threshold), -1) {
 		s.scores = append(s.scores[:0], lower...)
 		threshold = kernels.KthLargest(s.scores, k)
 	}
-	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
+	return threshold
 }
 
 // score fills dst with the best of the labels ids, whose biases are in s.biases and

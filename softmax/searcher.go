@@ -20,7 +20,7 @@ type Searcher struct {
 	view *View // what is looked at before a search among all labels; nil for nothing
 	z    *kernels.Int8Vector
 
-	skip         int // searches to go without a pass over 4-bit codes
+	skip, inVain int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
 	lower, upper []float32
 	ids          []uint32 // survivors
 	places       []uint32 // of the survivors among the rows

@@ -140,7 +140,7 @@ func (s *Searcher) look(q *Query, p *place) bool {
 		return false
 	}
 	bounds(v.rows, s.z)
-	return s.few(p)
+	return s.few(p, nil)
 }
 
 // moments are contexts and rows to take moments from.
