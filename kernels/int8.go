@@ -127,24 +127,6 @@ func (m *codeRows) setSlack(bias []float32) error {
 	return nil
 }
 
-// Estimate makes the intervals of the rows estimates, for rows that have more coordinates than those
-// that they are given in: the radius of row i is multiplied by factor, after the bound of ||w_i - w^_i|| has
-// become the length of the hypotenuse over that and rests[i]. Then Bounds proves nothing. It is for rows that
-// nobody reads yet.
-func (m *Int8Rows) Estimate(rests []float32, factor float64) {
-	if len(rests) != m.n {
-		panic("kernels: length of rests differs from the number of rows")
-	}
-	le := binary.LittleEndian
-	for i, rest := range rests {
-		meta := m.data[(i+1)*m.stride-metaBytes+8:][:8]
-		err, norm := math.Float32frombits(le.Uint32(meta)), math.Float32frombits(le.Uint32(meta[4:]))
-		square := float64(float64(err)*float64(err)) + float64(float64(rest)*float64(rest))
-		le.PutUint32(meta, math.Float32bits(float32(factor*math.Sqrt(square))))
-		le.PutUint32(meta[4:], math.Float32bits(float32(factor*float64(norm))))
-	}
-}
-
 // roundUp returns a float32 above x >= 0, with room for the rounding of a
 // float64 sum of up to 2^16 terms. A result in the subnormal range is lifted
 // out of it; zero stays zero.

@@ -23,7 +23,4 @@
 // leaves some hundred rows to the 8-bit ones.
 //
 // Codes are made with the layer, in one pass over W.
-//
-// A [View], made of some thousand contexts in about a second, is a look at all labels before the search, in
-// fewer bytes than any codes: it may miss a label.
 package softmax

@@ -6,6 +6,3 @@ func ShareAll() (restore func()) {
 	minShared = 0
 	return func() { minShared = was }
 }
-
-// Left are the labels that the view left in the last search, if its answer is from a set.
-func (s *Searcher) Left() []uint32 { return s.list }

@@ -259,7 +259,7 @@ type Source uint8
 
 const (
 	FromLayer Source = iota // all labels of the request: the answer is exact
-	FromSet                 // some of them: the candidates that a screen has for the context, or what a view leaves
+	FromSet                 // the candidates that a screen has for the context
 )
 
 // String returns "layer" or "set".

@@ -14,7 +14,7 @@ import (
 // reference arithmetic, edited; the best of them.
 
 const (
-	// maxCoarse is the share of rows that may survive a first pass over other
+	// maxCoarse is the share of rows that may survive the pass over 4-bit
 	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
 	maxCoarse = 0.25
 	// coarseSkips bounds the number of searches that go without the pass over 4-bit
@@ -122,7 +122,7 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 		s.single(dst[:p.k], &answers[0], qs[0], &p)
 		return
 	}
-	certified := s.view == nil && !req.sumsExactly() && !p.wantsMost()
+	certified := !req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
@@ -163,16 +163,11 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
-	if all := !p.listed && p.n == l.Labels(); all && !p.req.LogSum {
-		looked := s.look(q, p)
-		if looked {
-			a.Source = FromSet
-		}
-		if looked || s.coarsePass(q, p) {
-			// Labels that are left are permitted ones.
-			s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
-			return
-		}
+	all := !p.listed && p.n == l.Labels()
+	if all && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
+		// Labels that are left are permitted ones.
+		s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
+		return
 	}
 	s.intervals(q, p)
 	s.finish(dst, a, q, p, s.lower[:p.n], s.upper[:p.n])
@@ -241,49 +236,35 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 	part.BoundsBatch(lower, upper, vecs[:len(qs)])
 }
 
-// coarsePass makes a first pass over the 4-bit codes of a layer that has them, and reports whether few
-// labels are left, in s.list.
-func (s *Searcher) coarsePass(q *Query, p *place) bool {
-	if s.layer.coarse == nil {
-		return false
-	}
+// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of
+// all rows, and reports whether they are few enough to go on with.
+func (s *Searcher) firstPass(q *Query, p *place) bool {
 	if s.skip > 0 {
 		s.skip--
 		return false
 	}
 	s.reserve(p.n)
 	s.layer.run(scan{coarse: s.layer.coarse, vec: q.vec, lower: s.lower, upper: s.upper})
-	if s.few(p, q) {
-		s.inVain = 0
-		return true
-	}
-	s.inVain = min(2*s.inVain+1, coarseSkips)
-	s.skip = s.inVain
-	return false
-}
-
-// few leaves the labels in s.list that survive the intervals of a first pass over all rows, and
-// reports whether they are few enough to go on with. If q is not nil, the labels with the largest lower
-// ends, whose 8-bit codes have higher ones, raise what the others must reach.
-func (s *Searcher) few(p *place, q *Query) bool {
-	lower, upper := s.lower[:p.n], s.upper[:p.n]
 	if p.edits() {
-		p.edit(lower, upper, 0)
+		p.edit(s.lower, s.upper, 0)
 	}
-	threshold := s.threshold(p.k, lower)
-	if q != nil {
-		near := s.ids[:kernels.SelectAtLeast(s.ids, lower, threshold)] // at least k
-		s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
-		s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
-		if p.edits() {
-			(&place{listed: true, ids: near, n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
-		}
-		threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	// The labels with the largest lower ends have higher ones by their 8-bit codes: these raise what the
+	// others must reach.
+	threshold := s.threshold(p.k, s.lower)
+	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
+	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
+	s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
+	if p.edits() {
+		(&place{listed: true, ids: near, n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
 	}
-	ids := s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
+	threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
 	if float64(len(ids)) > maxCoarse*float64(p.n) {
+		s.inVain = min(2*s.inVain+1, coarseSkips)
+		s.skip = s.inVain
 		return false
 	}
+	s.inVain = 0
 	s.list = append(s.list[:0], ids...)
 	return true
 }

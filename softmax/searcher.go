@@ -17,9 +17,6 @@ type Searcher struct {
 	queries []*Query // of the contexts of a batch
 	one     [1]Answer
 
-	view *View // what is looked at before a search among all labels; nil for nothing
-	z    *kernels.Int8Vector
-
 	skip, inVain int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
 	lower, upper []float32
 	ids          []uint32 // survivors

@@ -103,7 +103,9 @@ func quickRivals(labels int) []methods.Method {
 		methods.FGD{M: 16, EfConstruction: 100},
 		methods.IPNSW{M: 16, EfConstruction: 100},
 		methods.SVDSoftmax{Width: 32},
-		methods.WeightedSVD{Deviations: []float64{1, 2, 3, 4, 5}},
+		methods.WeightedSVD{Width: 48, Factors: []float64{0.1, 0.2, 0.3}},
+		methods.WeightedSVD{Width: 64, Factors: []float64{0.1, 0.2, 0.3}},
+		methods.WeightedSVD{Width: 96, Factors: []float64{0.1, 0.2, 0.3}},
 		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/20, labels/4)},
 		methods.Frequency{Sizes: geometric(labels/200, labels/2, 2.5)},
 		methods.GreedyMIPS{Budgets: geometric(labels/16, labels/2, 2)},
@@ -111,6 +113,9 @@ func quickRivals(labels int) []methods.Method {
 		methods.LSHMIPS{Tables: 16, Bits: 8, Probes: []int{1, 4, 16, 64}},
 	}
 }
+
+// viewFactors are the factors of intervals of previews.
+var viewFactors = []float64{0.05, 0.1, 0.15, 0.2, 0.3, 0.4}
 
 func rivals(labels int) []methods.Method {
 	return []methods.Method{
@@ -122,7 +127,12 @@ func rivals(labels int) []methods.Method {
 		methods.SVDSoftmax{Width: 32},
 		methods.SVDSoftmax{Width: 64},
 		methods.SVDSoftmax{Width: 100},
-		methods.WeightedSVD{Deviations: []float64{0.5, 1, 1.5, 2, 2.5, 3, 4, 5}},
+		methods.WeightedSVD{Width: 16, Factors: viewFactors},
+		methods.WeightedSVD{Width: 32, Factors: viewFactors},
+		methods.WeightedSVD{Width: 48, Factors: viewFactors},
+		methods.WeightedSVD{Width: 64, Factors: viewFactors},
+		methods.WeightedSVD{Width: 96, Factors: viewFactors},
+		methods.WeightedSVD{Width: 128, Factors: viewFactors},
 		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/50, labels/10)},
 		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/20, labels/4)},
 		methods.AdaptiveSoftmax{Cutoffs: ascending(labels/10, labels/2)},

@@ -68,7 +68,13 @@ func specimens() []specimen {
 		every := func(x Index) Setting { return svdSetting{x.(*svdIndex), labels} }
 		list = append(list, specimen{Method: SVDSoftmax{width}, every: every})
 	}
-	list = append(list, specimen{Method: WeightedSVD{[]float64{0.1, 1, 3, 1e12}}, every: lastOf})
+	for _, width := range []int{1, 8, dim, 1000} {
+		m := specimen{Method: WeightedSVD{width, []float64{0, 0.3, 1, 1e12}}, every: lastOf}
+		if width >= dim { // no column is left out, but the codes of z are not z
+			m.every = nil
+		}
+		list = append(list, m)
+	}
 	for _, cutoffs := range [][]int{nil, {100}, {2, 300}, {7, 50, 300}, {3, 50, 200, 400}, {200, labels}, {250, 700, 800}} {
 		every := func(x Index) Setting { return adaptiveSetting{x.(*adaptiveIndex), math.Inf(1)} }
 		list = append(list, specimen{Method: AdaptiveSoftmax{cutoffs}, every: every, instant: cutoffs == nil})
@@ -250,7 +256,7 @@ func TestWrongParametersAreRefused(t *testing.T) {
 		methods []Method
 	}{
 		{&unlabelled, []Method{Frequency{Sizes: []int{5}}}},
-		{&without, []Method{AdaptiveSoftmax{[]int{5}}, WeightedSVD{[]float64{1}}}},
+		{&without, []Method{AdaptiveSoftmax{[]int{5}}, WeightedSVD{4, []float64{1}}}},
 		{in, []Method{
 			Frequency{Sizes: []int{0}}, Frequency{Sizes: []int{601}},
 			GreedyMIPS{Budgets: []int{0}},
@@ -261,7 +267,7 @@ func TestWrongParametersAreRefused(t *testing.T) {
 			FGD{M: 1}, FGD{M: -1}, FGD{M: 1 << 20}, FGD{EfConstruction: -1},
 			IPNSW{M: 1}, IPNSW{EfConstruction: -1},
 			SVDSoftmax{}, SVDSoftmax{-1},
-			WeightedSVD{[]float64{-1}}, WeightedSVD{[]float64{1, 1}}, WeightedSVD{[]float64{math.NaN()}}, WeightedSVD{},
+			WeightedSVD{0, []float64{1}}, WeightedSVD{4, []float64{-1}}, WeightedSVD{4, []float64{1, 1}}, WeightedSVD{4, []float64{math.NaN()}}, WeightedSVD{4, nil},
 			AdaptiveSoftmax{[]int{0}}, AdaptiveSoftmax{[]int{5, 5}}, AdaptiveSoftmax{[]int{9, 5}},
 		}},
 	} {
@@ -377,7 +383,7 @@ func TestRecallOnTheEmbeddedModel(t *testing.T) {
 		{FGD{}, "ef=64", 0.988, 0.999},
 		{IPNSW{}, "ef=64", 0.985, 0.996},
 		{SVDSoftmax{48}, "N=64", 0.999, 0.999},
-		{WeightedSVD{[]float64{2, 4}}, "c=4", 0.999, 0.999},
+		{WeightedSVD{48, []float64{0.1, 0.2, 0.4}}, "f=0.2", 0.999, 0.999},
 		{AdaptiveSoftmax{[]int{500, 1000}}, "z=2", 0.998, 0.999},
 	})
 }
@@ -412,7 +418,7 @@ func TestRecallOnPTBSmall(t *testing.T) {
 			{FGD{}, "ef=64", 0.955, 0.997},
 			{IPNSW{}, "ef=64", 0.992, 0.997},
 			{SVDSoftmax{48}, "N=64", 0.995, 0.997},
-			{WeightedSVD{[]float64{2, 4}}, "c=4", 0.998, 0.999},
+			{WeightedSVD{48, []float64{0.1, 0.2, 0.4}}, "f=0.2", 0.988, 0.999},
 			{AdaptiveSoftmax{[]int{500, 1000}}, "z=2", 0.982, 0.993},
 		})
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -37,8 +36,21 @@ func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threa
 	workers := make([]scratch, threads)
 	values := make([]float64, n)
 	for round := range directionRounds + 1 {
-		linear.Orthonormalise(values, next, nil)
-		for k, v := range next {
+		for k, v := range next { // Gram-Schmidt, twice for the sake of roundings
+			for range 2 {
+				for _, other := range next[:k] {
+					product := dot(v, other)
+					for j, x := range other {
+						v[j] -= float64(product * x)
+					}
+				}
+			}
+			length := math.Sqrt(dot(v, v))
+			if values[k] = length / float64(labels); length > 0 {
+				for j := range v {
+					v[j] /= length
+				}
+			}
 			for j, x := range v {
 				vectors[k*dim+j] = float32(x)
 			}
@@ -68,7 +80,7 @@ func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threa
 		}
 	}
 	for k, value := range values {
-		root := math.Sqrt(value / float64(labels))
+		root := math.Sqrt(value)
 		for j := range vectors[k*dim:][:dim] {
 			vectors[k*dim+j] = float32(float64(vectors[k*dim+j]) * root)
 		}

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -146,7 +145,7 @@ func (r *regression) solve(ridge float64) *coefficients {
 		e.solve(c.u, ridge)
 	}
 	for k, y := range r.yMean {
-		c.a[k] = y - linear.Dot(c.u[k*r.dim:][:r.dim], r.means)
+		c.a[k] = y - dot(c.u[k*r.dim:][:r.dim], r.means)
 	}
 	return c
 }
@@ -159,9 +158,9 @@ func cholesky(a []float64, d int) {
 	for i := range d {
 		row := a[i*d:][:i+1]
 		for j := range i {
-			row[j] = (row[j] - linear.Dot(row[:j], a[j*d:][:j])) / a[j*d+j]
+			row[j] = (row[j] - dot(row[:j], a[j*d:][:j])) / a[j*d+j]
 		}
-		if x := row[i] - linear.Dot(row[:i], row[:i]); x > 0 {
+		if x := row[i] - dot(row[:i], row[:i]); x > 0 {
 			row[i] = math.Sqrt(x)
 		} else {
 			row[i] = math.Inf(1)
@@ -173,7 +172,7 @@ func cholesky(a []float64, d int) {
 func substitute(l, x []float64) {
 	d := len(x)
 	for i := range d {
-		x[i] = (x[i] - linear.Dot(l[i*d:][:i], x[:i])) / l[i*d+i]
+		x[i] = (x[i] - dot(l[i*d:][:i], x[:i])) / l[i*d+i]
 	}
 	for i := d - 1; i >= 0; i-- {
 		x[i] /= l[i*d+i]
@@ -181,6 +180,23 @@ func substitute(l, x []float64) {
 			x[j] -= float64(l[i*d+j] * x[i])
 		}
 	}
+}
+
+// dot is the product of two vectors, by four sums in a fixed order.
+func dot(x, y []float64) float64 {
+	var s [4]float64
+	y = y[:len(x)]
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		s[0] += float64(x[i] * y[i])
+		s[1] += float64(x[i+1] * y[i+1])
+		s[2] += float64(x[i+2] * y[i+2])
+		s[3] += float64(x[i+3] * y[i+3])
+	}
+	for ; i < len(x); i++ {
+		s[0] += float64(x[i] * y[i])
+	}
+	return (s[0] + s[1]) + (s[2] + s[3])
 }
 
 // predict is a + u.h at temperature k.
