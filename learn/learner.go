@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -33,8 +35,8 @@ type Options struct {
 	// tried on half as many that come after those of its training, or on more. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
-	// removed when the screen is given up, and that is opened at the start. If it belongs to another layer it is
-	// passed over, and written anew later.
+	// removed when the screen is given up, and that is opened at the start. A screen of another layer is passed
+	// over, and replaced later; a file that is no screen is an error of New.
 	Keep string
 	// Event, unless nil, is told of each step, one after the other. It must not wait for queries,
 	// and not call Close.
@@ -107,7 +109,10 @@ func New(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, l.begin()
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
@@ -142,10 +147,18 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
 		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
 	}
+	if folder := filepath.Dir(o.Keep); o.Keep != "" {
+		if at, err := os.Stat(folder); err != nil || !at.IsDir() {
+			return nil, fmt.Errorf("learn: %s: found no folder %s, expected one to write the file to", o.Keep, folder)
+		}
+	}
 	// The copy for a training takes the other half.
 	r, err := NewReservoir(layer.Dim(), o.Train.K, o.Bytes/2, o.HalfLife)
 	if err != nil {
 		return nil, err
+	}
+	if n := r.most * runLength; n < o.Least {
+		return nil, fmt.Errorf("learn: bytes: found %d, room for %d contexts, expected room for the first training, %d", o.Bytes, n, o.Least)
 	}
 	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{labels: make([]uint32, o.Train.K)} }
@@ -167,15 +180,17 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 
 // begin opens what was kept, and starts to learn.
 func (l *Learner) begin() (err error) {
+	var kept *screen.Model
+	if l.o.Keep != "" {
+		if kept, err = screen.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
+		}
+	}
 	if l.audit, err = l.pool.Audit(screen.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
-	if l.o.Keep != "" {
-		m, err := screen.Load(l.o.Keep)
-		if err == nil {
-			err = l.answer(m)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if kept != nil {
+		if err := l.answer(kept); err != nil {
 			l.tell(Event{Kind: Failed, Text: err.Error()})
 		}
 	}
@@ -301,7 +316,7 @@ func (l *Learner) unlearn(x screen.Alarm) {
 	}
 	l.screened.Store(false)
 	if l.o.Keep != "" { // or the next start would answer by it
-		if err := os.Remove(l.o.Keep); err != nil {
+		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil {
 			l.tell(Event{Kind: Failed, Text: err.Error()})
 		}
 	}
@@ -362,12 +377,13 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 	if x := l.o.Train.Target; x > 0 {
 		missed1, missedK = 1, 1-x
 	}
+	target := fmt.Sprintf("; the target is %.5g and %.5g", 1-missed1, 1-missedK)
 	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
 	ladder := m.Ladder()
 	last := ladder[len(ladder)-1]
 	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
 		e.Budget, e.Precision1, e.PrecisionK = last.Budget, last.Precision1.Value, last.PrecisionK.Value
-		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on what was held out: far from the target", e.Precision1, l.o.Train.K, e.PrecisionK)
+		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on what was held out", e.Precision1, l.o.Train.K, e.PrecisionK) + target
 		return nil, nil
 	}
 	first := last // that misses half of what the target allows on what was held out
@@ -394,7 +410,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 				return err
 			}
 		}
-		with = nil
+		with, e.Text = nil, e.Text+target
 		return nil
 	})
 	return with, err
@@ -427,7 +443,7 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Eve
 		}
 	}
 	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
-	e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on %d contexts that came after, with a budget of %.4g", e.Precision1, k, e.PrecisionK, n, e.Budget)
+	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g", e.Precision1, k, e.PrecisionK, n, e.Budget)
 	return nil
 }
 

@@ -45,7 +45,7 @@ type Token struct {
 type Stats struct {
 	// Draws is the number of all draws.
 	Draws uint64
-	// More is the number of draws over a screen that read its largest budget.
+	// More is the number of draws over a screen that read its largest budget after its own.
 	More uint64
 	// Layer is the number of draws that the exact layer answered.
 	Layer uint64

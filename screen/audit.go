@@ -239,7 +239,7 @@ func (a *Audit) run() {
 			now := time.Now()
 			saved = min(saved+float64(now.Sub(last))*a.options.Share, float64(burst)*a.options.Share) - float64(now.Sub(begin))
 			last = now
-			ready.Reset(time.Duration(max(0, -saved/a.options.Share)))
+			ready.Reset(time.Duration(min(max(0, -saved/a.options.Share), 1<<62)))
 		}
 		a.tell()
 	}

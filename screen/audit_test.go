@@ -182,6 +182,32 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	}
 }
 
+// A share that leaves no time for a second exact answer gets none.
+func TestTheSmallestShareOfAnAudit(t *testing.T) {
+	w := watchedOnce()
+	p, err := screen.NewPool(w.model, w.layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Audit(screen.AuditOptions{Share: math.SmallestNonzeroFloat64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Stop()
+	top := make([]softmax.Prediction, 5)
+	for range 100 { // in between which the audit has its turn
+		for i := range 100 {
+			if _, err := p.TopK(top, w.contexts[i*24:(i+1)*24]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if r := a.Report(); r.Audited > 1 {
+		t.Errorf("found %d exact answers, expected 1 at most", r.Audited)
+	}
+}
+
 // Queries of a pool with an audit allocate nothing, whichever is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()

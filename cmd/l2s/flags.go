@@ -296,6 +296,9 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 // stands instead of --weights and --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
 	names := f.required
+	if f.inputs != nil && !f.given("head") && !f.given("weights") && !f.given("bias") {
+		return f.wrongUse("missing --head, or --weights and --bias, as in: l2s %s %s", f.verb, f.about.usage)
+	}
 	if f.given("head") {
 		if f.given("weights") {
 			return f.wrongUse("--head and --weights exclude each other: give one of them")

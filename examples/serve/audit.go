@@ -18,9 +18,9 @@ func (v *service) audited(w http.ResponseWriter, r *http.Request) {
 	}
 	if v.learner != nil && !v.learner.Screened() {
 		fmt.Fprintf(w, "The exact layer answers, until a screen is learned: %d contexts have been kept.\n", v.learner.Contexts().Kept())
-		for _, kind := range []string{learn.Unlearnt, learn.Failed, learn.Declined, learn.Began} {
+		for _, kind := range []string{learn.Unlearnt, learn.Failed, learn.Declined, learn.Began, learn.Trial} {
 			if e, ok := v.steps.Load(kind); ok {
-				fmt.Fprintf(w, "Last %s: %s\n", kind, e.(learn.Event).Text)
+				fmt.Fprintf(w, "Last event %q: %s\n", kind, e.(learn.Event).Text)
 			}
 		}
 		return
@@ -61,7 +61,10 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 		fmt.Fprintln(w, "\nThe screen does not say how the contexts of training lay: geometry is not watched.")
 		return
 	}
-	fmt.Fprintln(w, "\nHow contexts lie to the clusters. Every sample counts here, the last thousand or so most; precision above\nis of those alone that were answered exactly.")
+	if r.Sampled == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nHow contexts lie to the clusters. Every sample counts here, the last thousand or so most; precision above\nis of those alone that were answered exactly. \"at most\" is what a stretch of training's text may have.")
 	histogram(w, "Cosines of contexts and their clusters", r.Geometry.Cosine, r.Cosine)
 	histogram(w, "Leads of the best cluster", r.Geometry.Lead, r.Lead)
 }
@@ -73,9 +76,9 @@ func histogram(w io.Writer, name string, h screen.Histogram, now []float64) {
 	}
 	fmt.Fprintf(w, "\n%s, now and in training:\n  %10s %8s %8s %8s\n", name, "below", "now", "training", "at most")
 	for i := range h.Shares {
-		below := "-"
+		below := "above"
 		if i < len(h.Edges) {
-			below = fmt.Sprintf("%.4g", h.Edges[i])
+			below = fmt.Sprintf("%.6g", h.Edges[i])
 		}
 		fmt.Fprintf(w, "  %10s %7.1f%% %7.1f%% %7.1f%%\n", below, 100*now[i], 100*h.Shares[i], 100*h.Most[i])
 	}

@@ -59,12 +59,18 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.Int64Var(&l.busy, "busy", 0, "the `NUMBER` of requests under way from which on budgets are lowered, in proportion; 0 for never")
 	keep := flags.Int64("keep", 0, "keep a sample of the contexts of requests in so many `BYTES` of memory; GET /contexts gives it as a .npy file, which l2s train takes")
 	flags.Usage = func() {
-		fmt.Fprintf(flags.Output(), "usage: serve -head LAYER -screen FILE [flags]\n\nAnswers POST /topk and POST /logprobs over HTTP; see examples/README.md.\n\n")
+		fmt.Fprintf(flags.Output(), "usage: serve -head LAYER (-screen FILE | -learn BYTES [-screen FILE]) [flags]\n\nAnswers POST /topk and POST /logprobs over HTTP; see examples/README.md.\n\n")
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
+	for name, least := range map[string]int64{"learn": s.learn, "keep": *keep, "busy": l.busy, "max-body": l.body - 1, "max-contexts": int64(l.contexts) - 1, "max-k": int64(l.k) - 1,
+		"timeout": int64(*timeout) - 1, "grace": int64(*grace), "drain": int64(*drain)} {
+		if least < 0 {
+			return fmt.Errorf("-%s: found %s, expected a larger number", name, flags.Lookup(name).Value)
+		}
+	}
 	if s.head == "" || s.screen == "" && s.learn == 0 {
-		return errors.New("found no -head or no -screen, expected both: -h explains the flags")
+		return errors.New("found no -head, or neither -screen nor -learn, expected -head and one of them: -h explains the flags")
 	}
 
 	var opts []screen.Option

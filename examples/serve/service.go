@@ -488,7 +488,7 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 		}
 	}
 	r := &reply{Generation: generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
-	if req.Budget < softmax.Exact {
+	if req.Budget < softmax.Exact && (v.learner == nil || v.learner.Screened()) {
 		for _, x := range m.Ladder() {
 			if x.Budget <= req.Budget {
 				r.Budget = x.Budget

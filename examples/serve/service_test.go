@@ -819,7 +819,7 @@ func TestBudgetsUnderLoad(t *testing.T) {
 // Without a screen the exact layer answers, and the contexts of requests become a screen.
 func TestAServiceThatLearns(t *testing.T) {
 	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
-	s.learn, s.screen = 1<<22, ""
+	s.learn, s.screen = 64<<20, ""
 	v, server := serve(t, s)
 	t.Cleanup(v.learner.Close)
 	for _, path := range []string{"/topk", "/logprobs"} {
@@ -832,7 +832,7 @@ func TestAServiceThatLearns(t *testing.T) {
 		t.Errorf("found %d contexts kept, expected 5", n)
 	}
 	v.steps.Store(learn.Unlearnt, learn.Event{Text: "P@1: found .9 of .99"})
-	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "until a screen is learned: 5 contexts") || !strings.Contains(text, "Last unlearnt: P@1: found .9 of .99\n") {
+	if _, text := get(t, server.URL+"/audit"); !strings.Contains(text, "until a screen is learned: 5 contexts") || !strings.Contains(text, `Last event "unlearnt": P@1: found .9 of .99`) {
 		t.Errorf("found %q", text)
 	}
 	if _, got, _ := post(t, server.URL+"/topk", query{Contexts: drawContexts(1, 5, testDim), K: 5}); got.Generation != v.pool.Generation() {
@@ -843,5 +843,16 @@ func TestAServiceThatLearns(t *testing.T) {
 	}
 	if err := v.reload(); err == nil {
 		t.Error("found a reload")
+	}
+}
+
+// Numbers that make no sense end the start with a sentence that names the flag.
+func TestFlagsAreChecked(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)
+	for _, args := range [][]string{{"-learn", "-4"}, {"-keep", "-1"}, {"-busy", "-3"}, {"-max-k", "0"}, {"-max-contexts", "-1"}, {"-max-body", "0"}, {"-timeout", "-1s"}, {"-grace", "-1s"}, {"-drain", "-1s"}} {
+		err := run(append([]string{"-listen", "127.0.0.1:0", "-head", s.head, "-bias", s.bias, "-screen", s.screen}, args...), nil)
+		if err == nil || !strings.HasPrefix(err.Error(), args[0]+":") {
+			t.Errorf("%v: found the error %v, expected one of %s", args, err, args[0])
+		}
 	}
 }

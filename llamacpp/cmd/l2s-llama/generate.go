@@ -22,7 +22,9 @@ l2s-llama generate --model M.gguf --prompt TEXT [--screen M.l2s | --learn [--kee
 Goes on with a prompt. The head is exact, unless --screen names a screen. With a temperature a
 screen without a tail answers no draws: the exact layer does. A context that is full loses the
 older half of its tokens. With --learn the exact head answers until it has learned a screen, in
-the background, from some 32,768 tokens or more; draws are among the best top-k tokens that it finds.`
+the background: a training begins at 32,768 tokens, and a trial of half as many follows. The states are
+of one run: what an ended run had seen is gone, but for a screen in the file of --keep. Draws are among
+the best top-k tokens that it finds.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -219,5 +221,8 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, choose *chooser
 	fmt.Fprintln(f.stdout)
 	took := time.Since(start)
 	f.say("prompt: %d tokens, %.1f a second; written: %d, %.1f a second\n", prompted, float64(prompted)/read.Seconds(), written, float64(written)/took.Seconds())
+	if l := choose.head.Learner(); l != nil && !l.Screened() {
+		f.say("no screen yet: this run saw %d states, and a training begins at 32768\n", l.Contexts().Kept())
+	}
 	return failed
 }
