@@ -226,6 +226,7 @@ func (a *Audit) run() {
 	for {
 		select {
 		case <-a.ending:
+			a.tell() // what has begun meanwhile
 			return
 		case <-ready.C:
 			a.mu.Lock()
