@@ -28,7 +28,7 @@ type Options struct {
 	// HalfLife is the number of queries after which half of the contexts have made room for later ones,
 	// when the room is used up: 0 for a million.
 	HalfLife float64
-	// CPU is the part of one core that a training takes: above 0, at most 1. 0: a half. Audit is that of
+	// CPU is the part of one core that a training takes: above 0, at most 1. 0: three tenths. Audit is that of
 	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
 	// Least is the number of contexts of the first training, and of those that must come after an alarm. A screen is
@@ -119,7 +119,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	for _, x := range []struct {
 		of    *float64
 		usual float64
-	}{{&o.HalfLife, 1e6}, {&o.CPU, 0.5}, {&o.Audit, 0.02}} {
+	}{{&o.HalfLife, 1e6}, {&o.CPU, 0.3}, {&o.Audit, 0.02}} {
 		if *x.of == 0 {
 			*x.of = x.usual
 		}
