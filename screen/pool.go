@@ -81,10 +81,11 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
 	g := p.newGeneration(m, l)
 	before := p.current.Load()
+	all := 0
 	for i := range before.shelves {
 		n := before.shelves[i].count()
-		if i == 0 {
-			n = max(n, 1) // one at least, which checks m and l: all may have gone after errors
+		if all += n; i == shelves-1 && all == 0 {
+			n = 1 // which checks m and l: all may have gone after errors
 		}
 		if err := g.add(&g.shelves[i], n); err != nil {
 			return nil, err

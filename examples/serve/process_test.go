@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -290,15 +291,20 @@ func (l *loaded) answers(t *testing.T, which, k int) (all [][]softmax.Prediction
 // heap is the memory that the program's heap holds after collections, in bytes.
 func (p *process) heap(t *testing.T) int {
 	t.Helper()
-	get(t, p.url+"/debug/pprof/heap?gc=1") // what waits for a cleanup goes with the second
-	_, text := get(t, p.url+"/debug/pprof/heap?gc=1&debug=1")
-	_, rest, _ := strings.Cut(text, "# HeapAlloc = ")
-	n, _, _ := strings.Cut(rest, "\n")
-	bytes, err := strconv.Atoi(n)
-	if err != nil {
-		t.Fatal(err)
+	least := math.MaxInt // of a few readings: the last generation may be on its way out at the first ones
+	for range 5 {
+		get(t, p.url+"/debug/pprof/heap?gc=1") // what waits for a cleanup goes with the second
+		_, text := get(t, p.url+"/debug/pprof/heap?gc=1&debug=1")
+		_, rest, _ := strings.Cut(text, "# HeapAlloc = ")
+		n, _, _ := strings.Cut(rest, "\n")
+		bytes, err := strconv.Atoi(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, bytes)
+		time.Sleep(5 * time.Millisecond)
 	}
-	return bytes
+	return least
 }
 
 // Four clients ask while the files are swapped ten times: no request fails, each answer
@@ -430,8 +436,8 @@ func TestServiceUnderLoad(t *testing.T) {
 			p.wait(t)
 			// A generation that is not released would add the codes of the layer with each swap.
 			early, late := slices.Max(heaps[:swaps/2]), slices.Max(heaps[swaps/2:])
-			if codes := len(l.weights); late > early+codes {
-				t.Errorf("found a heap of %d bytes after the first swaps and %d after the last, expected it to grow by less than a layer's %d bytes of codes", early, late, codes)
+			if codes := len(l.weights); late > early+codes/2 {
+				t.Errorf("found a heap of %d bytes after the first swaps and %d after the last, expected it to grow by less than half of a layer's %d bytes of codes", early, late, codes)
 			}
 			slices.Sort(all)
 			at := func(p float64) time.Duration { return all[int(p*float64(len(all)-1))].Round(time.Microsecond) }
