@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -125,36 +127,44 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	if err := checkTemperature(temperature); err != nil {
 		return nil, err
 	}
-	chunks := (n + chunk - 1) / chunk
-	logs := make([]targetLogs, chunks) // added up in order, whoever takes a chunk
-	sizes := make([]int, n)
-	outcomes := make([]Outcome, n)
-	threads := parallel.Threads(opt.Threads, chunks)
+	logs := make([][2]float64, len(opt.Targets)) // added up in order
+	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
+	counts := make([]counts, len(ks))
+	var pairs, unmet atomic.Int64
+	sizes, outcomes := make([]int, n), make([]Outcome, n)
+	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
 	workers := make([]*evaluation, threads)
+	largest := slices.Max(append([]int{1}, ks...))
 	for i := range workers {
 		s, err := NewSearcher(m, l, opt.Searcher...)
 		if err != nil {
 			return nil, err
 		}
-		workers[i] = newEvaluation(s, l, ks)
+		workers[i] = &evaluation{s, softmax.NewSearcher(l), bitset.New(l.Labels()), make([]softmax.Prediction, largest), make([]softmax.Prediction, largest)}
+		r.Budget = m.ladder[s.rung].Budget
 	}
 	var done func(int)
 	if opt.Progress != nil {
 		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
 	}
 	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
+		w := workers[worker]
 		for i := lo; i < hi; i++ {
-			var err error
-			if sizes[i], outcomes[i], err = workers[worker].context(contexts[i*d : (i+1)*d]); err != nil {
+			h := contexts[i*d : (i+1)*d]
+			x, err := w.context(h, ks, counts)
+			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
+				logs[i], err = w.target(h, uint32(opt.Targets[i]), temperature)
+			}
+			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			if opt.Targets == nil || opt.Targets[i] < 0 {
-				continue
-			}
-			if err := workers[worker].target(contexts[i*d:(i+1)*d], uint32(opt.Targets[i]), temperature, &logs[i/chunk]); err != nil {
-				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
+			sizes[i], outcomes[i] = x.n, m.Outcome(x.cell, w.exact)
+			if !x.met {
+				unmet.Add(1)
+			} else if x.cell >= m.router.ClusterCells() {
+				pairs.Add(1)
 			}
 		}
 		return nil
@@ -165,166 +175,90 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	case err != nil:
 		return nil, err
 	}
-	total := newTally(len(ks))
-	for _, w := range workers {
-		total.add(w.tally)
+	r.Pairs, r.Unmet = int(pairs.Load()), int(unmet.Load())
+	for i, k := range ks {
+		c := &counts[i]
+		r.AtK[i] = Precision{
+			K: k, Precision: float64(c.hits.Load()) / (float64(n) * float64(k)), MeanScored: float64(c.scored.Load()) / float64(n),
+			Exact: int(c.exact.Load()), Short: int(c.short.Load()),
+		}
 	}
-	r := total.result(n, ks)
-	r.Routing, r.Budget = m.Clusters(), m.ladder[slices.IndexFunc(workers[0].screened.cuts, func(cut []uint32) bool { return cut != nil })].Budget
-	r.Ladder = m.Measure(outcomes, slices.Max(append([]int{1}, ks...)))
-	candidates := 0
-	for _, size := range sizes {
-		candidates += size
+	r.Ladder = m.Measure(outcomes, largest)
+	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = spread(sizes)
+	targets, screened, exact := 0.0, 0.0, 0.0
+	for i, id := range opt.Targets {
+		if id >= 0 {
+			targets, screened, exact = targets+1, screened+logs[i][0], exact+logs[i][1]
+		}
 	}
-	r.MeanCandidates = float64(candidates) / float64(n)
-	slices.Sort(sizes)
-	r.P99Candidates, r.MaxCandidates = sizes[(99*n+99)/100-1], sizes[n-1]
-	var sum targetLogs
-	for _, l := range logs {
-		sum.n, sum.screened, sum.exact = sum.n+l.n, sum.screened+l.screened, sum.exact+l.exact
-	}
-	if sum.n > 0 {
-		r.Perplexity, r.ExactPerplexity = math.Exp(-sum.screened/float64(sum.n)), math.Exp(-sum.exact/float64(sum.n))
+	if targets > 0 {
+		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-exact/targets)
 	}
 	return r, nil
 }
 
-// targetLogs are sums of log-probabilities of targets.
-type targetLogs struct {
-	n               int
-	screened, exact float64
-}
-
-// target adds the log-probabilities of the label id in the context h at a temperature.
-func (w *evaluation) target(h []float32, id uint32, temperature float64, to *targetLogs) error {
-	screened, err := w.screened.LogProbAt(h, id, temperature)
-	if err != nil {
-		return err
-	}
-	exact, err := w.full.LogProbAt(h, id, temperature)
-	to.n, to.screened, to.exact = to.n+1, to.screened+screened, to.exact+exact
-	return err
-}
-
-// tally holds counts. Sums of integers do not depend on their order, so that
-// neither do the figures on the number of goroutines.
-type tally struct {
-	pairs, unmet        uint64
-	hits, scored        []uint64 // for each k
-	exact, shortAnswers []uint64
-}
-
-func newTally(ks int) *tally {
-	return &tally{
-		hits: make([]uint64, ks), scored: make([]uint64, ks),
-		exact: make([]uint64, ks), shortAnswers: make([]uint64, ks),
-	}
-}
-
-func (t *tally) add(o *tally) {
-	t.pairs += o.pairs
-	t.unmet += o.unmet
-	for i := range t.hits {
-		t.hits[i] += o.hits[i]
-		t.scored[i] += o.scored[i]
-		t.exact[i] += o.exact[i]
-		t.shortAnswers[i] += o.shortAnswers[i]
-	}
-}
-
-// result returns the figures for n contexts, without those of their candidates.
-func (t *tally) result(n int, ks []int) *Evaluation {
-	per := float64(n)
-	r := &Evaluation{Contexts: n, Pairs: int(t.pairs), Unmet: int(t.unmet)}
-	for i, k := range ks {
-		r.AtK = append(r.AtK, Precision{
-			K:          k,
-			Precision:  float64(t.hits[i]) / (per * float64(k)),
-			Exact:      int(t.exact[i]),
-			Short:      int(t.shortAnswers[i]),
-			MeanScored: float64(t.scored[i]) / per,
-		})
-	}
-	return r
-}
+// counts are sums over contexts for one k. They are integers, so that they do not depend on which
+// goroutine adds what.
+type counts struct{ hits, scored, exact, short atomic.Int64 }
 
 // evaluation is what one goroutine of Evaluate has to itself.
 type evaluation struct {
 	screened      *Searcher
 	full          *softmax.Searcher
-	labels        int
-	ks            []int
-	tally         *tally
+	truth         *bitset.Set // empty between answers
 	exact, answer []softmax.Prediction
-	a, b          []uint32
 }
 
-func newEvaluation(s *Searcher, l *softmax.Layer, ks []int) *evaluation {
-	largest := slices.Max(append([]int{1}, ks...))
-	return &evaluation{
-		screened: s, full: softmax.NewSearcher(l), labels: l.Labels(), ks: ks, tally: newTally(len(ks)),
-		exact: make([]softmax.Prediction, largest), answer: make([]softmax.Prediction, largest),
+// target returns the log-probability of the label id in the context h at a temperature, by the screen
+// and by the layer.
+func (w *evaluation) target(h []float32, id uint32, temperature float64) (logs [2]float64, err error) {
+	if logs[0], err = w.screened.LogProbAt(h, id, temperature); err == nil {
+		logs[1], err = w.full.LogProbAt(h, id, temperature)
 	}
+	return logs, err
 }
 
-// context measures the answers for the context h, and returns the number of its candidates and
-// where its best labels stand.
-func (w *evaluation) context(h []float32) (candidates int, o Outcome, err error) {
+// context counts what the answers for the context h are like, for each of ks. It leaves the exact
+// best labels in w.exact.
+func (w *evaluation) context(h []float32, ks []int, to []counts) (x at, err error) {
 	s := w.screened
-	x, err := s.locate(h, s.rung)
-	if err != nil {
-		return 0, o, err
-	}
-	switch {
-	case !x.met:
-		w.tally.unmet++
-	case x.cell >= s.router.ClusterCells():
-		w.tally.pairs++
+	if x, err = s.locate(h, s.rung); err != nil {
+		return x, err
 	}
 	if _, err := w.full.TopK(w.exact, h); err != nil {
-		return 0, o, err
+		return x, err
 	}
-	for j, k := range w.ks {
+	for j, k := range ks {
 		a, err := s.Search(w.answer[:k], h, softmax.Request{K: k})
 		if err != nil {
-			return 0, o, err
+			return x, err
 		}
-		w.tally.hits[j] += uint64(w.common(w.exact[:k], w.answer[:a.Count]))
+		to[j].hits.Add(int64(w.common(w.exact[:k], w.answer[:a.Count])))
 		if a.Count < k {
-			w.tally.shortAnswers[j]++
+			to[j].short.Add(1)
 		}
 		if a.Source == softmax.FromLayer {
-			w.tally.exact[j]++
-			w.tally.scored[j] += uint64(w.labels)
+			to[j].exact.Add(1)
+			to[j].scored.Add(int64(s.model.Labels()))
 		} else {
-			w.tally.scored[j] += uint64(x.n)
+			to[j].scored.Add(int64(x.n))
 		}
 	}
-	return x.n, s.model.Outcome(x.cell, w.exact), nil
+	return x, nil
 }
 
 // common returns the number of labels that are in both.
-func (w *evaluation) common(a, b []softmax.Prediction) int {
-	w.a, w.b = sortedIDs(w.a, a), sortedIDs(w.b, b)
-	n := 0
-	for i, j := 0, 0; i < len(w.a) && j < len(w.b); {
-		switch x, y := w.a[i], w.b[j]; {
-		case x < y:
-			i++
-		case x > y:
-			j++
-		default:
-			n, i, j = n+1, i+1, j+1
+func (w *evaluation) common(a, b []softmax.Prediction) (n int) {
+	for _, x := range a {
+		w.truth.Add(x.ID)
+	}
+	for _, x := range b {
+		if w.truth.Has(x.ID) {
+			n++
 		}
 	}
-	return n
-}
-
-func sortedIDs(dst []uint32, p []softmax.Prediction) []uint32 {
-	dst = dst[:0]
-	for _, x := range p {
-		dst = append(dst, x.ID)
+	for _, x := range a {
+		w.truth.Remove(x.ID)
 	}
-	slices.Sort(dst)
-	return dst
+	return n
 }

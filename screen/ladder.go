@@ -230,18 +230,26 @@ func (m *Model) Measure(outcomes []Outcome, k int) []Rung {
 			x.MeanCandidates, x.P99Candidates, x.MaxCandidates, x.Precision1, x.PrecisionK = 0, 0, 0, Estimate{}, Estimate{}
 			continue
 		}
-		cut, total := m.cut(x.Share), 0
+		cut := m.cut(x.Share)
 		for j := range outcomes {
 			sizes[j] = int(cut[outcomes[j].Cell])
-			total += sizes[j]
 		}
-		x.MeanCandidates = float64(total) / float64(len(sizes))
 		x.Precision1 = precisionOf(outcomes, sizes, 1)
 		x.PrecisionK = precisionOf(outcomes, sizes, k)
-		slices.Sort(sizes)
-		x.P99Candidates, x.MaxCandidates = sizes[(99*len(sizes)+99)/100-1], sizes[len(sizes)-1]
+		x.MeanCandidates, x.P99Candidates, x.MaxCandidates = spread(sizes)
 	}
 	return ladder
+}
+
+// spread returns the mean of sizes, their 99th percentile, and the largest. It sorts them.
+func spread(sizes []int) (mean float64, p99, largest int) {
+	total := 0
+	for _, size := range sizes {
+		total += size
+	}
+	slices.Sort(sizes)
+	n := len(sizes)
+	return float64(total) / float64(n), sizes[(99*n+99)/100-1], sizes[n-1]
 }
 
 // precisionOf is P@k of contexts with these numbers of candidates. Its interval is Student's,
