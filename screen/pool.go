@@ -24,20 +24,16 @@ type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
 	audit   atomic.Pointer[Audit] // nil for none
-
-	mu    sync.Mutex
-	alive []*generation // the current one and those with queries under way
-	gone  Stats         // of all others
+	mu      sync.Mutex            // one Swap at a time, and none while an audit begins
+	shelves [shelves]shelf
 }
 
-// generation is a model with its layer, and the searchers over them.
+// generation is a model with its layer.
 type generation struct {
 	number  uint64
 	model   *Model
 	layer   *softmax.Layer
-	opts    []Option
-	shelves [shelves]shelf
-	inUse   atomic.Int64 // shelves that are open or have searchers out
+	inUse   atomic.Int64 // 1 as long as it is current, and 1 for each searcher that is out since then
 	drained chan struct{}
 }
 
@@ -45,12 +41,12 @@ type generation struct {
 // that goroutines seldom wait for each other and find a searcher whose scratch is in
 // the cache of their core.
 type shelf struct {
-	mu     sync.Mutex
-	free   []*Searcher
-	out    int // searchers that will be brought to this shelf
-	closed bool
-	stats  Stats
-	_      [64]byte // two shelves share no line of a cache
+	mu    sync.Mutex
+	of    *generation
+	free  []*Searcher
+	out   int // searchers of the generation that will be brought to this shelf
+	stats Stats
+	_     [64]byte // two shelves share no line of a cache
 }
 
 const (
@@ -62,13 +58,10 @@ const (
 // searchers have the options. Errors are as from [NewSearcher].
 func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 	p := &Pool{opts: opts}
-	g := p.newGeneration(m, l)
-	if err := g.add(&g.shelves[0], 1); err != nil {
+	p.current.Store(&generation{}) // which no query uses
+	if _, err := p.Swap(m, l); err != nil {
 		return nil, err
 	}
-	g.number = 1
-	p.alive = []*generation{g}
-	p.current.Store(g)
 	return p, nil
 }
 
@@ -79,64 +72,50 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
-	g := p.newGeneration(m, l)
-	before := p.current.Load()
+	var made [shelves][]*Searcher
 	all := 0
-	for i := range before.shelves {
-		n := before.shelves[i].count()
+	for i := range p.shelves {
+		n := p.shelves[i].count()
 		if all += n; i == shelves-1 && all == 0 {
 			n = 1 // which checks m and l: all may have gone after errors
 		}
-		if err := g.add(&g.shelves[i], n); err != nil {
-			return nil, err
+		for range n {
+			s, err := NewSearcher(m, l, p.opts...)
+			if err != nil {
+				return nil, err
+			}
+			made[i] = append(made[i], s)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old := p.current.Load() // not always the one before: another Swap may have come between
-	g.number = old.number + 1
-	p.alive = append(p.alive, g)
+	old := p.current.Load()
+	g := &generation{number: old.number + 1, model: m, layer: l, drained: make(chan struct{})}
+	g.inUse.Store(1)
 	p.current.Store(g)
 	if a := p.audit.Load(); a != nil {
-		a.begin(g.model)
+		a.begin(m)
 	}
-	for i := range old.shelves {
-		if old.shelves[i].close() && old.inUse.Add(-1) == 0 {
-			p.retire(old)
-		}
+	for i := range p.shelves {
+		p.shelves[i].turn(old, g, made[i])
 	}
+	old.release()
 	return old.drained, nil
 }
 
-func (p *Pool) newGeneration(m *Model, l *softmax.Layer) *generation {
-	g := &generation{model: m, layer: l, opts: p.opts, drained: make(chan struct{})}
-	g.inUse.Store(shelves)
-	return g
+// turn gives a shelf searchers of the next generation. Those that are out are counted by the old one.
+func (b *shelf) turn(old, next *generation, made []*Searcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old.inUse.Add(int64(b.out))
+	b.of, b.free, b.out = next, made, 0
 }
 
-// add puts n new searchers on a shelf of a generation that no query uses yet.
-func (g *generation) add(b *shelf, n int) error {
-	for range n {
-		s, err := NewSearcher(g.model, g.layer, g.opts...)
-		if err != nil {
-			return err
-		}
-		b.free = append(b.free, s)
+// release takes one off what uses the generation.
+func (g *generation) release() {
+	if g.inUse.Add(-1) == 0 {
+		close(g.drained)
 	}
-	return nil
-}
-
-// retire keeps the counts of a generation that no query uses any more. The caller
-// holds p.mu.
-func (p *Pool) retire(g *generation) {
-	p.gone.add(g.stats())
-	for i, a := range p.alive {
-		if a == g {
-			p.alive = append(p.alive[:i], p.alive[i+1:]...)
-			break
-		}
-	}
-	close(g.drained)
 }
 
 // Generation returns the number of the current generation: 1 at first, and one more
@@ -146,19 +125,9 @@ func (p *Pool) Generation() uint64 { return p.current.Load().number }
 // Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all
 // generations. A query counts when it has ended, with all its numbers at once. The counts
 // never fall: the difference of two calls is what happened between them.
-func (p *Pool) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	sum := p.gone
-	for _, g := range p.alive {
-		sum.add(g.stats())
-	}
-	return sum
-}
-
-func (g *generation) stats() (sum Stats) {
-	for i := range g.shelves {
-		b := &g.shelves[i]
+func (p *Pool) Stats() (sum Stats) {
+	for i := range p.shelves {
+		b := &p.shelves[i]
 		b.mu.Lock()
 		sum.add(b.stats)
 		b.mu.Unlock()
@@ -180,43 +149,26 @@ func (s *Stats) add(o Stats) {
 // loan is a searcher that a query has, and where it goes afterwards.
 type loan struct {
 	*Searcher
-	generation *generation
-	shelf      *shelf
-	sound      bool // the searcher, after the query
+	of    *generation
+	shelf *shelf
+	sound bool // the searcher, after the query
 }
 
 // borrow takes a searcher of the current generation. The caller gives it back.
-func (p *Pool) borrow() (loan, error) {
-	for {
-		g := p.current.Load()
-		b := &g.shelves[home()]
-		s, open := b.take()
-		if !open {
-			continue // a Swap has stored another generation before it closed the shelf
-		}
-		l := loan{Searcher: s, generation: g, shelf: b}
-		for i := 0; l.Searcher == nil && i < shelves; i++ {
-			l.Searcher = g.shelves[i].pop()
-		}
-		if l.Searcher == nil {
-			var err error
-			if l.Searcher, err = NewSearcher(g.model, g.layer, g.opts...); err != nil {
-				p.giveBack(&l)
-				return loan{}, err
-			}
-		}
-		l.watch = p.audit.Load()
-		return l, nil
+func (p *Pool) borrow() (l loan, err error) {
+	l.shelf = &p.shelves[home()]
+	l.Searcher, l.of = l.shelf.take()
+	for i := 0; l.Searcher == nil && i < shelves; i++ {
+		l.Searcher = p.shelves[i].pop(l.of)
 	}
-}
-
-// giveBack ends a loan. A searcher that is not sound is not used again.
-func (p *Pool) giveBack(l *loan) {
-	if l.shelf.put(l.Searcher, l.sound) && l.generation.inUse.Add(-1) == 0 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.retire(l.generation)
+	if l.Searcher == nil {
+		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
+			l.giveBack()
+			return loan{}, err
+		}
 	}
+	l.watch = p.audit.Load()
+	return l, nil
 }
 
 // home returns the shelf that the calling goroutine goes to first, by the address of
@@ -227,58 +179,49 @@ func home() int {
 	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
 }
 
-// take counts a searcher as out and returns it, nil if there is none. It does
-// neither if the shelf is closed.
-func (b *shelf) take() (s *Searcher, open bool) {
+// take counts a searcher as out, and returns its generation, and the searcher unless there is none.
+func (b *shelf) take() (s *Searcher, of *generation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return nil, false
-	}
 	b.out++
-	return b.last(), true
+	return b.last(), b.of
 }
 
-// pop returns a searcher for another shelf, nil if there is none.
-func (b *shelf) pop() *Searcher {
+// pop returns a searcher of a generation for another shelf, nil if there is none.
+func (b *shelf) pop(of *generation) *Searcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.of != of {
+		return nil
+	}
 	return b.last()
 }
 
-func (b *shelf) last() *Searcher {
-	n := len(b.free)
-	if n == 0 {
-		return nil
+func (b *shelf) last() (s *Searcher) {
+	if n := len(b.free); n > 0 {
+		s, b.free[n-1] = b.free[n-1], nil
+		b.free = b.free[:n-1]
 	}
-	s := b.free[n-1]
-	b.free[n-1] = nil
-	b.free = b.free[:n-1]
 	return s
 }
 
-// put brings back a searcher that is out, or nil in its place, and counts what it did.
-// It reports whether the shelf can be dropped: it is closed, and no searcher is out.
-func (b *shelf) put(s *Searcher, keep bool) bool {
+// giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that is not
+// sound is not used again, and neither is one of an old generation.
+func (l *loan) giveBack() {
+	b := l.shelf
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.out--
-	if s != nil {
-		b.stats.add(s.stats)
-		s.stats = Stats{}
-		if keep && !b.closed {
-			b.free = append(b.free, s)
-		}
+	if l.Searcher != nil {
+		b.stats.add(l.stats)
+		l.stats = Stats{}
 	}
-	return b.closed && b.out == 0
-}
-
-// close lets no more searchers out, and reports whether no searcher is out.
-func (b *shelf) close() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed, b.free = true, nil
-	return b.out == 0
+	if b.of != l.of {
+		l.of.release()
+		return
+	}
+	if b.out--; l.sound {
+		b.free = append(b.free, l.Searcher)
+	}
 }
 
 // count returns the number of searchers on the shelf and out.
@@ -301,7 +244,7 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 	if err != nil {
 		return err
 	}
-	defer p.giveBack(&l)
+	defer l.giveBack()
 	err = f(l.Searcher)
 	l.sound = err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest)
 	return err

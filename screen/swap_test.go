@@ -22,19 +22,19 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		g := p.current.Load()
-		b := &g.shelves[(7*i+3)%shelves] // a query that begins here takes a searcher of another shelf
-		s, _ := b.take()
-		for at := 0; s == nil && at < shelves; at++ {
-			s = g.shelves[at].pop()
+		b := &p.shelves[(7*i+3)%shelves] // a query that begins here takes a searcher of another shelf
+		l := loan{shelf: b, sound: true}
+		l.Searcher, l.of = b.take()
+		for at := 0; l.Searcher == nil && at < shelves; at++ {
+			l.Searcher = p.shelves[at].pop(l.of)
 		}
-		b.put(s, true)
+		l.giveBack()
 		if _, err := p.Swap(m, layer); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
-		for at := range g.shelves {
-			n += p.current.Load().shelves[at].count()
+		for at := range p.shelves {
+			n += p.shelves[at].count()
 		}
 		if n != 1 {
 			t.Fatalf("swap %d: found %d searchers, expected 1", i, n)
