@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,40 +16,33 @@ import (
 // specials stands for the special tokens of the model that --head names.
 const specials = "specials"
 
-// alwaysFlag is --always: labels that every list begins with, from several places.
-type alwaysFlag struct {
-	f     *flags
-	parts *[]alwaysPart
-}
-
-// alwaysPart is one of: an id, a file, the special tokens.
+// alwaysPart is a part of --always, the labels that every list begins with: an id, a file, or
+// the special tokens.
 type alwaysPart struct {
 	id       int
 	file     string
 	specials bool
 }
 
-// always adds the flag --always.
-func (f *flags) always() alwaysFlag {
-	return alwaysFlag{f, custom(f, "always", nil, "", "labels of every list, a `LIST` of ids, specials, @FILE and @\"FILE,WITH,COMMAS\"", func(s string) (parts []alwaysPart, err error) {
-		for _, part := range splitQuoted(s) {
-			part = strings.TrimSpace(part)
-			if part == specials {
-				parts = append(parts, alwaysPart{specials: true})
-				continue
-			}
-			if file, ok := strings.CutPrefix(part, "@"); ok && strings.Trim(file, `"`) != "" {
-				parts = append(parts, alwaysPart{file: strings.Trim(file, `"`)})
-				continue
-			}
-			id, err := parseWhole(part, 0)
-			if err != nil {
-				return nil, fmt.Errorf("expected whole numbers, at least 0, @FILE or specials, with commas between them; a name with a comma is @\"a,b\"")
-			}
+// parseAlways parses the parts of --always.
+func parseAlways(s string) (parts []alwaysPart, err error) {
+	for _, part := range splitQuoted(s) {
+		part = strings.TrimSpace(part)
+		file, named := strings.CutPrefix(part, "@")
+		file = strings.Trim(file, `"`)
+		id, err := parseWhole(part, 0)
+		switch {
+		case part == specials:
+			parts = append(parts, alwaysPart{specials: true})
+		case named && file != "":
+			parts = append(parts, alwaysPart{file: file})
+		case err == nil:
 			parts = append(parts, alwaysPart{id: id})
+		default:
+			return nil, fmt.Errorf("expected whole numbers, at least 0, @FILE or specials, with commas between them; a name with a comma is @\"a,b\"")
 		}
-		return parts, nil
-	})}
+	}
+	return parts, nil
 }
 
 // splitQuoted splits at the commas that are not between double quotes.
@@ -65,92 +59,68 @@ func splitQuoted(s string) (parts []string) {
 	return append(parts, s[from:])
 }
 
-// files are those that the labels are read from.
-func (a alwaysFlag) files() (files []string) {
-	for _, p := range *a.parts {
-		if p.file != "" {
-			files = append(files, p.file)
-		}
+// alwaysFiles are those that the labels are read from.
+func alwaysFiles(parts []alwaysPart) (files []string) {
+	for _, p := range parts {
+		files = append(files, p.file)
 	}
 	return files
 }
 
-// least is the number of labels that are surely there, as far as is known before files
+// alwaysLeast is the number of labels that are surely there, as far as is known before files
 // are read.
-func (a alwaysFlag) least() int {
-	var ids []int
-	for _, p := range *a.parts {
+func alwaysLeast(parts []alwaysPart) int {
+	ids := map[int]bool{}
+	for _, p := range parts {
 		if p.file == "" && !p.specials {
-			ids = append(ids, p.id)
+			ids[p.id] = true
 		}
 	}
-	slices.Sort(ids)
-	return len(slices.Compact(ids))
+	return len(ids)
 }
 
-// read returns the labels as rows of the layer, ascending and each once. An id that the
+// readAlways returns the labels as rows of the layer, ascending and each once. An id that the
 // layer does not have is an error, but of the special tokens those without a row are
 // left out.
-func (a alwaysFlag) read(ctx context.Context, l *layer) ([]uint32, error) {
-	var rows []uint32
-	ids := l.ids()
-	of := map[uint32]int{}
+func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (rows []uint32, err error) {
+	ids, of := l.head.IDs(), map[uint32]int{}
 	for row, id := range ids {
 		of[id] = row
 	}
-	// rowOf returns the row of a label, and false where there is none.
-	rowOf := func(id uint32) (uint32, bool) {
-		if ids != nil {
-			row, ok := of[id]
-			return uint32(row), ok
-		}
-		return id, int64(id) < int64(l.Labels())
-	}
-	for _, p := range *a.parts {
+	for _, p := range parts {
 		list, from := []uint32{uint32(p.id)}, "--always"
 		switch {
+		case p.specials && *f.inputs.head == "":
+			return nil, f.wrongUse("--always specials is for --head")
 		case p.specials:
-			found, err := a.specials()
-			if err != nil {
-				return nil, err
-			}
-			for _, id := range found {
-				if row, ok := rowOf(id); ok {
-					rows = append(rows, row)
-				}
-			}
-			continue
+			list, err = head.Specials(*f.inputs.head)
 		case p.file != "":
 			from = "--always @" + p.file
-			var err error
-			if list, err = readIDs(ctx, p.file); err != nil {
-				return nil, err
-			}
+			list, err = readIDs(ctx, p.file)
 		case int64(p.id) > maxID:
-			return nil, fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), p.id)
+			err = fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), p.id)
+		}
+		if err != nil {
+			return nil, err
 		}
 		for _, id := range list {
-			row, ok := rowOf(id)
+			row, ok := int(id), int64(id) < int64(l.Labels())
+			if ids != nil {
+				row, ok = of[id]
+			}
 			switch {
-			case !ok && ids != nil:
+			case ok:
+				rows = append(rows, uint32(row))
+			case p.specials:
+			case ids != nil:
 				return nil, fmt.Errorf("%s: found no label %d in the draft head, expected it for %s", l.name, id, from)
-			case !ok:
+			default:
 				return nil, fmt.Errorf("%s: found %d labels, expected more than %d, an id of %s", l.name, l.Labels(), id, from)
 			}
-			rows = append(rows, row)
 		}
 	}
 	slices.Sort(rows)
 	return slices.Compact(rows), nil
-}
-
-// specials are the special tokens of --head.
-func (a alwaysFlag) specials() ([]uint32, error) {
-	model := a.f.set.Lookup("head").Value.(*value[string])
-	if *model.to == "" {
-		return nil, a.f.wrongUse("--always specials is for --head")
-	}
-	return head.Specials(*model.to)
 }
 
 // maxIDsText bounds the text of a file of labels: a device has no end.
@@ -165,12 +135,11 @@ func readIDs(ctx context.Context, source string) ([]uint32, error) {
 	if path, _, _ := tensorfile.SplitSource(source); tensorfile.Extension(path) != "" {
 		return head.ReadIDs(source)
 	}
-	file, err := openInput(ctx, source)
+	file, err := loading(ctx, os.Open, source)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxIDsText+1))
+	text, err := io.ReadAll(io.LimitReader(reading(ctx, file, nil), maxIDsText+1))
 	if err != nil {
 		return nil, err
 	}

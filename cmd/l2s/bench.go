@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -93,93 +91,49 @@ const precisionContexts = 5000
 // mostContexts bounds the different contexts that are looked for.
 const mostContexts = 1 << 17
 
-func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	f := newFlags("bench", description{
-		purpose: fmt.Sprintf(`Measure the time of one query on one thread: the dense float32 scan of all
-labels with top-k, the exact layer, and the screen.
-
-The three take turns in short blocks over the contexts, of which at least %d must be
-different, each after a warm-up. The table has the median of single queries, the mean
-(the median over the blocks of the mean of a block, in which the queries that the exact
-layer answers count by their share), the 99th percentile of single
-queries, and the speedup by the medians. All times contain one reading of the clock.
-The precision of the screen on the same contexts is shown too. Run it on an idle
-machine.
-
-Queries that follow each other find the data of the last one in the caches. Between
-two steps of a decoder they do not: with --cold 8,64 a second table has the medians of
-single queries before each of which so many MiB of other memory are read. Give one size
-above the second-level cache of the CPU and one above the third-level cache. The
-context itself is in the cache then. The last column, as "69 KB alone", is the time of a
-loop that only reads as many bytes as the codes of a screened query take: what the
-memory allows. It is left out if the exact layer answers a tenth of the queries or more.
-All this takes 10 to 20 s for 64 MiB, minutes if the memory is busy.
-
-The line on copies says how much memory copies of the candidates take, which make
-queries faster, most of all cold ones (screen.Pack in Go). By default a layer whose int8
-codes take at most 4 MiB has copies of up to 8 MiB, a larger one of up to 256 MiB.
---pack N allows N MiB instead, and --pack 0 makes no copies.
-
-docs/command.md explains the fields of --json.
-
-With a screen that has a tail, the time of a log-probability is measured too, unless
-the head has a soft cap.`, leastContexts),
-		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
-		notes: sourceNote,
-		example: `l2s bench m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
-    --contexts test.npy`,
-	}, stdout, stderr)
-	flags := f.layerAndContexts()
-	k := f.whole("k", 5, 1, "ask for the `N` best labels")
-	coldMiB := custom(f, "cold", nil, "", "measure cold queries too, after `MIB,...` MiB of other memory are read", parseCold)
-	opts := custom(f, "pack", nil, "", "copy candidates of up to `MIB` MiB in all, 0 for none", parsePack)
+func benchVerb(f *flags) action {
+	f.screen = true
+	k := f.whole("k", 5, 1)
+	f.layerAndContexts(allRows, func() int { return *k })
+	coldMiB := custom(f, "cold", nil, parseCold)
+	opts := custom(f, "pack", nil, parsePack)
 	budget := f.budget("l2s bench measures the exact layer beside the screen")
-	var path string
-	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	in, err := flags.open(ctx, path, *k, allRows)
-	if err != nil {
-		return err
-	}
-	defer in.close(&err)
-	l, m := in.layer, in.screen
-	noteK(f, path, m, *k)
-	if err := f.checkBudget(path, m, *budget); err != nil {
-		return err
-	}
-	*opts = append(*opts, within(*budget)...)
-	rows := different(in.rows, l.Dim())
-	if len(rows) < leastContexts {
-		return fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
-	}
-	if _, err := noteTraining(ctx, f, path, in, 0); err != nil {
-		return err
-	}
-	p := f.printer()
-	defer p.Close()
-	r := measuredBench{Measured: min(len(rows), precisionContexts)}
-	if r.Precision, err = precisionOf(ctx, m, l, rows[:r.Measured], *k, *opts...); err != nil {
-		return err
-	}
-	if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
-		return err
-	}
-	var interrupted error
-	for _, mib := range *coldMiB {
-		times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
-		if err != nil && ctx.Err() != nil { // what is measured is printed
-			missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
-			interrupted = interruptedError{err, missing}
-			r.Warnings = append(r.Warnings, missing)
-			break
-		} else if err != nil {
-			return err
+	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
+		l, m, p := in.layer, in.screen, f.progress
+		f.noteK(in, *k)
+		if err := f.checkBudget(in, *budget); err != nil {
+			return nil, err
 		}
-		r.Cold = append(r.Cold, times)
+		*opts = append(*opts, within(*budget)...)
+		rows := different(in.rows, l.Dim())
+		if len(rows) < leastContexts {
+			return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
+		}
+		if _, err := f.noteTraining(ctx, in, 0); err != nil {
+			return nil, err
+		}
+		r := measuredBench{Measured: min(len(rows), precisionContexts)}
+		e, err := evaluate(ctx, m, l, slices.Concat(rows[:r.Measured]...), nil, slices.Compact([]int{1, *k}), 0, nil, *opts...)
+		if err != nil {
+			return nil, err
+		}
+		r.Precision = e.Precision
+		if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
+			return nil, err
+		}
+		for _, mib := range *coldMiB {
+			times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
+			if err != nil && ctx.Err() != nil { // what is measured is printed
+				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
+				r.Warnings = append(r.Warnings, missing)
+				return r, interruptedError{err, missing}
+			} else if err != nil {
+				return nil, err
+			}
+			r.Cold = append(r.Cold, times)
+		}
+		return r, nil
 	}
-	p.Close()
-	return cmp.Or(f.print(r), interrupted)
 }
 
 // mostCold bounds the MiB that are read between two queries.
@@ -241,7 +195,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	stats := s.Stats()
 	p.Start("bench", "rounds", rounds)
 	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
-	if _, softCap := l.scale(); m.Tail() != nil && softCap == 0 {
+	if m.Tail() != nil && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
@@ -327,20 +281,6 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 		t.PlainRead = micros(times[3].Median())
 	}
 	return t, nil
-}
-
-// precisionOf returns P@1 and P@k of a screen on some contexts.
-func precisionOf(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, opts ...screen.Option) (map[string]float64, error) {
-	ks := slices.Compact([]int{1, k})
-	e, err := screen.Evaluate(ctx, m, l.Layer, slices.Concat(rows...), screen.EvaluateOptions{K: ks, Searcher: opts})
-	if err != nil {
-		return nil, err
-	}
-	p := map[string]float64{}
-	for _, at := range e.AtK {
-		p[strconv.Itoa(at.K)] = at.Precision
-	}
-	return p, nil
 }
 
 // denseQuery returns a function that scans all labels in float32 for row i.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -21,76 +20,40 @@ type calibrateResult struct {
 	Level   string  `json:"level"`
 }
 
-func runCalibrate(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	start := time.Now()
-	o := calibrate.DefaultOptions()
-	f := newFlags("calibrate", description{
-		purpose: `Choose the budget of a screen such that it reaches a precision, the smallest of its
-ladder.
-
-The contexts must be others than those that the screen was trained on. P@k is at least the target
-with the given confidence: in at least that share of all draws of such contexts. The
-screen that is written has this budget for requests that name none.
-
-With --exact-limit X the exact layer may answer the share X of the contexts, those whose best
-cluster leads the second best by least, if no budget reaches the target alone.`,
-		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out c.l2s [flags]",
-		notes: sourceNote + `
-
-The promise holds if the contexts given here are independent draws from the
-distribution of use. It is void if the screen was trained on them: the command refuses the
-file that it was trained on. The promise is void, too, if you try seeds, targets or blocks on
-the same contexts until one passes. Contexts of a running text depend on their neighbours:
---block N makes N consecutive contexts one observation.`,
-		example: `l2s calibrate m.l2s --weights W.npy --bias b.npy --contexts valid.npy \
-    --target 0.99 --k 5 --block 10 --out c.l2s`,
-	}, stdout, stderr)
-	flags := f.layerAndContexts()
-	out := f.needs("out", "screen `FILE` to write")
-	target := f.share("target", o.Target, "precision `P`@k to reach")
-	confidence := f.share("confidence", o.Confidence, "probability `C` of reaching it, at least")
-	k := f.whole("k", o.K, 1, "number `N` of labels of an answer")
-	exactLimit := f.number("exact-limit", o.ExactLimit, "a number, at least 0 and below 1", "largest share `X` of the contexts that the exact layer may answer", func(x float64) bool { return x >= 0 && x < 1 })
-	block := f.whole("block", o.Block, 1, "take `N` consecutive contexts as one observation")
+func calibrateVerb(f *flags) action {
+	start, o := time.Now(), calibrate.DefaultOptions()
+	f.screen = true
+	k := f.whole("k", o.K, 1)
+	f.layerAndContexts(allRows, func() int { return *k })
+	out := f.needs("out")
+	target, confidence := f.share("target", o.Target), f.share("confidence", o.Confidence)
+	exactLimit := f.number("exact-limit", o.ExactLimit, "a number, at least 0 and below 1", func(x float64) bool { return x >= 0 && x < 1 })
+	block := f.whole("block", o.Block, 1)
 	seed := f.seed(o.Seed)
-	threads := f.threads("run")
-	var path string
-	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	o.Target, o.Confidence, o.K, o.Block = *target, *confidence, *k, *block
-	o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
-	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}, append(flags.files(), path)...); err != nil {
-		return err
-	}
-	in, err := flags.open(ctx, path, o.K, allRows)
-	if err != nil {
-		return err
-	}
-	defer in.close(&err)
-	p := f.printer()
-	defer p.Close()
-	stage := ""
-	o.Progress = func(r train.Progress) {
-		if r.Stage != stage {
-			if stage != "" {
+	threads := f.threads()
+	f.before = func(ctx context.Context) error { return checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}) }
+	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
+		o.Target, o.Confidence, o.K, o.Block = *target, *confidence, *k, *block
+		o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
+		p, stage := f.progress, ""
+		o.Progress = func(r train.Progress) {
+			if r.Stage != stage {
 				p.End()
+				p.Start(r.Stage, "contexts", r.Total)
+				stage = r.Stage
 			}
-			p.Start(r.Stage, "contexts", r.Total)
-			stage = r.Stage
+			p.Set(r.Done)
 		}
-		p.Set(r.Done)
+		m, found, err := calibrate.Run(ctx, in.screen, in.layer.Layer, in.rows, o)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", in.contexts.Name(), err)
+		}
+		p.End()
+		if err := m.Save(*out); err != nil {
+			return nil, err
+		}
+		return calibrateResult{*out, *found, round(time.Since(start).Seconds()), kernels.Level()}, nil
 	}
-	m, found, err := calibrate.Run(ctx, in.screen, in.layer.Layer, in.rows, o)
-	if err != nil {
-		return fmt.Errorf("%s: %w", in.contexts.Name(), err)
-	}
-	p.End()
-	if err := m.Save(*out); err != nil {
-		return err
-	}
-	r := calibrateResult{*out, *found, round(time.Since(start).Seconds()), kernels.Level()}
-	return f.print(r)
 }
 
 func (r calibrateResult) String() string {

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
@@ -68,41 +68,26 @@ type demoAnswer struct {
 	screenedTime    time.Duration
 }
 
-func runDemo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	size := fullDemo()
-	f := newFlags("demo", description{
-		purpose: fmt.Sprintf(`Show the whole on a small language model that is built in; no file and no
-network is needed.
-
-The model writes a text, whose contexts train a screen; %s contexts that were
-kept out of the training measure it. Then the exact layer and the screen
-complete a few sentences side by side.`, progress.Count(size.heldOut)),
-		usage:   "[flags]",
-		notes:   "With --json the fields of eval and bench are printed together.",
-		example: "l2s demo --keep demo",
-	}, stdout, stderr)
-	keep := f.text("keep", "leave layer, contexts, vocabulary and screen in `DIR`, a new or an empty folder")
+func demoVerb(f *flags) action {
+	keep := f.text("keep")
 	seed := f.seed(1)
-	if err := f.parse(args, nil); err != nil {
-		return err
-	}
-	made := false
-	if *keep != "" {
-		var err error
-		if made, err = emptyFolder(*keep); err != nil {
-			return err
+	return func(ctx context.Context, _ *inputs) (fmt.Stringer, error) {
+		made := false
+		if *keep != "" {
+			var err error
+			if made, err = emptyFolder(*keep); err != nil {
+				return nil, err
+			}
 		}
-	}
-	p := f.printer()
-	defer p.Close()
-	r, err := demo(ctx, size, *seed, *keep, p)
-	if err != nil {
+		r, err := demo(ctx, fullDemo(), *seed, *keep, f.progress)
+		if err == nil {
+			return r, nil
+		}
 		if made {
 			os.Remove(*keep) // unless something is in it
 		}
-		return err
+		return nil, err
 	}
-	return f.print(r)
 }
 
 // demo trains a screen for the embedded model, measures it and asks it, with
@@ -113,7 +98,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if err != nil {
 		return nil, err
 	}
-	l := &layer{name: "the embedded model", Layer: model.Layer}
+	l := &layer{model.Layer, "the embedded model", &head.Head{}}
 	p.Start("text", "tokens", size.train+size.heldOut)
 	rows, err := model.Contexts(ctx, size.train+size.heldOut, seed, p.Set)
 	p.End()

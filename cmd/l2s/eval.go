@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -136,80 +135,54 @@ func ladderText(list []rungResult, k int, budget float64) string {
 	return b.String()
 }
 
-func runEval(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	f := newFlags("eval", description{
-		purpose: `Measure the precision of a screen on context vectors that it was not trained
-on. P@k is the share of the k best labels of the exact layer that are among
-the k answers of the screen, the mean over the contexts. Candidates are the labels that
-the screen looks at for a context: their mean, 99th percentile and largest number.
-A note says if the screen was trained on these contexts.
-
-A table has the figures of every budget of the screen, with 95% intervals of P@1 and
-P@k; a star marks the budget of the screen itself, or of --budget.
-
-With --targets, the label that followed each context, also measure the
-perplexity: e to the mean of -log p, where p is the probability of such a label. One
-perplexity is by the probabilities of the screen, which needs its tail, one by those
-of the layer. A head with a soft cap is refused.`,
-		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy [flags]",
-		notes: sourceNote,
-		example: `l2s eval m.l2s --weights lm.safetensors:decoder.weight --bias lm.safetensors:decoder.bias \
-    --contexts test.npy`,
-	}, stdout, stderr)
-	flags := f.layerAndContexts()
-	ks := custom(f, "k", []int{1, 5}, "1,5", "measure P@k for each k of a `LIST`, with commas between them", func(s string) ([]int, error) { return wholeList(s, 1) })
+func evalVerb(f *flags) action {
+	f.screen = true
+	ks := custom(f, "k", []int{1, 5}, func(s string) ([]int, error) { return wholeList(s, 1) })
+	most := func() int { return (*ks)[len(*ks)-1] }
+	f.layerAndContexts(allRows, most)
 	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")
-	targets := f.text("targets", ".npy `FILE` of integers, the label that followed each context, below 0 for none")
-	threads := f.threads("run")
-	var path string
-	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	in, err := flags.open(ctx, path, (*ks)[len(*ks)-1], allRows)
-	if err != nil {
-		return err
-	}
-	defer in.close(&err)
-	l, m := in.layer, in.screen
-	noteK(f, path, m, (*ks)[len(*ks)-1])
-	var next []int64
-	if err := f.checkBudget(path, m, *budget); err != nil {
-		return err
-	}
-	if *targets != "" {
-		if _, softCap := l.scale(); softCap != 0 {
-			return fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
+	targets := f.text("targets")
+	threads := f.threads()
+	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
+		l := in.layer
+		f.noteK(in, most())
+		if err := f.checkBudget(in, *budget); err != nil {
+			return nil, err
 		}
-		if err := needsTail(path, m, "--targets"); err != nil {
-			return err
+		var next []int64
+		if *targets != "" {
+			if softCap := l.head.SoftCap(); softCap != 0 {
+				return nil, fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
+			}
+			if err := in.needsTail("--targets"); err != nil {
+				return nil, err
+			}
+			tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
+			if err != nil {
+				return nil, err
+			}
+			defer tensor.Close()
+			if next, err = tensor.Int64s(); err != nil {
+				return nil, err
+			}
+			if l.head.IDs() != nil {
+				return nil, fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
+			}
 		}
-		tensor, err := loading(ctx, tensorfile.OpenTensor, *targets)
+		trained, err := f.noteTraining(ctx, in, *threads)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer tensor.Close()
-		if next, err = tensor.Int64s(); err != nil {
-			return err
+		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, within(*budget)...)
+		if err != nil {
+			return nil, err
 		}
-		if l.ids() != nil {
-			return fmt.Errorf("%s: found a draft head, expected one of all labels for --targets", l.name)
+		r.TrainedOn = trained
+		if r.ExactPerplexity > float64(l.Labels()) {
+			f.warn(*targets, "the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels()))
 		}
+		return r, nil
 	}
-	trained, err := noteTraining(ctx, f, path, in, *threads)
-	if err != nil {
-		return err
-	}
-	p := f.printer()
-	defer p.Close()
-	r, err := evaluate(ctx, m, l, in.rows, next, *ks, *threads, p, within(*budget)...)
-	if err != nil {
-		return err
-	}
-	r.TrainedOn = trained
-	if r.ExactPerplexity > float64(l.Labels()) {
-		f.warn(*targets, "the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels()))
-	}
-	return f.print(r)
 }
 
 // precisionText is P@1, and P@k if that is another.

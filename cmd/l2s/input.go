@@ -18,83 +18,41 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// sourceNote says, in the help of the verbs that take them, where SRC and MODEL are
-// explained.
-const sourceNote = "l2s help sources explains SRC, MODEL and --contexts."
-
-// sourceHelp explains SRC, MODEL and --contexts.
-const sourceHelp = `Where the verbs find a layer and its contexts.
-
-SRC is an array in a file: file.npy, file.npz:name or file.safetensors:tensor,
-of float16, float32 or float64 (safetensors: F16, BF16, F32, F64). --bias none
-means a layer without a bias. A bias may have one row or one column, and a
-context may stand alone, as a vector.
-
-MODEL is the folder of a language model as Hugging Face lays it out,
-FOLDER:tensor, a GGUF file, or a SRC. --head MODEL stands instead of --weights
-and --bias: the bias is looked for beside the weights, rows that no token has
-are left out, and standard error says what was taken. The weights stay in the
-file, 2 bytes for each of float16 and bfloat16, or quantised: do not change the
-file meanwhile. --weights copies them.
-
---contexts may be given several times, with * and ? in the names of files, as
-in 'states/*.safetensors:hidden_states': all are read, one after the other, by
-name. They must be the states that the layer is applied to, after the model's
-last normalisation. --contexts - reads standard input: a .npy file, or text
-with a context a line, its numbers separated by spaces, tabs or commas.
-Contexts may be larger than memory. One file of float32 in C order is read in
-place. Of others, l2s labels and l2s topk read a block at a time, and the other
-verbs convert them to float32: beyond a GiB in a temporary file, in the folder
-that TMPDIR names.
-
-Example:
-  l2s eval m.l2s --head models/llama --contexts 'states/*.npy'
-`
-
-// inputFlags are the flags that name a softmax layer and contexts for it.
+// inputFlags are the flags that name a softmax layer and contexts for it: SRC, MODEL and
+// --contexts, as help/sources.txt explains them.
 type inputFlags struct {
-	f                        *flags
 	head, weights, bias, ids *string
 	contexts                 *[]string
+	as                       contextsAs
+	k                        func() int
+	waits                    func() // nil, or called before standard input may be waited for
 }
 
-func (f *flags) layerAndContexts() *inputFlags {
+// layerAndContexts adds the flags of a verb whose answers have k labels.
+func (f *flags) layerAndContexts(as contextsAs, k func() int) {
 	f.required = append(f.required, "weights", "bias", "contexts")
-	f.inputs = &inputFlags{
-		f:        f,
-		weights:  f.text("weights", "softmax weights W, labels x dim, a `SRC` (required without --head)"),
-		bias:     f.text("bias", "softmax bias b, one number a label, a `SRC` (required without --head)"),
-		head:     f.text("head", "head of a language model, a `MODEL`, instead of --weights and --bias"),
-		ids:      f.text("ids", "make a draft head of the labels in a list, a `SRC` of integers"),
-		contexts: f.severalSources("contexts", "context vectors H, one a row: a `SRC`, text, or - (required)"),
-	}
-	return f.inputs
-}
-
-// files are the sources, of which some may be empty.
-func (in *inputFlags) files() []string {
-	return append([]string{*in.head, *in.weights, *in.bias, *in.ids}, *in.contexts...)
+	f.inputs = &inputFlags{f.text("head"), f.text("weights"), f.text("bias"), f.text("ids"), f.severalSources("contexts"), as, k, nil}
 }
 
 // severalSources is a flag that names contexts, and may be given several times.
-func (f *flags) severalSources(name, usage string) *[]string {
+func (f *flags) severalSources(name string) *[]string {
 	var all []string
-	return custom(f, name, nil, "", usage, func(s string) ([]string, error) {
+	return custom(f, name, nil, func(s string) ([]string, error) {
 		all = append(all, s)
 		return all, nil
 	})
 }
 
 // expandContexts puts the names of files instead of the patterns in --contexts.
-func (in *inputFlags) expandContexts() error {
-	all, err := expand(*in.contexts)
+func (f *flags) expandContexts() error {
+	all, err := expand(*f.inputs.contexts)
 	if err != nil {
 		return err
 	}
 	if len(all) > 1 && slices.Contains(all, stdinSource) {
-		return in.f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
+		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
 	}
-	*in.contexts = all
+	*f.inputs.contexts = all
 	return nil
 }
 
@@ -110,48 +68,22 @@ func expand(sources []string) (all []string, err error) {
 	return all, nil
 }
 
-// layer is a softmax layer and the name of its weights.
+// layer is a softmax layer, the name of its weights, and the head that it was read from, which
+// is empty for a layer that was made.
 type layer struct {
 	*softmax.Layer
 	name string
-	head *head.Head // where it was read from; nil for a layer that was made
-}
-
-// ids returns the labels of the full vocabulary that the layer's own stand for, nil
-// if they are the same.
-func (l *layer) ids() []uint32 {
-	if l.head == nil {
-		return nil
-	}
-	return l.head.IDs()
-}
-
-// vocabulary is the number of labels that answers are among.
-func (l *layer) vocabulary() int {
-	if l.head == nil {
-		return l.Labels()
-	}
-	return l.head.Vocabulary()
-}
-
-// scale returns what the model multiplies a logit by, and its soft cap, 0 for none.
-func (l *layer) scale() (scale, softCap float64) {
-	if l.head == nil {
-		return 1, 0
-	}
-	return l.head.LogitScale(), l.head.SoftCap()
+	head *head.Head
 }
 
 // temperature returns the temperature at which w.h + b have the model's probabilities:
 // the model's softmax is of w.h + b times the scale. A soft cap is another matter.
-func (l *layer) temperature() float64 {
-	scale, _ := l.scale()
-	return 1 / scale
-}
+func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
 
 // openLayer opens the layer. A model is used where it lies, and the verb says what was
 // taken.
-func (in *inputFlags) openLayer() (*layer, error) {
+func (f *flags) openLayer() (*layer, error) {
+	in := f.inputs
 	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}
 	if *in.head != "" {
 		source, opt.Copy = *in.head, false
@@ -166,8 +98,8 @@ func (in *inputFlags) openLayer() (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if *in.head != "" && !*in.f.quiet {
-		in.f.say(source, "%v", h)
+	if *in.head != "" && !*f.quiet {
+		f.say(source, "%v", h)
 	}
 	return &layer{l, source, h}, nil
 }
@@ -177,14 +109,6 @@ const (
 	stdinSource = "-"
 	stdinName   = "standard input"
 )
-
-// openContexts opens contexts, before the layer is known that they are for.
-func openContexts(ctx context.Context, sources []string) (*layerfile.Contexts, error) {
-	if sources[0] == stdinSource {
-		return layerfile.OpenStream(newInput(ctx, os.Stdin), stdinName), nil
-	}
-	return layerfile.OpenContexts(sources)
-}
 
 // own returns an error unless what is in the file at path belongs to a layer of the shape
 // and the fingerprint of l.
@@ -204,45 +128,46 @@ func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
 
 // noteK says that a screen was trained for another number of labels than an answer is
 // to have.
-func noteK(f *flags, path string, m *screen.Model, k int) {
+func (f *flags) noteK(in *inputs, k int) {
 	var r train.Record
-	if err := json.Unmarshal(m.Record(), &r); err != nil || r.Contexts == 0 || r.Options.K == k {
+	if err := json.Unmarshal(in.screen.Record(), &r); err != nil || r.Contexts == 0 || r.Options.K == k {
 		return
 	}
 	trained, what := r.Options.K, "one trained for %d finds more of them"
 	if k < trained {
 		what = "one trained for %d needs fewer candidates"
 	}
-	f.note(path, "the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k)
+	f.note(in.path, "the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k)
 }
 
 // noteTraining says if these very contexts are those that a screen was trained on, and reports
 // whether they are.
-func noteTraining(ctx context.Context, f *flags, path string, in *inputs, threads int) (bool, error) {
+func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool, error) {
 	var r train.Record
 	if json.Unmarshal(in.screen.Record(), &r) != nil {
 		return false, nil // of another maker
 	}
 	trained, err := r.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
 	if trained {
-		f.note(path, "the screen was trained on these contexts: on others its figures are lower")
+		f.note(in.path, "the screen was trained on these contexts: on others its figures are lower")
 	}
 	return trained, err
 }
 
 // needsTail returns an error unless a screen has a tail, which a flag asks for.
-func needsTail(path string, m *screen.Model, flag string) error {
-	if m.Tail() != nil {
+func (in *inputs) needsTail(flag string) error {
+	if in.screen.Tail() != nil {
 		return nil
 	}
-	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", path, flag)
+	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", in.path, flag)
 }
 
-// inputs are what a verb works on: a layer, a screen of it, and contexts for it in
+// inputs are what a verb works on: a screen, a layer, and contexts for it in
 // files that are open.
 type inputs struct {
+	path     string        // of the screen
+	screen   *screen.Model // nil where the verb takes none, as the layer and the contexts
 	layer    *layer
-	screen   *screen.Model // nil where the verb takes none
 	contexts *layerfile.Contexts
 	rows     []float32 // all contexts, if the verb takes allRows
 	faults   bool      // what debug.SetPanicOnFault was
@@ -257,53 +182,62 @@ const (
 	oneByOne            // by Next, of text as soon as it is there
 )
 
-// open opens the layer, the screen at path, unless that is empty, and the contexts; answers are
-// to have k labels. What is cheap to open
+// open opens what the arguments name. What is cheap to open
 // comes before the layer. Who opens them defers the call of close.
-func (flags *inputFlags) open(ctx context.Context, path string, k int, as contextsAs) (_ *inputs, err error) {
+func (f *flags) open(ctx context.Context) (_ *inputs, err error) {
 	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
 	defer func() {
 		if !whole {
 			in.closed(recover(), &err)
 		}
 	}()
-	if path != "" {
-		if in.screen, err = loading(ctx, screen.Load, path); err != nil {
+	if f.screen {
+		in.path = f.files[0]
+		if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
 			return nil, err
 		}
 	}
-	if in.contexts, err = openContexts(ctx, *flags.contexts); err != nil {
-		return nil, err
+	if f.inputs != nil {
+		if err := f.openInputs(ctx, in); err != nil {
+			return nil, err
+		}
 	}
-	if in.layer, err = flags.openLayer(); err != nil {
-		return nil, err
+	whole = true
+	return in, nil
+}
+
+// openInputs opens the contexts and the layer.
+func (f *flags) openInputs(ctx context.Context, in *inputs) (err error) {
+	if sources := *f.inputs.contexts; sources[0] == stdinSource {
+		in.contexts = layerfile.OpenStream(reading(ctx, os.Stdin, f.inputs.waits), stdinName)
+	} else if in.contexts, err = layerfile.OpenContexts(sources); err != nil {
+		return err
+	}
+	if in.layer, err = f.openLayer(); err != nil {
+		return err
 	}
 	l := in.layer
-	if k > l.Labels() {
-		return nil, fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
+	if k := f.inputs.k(); k > l.Labels() {
+		return fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
 	if m := in.screen; m != nil {
 		made := m.Fingerprint()
 		if made == [32]byte{} { // it goes with any layer of its shape
 			made = l.Fingerprint()
 		}
-		if err := l.own(path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
-			return nil, err
+		if err := l.own(in.path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
+			return err
 		}
 	}
 	err = in.contexts.Fit(ctx, l.Layer, l.name)
 	switch {
 	case err != nil:
-	case as == allRows:
+	case f.inputs.as == allRows:
 		in.rows, err = in.contexts.All(ctx)
-	case as == inBlocks:
+	case f.inputs.as == inBlocks:
 		err = in.contexts.Whole(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
-	whole = true
-	return in, nil
+	return err
 }
 
 // close is deferred by a verb with its error: it closes the files. If a mapped one

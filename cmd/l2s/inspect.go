@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -47,51 +46,40 @@ type listSizes struct {
 	Labels int     `json:"labels"`
 }
 
-func runInspect(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("inspect", description{
-		purpose: "Show what a screen file holds: its shape, its budgets with their precision, and how\nit was trained.",
-		usage:   "m.l2s [flags]",
-		notes: `A screen of a draft head holds rows of the head, not labels of the full vocabulary:
---ids, as it was given to l2s train, turns the ones that are shown into labels.`,
-		example: "l2s inspect m.l2s",
-	}, stdout, stderr)
-	idsSource := f.text("ids", "show labels of the draft head with this list, a `SRC` of integers, instead of rows")
-	var path string
-	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	m, err := loading(ctx, screen.Load, path)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	always := append([]uint32{}, m.Always()...)
-	if *idsSource != "" {
-		ids, err := loading(ctx, head.ReadIDs, *idsSource)
+func inspectVerb(f *flags) action {
+	f.screen = true
+	source := f.text("ids")
+	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
+		m := in.screen
+		info, err := os.Stat(in.path)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if len(ids) != m.Labels() {
-			return fmt.Errorf("%s: found %d ids, expected %d, one a row of the layer of %s", *idsSource, len(ids), m.Labels(), path)
+		always := append([]uint32{}, m.Always()...)
+		if *source != "" {
+			ids, err := loading(ctx, head.ReadIDs, *source)
+			if err != nil {
+				return nil, err
+			}
+			if len(ids) != m.Labels() {
+				return nil, fmt.Errorf("%s: found %d ids, expected %d, one a row of the layer of %s", *source, len(ids), m.Labels(), in.path)
+			}
+			for i, row := range always {
+				always[i] = ids[row]
+			}
 		}
-		for i, row := range always {
-			always[i] = ids[row]
+		r := inspectResult{
+			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Pairs: len(m.Pairs()), PairMargin: m.PairMargin(), Lists: sizesOf(m),
+			ExactMargin: m.ExactMargin(), Record: m.Record(),
 		}
+		if t := m.Tail(); t != nil {
+			r.TailTemperatures = t.Config().Temperatures
+		}
+		if fp := m.Fingerprint(); fp != [32]byte{} {
+			r.Fingerprint = hex.EncodeToString(fp[:])
+		}
+		return r, nil
 	}
-	r := inspectResult{
-		screenResult: screenResultOf(m), File: path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Pairs: len(m.Pairs()), PairMargin: m.PairMargin(), Lists: sizesOf(m),
-		ExactMargin: m.ExactMargin(), Record: m.Record(),
-	}
-	if t := m.Tail(); t != nil {
-		r.TailTemperatures = t.Config().Temperatures
-	}
-	if fp := m.Fingerprint(); fp != [32]byte{} {
-		r.Fingerprint = hex.EncodeToString(fp[:])
-	}
-	return f.print(r)
 }
 
 func sizesOf(m *screen.Model) listSizes {

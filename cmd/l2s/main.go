@@ -20,7 +20,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,28 +35,66 @@ import (
 	"syscall"
 
 	_ "github.com/learning-to-screen/l2s/cmd/l2s/internal/plainly"
+	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
 // verb is one of the things that l2s does.
 type verb struct {
 	name    string
 	summary string
-	run     func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	declare func(f *flags) action
 }
+
+// action is what a verb does, once its flags are parsed and what they name is open. It returns
+// what is to be printed, nil for nothing.
+type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 
 func verbs() []verb {
 	return []verb{
-		{"demo", "show the whole on a small language model that is built in", runDemo},
-		{"labels", "find the best labels of contexts, of all or of one shard", runLabels},
-		{"merge", "join the labels of shards", runMerge},
-		{"train", "learn a screen for a softmax layer from context vectors", runTrain},
-		{"calibrate", "choose the budget of a screen such that it reaches a precision", runCalibrate},
-		{"eval", "measure the precision of a screen", runEval},
-		{"bench", "measure the time of a query", runBench},
-		{"topk", "answer: the best labels of each context", runTopK},
-		{"inspect", "show what a screen file holds", runInspect},
-		{"version", "show the version, the CPU and the SIMD level", runVersion},
+		{"demo", "show the whole on a small language model that is built in", demoVerb},
+		{"labels", "find the best labels of contexts, of all or of one shard", labelsVerb},
+		{"merge", "join the labels of shards", mergeVerb},
+		{"train", "learn a screen for a softmax layer from context vectors", trainVerb},
+		{"calibrate", "choose the budget of a screen such that it reaches a precision", calibrateVerb},
+		{"eval", "measure the precision of a screen", evalVerb},
+		{"bench", "measure the time of a query", benchVerb},
+		{"topk", "answer: the best labels of each context", topKVerb},
+		{"inspect", "show what a screen file holds", inspectVerb},
+		{"version", "show the version, the CPU and the SIMD level", versionVerb},
 	}
+}
+
+// run parses the arguments, opens what they name, does the work and prints the result.
+func (v verb) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags(v.name, stdout, stderr)
+	act := v.declare(f)
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.before != nil {
+		if err := f.before(ctx); err != nil {
+			return err
+		}
+	}
+	if !*f.quiet {
+		f.progress = progress.New(stderr)
+	}
+	result, err := f.act(ctx, act)
+	f.progress.Close()
+	if result != nil {
+		err = cmp.Or(f.print(result), err)
+	}
+	return err
+}
+
+// act does the work on files that are open meanwhile.
+func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
+	in, err := f.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer in.close(&err)
+	return act(ctx, in)
 }
 
 // The exit statuses.
@@ -85,6 +125,8 @@ func interrupts() []os.Signal {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if isClosed(stdout) {
 		stdout = closedOutput{stderr}
+	} else {
+		stdout = openOutput{stdout}
 	}
 	var names []string
 	for _, v := range verbs() {
@@ -98,14 +140,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch name {
 	case "help":
 		if len(rest) == 0 || slices.Contains([]string{"-h", "-help", "--help"}, rest[0]) {
-			return report(ctx, "l2s", help(stdout), stderr)
+			return report(ctx, "l2s", printText(stdout, page("l2s")), stderr)
 		}
 		if rest[0] == "sources" {
-			return report(ctx, "l2s", answer(stdout, sourceHelp), stderr)
+			return report(ctx, "l2s", printText(stdout, page("sources")), stderr)
 		}
 		name, rest = rest[0], []string{"-h"}
 	case "-h", "-help", "--help":
-		return report(ctx, "l2s", help(stdout), stderr)
+		return report(ctx, "l2s", printText(stdout, page("l2s")), stderr)
 	case "-v", "-version", "--version":
 		name = "version"
 	}
@@ -174,42 +216,23 @@ func say(w io.Writer, what, text string) {
 	fmt.Fprintf(w, "%s: %s\n", what, strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
-func help(w io.Writer) error {
-	var b strings.Builder
-	b.WriteString(`l2s answers which k outputs of a large softmax layer are the largest for a
-context vector, by looking at few of them. It learns a screen for a layer from
-context vectors, measures it and asks it.
+//go:embed help/*.txt
+var pages embed.FS
 
-Usage:
-  l2s VERB [flags]      l2s VERB -h explains a verb, l2s -v says which version this is
-  l2s help sources      how to name the files of a layer and of its contexts
-
-Verbs:
-`)
-	for _, v := range verbs() {
-		fmt.Fprintf(&b, "  %-10s %s\n", v.name, v.summary)
-	}
-	b.WriteString(`
-Every verb takes these flags:
-  --json     print JSON
-  --quiet    show no progress
-
-Environment:
-  L2S_SIMD   generic, avx2, avx512, neon or neondot: the level to run on, the
-             best by default
-
-Example:
-  l2s demo
-`)
-	return answer(w, b.String())
+// page returns a page of the help: of a verb, of l2s itself, or on sources.
+func page(name string) string {
+	text, err := pages.ReadFile("help/" + name + ".txt")
+	must(err)
+	return string(text)
 }
 
-// answer writes what the program was asked for, unless nobody can get it.
-func answer(w io.Writer, text string) error {
+// printText writes what the program was asked for, unless nobody can get it.
+func printText(w io.Writer, text string) error {
 	if err := checkStdout(w); err != nil {
 		return err
 	}
-	return write(w, text)
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // closedOutput stands for a standard output that is closed. What a verb tells of the file
@@ -226,14 +249,16 @@ func checkStdout(w io.Writer) error {
 	return nil
 }
 
-// write writes a result.
-func write(w io.Writer, text string) error {
-	if _, err := io.WriteString(w, text); err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		return fmt.Errorf("standard output: %w", err)
+// openOutput is a standard output whose errors say so.
+type openOutput struct{ io.Writer }
+
+func (o openOutput) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if path := new(fs.PathError); errors.As(err, &path) {
+		err = path.Err
 	}
-	return nil
+	if err != nil {
+		err = fmt.Errorf("standard output: %w", err)
+	}
+	return n, err
 }

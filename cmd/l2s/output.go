@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
@@ -24,43 +25,47 @@ func (o output) String() string {
 	return fmt.Sprintf("%s %s", o.flag, o.path)
 }
 
-// checkOutputs returns an error if one of the outputs would replace an input
-// or another output. Inputs are names of files, or sources as Open of
-// package head takes them; an empty one does not count. A file that comes by standard
-// input is not protected by that.
-func checkOutputs(ctx context.Context, f *flags, outputs []output, inputs ...string) error {
-	known := map[string]place{} // of the inputs, each of which may be some thousands of files
+// checkOutputs returns an error if one of the outputs would replace an input, of the arguments
+// or of more, or another output. Inputs are names of files, or sources as Open of
+// package head takes them; an empty one does not count. What comes by standard
+// input is protected if it is a file.
+func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...string) error {
+	inputs := slices.Concat(f.files, more)
+	if in := f.inputs; in != nil {
+		inputs = slices.Concat([]string{*in.head, *in.weights, *in.bias, *in.ids}, *in.contexts, inputs)
+	}
+	places := make([][]place, len(inputs)) // each may be some thousands of files
+	for i, in := range inputs {
+		if in == stdinSource {
+			places[i] = []place{stdinPlace()}
+		} else if in != "" && in != head.NoBias {
+			for _, file := range head.Files(in) {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				places[i] = append(places[i], placeOf(file))
+			}
+		}
+	}
 	for i, o := range outputs {
 		if o.path == "" {
 			continue
 		}
 		to := placeOf(o.path)
-		for _, in := range inputs {
-			if in == "" || in == head.NoBias {
-				continue
-			}
-			if in == stdinSource && isStdin(o.path) {
-				return f.wrongUse("%v would replace the file that %s is read from: give another %s", o, stdinName, o.flag)
-			}
-			for _, file := range head.Files(in) {
-				at, ok := known[file]
-				if !ok {
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					at = placeOf(file)
-					known[file] = at
-				}
-				if at.same(to) {
+		for j, in := range inputs {
+			for _, at := range places[j] {
+				switch {
+				case at.same(to) && in == stdinSource:
+					return f.wrongUse("%v would replace the file that %s is read from: give another %s", o, stdinName, o.flag)
+				case at.same(to):
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
-				}
-				if filepath.Dir(at.path) == filepath.Dir(to.path) && atomicfile.IsTemporary(at.path, o.path) {
+				case filepath.Dir(at.path) == filepath.Dir(to.path) && atomicfile.IsTemporary(at.path, o.path):
 					return f.wrongUse("the input %s has the name of a temporary file of %s, which is removed: give it another name", in, o.path)
 				}
 			}
 		}
 		for _, other := range outputs[:i] {
-			if other.path != "" && sameFile(o.path, other.path) {
+			if other.path != "" && placeOf(other.path).same(to) {
 				return f.wrongUse("%v and %v are the same file: give another %s", other, o, o.flag)
 			}
 		}
@@ -103,19 +108,12 @@ func (p place) same(q place) bool {
 	return p.path == q.path
 }
 
-// sameFile reports whether two paths lead to the same file, which may be one that
-// is not there yet.
-func sameFile(a, b string) bool { return placeOf(a).same(placeOf(b)) }
-
-// isStdin reports whether path leads to the regular file that standard input is
-// redirected from.
-func isStdin(path string) bool {
-	stdin, err := os.Stdin.Stat()
-	if err != nil || !stdin.Mode().IsRegular() {
-		return false
+// stdinPlace is the regular file that standard input is redirected from, or no place.
+func stdinPlace() (p place) {
+	if info, err := os.Stdin.Stat(); err == nil && info.Mode().IsRegular() {
+		p.info = info
 	}
-	file, err := os.Stat(path)
-	return err == nil && os.SameFile(stdin, file)
+	return p
 }
 
 // destination is the absolute path, without symbolic links, of the file that is or

@@ -147,7 +147,7 @@ func TestOutputsThatAreRedirectedInputs(t *testing.T) {
 func TestInterruptedCheckOfOutputs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	f := newFlags("labels", description{}, io.Discard, io.Discard)
+	f := newFlags("labels", io.Discard, io.Discard)
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
 		t.Errorf("found the error %v, expected that of the interrupt", err)
 	}

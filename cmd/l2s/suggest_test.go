@@ -1,6 +1,9 @@
 package main
 
 import (
+	"flag"
+	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -98,5 +101,44 @@ func TestFlagsOfVerbs(t *testing.T) {
 	}
 	if !slices.Equal(listed, all) {
 		t.Errorf("found the flags of %v in the contract, expected those of %v", listed, all)
+	}
+}
+
+// The pages of the help tell of the flags what is so: their defaults, and which must be given.
+func TestPagesTellOfTheFlags(t *testing.T) {
+	initial := regexp.MustCompile(`\(default ([^)]*)\)`)
+	for _, v := range verbs() {
+		f := newFlags(v.name, io.Discard, io.Discard)
+		v.declare(f)
+		told := map[string]string{}
+		_, lines, _ := strings.Cut(page(v.name), "\nFlags:\n")
+		lines, _, _ = strings.Cut(lines, "\n\n")
+		name := ""
+		for line := range strings.Lines(lines) {
+			if rest, ok := strings.CutPrefix(line, "  --"); ok {
+				name = strings.Fields(rest)[0]
+			}
+			told[name] += " " + strings.Join(strings.Fields(line), " ")
+		}
+		f.set.VisitAll(func(g *flag.Flag) {
+			text, ok := told[g.Name]
+			delete(told, g.Name)
+			if g.Name == "json" || g.Name == "quiet" {
+				return
+			}
+			if must := slices.Contains(f.required, g.Name); !ok || strings.Contains(text, "(required") != must {
+				t.Errorf("l2s %s: found %q about --%s, expected a word on it, and that it is required: %v", v.name, text, g.Name, must)
+			}
+			if m := initial.FindStringSubmatch(text); m != nil {
+				if err := f.set.Set(g.Name, m[1]); err != nil || g.Value.String() != g.DefValue {
+					t.Errorf("l2s %s: --%s: found the default %s, expected %s (%v)", v.name, g.Name, m[1], g.DefValue, err)
+				}
+			} else if !slices.Contains([]string{"", "0", "false", "[]", "{0 1}"}, g.DefValue) {
+				t.Errorf("l2s %s: --%s: found no default in %q, expected %s", v.name, g.Name, text, g.DefValue)
+			}
+		})
+		if len(told) > 0 {
+			t.Errorf("l2s %s: found %v, which are no flags", v.name, told)
+		}
 	}
 }

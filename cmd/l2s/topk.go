@@ -23,167 +23,162 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-func runTopK(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	f := newFlags("topk", description{
-		purpose: `Print one line for each context, with columns that tabs separate: the ids of the k best
-labels, the best first, then their logits, then the cluster of the context. --logprobs
-adds the log-probabilities as a column before the cluster, --vocab the words as a last
-column, and --header a first line with the names of the columns. Spaces separate the k
-values of a column.
-
-A logit is w.h + b, before the scale and the cap that some models have, which leave the
-order as it is. It is printed as the shortest decimal number that reads back as the same
-float64. Equal screens, layers and contexts give equal bytes on every CPU.`,
-		usage: "m.l2s (--head MODEL | --weights SRC --bias SRC) --contexts H.npy --k 5 [flags]",
-		notes: sourceNote + `
-
-With --contexts - each context of text, a line or a list of JSON, is answered as soon as
-it is there.
-
-With --logprobs the natural logarithms of the probabilities among all labels follow
-the logits, after a tab. They are the model's own: its scale and its cap are applied.
-The screen gives them by its tail. With --budget exact they are exact. A head with a cap
-needs --budget exact.
-
---vocab may also name the folder of a model, a tokenizer.json, a tokenizer.model or a
-GGUF file: the words are then the pieces of its tokenizer, quoted if they are empty
-or hold white space.
-
-With --json each line is an object: ids, logits, with --logprobs logprobs,
-cluster, and with --vocab words.`,
-		example: "l2s topk m.l2s --weights W.npy --bias b.npy --contexts H.npy --k 5 --vocab vocab.txt",
-	}, stdout, stderr)
-	flags := f.layerAndContexts()
-	k := f.whole("k", 5, 1, "print the `N` best labels of each context")
-	limit := f.whole("limit", 0, 0, "answer at most `N` contexts, the first ones, 0 for all")
+func topKVerb(f *flags) action {
+	f.screen = true
+	k := f.whole("k", 5, 1)
+	f.layerAndContexts(oneByOne, func() int { return *k })
+	limit := f.whole("limit", 0, 0)
 	budget := f.budget("")
-	logProbs := f.boolean("logprobs", "add a column of log-probabilities over all labels")
-	vocabulary := f.text("vocab", "add a column of words: line i of `FILE`, from 0, is label i; or a tokenizer")
-	header := f.boolean("header", "begin with a line that names the columns")
-	var path string
-	if err := f.parse(args, &path); err != nil {
-		return err
-	}
-	if *header && *f.asJSON {
-		return f.wrongUse("--header is for lines of text: objects of --json name their fields")
-	}
-	in, err := flags.open(ctx, path, *k, oneByOne)
-	if err != nil {
-		return err
-	}
-	defer in.close(&err)
-	l, m, c := in.layer, in.screen, in.contexts
-	if *limit > 0 { // what comes behind is not read
-		c.First(*limit)
-	}
-	noteK(f, path, m, *k)
-	var words func(id uint32) string
-	if *vocabulary != "" {
-		if words, err = openWords(ctx, *vocabulary, *flags.head, l); err != nil {
-			return err
+	logProbs, header := f.boolean("logprobs"), f.boolean("header")
+	vocabulary := f.text("vocab")
+	w := bufio.NewWriterSize(f.stdout, 1<<16)
+	f.inputs.waits = func() { w.Flush() } // whose error stays in w
+	f.before = func(context.Context) error {
+		if *header && *f.asJSON {
+			return f.wrongUse("--header is for lines of text: objects of --json name their fields")
 		}
+		return nil
 	}
-	scale, softCap := l.scale()
-	exact, capped := *budget == softmax.Exact, *logProbs && softCap != 0
-	if capped && !exact {
-		return fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
-	}
-	if err := f.checkBudget(path, m, *budget); err != nil {
-		return err
-	}
-	var opts []screen.Option
-	if *logProbs && !exact {
-		if err := needsTail(path, m, "--logprobs, or --budget exact"); err != nil {
-			return err
+	return func(ctx context.Context, in *inputs) (_ fmt.Stringer, err error) {
+		defer func() { // whatever ends it, what was answered is written
+			if failed := w.Flush(); failed != nil {
+				err = failed
+			}
+		}()
+		l, c := in.layer, in.contexts
+		if *limit > 0 { // what comes behind is not read
+			c.First(*limit)
 		}
-		opts = append(opts, screen.OverTail())
-	}
-	s, err := screen.NewSearcher(m, l.Layer, opts...)
-	if err != nil {
-		return err
-	}
-	full := softmax.NewSearcher(l.Layer)
-	final := func(logit float64) float64 { return logit }
-	var logits []float64
-	q := softmax.NewQuery(l.Dim())
-	switch {
-	case capped:
-		final, logits = l.head.Logit, make([]float64, l.Labels())
-	case scale != 1: // the arithmetic of a log-sum at a temperature
-		temperature := l.temperature()
-		final = func(logit float64) float64 { return logit / temperature }
-	}
-	var nearest [1]softmax.Prediction
-	dst := make([]softmax.Prediction, *k)
-	w := bufio.NewWriterSize(writerFunc(func(b []byte) (int, error) { return len(b), write(stdout, string(b)) }), 1<<16)
-	defer func() { // whatever ends it, what was answered is written
-		if failed := w.Flush(); failed != nil {
-			err = failed
-		}
-	}()
-	var line []byte
-	if *header {
-		line = appendHeader(line, *logProbs, words != nil)
-		if _, err := w.Write(line); err != nil {
-			return err
-		}
-	}
-	h := make([]float32, l.Dim())
-	for i := 0; *limit == 0 || i < *limit; i++ {
-		if c.Waits() {
-			if err := w.Flush(); err != nil {
-				return err
+		f.noteK(in, *k)
+		var words func(id uint32) string
+		if *vocabulary != "" {
+			if words, err = openWords(ctx, *vocabulary, *f.inputs.head, l); err != nil {
+				return nil, err
 			}
 		}
-		if next := c.Next(ctx, h); next != nil {
-			if next == io.EOF {
-				return nil
-			}
-			of := "" // text, whose contexts nobody has counted
-			if n := c.Len(); n > 0 {
-				of = " of " + progress.Count(n)
-			}
-			there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(i), of)
-			if ctx.Err() != nil && errors.Is(next, ctx.Err()) {
-				return interruptedError{next, there}
-			}
-			if i > 0 {
-				next = fmt.Errorf("%w; %s", next, there)
-			}
-			return next
+		exact, softCap := *budget == softmax.Exact, l.head.SoftCap()
+		capped := *logProbs && softCap != 0
+		if capped && !exact {
+			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 		}
-		var a softmax.Answer
+		if err := f.checkBudget(in, *budget); err != nil {
+			return nil, err
+		}
+		var opts []screen.Option
+		if *logProbs && !exact {
+			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
+				return nil, err
+			}
+			opts = append(opts, screen.OverTail())
+		}
+		s, err := screen.NewSearcher(in.screen, l.Layer, opts...)
+		if err != nil {
+			return nil, err
+		}
 		req := softmax.Request{K: *k, Budget: *budget, LogSum: *logProbs && !capped, ExactSum: exact}
-		if req.LogSum && scale != 1 {
+		final := func(logit float64) float64 { return logit / l.temperature() } // the arithmetic of a log-sum
+		if req.LogSum {
 			req.Temperature = l.temperature()
 		}
-		if a, err = s.Search(dst, h, req); err != nil {
-			return err
-		}
+		var logSum func(h []float32) (float64, error)
 		if capped {
-			if a.LogSum, err = finalSum(full, q, l, logits, h); err != nil {
-				return err
+			final, logSum = l.head.Logit, finalSums(l)
+		}
+		if *header {
+			columns := []string{"ids", "logits", "logprobs", "cluster", "words"}
+			columns = slices.DeleteFunc(columns, func(name string) bool { return name == "logprobs" && !*logProbs || name == "words" && words == nil })
+			fmt.Fprintln(w, strings.Join(columns, "\t"))
+		}
+		toJSON := json.NewEncoder(w)
+		toJSON.SetEscapeHTML(false)
+		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
+		var nearest [1]softmax.Prediction
+		for i := 0; *limit == 0 || i < *limit; i++ {
+			if err := c.Next(ctx, h); err == io.EOF {
+				return nil, nil
+			} else if err != nil {
+				return nil, behind(ctx, i, c.Len(), err)
+			}
+			a, err := s.Search(dst, h, req)
+			if err != nil {
+				return nil, err
+			}
+			if capped {
+				if a.LogSum, err = logSum(h); err != nil {
+					return nil, err
+				}
+			}
+			if _, err := s.Nearest(nearest[:], h); err != nil {
+				return nil, err
+			}
+			found := answer{Cluster: nearest[0].ID}
+			for _, p := range dst[:a.Count] {
+				if ids := l.head.IDs(); ids != nil {
+					p.ID = ids[p.ID]
+				}
+				found.IDs, found.Logits = append(found.IDs, p.ID), append(found.Logits, p.Logit)
+				if *logProbs {
+					found.LogProbs = append(found.LogProbs, final(p.Logit)-a.LogSum)
+				}
+				if words != nil {
+					found.Words = append(found.Words, words(p.ID))
+				}
+			}
+			if *f.asJSON {
+				err = toJSON.Encode(&found)
+			} else {
+				_, err = fmt.Fprintln(w, &found)
+			}
+			if err != nil {
+				return nil, err
 			}
 		}
-		if _, err := s.Nearest(nearest[:], h); err != nil {
-			return err
-		}
-		if ids := l.ids(); ids != nil {
-			for j := range dst[:a.Count] {
-				dst[j].ID = ids[dst[j].ID]
-			}
-		}
-		found := answered{dst[:a.Count], *logProbs, a.LogSum, final, int(nearest[0].ID)}
-		if *f.asJSON {
-			line = found.appendJSON(line[:0], words)
-		} else {
-			line = found.appendLine(line[:0], words)
-		}
-		if _, err := w.Write(line); err != nil {
-			return err
-		}
+		return nil, nil
 	}
-	return nil
+}
+
+// answer is the JSON of l2s topk, of a context.
+type answer struct {
+	IDs      []uint32  `json:"ids"`
+	Logits   []float64 `json:"logits"`
+	LogProbs []float64 `json:"logprobs,omitempty"`
+	Cluster  uint32    `json:"cluster"`
+	Words    []string  `json:"words,omitempty"`
+}
+
+// String is the line of text: columns, in which spaces separate the values.
+func (a *answer) String() string {
+	values := func(list any) string { return strings.Trim(fmt.Sprint(list), "[]") }
+	columns := []string{values(a.IDs), values(a.Logits)}
+	if a.LogProbs != nil {
+		columns = append(columns, values(a.LogProbs))
+	}
+	columns = append(columns, fmt.Sprint(a.Cluster))
+	if a.Words != nil {
+		words := make([]string, len(a.Words))
+		for i, word := range a.Words {
+			words[i] = quoted(word)
+		}
+		columns = append(columns, strings.Join(words, " "))
+	}
+	return strings.Join(columns, "\t")
+}
+
+// behind adds to an error of reading contexts how many of all, 0 if nobody has counted them,
+// are answered.
+func behind(ctx context.Context, answered, all int, err error) error {
+	of := ""
+	if all > 0 {
+		of = " of " + progress.Count(all)
+	}
+	there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(answered), of)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return interruptedError{err, there}
+	case answered > 0:
+		return fmt.Errorf("%w; %s", err, there)
+	}
+	return err
 }
 
 // openWords opens a vocabulary for the labels of l: a file with one word a line, or the
@@ -196,115 +191,41 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 		if err != nil {
 			return nil, err
 		}
-		return voc.Word, voc.CheckLen(l.vocabulary())
+		return voc.Word, voc.CheckLen(l.head.Vocabulary())
 	}
 	tokens, err := loading(ctx, head.Tokens, path)
 	if err != nil {
 		return nil, err
 	}
-	if len(tokens) < l.vocabulary() && path != own {
-		return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), l.vocabulary())
+	if len(tokens) < l.head.Vocabulary() && path != own {
+		return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), l.head.Vocabulary())
 	}
 	return func(id uint32) string { return tokens[id] }, nil
 }
 
-// appendWord appends a word, quoted if it would not stand for itself between spaces.
-func appendWord(b []byte, word string) []byte {
+// quoted is a word, in quotes if it would not stand for itself between spaces.
+func quoted(word string) string {
 	apart := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError }
 	if word == "" || word[0] == '"' || strings.ContainsFunc(word, apart) {
-		return strconv.AppendQuote(b, word)
+		return strconv.Quote(word)
 	}
-	return append(b, word...)
+	return word
 }
 
-// finalSum returns the log of the sum of e^x over all labels, x their logits behind
-// the scale and the cap of the model. It has room for the logits.
-func finalSum(s *softmax.Searcher, q *softmax.Query, l *layer, logits []float64, h []float32) (float64, error) {
-	if err := q.Set(h); err != nil {
-		return 0, err
-	}
-	if err := s.Logits(logits, q, softmax.Labels{}); err != nil {
-		return 0, err
-	}
-	for i, x := range logits {
-		logits[i] = l.head.Logit(x)
-	}
-	return kernels.LogSumExp(logits), nil
-}
-
-type writerFunc func(b []byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
-// appendList appends the elements of an answer with a separator between them.
-func appendList(b []byte, p []softmax.Prediction, separator byte, element func(b []byte, p softmax.Prediction) []byte) []byte {
-	for i, x := range p {
-		if i > 0 {
-			b = append(b, separator)
+// finalSums returns a function for the log of the sum of e^x over all labels, x their logits
+// behind the scale and the cap of the model.
+func finalSums(l *layer) func(h []float32) (float64, error) {
+	s, q, logits := softmax.NewSearcher(l.Layer), softmax.NewQuery(l.Dim()), make([]float64, l.Labels())
+	return func(h []float32) (float64, error) {
+		if err := q.Set(h); err != nil {
+			return 0, err
 		}
-		b = element(b, x)
+		if err := s.Logits(logits, q, softmax.Labels{}); err != nil {
+			return 0, err
+		}
+		for i, x := range logits {
+			logits[i] = l.head.Logit(x)
+		}
+		return kernels.LogSumExp(logits), nil
 	}
-	return b
-}
-
-func appendID(b []byte, p softmax.Prediction) []byte { return strconv.AppendUint(b, uint64(p.ID), 10) }
-
-func appendLogit(b []byte, p softmax.Prediction) []byte {
-	return strconv.AppendFloat(b, p.Logit, 'g', -1, 64)
-}
-
-// answered is what a line tells of a context.
-type answered struct {
-	best     []softmax.Prediction
-	logProbs bool    // are wanted
-	logSum   float64 // over all labels, if they are
-	final    func(logit float64) float64
-	cluster  int
-}
-
-func (a *answered) appendLogProb(b []byte, p softmax.Prediction) []byte {
-	return strconv.AppendFloat(b, a.final(p.Logit)-a.logSum, 'g', -1, 64)
-}
-
-// appendHeader appends the names of the columns of appendLine.
-func appendHeader(b []byte, logProbs, words bool) []byte {
-	b = append(b, "ids\tlogits\t"...)
-	if logProbs {
-		b = append(b, "logprobs\t"...)
-	}
-	b = append(b, "cluster"...)
-	if words {
-		b = append(b, "\twords"...)
-	}
-	return append(b, '\n')
-}
-
-func (a *answered) appendLine(b []byte, words func(id uint32) string) []byte {
-	b = append(appendList(b, a.best, ' ', appendID), '\t')
-	b = append(appendList(b, a.best, ' ', appendLogit), '\t')
-	if a.logProbs {
-		b = append(appendList(b, a.best, ' ', a.appendLogProb), '\t')
-	}
-	b = strconv.AppendInt(b, int64(a.cluster), 10)
-	if words != nil {
-		b = appendList(append(b, '\t'), a.best, ' ', func(b []byte, p softmax.Prediction) []byte { return appendWord(b, words(p.ID)) })
-	}
-	return append(b, '\n')
-}
-
-func (a *answered) appendJSON(b []byte, words func(id uint32) string) []byte {
-	b = appendList(append(b, `{"ids":[`...), a.best, ',', appendID)
-	b = appendList(append(b, `],"logits":[`...), a.best, ',', appendLogit)
-	if a.logProbs {
-		b = appendList(append(b, `],"logprobs":[`...), a.best, ',', a.appendLogProb)
-	}
-	b = fmt.Appendf(b, `],"cluster":%d`, a.cluster)
-	if words != nil {
-		b = appendList(append(b, `,"words":[`...), a.best, ',', func(b []byte, p softmax.Prediction) []byte {
-			word, _ := json.Marshal(words(p.ID)) // a string always has a JSON form
-			return append(b, word...)
-		})
-		b = append(b, ']')
-	}
-	return append(b, "}\n"...)
 }

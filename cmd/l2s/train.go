@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -45,78 +46,27 @@ type trainResult struct {
 	Level     string             `json:"level"`
 }
 
-func runTrain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("train", description{
-		purpose: `Make a screen for a softmax layer from context vectors: clusters of contexts, and
-for each a ranked list of the labels worth looking at.
-
-First the exact best labels of every context are found. Clusters come from spherical
-k-means, and from learning where a cluster has contexts enough. Lists come from the
-labels of the contexts of a cluster, and from where they lie. What else makes queries cheaper
-is decided by contexts that are held out: the run says what it has decided, and why.
-
-One file serves many budgets: a budget is the mean number of labels that a query looks at.
-The file says what precision each reaches on the held-out contexts. Requests that name no
-budget get the smallest with P@1 of at least .9995 and P@5 of at least .998, or with the
-P@5 that --target asks for, or --budget. --validation names contexts of other text to measure on.
-
-The run also learns what the labels outside the lists weigh together, for probabilities over all
-labels: l2s topk --logprobs and l2s eval --targets.`,
-		usage: "(--head MODEL | --weights SRC --bias SRC) --contexts H.npy --out m.l2s [flags]",
-		notes: sourceNote + `
-
-The contexts must be the states that the layer is applied to, in the order of the text. A
-warning says if they do not look so. If the model's last normalisation stands beside the head,
-the length of the states must agree with it. Otherwise the warning comes if for most contexts
-one label has all of the probability, or if all labels have about the same.
-
-More contexts give a better screen: 100,000 or more of the kind that the layer
-meets in use. The screen is for this layer alone.
-
-Every list begins with the labels of --always, and they count towards the budget. It takes
-ids, files and the word specials, with commas between them: 7,@ids.txt,specials. A
-file is text with ids between spaces, commas or ends of lines, or a SRC of integers.
-specials are the special tokens of the model in the folder that --head names, by its
-configuration and its tokenizer's files.
-
---options takes a JSON object with options for experts: those that l2s inspect --json shows
-under record.options make the same lists from the same contexts. Options that are not
-there have their defaults. {"tail": null} leaves the tail out.
-
-The state of the run is kept beside the output FILE, in FILE.partial and
-FILE.partial-labels, until the screen is written. After an interrupt the same command continues
-from there and writes the screen that it would have written, byte for byte. A run with other
-options takes the labels alone. A state of another layer, other contexts or another k is refused:
-remove the two files to start anew.`,
-		example: `l2s train --head model --contexts train.npy --out m.l2s`,
-	}, stdout, stderr)
+func trainVerb(f *flags) action {
+	f.layerAndContexts(allRows, func() int { return 1 })
 	r := &trainRun{
-		f: f, inputs: f.layerAndContexts(),
-		out:        f.needs("out", "screen `FILE` to write"),
-		validation: f.severalSources("validation", "contexts `SRC` of other text to measure on, instead of a part of --contexts"),
-		target:     f.share("target", 0, "precision `P`@5 on held-out contexts that decides the budget"),
-		budget:     custom(f, "budget", 0, "by the target", "mean candidates `B` of a context that asks for no other", parseReal(1)),
-		always:     f.always(),
-		labels:     f.text("labels", "take the labels from a `FILE` of l2s labels or l2s merge"),
-		options:    f.text("options", "options for experts, a JSON `FILE`"),
-		threads:    f.threads("run"),
+		f: f, out: f.needs("out"), validation: f.severalSources("validation"), target: f.share("target", 0),
+		budget: f.number("budget", 0, "a finite number, at least 1", func(x float64) bool { return x >= 1 && !math.IsInf(x, 0) }),
+		always: custom(f, "always", nil, parseAlways), labels: f.text("labels"), options: f.text("options"), threads: f.threads(),
 	}
-	if err := f.parse(args, nil); err != nil {
-		return err
-	}
-	return r.run(ctx)
+	f.before = r.check
+	return r.run
 }
 
 // trainRun is what the flags say.
 type trainRun struct {
 	f                    *flags
-	inputs               *inputFlags
 	validation           *[]string
 	out, labels, options *string
 	target, budget       *float64
-	always               alwaysFlag
+	always               *[]alwaysPart
 	threads              *int
-	inFile               train.Options // what the file says, without the flags
+	inFile, all          train.Options // what the file says, without the flags and with them
+	outputs              []output
 }
 
 // commonOptions are those of a run that is told nothing else: with a tail.
@@ -147,7 +97,7 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 		o.Budget = *r.budget
 	}
 	o.Threads, o.Checkpoint = *r.threads, *r.out+partialSuffix
-	switch ids := r.always.least(); {
+	switch ids := alwaysLeast(*r.always); {
 	case r.f.given("target") && r.f.given("budget"):
 		return o, r.f.wrongUse("--target and --budget exclude each other: give one of them")
 	case r.f.given("budget") && o.Budget < float64(o.K):
@@ -215,75 +165,74 @@ func readSmall(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// check checks the flags, and what would be written.
+func (r *trainRun) check(ctx context.Context) (err error) {
+	if r.all, err = r.readOptions(); err != nil {
+		return err
+	}
+	if *r.validation, err = expand(*r.validation); err != nil {
+		return err
+	}
+	if slices.Contains(*r.validation, stdinSource) {
+		return r.f.wrongUse("--validation is not for standard input: give files")
+	}
+	r.outputs = []output{{flag: "--out", path: *r.out}}
+	for _, file := range train.CheckpointFiles(r.all.Checkpoint) {
+		r.outputs = append(r.outputs, output{"--out", file, "where the state of the run is kept"})
+	}
+	sources := slices.Concat(alwaysFiles(*r.always), []string{*r.labels, *r.options}, *r.validation)
+	return checkOutputs(ctx, r.f, r.outputs, sources...)
+}
+
 // run makes the screen.
-func (r *trainRun) run(ctx context.Context) (err error) {
-	f := r.f
-	o, err := r.readOptions()
-	if err != nil {
-		return err
-	}
-	validation, err := expand(*r.validation)
-	if err != nil {
-		return err
-	}
-	if slices.Contains(validation, stdinSource) {
-		return f.wrongUse("--validation is not for standard input: give files")
-	}
-	outputs := trainOutputs(*r.out, o.Checkpoint)
-	sources := slices.Concat(r.inputs.files(), r.always.files(), []string{*r.labels, *r.options}, validation)
-	if err := checkOutputs(ctx, f, outputs, sources...); err != nil {
-		return err
-	}
-	in, err := r.inputs.open(ctx, "", 1, allRows)
-	if err != nil {
-		return err
-	}
-	defer in.close(&err)
+func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err error) {
+	o, p := r.all, r.f.progress
 	if err := r.complete(ctx, in, &o); err != nil {
-		return err
+		return nil, err
 	}
-	if validation != nil {
-		others, err := layerfile.OpenContexts(validation)
+	if len(*r.validation) > 0 {
+		others, err := layerfile.OpenContexts(*r.validation)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer others.Close()
 		if err := others.Fit(ctx, in.layer.Layer, in.layer.name); err != nil {
-			return err
+			return nil, err
 		}
 		if o.Validation, err = others.All(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := checkWritable(outputs); err != nil {
-		return err
+	if err := checkWritable(r.outputs); err != nil {
+		return nil, err
 	}
-	release, err := holdState(o.Checkpoint)
+	release, err := atomicfile.Hold(o.Checkpoint) // another run must neither change nor remove it
+	if errors.Is(err, atomicfile.ErrHeld) {
+		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
 	if why := layerfile.Unnormed(in.layer.head, in.rows); why != "" {
-		f.warn(in.contexts.Name(), "the contexts do not look like those that the layer is applied to: %s", why)
+		r.f.warn(in.contexts.Name(), "the contexts do not look like those that the layer is applied to: %s", why)
 	}
-	p := f.printer()
-	defer p.Close()
 	if *r.labels != "" {
 		if o.Labels, err = readLabels(ctx, *r.labels, in, o.K, o.Threads, p); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	m, record, seconds, err := trainScreen(ctx, in.layer, in.rows, o, p)
 	if err != nil {
-		return explainInterrupt(err, o.Checkpoint)
+		return nil, explainInterrupt(err, o.Checkpoint)
 	}
 	if err := m.Save(*r.out); err != nil {
-		return err
+		return nil, err
 	}
 	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
-		return err
+		return nil, err
 	}
-	return f.print(newTrainResult(*r.out, m, record, o, seconds))
+	return newTrainResult(*r.out, m, record, o, seconds), nil
 }
 
 // complete completes the options by what the layer says.
@@ -295,8 +244,8 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 		}
 	}
 	o.K = min(o.K, l.Labels())
-	if len(*r.always.parts) > 0 {
-		if o.Always, err = r.always.read(ctx, l); err != nil {
+	if len(*r.always) > 0 {
+		if o.Always, err = r.f.readAlways(ctx, *r.always, l); err != nil {
 			return err
 		}
 	}
@@ -314,25 +263,6 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 
 // partialSuffix ends the name of the file that keeps what an interrupted run has done.
 const partialSuffix = ".partial"
-
-// holdState makes the state of a run the caller's until release is called: another run
-// must neither change nor remove it.
-func holdState(path string) (release func(), err error) {
-	release, err = atomicfile.Hold(path)
-	if errors.Is(err, atomicfile.ErrHeld) {
-		err = fmt.Errorf("%w: wait for its end, or give another --out", err)
-	}
-	return release, err
-}
-
-// trainOutputs are the screen of a run and the files of its checkpoint.
-func trainOutputs(out, checkpoint string) []output {
-	all := []output{{flag: "--out", path: out}}
-	for _, file := range train.CheckpointFiles(checkpoint) {
-		all = append(all, output{"--out", file, "where the state of the run is kept"})
-	}
-	return all
-}
 
 // explainInterrupt adds to the error of a run what the checkpoint is good for.
 func explainInterrupt(err error, checkpoint string) error {

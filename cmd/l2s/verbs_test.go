@@ -55,11 +55,13 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	}
 	t.Run("every verb is listed", func(t *testing.T) {
 		text := succeed(t, dir, "-h")
-		for _, c := range flagsOfVerbs {
-			if !strings.Contains(text, "\n  "+c.verb+" ") {
-				t.Errorf("found no verb %s in\n%s", c.verb, text)
-			}
+		for _, v := range verbs() {
+			expectIn(t, text, fmt.Sprintf("\n  %-10s %s\n", v.name, v.summary))
 		}
+	})
+	t.Run("numbers are those of the code", func(t *testing.T) {
+		expectIn(t, page("demo"), progress.Count(fullDemo().heldOut)+" contexts")
+		expectIn(t, page("bench"), fmt.Sprintf("at least %d\nmust be different", leastContexts))
 	})
 }
 
@@ -753,9 +755,9 @@ func TestThreadsAreBounded(t *testing.T) {
 		{"0", 0}, {"1", 1}, {strconv.Itoa(most), most}, {strconv.Itoa(most + 1), most}, {"100000", most}, {"9223372036854775807", most},
 	} {
 		t.Run("--threads "+c.given, func(t *testing.T) {
-			f := newFlags("train", description{}, io.Discard, io.Discard)
-			threads := f.threads("run")
-			if err := f.parse([]string{"--threads", c.given}, nil); err != nil || *threads != c.want {
+			f := newFlags("train", io.Discard, io.Discard)
+			threads := f.threads()
+			if err := f.parse([]string{"--threads", c.given}); err != nil || *threads != c.want {
 				t.Errorf("found %d, %v, expected %d", *threads, err, c.want)
 			}
 		})

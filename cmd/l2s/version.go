@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -29,29 +29,19 @@ type versionResult struct {
 	Levels []string `json:"levels"`
 }
 
-func runVersion(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("version", description{
-		purpose: "Show the version, the CPU, and the SIMD level that the kernels run on.",
-		usage:   "[flags]",
-		notes:   simd.EnvVar + " forces a level: generic; on amd64 avx2 or avx512; on arm64 neon or neondot.",
-		example: "l2s version",
-	}, stdout, stderr)
-	if err := f.parse(args, nil); err != nil {
-		return err
+func versionVerb(*flags) action {
+	return func(context.Context, *inputs) (fmt.Stringer, error) {
+		info, _ := debug.ReadBuildInfo()
+		version, revision := buildVersion(info)
+		r := versionResult{
+			Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+			CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
+		}
+		for _, l := range simd.Available() {
+			r.Levels = append(r.Levels, l.String())
+		}
+		return r, nil
 	}
-	info, _ := debug.ReadBuildInfo()
-	version, revision := buildVersion(info)
-	r := versionResult{
-		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPU: strings.TrimSpace(cpuid.CPU.BrandName), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
-	}
-	if r.CPU == "" {
-		r.CPU = "unknown"
-	}
-	for _, l := range simd.Available() {
-		r.Levels = append(r.Levels, l.String())
-	}
-	return f.print(r)
 }
 
 func (r versionResult) String() string {

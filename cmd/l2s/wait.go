@@ -33,62 +33,25 @@ func loading[T any](ctx context.Context, load func(path string) (T, error), path
 	return waiting(ctx, func() (T, error) { return load(path) })
 }
 
-// input is a file to read, which may be a pipe: what waits for it ends with ctx.
-type input struct {
-	*os.File
-	ctx     context.Context
-	regular bool
-	buffer  []byte
-	rest    []byte // of the buffer, not yet read
-}
-
-// openInput opens a file to read.
-func openInput(ctx context.Context, path string) (*input, error) {
-	file, err := loading(ctx, os.Open, path)
-	if err != nil {
-		return nil, err
-	}
-	return newInput(ctx, file), nil
-}
-
-func newInput(ctx context.Context, file *os.File) *input {
-	info, err := file.Stat()
-	return &input{File: file, ctx: ctx, regular: err == nil && info.Mode().IsRegular()}
-}
-
-// Read reads from the file, or returns the error of the context. A read that waits
-// still when the context ends keeps the buffer, not p.
-func (f *input) Read(p []byte) (int, error) {
-	if f.regular {
-		return f.File.Read(p)
-	}
-	if len(f.rest) == 0 {
-		if err := f.ctx.Err(); err != nil {
-			return 0, err
+// reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The
+// file is read in the background, since a read of a pipe cannot be ended. waits, unless
+// nil, is called before each read that may have to wait.
+func reading(ctx context.Context, file *os.File, waits func()) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, file)
+		file.Close()
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	return readerFunc(func(p []byte) (int, error) {
+		if waits != nil {
+			waits()
 		}
-		if f.buffer == nil {
-			f.buffer = make([]byte, 1<<16)
-		}
-		n, err := waiting(f.ctx, func() (int, error) { return f.File.Read(f.buffer) })
-		if f.rest = f.buffer[:n]; n == 0 {
-			return 0, err
-		}
-	}
-	n := copy(p, f.rest)
-	f.rest = f.rest[n:]
-	return n, nil
+		return r.Read(p)
+	})
 }
 
-// WriteTo keeps io.Copy from reading the file itself.
-func (f *input) WriteTo(w io.Writer) (int64, error) {
-	return io.Copy(w, struct{ io.Reader }{f})
-}
+type readerFunc func(p []byte) (int, error)
 
-// Close closes a regular file. What may still wait for another one is left to the
-// end of the program, since to close it would wait too.
-func (f *input) Close() error {
-	if !f.regular {
-		return nil
-	}
-	return f.File.Close()
-}
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
