@@ -31,151 +31,112 @@ var configNumbers = []string{
 // readConfig reads a config.json. Of a model that has a text model among others,
 // what stands at the top goes before what stands there, but for the text model's
 // type and vocabulary.
-func readConfig(path string) (c *config, err error) {
-	err = tensorfile.Parse(path, func(data []byte) (err error) {
-		c, err = parseConfig(data, path)
-		return err
-	})
-	return c, err
+func readConfig(path string) (*config, error) {
+	data, err := tensorfile.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseConfig(data, path)
 }
 
 func parseConfig(data []byte, path string) (*config, error) {
-	newConfig := func() *config { return &config{path: path, numbers: map[string]*float64{}} }
-	top, text := newConfig(), (*config)(nil)
-	s := jsonscan.New(data)
-	// fields reads an object; what inner reads is wanted at the top only.
-	fields := func(c *config, inner func() error) error {
-		seen := map[string]bool{}
-		return s.Object(func(name []byte) error {
-			field := string(name)
-			nested := inner != nil && isTextModel(field)
-			if !nested && !isField(field) {
-				return s.Skip()
-			}
-			if seen[field] {
-				return fmt.Errorf("found %s twice, expected it once", tensorfile.Label(field))
-			}
-			seen[field] = true
-			read := func() error { return c.field(s, field) }
-			if nested {
-				read = inner
-			}
-			if err := read(); err != nil {
-				return fmt.Errorf("%s: %w", tensorfile.Label(field), err)
-			}
-			return nil
-		})
-	}
-	err := fields(top, func() error {
-		if s.Kind() != '{' {
-			return s.Skip()
-		}
-		if text != nil {
-			return fmt.Errorf("found a second text model, expected one")
-		}
-		text = newConfig()
-		return fields(text, nil)
-	})
+	c := &config{path: path, numbers: map[string]*float64{}}
+	v, err := jsonscan.Parse(data)
 	if err == nil {
-		err = s.End()
+		err = c.read(v, true)
 	}
 	if err != nil {
 		return nil, fail(path, "config", "%w", err)
 	}
-	if text != nil {
-		top.add(text)
-	}
-	return top, nil
+	return c, nil
 }
 
-// isTextModel reports whether a field of a config.json describes a text model.
-func isTextModel(name string) bool {
-	return name == "text_config" || name == "llm_config" || name == "language_config"
-}
-
-// isField reports whether field reads a field of this name.
-func isField(name string) bool {
-	switch name {
-	case "model_type", "tie_word_embeddings", "vocab_size":
-		return true
-	}
-	return slices.Contains(configNumbers, name) || strings.HasSuffix(name, "_token_id")
-}
-
-// field reads the value of a field.
-func (c *config) field(s *jsonscan.Scanner, name string) error {
-	switch kind := s.Kind(); {
-	case name == "model_type" && kind == '"':
-		b, err := s.Bytes()
-		c.modelType = string(b)
-		return err
-	case name == "tie_word_embeddings":
-		v, found, err := s.Bool()
-		if found {
-			c.tied = &v
+// read reads the fields of a model, after those of a text model within it.
+func (c *config) read(v jsonscan.Value, top bool) error {
+	var text jsonscan.Value
+	err := v.Object(func(name []byte, value jsonscan.Value) error {
+		switch string(name) {
+		case "text_config", "llm_config", "language_config":
+			if !top || value[0] != '{' {
+				break
+			}
+			if text != nil {
+				return fmt.Errorf("%s: found a second text model, expected one", name)
+			}
+			text = value
 		}
+		return nil
+	})
+	if err == nil && text != nil {
+		err = c.read(text, false)
+	}
+	if err != nil {
 		return err
-	case kind == 'n' && (name == "model_type" || name == "vocab_size" || strings.HasSuffix(name, "_token_id")):
-		return s.Skip()
+	}
+	return v.Entries(func(name []byte, value jsonscan.Value) error {
+		if err := c.field(string(name), value); err != nil {
+			return fmt.Errorf("%s: %w", tensorfile.Label(string(name)), err)
+		}
+		return nil
+	})
+}
+
+// field reads the value of a field. What the text model says of its type and its vocabulary
+// is there already, and stays.
+func (c *config) field(name string, v jsonscan.Value) (err error) {
+	number := slices.Contains(configNumbers, name)
+	switch {
+	case v.IsNull():
+		if number {
+			c.numbers[name] = nil
+		}
 	case name == "model_type":
-		_, err := s.Bytes()
-		return err
-	case name == "vocab_size":
-		n, err := s.Int()
-		if err == nil && (n < 0 || uint64(n) > math.MaxUint32) {
-			err = fmt.Errorf("found %d, expected 0 to %d", n, uint32(math.MaxUint32))
+		var b []byte
+		if b, err = v.Bytes(); c.modelType == "" {
+			c.modelType = string(b)
 		}
-		c.vocabulary = n
+	case name == "tie_word_embeddings":
+		var tied bool
+		tied, err = v.Bool()
+		c.tied = &tied
+	case name == "vocab_size":
+		n, err := v.Int()
+		if err == nil && (n < 0 || uint64(n) > math.MaxUint32) {
+			err = v.Found(fmt.Sprintf("0 to %d", uint32(math.MaxUint32)))
+		}
+		if c.vocabulary == 0 {
+			c.vocabulary = n
+		}
 		return err
 	case strings.HasSuffix(name, "_token_id"):
-		id := func() error {
-			n, err := s.Int()
-			c.tokens = max(c.tokens, min(n, math.MaxInt-1)+1)
-			if err == nil && n >= 0 && uint64(n) < math.MaxUint32 { // some say -1 for none
-				c.specials = append(c.specials, uint32(n))
-			}
-			return err
+		if v[0] == '[' {
+			return v.Array(c.special)
 		}
-		if kind == '[' {
-			return s.Array(id)
-		}
-		return id()
-	case name == "logit_scale" && kind == '"':
-		b, err := s.Bytes()
-		if err == nil && string(b) != "inv_sqrt_d_model" {
-			err = fmt.Errorf("found %s, expected a number or inv_sqrt_d_model", tensorfile.Label(string(b)))
+		err = c.special(v)
+	case name == "logit_scale" && v[0] == '"':
+		if string(v) != `"inv_sqrt_d_model"` {
+			err = v.Found("a number or inv_sqrt_d_model")
 		}
 		c.inverse = true
-		return err
-	case (name == "hidden_size" || name == "d_model") && kind != 0:
-		return s.Skip() // of another kind of model, if nothing is scaled by it
-	}
-	x, found, err := s.Float()
-	if c.numbers[name] = nil; found {
+	case number:
+		x, err := v.Float()
+		if err != nil && (name == "hidden_size" || name == "d_model") {
+			return nil // of another kind of model, if nothing is scaled by it
+		}
 		c.numbers[name] = &x
+		return err
 	}
 	return err
 }
 
-// add adds what the text model's part says.
-func (c *config) add(text *config) {
-	if text.modelType != "" {
-		c.modelType = text.modelType
+// special notes the id of a special token.
+func (c *config) special(v jsonscan.Value) error {
+	n, err := v.Int()
+	c.tokens = max(c.tokens, min(n, math.MaxInt-1)+1)
+	if err == nil && n >= 0 && uint64(n) < math.MaxUint32 { // some say -1 for none
+		c.specials = append(c.specials, uint32(n))
 	}
-	if text.vocabulary > 0 {
-		c.vocabulary = text.vocabulary
-	}
-	if c.tied == nil {
-		c.tied = text.tied
-	}
-	c.tokens = max(c.tokens, text.tokens)
-	c.specials = append(c.specials, text.specials...)
-	for name, x := range text.numbers {
-		if _, ok := c.numbers[name]; !ok {
-			c.numbers[name] = x
-		}
-	}
-	c.inverse = c.inverse || text.inverse
+	return err
 }
 
 // number returns a number that must be inRange, or otherwise if the file does

@@ -58,18 +58,18 @@ func TestConfigFinish(t *testing.T) {
 		"T5 with a width of 0":       {`{"model_type":"t5","d_model":0}`, 0, 0, "config.json: d_model: found 0, expected a number from 1.2e-38 to 8.5e+37"},
 		"MPT with a width near 0":    {`{"model_type":"mpt","logit_scale":"inv_sqrt_d_model","d_model":1e-310}`, 0, 0, "config.json: d_model: found 1e-310, expected a number"},
 		"a cap near 0":               {`{"final_logit_softcapping":1e-310}`, 0, 0, "config.json: final_logit_softcapping: found 1e-310, expected a number"},
-		"a scale beyond float64":     {`{"logit_scale":1e999}`, 0, 0, `config: logit_scale: found "1e999" at byte 15, expected a number within float64`},
-		"a scale of another name":    {`{"logit_scale":"x"}`, 0, 0, "config: logit_scale: found x, expected a number or inv_sqrt_d_model"},
+		"a scale beyond float64":     {`{"logit_scale":1e999}`, 0, 0, `config: logit_scale: found "1e999", expected a number within float64`},
+		"a scale of another name":    {`{"logit_scale":"x"}`, 0, 0, `config: logit_scale: found "\"x\"", expected a number or inv_sqrt_d_model`},
 		"no width to scale by":       {`{"logit_scale":"inv_sqrt_d_model","model_type":"mpt"}`, 0, 0, "config.json: d_model: found none, expected the width that mpt scales its logits by"},
 		"MiniCPM without its width":  {`{"model_type":"minicpm","dim_model_base":256}`, 0, 0, "config.json: hidden_size: found none, expected the width that minicpm scales its logits by"},
-		"a cap of text":              {`{"final_logit_softcapping":"30"}`, 0, 0, `config: final_logit_softcapping: found "\"" at byte 27, expected a number`},
+		"a cap of text":              {`{"final_logit_softcapping":"30"}`, 0, 0, `config: final_logit_softcapping: found "\"30\"", expected a number within float64`},
 		"a negative cap":             {`{"final_logit_softcapping":-30}`, 0, 0, "config.json: final_logit_softcapping: found -30, expected a number from 1.2e-38 to 8.5e+37"},
 		"a cap of 0":                 {`{"final_logit_softcapping":0}`, 1, 0, ""},
-		"a field twice":              {`{"logit_scale":1,"logit_scale":2}`, 0, 0, "config: found logit_scale twice, expected it once"},
+		"a field twice":              {`{"logit_scale":1,"logit_scale":2}`, 0, 0, `config: found "logit_scale" twice, expected it once`},
 		"two text models":            {`{"text_config":{},"llm_config":{}}`, 0, 0, "config: llm_config: found a second text model, expected one"},
-		"vocab_size of text":         {`{"vocab_size":"32000"}`, 0, 0, `config: vocab_size: found "\"" at byte 14, expected a number`},
-		"a negative vocab_size":      {`{"vocab_size":-1}`, 0, 0, "config: vocab_size: found -1, expected 0 to 4294967295"},
-		"text behind it":             {`{}{}`, 0, 0, `config: found "{" at byte 2, expected the end of the JSON`},
+		"vocab_size of text":         {`{"vocab_size":"32000"}`, 0, 0, `config: vocab_size: found "\"32000\"", expected an integer`},
+		"a negative vocab_size":      {`{"vocab_size":-1}`, 0, 0, `config: vocab_size: found "-1", expected 0 to 4294967295`},
+		"text behind it":             {`{}{}`, 0, 0, `config: found invalid character '{' after top-level value at byte 2, expected JSON`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := finish{}
@@ -255,8 +255,8 @@ func TestTokenizerSize(t *testing.T) {
 		"no vocabulary":                  {map[string]string{"tokenizer.json": `{"model":{}}`}, 0, "tokenizer.json: tokens: found no vocabulary in the model, expected one"},
 		"an id below 0":                  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":-7}}}`}, 0, "tokenizer.json: tokens: found the id -7, expected 0 to 4294967294"},
 		"an id that is no number":        {map[string]string{"tokenizer_config.json": `{"added_tokens_decoder":{"x":{}}}`}, 0, "tokenizer_config.json: tokens: found x in added_tokens_decoder, expected an id"},
-		"an added id of text":            {map[string]string{"added_tokens.json": `{"x":"6"}`}, 0, `added_tokens.json: tokens: found "\"" at byte 5, expected a number`},
-		"a tokenizer that ends too soon": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":1}`}, 0, "found the end of the JSON"},
+		"an added id of text":            {map[string]string{"added_tokens.json": `{"x":"6"}`}, 0, `added_tokens.json: tokens: found "\"6\"", expected an integer`},
+		"a tokenizer that ends too soon": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":1}`}, 0, `tokenizer.json: tokens: found unexpected end of JSON input at byte 24, expected JSON`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -309,8 +309,8 @@ func TestTokens(t *testing.T) {
 		"a folder without a tokenizer":      {nil, "", nil, ": tokens: found a folder without tokenizer.json and tokenizer.model, expected one of them"},
 		"another file of sentencepiece":     {map[string]string{"tokenizer.model": "IQ== 0\n"}, "/tokenizer.model", nil, "/tokenizer.model: tokens: found another kind of file, expected a model of sentencepiece"},
 		"a file that is not there":          {nil, "/none.json", nil, "/none.json: no such file or directory"},
-		"a text in the place of a number":   {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":"0"}}}`}, "", nil, `/tokenizer.json: tokens: found "\"" at byte 23, expected a number`},
-		"a tokenizer.json that is cut":      {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}`}, "", nil, "/tokenizer.json: tokens: found the end of the JSON, expected '}'"},
+		"a text in the place of a number":   {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":"0"}}}`}, "", nil, `/tokenizer.json: tokens: found "\"0\"", expected an integer`},
+		"a tokenizer.json that is cut":      {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}`}, "", nil, `/tokenizer.json: tokens: found unexpected end of JSON input at byte 24, expected JSON`},
 		"an added token without an id":      {map[string]string{"tokenizer.json": `{"added_tokens":[{"content":"q"}],"model":{"vocab":{"a":0}}}`}, "", map[uint32]string{0: "a"}, ""},
 		"a text that is there for two ids":  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0,"a":1}}}`}, "", map[uint32]string{0: "a", 1: "a"}, ""},
 		"an id that is there for two texts": {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0,"b":0}}}`}, "", map[uint32]string{0: "b"}, ""},

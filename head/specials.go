@@ -41,25 +41,9 @@ func Specials(source string) ([]uint32, error) {
 		}
 		ids = append(ids, c.specials...)
 	}
-	t, inJSON := tokens{}, false
-	for _, file := range []struct {
-		name  string
-		parse func(data []byte) error
-	}{
-		{tokenizerFile, t.tokenizerJSON},
-		{tokenizerConfigFile, func(data []byte) error { _, err := t.tokenizerConfig(data); return err }},
-		// What is no model of sentencepiece names no piece: other tokenizers have files of
-		// this name, too.
-		{piecesFile, func(data []byte) error { t.pieces(data); return nil }},
-	} {
-		if file.name == piecesFile && inJSON {
-			continue
-		}
-		found, err := readTokens(filepath.Join(path, file.name), file.parse)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		inJSON = inJSON || file.name == tokenizerFile && found
+	var t tokens
+	if _, err := t.folder(path); err != nil {
+		return nil, err
 	}
 	ids = append(ids, t.specials...)
 	if len(ids) == 0 {

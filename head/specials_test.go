@@ -28,7 +28,7 @@ func TestSpecials(t *testing.T) {
 		{"no config.json", map[string]string{"tokenizer.json": `{}`}, nil, "no such file"},
 		{"an id that is none", map[string]string{"config.json": `{}`, "tokenizer_config.json": `{"added_tokens_decoder":{"x":{"special":true}}}`}, nil, "found x in added_tokens_decoder, expected an id"},
 		{"an id below 0", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[{"id":-4,"special":true}]}`}, nil, "found the id -4, expected 0 to"},
-		{"a file that ends too soon", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[`}, nil, "tokenizer.json: tokens: found the end"},
+		{"a file that ends too soon", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[`}, nil, "tokenizer.json: tokens: found unexpected end of JSON input"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -52,45 +52,50 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
-	switch {
+	switch ext := filepath.Ext(source); {
 	case err == nil && info.IsDir():
-		known, err := t.folder(source)
-		if err == nil && !known {
+		var known bool
+		if known, err = t.folder(source); err == nil && !known {
 			err = fail(source, "tokens", "found a folder without %s and %s, expected one of them", tokenizerFile, piecesFile)
 		}
-		if err != nil {
-			return nil, err
-		}
-	case filepath.Ext(source) == ".gguf":
-		if err := t.gguf(source); err != nil {
-			return nil, err
+	case ext == ".gguf":
+		err = t.gguf(source)
+	case ext == filepath.Ext(piecesFile):
+		found := false
+		err = readTokens(source, func(data []byte) error { return t.pieces(data, &found) })
+		if err == nil && !found {
+			err = fail(source, "tokens", "found another kind of file, expected a model of sentencepiece")
 		}
 	default:
-		parse := t.tokenizerJSON
-		if filepath.Ext(source) == filepath.Ext(piecesFile) {
-			parse = func(data []byte) error {
-				if !t.pieces(data) {
-					return errors.New("found another kind of file, expected a model of sentencepiece")
-				}
-				return nil
-			}
-		}
-		if _, err := readTokens(source, parse); err != nil {
-			return nil, err
-		}
+		found := false
+		err = readTokens(source, inJSON(func(v jsonscan.Value) error { return t.tokenizerJSON(v, &found) }))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return t.texts, nil
 }
 
-// readTokens calls parse with the bytes of a file, if it is there.
-func readTokens(path string, parse func(data []byte) error) (found bool, err error) {
-	err = tensorfile.Parse(path, func(data []byte) error {
-		if err := parse(data); err != nil {
-			return fail(path, "tokens", "%w", err)
+// readTokens calls parse with the bytes of a file.
+func readTokens(path string, parse func(data []byte) error) error {
+	data, err := tensorfile.ReadFile(path)
+	if err == nil {
+		if err = parse(data); err != nil {
+			err = fail(path, "tokens", "%w", err)
 		}
-		return nil
-	})
-	return err == nil, err
+	}
+	return err
+}
+
+// inJSON returns what parses the value of a file of JSON.
+func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
+	return func(data []byte) error {
+		v, err := jsonscan.Parse(data)
+		if err == nil {
+			err = parse(v)
+		}
+		return err
+	}
 }
 
 // folder reads the tokens of a folder, and reports whether its files say what all
@@ -98,33 +103,26 @@ func readTokens(path string, parse func(data []byte) error) (found bool, err err
 // https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
 // sentencepiece_model.proto.
 func (t *tokens) folder(folder string) (known bool, err error) {
-	read := func(name string, parse func(data []byte) error) (found bool, err error) {
-		found, err = readTokens(filepath.Join(folder, name), parse)
-		if errors.Is(err, fs.ErrNotExist) {
-			return false, nil
-		}
-		return found, err
-	}
-	custom := false
-	if _, err := read(tokenizerConfigFile, func(data []byte) (err error) {
-		custom, err = t.tokenizerConfig(data)
-		return err
-	}); err != nil {
-		return false, err
-	}
-	if _, err := read(addedTokensFile, t.addedTokens); err != nil {
-		return false, err
-	}
-	known, err = read(tokenizerFile, t.tokenizerJSON)
-	if err == nil && !known && !custom {
+	custom, pieces := false, false
+	for _, file := range []struct {
+		name  string
+		parse func(data []byte) error
+	}{
+		{tokenizerConfigFile, inJSON(func(v jsonscan.Value) error { return t.tokenizerConfig(v, &custom) })},
+		{addedTokensFile, inJSON(t.object)},
+		{tokenizerFile, inJSON(func(v jsonscan.Value) error { return t.tokenizerJSON(v, &known) })},
 		// What is no model of sentencepiece says nothing: other tokenizers have files
 		// of this name, too.
-		_, err = read(piecesFile, func(data []byte) error {
-			known = t.pieces(data)
-			return nil
-		})
+		{piecesFile, func(data []byte) error { return t.pieces(data, &pieces) }},
+	} {
+		if known && file.name == piecesFile {
+			break
+		}
+		if err := readTokens(filepath.Join(folder, file.name), file.parse); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
 	}
-	return known, err
+	return known || pieces && !custom, nil
 }
 
 // gguf reads the tokens of a GGUF file.
@@ -146,31 +144,26 @@ func (t *tokens) gguf(path string) error {
 
 // tokenizerJSON reads a tokenizer.json: its model's vocabulary, an object of ids or
 // a list of pieces, and the added tokens.
-func (t *tokens) tokenizerJSON(data []byte) error {
-	s := jsonscan.New(data)
-	found := false
-	err := s.Object(func(name []byte) error {
+func (t *tokens) tokenizerJSON(v jsonscan.Value, found *bool) error {
+	err := v.Entries(func(name []byte, v jsonscan.Value) error {
 		switch string(name) {
 		case "added_tokens":
-			return s.Array(func() error { return t.addedToken(s, -1) })
+			return v.Array(func(v jsonscan.Value) error { return t.addedToken(v, -1) })
 		case "model":
-			return s.Object(func(name []byte) error {
+			return v.Entries(func(name []byte, v jsonscan.Value) error {
 				if string(name) != "vocab" {
-					return s.Skip()
+					return nil
 				}
-				found = true
-				if s.Kind() == '[' {
-					return t.list(s)
+				*found = true
+				if v[0] == '[' {
+					return t.list(v)
 				}
-				return t.object(s)
+				return t.object(v)
 			})
 		}
-		return s.Skip()
+		return nil
 	})
-	if err == nil {
-		err = s.End()
-	}
-	if err == nil && !found {
+	if err == nil && !*found {
 		err = errors.New("found no vocabulary in the model, expected one")
 	}
 	return err
@@ -178,34 +171,32 @@ func (t *tokens) tokenizerJSON(data []byte) error {
 
 // list reads a list of pieces, whose places are their ids. A piece is a list, which
 // begins with its text.
-func (t *tokens) list(s *jsonscan.Scanner) error {
+func (t *tokens) list(v jsonscan.Value) error {
 	id := 0
-	return s.Array(func() error {
+	return v.Array(func(v jsonscan.Value) error {
 		var text []byte
-		defer func() {
-			t.add(id, text)
-			id++
-		}()
-		if s.Kind() != '[' {
-			return s.Skip()
-		}
-		first := true
-		return s.Array(func() (err error) {
-			if first && s.Kind() == '"' {
-				text, err = s.Bytes()
-			} else {
-				err = s.Skip()
+		if v[0] == '[' {
+			first := true
+			if err := v.Array(func(v jsonscan.Value) (err error) {
+				if first && v[0] == '"' {
+					text, err = v.Bytes()
+				}
+				first = false
+				return err
+			}); err != nil {
+				return err
 			}
-			first = false
-			return err
-		})
+		}
+		t.add(id, text)
+		id++
+		return nil
 	})
 }
 
 // object reads an object of texts and their ids.
-func (t *tokens) object(s *jsonscan.Scanner) error {
-	return s.Object(func(text []byte) error {
-		id, err := readID(s)
+func (t *tokens) object(v jsonscan.Value) error {
+	return v.Entries(func(text []byte, v jsonscan.Value) error {
+		id, err := readID(v)
 		if err == nil {
 			t.add(id, text)
 		}
@@ -215,19 +206,17 @@ func (t *tokens) object(s *jsonscan.Scanner) error {
 
 // addedToken reads an object with the text of a token and with its id, unless that is known
 // already, from 0 on.
-func (t *tokens) addedToken(s *jsonscan.Scanner, id int) error {
+func (t *tokens) addedToken(v jsonscan.Value, id int) error {
 	known, special := id >= 0, false
 	var text []byte
-	err := s.Object(func(name []byte) (err error) {
+	err := v.Entries(func(name []byte, v jsonscan.Value) (err error) {
 		switch field := string(name); {
 		case field == "id" && !known:
-			id, err = readID(s)
-		case field == "content" && s.Kind() == '"':
-			text, err = s.Bytes()
-		case field == "special":
-			special, _, err = s.Bool()
-		default:
-			err = s.Skip()
+			id, err = readID(v)
+		case field == "content" && v[0] == '"':
+			text, err = v.Bytes()
+		case field == "special" && !v.IsNull():
+			special, err = v.Bool()
 		}
 		return err
 	})
@@ -241,8 +230,8 @@ func (t *tokens) addedToken(s *jsonscan.Scanner, id int) error {
 }
 
 // readID reads an id.
-func readID(s *jsonscan.Scanner) (int, error) {
-	x, err := s.Int()
+func readID(v jsonscan.Value) (int, error) {
+	x, err := v.Int()
 	if err == nil && (x < 0 || uint64(x) > largestID) {
 		err = fmt.Errorf("found the id %d, expected 0 to %d", x, uint32(math.MaxUint32)-1)
 	}
@@ -251,50 +240,30 @@ func readID(s *jsonscan.Scanner) (int, error) {
 
 // tokenizerConfig reads of a tokenizer_config.json the added tokens, and whether the
 // tokenizer is code of the model's own, which may add others.
-func (t *tokens) tokenizerConfig(data []byte) (custom bool, err error) {
-	s := jsonscan.New(data)
-	err = s.Object(func(name []byte) error {
+func (t *tokens) tokenizerConfig(v jsonscan.Value, custom *bool) error {
+	return v.Entries(func(name []byte, v jsonscan.Value) error {
 		switch string(name) {
 		case "auto_map":
-			custom = s.Kind() != 'n'
+			*custom = !v.IsNull()
 		case "added_tokens_decoder":
-			return s.Object(func(name []byte) error {
+			return v.Entries(func(name []byte, v jsonscan.Value) error {
 				id, err := strconv.ParseUint(string(name), 10, 32)
 				if err != nil {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
-				id = min(id, largestID)
-				if s.Kind() != '{' {
-					t.add(int(id), nil)
-					return s.Skip()
-				}
-				return t.addedToken(s, int(id))
+				return t.addedToken(v, int(min(id, largestID)))
 			})
 		}
-		return s.Skip()
+		return nil
 	})
-	if err == nil {
-		err = s.End()
-	}
-	return custom, err
-}
-
-// addedTokens reads an added_tokens.json, an object of ids.
-func (t *tokens) addedTokens(data []byte) error {
-	s := jsonscan.New(data)
-	err := t.object(s)
-	if err == nil {
-		err = s.End()
-	}
-	return err
 }
 
 // pieces reads a sentencepiece model, a message of protocol buffers whose field 1 they
-// are, each a message whose field 1 is its text. It reports false for what is no such
-// message, of which nothing is kept.
-func (t *tokens) pieces(data []byte) bool {
+// are, each a message whose field 1 is its text. Of what is no such message nothing is
+// found.
+func (t *tokens) pieces(data []byte, found *bool) error {
 	if !eachField(data, func(int, []byte, uint64) {}) {
-		return false
+		return nil
 	}
 	id := 0
 	eachField(data, func(field int, piece []byte, _ uint64) {
@@ -313,7 +282,8 @@ func (t *tokens) pieces(data []byte) bool {
 		t.add(id, text)
 		id++
 	})
-	return id > 0
+	*found = id > 0
+	return nil
 }
 
 // Fields of sentencepiece's messages: the pieces of a model, and the text and the type of

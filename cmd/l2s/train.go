@@ -127,26 +127,24 @@ func decodeOptions(text []byte, o *train.Options) error {
 	if _, more := d.Token(); more != io.EOF {
 		return errors.New("found more behind the JSON object")
 	}
-	return checkNames(jsonscan.New(text))
+	v, err := jsonscan.Parse(text)
+	if err != nil {
+		return err
+	}
+	return checkNames(v)
 }
 
 // checkNames refuses names that are there twice, or that are written in another way than those
 // of options: Go's decoder takes both.
-func checkNames(s *jsonscan.Scanner) error {
-	if s.Kind() != '{' {
-		return s.Skip()
+func checkNames(v jsonscan.Value) error {
+	if v[0] != '{' {
+		return nil
 	}
-	seen := map[string]bool{}
-	return s.Object(func(name []byte) error {
-		n := string(name)
-		switch {
-		case seen[n]:
-			return fmt.Errorf("found %q twice, expected it once", n)
-		case strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789_") != "":
+	return v.Object(func(name []byte, v jsonscan.Value) error {
+		if n := string(name); strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
 			return fmt.Errorf("found the name %q, expected small letters", n)
 		}
-		seen[n] = true
-		return checkNames(s)
+		return checkNames(v)
 	})
 }
 

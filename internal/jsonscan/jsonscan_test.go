@@ -4,54 +4,49 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
 
 // tree reads a whole text into what json.Unmarshal makes of it with numbers as
-// json.Number, by the scanner's methods alone.
-func tree(data []byte) (v any, err error) {
-	s := New(data)
-	if v, err = value(s); err != nil {
+// json.Number, by the methods of values alone.
+func tree(data []byte) (any, error) {
+	v, err := Parse(data)
+	if err != nil {
 		return nil, err
 	}
-	return v, s.End()
+	return value(v)
 }
 
-func value(s *Scanner) (any, error) {
-	switch s.Kind() {
+func value(v Value) (any, error) {
+	switch v[0] {
 	case '{':
 		m := map[string]any{}
-		return m, s.Object(func(name []byte) error {
-			key := string(name)
-			v, err := value(s)
-			m[key] = v
+		return m, v.Entries(func(name []byte, v Value) (err error) {
+			m[string(name)], err = value(v)
 			return err
 		})
 	case '[':
 		a := []any{}
-		err := s.Array(func() error {
-			v, err := value(s)
-			a = append(a, v)
+		err := v.Array(func(v Value) error {
+			x, err := value(v)
+			a = append(a, x)
 			return err
 		})
 		return a, err
 	case '"':
-		b, err := s.Bytes()
+		b, err := v.Bytes()
 		return string(b), err
-	case 't', 'f', 'n':
-		v, found, err := s.Bool()
-		if !found {
-			return nil, err
+	case 't', 'f':
+		return v.Bool()
+	case 'n':
+		if !v.IsNull() || string(v) != "null" {
+			return nil, fmt.Errorf("%q is no null", v)
 		}
-		return v, err
-	case 0:
-		text, err := s.Number()
-		return json.Number(text), err
+		return nil, nil
 	}
-	return nil, s.Skip()
+	return json.Number(v), nil
 }
 
 // depth returns how deep brackets are nested in a valid text.
@@ -83,11 +78,6 @@ func FuzzScanner(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		skip := New(data)
-		skipped := skip.Skip()
-		if skipped == nil {
-			skipped = skip.End()
-		}
 		got, err := tree(data)
 		if !utf8.Valid(data) || json.Valid(data) && depth(data) > maxDepth {
 			if err == nil {
@@ -95,8 +85,8 @@ func FuzzScanner(f *testing.F) {
 			}
 			return
 		}
-		if (err == nil) != json.Valid(data) || (skipped == nil) != (err == nil) {
-			t.Fatalf("error %v, skipped with %v; valid: %v", err, skipped, json.Valid(data))
+		if (err == nil) != json.Valid(data) {
+			t.Fatalf("error %v; valid: %v", err, json.Valid(data))
 		}
 		if err != nil {
 			if text := err.Error(); !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
@@ -116,61 +106,64 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-func TestNumbers(t *testing.T) {
-	if x, found, err := New([]byte(" 0.0625 ")).Float(); x != 0.0625 || !found || err != nil {
-		t.Errorf("%v, %v, %v", x, found, err)
+func TestWrongValues(t *testing.T) {
+	read := map[string]func(v Value) error{
+		"float":  func(v Value) error { _, err := v.Float(); return err },
+		"int":    func(v Value) error { _, err := v.Int(); return err },
+		"bool":   func(v Value) error { _, err := v.Bool(); return err },
+		"string": func(v Value) error { _, err := v.Bytes(); return err },
+		"object": func(v Value) error { return v.Object(func([]byte, Value) error { return nil }) },
+		"array":  func(v Value) error { return v.Array(func(Value) error { return nil }) },
 	}
-	if x, found, err := New([]byte("null")).Float(); x != 0 || found || err != nil {
-		t.Errorf("null: %v, %v, %v", x, found, err)
-	}
-	for text, want := range map[string]string{
-		"1e999": `found "1e999" at byte 0, expected a number within float64`,
-		`"30"`:  `found "\"" at byte 0, expected a number`,
-		"":      `found the end of the JSON, expected a number`,
+	for _, c := range []struct{ as, text, want string }{
+		{"float", ` 0.0625 `, ""},
+		{"float", `1e999`, `found "1e999", expected a number within float64`},
+		{"float", `"30"`, `found "\"30\"", expected a number within float64`},
+		{"float", `null`, `found "null", expected a number within float64`},
+		{"int", `-7`, ""},
+		{"int", `1.5`, `found "1.5", expected an integer`},
+		{"int", `99999999999999999999`, `found "99999999999999999999", expected an integer`},
+		{"int", `true`, `found "true", expected an integer`},
+		{"bool", `false`, ""},
+		{"bool", `0`, `found "0", expected true or false`},
+		{"string", `"\n"`, ""},
+		{"string", `{"a":1}`, `found "{\"a\":1}", expected a string`},
+		{"object", `{"a":1,"b":{"a":1}}`, ""},
+		{"object", `{"a":1,"\u0061":2}`, `found "a" twice, expected it once`},
+		{"object", `[]`, `found "[]", expected an object`},
+		{"array", `[[],[{}]]`, ""},
+		{"array", `{}`, `found "{}", expected an array`},
+		{"array", `[1,]`, `found invalid character ']' looking for beginning of value at byte 3, expected JSON`},
+		{"array", `[1`, `found unexpected end of JSON input at byte 1, expected JSON`},
+		{"array", ``, `found unexpected end of JSON input, expected JSON`},
+		{"array", "[\"\xff\"]", `found bytes that are not UTF-8, expected JSON`},
+		{"array", strings.Repeat("[", 101) + strings.Repeat("]", 101), `found values within values 101 deep at byte 100, expected at most 100`},
 	} {
-		if _, _, err := New([]byte(text)).Float(); err == nil || err.Error() != want {
-			t.Errorf("%q: error %v, want %q", text, err, want)
+		v, err := Parse([]byte(c.text))
+		if err == nil {
+			err = read[c.as](v)
 		}
-	}
-	for text, want := range map[string]string{
-		"1.5":                  `found "1.5" at byte 0, expected an integer`,
-		"99999999999999999999": `found "99999999999999999999" at byte 0, expected an integer`,
-		"true":                 `found "t" at byte 0, expected a number`,
-	} {
-		if _, err := New([]byte(text)).Int(); err == nil || err.Error() != want {
-			t.Errorf("%q: error %v, want %q", text, err, want)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != c.want) {
+			t.Errorf("%.40q as %s: error %v, want %q", c.text, c.as, err, c.want)
 		}
-	}
-	for text, want := range map[string]string{
-		"-1":  `found "-1" at byte 0, expected an integer of 0 or more within 63 bits`,
-		"-0":  `found "-0" at byte 0, expected an integer of 0 or more within 63 bits`,
-		"1e0": `found "1e0" at byte 0, expected an integer of 0 or more within 63 bits`,
-		"[":   `found "[" at byte 0, expected a number`,
-	} {
-		want = strings.Replace(want, "63", fmt.Sprint(strconv.IntSize-1), 1)
-		if _, err := New([]byte(text)).Count(); err == nil || err.Error() != want {
-			t.Errorf("%q: error %v, want %q", text, err, want)
-		}
-	}
-	if n, err := New([]byte(" 30,")).Count(); n != 30 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if v, found, err := New([]byte("false")).Bool(); v || !found || err != nil {
-		t.Errorf("false: %v, %v, %v", v, found, err)
-	}
-	if _, _, err := New([]byte("0")).Bool(); err == nil {
-		t.Error("0 is a bool")
 	}
 }
 
 // To go over a text takes no memory, however many strings are in it.
 func TestNothingIsKept(t *testing.T) {
 	text := []byte(`{"vocab":{` + strings.Repeat(`"piece":12,`, 1000) + `"end":[1.5,true,"x"]}}`)
+	names := 0
 	if n := testing.AllocsPerRun(10, func() {
-		if err := New(text).Skip(); err != nil {
+		v, err := Parse(text)
+		if err == nil {
+			err = v.Entries(func(_ []byte, v Value) error {
+				return v.Entries(func([]byte, Value) error { names++; return nil })
+			})
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-	}); n > 8 {
-		t.Errorf("%v allocations, want the few of closures", n)
+	}); n > 8 || names != 11*1001 {
+		t.Errorf("%v allocations, want the few of closures; %d names", n, names)
 	}
 }

@@ -132,21 +132,22 @@ func (t *textReader) array(h []float32) error {
 	if err != nil && err != io.EOF {
 		return err
 	}
+	if at := bytes.LastIndexByte(text, '['); at > 0 {
+		return t.fail("found %q at byte %d, expected a number", "[", at)
+	}
+	v, err := jsonscan.Parse(text)
+	if err != nil {
+		return t.fail("%w", err)
+	}
 	n := 0
-	s := jsonscan.New(text)
-	var wrong error
-	if err := s.Array(func() error {
-		number, err := s.Number()
-		if err == nil && n < len(h) {
-			h[n], wrong = t.number(number, n)
-			err = wrong
+	if err := v.Array(func(number jsonscan.Value) (err error) {
+		if n < len(h) {
+			h[n], err = t.number(number, n)
 		}
 		n++
 		return err
-	}); wrong != nil {
-		return wrong
-	} else if err != nil {
-		return t.fail("%w", err)
+	}); err != nil {
+		return err
 	}
 	if n != len(h) {
 		return t.fail("found %d numbers, expected %d, the columns of %s", n, len(h), t.weights)
@@ -232,15 +233,17 @@ func (t *textReader) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
 }
 
 // readTextFile reads a file of text.
-func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights string) (tensor *tensorfile.Tensor, err error) {
-	err = tensorfile.Parse(path, func(data []byte) error {
-		_, t, err := readContexts(bufio.NewReader(bytes.NewReader(data)), path, l, weights)
-		if err == nil {
-			tensor, err = t.tensor(ctx)
-		}
-		return err
-	})
-	return tensor, err
+func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	_, t, err := readContexts(bufio.NewReader(file), path, l, weights)
+	if err != nil {
+		return nil, err
+	}
+	return t.tensor(ctx)
 }
 
 // isText reports whether a source is a file of text: a regular one that begins with a

@@ -19,12 +19,8 @@ import (
 func Open(path string) (data []byte, unmap func([]byte) error, err error) {
 	// Looked at before it is opened, since that would wait for the other end
 	// of a pipe.
-	info, err := os.Stat(path)
-	if err == nil {
-		err = regular(info)
-	}
-	if err != nil {
-		return nil, nil, cause(err)
+	if err := regular(os.Stat(path)); err != nil {
+		return nil, nil, err
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,11 +33,8 @@ func Open(path string) (data []byte, unmap func([]byte) error, err error) {
 // Map is Open for a file that is open. It may be closed when Map returns.
 func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
 	info, err := f.Stat()
-	if err == nil {
-		err = regular(info)
-	}
-	if err != nil {
-		return nil, nil, cause(err)
+	if err := regular(info, err); err != nil {
+		return nil, nil, err
 	}
 	size := info.Size()
 	if int64(int(size)) != size {
@@ -50,8 +43,21 @@ func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
 	if size == 0 {
 		return nil, nil, nil
 	}
-	data, unmap, err = mapFile(f, int(size))
-	return data, unmap, cause(err)
+	if data, unmap := mapFile(f, int(size)); data != nil {
+		return data, unmap, nil
+	}
+	data = make([]byte, size)
+	_, err = io.ReadFull(io.NewSectionReader(f, 0, size), data)
+	return data, nil, cause(err)
+}
+
+// Read is Open for a file that is read, not mapped.
+func Read(path string) ([]byte, error) {
+	if err := regular(os.Stat(path)); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	return data, cause(err)
 }
 
 // cause returns the error of the system, without a name of the file.
@@ -63,20 +69,14 @@ func cause(err error) error {
 	return err
 }
 
-func regular(info os.FileInfo) error {
+func regular(info os.FileInfo, err error) error {
 	switch {
+	case err != nil:
+		return cause(err)
 	case info.IsDir():
 		return fmt.Errorf("found a folder, expected a file")
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("found a device or pipe, expected a regular file")
 	}
 	return nil
-}
-
-func readFile(f *os.File, size int) ([]byte, func([]byte) error, error) {
-	data := make([]byte, size)
-	if _, err := io.ReadFull(io.NewSectionReader(f, 0, int64(size)), data); err != nil {
-		return nil, nil, err
-	}
-	return data, nil, nil
 }

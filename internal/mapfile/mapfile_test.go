@@ -21,8 +21,8 @@ func TestOpenGivesTheBytesOfTheFile(t *testing.T) {
 		if err != nil || !bytes.Equal(data, want) {
 			t.Fatalf("%d bytes: found %d others, %v", n, len(data), err)
 		}
-		if Forget(data); !bytes.Equal(data, want) {
-			t.Errorf("%d bytes: found others after Forget", n)
+		if read, err := Read(path); err != nil || !bytes.Equal(read, want) {
+			t.Errorf("%d bytes: Read found %d others, %v", n, len(read), err)
 		}
 		if unmap != nil {
 			if err := unmap(data); err != nil {
@@ -38,8 +38,12 @@ func TestOpenRefuses(t *testing.T) {
 		dir:                          "found a folder, expected a file",
 		filepath.Join(dir, "nobody"): "no such file or directory",
 	} {
-		if _, _, err := Open(name); err == nil || err.Error() != want {
-			t.Errorf("%s: error %v, want %s", name, err, want)
+		_, _, opened := Open(name)
+		_, read := Read(name)
+		for _, err := range []error{opened, read} {
+			if err == nil || err.Error() != want {
+				t.Errorf("%s: error %v, want %s", name, err, want)
+			}
 		}
 	}
 }

@@ -324,9 +324,9 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var files map[string]string
 		var err error
-		bounded(t, len(data), 1, func() { files, err = parseIndex(data, "x") })
+		bounded(t, len(data), 1, func() { files, err = parseIndex(data) })
 		if err != nil {
-			refused(t, err)
+			refused(t, fail("x", "index", "%w", err))
 			return
 		}
 		var want struct {

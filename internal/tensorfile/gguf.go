@@ -17,15 +17,6 @@ const (
 	maxGGUFRank = 4
 )
 
-// ggmlTypes are the types of tensors by their numbers, enum ggml_type of ggml.h.
-// The numbers that are left out were given up.
-var ggmlTypes = map[uint32]DType{
-	0: Float32, 1: Float16, 2: Q4_0, 3: q4_1, 6: Q5_0, 7: q5_1, 8: Q8_0, 9: q8_1, 10: q2_K, 11: q3_K,
-	12: Q4_K, 13: Q5_K, 14: Q6_K, 15: q8_K, 16: iq2_XXS, 17: iq2_XS, 18: iq3_XXS, 19: iq1_S, 20: iq4_NL,
-	21: iq3_S, 22: iq2_S, 23: iq4_XS, 24: Int8, 25: Int16, 26: Int32, 27: Int64, 28: Float64, 29: iq1_M,
-	30: BFloat16, 34: tq1_0, 35: tq2_0, 39: mxfp4,
-}
-
 // The types of metadata, enum gguf_metadata_value_type of gguf.md.
 const (
 	ggufUint8 = iota
@@ -313,7 +304,12 @@ func (r *ggufReader) tensor(e *ggufEntry) error {
 		}
 		e.shape[i] = int(n)
 	}
-	if e.dtype = ggmlTypes[kind]; e.dtype == 0 {
+	for d, t := range dtypes {
+		if int64(t.ggml) == int64(kind) {
+			e.dtype = DType(d)
+		}
+	}
+	if e.dtype == 0 {
 		return nil
 	}
 	size, err := e.layout.bytes()

@@ -51,14 +51,11 @@ func (t *Tensor) guard(f func() error) error {
 	return t.reading(func() error { return guard(t.source, f) })
 }
 
-// Parse calls parse with the content of a regular file, of which it must keep no
-// part. The file is mapped if the system can; a page of it that is no longer
-// there is an error, of which the rest of parse is not run.
-func Parse(path string, parse func(data []byte) error) error {
-	mem, err := openFile(path)
+// ReadFile reads a regular file into memory.
+func ReadFile(path string) ([]byte, error) {
+	data, err := mapfile.Read(path)
 	if err != nil {
-		return err
+		return nil, openError(path, err)
 	}
-	defer mem.close()
-	return guard(path, func() error { return parse(mem.data) })
+	return data, nil
 }

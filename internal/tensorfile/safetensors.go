@@ -6,8 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"unicode/utf8"
-	"unsafe"
+	"strconv"
 
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
@@ -122,12 +121,9 @@ func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
 	}
 	header, data := file[8:8+length], file[8+length:]
 	if len(header) == 0 || header[0] != '{' {
-		return nil, fail(path, "header", "found %q, expected a JSON object", cut(string(header[:min(len(header), 8)])))
+		return nil, fail(path, "header", "found %q, expected a JSON object", header[:min(len(header), 8)])
 	}
-	if !utf8.Valid(header) {
-		return nil, fail(path, "header", "found bytes that are not UTF-8, expected JSON")
-	}
-	entries, err := parseEntries(header)
+	entries, err := parseEntries(bytes.Clone(header)) // which stays as it is
 	if err != nil {
 		return nil, fail(path, "header", "%w", err)
 	}
@@ -175,102 +171,76 @@ type entry struct {
 // parseEntries parses the header. Its memory follows the names and the numbers that
 // it keeps: there may be hundreds of thousands of tensors, and millions of keys in
 // the metadata.
-func parseEntries(header []byte) ([]entry, error) {
-	s := jsonscan.New(header)
-	var entries []entry
-	err := object(s, func(key []byte) error {
+func parseEntries(header []byte) (entries []entry, err error) {
+	v, err := jsonscan.Parse(header)
+	if err != nil {
+		return nil, err
+	}
+	if rest := bytes.Trim(header[len(v):], " "); len(rest) > 0 {
+		return nil, fmt.Errorf("found %q after the object, expected spaces", rest)
+	}
+	err = v.Object(func(key []byte, value jsonscan.Value) error {
 		if string(key) == metadataKey {
-			if err := metadataStrings(s); err != nil {
+			if err := value.Object(isText); err != nil {
 				return fmt.Errorf("%s: %w", metadataKey, err)
 			}
 			return nil
 		}
 		e := entry{name: string(key)}
-		if err := e.parse(s); err != nil {
+		if err := e.parse(value); err != nil {
 			return fmt.Errorf("tensor %s: %w", label(e.name), err)
 		}
 		entries = append(entries, e)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	return entries, err
+}
+
+// isText refuses metadata that are no string.
+func isText(name []byte, v jsonscan.Value) error {
+	if v[0] != '"' {
+		return fmt.Errorf("%s: %w", label(string(name)), v.Found("a string"))
 	}
-	if rest := bytes.TrimRight(header[s.Offset():], " "); len(rest) > 0 {
-		return nil, fmt.Errorf("found %q after the object, expected spaces", cut(string(rest)))
-	}
-	return entries, nil
+	return nil
 }
-
-// object reads an object without duplicate keys and calls field for each.
-func object(s *jsonscan.Scanner, field func(key []byte) error) error {
-	seen := map[string]struct{}{} // whose strings are the bytes of the text itself
-	return s.Object(func(key []byte) error {
-		name := unsafe.String(unsafe.SliceData(key), len(key))
-		if _, twice := seen[name]; twice {
-			return fmt.Errorf("found %s twice, expected once", label(name))
-		}
-		seen[name] = struct{}{}
-		return field(key)
-	})
-}
-
-// metadataStrings reads an object of strings without duplicate keys.
-func metadataStrings(s *jsonscan.Scanner) error {
-	return object(s, func(key []byte) error {
-		if _, err := s.Bytes(); err != nil {
-			return fmt.Errorf("%s: %w", label(string(key)), err)
-		}
-		return nil
-	})
-}
-
-// The fields of the description of a tensor.
-var entryFields = [...]string{"dtype", "shape", "data_offsets"}
 
 // parse reads the description of a tensor: each field once, and no other.
-func (e *entry) parse(s *jsonscan.Scanner) error {
-	var seen [len(entryFields)]bool
+func (e *entry) parse(v jsonscan.Value) error {
 	fields := 0
-	err := s.Object(func(key []byte) (err error) {
-		field := slices.Index(entryFields[:], string(key))
-		if field < 0 {
-			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(string(key)))
-		}
-		if seen[field] {
-			return fmt.Errorf("found %s twice, expected once", entryFields[field])
-		}
-		seen[field] = true
+	err := v.Object(func(name []byte, value jsonscan.Value) (err error) {
 		fields++
-		switch entryFields[field] {
+		switch string(name) {
 		case "dtype":
-			var name []byte
-			if name, err = s.Bytes(); err == nil {
-				e.dtype, err = safetensorsType(name)
-			}
+			e.dtype, err = safetensorsType(value)
 		case "shape":
-			e.shape, err = integers(s, make([]int, 0, 2), maxRank)
+			e.shape, err = integers(value, maxRank)
 		case "data_offsets":
-			var room [2]int
 			var at []int
-			if at, err = integers(s, room[:0], 2); err == nil && len(at) != 2 {
+			if at, err = integers(value, 2); err == nil && len(at) != 2 {
 				err = fmt.Errorf("found %v, expected a begin and an end", at)
 			}
 			if err == nil {
 				e.begin, e.end = at[0], at[1]
 			}
+		default:
+			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(string(name)))
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", entryFields[field], err)
+			err = fmt.Errorf("%s: %w", name, err)
 		}
 		return err
 	})
-	if err == nil && fields != len(entryFields) {
+	if err == nil && fields != 3 {
 		err = fmt.Errorf("found %d fields, expected dtype, shape and data_offsets", fields)
 	}
 	return err
 }
 
-func safetensorsType(name []byte) (DType, error) {
+func safetensorsType(v jsonscan.Value) (DType, error) {
+	name, err := v.Bytes()
+	if err != nil {
+		return 0, err
+	}
 	for d, t := range dtypes {
 		if t.safetensors != "" && t.safetensors == string(name) {
 			return DType(d), nil
@@ -285,15 +255,19 @@ func safetensorsType(name []byte) (DType, error) {
 	return 0, fmt.Errorf("found %s, expected one of %v", label(string(name)), known)
 }
 
-// integers reads an array of at most so many integers of 0 or more, behind list.
-func integers(s *jsonscan.Scanner, list []int, most int) ([]int, error) {
-	err := s.Array(func() error {
+// integers reads an array of at most so many integers of 0 or more.
+func integers(v jsonscan.Value, most int) ([]int, error) {
+	list := make([]int, 0, 2)
+	err := v.Array(func(element jsonscan.Value) error {
 		if len(list) == most {
 			return fmt.Errorf("found more than %d integers, expected at most %d", most, most)
 		}
-		n, err := s.Count()
-		list = append(list, n)
-		return err
+		n, err := strconv.ParseUint(string(element), 10, strconv.IntSize-1)
+		if err != nil {
+			return element.Found(fmt.Sprintf("an integer of 0 or more within %d bits", strconv.IntSize-1))
+		}
+		list = append(list, int(n))
+		return nil
 	})
 	return list, err
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/mapfile"
+	"github.com/learning-to-screen/l2s/internal/grow"
 )
 
 // maxRank is the largest number of dimensions that is read.
@@ -52,7 +52,7 @@ func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor
 		return nil, fail(source, "shape", "%w", err)
 	}
 	if len(data) != want {
-		return nil, sizeError(source, l, len(data), want)
+		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", len(data), want, l.shape, l.dtype)
 	}
 	return &Tensor{
 		Name:      name,
@@ -64,10 +64,6 @@ func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor
 		fortran:   l.fortran && len(l.shape) > 1,
 		mem:       mem,
 	}, nil
-}
-
-func sizeError(source string, l layout, found, want int) error {
-	return fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", found, want, l.shape, l.dtype)
 }
 
 // bytes returns the size of the data. It refuses shapes whose size, leaving
@@ -156,19 +152,12 @@ func (t *Tensor) ExpectMatrix() error {
 	return nil
 }
 
-// AsRow makes a tensor of rank 1 the matrix of one row.
-func (t *Tensor) AsRow() {
-	if len(t.Shape) == 1 {
-		t.Shape = []int{1, t.Shape[0]}
-	}
-}
-
 // ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim
 // elements, at least one. A vector becomes the matrix of one row. A dimension of 1
 // between rows and columns may be there: vLLM writes it.
 func (t *Tensor) ExpectContexts(dim int) error {
 	if t.ExpectShape(dim) == nil {
-		t.AsRow()
+		t.Shape = []int{1, dim}
 	}
 	if err := t.ExpectShape(-1, dim); err != nil && t.ExpectShape(-1, 1, dim) != nil {
 		return err
@@ -221,22 +210,7 @@ const floatNames = "float16, bfloat16, float32 or float64"
 // happens to the file later does not touch it. Of bytes that were given to
 // ReadSafetensors it may be a part, and must then not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
-	if err := t.check(t.DType.float(), floatNames); err != nil {
-		return nil, err
-	}
-	out, read := t.alias(), t.checkFinite
-	switch {
-	case out == nil:
-		out, read = make([]float32, t.count()), t.read
-	case t.mem.unmap != nil:
-		plain := out
-		out = make([]float32, len(plain))
-		read = func(dst []float32, _ int) error { return t.copyPlain(dst, plain) }
-	}
-	if err := t.guard(func() error { return read(out, 0) }); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return t.floats(!t.InFile())
 }
 
 // Mapped is Float32s without a copy, if the file allows it: for float32 in C
@@ -244,44 +218,30 @@ func (t *Tensor) Float32s() ([]float32, error) {
 // PyTorch and this package write it. The slice is then the mapped file, which
 // may be larger than memory. It must not be written to, is valid until Close,
 // and is to be read under [fault.Guard].
-func (t *Tensor) Mapped() ([]float32, error) {
+func (t *Tensor) Mapped() ([]float32, error) { return t.floats(true) }
+
+// floats returns all elements, in place if they can be and may be.
+func (t *Tensor) floats(inPlace bool) (x []float32, err error) {
 	if err := t.check(t.DType.float(), floatNames); err != nil {
 		return nil, err
 	}
-	rows := t.alias()
-	if rows == nil {
-		return t.Float32s()
+	if inPlace && t.InPlace() {
+		x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.data))), t.count())
+		err = t.guard(func() error { return t.checkFinite(x, 0) })
+	} else {
+		x = make([]float32, t.count())
+		err = t.guard(func() error { return t.read(x, 0) })
 	}
-	return rows, t.guard(func() error { return t.checkFinite(rows, 0) })
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // InPlace reports whether Mapped returns the data without a copy.
-func (t *Tensor) InPlace() bool { return t.alias() != nil }
-
-// copyPlain copies mapped numbers that need no conversion, and checks the copy.
-// What is copied is handed back to the system, so that a file does not take
-// its memory twice.
-func (t *Tensor) copyPlain(dst, src []float32) error {
-	const block = 1 << 20
-	for at := 0; at < len(dst); at += block {
-		end := min(at+block, len(dst))
-		copy(dst[at:end], src[at:end])
-		if err := t.checkFinite(dst[at:end], at); err != nil {
-			return err
-		}
-		mapfile.Forget(t.data[4*at : 4*end])
-	}
-	return nil
-}
-
-// alias returns the data as they are, nil if that is not what the caller of
-// Float32s expects.
-func (t *Tensor) alias() []float32 {
-	data, ok := t.View()
-	if t.DType != Float32 || !ok || len(data) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), t.count())
+func (t *Tensor) InPlace() bool {
+	_, ok := t.View()
+	return ok && t.DType == Float32
 }
 
 // plain reports whether the data are what the machine would hold in memory: in C
@@ -315,20 +275,21 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	if !t.plain() {
 		return nil, false, nil
 	}
-	words := make([]uint64, (len(t.data)+7)/8)
-	data = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(t.data))
+	data = Aligned(len(t.data))
 	err = t.guard(func() error {
-		const block = 1 << 22
+		const block = 1 << 22 // within which the garbage collector waits
 		for at := 0; at < len(data); at += block {
-			end := min(at+block, len(data))
-			copy(data[at:end], t.data[at:end])
-			if t.InFile() {
-				mapfile.Forget(t.data[at:end])
-			}
+			copy(data[at:min(at+block, len(data))], t.data[at:])
 		}
 		return nil
 	})
 	return data, err == nil, err
+}
+
+// Aligned returns n bytes at a multiple of 8.
+func Aligned(n int) []byte {
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
 // ReadRows converts the rows from first on, as many as dst holds, and returns
@@ -362,91 +323,59 @@ func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
 // read converts whole rows from first on and checks them.
 func (t *Tensor) read(dst []float32, first int) error {
 	const block = 1 << 14 // elements that stay in cache between conversion and check
-	cols := t.Cols()
-	if t.fortran {
-		return t.readFortran(dst, first, max(16, block/max(1, cols)))
-	}
-	size := t.DType.Size()
-	for at := 0; at < len(dst); at += block {
-		part := dst[at:min(at+block, len(dst))]
-		start := first*cols + at
-		t.convert(part, t.data[start*size:])
-		if err := t.checkFinite(part, start); err != nil {
-			return err
+	rows, cols, size := t.Rows(), t.Cols(), t.DType.Size()
+	if !t.fortran {
+		for at := 0; at < len(dst); at += block {
+			part := dst[at:min(at+block, len(dst))]
+			start := first*cols + at
+			t.convert(part, t.data[start*size:])
+			if err := t.checkFinite(part, start); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
-}
-
-// readFortran is read for arrays whose first index varies fastest, in blocks
-// of rows. Of a block, the elements of one column are neighbours in the file.
-func (t *Tensor) readFortran(dst []float32, first, block int) error {
-	rows, cols := t.Rows(), t.Cols()
-	if len(dst) == 0 {
 		return nil
 	}
-	block = min(block, len(dst)/cols) // so that block*cols cannot overflow
-	size := t.DType.Size()
-	strides := cStrides(t.Shape)
-	column := make([]float32, block)
-	index := make([]int, len(t.Shape))
-	for at := 0; at < len(dst); at += block * cols {
-		part := dst[at:min(at+block*cols, len(dst))]
-		column := column[:len(part)/cols]
-		start := first + at/cols
-		clear(index)
-		to := 0 // column f of the file is column to of a row
-		for f := range cols {
-			t.convert(column, t.data[(f*rows+start)*size:])
+	var column []float32 // of some rows, whose elements are neighbours in the file
+	for ; len(dst) > 0; first += len(column) {
+		column = grow.Slice(column, min(max(16, block/cols), len(dst)/cols))
+		part := dst[:len(column)*cols]
+		for c := range cols {
+			t.convert(column, t.data[(t.fortranColumn(c)*rows+first)*size:])
 			for i, x := range column {
-				part[i*cols+to] = x
-			}
-			for k := 1; k < len(index); k++ { // the next column of the file
-				index[k]++
-				to += strides[k]
-				if index[k] < t.Shape[k] {
-					break
-				}
-				to -= index[k] * strides[k]
-				index[k] = 0
+				part[i*cols+c] = x
 			}
 		}
-		if err := t.checkFinite(part, start*cols); err != nil {
+		if err := t.checkFinite(part, first*cols); err != nil {
 			return err
 		}
+		dst = dst[len(part):]
 	}
 	return nil
 }
 
-// cStrides returns the distance of neighbours along each dimension in C order.
-func cStrides(shape []int) []int {
-	strides := make([]int, len(shape))
-	n := 1
-	for k := len(shape) - 1; k >= 0; k-- {
-		strides[k] = n
-		n *= shape[k]
+// fortranColumn returns which column of a file in Fortran order column c of a row is.
+func (t *Tensor) fortranColumn(c int) (f int) {
+	for _, n := range slices.Backward(t.Shape[1:]) {
+		f = f*n + c%n
+		c /= n
 	}
-	return strides
+	return f
 }
 
 // unravel returns the index of element i in C order.
 func (t *Tensor) unravel(i int) []int {
 	index := make([]int, len(t.Shape))
-	for k, stride := range cStrides(t.Shape) {
-		index[k] = i / stride
-		i %= stride
+	for k, n := range slices.Backward(t.Shape) {
+		index[k] = i % n
+		i /= n
 	}
 	return index
 }
 
 // element returns the bytes of element i in C order.
 func (t *Tensor) element(i int) []byte {
-	if t.fortran {
-		index := t.unravel(i)
-		i = 0
-		for k, n := range slices.Backward(t.Shape) {
-			i = i*n + index[k]
-		}
+	if cols := t.Cols(); t.fortran {
+		i = t.fortranColumn(i%cols)*t.Rows() + i/cols
 	}
 	size := t.DType.Size()
 	return t.data[i*size : (i+1)*size]
@@ -473,10 +402,6 @@ func (t *Tensor) convert(dst []float32, src []byte) {
 			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
 		}
 	case Float32:
-		if !hostBigEndian {
-			copy(floatBytes(dst), src)
-			return
-		}
 		for i := range dst {
 			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
 		}
@@ -520,22 +445,18 @@ func (t *Tensor) checkFinite(x []float32, start int) error {
 
 // notFinite is the error for element i in C order.
 func (t *Tensor) notFinite(i int) error {
-	where := "as the only element"
-	switch index := t.unravel(i); len(index) {
+	index := t.unravel(i)
+	where := fmt.Sprintf("at index %v", index)
+	switch len(index) {
 	case 0:
+		where = "as the only element"
 	case 1:
 		where = fmt.Sprintf("at index %d", i)
 	case 2:
 		where = fmt.Sprintf("at row %d, column %d", index[0], index[1])
-	default:
-		where = fmt.Sprintf("at index %v", index)
 	}
 	if t.DType == Float64 {
-		order := binary.ByteOrder(binary.LittleEndian)
-		if t.bigEndian {
-			order = binary.BigEndian
-		}
-		if x := math.Float64frombits(order.Uint64(t.element(i))); x-x == 0 {
+		if x := math.Float64frombits(uint64(t.integer(t.element(i)))); x-x == 0 {
 			return fail(t.source, "values", "found %g %s, expected numbers within float32", x, where)
 		}
 	}

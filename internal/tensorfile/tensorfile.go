@@ -23,9 +23,8 @@ package tensorfile
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -182,14 +181,7 @@ func fail(source, field, format string, args ...any) error {
 
 // openError is an error of the system: it says what was done with which file.
 func openError(path string, err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err
-	}
-	if path == "" {
-		path = `""`
-	}
-	return fmt.Errorf("tensorfile: %s: %w", path, err)
+	return fmt.Errorf("tensorfile: %s: %w", cmp.Or(path, `""`), err)
 }
 
 // Label makes a name from a file fit for a message: short, and quoted if it has
