@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
 
 // ArgmaxDot returns the row with the largest inner product with h, and that
 // product, in float32: the cluster assignment z(h) = argmax_t v_t.h (Eq. 2
@@ -23,7 +27,11 @@ func ArgmaxDot(rows, h []float32) (index int, score float32) {
 		part := rows[c.at*d : c.end*d]
 		raceReads(part)
 		raceReads(h)
-		if i, s := argmaxDotLeaf(part, h); s > score {
+		i, s, ok := asm.ArgmaxDot(&part[0], c.end-c.at, &h[0], d)
+		if !ok {
+			i, s = argmaxDotGeneric(part, h)
+		}
+		if s > score {
 			index, score = c.at+i, s
 		}
 	}

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/learning-to-screen/l2s/kernels/asm"
+
 // Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]).
 // The product is exact, so the only rounding is in the addition, and the
 // result has the same bits on every level and every architecture. The
@@ -9,9 +11,12 @@ func Axpy(dst []float64, a float32, x []float32) {
 		panic("kernels: Axpy: lengths of dst and x differ")
 	}
 	for c := callsOf(len(x), maxCallBytes/16); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		raceWrites(dst[c.at:c.end])
-		axpyLeaf(dst[c.at:c.end], a, x[c.at:c.end])
+		out, part := dst[c.at:c.end], x[c.at:c.end]
+		raceReads(part)
+		raceWrites(out)
+		if !asm.Axpy(&out[0], float64(a), &part[0], len(part)) {
+			axpyGeneric(out, a, part)
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
 package kernels
 
-// A leaf is what a CPU does in one call: a function of the files leaf_*.go, which
-// choose between assembly and the plain Go form and do nothing else. A branch on
-// a package variable costs nothing beside the call; a function variable would make
+// A leaf is what a CPU does in one call: a function of package asm, which runs the assembly of
+// the best level, or the plain Go form where there is none. The choice is made by branches on
+// package variables, which cost nothing beside the call; function variables would make
 // the arguments escape to the heap.
 //
 // Leaves take no empty slices. What is the same for all of them stands above

@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
 
 // The constants of the float32 exponential. centreHi has 8 significant bits, so that
 // n*centreHi is exact for every exponent n that occurs.
@@ -43,9 +47,14 @@ func SumExpCentres(lower, upper []float32, scale float32) (m float32, sum float6
 	whole := len(lower) &^ (centreLanes - 1)
 	m = maxCentreGeneric(lower[whole:], upper[whole:])
 	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
-		raceReads(lower[c.at:c.end])
-		raceReads(upper[c.at:c.end])
-		m = max(m, maxCentreLeaf(lower[c.at:c.end], upper[c.at:c.end]))
+		lo, up := lower[c.at:c.end], upper[c.at:c.end]
+		raceReads(lo)
+		raceReads(up)
+		largest, ok := asm.MaxCentre(&lo[0], &up[0], len(lo))
+		if !ok {
+			largest = maxCentreGeneric(lo, up)
+		}
+		m = max(m, largest)
 	}
 	if math.IsInf(float64(m), -1) {
 		return m, 0
@@ -69,6 +78,12 @@ func SumExpCentres(lower, upper []float32, scale float32) (m float32, sum float6
 		}
 	}
 	return m, lane[0]
+}
+
+func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
+	if !asm.ExpCentres(&lane[0], &lower[0], &upper[0], len(lower), m, scale) {
+		expCentresGeneric(lane, lower, upper, m, scale)
+	}
 }
 
 // centre is the middle of an interval.

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // scales say which scales encode tries for a row, and what codes are within. The
@@ -118,7 +119,7 @@ func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32)
 		}
 		return 0, roundUp(math.Sqrt(sum)), 0
 	}
-	var best encodeSums
+	var bestErr2, bestNorm2 float32
 	least := math.Inf(1)
 	for _, share := range s.shares {
 		top := float64(largest) * share
@@ -126,28 +127,26 @@ func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32)
 		codes := e.codes[:len(e.row)]
 		raceReads(e.row)
 		raceWrites(codes)
-		sums := encodeLeaf(codes, e.row, float32(float64(s.most)/top), s.most)
-		if err2 := float64(by) * float64(by) * float64(sums.err2); err2 < least {
-			scale, best, least = by, sums, err2
+		inv := float32(float64(s.most) / top)
+		err2, norm2, ok := asm.Encode(&codes[0], &e.row[0], len(codes), inv, s.most)
+		if !ok {
+			err2, norm2 = encodeGeneric(codes, e.row, inv, s.most)
+		}
+		if total := float64(by) * float64(by) * float64(err2); total < least {
+			scale, bestErr2, bestNorm2, least = by, err2, norm2, total
 			e.best, e.codes = e.codes, e.best
 		}
 	}
 	grow := 1 + float64(len(e.row)/16+32)*0x1p-24
-	n := float64(scale) * math.Sqrt(float64(best.norm2)) * grow
-	x := float64(scale) * math.Sqrt(float64(best.err2)) * grow
+	n := float64(scale) * math.Sqrt(float64(bestNorm2)) * grow
+	x := float64(scale) * math.Sqrt(float64(bestErr2)) * grow
 	return scale, roundUp(x + float64(0x1p-21*(n+x))), roundUp(n)
 }
 
-// encodeSums is what encodeLeaf sums up, in 16 lanes combined by halves, without
-// fused multiply-adds.
-type encodeSums struct {
-	err2  float32 // sum (u - q)^2
-	norm2 float32 // sum q^2
-}
-
 // encodeGeneric computes u = x*inv and q, which is u rounded and brought within
-// most, and the sums. len(x) is a positive multiple of 16.
-func encodeGeneric(codes []int8, x []float32, inv, most float32) encodeSums {
+// most, and the sums of (u - q)^2 and q^2, in 16 lanes combined by halves, without fused
+// multiply-adds. len(x) is a positive multiple of 16.
+func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squares float32) {
 	var err2, norm2 [16]float32
 	for i, w := range x {
 		u := float32(w * inv)
@@ -163,7 +162,7 @@ func encodeGeneric(codes []int8, x []float32, inv, most float32) encodeSums {
 			norm2[j] += norm2[j+n]
 		}
 	}
-	return encodeSums{err2[0], norm2[0]}
+	return err2[0], norm2[0]
 }
 
 // pack8 writes the codes, each plus 128.

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/learning-to-screen/l2s/kernels/asm"
+
 // GatherDot computes the scores of the candidate rows: dst[j] =
 // rows[ids[j]].h + bias[ids[j]] in float32 (Eq. 1 of the paper over a
 // candidate set).
@@ -30,7 +32,9 @@ func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
 		raceReadsRows(rows, d, part)
 		raceReads(h)
 		raceWrites(out)
-		gatherDotLeaf(out, rows, part, h)
+		if !asm.GatherDot(&out[0], &rows[0], &part[0], len(part), &h[0], d) {
+			gatherDotGeneric(out, rows, part, h)
+		}
 	}
 }
 
@@ -45,8 +49,13 @@ func maxID(ids []uint32) uint32 {
 	whole := len(ids) &^ 15
 	m := maxIDGeneric(ids[whole:])
 	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
-		raceReads(ids[c.at:c.end])
-		m = max(m, maxIDLeaf(ids[c.at:c.end]))
+		part := ids[c.at:c.end]
+		raceReads(part)
+		id, ok := asm.MaxID(&part[0], len(part))
+		if !ok {
+			id = maxIDGeneric(part)
+		}
+		m = max(m, id)
 	}
 	return m
 }

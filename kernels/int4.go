@@ -46,7 +46,7 @@ func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	}
 	v.halve(m.stride)
 	var b bound
-	b.set(v, excess4(v), m.slack)
+	b.set(v, code4Bias*v.sum, m.slack)
 	b.codes, b.high = &v.halves[0][0], &v.halves[1][0]
 	m.intervals(lower, upper, nil, m.n, &b)
 	runtime.KeepAlive(m)

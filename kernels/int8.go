@@ -6,6 +6,8 @@ import (
 	"math"
 	"runtime"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // MaxInt8Dim is the largest dimension whose int8 products cannot overflow an
@@ -268,20 +270,11 @@ const (
 // until the next Set.
 func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
 
-// quantSums is what quantizeLeaf sums up, in 16 lanes that are combined as in
-// RefDot, without fused multiply-adds.
-type quantSums struct {
-	norm2 float32 // sum u^2
-	err2  float32 // sum (u - q)^2
-	code  int32   // sum q
-	below int32   // sum of the negative q
-}
-
-// quantizeGeneric computes u = h*inv, q = round(u) and the sums. len(h) is a
-// multiple of 16.
-func quantizeGeneric(codes []int8, h []float32, inv float32) quantSums {
+// quantizeGeneric computes u = h*inv, q = round(u), and the sums of u^2, (u - q)^2, q and the
+// negative q: of floats in 16 lanes that are combined as in RefDot, without fused
+// multiply-adds. len(h) is a multiple of 16.
+func quantizeGeneric(codes []int8, h []float32, inv float32) (squares, errors2 float32, code, below int32) {
 	var norm2, err2 [16]float32
-	var code, below int32
 	for i, x := range h {
 		u := float32(x * inv)
 		q := math.RoundToEven(float64(u))
@@ -298,7 +291,52 @@ func quantizeGeneric(codes []int8, h []float32, inv float32) quantSums {
 			err2[j] += err2[j+n]
 		}
 	}
-	return quantSums{norm2[0], err2[0], code, below}
+	return norm2[0], err2[0], code, below
+}
+
+// What the leaves of codes agree on with those who call them: they take rows in blocks of
+// codesBlock for one context, and of batchBlock for as many as batchContexts says, which share
+// the load of a row. AVX-512 without VNNI runs the forms of AVX2.
+
+func codesBlock() int {
+	switch {
+	case asm.HasVNNI:
+		return 16
+	case asm.HasAVX2 || asm.HasNEON:
+		return 8
+	}
+	return 1
+}
+
+func batchBlock() int {
+	switch {
+	case asm.HasI8MM:
+		return 8
+	case asm.HasAVX2 || asm.HasNEON:
+		return 4
+	}
+	return 1
+}
+
+// batchContexts returns the number of contexts for n rows.
+func batchContexts(n int) int {
+	switch {
+	case n < batchBlock():
+		return 1
+	case asm.HasAVX2 && !asm.HasVNNI:
+		return 2
+	}
+	return BatchContexts
+}
+
+// excess8 returns what the sums of the products of 8-bit rows with v hold beyond
+// the sums of the codes, for the forms that ask: of those with VNNI or I8MM the rows' 128. AVX2
+// takes them out beforehand, but the sign of v goes to the row by a complement.
+func excess8(v *Int8Vector) int32 {
+	if asm.HasAVX2 && !asm.HasVNNI {
+		return v.below
+	}
+	return codeBias * v.sum
 }
 
 // maxBlock is the largest number of rows in a block of a leaf.
@@ -477,14 +515,37 @@ func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bou
 			raceWrites(lower[i*n+c.at : i*n+c.end])
 			raceWrites(upper[i*n+c.at : i*n+c.end])
 		}
-		switch lo, up := &lower[c.at], &upper[c.at]; {
-		case b.batch != nil:
-			batchLeaf(lo, up, n, m, first, at, rows, b.batch)
-		case b.high != nil:
-			int4Leaf(lo, up, m, first, rows, b)
-		default:
-			int8Leaf(lo, up, m, first, at, rows, b)
-		}
+		m.leaf(&lower[c.at], &upper[c.at], n, first, at, rows, b)
+	}
+}
+
+// minStream is the size of a record from which it is faster to read rows one by one
+// than four side by side, where there is a form for it.
+const minStream = 512
+
+// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each of
+// several contexts.
+func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int, b *bound) {
+	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
+	ok, stream := false, stride >= minStream
+	switch {
+	case b.batch != nil && ids != nil:
+		ok = asm.Int8GatherBoundsBatch(lower, upper, ld, len(b.batch.vs), p, stride, ids, n, (*byte)(unsafe.Pointer(b.batch)))
+	case b.batch != nil:
+		ok = asm.Int8BoundsBatch(lower, upper, ld, len(b.batch.vs), p, stride, n, (*byte)(unsafe.Pointer(b.batch)))
+	case ids != nil:
+		ok = asm.Int8GatherBounds(lower, upper, p, stride, ids, n, arg)
+	case b.high != nil:
+		ok = stream && asm.Int4BoundsStream(lower, upper, p, stride, n, arg) || asm.Int4Bounds(lower, upper, p, stride, n, arg)
+	default:
+		ok = stream && asm.Int8BoundsStream(lower, upper, p, stride, n, arg) || asm.Int8Bounds(lower, upper, p, stride, n, arg)
+	}
+	switch {
+	case ok:
+	case b.batch != nil:
+		batchGeneric(lower, upper, ld, m, first, ids, n, b.batch)
+	default:
+		codesGeneric(lower, upper, m, first, ids, n, b)
 	}
 }
 
@@ -506,7 +567,7 @@ func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block
 	}
 	raceReadsRows(m.data, m.stride, at[:n])
 	raceReadsBound(b, m.stride)
-	int8Leaf(&lo[0], &up[0], m, 0, &at[0], block, b)
+	m.leaf(&lo[0], &up[0], block, 0, &at[0], block, b)
 	copy(lower, lo[:n])
 	copy(upper, up[:n])
 }

@@ -159,7 +159,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 			raceReads(unsafe.Slice(bounds[i].codes, stepCodes*p.steps))
 			raceWrites(lower[at:end])
 			raceWrites(upper[at:end])
-			panelLeaf(&lower[at], &upper[at], data, c.end-c.at, p, &bounds[i])
+			p.leaf(&lower[at], &upper[at], data, c.end-c.at, &bounds[i])
 		}
 	}
 	runtime.KeepAlive(p)
@@ -176,14 +176,6 @@ func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, 
 		threshold = KthLargest(scores, k)
 	}
 	return SelectAtLeast(rows, upper[:n], threshold)
-}
-
-// survivorsByLeaves is a survivorsLeaf of three leaves.
-func survivorsByLeaves(lower, upper []float32, rows []uint32, data []byte, panels, k int, p *Int8Panels, b *bound) int {
-	var lane [laneCount]float32
-	room := PanelRows * panels
-	panelLeaf(&lower[0], &upper[0], data, panels, p, b)
-	return selectAtLeastLeaf(rows, upper[:room], kthOfLanesLeaf(&lane, lower[:room], k))
 }
 
 // panelGeneric computes the intervals of n panels. It puts each row in a record first,

@@ -4,20 +4,20 @@ import (
 	"math"
 	"runtime"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// What every query runs stands together here and in query_amd64.go: between the steps of a
-// decoder neither its instructions nor the places of their pages are in the caches, and the
-// linker puts functions in the order of the files and of their text.
+// What every query runs stands together here: between the steps of a decoder neither its
+// instructions nor the places of their pages are in the caches, and the linker puts functions in
+// the order of the files and of their text.
 
 // Prefetch asks for all lines at once and does not wait: they come to the caches side by
 // side, where each would be waited for when it is first used. It is a hint, which changes
 // no result. Plain Go has none. A line that is in the first-level cache costs some
 // 0.5 ns.
 func (l *Lines) Prefetch() {
-	if l.n > 0 {
-		prefetchLinesLeaf(l.few[:l.n])
-	}
+	prefetchLines(l.few[:l.n])
 	if len(l.more) > 0 {
 		l.prefetchMore()
 	}
@@ -25,7 +25,13 @@ func (l *Lines) Prefetch() {
 
 func (l *Lines) prefetchMore() {
 	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
-		prefetchLinesLeaf(l.more[c.at:c.end])
+		prefetchLines(l.more[c.at:c.end])
+	}
+}
+
+func prefetchLines(lines []unsafe.Pointer) {
+	if len(lines) > 0 {
+		asm.PrefetchLines((*uintptr)(unsafe.Pointer(&lines[0])), len(lines))
 	}
 }
 
@@ -59,13 +65,7 @@ func copyFew(dst, src []float32) {
 
 func (v *Int8Vector) quantize() Fit {
 	blocks := v.h[:(v.dim+15)&^15]
-	var bits uint32
-	if v.dim <= MaxInt8Dim { // they are at most maxCallBytes
-		raceReads(blocks)
-		bits = maxAbsBitsLeaf(blocks)
-	} else {
-		bits = maxAbsBits(blocks)
-	}
+	bits := maxAbsBits(blocks)
 	maxAbs := math.Float32frombits(bits)
 	if bits >= 0x7f800000 {
 		return NotFinite
@@ -83,8 +83,11 @@ func (v *Int8Vector) quantize() Fit {
 	codes := v.codes[:len(blocks)]
 	raceReads(blocks)
 	raceWrites(codes)
-	sums := quantizeLeaf(codes, blocks, maxCode/maxAbs)
-	v.sum, v.below = sums.code, sums.below
+	norm2, err2, sum, below, ok := asm.Quantize(&codes[0], &blocks[0], len(blocks), maxCode/maxAbs)
+	if !ok {
+		norm2, err2, sum, below = quantizeGeneric(codes, blocks, maxCode/maxAbs)
+	}
+	v.sum, v.below = sum, below
 	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
 	// of h_i/scale (or within 2^-149, which the largest, 127, dwarfs), and
 	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
@@ -92,11 +95,35 @@ func (v *Int8Vector) quantize() Fit {
 	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
 	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
 	// 16u are for Bounds.
-	norm := float64(v.scale) * math.Sqrt(float64(sums.norm2)) * v.grow
-	err := float64(float64(v.scale)*math.Sqrt(float64(sums.err2))*v.grow) + float64(0x1.4p-20*norm)
+	norm := float64(v.scale) * math.Sqrt(float64(norm2)) * v.grow
+	err := float64(float64(v.scale)*math.Sqrt(float64(err2))*v.grow) + float64(0x1.4p-20*norm)
 	v.norm = roundUp(norm * (1 + 0x1p-20))
 	v.err = roundUp(err * (1 + 0x1p-20))
 	return Certified
+}
+
+// maxAbsBits returns the largest |x| as its float32 bits, which order
+// non-negative floats, and all NaNs above +Inf.
+func maxAbsBits(x []float32) uint32 {
+	whole := len(x) &^ 15
+	m := maxAbsBitsGeneric(x[whole:])
+	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+		part := x[c.at:c.end]
+		raceReads(part)
+		bits, ok := asm.MaxAbsBits(&part[0], len(part))
+		if !ok {
+			bits = maxAbsBitsGeneric(part)
+		}
+		m = max(m, bits)
+	}
+	return m
+}
+
+func maxAbsBitsGeneric(x []float32) (m uint32) {
+	for _, v := range x {
+		m = max(m, math.Float32bits(v)&^(1<<31))
+	}
+	return m
 }
 
 // Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
@@ -128,9 +155,38 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	raceWrites(lower[:room])
 	raceWrites(upper[:room])
 	raceWrites(rows[:room])
-	found := survivorsLeaf(lower, upper, rows, data, panels, k, p, &b)
+	var lane [laneCount]float32
+	p.leaf(&lower[0], &upper[0], data, panels, &b)
+	// The lower ends after the rows are -Inf.
+	threshold := kthOfLanesLeaf(&lane, lower[:room], k)
+	found := selectAtLeastLeaf(rows, upper[:room], threshold)
 	runtime.KeepAlive(p)
 	return found
+}
+
+// leaf computes the intervals of n panels.
+func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound) {
+	if !asm.Int8PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b))) {
+		panelGeneric(lower, upper, data, n, p, b)
+	}
+}
+
+// kthOfLanesLeaf writes the largest score of each part of a positive multiple of 16 scores, and
+// returns the k-th largest of them.
+func kthOfLanesLeaf(lane *[laneCount]float32, scores []float32, k int) float32 {
+	kth, ok := asm.KthOfLanes(&lane[0], &scores[0], len(scores), k)
+	if !ok {
+		return kthOfLanesGeneric(lane, scores, k)
+	}
+	return kth
+}
+
+func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
+	n, ok := asm.SelectAtLeast(&dst[0], &scores[0], len(scores), threshold)
+	if !ok {
+		return selectAtLeastGeneric(dst, scores, threshold)
+	}
+	return n
 }
 
 // RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
@@ -151,14 +207,37 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 			panic("kernels: id out of range")
 		}
 	}
-	if m.dim > maxCallBytes/4/fewIDs || m.byPlainGo() || len(ids) == 0 {
+	if m.dim > maxCallBytes/4/fewIDs || len(ids) == 0 {
 		m.refGatherDot(dst, ids, h)
 		return
 	}
+	m.gatherLeaf(dst, ids, h)
+}
+
+// gatherLeaf is refGatherDot for as many rows as one call may read.
+func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	raceReadsRows(m.bytes(), m.rowBytes(), ids)
 	raceReads(h)
 	raceWrites(dst)
-	refGatherDotLeaf(dst, m, ids, h)
+	ok, n := false, len(ids)
+	switch {
+	case m.dim > maxCallDim:
+	case m.element == Float32:
+		ok = asm.RefGatherDot(&dst[0], (*float32)(m.data), &ids[0], n, &h[0], m.dim)
+	case m.element == Float16:
+		ok = asm.RefGatherDotF16(&dst[0], (*uint16)(m.data), &ids[0], n, &h[0], m.dim)
+	case m.element == BFloat16:
+		ok = asm.RefGatherDotBF16(&dst[0], (*uint16)(m.data), &ids[0], n, &h[0], m.dim)
+	case m.element == Q8_0:
+		ok = asm.RefGatherDotQ80(&dst[0], (*byte)(m.data), &ids[0], n, &h[0], m.dim)
+	case m.element == Q6_K:
+		ok = asm.RefGatherDotQ6K(&dst[0], (*byte)(m.data), &ids[0], n, &h[0], m.dim)
+	}
+	if !ok {
+		for j, id := range ids {
+			dst[j] = m.refDotGeneric(int(id), h)
+		}
+	}
 }
 
 // prefetched is the largest number of rows that Rows.Prefetch asks for.
@@ -180,5 +259,5 @@ func (m Rows) Prefetch(ids []uint32) {
 		at[n], at[n+1] = row, unsafe.Add(row, min(lineBytes, size-1))
 		n += 2
 	}
-	prefetchLinesLeaf(at[:n])
+	prefetchLines(at[:n])
 }

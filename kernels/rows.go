@@ -3,6 +3,8 @@ package kernels
 import (
 	"math"
 	"unsafe"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // Element is the type of the elements of Rows.
@@ -130,21 +132,30 @@ func (m Rows) widen(dst []float32, first int) {
 	}
 	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
 	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		raceWrites(dst[c.at:c.end])
 		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
 	}
 	if whole == len(x) {
 		return
 	}
 	if whole > 0 { // the last 16, some of them again
-		dst, x = dst[len(x)-16:], x[len(x)-16:]
-		raceReads(x)
-		raceWrites(dst)
-		widenLeaf(dst, x, m.element)
+		widenLeaf(dst[len(x)-16:], x[len(x)-16:], m.element)
 		return
 	}
 	widenGeneric(dst, x, m.element)
+}
+
+func widenLeaf(dst []float32, x []uint16, e Element) {
+	raceReads(x)
+	raceWrites(dst)
+	ok := false
+	if e == Float16 {
+		ok = asm.WidenF16(&dst[0], &x[0], len(x))
+	} else {
+		ok = asm.WidenBF16(&dst[0], &x[0], len(x))
+	}
+	if !ok {
+		widenGeneric(dst, x, e)
+	}
 }
 
 func widenGeneric(dst []float32, x []uint16, e Element) {
@@ -206,32 +217,18 @@ func (m Rows) finite(first, end int) bool {
 	}
 }
 
-// maxAbsBits returns the largest |x| as its float32 bits, which order
-// non-negative floats, and all NaNs above +Inf.
-func maxAbsBits(x []float32) uint32 {
-	whole := len(x) &^ 15
-	m := maxAbsBitsGeneric(x[whole:])
-	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		m = max(m, maxAbsBitsLeaf(x[c.at:c.end]))
-	}
-	return m
-}
-
-func maxAbsBitsGeneric(x []float32) (m uint32) {
-	for _, v := range x {
-		m = max(m, math.Float32bits(v)&^(1<<31))
-	}
-	return m
-}
-
 // maxAbsBits16 is maxAbsBits for float16 or bfloat16, by their own bits.
 func maxAbsBits16(x []uint16) uint32 {
 	whole := len(x) &^ 31
 	m := maxAbsBits16Generic(x[whole:])
 	for c := callsOf(whole, maxCallBytes/2); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		m = max(m, maxAbsBits16Leaf(x[c.at:c.end]))
+		part := x[c.at:c.end]
+		raceReads(part)
+		bits, ok := asm.MaxAbsBits16(&part[0], len(part))
+		if !ok {
+			bits = maxAbsBits16Generic(part)
+		}
+		m = max(m, bits)
 	}
 	return m
 }
@@ -297,49 +294,41 @@ func (m Rows) bytes() []byte {
 	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())
 }
 
-// byPlainGo reports whether leaves have no reference arithmetic for the rows.
-func (m Rows) byPlainGo() bool {
-	return m.dim > maxCallDim || m.element.quantised() && m.element != Q8_0 && m.element != Q6_K
+func (m Rows) refScan(dst []float64, h []float32) {
+	for c := callsOf(m.n, callRows(m.rowBytes())); c.at < c.n; c = c.next() {
+		m.Part(c.at, c.end).scanLeaf(dst[c.at:c.end], h)
+	}
 }
 
-func (m Rows) refScan(dst []float64, h []float32) {
-	if m.byPlainGo() {
-		m.refScanGeneric(dst, h)
-		return
+// scanLeaf is refScan for as many rows as one call may read.
+func (m Rows) scanLeaf(dst []float64, h []float32) {
+	raceReads(m.bytes())
+	raceReads(h)
+	raceWrites(dst)
+	ok, n := false, len(dst)
+	switch {
+	case m.dim > maxCallDim:
+	case m.element == Float32:
+		ok = asm.RefScan(&dst[0], (*float32)(m.data), n, &h[0], m.dim)
+	case m.element == Float16:
+		ok = asm.RefScanF16(&dst[0], (*uint16)(m.data), n, &h[0], m.dim)
+	case m.element == BFloat16:
+		ok = asm.RefScanBF16(&dst[0], (*uint16)(m.data), n, &h[0], m.dim)
+	case m.element == Q8_0:
+		ok = asm.RefScanQ80(&dst[0], (*byte)(m.data), n, &h[0], m.dim)
+	case m.element == Q6_K:
+		ok = asm.RefScanQ6K(&dst[0], (*byte)(m.data), n, &h[0], m.dim)
 	}
-	for c := callsOf(m.n, callRows(m.rowBytes())); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], m.Part(c.at, c.end)
-		raceReads(part.bytes())
-		raceReads(h)
-		raceWrites(out)
-		refScanLeaf(out, part, h)
+	if !ok {
+		for i := range dst {
+			dst[i] = m.refDotGeneric(i, h)
+		}
 	}
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	if m.byPlainGo() {
-		m.refGatherDotGeneric(dst, ids, h)
-		return
-	}
-	size := m.rowBytes()
-	for c := callsOf(len(ids), callRows(size)); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], ids[c.at:c.end]
-		raceReadsRows(m.bytes(), size, part)
-		raceReads(h)
-		raceWrites(out)
-		refGatherDotLeaf(out, m, part, h)
-	}
-}
-
-func (m Rows) refScanGeneric(dst []float64, h []float32) {
-	for i := range dst {
-		dst[i] = m.refDotGeneric(i, h)
-	}
-}
-
-func (m Rows) refGatherDotGeneric(dst []float64, ids []uint32, h []float32) {
-	for j, id := range ids {
-		dst[j] = m.refDotGeneric(int(id), h)
+	for c := callsOf(len(ids), callRows(m.rowBytes())); c.at < c.n; c = c.next() {
+		m.gatherLeaf(dst[c.at:c.end], ids[c.at:c.end], h)
 	}
 }
 

@@ -1,5 +1,7 @@
 package kernels
 
+import "github.com/learning-to-screen/l2s/kernels/asm"
+
 // Scan computes one score a row: dst[i] = rows[i].h + bias[i] in float32
 // (Eq. 1 of the paper over all labels).
 //
@@ -34,16 +36,25 @@ func scan(dst, rows, h []float32) {
 		raceReads(part)
 		raceReads(h)
 		raceWrites(out)
-		scanLeaf(out, part, h, stream)
+		n := len(out)
+		if stream && asm.ScanSingle(&out[0], &part[0], n, &h[0], d) {
+			continue
+		}
+		if !asm.Scan(&out[0], &part[0], n, &h[0], d) {
+			scanGeneric(out, part, h)
+		}
 	}
 }
 
 func add(dst, x []float32) {
 	whole := len(dst) &^ 15
 	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		raceWrites(dst[c.at:c.end])
-		addLeaf(dst[c.at:c.end], x[c.at:c.end])
+		out, part := dst[c.at:c.end], x[c.at:c.end]
+		raceReads(part)
+		raceWrites(out)
+		if !asm.Add(&out[0], &part[0], len(part)) {
+			addGeneric(out, part)
+		}
 	}
 	addGeneric(dst[whole:], x[whole:])
 }

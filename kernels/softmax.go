@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
 
 // The constants of Exp and Log. ln2Hi has 21 trailing zero bits, so that
 // n*ln2Hi is exact for every exponent n.
@@ -152,7 +156,15 @@ func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
 		}
 		raceReads(x[c.at:c.end])
 		raceWrites(out)
-		expLeaf(lane, out, x[c.at:c.end], m)
+		ok := false
+		if out == nil {
+			ok = asm.ExpSum(&lane[0], &x[c.at], c.end-c.at, m)
+		} else {
+			ok = asm.ExpStore(&lane[0], &out[0], &x[c.at], c.end-c.at, m)
+		}
+		if !ok {
+			expBlocksGeneric(lane, out, x[c.at:c.end], m)
+		}
 	}
 }
 
@@ -172,8 +184,13 @@ func maxFloat64(x []float64) float64 {
 	whole := len(x) &^ 15
 	m := maxFloat64Generic(x[whole:])
 	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
-		raceReads(x[c.at:c.end])
-		m = max(m, maxFloat64Leaf(x[c.at:c.end]))
+		part := x[c.at:c.end]
+		raceReads(part)
+		largest, ok := asm.MaxFloat64(&part[0], len(part))
+		if !ok {
+			largest = maxFloat64Generic(part)
+		}
+		m = max(m, largest)
 	}
 	return m
 }

@@ -3,6 +3,8 @@ package kernels
 import (
 	"math"
 	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
@@ -255,7 +257,10 @@ func nextAbove(scores []float32, threshold float32) int {
 	whole := len(scores) &^ 15
 	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
 		part := scores[c.at:c.end]
-		i := nextAboveLeaf(part, threshold)
+		i, ok := asm.NextAbove(&part[0], len(part), threshold)
+		if !ok {
+			i = nextAboveGeneric(part, threshold)
+		}
 		raceReads(part[:min(i&^15+16, len(part))])
 		if i < len(part) {
 			return c.at + i

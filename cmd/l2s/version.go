@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // versionResult is the JSON of l2s version.
@@ -35,7 +36,7 @@ func versionVerb(*flags) action {
 		version, revision := buildVersion(info)
 		r := versionResult{
 			Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-			CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: simd.HasVNNI, I8MM: simd.HasI8MM,
+			CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: asm.HasVNNI, I8MM: asm.HasI8MM,
 		}
 		for _, l := range simd.Available() {
 			r.Levels = append(r.Levels, l.String())

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/simd/refuse"
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // EnvVar is the environment variable that forces a level.
@@ -42,17 +43,6 @@ var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512", NEON
 
 // String returns the name that L2S_SIMD takes.
 func (l Level) String() string { return names[l] }
-
-// HasAVX2, HasAVX512, HasVNNI, HasNEON, HasNEONDot and HasI8MM are what the leaves
-// of the kernels branch on. They change only through Set.
-var (
-	HasAVX2    bool
-	HasAVX512  bool
-	HasVNNI    bool
-	HasNEON    bool
-	HasNEONDot bool
-	HasI8MM    bool
-)
 
 var (
 	current   Level
@@ -102,12 +92,12 @@ func list(levels []Level) string {
 
 func apply(l Level) {
 	current = l
-	HasAVX2 = l == AVX2 || l == AVX512
-	HasAVX512 = l == AVX512
-	HasVNNI = HasAVX512 && bestVNNI
-	HasNEON = l == NEON || l == NEONDot
-	HasNEONDot = l == NEONDot
-	HasI8MM = HasNEONDot && bestI8MM
+	asm.HasAVX2 = l == AVX2 || l == AVX512
+	asm.HasAVX512 = l == AVX512
+	asm.HasVNNI = asm.HasAVX512 && bestVNNI
+	asm.HasNEON = l == NEON || l == NEONDot
+	asm.HasNEONDot = l == NEONDot
+	asm.HasI8MM = asm.HasNEONDot && bestI8MM
 }
 
 // Current returns the level that the kernels run on.
@@ -132,14 +122,14 @@ func Set(l Level) (restore func()) {
 // SetVNNI switches the use of VNNI, if the current level has it, and
 // returns a function that switches back. It is for tests, as Set is.
 func SetVNNI(use bool) (restore func()) {
-	old := HasVNNI
-	HasVNNI = use && bestVNNI && HasAVX512
-	return func() { HasVNNI = old }
+	old := asm.HasVNNI
+	asm.HasVNNI = use && bestVNNI && asm.HasAVX512
+	return func() { asm.HasVNNI = old }
 }
 
 // SetI8MM is SetVNNI for I8MM.
 func SetI8MM(use bool) (restore func()) {
-	old := HasI8MM
-	HasI8MM = use && bestI8MM && HasNEONDot
-	return func() { HasI8MM = old }
+	old := asm.HasI8MM
+	asm.HasI8MM = use && bestI8MM && asm.HasNEONDot
+	return func() { asm.HasI8MM = old }
 }

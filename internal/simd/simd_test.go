@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // TestForcedLevelIsTheLevel is what a CI leg relies on: if L2S_SIMD is
@@ -27,7 +29,7 @@ func TestForcedLevelIsTheLevel(t *testing.T) {
 	if got := Current().String(); got != want {
 		t.Errorf("level %s, want %s", got, want)
 	}
-	t.Logf("level %s, vnni %v, i8mm %v", Current(), HasVNNI, HasI8MM)
+	t.Logf("level %s, vnni %v, i8mm %v", Current(), asm.HasVNNI, asm.HasI8MM)
 }
 
 func TestChoose(t *testing.T) {
@@ -87,7 +89,7 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 		NEONDot: {false, false, false, true, true, bestI8MM},
 	} {
 		apply(Level(l))
-		if got := [6]bool{HasAVX2, HasAVX512, HasVNNI, HasNEON, HasNEONDot, HasI8MM}; got != want {
+		if got := [6]bool{asm.HasAVX2, asm.HasAVX512, asm.HasVNNI, asm.HasNEON, asm.HasNEONDot, asm.HasI8MM}; got != want {
 			t.Errorf("%s: bits %v, want %v", Level(l), got, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
 // Levels returns the levels to test, lowest first: all that the machine has, or the
@@ -29,13 +30,13 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 			f(t)
 		})
 	}
-	if simd.HasVNNI {
+	if asm.HasVNNI {
 		t.Run("avx512 without vnni", func(t *testing.T) {
 			defer simd.SetVNNI(false)()
 			f(t)
 		})
 	}
-	if simd.HasI8MM {
+	if asm.HasI8MM {
 		t.Run("neondot without i8mm", func(t *testing.T) {
 			defer simd.SetI8MM(false)()
 			f(t)

@@ -19,31 +19,38 @@ var allowed = map[string]string{
 // baseline is what every amd64 CPU has (MMX+ is avo's name for PREFETCHT0).
 const baseline = "CMOV MMX+ SSE SSE2"
 
-// vnni lists the functions that leaves call only if VNNI is.
+// vnni lists the functions that are called only if VNNI is.
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
 	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
 	"Int8PanelBoundsAVX512": true,
 }
 
-// sources returns the files of an architecture, by their names.
-func sources(t *testing.T, arch string) map[string]string {
+// chooser finds a function that chooses among forms: no extensions are stated.
+var chooser = regexp.MustCompile(`(?m)^// func (\w+)\(.*\nTEXT .*\n((?:[^/\n].*)?\n)*`)
+
+// sources returns the files of an architecture, by their names, without the functions that choose
+// among forms, and these by theirs.
+func sources(t *testing.T, arch string) (text, choosers map[string]string) {
 	files, err := filepath.Glob("*_" + arch + ".s")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no assembly found: %v", err)
 	}
-	text := map[string]string{}
+	text, choosers = map[string]string{}, map[string]string{}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text[file] = string(b)
+		text[file] = chooser.ReplaceAllStringFunc(string(b), func(body string) string {
+			choosers[chooser.FindStringSubmatch(body)[1]] = body
+			return ""
+		})
 		if !strings.Contains(text[file], "\n//go:build "+arch+" && !purego\n") {
 			t.Errorf("%s: no build constraint", file)
 		}
 	}
-	return text
+	return text, choosers
 }
 
 // TestFunctionsUseOnlyTheirLevel reads the Requires line of every function.
@@ -51,7 +58,8 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 	function := regexp.MustCompile(`(?m)^// func (\w+)\(.*\n// Requires: (.*)\nTEXT ·(\w+)\(SB\), NOSPLIT, (.*)$`)
 	high := regexp.MustCompile(`\b([XY](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`)
 	text := regexp.MustCompile(`(?m)^TEXT `)
-	for file, s := range sources(t, "amd64") {
+	files, _ := sources(t, "amd64")
+	for file, s := range files {
 		found := function.FindAllStringSubmatch(s, -1)
 		if n := len(text.FindAllString(s, -1)); len(found) != n {
 			t.Errorf("%s: %d functions, %d with their extensions stated", file, n, len(found))
@@ -113,7 +121,8 @@ func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
 	// frame pointer and the link register.
 	reserved := regexp.MustCompile(`\b(R|x|w)(18|2[6-9]|30)\b`)
 	used := map[string]bool{}
-	for file, s := range sources(t, "arm64") {
+	files, _ := sources(t, "arm64")
+	for file, s := range files {
 		texts := strings.Count(s, "\nTEXT ")
 		for rest := s; ; texts-- {
 			at := function.FindStringSubmatchIndex(rest)
@@ -150,6 +159,62 @@ func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
 	for _, name := range strings.Fields(advancedSIMD + " " + dotProducts + " " + matrixProducts) {
 		if !used[name] && name != "RET" { // which ends what is read
 			t.Errorf("%s is listed, but not used", name)
+		}
+	}
+}
+
+// choice is all that a function without a level does on each architecture: it looks at a variable,
+// sets ok, and jumps to a form.
+var choice = map[string]*regexp.Regexp{
+	"amd64": regexp.MustCompile(`^\tCMPB ·(\w+)\(SB\), \$0\n\tJEQ  (\w+)\n\tMOVB \$1, ok\+\d+\(FP\)\n\tJMP  ·(\w+)\(SB\)\n\n(\w+):\n`),
+	"arm64": regexp.MustCompile(`^\tMOVBU ·(\w+)\(SB\), R0\n\tCBZ   R0, (\w+)\n\tMOVB  R0, ok\+\d+\(FP\)\n\tJMP   ·(\w+)\(SB\)\n\n(\w+):\n`),
+}
+
+// TestEachFormIsChosenForItsLevel reads the functions that choose: each form is jumped to
+// once, from the function of its operation, if the variable of its level is set, and the better
+// ones come first.
+func TestEachFormIsChosenForItsLevel(t *testing.T) {
+	variables := map[string][]string{ // best first
+		"amd64": {"AVX512 HasVNNI", "AVX512 HasAVX512", "AVX2 HasAVX2"},
+		"arm64": {"NEONI8MM HasI8MM", "NEONDOT HasNEONDot", "NEON HasNEON"},
+	}
+	none := map[string]string{"amd64": "\tMOVB $0, ok+", "arm64": "\tMOVB ZR, ok+"}
+	form := regexp.MustCompile(`(?m)^// func (\w+?)(AVX512|AVX2|NEONI8MM|NEONDOT|NEON)\(`)
+	for arch, known := range variables {
+		want := map[string]string{} // the level and the variable of each form
+		files, choosers := sources(t, arch)
+		for _, s := range files {
+			for _, m := range form.FindAllStringSubmatch(s, -1) {
+				name, level := m[1]+m[2], m[2]
+				i := slices.IndexFunc(known, func(v string) bool {
+					return strings.HasPrefix(v, level+" ") && (level != "AVX512" || vnni[name] == strings.HasSuffix(v, "VNNI"))
+				})
+				want[name] = known[i]
+			}
+		}
+		for operation, rest := range choosers {
+			rest = strings.TrimSpace(rest[strings.Index(rest, "$0-"):])
+			_, rest, _ = strings.Cut(rest, "\n")
+			for last := -1; ; {
+				m := choice[arch].FindStringSubmatch(rest)
+				if m == nil {
+					break
+				}
+				rest = rest[len(m[0]):]
+				level, variable, _ := strings.Cut(want[m[3]], " ")
+				at := slices.Index(known, want[m[3]])
+				if m[3] != operation+level || m[1] != variable || m[2] != m[4] || at <= last {
+					t.Errorf("%s: %s: found a jump to %s for %s, expected a lower level's, for %q", arch, operation, m[3], m[1], want[m[3]])
+				}
+				last = at
+				delete(want, m[3])
+			}
+			if !strings.HasPrefix(rest, none[arch]) || strings.Count(rest, "\n") != 1 || !strings.HasSuffix(rest, "(FP)\n\tRET") {
+				t.Errorf("%s: %s: found %q behind the jumps, expected that ok is false", arch, operation, rest)
+			}
+		}
+		for form := range want {
+			t.Errorf("%s: %s is never chosen", arch, form)
 		}
 	}
 }

@@ -1,4 +1,14 @@
-// Package asm holds the assembly of package kernels, written by the avo
-// programs in gen; nothing but this comment is written by hand. Its functions
-// check nothing: use package kernels.
+// Package asm holds the assembly of package kernels, and a function for each operation that
+// jumps to the best form of the CPU. The programs in gen write it; only this file is written by
+// hand. Its functions check nothing: use package kernels.
 package asm
+
+// What the CPU has, as far as it is to be used. Package simd sets them.
+var (
+	HasAVX2    bool
+	HasAVX512  bool
+	HasVNNI    bool
+	HasNEON    bool
+	HasNEONDot bool
+	HasI8MM    bool
+)
