@@ -3,9 +3,9 @@
 package gguftest
 
 import (
+	"cmp"
 	"encoding/binary"
-	"fmt"
-	"math"
+	"reflect"
 )
 
 // File is what a file holds. The zero version is 3, the zero alignment 32 without
@@ -49,36 +49,31 @@ const (
 
 var le = binary.LittleEndian
 
+// kinds are the types of numbers, enum gguf_metadata_value_type.
+var kinds = map[reflect.Kind]uint32{reflect.Uint32: 4, reflect.Int32: 5, reflect.Float32: 6, reflect.Bool: 7, reflect.Uint64: 10, reflect.Float64: 12}
+
+// number appends a number, or several.
+func number(b []byte, x any) []byte {
+	b, err := binary.Append(b, le, x)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func text(b []byte, s string) []byte { return append(le.AppendUint64(b, uint64(len(s))), s...) }
 
 // Bytes returns the file.
 func (f File) Bytes() []byte {
-	version, alignment := f.Version, f.Alignment
-	if version == 0 {
-		version = 3
-	}
-	if alignment == 0 {
-		alignment = 32
-	}
+	version, alignment := cmp.Or(f.Version, 3), cmp.Or(f.Alignment, 32)
 	b := le.AppendUint32([]byte("GGUF"), version)
 	b = le.AppendUint64(b, uint64(len(f.Tensors)))
 	b = le.AppendUint64(b, uint64(len(f.Metadata)))
 	for _, v := range f.Metadata {
 		b = text(b, v.Key)
 		switch x := v.Data.(type) {
-		case uint32:
-			b = le.AppendUint32(le.AppendUint32(b, 4), x)
-		case int32:
-			b = le.AppendUint32(le.AppendUint32(b, 5), uint32(x))
-		case float32:
-			b = le.AppendUint32(le.AppendUint32(b, 6), math.Float32bits(x))
-		case bool:
-			b = le.AppendUint32(b, 7)
-			if x {
-				b = append(b, 1)
-			} else {
-				b = append(b, 0)
-			}
+		case Raw:
+			b = append(b, x...)
 		case string:
 			b = text(le.AppendUint32(b, 8), x)
 		case []string:
@@ -87,14 +82,8 @@ func (f File) Bytes() []byte {
 			for _, s := range x {
 				b = text(b, s)
 			}
-		case uint64:
-			b = le.AppendUint64(le.AppendUint32(b, 10), x)
-		case float64:
-			b = le.AppendUint64(le.AppendUint32(b, 12), math.Float64bits(x))
-		case Raw:
-			b = append(b, x...)
 		default:
-			panic(fmt.Sprintf("a value of type %T", x))
+			b = number(le.AppendUint32(b, kinds[reflect.TypeOf(x).Kind()]), x)
 		}
 	}
 	pad := func(b []byte) []byte {
@@ -111,9 +100,7 @@ func (f File) Bytes() []byte {
 		}
 		b = text(b, t.Name)
 		b = le.AppendUint32(b, uint32(len(t.Dims)))
-		for _, n := range t.Dims {
-			b = le.AppendUint64(b, n)
-		}
+		b = number(b, t.Dims)
 		b = le.AppendUint64(le.AppendUint32(b, t.Type), offset)
 		data = pad(append(data, t.Data...))
 	}
@@ -124,9 +111,4 @@ func (f File) Bytes() []byte {
 }
 
 // Floats returns the bytes of float32 numbers.
-func Floats(x ...float32) (b []byte) {
-	for _, v := range x {
-		b = le.AppendUint32(b, math.Float32bits(v))
-	}
-	return b
-}
+func Floats(x ...float32) []byte { return number(nil, x) }

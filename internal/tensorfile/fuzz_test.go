@@ -297,15 +297,19 @@ func FuzzGGUF(f *testing.F) {
 			}
 		}
 		for key, v := range g.metadata {
-			switch v.kind {
-			case ggufString:
+			switch {
+			case v.array:
+				n := uint64(0)
+				if _, err := g.Strings(key, func(int, []byte) { n++ }); v.kind == ggufString && (err != nil || n != v.count) {
+					t.Fatalf("%q: %d strings of %d, %v", key, n, v.count, err)
+				}
+			case v.kind == ggufString:
 				if _, err := g.Text(key); err != nil {
 					t.Fatal(err)
 				}
-			case ggufArray:
-				n := 0
-				if _, err := g.Strings(key, func(int, []byte) { n++ }); v.array.kind == ggufString && (err != nil || n != v.array.count) {
-					t.Fatalf("%q: %d strings of %d, %v", key, n, v.array.count, err)
+			case v.kind != ggufBool:
+				if _, _, err := g.Number(key); err != nil {
+					t.Fatal(err)
 				}
 			}
 		}

@@ -3,8 +3,10 @@ package tensorfile
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"hash/crc32"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -48,10 +50,17 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 		}
 		return parseNPY(data, source, name, mem)
 	case zip.Deflate:
-		if size/maxDeflate > packed {
+		if size > math.MaxInt || size/maxDeflate > packed {
 			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, packed, maxDeflate)
 		}
-		t, err := inflate(file, source, name)
+		data, err := inflate(file)
+		if err != nil {
+			return nil, fail(source, "member", "found %w, expected a deflated array", err)
+		}
+		if err := checkSum(file, crc32.ChecksumIEEE(data), source); err != nil {
+			return nil, err
+		}
+		t, err := parseNPY(data, source, name, &memory{})
 		if err != nil {
 			return nil, err
 		}
@@ -91,66 +100,42 @@ func findMember(members []*zip.File, path, name string) (*zip.File, error) {
 // them are the same.
 const plausible = 8
 
-// inflate decompresses a member into memory of the size that both the archive and
-// the array state. If that is implausible the member is read once in advance,
-// so that a file takes no more memory than it unpacks to.
-func inflate(m *zip.File, source, name string) (*Tensor, error) {
+// inflate decompresses a member into memory of the size that the archive states. If that is
+// implausible the member is read once in advance, so that a file takes no more memory than
+// it unpacks to.
+func inflate(m *zip.File) ([]byte, error) {
 	size := m.UncompressedSize64
+	if size/plausible > m.CompressedSize64 {
+		r, err := m.Open()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return nil, err
+		}
+		r.Close()
+	}
 	r, err := m.Open()
 	if err != nil {
-		return nil, inflateError(source, err)
+		return nil, err
 	}
 	defer r.Close()
-	prefix := make([]byte, min(size, uint64(maxNPYPrefix)))
-	if _, err := io.ReadFull(r, prefix); err != nil {
-		return nil, inflateError(source, err)
-	}
-	l, at, err := parseNPYHeader(prefix, source)
-	if err != nil {
+	data := make([]byte, size)
+	if _, err := io.ReadFull(r, data); err != nil {
 		return nil, err
 	}
-	want, err := l.bytes()
-	if err != nil {
-		return nil, fail(source, "shape", "%w", err)
-	}
-	if size-uint64(at) != uint64(want) {
-		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", size-uint64(at), want, l.shape, l.dtype)
-	}
-	if size/plausible > m.CompressedSize64 {
-		all, err := m.Open()
-		if err == nil {
-			_, err = io.Copy(io.Discard, all)
-			all.Close()
-		}
-		if err != nil {
-			return nil, inflateError(source, err)
-		}
-	}
-	data := make([]byte, want)
-	if _, err := io.ReadFull(r, data[copy(data, prefix[at:]):]); err != nil {
-		return nil, inflateError(source, err)
-	}
-	// The end, at which the size is checked, and the checksum unless it is 0.
+	// The end, at which the size and the checksum are checked.
 	if _, err := io.CopyN(io.Discard, r, 1); err != io.EOF {
-		return nil, inflateError(source, err)
+		return nil, cmp.Or(err, zip.ErrFormat)
 	}
-	if err := checkSum(m, crc32.Update(crc32.ChecksumIEEE(prefix[:at]), crc32.IEEETable, data), source); err != nil {
-		return nil, err
-	}
-	return newTensor(source, name, l, data, &memory{})
+	return data, nil
 }
 
-// checkSum compares a member's checksum with that in the archive's directory.
+// checkSum compares a member's checksum with that in the archive's directory, also if that
+// is 0, which archive/zip takes for none.
 func checkSum(m *zip.File, found uint32, source string) error {
 	if found != m.CRC32 {
 		return fail(source, "checksum", "found %08x, expected %08x", found, m.CRC32)
 	}
 	return nil
-}
-
-func inflateError(source string, err error) error {
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return fail(source, "member", "found %w, expected a deflated array", err)
 }

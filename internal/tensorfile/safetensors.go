@@ -94,7 +94,6 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	}
 	c := *t // the caller's own, since some fields can be set
 	c.Shape = slices.Clone(t.Shape)
-	c.source = f.path + ":" + label(name)
 	return &c, nil
 }
 
@@ -128,44 +127,56 @@ func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
 		return nil, fail(path, "header", "%w", err)
 	}
 
-	f := &File{path: path, byName: make(map[string]*Tensor, len(entries)), mem: mem}
-	at := 0
+	f := &File{path: path, mem: mem}
+	return f, f.place(entries, data, 1)
+}
+
+// place takes the tensors of a file. It refuses those that overlap, leave gaps of more than the
+// padding or leave the data. If the size of a type is not known here, what follows the
+// tensor may be its own.
+func (f *File) place(entries []entry, data []byte, alignment uint64) error {
+	end, known := uint64(0), true // of the tensors before, with the padding
 	for _, e := range slices.SortedFunc(slices.Values(entries), func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.size, b.size))
 	}) {
-		expected := ""
+		source := f.source(e.name)
 		switch {
-		case e.begin > e.end:
-			expected = "a begin up to the end"
-		case e.begin != at:
-			expected = fmt.Sprintf("a begin of %d, where the tensor before it ends", at)
-		case e.end > len(data):
-			expected = fmt.Sprintf("an end within the %d bytes of data", len(data))
+		case e.begin%alignment != 0:
+			return fail(source, "offset", "found %d, expected a multiple of the alignment %d", e.begin, alignment)
+		case e.begin < end || known && e.begin != end:
+			return fail(source, "offset", "found %d, expected %d, where the tensor before it ends", e.begin, end)
+		case e.begin > uint64(len(data)) || e.size > uint64(len(data))-e.begin:
+			return fail(source, "data", "found %d bytes at offset %d, expected them within the %d bytes of data", e.size, e.begin, len(data))
 		}
-		if expected != "" {
-			return nil, fail(path+":"+label(e.name), "data_offsets", "found [%d, %d], expected %s", e.begin, e.end, expected)
-		}
-		at = e.end
+		end, known = (e.begin+e.size+alignment-1)&^(alignment-1), e.dtype != 0
 	}
-	if at != len(data) {
-		return nil, fail(path, "data", "found %d bytes, expected the %d of the tensors", len(data), at)
+	// The padding after the last may be missing.
+	if known && uint64(len(data)) > end {
+		return fail(f.path, "data", "found %d bytes, expected the %d of the tensors", len(data), end)
 	}
+	f.byName = make(map[string]*Tensor, len(entries))
 	for _, e := range entries {
-		t, err := newTensor(path+":"+label(e.name), e.name, e.layout, data[e.begin:e.end], mem)
+		if f.byName[e.name] != nil {
+			return fail(f.path, "tensors", "found %s twice, expected once", label(e.name))
+		}
+		t, err := newTensor(f.source(e.name), e.name, e.layout, data[e.begin:][:e.size:e.size], f.mem)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		f.tensors = append(f.tensors, t)
 		f.byName[e.name] = t
 	}
-	return f, nil
+	return nil
 }
+
+// source is a tensor as errors name it.
+func (f *File) source(name string) string { return f.path + ":" + label(name) }
 
 // entry is what the header says of a tensor.
 type entry struct {
 	layout
-	name       string
-	begin, end int
+	name        string
+	begin, size uint64
 }
 
 // parseEntries parses the header. Its memory follows the names and the numbers that
@@ -216,11 +227,11 @@ func (e *entry) parse(v jsonscan.Value) error {
 			e.shape, err = integers(value, maxRank)
 		case "data_offsets":
 			var at []int
-			if at, err = integers(value, 2); err == nil && len(at) != 2 {
-				err = fmt.Errorf("found %v, expected a begin and an end", at)
+			if at, err = integers(value, 2); err == nil && (len(at) != 2 || at[0] > at[1]) {
+				err = fmt.Errorf("found %v, expected a begin and an end, in order", at)
 			}
 			if err == nil {
-				e.begin, e.end = at[0], at[1]
+				e.begin, e.size = uint64(at[0]), uint64(at[1]-at[0])
 			}
 		default:
 			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(string(name)))

@@ -53,13 +53,10 @@ func write(path string, f func(io.Writer) error) error {
 }
 
 func checkData(source string, data []float32, shape []int) error {
-	for _, n := range shape {
-		if n < 0 {
-			return fail(source, "shape", "found %v, expected sizes of 0 or more", shape)
-		}
+	if len(shape) > 0 && slices.Min(shape) < 0 {
+		return fail(source, "shape", "found %v, expected sizes of 0 or more", shape)
 	}
-	l := layout{dtype: Float32, shape: shape}
-	want, err := l.bytes()
+	want, err := layout{dtype: Float32, shape: shape}.bytes()
 	if err != nil {
 		return fail(source, "shape", "%w", err)
 	}
@@ -109,17 +106,8 @@ func ToFloat16(x float32) (bits uint16, ok bool) {
 
 // writeFloats writes data as little-endian bytes.
 func writeFloats(w io.Writer, data []float32) error {
-	if !hostBigEndian {
-		_, err := w.Write(floatBytes(data))
-		return err
-	}
-	var buf []byte
 	for part := range slices.Chunk(data, 1<<13) {
-		buf = buf[:0]
-		for _, x := range part {
-			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(x))
-		}
-		if _, err := w.Write(buf); err != nil {
+		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
 			return err
 		}
 	}
@@ -139,43 +127,45 @@ type Array struct {
 func WriteSafetensors(path string, arrays ...Array) error {
 	arrays = slices.Clone(arrays)
 	slices.SortFunc(arrays, func(a, b Array) int { return strings.Compare(a.Name, b.Name) })
-	head := []byte{0, 0, 0, 0, 0, 0, 0, 0, '{'}
+	type entry struct {
+		DType   string `json:"dtype"`
+		Shape   []int  `json:"shape"`
+		Offsets [2]int `json:"data_offsets"`
+	}
+	entries := map[string]entry{} // which json writes in the order of the names
 	at := 0
-	for i, a := range arrays {
+	for _, a := range arrays {
 		source := path + ":" + label(a.Name)
+		_, twice := entries[a.Name]
 		switch {
 		case a.Name == metadataKey || !utf8.ValidString(a.Name):
 			return fail(source, "name", "found %s, expected another name in UTF-8", label(a.Name))
-		case i > 0 && a.Name == arrays[i-1].Name:
+		case twice:
 			return fail(source, "name", "found it twice, expected once")
 		}
 		if err := checkData(source, a.Data, a.Shape); err != nil {
 			return err
 		}
 		end := at + 4*len(a.Data)
-		if end < at {
-			return fail(source, "data", "found more bytes than an int counts, expected fewer")
-		}
-		entry := struct {
-			DType   string `json:"dtype"`
-			Shape   []int  `json:"shape"`
-			Offsets [2]int `json:"data_offsets"`
-		}{dtypes[Float32].safetensors, append([]int{}, a.Shape...), [2]int{at, end}}
+		entries[a.Name] = entry{dtypes[Float32].safetensors, append([]int{}, a.Shape...), [2]int{at, end}}
 		at = end
-		if i > 0 {
-			head = append(head, ',')
-		}
-		head = append(appendJSON(head, a.Name), ':')
-		head = appendJSON(head, entry)
 	}
-	head = append(head, '}')
-	head = append(head, strings.Repeat(" ", -len(head)&7)...)
-	binary.LittleEndian.PutUint64(head, uint64(len(head)-8))
-	if len(head)-8 > maxSafetensorsHeader {
-		return fail(path, "header length", "found %d, expected at most %d", len(head)-8, maxSafetensorsHeader)
+	var header bytes.Buffer
+	enc := json.NewEncoder(&header)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(entries); err != nil {
+		return fail(path, "header", "%w", err)
+	}
+	header.Truncate(header.Len() - 1) // the newline behind it
+	header.WriteString(strings.Repeat(" ", -header.Len()&7))
+	if header.Len() > maxSafetensorsHeader {
+		return fail(path, "header length", "found %d, expected at most %d", header.Len(), maxSafetensorsHeader)
 	}
 	return write(path, func(w io.Writer) error {
-		if _, err := w.Write(head); err != nil {
+		if err := binary.Write(w, binary.LittleEndian, uint64(header.Len())); err != nil {
+			return err
+		}
+		if _, err := header.WriteTo(w); err != nil {
 			return err
 		}
 		for _, a := range arrays {
@@ -185,16 +175,4 @@ func WriteSafetensors(path string, arrays ...Array) error {
 		}
 		return nil
 	})
-}
-
-// appendJSON appends v, which can be marshalled, without the escapes that
-// json.Marshal makes for HTML.
-func appendJSON(b []byte, v any) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err) // strings and integers only
-	}
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
