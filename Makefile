@@ -282,6 +282,11 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
 
+# LAYER names another layer: --head MODEL --contexts H.npy --test-contexts T.npy, or --made LABELSxDIM.
+.PHONY: previews
+previews: ## Measure queries that look at previews of their candidates first, which l2s does not, on DATA/llm-65k.
+	cd benchmarks && $(GO) run ./previews $(call own,--head,llm-65k) $(LAYER)
+
 .PHONY: translate
 translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
 	$(call there,$(DATA)/nmt-multi30k,make demo and make compare-quick need no other model.)

@@ -79,7 +79,7 @@ func (m WeightedSVD) Build(ctx context.Context, in *Input) (Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := panelsOf(v.to, nil, in.Layer.Dim(), nil)
+	to, err := allPanels(v.to, nil, in.Layer.Dim(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (m WeightedSVD) Build(ctx context.Context, in *Input) (Index, error) {
 		for s, r := range v.rest {
 			rest[s] = f * r
 		}
-		rows, err := panelsOf(v.rows, in.Layer.Bias(), v.width, rest)
+		rows, err := allPanels(v.rows, in.Layer.Bias(), v.width, rest)
 		if err != nil {
 			return nil, err
 		}
@@ -228,29 +228,34 @@ func eigen(m *mat.SymDense) ([]float64, *mat.Dense, error) {
 	return values, &vectors, nil
 }
 
-// panelsOf returns the codes of rows in panels. rest, unless nil, is the norm of what each row has
-// in coordinates that it is not given in, which adds to the error of its codes.
-func panelsOf(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
-	n, stride := len(rows)/dim, kernels.Int8Stride(dim)
-	records, release := bigmem.Alloc(n * stride)
-	if release != nil {
-		defer release()
-	}
+// codesOf returns the codes of rows. rest, unless nil, is the norm of what each row has in
+// coordinates that it is not given in, which adds to the error of its codes.
+func codesOf(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Rows, error) {
+	stride := kernels.Int8Stride(dim)
+	records, free := bigmem.Alloc(len(rows) / dim * stride)
 	codes, err := kernels.NewInt8Rows(records, kernels.Float32Rows(rows, dim), bias)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(i)
-		if rest != nil { // the third of the four floats behind the codes
-			at := records[(i+1)*stride-8:]
-			length := float64(math.Float32frombits(binary.LittleEndian.Uint32(at)))
-			binary.LittleEndian.PutUint32(at, math.Float32bits(float32(math.Hypot(length, rest[i]))))
-		}
+	for i, r := range rest { // the third of the four floats behind the codes
+		at := records[(i+1)*stride-8:]
+		length := float64(math.Float32frombits(binary.LittleEndian.Uint32(at)))
+		binary.LittleEndian.PutUint32(at, math.Float32bits(float32(math.Hypot(length, r))))
 	}
-	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.Int8PanelBytes(dim))
-	p, err := codes.Panels(table, ids, []int{0, n})
+	if free != nil {
+		runtime.AddCleanup(codes, func(free func()) { free() }, free)
+	}
+	return codes, nil
+}
+
+// panelsOf returns lists of rows in panels, those of a list behind those of the list before.
+func panelsOf(codes *kernels.Int8Rows, ids []uint32, starts []int) (*kernels.Int8Panels, error) {
+	n := 0
+	for t := range starts[1:] {
+		n += (starts[t+1] - starts[t] + kernels.PanelRows - 1) / kernels.PanelRows
+	}
+	table, free := bigmem.Alloc(n * kernels.Int8PanelBytes(codes.Dim()))
+	p, err := codes.Panels(table, ids, starts)
 	if err != nil {
 		return nil, err
 	}
@@ -258,6 +263,19 @@ func panelsOf(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panel
 		runtime.AddCleanup(p, func(free func()) { free() }, free)
 	}
 	return p, nil
+}
+
+// allPanels returns the codes of all rows in panels; see codesOf.
+func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
+	codes, err := codesOf(rows, bias, dim, rest)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]uint32, codes.Len())
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	return panelsOf(codes, ids, []int{0, len(ids)})
 }
 
 type weightedIndex struct {
