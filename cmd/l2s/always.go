@@ -67,18 +67,6 @@ func alwaysFiles(parts []alwaysPart) (files []string) {
 	return files
 }
 
-// alwaysLeast is the number of labels that are surely there, as far as is known before files
-// are read.
-func alwaysLeast(parts []alwaysPart) int {
-	ids := map[int]bool{}
-	for _, p := range parts {
-		if p.file == "" && !p.specials {
-			ids[p.id] = true
-		}
-	}
-	return len(ids)
-}
-
 // readAlways returns the labels as rows of the layer, ascending and each once. An id that the
 // layer does not have is an error, but of the special tokens those without a row are
 // left out.

@@ -267,24 +267,20 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 // checkRequired returns an error unless all flags that must be given are: --head
 // stands instead of --weights and --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
-	names := f.required
 	if f.inputs != nil && !f.given("head") && !f.given("weights") && !f.given("bias") {
 		return f.wrongUse("missing --head, or --weights and --bias, as in: %s", f.usage())
 	}
+	names := slices.Clone(f.required)
 	if f.given("head") {
 		if f.given("weights") {
 			return f.wrongUse("--head and --weights exclude each other: give one of them")
 		}
-		names = []string{"head"}
-		for _, name := range f.required {
-			if name != "weights" && name != "bias" {
-				names = append(names, name)
-			}
-		}
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "weights" || name == "bias" })
+		names = slices.Insert(names, 0, "head")
 	}
 	var missing []string
 	for _, name := range names {
-		if f.set.Lookup(name).Value.(interface{ empty() bool }).empty() {
+		if value := f.set.Lookup(name).Value.String(); value == "" || value == "[]" {
 			missing = append(missing, "--"+name)
 		}
 	}
@@ -295,16 +291,6 @@ func (f *flags) checkRequired() error {
 		return nil
 	}
 	return f.expandContexts()
-}
-
-func (v *value[T]) empty() bool {
-	switch x := any(*v.to).(type) {
-	case string:
-		return x == ""
-	case []string:
-		return len(x) == 0 || slices.Contains(x, "")
-	}
-	return false
 }
 
 // given says whether a flag was on the command line.

@@ -38,6 +38,9 @@ func (f *flags) layerAndContexts(as contextsAs, k func() int) {
 func (f *flags) severalSources(name string) *[]string {
 	var all []string
 	return custom(f, name, nil, func(s string) ([]string, error) {
+		if s == "" {
+			return nil, errors.New("expected a name")
+		}
 		all = append(all, s)
 		return all, nil
 	})
@@ -129,11 +132,10 @@ func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
 // noteK says that a screen was trained for another number of labels than an answer is
 // to have.
 func (f *flags) noteK(in *inputs, k int) {
-	var r train.Record
-	if err := json.Unmarshal(in.screen.Record(), &r); err != nil || r.Contexts == 0 || r.Options.K == k {
+	trained, what := in.record.Options.K, "one trained for %d finds more of them"
+	if in.record.Contexts == 0 || trained == k {
 		return
 	}
-	trained, what := r.Options.K, "one trained for %d finds more of them"
 	if k < trained {
 		what = "one trained for %d needs fewer candidates"
 	}
@@ -143,11 +145,7 @@ func (f *flags) noteK(in *inputs, k int) {
 // noteTraining says if these very contexts are those that a screen was trained on, and reports
 // whether they are.
 func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool, error) {
-	var r train.Record
-	if json.Unmarshal(in.screen.Record(), &r) != nil {
-		return false, nil // of another maker
-	}
-	trained, err := r.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
+	trained, err := in.record.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
 	if trained {
 		f.note(in.path, "the screen was trained on these contexts: on others its figures are lower")
 	}
@@ -167,6 +165,7 @@ func (in *inputs) needsTail(flag string) error {
 type inputs struct {
 	path     string        // of the screen
 	screen   *screen.Model // nil where the verb takes none, as the layer and the contexts
+	record   train.Record  // of the screen, empty if it has another maker
 	layer    *layer
 	contexts *layerfile.Contexts
 	rows     []float32 // all contexts, if the verb takes allRows
@@ -195,6 +194,9 @@ func (f *flags) open(ctx context.Context) (_ *inputs, err error) {
 		in.path = f.files[0]
 		if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
 			return nil, err
+		}
+		if json.Unmarshal(in.screen.Record(), &in.record) != nil {
+			in.record = train.Record{}
 		}
 	}
 	if f.inputs != nil {

@@ -137,18 +137,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return report(ctx, "l2s", wrongUse("expected one of %s; l2s -h explains them", list), stderr)
 	}
 	name, rest := args[0], args[1:]
-	switch name {
-	case "help":
-		if len(rest) == 0 || slices.Contains([]string{"-h", "-help", "--help"}, rest[0]) {
-			return report(ctx, "l2s", printText(stdout, page("l2s")), stderr)
-		}
-		if rest[0] == "sources" {
-			return report(ctx, "l2s", printText(stdout, page("sources")), stderr)
-		}
-		name, rest = rest[0], []string{"-h"}
-	case "-h", "-help", "--help":
+	isHelp := func(arg string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, arg) }
+	switch {
+	case isHelp(name) || name == "help" && (len(rest) == 0 || isHelp(rest[0])):
 		return report(ctx, "l2s", printText(stdout, page("l2s")), stderr)
-	case "-v", "-version", "--version":
+	case name == "help" && rest[0] == "sources":
+		return report(ctx, "l2s", printText(stdout, page("sources")), stderr)
+	case name == "help":
+		name, rest = rest[0], []string{"-h"}
+	case name == "-v" || name == "-version" || name == "--version":
 		name = "version"
 	}
 	for _, v := range verbs() {

@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
@@ -97,13 +96,11 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 		o.Budget = *r.budget
 	}
 	o.Threads, o.Checkpoint = *r.threads, *r.out+partialSuffix
-	switch ids := alwaysLeast(*r.always); {
+	switch {
 	case r.f.given("target") && r.f.given("budget"):
 		return o, r.f.wrongUse("--target and --budget exclude each other: give one of them")
 	case r.f.given("budget") && o.Budget < float64(o.K):
 		return o, r.f.wrongUse("--budget %v cannot hold the %d labels of an answer", o.Budget, o.K)
-	case r.f.given("budget") && o.Budget < float64(ids):
-		return o, r.f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, ids)
 	}
 	return o, nil
 }
@@ -253,7 +250,7 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 			return fmt.Errorf("%s: options: %w", *r.options, err)
 		}
 	}
-	if n := len(o.Always); r.f.given("budget") && o.Budget < float64(n) { // with those in files
+	if n := len(o.Always); r.f.given("budget") && o.Budget < float64(n) {
 		return r.f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, n)
 	}
 	return nil
@@ -278,88 +275,57 @@ func explainInterrupt(err error, checkpoint string) error {
 // trainScreen trains with progress on p, and returns the seconds of each stage
 // too.
 func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
-	t := &trainProgress{p: p, o: o, seconds: map[string]float64{}, start: time.Now()}
-	t.since = t.start
-	o.Progress = t.report
+	start, seconds := time.Now(), map[string]float64{}
+	var now train.Progress   // the last report of a bar
+	first, since := 0, start // the iteration with which its stage began, and when
+	endStage := func() {
+		if now.Stage != "" {
+			took := time.Since(since)
+			seconds[now.Stage] += took.Seconds()
+			p.Close()
+			p.Line(fmt.Sprintf("%s: %s", now.Stage, progress.Duration(took)))
+		}
+		since = time.Now()
+	}
+	o.Progress = func(r train.Progress) {
+		switch {
+		case strings.HasPrefix(r.Message, train.StageKMeans):
+			return
+		case r.Message != "":
+			p.Line(r.Message)
+			return
+		case r.Stage == train.StageAssign && r.Iteration > 0:
+			return // between two alternations of learning
+		case r.Stage != now.Stage:
+			endStage()
+		}
+		if r.Stage != now.Stage || r.Part != now.Part {
+			// One bar for all iterations of a stage, so that the time left is of the stage.
+			title, times := r.Stage, 1
+			if r.Part != "" {
+				title += ": " + r.Part
+			}
+			switch first = r.Iteration; r.Stage {
+			case train.StageKMeans:
+				times += o.KMeansIterations - first
+			case train.StageLearn:
+				times += o.Iterations - first
+			}
+			p.Start(title, r.Unit, times*r.Total)
+		}
+		now = r
+		p.Set((r.Iteration-first)*r.Total + r.Done)
+	}
 	m, record, err := train.Run(ctx, l.Layer, rows, o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return m, record, t.finish(), nil
-}
-
-// trainProgress turns the reports of a run into bars and lines.
-type trainProgress struct {
-	p       *progress.Printer
-	o       train.Options
-	seconds map[string]float64
-	start   time.Time
-
-	mu    sync.Mutex
-	now   train.Progress // the last report of a bar
-	first int            // the iteration with which the stage began
-	since time.Time      // of the stage
-}
-
-// bar begins the bar of what is reported: one for all iterations of a stage, so that the time
-// left is of the stage.
-func (t *trainProgress) bar(r train.Progress) {
-	title, times := r.Stage, 1
-	if r.Part != "" {
-		title += ": " + r.Part
+	endStage()
+	seconds["total"] = time.Since(start).Seconds()
+	for stage, s := range seconds {
+		seconds[stage] = round(s)
 	}
-	switch t.first = r.Iteration; r.Stage {
-	case train.StageKMeans:
-		times += t.o.KMeansIterations - t.first
-	case train.StageLearn:
-		times += t.o.Iterations - t.first
-	}
-	t.p.Start(title, r.Unit, times*r.Total)
-}
-
-func (t *trainProgress) report(r train.Progress) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.Message != "" {
-		if !strings.HasPrefix(r.Message, train.StageKMeans) {
-			t.p.Line(r.Message)
-		}
-		return
-	}
-	if r.Stage == train.StageAssign && r.Iteration > 0 {
-		return // between two alternations of learning
-	}
-	if r.Stage != t.now.Stage {
-		t.endStage()
-	}
-	if r.Stage != t.now.Stage || r.Part != t.now.Part {
-		t.bar(r)
-	}
-	t.now = r
-	t.p.Set((r.Iteration-t.first)*r.Total + r.Done)
-}
-
-// endStage adds the time of a stage to the account, and says it.
-func (t *trainProgress) endStage() {
-	now := time.Now()
-	if stage := t.now.Stage; stage != "" {
-		took := now.Sub(t.since)
-		t.seconds[stage] += took.Seconds()
-		t.p.Close()
-		t.p.Line(fmt.Sprintf("%s: %s", stage, progress.Duration(took)))
-	}
-	t.since = now
-}
-
-func (t *trainProgress) finish() map[string]float64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.endStage()
-	t.seconds["total"] = time.Since(t.start).Seconds()
-	for stage, s := range t.seconds {
-		t.seconds[stage] = round(s)
-	}
-	return t.seconds
+	return m, record, seconds, nil
 }
 
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {

@@ -17,8 +17,7 @@ import (
 
 // File is a file being written. It must end with Commit or Abort.
 type File struct {
-	tmp  *os.File // nil after the end
-	held *os.File // the lock of tmp; nil if there are no locks
+	tmp  *os.File // closed after the end; its lock is held until then
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
@@ -50,7 +49,7 @@ func Create(path string) (*File, error) {
 		return nil, fmt.Errorf("%s: cannot be written: found a device or a pipe, expected a regular file", path)
 	}
 	removeLeft(f.dest)
-	if f.tmp, f.held, err = createTemp(f.dest); err != nil {
+	if f.tmp, err = createTemp(f.dest); err != nil {
 		return nil, named(path, err)
 	}
 	if old != nil {
@@ -87,6 +86,8 @@ func named(path string, err error) error {
 	var pe *fs.PathError
 	var le *os.LinkError
 	switch {
+	case errors.Is(err, os.ErrClosed):
+		err = errEnded
 	case errors.As(err, &pe):
 		err = pe.Err
 	case errors.As(err, &le):
@@ -100,18 +101,12 @@ var errEnded = errors.New("found it committed or aborted before, expected neithe
 
 // Write writes to the temporary file.
 func (f *File) Write(p []byte) (int, error) {
-	if f.tmp == nil {
-		return 0, named(f.path, errEnded)
-	}
 	n, err := f.tmp.Write(p)
 	return n, f.keep(err)
 }
 
 // WriteAt writes at an offset of the temporary file.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
-	if f.tmp == nil {
-		return 0, named(f.path, errEnded)
-	}
 	n, err := f.tmp.WriteAt(p, off)
 	return n, f.keep(err)
 }
@@ -133,25 +128,23 @@ func (f *File) keep(err error) error {
 // destination is as it was and the temporary file is gone; but if the folder
 // alone cannot be synced the new file is there, and the error says so.
 func (f *File) Commit() error {
-	if f.tmp == nil {
-		return named(f.path, errEnded)
-	}
 	if f.err != nil {
 		f.Abort()
 		return f.err
 	}
-	tmp := f.tmp
-	f.tmp = nil
-	defer f.held.Close() // which does nothing without a lock
-	err := tmp.Sync()
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
+	err := f.tmp.Sync()
+	if errors.Is(err, os.ErrClosed) {
+		return named(f.path, err)
+	}
+	if err == nil && !locks { // some systems rename no open file
+		err = f.tmp.Close()
 	}
 	if err == nil {
-		err = os.Rename(tmp.Name(), f.dest)
+		err = os.Rename(f.tmp.Name(), f.dest)
 	}
+	f.tmp.Close() // and with it the lock, behind the renaming
 	if err != nil {
-		os.Remove(tmp.Name())
+		os.Remove(f.tmp.Name())
 		return named(f.path, err)
 	}
 	if err := syncDir(filepath.Dir(f.dest)); err != nil {
@@ -163,11 +156,8 @@ func (f *File) Commit() error {
 // Abort removes the temporary file. After Commit it does nothing, so that it
 // may be deferred.
 func (f *File) Abort() {
-	if f.tmp != nil {
-		f.tmp.Close()
+	if err := f.tmp.Close(); !errors.Is(err, os.ErrClosed) {
 		os.Remove(f.tmp.Name())
-		f.held.Close()
-		f.tmp = nil
 	}
 }
 

@@ -3,6 +3,7 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -39,42 +40,26 @@ func hasNumber(name, prefix string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// createTemp creates a hidden file beside dest, and holds its lock, which is nil
-// if there are no locks. Unlike [os.CreateTemp] it leaves the permissions to the
+// createTemp creates a hidden file beside dest, and takes its lock, if there are
+// locks. Unlike [os.CreateTemp] it leaves the permissions to the
 // system, as for any new file.
-func createTemp(dest string) (tmp, held *os.File, err error) {
+func createTemp(dest string) (tmp *os.File, err error) {
 	for range 1000 {
 		name := filepath.Join(filepath.Dir(dest), fmt.Sprint(temporaryPrefix(dest), rand.Uint32()))
 		tmp, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-		if errors.Is(err, fs.ErrExist) {
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		// A second descriptor holds the lock until the file is renamed, which is
-		// after this one is closed.
-		held, err = os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
-			taken, lockErr := lock(held)
-			if lockErr != nil { // there are no locks here
-				held.Close()
-				return tmp, nil, nil
+			taken, noLocks := lock(tmp)
+			if noLocks != nil || taken && isAt(tmp, name) {
+				return tmp, nil
 			}
-			if taken && isAt(held, name) {
-				return tmp, held, nil
-			}
-			// Another process has taken it for one that was left, and removes it.
-			held.Close()
+			tmp.Close() // another process has taken it for one that was left, and removes it
 			err = fs.ErrExist
 		}
-		tmp.Close()
-		if !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
-			os.Remove(name)
-			return nil, nil, err
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
 		}
 	}
-	return nil, nil, err
+	return nil, err
 }
 
 // isAt reports whether an open file is the one that has this name.
@@ -87,37 +72,69 @@ func isAt(f *os.File, name string) bool {
 	return err == nil && os.SameFile(here, open)
 }
 
-// removeLeft removes the temporary files of dest which no living process is writing.
+// removeLeft removes the temporary files of dest which no living process is writing. A folder
+// that may be written to and not read keeps them.
 func removeLeft(dest string) {
-	dir, prefix := filepath.Dir(dest), temporaryPrefix(dest)
-	folder, err := os.Open(dir)
-	if err != nil {
-		return // a folder that may be written to and not read
-	}
-	defer folder.Close()
-	for {
-		names, err := folder.Readdirnames(256)
-		for _, name := range names {
-			if hasNumber(name, prefix) {
-				removeIfLeft(filepath.Join(dir, name))
-			}
+	entries, _ := os.ReadDir(filepath.Dir(dest))
+	for _, e := range entries {
+		if !locks || !e.Type().IsRegular() || !hasNumber(e.Name(), temporaryPrefix(dest)) {
+			continue
 		}
-		if err != nil || len(names) == 0 {
-			return
+		name := filepath.Join(filepath.Dir(dest), e.Name())
+		f, err := os.OpenFile(name, os.O_RDONLY|asItIs, 0)
+		if err != nil {
+			continue
 		}
+		if taken, err := lock(f); err == nil && taken && isAt(f, name) {
+			os.Remove(name)
+		}
+		f.Close()
 	}
 }
 
-func removeIfLeft(name string) {
-	f, err := openLeft(name)
-	if err != nil {
-		return
+// ErrHeld is the cause of an error of [Hold] for a file that another run holds.
+var ErrHeld = errors.New("found another run that works on it, expected none")
+
+// Hold keeps other processes that call Hold with the same path from it, until release
+// is called or the process ends, however it ends. It is for what a run writes in
+// several steps, which two runs at once would mix. If another process holds the path
+// the error is [ErrHeld]. If the system has no locks nothing is held, and there is no
+// error.
+//
+// The lock is on an empty hidden file beside the destination, whose name ends with
+// .lock. A process that is killed leaves it, without the lock: the next Hold takes it,
+// and release removes it. A file of this name that is not empty is not removed.
+func Hold(path string) (release func(), err error) {
+	dest := Destination(path)
+	base := filepath.Base(dest)
+	if len(base) > longestBase { // which others may begin with, too
+		sum := fnv.New64a()
+		sum.Write([]byte(base))
+		base = fmt.Sprintf("%s-%016x", base[:longestBase], sum.Sum64())
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return
+	name := filepath.Join(filepath.Dir(dest), "."+base+".lock")
+	for locks {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|asItIs, 0o666)
+		if err != nil {
+			return nil, named(path, err)
+		}
+		release := func() {
+			if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Size() == 0 && isAt(f, name) {
+				os.Remove(name)
+			}
+			f.Close()
+		}
+		switch taken, err := lock(f); {
+		case err != nil: // this file system has no locks
+			release()
+			return func() {}, nil
+		case !taken:
+			f.Close()
+			return nil, fmt.Errorf("%s: %w", path, ErrHeld)
+		case isAt(f, name):
+			return release, nil
+		}
+		f.Close() // the run before has removed it meanwhile
 	}
-	if taken, err := lock(f); err == nil && taken && isAt(f, name) {
-		os.Remove(name)
-	}
+	return func() {}, nil
 }

@@ -105,23 +105,13 @@ func (h *Header) checkRepeated(labels []uint32, first int) error {
 // Repeated looks for a row of k labels which has one twice, and returns the first
 // such row and the label.
 func Repeated(labels []uint32, k int) (row int, id uint32, found bool) {
-	const short = 32 // labels that are compared with each other faster than sorted
-	var sorted []uint32
-	for at := 0; at < len(labels); at += k {
-		ids := labels[at : at+k]
-		if k <= short {
-			for i, id := range ids {
-				if slices.Contains(ids[:i], id) {
-					return at / k, id, true
-				}
-			}
-			continue
-		}
-		sorted = append(sorted[:0], ids...)
+	sorted := make([]uint32, k)
+	for row := range len(labels) / k {
+		copy(sorted, labels[row*k:])
 		slices.Sort(sorted)
 		for i, id := range sorted[1:] {
 			if id == sorted[i] {
-				return at / k, id, true
+				return row, id, true
 			}
 		}
 	}
@@ -263,8 +253,15 @@ func Open(path string) (_ *File, err error) {
 	// Looked at before it is opened, since that would wait for the other end of a
 	// pipe.
 	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
+	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: found a device or a pipe, expected a regular file", path)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -275,15 +272,6 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
-	info, err = file.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
-	case info.Size() == 0:
-		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
-	}
 	head := make([]byte, headerSize)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {

@@ -19,46 +19,48 @@ func Merge(ctx context.Context, out string, parts []string, progress func(done i
 	if len(parts) == 0 {
 		return Header{}, errors.New("parts: found none, expected at least one")
 	}
-	headers := make([]part, len(parts))
+	files := make([]*File, len(parts))
 	for i, path := range parts {
 		f, err := Open(path)
 		if err != nil {
 			return Header{}, err
 		}
-		headers[i] = part{f.Header, path}
-		f.Close()
+		defer f.Close()
+		files[i] = f
 	}
-	if err := checkParts(headers); err != nil {
+	if err := checkParts(files); err != nil {
 		return Header{}, err
 	}
-	h := headers[0].Header
+	h := files[0].Header
 	h.First, h.Count = 0, h.Total
 	w, err := Create(out, h)
 	if err != nil {
 		return Header{}, err
 	}
 	defer w.Abort()
-	for _, p := range headers {
-		if err := w.appendFile(ctx, p, progress); err != nil {
+	for _, f := range files {
+		err := f.Each(ctx, func(labels []uint32) error {
+			if err := w.Write(labels, Digest{}); err != nil {
+				return err
+			}
+			if progress != nil {
+				progress(w.rows)
+			}
+			return nil
+		})
+		if err != nil {
 			return Header{}, err
 		}
+		w.header.Contexts.Add(f.Contexts)
 	}
 	return w.Header(), w.Commit()
 }
 
-type part struct {
-	Header
-	path string
-}
-
-func (p *part) last() int { return p.First + p.Count - 1 }
-
 // checkParts sorts the parts by their first context and returns an error
 // unless they make a whole.
-func checkParts(parts []part) error {
-	a := &parts[0]
-	for i := range parts {
-		p := &parts[i]
+func checkParts(parts []*File) error {
+	a := parts[0]
+	for _, p := range parts {
 		for _, field := range []struct {
 			name        string
 			found, want int
@@ -74,47 +76,23 @@ func checkParts(parts []part) error {
 				p.path, p.Fingerprint[:8], a.Fingerprint[:8], a.path)
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.First, b.First) })
+	slices.SortStableFunc(parts, func(a, b *File) int { return cmp.Compare(a.First, b.First) })
 	next := 0
-	for i := range parts {
-		p := &parts[i]
+	for i, p := range parts {
+		last := p.First + p.Count - 1
 		switch {
 		case p.First < next:
 			return fmt.Errorf("%s: found contexts %d to %d, expected %d or later: %s has them up to %d",
-				p.path, p.First, p.last(), next, parts[i-1].path, next-1)
+				p.path, p.First, last, next, parts[i-1].path, next-1)
 		case p.First > next:
 			return fmt.Errorf("found no labels of contexts %d to %d, expected them before the labels of %s: a part is missing",
 				next, p.First-1, p.path)
 		}
-		next = p.last() + 1
+		next = last + 1
 	}
 	if total := parts[0].Total; next < total {
 		return fmt.Errorf("found no labels of contexts %d to %d, expected them after the labels of %s: a part is missing",
 			next, total-1, parts[len(parts)-1].path)
 	}
 	return nil
-}
-
-func (w *Writer) appendFile(ctx context.Context, p part, progress func(done int)) error {
-	f, err := Open(p.path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if f.Header != p.Header {
-		return fmt.Errorf("%s: found other labels than before, expected it to stay as it is while it is merged", p.path)
-	}
-	err = f.Each(ctx, func(labels []uint32) error {
-		if err := w.Write(labels, Digest{}); err != nil {
-			return err
-		}
-		if progress != nil {
-			progress(w.rows)
-		}
-		return nil
-	})
-	if err == nil {
-		w.header.Contexts.Add(p.Contexts)
-	}
-	return err
 }

@@ -60,8 +60,8 @@ func OpenContexts(sources []string) (*Contexts, error) {
 }
 
 // OpenStream returns the contexts of a stream, which Fit begins to read: all of a .npy file, or
-// text, which is read as [Contexts.Next] asks for it, or to its end by Whole or All. Errors
-// call the stream by name.
+// text, which is read as [Contexts.Next] asks for it and no further, or to its end by Whole or All.
+// Errors call the stream by name.
 func OpenStream(r io.Reader, name string) *Contexts {
 	return &Contexts{name: name, stream: bufio.NewReaderSize(r, 1<<16)}
 }
@@ -168,9 +168,6 @@ func (c *Contexts) Next(ctx context.Context, h []float32) error {
 	c.block = c.block[copy(h, c.block[:c.dim]):]
 	return nil
 }
-
-// Waits reports whether Next may have to wait for the stream.
-func (c *Contexts) Waits() bool { return c.text != nil && c.text.waits() }
 
 // Len returns the number of contexts, 0 for the text of a stream before Whole.
 func (c *Contexts) Len() int {

@@ -59,16 +59,6 @@ func readContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string
 // numberRoom is how many bytes of the text a number may take.
 const numberRoom = 100
 
-// waits reports whether next may have to wait for the text, since no whole context is there.
-func (t *textReader) waits() bool {
-	buffered, _ := t.r.Peek(t.r.Buffered())
-	if t.json { // what precedes a context may end in the bracket of a list
-		buffered = buffered[max(0, bytes.IndexByte(buffered, '[')):]
-		return len(buffered) == 0 || buffered[0] != '[' || bytes.IndexByte(buffered, ']') < 0
-	}
-	return bytes.IndexByte(buffered, '\n') < 0
-}
-
 // next reads a context into h, which has room for one. At the end it returns io.EOF.
 func (t *textReader) next(h []float32) error {
 	if t.json {

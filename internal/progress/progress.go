@@ -63,45 +63,42 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
+// with calls f, unless p is nil, while no other call is under way.
+func (p *Printer) with(f func(now time.Time)) {
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		f(p.now())
+	}
+}
+
 // Start begins a stage of total units of work, 0 if nobody knows how many.
 // A stage that has not ended is dropped without a word.
 func (p *Printer) Start(stage, unit string, total int) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.erase()
-	now := p.now()
-	p.open, p.stage, p.unit, p.done, p.total = true, stage, unit, 0, total
-	p.start, p.shown = now, now
-	if p.terminal {
-		p.draw(now)
-	}
+	p.with(func(now time.Time) {
+		p.erase()
+		p.open, p.stage, p.unit, p.done, p.total = true, stage, unit, 0, total
+		p.start, p.shown = now, now
+		if p.terminal {
+			p.draw(now)
+		}
+	})
 }
 
 // Set says how many units of the stage are done.
 func (p *Printer) Set(done int) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done = done
-	interval := lineInterval
-	if p.terminal {
-		interval = barInterval
-	}
-	now := p.now()
-	if !p.open || now.Sub(p.shown) < interval {
-		return
-	}
-	p.shown = now
-	if p.terminal {
-		p.draw(now)
-	} else {
-		p.line(now)
-	}
+	p.with(func(now time.Time) {
+		p.done = done
+		switch since := now.Sub(p.shown); {
+		case !p.open || since < barInterval || !p.terminal && since < lineInterval:
+			return
+		case p.terminal:
+			p.draw(now)
+		default:
+			p.line(now)
+		}
+		p.shown = now
+	})
 }
 
 // End ends the stage with a line that says how much was done in which time.
@@ -110,45 +107,35 @@ func (p *Printer) End() { p.EndWith("") }
 // EndWith is End with a summary of the caller's instead of the number of
 // units and their rate.
 func (p *Printer) EndWith(summary string) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.open {
-		return
-	}
-	p.erase()
-	elapsed := p.now().Sub(p.start)
-	if summary != "" {
-		fmt.Fprintf(p.w, "%s: %s in %s\n", p.stage, summary, Duration(elapsed))
-	} else {
-		fmt.Fprintf(p.w, "%s: %s %s in %s%s\n", p.stage, Count(p.done), p.unit, Duration(elapsed), rate(", ", p.done, elapsed))
-	}
-	p.open = false
+	p.with(func(now time.Time) {
+		if !p.open {
+			return
+		}
+		p.erase()
+		elapsed, perSecond := now.Sub(p.start), ""
+		if summary == "" {
+			summary, perSecond = Count(p.done)+" "+p.unit, rate(", ", p.done, elapsed)
+		}
+		fmt.Fprintf(p.w, "%s: %s in %s%s\n", p.stage, summary, Duration(elapsed), perSecond)
+		p.open = false
+	})
 }
 
 // Line prints a line of its own. A bar goes on below it.
 func (p *Printer) Line(text string) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.erase()
-	fmt.Fprintln(p.w, text)
+	p.with(func(time.Time) {
+		p.erase()
+		fmt.Fprintln(p.w, text)
+	})
 }
 
 // Close drops a stage that has not ended, so that what follows starts on an
 // empty line.
 func (p *Printer) Close() {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.erase()
-	p.open = false
+	p.with(func(time.Time) {
+		p.erase()
+		p.open = false
+	})
 }
 
 func (p *Printer) erase() {
@@ -208,14 +195,10 @@ func rate(before string, done int, elapsed time.Duration) string {
 // Count renders a number with a comma between each three digits.
 func Count(n int) string {
 	digits := strconv.Itoa(n)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	for at := len(digits) - 3; at > 0; at -= 3 {
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
 		digits = digits[:at] + "," + digits[at:]
 	}
-	return sign + digits
+	return digits
 }
 
 // Duration renders a time in its two largest units: 12.3s, 4m05s, 3h20m.

@@ -8,9 +8,8 @@
 // queries stand beside.
 //
 // The methods take turns in short blocks, so that what slows the machine down
-// for a while slows all of them down. Each query is timed by itself: the clock
-// is read once between two queries, and its cost, which [Clock] measures, is
-// part of every figure. Each block begins with queries that are not timed,
+// for a while slows all of them down. Each query is timed by itself, and the cost of
+// reading the clock once, which [Clock] measures, is part of every figure. Each block begins with queries that are not timed,
 // which bring the method's data back to the caches.
 package timing
 
@@ -82,7 +81,13 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	for i, query := range methods {
 		t := &turns[i]
 		*t = turn{n: n, query: query, before: opt.Before}
-		each := t.warm(ctx, opt.Block)
+		// Queries for about as long as a block takes tell how long one is.
+		start, queries := time.Now(), 0
+		for queries == 0 || time.Since(start) < opt.Block && ctx.Err() == nil {
+			t.ask()
+			queries++
+		}
+		each := max(time.Since(start)/time.Duration(queries), 1)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
 		t.means = make([]float64, 0, opt.Rounds)
@@ -125,69 +130,33 @@ type turn struct {
 	means   []float64
 }
 
-func (t *turn) step() {
+// ask answers the next context, and returns the time that this takes.
+func (t *turn) ask() time.Duration {
 	if t.before != nil {
 		t.before(t.next)
 	}
-	t.ask()
-}
-
-func (t *turn) ask() {
+	time.Now() // so that the clock is no part of what is cold
+	start := time.Now()
 	t.query(t.next)
+	took := time.Since(start)
 	if t.next++; t.next == t.n {
 		t.next = 0
 	}
+	return took
 }
 
-// warm answers queries for about as long as a block takes, or until ctx is done, and returns
-// the mean time of one, at least a nanosecond.
-func (t *turn) warm(ctx context.Context, block time.Duration) time.Duration {
-	start := time.Now()
-	for queries := 1; ; queries++ {
-		t.step()
-		if elapsed := time.Since(start); elapsed >= block || ctx.Err() != nil {
-			return max(elapsed/time.Duration(queries), 1)
-		}
-	}
-}
-
+// run times a block. What comes before a query may take long, so it stops between two queries
+// when ctx is done.
 func (t *turn) run(ctx context.Context) {
-	for range int(warmUp*float64(t.block)) + 1 {
+	sum, warm := time.Duration(0), int(warmUp*float64(t.block))+1
+	for i := range warm + t.block {
 		if ctx.Err() != nil {
 			return
 		}
-		t.step()
-	}
-	if t.before != nil {
-		t.runApart(ctx)
-		return
-	}
-	start := time.Now()
-	before := time.Duration(0)
-	for range t.block {
-		t.step()
-		after := time.Since(start)
-		t.times = append(t.times, after-before)
-		before = after
-	}
-	t.means = append(t.means, float64(before)/float64(t.block))
-}
-
-// runApart is run for queries that do not follow each other. What comes before each may take
-// long, so it stops between two queries when ctx is done.
-func (t *turn) runApart(ctx context.Context) {
-	sum := time.Duration(0)
-	for range t.block {
-		if ctx.Err() != nil {
-			return
+		if took := t.ask(); i >= warm {
+			t.times = append(t.times, took)
+			sum += took
 		}
-		t.before(t.next)
-		time.Now() // so that the clock is no part of what is cold
-		start := time.Now()
-		t.ask()
-		took := time.Since(start)
-		t.times = append(t.times, took)
-		sum += took
 	}
 	t.means = append(t.means, float64(sum)/float64(t.block))
 }
