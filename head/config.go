@@ -158,61 +158,51 @@ func (c *config) number(name string, otherwise float64) (float64, error) {
 // finish returns the scale and the cap of the model, whose head may be its input
 // embedding; see Head.LogitScale and Head.SoftCap.
 func (c *config) finish(tied bool) (f finish, err error) {
-	f.scale = 1
-	// by changes the scale by a number of the file.
-	by := func(name string, otherwise float64, change func(scale, x float64) float64) {
-		x, e := c.number(name, otherwise)
-		switch {
-		case err != nil:
-		case e != nil:
-			err = e
-		case x != 0:
-			if f.scale = change(f.scale, x); !inRange(f.scale) {
-				err = fail(c.path, name, "found %v, which makes %v of the scale of the logits, expected %s", x, f.scale, rangeText)
-			}
-		}
-	}
-	times := func(scale, x float64) float64 { return scale * x }
-	over := func(scale, x float64) float64 { return scale / x }
-	overRoot := func(scale, x float64) float64 { return scale / math.Sqrt(x) }
 	family := func(prefix string) bool { return strings.HasPrefix(c.modelType, prefix) }
-	width := func(name string) {
-		if c.numbers[name] == nil && err == nil {
-			err = fail(c.path, name, "found none, expected the width that %s scales its logits by", c.modelType)
-		}
+	if x := c.numbers["logits_scaling"]; x != nil && *x != 1 && !family("granite") && !family("hyperclovax") {
+		return f, fail(c.path, "logits_scaling", "found %v in a model of type %s, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it", *x, tensorfile.Label(c.modelType))
 	}
-
 	otherwise := 1.0
 	if family("cohere") {
 		otherwise = 0.0625
 	}
-	by("logit_scale", otherwise, times)
-	if c.inverse {
-		width("d_model")
-		by("d_model", 1, overRoot)
-	}
-	by("lm_head_multiplier", 1, times)
-	if x := c.numbers["logits_scaling"]; x != nil && *x != 1 && !family("granite") && !family("hyperclovax") {
-		return f, fail(c.path, "logits_scaling", "found %v in a model of type %s, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it", *x, tensorfile.Label(c.modelType))
-	}
-	if family("granite") {
-		by("logits_scaling", 1, over)
-	} else {
-		by("logits_scaling", 1, times)
-	}
-	switch {
-	case c.modelType == "phi3small":
-		by("mup_width_multiplier", 8, over)
-	case family("minicpm") && c.numbers["dim_model_base"] != nil:
-		width("hidden_size")
-		by("dim_model_base", 1, times)
-		by("hidden_size", 1, over)
-	case tied && (c.modelType == "t5" || c.modelType == "mt5" || c.modelType == "umt5"):
-		width("d_model")
-		by("d_model", 1, overRoot)
-	}
-	if err != nil {
-		return f, err
+	times := func(x float64) float64 { return f.scale * x }
+	over := func(x float64) float64 { return f.scale / x }
+	overRoot := func(x float64) float64 { return f.scale / math.Sqrt(x) }
+	miniCPM := family("minicpm") && c.numbers["dim_model_base"] != nil
+	t5 := tied && (c.modelType == "t5" || c.modelType == "mt5" || c.modelType == "umt5")
+	f.scale = 1
+	for _, change := range []struct {
+		applies   bool
+		name      string
+		otherwise float64 // 0 if the number must be there
+		by        func(x float64) float64
+	}{
+		{true, "logit_scale", otherwise, times},
+		{c.inverse, "d_model", 0, overRoot},
+		{true, "lm_head_multiplier", 1, times},
+		{family("granite"), "logits_scaling", 1, over},
+		{!family("granite"), "logits_scaling", 1, times},
+		{c.modelType == "phi3small", "mup_width_multiplier", 8, over},
+		{miniCPM, "dim_model_base", 1, times},
+		{miniCPM, "hidden_size", 0, over},
+		{t5, "d_model", 0, overRoot},
+	} {
+		if !change.applies {
+			continue
+		}
+		x, err := c.number(change.name, change.otherwise)
+		switch {
+		case err != nil:
+			return f, err
+		case x == 0 && change.otherwise == 0:
+			return f, fail(c.path, change.name, "found none, expected the width that %s scales its logits by", c.modelType)
+		case x == 0: // null
+			continue
+		}
+		if f.scale = change.by(x); !inRange(f.scale) {
+			return f, fail(c.path, change.name, "found %v, which makes %v of the scale of the logits, expected %s", x, f.scale, rangeText)
+		}
 	}
 
 	cap, name := 0.0, "final_logit_softcapping"

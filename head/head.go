@@ -96,19 +96,8 @@ func openModel(source string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f == nil { // an array of numpy
-		t, err := tensorfile.OpenTensor(source)
-		if err != nil {
-			return nil, err
-		}
-		return &model{
-			path: path, weights: t.Name, close: t.Close,
-			tensor: func(string) (*tensorfile.Tensor, error) { return t, nil },
-			has:    func(string) bool { return false },
-		}, nil
-	}
 	m := &model{path: path, tensor: f.Tensor, has: f.Has, close: f.Close, weights: name, biases: []string{biasOf(name)}}
-	if f.IsGGUF() {
+	if f.Format == ".gguf" {
 		if err := m.gguf(f, named); err != nil {
 			f.Close()
 			return nil, err
@@ -233,8 +222,7 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) (data []byte, e kernels.Elem
 // pick returns a copy of the rows and the bias of the labels ids.
 func (h *Head) pick(data []byte, rows int, ids []uint32) []byte {
 	size := len(data) / rows
-	words := make([]uint64, (len(ids)*size+7)/8)
-	out := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(ids)*size)
+	out := tensorfile.Aligned(len(ids) * size)
 	for i, id := range ids {
 		copy(out[i*size:(i+1)*size], data[int(id)*size:])
 	}

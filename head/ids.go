@@ -20,20 +20,12 @@ func ReadIDs(source string) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f != nil {
-		defer f.Close()
-		t, err := f.Tensor(name)
-		if err != nil {
-			return nil, err
-		}
-		return readIDs(t, source, name == draftName && !f.IsGGUF())
-	}
-	t, err := tensorfile.OpenTensor(source)
+	defer f.Close()
+	t, err := f.Tensor(name)
 	if err != nil {
 		return nil, err
 	}
-	defer t.Close()
-	return readIDs(t, source, false)
+	return readIDs(t, source, name == draftName && f.Format == ".safetensors")
 }
 
 // readIDs reads labels, or their offsets.

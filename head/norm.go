@@ -19,24 +19,18 @@ func (h *Head) Norm() Norm { return h.norm }
 // norm reads the normalisation of contexts of so many elements. A head does not need
 // it: what cannot be read is as good as none.
 func (m *model) norm(dim int) (n Norm) {
-	read := func(name string) []float32 {
-		if name == "" || !m.has(name) {
-			return nil
-		}
-		t, err := m.tensor(name)
-		if err != nil || t.ExpectShape(dim) != nil {
-			return nil
-		}
-		x, err := t.Float32s()
-		if err != nil {
-			return nil
+	read := func(name string) (x []float32) {
+		if name != "" && m.has(name) {
+			if t, err := m.tensor(name); err == nil && t.ExpectShape(dim) == nil {
+				x, _ = t.Float32s()
+			}
 		}
 		return x
 	}
 	for _, name := range m.norms {
 		if n.Gain = read(name); n.Gain != nil {
 			n.Bias = read(biasOf(name))
-			return n
+			break
 		}
 	}
 	return n

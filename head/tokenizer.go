@@ -131,9 +131,6 @@ func (t *tokens) gguf(path string) error {
 	if err != nil {
 		return err
 	}
-	if f == nil || !f.IsGGUF() {
-		return fail(path, "file", "found another kind of file, expected a GGUF file")
-	}
 	defer f.Close()
 	found, err := f.Strings(ggufTokens, t.add)
 	if err == nil && !found {
@@ -262,20 +259,20 @@ func (t *tokens) tokenizerConfig(v jsonscan.Value, custom *bool) error {
 // are, each a message whose field 1 is its text. Of what is no such message nothing is
 // found.
 func (t *tokens) pieces(data []byte, found *bool) error {
-	if !eachField(data, func(int, []byte, uint64) {}) {
+	if !eachField(data, func(uint64, []byte, uint64) {}) {
 		return nil
 	}
 	id := 0
-	eachField(data, func(field int, piece []byte, _ uint64) {
-		if field != modelPieces || piece == nil {
+	eachField(data, func(tag uint64, piece []byte, _ uint64) {
+		if tag != modelPiece {
 			return
 		}
 		var text []byte
-		eachField(piece, func(field int, value []byte, kind uint64) {
+		eachField(piece, func(tag uint64, value []byte, kind uint64) {
 			switch {
-			case field == pieceText && value != nil:
+			case tag == pieceText:
 				text = value
-			case field == pieceType && value == nil && (kind == unknownPiece || kind == controlPiece):
+			case tag == pieceType && (kind == unknownPiece || kind == controlPiece):
 				t.specials = append(t.specials, uint32(id))
 			}
 		})
@@ -286,12 +283,12 @@ func (t *tokens) pieces(data []byte, found *bool) error {
 	return nil
 }
 
-// Fields of sentencepiece's messages: the pieces of a model, and the text and the type of
-// a piece.
+// Fields of sentencepiece's messages, by their tags: a piece of a model, and the text and the
+// type of a piece.
 const (
-	modelPieces = 1
-	pieceText   = 1
-	pieceType   = 3
+	modelPiece = 1<<3 | 2
+	pieceText  = 1<<3 | 2
+	pieceType  = 3 << 3
 )
 
 // Types of pieces.
@@ -300,44 +297,38 @@ const (
 	controlPiece = 3
 )
 
-// eachField calls f for each field of a message of protocol buffers: with the bytes of
-// one that has a length, else with nil and the number of a varint. It returns false for
-// what is no such message.
-func eachField(data []byte, f func(field int, value []byte, number uint64)) bool {
+// eachField calls f for each field of a message of protocol buffers: with its tag, the bytes of
+// one that has a length and the number of a varint. It returns false for what is no such
+// message.
+func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) bool {
 	for len(data) > 0 {
 		tag, n := binary.Uvarint(data)
 		if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
 			return false
 		}
 		data = data[n:]
-		field := int(tag >> 3)
+		var number, size uint64
 		switch tag & 7 {
-		case 0:
-			x, n := binary.Uvarint(data)
-			if n <= 0 {
+		case 0, 2:
+			if number, n = binary.Uvarint(data); n <= 0 {
 				return false
 			}
-			f(field, nil, x)
 			data = data[n:]
-		case 1, 5:
-			size := 8
-			if tag&7 == 5 {
-				size = 4
+			if tag&7 == 2 {
+				size = number
 			}
-			if size > len(data) {
-				return false
-			}
-			data = data[size:]
-		case 2:
-			length, n := binary.Uvarint(data)
-			if n <= 0 || length > uint64(len(data)-n) {
-				return false
-			}
-			f(field, data[n:n+int(length):n+int(length)], 0)
-			data = data[n+int(length):]
+		case 1:
+			size = 8
+		case 5:
+			size = 4
 		default:
 			return false
 		}
+		if size > uint64(len(data)) {
+			return false
+		}
+		f(tag, data[:size:size], number)
+		data = data[size:]
 	}
 	return true
 }

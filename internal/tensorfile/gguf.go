@@ -38,37 +38,38 @@ type metadata struct {
 // these, the descriptions of the tensors, and from the next multiple of the
 // alignment on the data, each tensor's at such a multiple. As ggml's own reader
 // does, it refuses tensors that overlap or leave gaps.
-func parseGGUF(file []byte, path string, mem *memory, wanted func(key []byte) bool) (*File, error) {
+func (f *File) parseGGUF(wanted func(key []byte) bool) error {
+	file := f.mem.data
 	magic := string(file[:min(len(file), len(ggufMagic))])
 	if magic != ggufMagic {
-		return nil, fail(path, "magic", "found %q, expected %q", magic, ggufMagic)
+		return fail(f.path, "magic", "found %q, expected %q", magic, ggufMagic)
 	}
 	r := ggufReader{rest: file[len(ggufMagic):]}
 	version := r.u32()
 	tensors, values := r.u64(), r.u64()
 	switch {
 	case r.short:
-		return nil, fail(path, "header", "found a file of %d bytes, expected at least 24", len(file))
+		return fail(f.path, "header", "found a file of %d bytes, expected at least 24", len(file))
 	case version != 2 && version != 3 && bits.ReverseBytes32(version) < 16:
-		return nil, fail(path, "version", "found %d in big-endian order, expected a little-endian file", bits.ReverseBytes32(version))
+		return fail(f.path, "version", "found %d in big-endian order, expected a little-endian file", bits.ReverseBytes32(version))
 	case version != 2 && version != 3:
-		return nil, fail(path, "version", "found %d, expected 2 or 3", version)
+		return fail(f.path, "version", "found %d, expected 2 or 3", version)
 	}
 	// Each takes at least so many bytes, whatever it is.
 	const leastValue, leastTensor = 8 + 4 + 1, 8 + 4 + 4 + 8
 	if most := uint64(len(r.rest) / leastValue); values > most {
-		return nil, fail(path, "metadata count", "found %d, expected at most %d in a file of %d bytes", values, most, len(file))
+		return fail(f.path, "metadata count", "found %d, expected at most %d in a file of %d bytes", values, most, len(file))
 	}
-	f := &File{path: path, mem: mem, metadata: map[string]metadata{}}
+	f.metadata = map[string]metadata{}
 	alignment := uint64(ggufAlignment)
 	for i := range values {
 		key, kind := r.text(), r.u32()
 		if r.short {
-			return nil, fail(path, "metadata", "found the end of the file in value %d, expected %d values", i, values)
+			return fail(f.path, "metadata", "found the end of the file in value %d, expected %d values", i, values)
 		}
 		v, err := r.value(kind)
 		if err != nil {
-			return nil, fail(path, "metadata "+label(string(key[:min(len(key), 200)])), "%w", err)
+			return fail(f.path, "metadata "+Label(string(key[:min(len(key), 200)])), "%w", err)
 		}
 		aligns := string(key) == "general.alignment"
 		if !aligns && (wanted == nil || !wanted(key)) {
@@ -76,7 +77,7 @@ func parseGGUF(file []byte, path string, mem *memory, wanted func(key []byte) bo
 		}
 		name := string(key)
 		if _, twice := f.metadata[name]; twice {
-			return nil, fail(path, "metadata", "found %s twice, expected once", label(name))
+			return fail(f.path, "metadata", "found %s twice, expected once", Label(name))
 		}
 		if !v.array { // which is read while the file is guarded
 			v.data = append([]byte(nil), v.data...)
@@ -85,29 +86,29 @@ func parseGGUF(file []byte, path string, mem *memory, wanted func(key []byte) bo
 		if aligns {
 			x, _, err := f.Number(name)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if v.kind != ggufUint32 || bits.OnesCount32(uint32(x)) != 1 {
-				return nil, fail(path, "metadata general.alignment", "found %v, expected a power of two as uint32", x)
+				return fail(f.path, "metadata general.alignment", "found %v, expected a power of two as uint32", x)
 			}
 			alignment = uint64(x)
 		}
 	}
 	if most := uint64(len(r.rest) / leastTensor); tensors > most {
-		return nil, fail(path, "tensor count", "found %d, expected at most %d in a file of %d bytes", tensors, most, len(file))
+		return fail(f.path, "tensor count", "found %d, expected at most %d in a file of %d bytes", tensors, most, len(file))
 	}
 	entries := make([]entry, tensors)
 	for i := range entries {
 		if err := r.tensor(&entries[i]); err != nil {
-			return nil, fail(path, fmt.Sprintf("tensor %d", i), "%w", err)
+			return fail(f.path, fmt.Sprintf("tensor %d", i), "%w", err)
 		}
 	}
 	if tensors > 0 {
 		if r.bytes(uint64(len(r.rest)-len(file)) & (alignment - 1)); r.short {
-			return nil, fail(path, "data", "found the end of the file, expected %d tensors", tensors)
+			return fail(f.path, "data", "found the end of the file, expected %d tensors", tensors)
 		}
 	}
-	return f, f.place(entries, r.rest, alignment)
+	return f.place(entries, r.rest, alignment)
 }
 
 // ggufReader reads a file. If it ends too early, short is set and what is read is zero.
@@ -205,7 +206,7 @@ func (r *ggufReader) tensor(e *entry) error {
 	for i := range e.shape {
 		n := r.u64()
 		if n > math.MaxInt {
-			return fmt.Errorf("%s: found a dimension of %d, expected at most %d", label(e.name), n, math.MaxInt)
+			return fmt.Errorf("%s: found a dimension of %d, expected at most %d", Label(e.name), n, math.MaxInt)
 		}
 		e.shape[len(e.shape)-1-i] = int(n) // ggml's first dimension is the last here
 	}
@@ -221,7 +222,7 @@ func (r *ggufReader) tensor(e *entry) error {
 	}
 	size, err := e.layout.bytes()
 	if err != nil {
-		return fmt.Errorf("%s: %w", label(e.name), err)
+		return fmt.Errorf("%s: %w", Label(e.name), err)
 	}
 	e.size = uint64(size)
 	return nil
@@ -235,7 +236,7 @@ func (f *File) Number(key string) (x float64, ok bool, err error) {
 		return 0, false, nil
 	}
 	if v.array || v.kind == ggufString || v.kind == ggufBool {
-		return 0, false, fail(f.path, "metadata "+label(key), "found a string, a bool or an array, expected a number")
+		return 0, false, fail(f.path, "metadata "+Label(key), "found a string, a bool or an array, expected a number")
 	}
 	return v.number(), true, nil
 }
@@ -244,7 +245,7 @@ func (f *File) Number(key string) (x float64, ok bool, err error) {
 func (f *File) Text(key string) (string, error) {
 	v, ok := f.metadata[key]
 	if ok && (v.array || v.kind != ggufString) {
-		return "", fail(f.path, "metadata "+label(key), "found a number or an array, expected a string")
+		return "", fail(f.path, "metadata "+Label(key), "found a number or an array, expected a string")
 	}
 	r := ggufReader{rest: v.data}
 	return string(r.text()), nil
@@ -258,10 +259,9 @@ func (f *File) Strings(key string, visit func(i int, s []byte)) (ok bool, err er
 		return false, nil
 	}
 	if !v.array || v.kind != ggufString {
-		return false, fail(f.path, "metadata "+label(key), "found no array of strings, expected one")
+		return false, fail(f.path, "metadata "+Label(key), "found no array of strings, expected one")
 	}
-	t := Tensor{source: f.path, mem: f.mem}
-	return true, t.guard(func() error {
+	return true, f.mem.read(f.path, func() error {
 		r := ggufReader{rest: v.data}
 		for i := range v.count {
 			visit(int(i), r.text())

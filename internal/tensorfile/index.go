@@ -59,7 +59,7 @@ func readMap(v jsonscan.Value, files map[string]string) error {
 			switch {
 			// What is refused could lead elsewhere on some system.
 			case file == "" || file == "." || file == ".." || strings.ContainsAny(file, "/\\:\x00"):
-				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", label(file))
+				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", Label(file))
 			case len(names) == maxShards:
 				return fmt.Errorf("weight_map: found more than %d files, expected at most so many", maxShards)
 			}

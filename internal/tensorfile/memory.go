@@ -30,15 +30,6 @@ func (m *memory) close() error {
 	return m.unmap(data)
 }
 
-// openFile maps a regular file, or reads it if it cannot be mapped.
-func openFile(path string) (*memory, error) {
-	data, unmap, err := mapfile.Open(path)
-	if err != nil {
-		return nil, openError(path, err)
-	}
-	return &memory{data: data, unmap: unmap}, nil
-}
-
 // guard runs f, which reads mapped memory: that a page of it is no longer there
 // is an error.
 func guard(source string, f func() error) error {
@@ -47,9 +38,17 @@ func guard(source string, f func() error) error {
 	})
 }
 
-func (t *Tensor) guard(f func() error) error {
-	return t.reading(func() error { return guard(t.source, f) })
+// read is guard with the file open all the while.
+func (m *memory) read(source string, f func() error) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return fail(source, "data", "found a closed file, expected an open one")
+	}
+	return guard(source, f)
 }
+
+func (t *Tensor) guard(f func() error) error { return t.mem.read(t.source, f) }
 
 // ReadFile reads a regular file into memory.
 func ReadFile(path string) ([]byte, error) {

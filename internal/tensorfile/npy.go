@@ -65,13 +65,13 @@ func parseDict(text string) (l layout, err error) {
 	body, open := strings.CutPrefix(text, "{")
 	rest, closed := strings.CutSuffix(body, "}")
 	if !open || !closed {
-		return l, fmt.Errorf("found %q, expected a dict in braces", cut(text))
+		return l, fmt.Errorf("found %.40q, expected a dict in braces", text)
 	}
 	var seen []string
 	for rest = strings.Trim(rest, pySpace); rest != ""; rest = strings.TrimLeft(rest, pySpace) {
 		item := npyItem.FindStringSubmatch(rest)
 		if item == nil {
-			return l, fmt.Errorf("found %q, expected a key in quotes, a colon, a value and a comma", cut(rest))
+			return l, fmt.Errorf("found %.40q, expected a key in quotes, a colon, a value and a comma", rest)
 		}
 		rest = rest[len(item[0]):]
 		key, value := item[1]+item[2], item[3]
@@ -84,12 +84,12 @@ func parseDict(text string) (l layout, err error) {
 			l.dtype, l.bigEndian, err = npyType(value)
 		case "fortran_order":
 			if l.fortran = value == "True"; !l.fortran && value != "False" {
-				err = fmt.Errorf("found %q, expected True or False", cut(value))
+				err = fmt.Errorf("found %.40q, expected True or False", value)
 			}
 		case "shape":
 			l.shape, err = npyShape(value)
 		default:
-			return l, fmt.Errorf("found the key %q, expected descr, fortran_order or shape", cut(key))
+			return l, fmt.Errorf("found the key %.40q, expected descr, fortran_order or shape", key)
 		}
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", key, err)
@@ -118,19 +118,19 @@ func npyType(value string) (d DType, bigEndian bool, err error) {
 			}
 		}
 	}
-	return 0, false, fmt.Errorf("found %q, expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8, or > for <", cut(text))
+	return 0, false, fmt.Errorf("found %.40q, expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8, or > for <", text)
 }
 
 // npyShape reads a tuple of integers; one with a single element ends in a comma.
 func npyShape(value string) ([]int, error) {
 	if value[0] != '(' {
-		return nil, fmt.Errorf("found %q, expected a tuple", cut(value))
+		return nil, fmt.Errorf("found %.40q, expected a tuple", value)
 	}
 	sizes := strings.SplitN(strings.Trim(value, "()"), ",", maxRank+2)
 	if last := len(sizes) - 1; strings.Trim(sizes[last], pySpace) == "" {
 		sizes = sizes[:last]
 	} else if last == 0 {
-		return nil, fmt.Errorf("found %q, expected a tuple, with a comma", cut(value))
+		return nil, fmt.Errorf("found %.40q, expected a tuple, with a comma", value)
 	}
 	if len(sizes) > maxRank {
 		return nil, fmt.Errorf("found more than %d dimensions, expected at most %d", maxRank, maxRank)
@@ -140,18 +140,9 @@ func npyShape(value string) ([]int, error) {
 		text = strings.TrimSuffix(strings.Trim(text, pySpace), "L") // as Python 2 wrote some
 		n, err := strconv.ParseUint(text, 10, strconv.IntSize-1)
 		if err != nil || len(text) > 1 && text[0] == '0' {
-			return nil, fmt.Errorf("found %q, expected an integer from 0 to %d", cut(text), math.MaxInt)
+			return nil, fmt.Errorf("found %.40q, expected an integer from 0 to %d", text, math.MaxInt)
 		}
 		shape[i] = int(n)
 	}
 	return shape, nil
-}
-
-// cut shortens a text of a file for an error message.
-func cut(s string) string {
-	const room = 40
-	if len(s) > room {
-		return s[:room] + "..."
-	}
-	return s
 }

@@ -16,8 +16,9 @@ const maxDeflate = 1032
 // encrypted is the flag of a member that a password protects.
 const encrypted = 1 << 0
 
-// openNPZ opens a member of a zip archive. A stored one is used where it lies.
-func openNPZ(mem *memory, path, name string) (*Tensor, error) {
+// member opens a member of a zip archive. A stored one is used where it lies.
+func (f *File) member(name string) (*Tensor, error) {
+	mem, path := f.mem, f.path
 	archive, err := zip.NewReader(bytes.NewReader(mem.data), int64(len(mem.data)))
 	if err != nil {
 		return nil, fail(path, "archive", "found %w, expected a zip archive as numpy.savez writes it", err)
@@ -27,7 +28,7 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 		return nil, err
 	}
 	name = strings.TrimSuffix(file.Name, ".npy")
-	source := path + ":" + label(name)
+	source := path + ":" + Label(name)
 	offset, err := file.DataOffset()
 	if err != nil {
 		return nil, fail(source, "member", "found %w, expected a zip archive as numpy.savez writes it", err)
@@ -60,11 +61,7 @@ func openNPZ(mem *memory, path, name string) (*Tensor, error) {
 		if err := checkSum(file, crc32.ChecksumIEEE(data), source); err != nil {
 			return nil, err
 		}
-		t, err := parseNPY(data, source, name, &memory{})
-		if err != nil {
-			return nil, err
-		}
-		return t, mem.close()
+		return parseNPY(data, source, name, &memory{})
 	}
 	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", file.Method)
 }
@@ -88,9 +85,9 @@ func findMember(members []*zip.File, path, name string) (*zip.File, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fail(path, "name", "found %d members %s, expected one", len(found), label(name))
+		return nil, fail(path, "name", "found %d members %s, expected one", len(found), Label(name))
 	case len(names) == 0 && len(members) > 0:
-		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", label(members[0].Name))
+		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", Label(members[0].Name))
 	}
 	return nil, nameError(path, "name", name, names)
 }

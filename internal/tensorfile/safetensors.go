@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
 
 // maxSafetensorsHeader is the bound of the format's reference implementation.
@@ -16,9 +17,11 @@ const maxSafetensorsHeader = 100_000_000
 
 const metadataKey = "__metadata__"
 
-// File is an open file of named tensors, safetensors or GGUF. Its methods may be
-// called from many goroutines at once.
+// File is an open file of tensors. Its methods may be called from many goroutines at once.
 type File struct {
+	// Format is the end of the names of such files, such as ".gguf".
+	Format string
+
 	path     string
 	tensors  []*Tensor
 	byName   map[string]*Tensor
@@ -26,54 +29,54 @@ type File struct {
 	metadata map[string]metadata // of a GGUF file
 }
 
-// OpenSafetensors opens a file with all its tensors.
-func OpenSafetensors(path string) (*File, error) {
-	return open(path, func(mem *memory) (*File, error) { return parseSafetensors(mem.data, path, mem) })
-}
+// OpenSafetensors opens a safetensors file, whatever its name.
+func OpenSafetensors(path string) (*File, error) { return open(path, ".safetensors", nil) }
 
-// OpenFile opens a safetensors or a GGUF file, of which it keeps the metadata
-// whose keys are wanted. It returns no file and no error for a file of another
-// format that OpenTensor reads.
+// OpenFile opens a file of any format; of a GGUF file it keeps the metadata whose keys are
+// wanted. The end of the file's name says which format it is; if it says nothing, the first
+// bytes do.
 func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
-	return open(path, func(mem *memory) (*File, error) {
-		format, err := formatOf(mem.data, path)
-		if err != nil || format != ".safetensors" && format != ".gguf" {
-			return nil, err
-		}
-		return parseFile(format, mem, path, wanted)
-	})
+	return open(path, "", wanted)
 }
 
-// open opens a file by parse, which may find that it is not its own.
-func open(path string, parse func(mem *memory) (*File, error)) (*File, error) {
-	mem, err := openFile(path)
+func open(path, format string, wanted func(key []byte) bool) (*File, error) {
+	data, unmap, err := mapfile.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, openError(path, err)
 	}
-	var f *File
-	err = guard(path, func() (err error) {
-		f, err = parse(mem)
-		return err
-	})
-	if err != nil || f == nil {
-		mem.close()
+	f := &File{Format: format, path: path, mem: &memory{data: data, unmap: unmap}}
+	if err := guard(path, func() error { return f.parse(wanted) }); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// parseFile reads a file of one of the two formats with named tensors.
-func parseFile(format string, mem *memory, path string, wanted func(key []byte) bool) (*File, error) {
-	if format == ".gguf" {
-		return parseGGUF(mem.data, path, mem, wanted)
+// parse finds the tensors of a file, but for an archive, which is looked at for each.
+func (f *File) parse(wanted func(key []byte) bool) (err error) {
+	if f.Format == "" {
+		if f.Format, err = formatOf(f.mem.data, f.path); err != nil {
+			return err
+		}
 	}
-	return parseSafetensors(mem.data, path, mem)
+	switch f.Format {
+	case ".npy":
+		t, err := parseNPY(f.mem.data, f.path, "", f.mem)
+		f.byName = map[string]*Tensor{"": t}
+		return err
+	case ".npz":
+		return nil
+	case ".gguf":
+		return f.parseGGUF(wanted)
+	}
+	return f.parseSafetensors()
 }
 
 // ReadSafetensors is OpenSafetensors for a file in memory, which is kept and
 // must not be changed. Errors name the file by name.
 func ReadSafetensors(data []byte, name string) (*File, error) {
-	return parseSafetensors(data, name, &memory{})
+	f := &File{path: name, mem: &memory{data: data}}
+	return f, f.parseSafetensors()
 }
 
 // Names returns the names of all tensors in the order of the file's header.
@@ -89,7 +92,16 @@ func (f *File) Names() []string {
 // the names there are.
 func (f *File) Tensor(name string) (*Tensor, error) {
 	t := f.byName[name]
-	if t == nil {
+	switch {
+	case f.Format == ".npz":
+		err := f.mem.read(f.path, func() (err error) {
+			t, err = f.member(name)
+			return err
+		})
+		return t, err
+	case f.Format == ".npy" && name != "":
+		return nil, fail(f.path, "name", "found %s, expected none, since a .npy file holds one array", Label(name))
+	case t == nil:
 		return nil, nameError(f.path, "name", name, f.Names())
 	}
 	c := *t // the caller's own, since some fields can be set
@@ -97,10 +109,7 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	return &c, nil
 }
 
-// IsGGUF reports whether the file is a GGUF file.
-func (f *File) IsGGUF() bool { return f.metadata != nil }
-
-// Has reports whether there is a tensor of this name.
+// Has reports whether there is a tensor of this name. In an archive none is looked for.
 func (f *File) Has(name string) bool { return f.byName[name] != nil }
 
 // Close releases the file, after the reads that are under way. Later reads of
@@ -110,25 +119,25 @@ func (f *File) Close() error { return f.mem.close() }
 // parseSafetensors reads a file: the length of the header as 8 bytes, the
 // header, a JSON object, and the data, which the tensors fill without gaps or
 // overlaps.
-func parseSafetensors(file []byte, path string, mem *memory) (*File, error) {
+func (f *File) parseSafetensors() error {
+	file := f.mem.data
 	if len(file) < 8 {
-		return nil, fail(path, "header length", "found a file of %d bytes, expected at least 8", len(file))
+		return fail(f.path, "header length", "found a file of %d bytes, expected at least 8", len(file))
 	}
 	length := binary.LittleEndian.Uint64(file)
 	if most := uint64(len(file) - 8); length > most || length > maxSafetensorsHeader {
-		return nil, fail(path, "header length", "found %d, expected at most %d", length, min(most, maxSafetensorsHeader))
+		return fail(f.path, "header length", "found %d, expected at most %d", length, min(most, maxSafetensorsHeader))
 	}
 	header, data := file[8:8+length], file[8+length:]
 	if len(header) == 0 || header[0] != '{' {
-		return nil, fail(path, "header", "found %q, expected a JSON object", header[:min(len(header), 8)])
+		return fail(f.path, "header", "found %q, expected a JSON object", header[:min(len(header), 8)])
 	}
 	entries, err := parseEntries(bytes.Clone(header)) // which stays as it is
 	if err != nil {
-		return nil, fail(path, "header", "%w", err)
+		return fail(f.path, "header", "%w", err)
 	}
 
-	f := &File{path: path, mem: mem}
-	return f, f.place(entries, data, 1)
+	return f.place(entries, data, 1)
 }
 
 // place takes the tensors of a file. It refuses those that overlap, leave gaps of more than the
@@ -157,7 +166,7 @@ func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 	f.byName = make(map[string]*Tensor, len(entries))
 	for _, e := range entries {
 		if f.byName[e.name] != nil {
-			return fail(f.path, "tensors", "found %s twice, expected once", label(e.name))
+			return fail(f.path, "tensors", "found %s twice, expected once", Label(e.name))
 		}
 		t, err := newTensor(f.source(e.name), e.name, e.layout, data[e.begin:][:e.size:e.size], f.mem)
 		if err != nil {
@@ -170,7 +179,7 @@ func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 }
 
 // source is a tensor as errors name it.
-func (f *File) source(name string) string { return f.path + ":" + label(name) }
+func (f *File) source(name string) string { return f.path + ":" + Label(name) }
 
 // entry is what the header says of a tensor.
 type entry struct {
@@ -199,7 +208,7 @@ func parseEntries(header []byte) (entries []entry, err error) {
 		}
 		e := entry{name: string(key)}
 		if err := e.parse(value); err != nil {
-			return fmt.Errorf("tensor %s: %w", label(e.name), err)
+			return fmt.Errorf("tensor %s: %w", Label(e.name), err)
 		}
 		entries = append(entries, e)
 		return nil
@@ -210,7 +219,7 @@ func parseEntries(header []byte) (entries []entry, err error) {
 // isText refuses metadata that are no string.
 func isText(name []byte, v jsonscan.Value) error {
 	if v[0] != '"' {
-		return fmt.Errorf("%s: %w", label(string(name)), v.Found("a string"))
+		return fmt.Errorf("%s: %w", Label(string(name)), v.Found("a string"))
 	}
 	return nil
 }
@@ -234,7 +243,7 @@ func (e *entry) parse(v jsonscan.Value) error {
 				e.begin, e.size = uint64(at[0]), uint64(at[1]-at[0])
 			}
 		default:
-			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", label(string(name)))
+			return fmt.Errorf("found the field %s, expected dtype, shape and data_offsets", Label(string(name)))
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", name, err)
@@ -263,7 +272,7 @@ func safetensorsType(v jsonscan.Value) (DType, error) {
 			known = append(known, t.safetensors)
 		}
 	}
-	return 0, fmt.Errorf("found %s, expected one of %v", label(string(name)), known)
+	return 0, fmt.Errorf("found %s, expected one of %v", Label(string(name)), known)
 }
 
 // integers reads an array of at most so many integers of 0 or more.

@@ -179,22 +179,12 @@ func (t *Tensor) Close() error {
 
 // check refuses a closed file and a type for which ok is false.
 func (t *Tensor) check(ok bool, want string) error {
-	return t.reading(func() error {
+	return t.guard(func() error {
 		if !ok {
 			return fail(t.source, "dtype", "found %s, expected %s", t.DType, want)
 		}
 		return nil
 	})
-}
-
-// reading runs f with the file open all the while.
-func (t *Tensor) reading(f func() error) error {
-	t.mem.mu.RLock()
-	defer t.mem.mu.RUnlock()
-	if t.mem.closed {
-		return fail(t.source, "data", "found a closed file, expected an open one")
-	}
-	return f()
 }
 
 const floatNames = "float16, bfloat16, float32 or float64"

@@ -48,18 +48,16 @@ import (
 //
 // For a name that is missing, or not there, the error lists those there are.
 func OpenTensor(src string) (*Tensor, error) {
-	path, name, named := SplitSource(src)
-	mem, err := openFile(path)
+	path, name, _ := SplitSource(src)
+	f, err := OpenFile(path, nil)
 	if err != nil {
 		return nil, err
 	}
-	var t *Tensor
-	err = guard(path, func() (err error) {
-		t, err = openIn(mem, path, name, named)
-		return err
-	})
+	t, err := f.Tensor(name)
+	if err != nil || t.mem != f.mem { // unpacked
+		f.Close()
+	}
 	if err != nil {
-		mem.close()
 		return nil, err
 	}
 	t.owner = true
@@ -118,27 +116,6 @@ func SplitSource(src string) (path, name string, named bool) {
 	return path, name, named
 }
 
-// openIn opens a tensor of an open file.
-func openIn(mem *memory, path, name string, named bool) (*Tensor, error) {
-	data := mem.data
-	format, err := formatOf(data, path)
-	switch {
-	case err != nil:
-		return nil, err
-	case format == ".npy" && named:
-		return nil, fail(path, "name", "found %s, expected none, since a .npy file holds one array", label(name))
-	case format == ".npy":
-		return parseNPY(data, path, "", mem)
-	case format == ".npz":
-		return openNPZ(mem, path, name)
-	}
-	f, err := parseFile(format, mem, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	return f.Tensor(name)
-}
-
 // extensions are the ends of the names of files of tensors: each names a format.
 var extensions = []string{".npz", ".safetensors", ".npy", ".gguf"}
 
@@ -186,9 +163,7 @@ func openError(path string, err error) error {
 
 // Label makes a name from a file fit for a message: short, and quoted if it has
 // anything odd.
-func Label(name string) string { return label(name) }
-
-func label(name string) string {
+func Label(name string) string {
 	const room = 100
 	cut := ""
 	if len(name) > room {
@@ -208,20 +183,17 @@ func label(name string) string {
 // nameError is the error for a name that a file does not have.
 func nameError(path, field, name string, names []string) error {
 	const most = 20
-	list := "a file that holds arrays"
-	if len(names) > 0 {
-		labels := make([]string, min(len(names), most))
-		for i := range labels {
-			labels[i] = label(names[i])
-		}
-		list = "one of " + strings.Join(labels, ", ")
-		if more := len(names) - most; more > 0 {
-			list += fmt.Sprintf(" and %d more", more)
+	found, list := "no name", "a file that holds arrays"
+	if name != "" {
+		found = Label(name)
+	}
+	for i, n := range names[:min(len(names), most)] {
+		if list += ", " + Label(n); i == 0 {
+			list = "one of " + Label(n)
 		}
 	}
-	found := label(name)
-	if name == "" {
-		found = "no name"
+	if more := len(names) - most; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
 	}
 	return fail(path, field, "found %s, expected %s", found, list)
 }

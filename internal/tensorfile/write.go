@@ -135,11 +135,11 @@ func WriteSafetensors(path string, arrays ...Array) error {
 	entries := map[string]entry{} // which json writes in the order of the names
 	at := 0
 	for _, a := range arrays {
-		source := path + ":" + label(a.Name)
+		source := path + ":" + Label(a.Name)
 		_, twice := entries[a.Name]
 		switch {
 		case a.Name == metadataKey || !utf8.ValidString(a.Name):
-			return fail(source, "name", "found %s, expected another name in UTF-8", label(a.Name))
+			return fail(source, "name", "found %s, expected another name in UTF-8", Label(a.Name))
 		case twice:
 			return fail(source, "name", "found it twice, expected once")
 		}
