@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -65,21 +65,29 @@ func (t *textReader) next(h []float32) error {
 		return t.nextArray(h)
 	}
 	t.count++
-	line, err := t.upTo(nil, '\n')
+	line, err := t.upTo('\n')
 	if err == io.EOF && len(line) == 0 {
 		return io.EOF
 	}
 	if err != nil && err != io.EOF {
 		return err
 	}
-	fields := bytes.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\r' || r == '\n' })
+	separates := func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\r' || r == '\n' }
+	return t.numbers(bytes.FieldsFunc(line, separates), h)
+}
+
+// numbers parses the numbers of a context.
+func (t *textReader) numbers(fields [][]byte, h []float32) error {
 	if len(fields) != len(h) {
 		return t.fail("found %d numbers, expected %d, the columns of %s", len(fields), len(h), t.weights)
 	}
 	for i, field := range fields {
-		if h[i], err = t.number(field, i); err != nil {
-			return err
+		decimal := bytes.Trim(field, "0123456789+-.eE") // strconv takes more, such as 0x1p3
+		x, err := strconv.ParseFloat(string(field), 32)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || len(decimal) > 0 || t.json && !json.Valid(field) {
+			return t.fail("found %.40q for number %d, expected a finite number, in decimal", field, i+1)
 		}
+		h[i] = float32(x)
 	}
 	return nil
 }
@@ -118,36 +126,27 @@ func (t *textReader) nextArray(h []float32) error {
 // array reads the rest of an array of numbers, behind its bracket.
 func (t *textReader) array(h []float32) error {
 	t.listed++
-	text, err := t.upTo([]byte("["), ']')
-	if err != nil && err != io.EOF {
-		return err
+	text, err := t.upTo(']')
+	if err == io.EOF {
+		return t.fail("found the end of the text, expected the end of its array")
 	}
-	if at := bytes.LastIndexByte(text, '['); at > 0 {
-		return t.fail("found %q at byte %d, expected a number", "[", at)
-	}
-	v, err := jsonscan.Parse(text)
 	if err != nil {
-		return t.fail("%w", err)
-	}
-	n := 0
-	if err := v.Array(func(number jsonscan.Value) (err error) {
-		if n < len(h) {
-			h[n], err = t.number(number, n)
-		}
-		n++
-		return err
-	}); err != nil {
 		return err
 	}
-	if n != len(h) {
-		return t.fail("found %d numbers, expected %d, the columns of %s", n, len(h), t.weights)
+	var fields [][]byte
+	const space = " \t\r\n"
+	if text = bytes.Trim(text[:len(text)-1], space); len(text) > 0 {
+		fields = bytes.Split(text, []byte(","))
 	}
-	return nil
+	for i := range fields {
+		fields[i] = bytes.Trim(fields[i], space)
+	}
+	return t.numbers(fields, h)
 }
 
-// upTo appends the text up to a byte, and with it, to dst. At the end of the text it
+// upTo returns the text up to a byte, and with it. At the end of the text it
 // returns what there is, and io.EOF.
-func (t *textReader) upTo(dst []byte, end byte) ([]byte, error) {
+func (t *textReader) upTo(end byte) (dst []byte, err error) {
 	for {
 		part, err := t.r.ReadSlice(end)
 		if dst = append(dst, part...); len(dst) > numberRoom*(t.dim+1) {
@@ -176,16 +175,6 @@ func (t *textReader) peek() (byte, error) {
 		}
 		t.r.Discard(1)
 	}
-}
-
-// number reads number i of a context.
-func (t *textReader) number(text []byte, i int) (float32, error) {
-	decimal := bytes.Trim(text, "0123456789+-.eE") // strconv takes more, such as 0x1p3
-	x, err := strconv.ParseFloat(string(text), 32)
-	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) || len(decimal) > 0 {
-		return 0, t.fail("found %.40q for number %d, expected a finite number, in decimal", text, i+1)
-	}
-	return float32(x), nil
 }
 
 func (t *textReader) fail(format string, args ...any) error {
