@@ -384,7 +384,7 @@ func badFiles(t *testing.T) (cases []badFile) {
 		flipped(".labels", name, at)
 	}
 	for name, at := range map[string]int{"the magic": 2, "the header": 10, "the middle of the header": 30, "the fingerprint": 60,
-		"the table of sections": 130, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
+		"the counts": 90, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
 		flipped(".l2s", name, at)
 	}
 	entry := bytes.Index(files[".npz"], []byte("PK\x01\x02"))

@@ -141,7 +141,7 @@ func (a *Audit) begin(m *Model) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.model, a.geometry = m, m.Geometry()
-	a.k = max(m.k, 1)
+	a.k = max(m.c.K, 1)
 	a.cosine, a.lead = newDrift(Histogram{}), newDrift(Histogram{})
 	if g := a.geometry; g != nil {
 		a.cosine, a.lead = newDrift(g.Cosine), newDrift(g.Lead)
@@ -186,7 +186,7 @@ func (a *Audit) begins(x Alarm) {
 // missing is the alarm of P@k.
 func (a *Audit) missing(k int) Alarm {
 	of := a.recent(lately)
-	found, rung := precision(of, k), a.model.ladder[of[len(of)-1].rung]
+	found, rung := precision(of, k), a.model.c.Ladder[of[len(of)-1].rung]
 	promised := rung.Precision1
 	if k > 1 {
 		promised = rung.PrecisionK
@@ -284,14 +284,14 @@ func (a *Audit) add(o audited) {
 		a.outcomes[a.next] = o
 	}
 	a.next = (a.next + 1) % window
-	rung := a.model.ladder[o.rung]
+	rung := a.model.c.Ladder[o.rung]
 	for _, t := range []struct {
 		test     *excess
 		k        int
 		promised Estimate
 	}{{a.first, 1, rung.Precision1}, {a.all, a.k, rung.PrecisionK}} {
 		missed := float64(t.k-o.Hits(t.k, o.n)) / float64(t.k)
-		if a.model.heldOut == 0 {
+		if a.model.c.HeldOut == 0 {
 			t.test.samples++
 		} else if t.test.add(missed, allowed(t.promised)) {
 			a.begins(a.missing(t.k))
@@ -362,7 +362,7 @@ func (a *Audit) Report() AuditReport {
 	outcomes := make([]Outcome, len(of))
 	for i, o := range of {
 		outcomes[i] = o.Outcome
-		rung := m.ladder[o.rung]
+		rung := m.c.Ladder[o.rung]
 		r.Promised1.addTo(rung.Precision1, len(of))
 		r.PromisedK.addTo(rung.PrecisionK, len(of))
 	}

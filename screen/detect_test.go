@@ -231,7 +231,7 @@ func TestMissesAreNoticed(t *testing.T) {
 func TestRecordsMayHoldAnything(t *testing.T) {
 	for _, record := range []string{`{}`, `{"geometry":3}`, `{"geometry":{}}`, `{"geometry":{"cosine":{"edges":[1],"shares":[1],"most":[1]}}}`,
 		`{"geometry":{"cosine":{"edges":[],"shares":[1],"most":[0]}}}`, `{"geometry":{"cosine":{"edges":[2,1],"shares":[1,1,1],"most":[1,1,1]}}}`} {
-		m := &Model{record: []byte(record)}
+		m := &Model{c: Config{Record: []byte(record)}}
 		if g := m.Geometry(); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
 			t.Errorf("%s: found %+v", record, g)
 		}

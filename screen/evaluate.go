@@ -143,7 +143,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			return nil, err
 		}
 		workers[i] = &evaluation{s, softmax.NewSearcher(l), bitset.New(l.Labels()), make([]softmax.Prediction, largest), make([]softmax.Prediction, largest)}
-		r.Budget = m.ladder[s.rung].Budget
+		r.Budget = m.c.Ladder[s.rung].Budget
 	}
 	var done func(int)
 	if opt.Progress != nil {

@@ -5,82 +5,103 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"reflect"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
 
 // The file is described in FORMAT.md. Everything in it has one place and one
-// form, so that equal models have equal bytes and a reader has nothing to
-// decide: it computes what must stand in a field and compares.
+// form, so that equal models have equal bytes.
 
 const (
-	magic      = "\x89L2S\r\n\x1a\n"
-	version    = 2
-	headerSize = 128
-	entrySize  = 32
-	alignment  = 64
-
-	// maxSections bounds the section table of a file that this version reads.
-	maxSections = 64
+	magic   = "\x89L2S\r\n\x1a\n"
+	version = 3
+	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
+	atChecksum = 12
+	atSize     = 16
 )
 
-// Places in the header.
-const (
-	atVersion     = 8
-	atSections    = 12
-	atFileSize    = 16
-	atLabels      = 24
-	atDim         = 32
-	atClusters    = 40
-	atFingerprint = 48
-	atTableCRC    = 80
-	atReserved    = 84
-	atHeaderCRC   = 124
-)
+// header is the beginning of a file.
+type header struct {
+	Magic                                                        [8]byte
+	Version, Checksum                                            uint32
+	Size                                                         uint64
+	Fingerprint                                                  [32]byte
+	Labels, Dim, Clusters, Pairs, Always, K, HeldOut, Record     uint32
+	IDs                                                          uint64
+	Shells, Budgets, TailShare, Temperatures, Levels, Directions uint16
+}
 
-// Places in an entry of the section table.
-const (
-	atKind       = 0
-	atFlags      = 4
-	atOffset     = 8
-	atLength     = 16
-	atSectionCRC = 24
-	atEntryZero  = 28
-)
+var headerSize = binary.Size(header{})
 
-// flagOptional marks a section that a reader may pass over.
-const flagOptional = 1
+// rung is a budget of the ladder.
+type rung struct {
+	Budget, MeanCandidates       float64
+	Precision1, PrecisionK       Estimate
+	P99Candidates, MaxCandidates uint32
+	Share                        uint16
+}
 
-func align(n uint64) uint64 { return (n + alignment - 1) &^ (alignment - 1) }
+// file is a model as its file has it.
+type file struct {
+	header
+	c       Config // without what follows, and without lists, ladder and tail
+	numbers []float64
+	sizes   []uint32 // of the lists
+	ids     []uint32
+	shares  []uint16
+	ladder  []rung
+	tail    TailConfig
+}
 
-type section struct {
-	kind, flags uint32
-	data        []byte
+// part is a part of a file: numbers of one size, or records of them.
+type part struct {
+	name   string
+	list   any      // a pointer to a slice
+	counts []uint64 // their product is its length; one that may be 0 is the first
+}
+
+// parts returns what is behind the header, in its order. A new part is a line here and in FORMAT.md.
+func (f *file) parts() []part {
+	d, r, m, q := uint64(f.Dim), uint64(f.Clusters), uint64(f.Temperatures), uint64(f.Levels)
+	cells := r*(1+uint64(f.Shells)) + uint64(f.Pairs)
+	return []part{
+		{"numbers", &f.numbers, []uint64{3}}, // margin of pairs, exact margin, budget of requests that name none
+		{"clusters", &f.c.Clusters, []uint64{r, d}},
+		{"shells", &f.c.Shells, []uint64{uint64(f.Shells)}},
+		{"pairs", &f.c.Pairs, []uint64{uint64(f.Pairs)}},
+		{"sizes", &f.sizes, []uint64{cells}},
+		{"ids", &f.ids, []uint64{f.IDs}},
+		{"shares", &f.shares, []uint64{f.IDs}},
+		{"ladder", &f.ladder, []uint64{uint64(f.Budgets)}},
+		{"temperatures", &f.tail.Temperatures, []uint64{m}},
+		{"levels", &f.tail.Levels, []uint64{q}},
+		{"intercepts", &f.tail.Intercepts, []uint64{m, cells}},
+		{"slopes", &f.tail.Slopes, []uint64{m, r, d}},
+		{"squares", &f.tail.Squares, []uint64{m, r, 2}},
+		{"widths", &f.tail.Widths, []uint64{q, m, r}},
+		{"directions", &f.tail.Directions, []uint64{uint64(f.Directions), d}},
+		{"record", &f.c.Record, []uint64{uint64(f.Record)}},
+	}
 }
 
 // Save writes the model to a file. The file appears under its name when it is
 // complete: an error, or the end of the process in between, leaves what was
 // there before. Equal models give equal files.
 func (m *Model) Save(path string) error {
-	if err := m.save(path); err != nil {
+	f, err := atomicfile.Create(path)
+	if err == nil {
+		defer f.Abort()
+		if _, err = m.WriteTo(f); err == nil {
+			err = f.Commit()
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("screen: %w", err)
 	}
 	return nil
-}
-
-func (m *Model) save(path string) error {
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(m.encode()); err != nil {
-		f.Abort()
-		return err
-	}
-	return f.Commit()
 }
 
 // WriteTo writes the bytes of the model's file to w.
@@ -89,47 +110,33 @@ func (m *Model) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-func (m *Model) encode() []byte {
-	var sections []section
-	for kind, k := range kinds {
-		if k.write == nil {
-			continue
-		}
-		if data := k.write(m); data != nil {
-			sections = append(sections, section{kind: uint32(kind), flags: k.flags, data: data})
-		}
+func (m *Model) encode() (data []byte) {
+	c := m.c
+	f := file{c: c, numbers: []float64{c.PairMargin, c.ExactMargin, c.Budget}}
+	for _, l := range c.Lists {
+		f.sizes, f.ids, f.shares = append(f.sizes, uint32(len(l.IDs))), append(f.ids, l.IDs...), append(f.shares, l.Shares...)
 	}
-	sections = append(sections, m.extra...)
-
-	at := align(headerSize + entrySize*uint64(len(sections)))
-	size := at
-	for _, s := range sections {
-		size += align(uint64(len(s.data)))
+	for _, x := range c.Ladder {
+		f.ladder = append(f.ladder, rung{x.Budget, x.MeanCandidates, x.Precision1, x.PrecisionK, uint32(x.P99Candidates), uint32(x.MaxCandidates), x.Share})
 	}
-	file := make([]byte, size)
-	le := binary.LittleEndian
-	table := file[headerSize : headerSize+entrySize*len(sections)]
-	for i, s := range sections {
-		entry := table[i*entrySize:]
-		le.PutUint32(entry[atKind:], s.kind)
-		le.PutUint32(entry[atFlags:], s.flags)
-		le.PutUint64(entry[atOffset:], at)
-		le.PutUint64(entry[atLength:], uint64(len(s.data)))
-		le.PutUint32(entry[atSectionCRC:], crc32c.Sum(s.data))
-		copy(file[at:], s.data)
-		at += align(uint64(len(s.data)))
+	if c.Tail != nil {
+		f.tail = c.Tail.c
 	}
-	copy(file, magic)
-	le.PutUint32(file[atVersion:], version)
-	le.PutUint32(file[atSections:], uint32(len(sections)))
-	le.PutUint64(file[atFileSize:], size)
-	le.PutUint64(file[atLabels:], uint64(m.labels))
-	le.PutUint64(file[atDim:], uint64(m.Dim()))
-	le.PutUint64(file[atClusters:], uint64(m.Clusters()))
-	copy(file[atFingerprint:], m.fingerprint[:])
-	le.PutUint32(file[atTableCRC:], crc32c.Sum(table))
-	le.PutUint32(file[atHeaderCRC:], crc32c.Sum(file[:atHeaderCRC]))
-	return file
+	f.header = header{
+		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: c.Fingerprint,
+		Labels: uint32(c.Labels), Dim: uint32(c.Dim), Clusters: uint32(m.Clusters()), Pairs: uint32(len(c.Pairs)), Always: uint32(c.Always),
+		K: uint32(c.K), HeldOut: uint32(c.HeldOut), Record: uint32(len(c.Record)), IDs: uint64(len(f.ids)),
+		Shells: uint16(len(c.Shells)), Budgets: uint16(len(c.Ladder)), TailShare: f.tail.Share, Temperatures: uint16(len(f.tail.Temperatures)),
+		Levels: uint16(len(f.tail.Levels)), Directions: uint16(len(f.tail.Directions) / c.Dim),
+	}
+	add := func(x any) { data, _ = binary.Append(data, binary.LittleEndian, x) } // whose numbers have sizes: no error
+	add(f.header)
+	for _, p := range f.parts() {
+		add(reflect.ValueOf(p.list).Elem().Interface())
+	}
+	binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
+	binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
+	return data
 }
 
 // Load reads a model from a file. The file is read whole and not kept open. Time and
@@ -152,11 +159,11 @@ func Load(path string) (*Model, error) {
 // load reads the header before anything else, so that a large file of
 // another kind is refused at once.
 func load(f *os.File) (*Model, error) {
-	var file bytes.Buffer
-	if _, err := file.ReadFrom(io.LimitReader(f, headerSize)); err != nil {
+	var data bytes.Buffer
+	if _, err := data.ReadFrom(io.LimitReader(f, int64(headerSize))); err != nil {
 		return nil, err
 	}
-	h, err := parseHeader(file.Bytes())
+	h, err := parseHeader(data.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -170,10 +177,10 @@ func load(f *os.File) (*Model, error) {
 		}
 	}
 	// One byte more than the header states shows that there is more.
-	if _, err := file.ReadFrom(io.LimitReader(f, int64(h.size)-headerSize+1)); err != nil {
+	if _, err := data.ReadFrom(io.LimitReader(f, int64(h.Size)-int64(headerSize)+1)); err != nil {
 		return nil, err
 	}
-	return decode(file.Bytes())
+	return decode(data.Bytes())
 }
 
 // Read returns the model whose file has the bytes data. It copies what it
@@ -188,69 +195,26 @@ func Read(data []byte) (*Model, error) {
 	return m, nil
 }
 
-type header struct {
-	sections              int
-	size                  uint64
-	labels, dim, clusters uint64
-	fingerprint           [32]byte
-	tableCRC              uint32
-}
-
-// parseHeader reads and checks what the header says for itself. data is the
-// file or its beginning.
-func parseHeader(data []byte) (header, error) {
-	var h header
+// parseHeader reads the header of a file, of which data is the beginning.
+func parseHeader(data []byte) (h header, err error) {
 	if len(data) == 0 {
 		return h, fmt.Errorf("header: found an empty file, expected at least %d bytes", headerSize)
 	}
 	if n := min(len(data), len(magic)); string(data[:n]) != magic[:n] {
 		return h, fmt.Errorf("magic: found % x, expected % x: not a screen file", data[:n], magic)
 	}
-	if len(data) < headerSize {
+	if _, err := binary.Decode(data, binary.LittleEndian, &h); err != nil {
 		return h, fmt.Errorf("header: found %d bytes, expected at least %d", len(data), headerSize)
 	}
-	le := binary.LittleEndian
-	if v := le.Uint32(data[atVersion:]); v != version {
-		return h, fmt.Errorf("version: found %d, expected %d", v, version)
-	}
-	if found, sum := le.Uint32(data[atHeaderCRC:]), crc32c.Sum(data[:atHeaderCRC]); found != sum {
-		return h, fmt.Errorf("header: checksum: found %08x, expected %08x", found, sum)
-	}
-	for i, b := range data[atReserved:atHeaderCRC] {
-		if b != 0 {
-			return h, fmt.Errorf("header: found %#02x at offset %d, expected zero", b, atReserved+i)
-		}
-	}
-	sections := le.Uint32(data[atSections:])
-	if sections < lastKind || sections > maxSections {
-		return h, fmt.Errorf("section count: found %d, expected %d to %d", sections, lastKind, maxSections)
-	}
-	h = header{
-		sections: int(sections),
-		size:     le.Uint64(data[atFileSize:]),
-		labels:   le.Uint64(data[atLabels:]),
-		dim:      le.Uint64(data[atDim:]),
-		clusters: le.Uint64(data[atClusters:]),
-		tableCRC: le.Uint32(data[atTableCRC:]),
-	}
-	copy(h.fingerprint[:], data[atFingerprint:])
-	if least := align(uint64(headerSize + entrySize*h.sections)); h.size < least || h.size > math.MaxInt || h.size%alignment != 0 {
-		return h, fmt.Errorf("file size: found %d in the header, expected a multiple of %d of at least %d", h.size, alignment, least)
-	}
-	for _, f := range []struct {
-		name  string
-		value uint64
-	}{{"labels", h.labels}, {"dim", h.dim}, {"clusters", h.clusters}} {
-		if f.value < 1 || f.value > maxCount {
-			return h, fmt.Errorf("%s: found %d, expected 1 to %d", f.name, f.value, uint64(maxCount))
-		}
+	if h.Version != version {
+		return h, fmt.Errorf("version: found %d, expected %d", h.Version, version)
 	}
 	return h, nil
 }
 
 func (h *header) checkSize(found uint64) error {
-	if found != h.size {
-		return fmt.Errorf("file size: found %d bytes, expected the %d that the header states", found, h.size)
+	if found != h.Size {
+		return fmt.Errorf("file size: found %d bytes, expected the %d that the header states", found, h.Size)
 	}
 	return nil
 }
@@ -263,90 +227,78 @@ func decode(data []byte) (*Model, error) {
 	if err := h.checkSize(uint64(len(data))); err != nil {
 		return nil, err
 	}
-	sections, err := h.split(data)
-	if err != nil {
-		return nil, err
+	if found := crc32c.Sum(data[atSize:]); found != h.Checksum {
+		return nil, fmt.Errorf("checksum: found %08x, expected %08x", found, h.Checksum)
 	}
-	p := parts{header: h, model: &Model{labels: int(h.labels), fingerprint: h.fingerprint}}
-	for _, s := range sections {
-		if s.kind >= uint32(len(kinds)) {
-			p.model.extra = append(p.model.extra, section{s.kind, s.flags, bytes.Clone(s.data)})
-			continue
-		}
-		k := kinds[s.kind]
-		if err := k.read(&p, s.data); err != nil {
-			return nil, fmt.Errorf("%s: %w", k.name, err)
+	for _, x := range []struct {
+		name  string
+		count uint32
+	}{{"labels", h.Labels}, {"dim", h.Dim}, {"clusters", h.Clusters}} {
+		if x.count < 1 || uint64(x.count) > maxCount {
+			return nil, fmt.Errorf("%s: found %d, expected 1 to %d", x.name, x.count, uint64(maxCount))
 		}
 	}
-	return p.finish()
+	f := file{header: h}
+	data = data[headerSize:]
+	for _, p := range f.parts() {
+		if data, err = p.read(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	if len(data) > 0 {
+		return nil, fmt.Errorf("file size: found %d bytes behind the record, expected none", len(data))
+	}
+	return f.model()
 }
 
-// split returns the sections of the file: the ones that every file has, each once and
-// in order; the one of the tail; then optional ones that this version does not know.
-func (h *header) split(data []byte) ([]section, error) {
-	tableEnd := headerSize + entrySize*h.sections
-	table := data[headerSize:tableEnd]
-	if sum := crc32c.Sum(table); h.tableCRC != sum {
-		return nil, fmt.Errorf("section table: checksum: found %08x, expected %08x", h.tableCRC, sum)
+// read takes a part from the head of data, and returns the rest. It checks the length before memory is taken.
+func (p *part) read(data []byte) (rest []byte, err error) {
+	list := reflect.ValueOf(p.list).Elem()
+	size := binary.Size(reflect.Zero(list.Type().Elem()).Interface())
+	n, most := uint64(1), uint64(len(data)/size)
+	for _, c := range p.counts {
+		if c > 0 && n > most/c {
+			return nil, fmt.Errorf("found %d bytes left of the file, expected %d for each of %d", len(data), size, p.counts)
+		}
+		n *= c
 	}
-	at := align(uint64(tableEnd))
-	if err := checkPadding(data, uint64(tableEnd), at); err != nil {
-		return nil, fmt.Errorf("section table: %w", err)
-	}
-	le := binary.LittleEndian
-	sections := make([]section, h.sections)
-	for i := range sections {
-		entry := table[i*entrySize : (i+1)*entrySize]
-		s := &sections[i]
-		s.kind, s.flags = le.Uint32(entry[atKind:]), le.Uint32(entry[atFlags:])
-		name, known := fmt.Sprintf("section of kind %d", s.kind), int(s.kind) < len(kinds)
-		switch {
-		case i < lastKind && s.kind != uint32(i+1):
-			return nil, fmt.Errorf("section table: entry %d: kind: found %d, expected %d (%s)", i, s.kind, i+1, kinds[i+1].name)
-		case i >= lastKind && s.kind <= sections[i-1].kind:
-			return nil, fmt.Errorf("section table: entry %d: kind: found %d after %d, expected ascending, distinct kinds", i, s.kind, sections[i-1].kind)
-		case known && s.flags == kinds[s.kind].flags:
-			name = kinds[s.kind].name
-		case known && kinds[s.kind].flags == 0:
-			return nil, fmt.Errorf("%s: flags: found %#x, expected 0", kinds[s.kind].name, s.flags)
-		case known:
-			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional)", kinds[s.kind].name, s.flags, flagOptional)
-		case s.flags != flagOptional:
-			return nil, fmt.Errorf("%s: flags: found %#x, expected %d (optional): the file needs a newer version of this package", name, s.flags, flagOptional)
-		}
-		if z := le.Uint32(entry[atEntryZero:]); z != 0 {
-			return nil, fmt.Errorf("%s: entry: found %#x in its last field, expected zero", name, z)
-		}
-		if offset := le.Uint64(entry[atOffset:]); offset != at {
-			return nil, fmt.Errorf("%s: offset: found %d, expected %d, the end of what comes before", name, offset, at)
-		}
-		// at and the size are multiples of the alignment, so that the padding
-		// is within the file where the section is.
-		length := le.Uint64(entry[atLength:])
-		if length > h.size-at {
-			return nil, fmt.Errorf("%s: length: found %d, expected at most the %d bytes left of the file", name, length, h.size-at)
-		}
-		s.data = data[at : at+length]
-		if found, sum := le.Uint32(entry[atSectionCRC:]), crc32c.Sum(s.data); found != sum {
-			return nil, fmt.Errorf("%s: checksum: found %08x, expected %08x", name, found, sum)
-		}
-		end := at + length
-		at = align(end)
-		if err := checkPadding(data, end, at); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if at != h.size {
-		return nil, fmt.Errorf("file size: found %d bytes, expected %d, the end of the last section", h.size, at)
-	}
-	return sections, nil
+	list.Set(reflect.MakeSlice(list.Type(), int(n), int(n)))
+	_, err = binary.Decode(data, binary.LittleEndian, list.Interface())
+	return data[int(n)*size:], err
 }
 
-func checkPadding(data []byte, from, to uint64) error {
-	for i, b := range data[from:to] {
-		if b != 0 {
-			return fmt.Errorf("padding: found %#02x at offset %d, expected zero", b, from+uint64(i))
-		}
+// model returns the model of the parts.
+func (f *file) model() (m *Model, err error) {
+	c := f.c
+	c.Dim, c.Labels, c.Always, c.K, c.HeldOut, c.Fingerprint = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut), f.Fingerprint
+	c.PairMargin, c.ExactMargin, c.Budget = f.numbers[0], f.numbers[1], f.numbers[2]
+	if c.Budget == 0 {
+		return nil, fmt.Errorf("budget: found 0, expected one of the ladder")
 	}
-	return nil
+	c.Lists = make([]List, len(f.sizes))
+	at := 0
+	for t, size := range f.sizes {
+		if uint64(size) > uint64(len(f.ids)-at) {
+			return nil, fmt.Errorf("sizes: list %d: found %d ids, expected at most the %d that are left", t, size, len(f.ids)-at)
+		}
+		end := at + int(size)
+		c.Lists[t] = List{f.ids[at:end:end], f.shares[at:end:end]}
+		at = end
+	}
+	if at != len(f.ids) {
+		return nil, fmt.Errorf("sizes: found %d ids in all lists, expected %d", at, len(f.ids))
+	}
+	c.Ladder = make([]Rung, len(f.ladder))
+	for i, x := range f.ladder {
+		c.Ladder[i] = Rung{x.Budget, x.Share, x.MeanCandidates, int(x.P99Candidates), int(x.MaxCandidates), x.Precision1, x.PrecisionK}
+	}
+	if f.Temperatures > 0 {
+		f.tail.Share, f.tail.Cells, f.tail.Clusters = f.TailShare, len(c.Lists), int(f.Clusters)
+		if c.Tail, err = newTail(f.tail); err != nil {
+			return nil, fmt.Errorf("tail: %w", err)
+		}
+	} else if f.TailShare != 0 || f.Levels != 0 || f.Directions != 0 {
+		return nil, fmt.Errorf("tail: found share %d, %d levels and %d directions, expected none without temperatures", f.TailShare, f.Levels, f.Directions)
+	}
+	return newModel(c)
 }

@@ -102,7 +102,7 @@ func (m *Model) Geometry() *Geometry {
 	var record struct {
 		Geometry *Geometry `json:"geometry"`
 	}
-	if json.Unmarshal(m.record, &record) != nil || record.Geometry == nil {
+	if json.Unmarshal(m.c.Record, &record) != nil || record.Geometry == nil {
 		return nil
 	}
 	for _, h := range []*Histogram{&record.Geometry.Cosine, &record.Geometry.Lead} {

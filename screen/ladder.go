@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -60,19 +61,19 @@ func Share(p float64) uint16 {
 }
 
 func (m *Model) checkLadder() error {
-	if n := len(m.ladder); n < 1 || n > maxRungs {
+	if n := len(m.c.Ladder); n < 1 || n > maxRungs {
 		return fmt.Errorf("found %d budgets, expected 1 to %d", n, maxRungs)
 	}
-	if m.k < 0 || m.k > m.labels || m.heldOut < 0 || m.heldOut > maxCount {
-		return fmt.Errorf("found k %d and %d held-out contexts, expected 0 to the %d labels, and 0 or more", m.k, m.heldOut, m.labels)
+	if m.c.K < 0 || m.c.K > m.c.Labels || m.c.HeldOut < 0 || m.c.HeldOut > maxCount {
+		return fmt.Errorf("found k %d and %d held-out contexts, expected 0 to the %d labels, and 0 or more", m.c.K, m.c.HeldOut, m.c.Labels)
 	}
-	for i, x := range m.ladder {
+	for i, x := range m.c.Ladder {
 		switch {
-		case !(x.Budget > 0) || math.IsInf(x.Budget, 1) || i > 0 && x.Budget <= m.ladder[i-1].Budget:
+		case !(x.Budget > 0) || math.IsInf(x.Budget, 1) || i > 0 && x.Budget <= m.c.Ladder[i-1].Budget:
 			return fmt.Errorf("rung %d: found budget %v, expected finite numbers above 0, ascending", i, x.Budget)
-		case i > 0 && x.Share > m.ladder[i-1].Share:
-			return fmt.Errorf("rung %d: found share %d after %d, expected shares that do not ascend", i, x.Share, m.ladder[i-1].Share)
-		case !(x.MeanCandidates >= 0) || math.IsInf(x.MeanCandidates, 1) || x.P99Candidates < 0 || x.MaxCandidates < x.P99Candidates || x.MaxCandidates > m.labels:
+		case i > 0 && x.Share > m.c.Ladder[i-1].Share:
+			return fmt.Errorf("rung %d: found share %d after %d, expected shares that do not ascend", i, x.Share, m.c.Ladder[i-1].Share)
+		case !(x.MeanCandidates >= 0) || math.IsInf(x.MeanCandidates, 1) || x.P99Candidates < 0 || x.MaxCandidates < x.P99Candidates || x.MaxCandidates > m.c.Labels:
 			return fmt.Errorf("rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number", i, x.MeanCandidates, x.P99Candidates, x.MaxCandidates)
 		}
 		for _, e := range []Estimate{x.Precision1, x.PrecisionK} {
@@ -85,14 +86,14 @@ func (m *Model) checkLadder() error {
 }
 
 // Ladder returns the budgets that the model knows, ascending. It must not be changed.
-func (m *Model) Ladder() []Rung { return m.ladder }
+func (m *Model) Ladder() []Rung { return m.c.Ladder }
 
 // LadderOf returns what the figures of the ladder are of: the k of PrecisionK, and the number
 // of held-out contexts, 0 if nothing was measured.
-func (m *Model) LadderOf() (k, heldOut int) { return m.k, m.heldOut }
+func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 
 // Budget returns the budget of requests that name none.
-func (m *Model) Budget() float64 { return m.ladder[m.rung].Budget }
+func (m *Model) Budget() float64 { return m.c.Budget }
 
 // WithBudget returns a copy of the model in which requests that name no budget have this
 // one, of the ladder, and the exact layer answers below this lead, see Config; record is
@@ -102,21 +103,19 @@ func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) 
 	if err != nil {
 		return nil, err
 	}
-	if with.rung, err = m.rungOf(budget); err != nil {
+	rung, err := m.rungOf(budget)
+	if err = cmp.Or(err, checkExactMargin(exactMargin)); err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	with.exactMargin = exactMargin
-	if err := checkExactMargin(exactMargin); err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
+	with.c.Budget, with.c.ExactMargin = m.c.Ladder[rung].Budget, exactMargin
 	return with, nil
 }
 
 // rungOf returns the place of the largest budget of the ladder that is not above the given one.
 func (m *Model) rungOf(budget float64) (int, error) {
-	at := sort.Search(len(m.ladder), func(i int) bool { return m.ladder[i].Budget > budget }) - 1
-	if !(budget >= m.ladder[0].Budget) { // or NaN
-		return 0, fmt.Errorf("budget: found %v, expected at least %v, the smallest of the model", budget, m.ladder[0].Budget)
+	at := sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget }) - 1
+	if !(budget >= m.c.Ladder[0].Budget) { // or NaN
+		return 0, fmt.Errorf("budget: found %v, expected at least %v, the smallest of the model", budget, m.c.Ladder[0].Budget)
 	}
 	return at, nil
 }
@@ -135,7 +134,7 @@ func (m *Model) cut(share uint16) []uint32 {
 	if cut, ok := m.derived.cuts[share]; ok {
 		return cut
 	}
-	cut := make([]uint32, len(m.starts)-1)
+	cut := make([]uint32, m.Cells())
 	for t := range cut {
 		cut[t] = uint32(m.candidates(t, share))
 	}
@@ -160,9 +159,12 @@ func bounded(cut []uint32, bound int) []uint32 {
 
 // candidates returns the number of candidates of a cell of at least that share.
 func (m *Model) candidates(cell int, share uint16) int {
-	shares := m.shares[m.starts[cell]:m.starts[cell+1]]
+	shares := m.c.Lists[cell].Shares
 	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
 }
+
+// first returns the first n candidates of a cell.
+func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
 
 // Candidates returns the candidates that a cell has within a budget, best first. It must not be changed.
 // It returns an error if the budget is below the smallest of the model.
@@ -171,9 +173,7 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	start := m.starts[cell]
-	end := start + m.candidates(cell, m.ladder[at].Share)
-	return m.ids[start:end:end], nil
+	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
 
 // largest returns the largest number of candidates of a cell in a cut.
@@ -190,11 +190,10 @@ type Outcome struct {
 
 // Outcome returns the outcome of a context of that cell whose best labels are these.
 func (m *Model) Outcome(cell int, best []softmax.Prediction) Outcome {
-	ids := m.ids[m.starts[cell]:m.starts[cell+1]]
 	o := Outcome{cell, make([]int32, len(best))}
 	for j, p := range best {
 		o.Places[j] = math.MaxInt32
-		if at := slices.Index(ids, p.ID); at >= 0 {
+		if at := slices.Index(m.c.Lists[cell].IDs, p.ID); at >= 0 {
 			o.Places[j] = int32(at + 1)
 		}
 	}
@@ -222,7 +221,7 @@ const runs = 50
 // Measure returns the ladder with the figures of these contexts, given in the order of the
 // text: P@1, and P@k for the k of each outcome, at least 1.
 func (m *Model) Measure(outcomes []Outcome, k int) []Rung {
-	ladder := slices.Clone(m.ladder)
+	ladder := slices.Clone(m.c.Ladder)
 	sizes := make([]int, len(outcomes))
 	for i := range ladder {
 		x := &ladder[i]

@@ -30,8 +30,8 @@ func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.L
 // proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
 // 1/scale. If the tail has no coefficients for T the exact layer answers.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
-	if int64(id) >= int64(s.model.labels) {
-		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.labels)}
+	if int64(id) >= int64(s.model.c.Labels) {
+		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)}
 	}
 	if err := s.checkTail(temperature); err != nil {
 		return 0, err
@@ -45,7 +45,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 		return 0, err
 	}
 	source, req := softmax.FromSet, softmax.Request{LogSum: true, Temperature: temperature}
-	if x.exact || !s.model.tail.covers(temperature) {
+	if x.exact || !s.model.c.Tail.covers(temperature) {
 		source, req.ExactSum = softmax.FromLayer, true
 	} else {
 		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
@@ -69,25 +69,22 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 }
 
 func (s *Searcher) checkTail(temperature float64) error {
-	if s.model.tail == nil {
+	if s.model.c.Tail == nil {
 		return ErrNoTail
 	}
 	return checkTemperature(temperature)
 }
 
 // head returns the candidates of a cell that are not in the tail.
-func (s *Searcher) head(cell int) []uint32 {
-	start := s.model.starts[cell]
-	return s.model.ids[start : start+int(s.inTail[cell])]
-}
+func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.inTail[cell])) }
 
 // tailOf is what the tail says of the labels that head does not have, at a temperature that
 // it covers.
 func (s *Searcher) tailOf(cell int, temperature float64) float64 {
-	if int(s.inTail[cell]) == s.model.labels {
+	if int(s.inTail[cell]) == s.model.c.Labels {
 		return math.Inf(-1)
 	}
-	t, h := s.model.tail, s.query[0].Vector()
+	t, h := s.model.c.Tail, s.query[0].Vector()
 	e, _, _ := t.predict(h, t.squares(h), cell, s.router.ClusterOf(cell), temperature, 0)
 	return e.log
 }
@@ -175,7 +172,7 @@ type Head struct {
 // best cluster is below the exact margin, or if h has no intervals. Errors are as from Search, and
 // [ErrNoTail].
 func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
-	if s.model.tail == nil {
+	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail
 	}
 	rung, err := s.rungOf(budget)
@@ -186,12 +183,11 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if err != nil || x.exact || !x.quick {
 		return Head{}, false, err
 	}
-	s.drawn, s.squares = x.cell, s.model.tail.squares(s.query[0].Vector())
+	s.drawn, s.squares = x.cell, s.model.c.Tail.squares(s.query[0].Vector())
 	known := int(s.inTail[x.cell])
 	n := max(x.n, known)
 	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
-	start := s.model.starts[x.cell]
-	return Head{s.model.ids[start : start+n], known, lower, upper}, lower != nil, err
+	return Head{s.model.first(x.cell, n), known, lower, upper}, lower != nil, err
 }
 
 // Logits writes the logits of labels, by the reference arithmetic, in the context of the last
@@ -208,11 +204,11 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // is High then.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	none := math.Inf(-1)
-	others := s.model.labels - int(s.inTail[s.drawn])
+	others := s.model.c.Labels - int(s.inTail[s.drawn])
 	if others == 0 {
 		return Interval{none, none, none}
 	}
-	t := s.model.tail
+	t := s.model.c.Tail
 	at := min(max(temperature, t.c.Temperatures[0]), t.c.Temperatures[len(t.c.Temperatures)-1])
 	e, low, _ := t.predict(s.query[0].Vector(), s.squares, s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
 	if at == temperature {
@@ -239,10 +235,10 @@ func (s *Searcher) outside(x at, others []uint32, temperature, confidence float6
 		return Interval{}, err
 	}
 	none := math.Inf(-1)
-	if len(s.joined) == s.model.labels {
+	if len(s.joined) == s.model.c.Labels {
 		return Interval{none, none, none}, nil
 	}
-	t, h := s.model.tail, s.query[0].Vector()
+	t, h := s.model.c.Tail, s.query[0].Vector()
 	e, low, ok := t.predict(h, t.squares(h), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
 	if !ok {
 		return Interval{math.NaN(), none, math.Inf(1)}, nil
@@ -298,7 +294,7 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 	temperature := temperatureOf(req)
 	head := int(s.inTail[x.cell])
 	switch {
-	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.tail.covers(temperature):
+	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.c.Tail.covers(temperature):
 		return s.sumOfLayer(req)
 	case !req.Edits() && x.n == head:
 		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature)), nil

@@ -2,13 +2,16 @@ package screen
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
@@ -38,8 +41,7 @@ type Config struct {
 	Pairs []Pair
 	// PairMargin is finite and not negative.
 	PairMargin float64
-	// Lists holds the candidates of each cell, in the order of the cells. They are kept, not
-	// copied.
+	// Lists holds the candidates of each cell, in the order of the cells.
 	Lists []List
 	// Always is the number of ids at the head of every list that are there by decree, such
 	// as the ids of <unk> and <eos>: in every list the same, ascending.
@@ -84,20 +86,8 @@ type List struct {
 // in an order of which every budget takes the first ones. It is immutable and safe
 // for use by many goroutines.
 type Model struct {
-	labels      int
-	router      *router.Router
-	starts      []int // of cells + 1: list c is ids[starts[c]:starts[c+1]]
-	ids         []uint32
-	shares      []uint16
-	always      int
-	ladder      []Rung
-	rung        int // the default one
-	k, heldOut  int
-	exactMargin float64
-	tail        *Tail // nil for none
-	fingerprint [32]byte
-	record      json.RawMessage
-	extra       []section // optional sections of the file that this version does not know
+	c      Config // with a ladder, a budget of it, a record, and shares in all lists
+	router *router.Router
 	*derived
 }
 
@@ -105,6 +95,11 @@ type Model struct {
 // quantises the vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
+	c.Clusters, c.Shells, c.Pairs = slices.Clone(c.Clusters), slices.Clone(c.Shells), slices.Clone(c.Pairs)
+	c.Lists, c.Ladder, c.Record = slices.Clone(c.Lists), slices.Clone(c.Ladder), bytes.Clone(c.Record)
+	for t, l := range c.Lists {
+		c.Lists[t] = List{slices.Clone(l.IDs), slices.Clone(l.Shares)}
+	}
 	m, err := newModel(c)
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
@@ -112,71 +107,48 @@ func NewModel(c Config) (*Model, error) {
 	return m, nil
 }
 
+// newModel is NewModel for what it may keep.
 func newModel(c Config) (*Model, error) {
 	if c.Labels < 1 || uint64(c.Labels) > maxCount {
 		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
 	}
-	rule := router.Rule{Shells: slices.Clone(c.Shells), Pairs: slices.Clone(c.Pairs), PairMargin: c.PairMargin}
-	r, err := router.New(router.Config{Dim: c.Dim, Clusters: slices.Clone(c.Clusters), Rule: rule})
+	rule := router.Rule{Shells: c.Shells, Pairs: c.Pairs, PairMargin: c.PairMargin}
+	r, err := router.New(router.Config{Dim: c.Dim, Clusters: c.Clusters, Rule: rule})
 	if err != nil {
 		return nil, err
 	}
 	if len(c.Lists) != r.Cells() {
 		return nil, fmt.Errorf("lists: found %d, expected one for each of %d cells", len(c.Lists), r.Cells())
 	}
-	m := &Model{
-		labels: c.Labels, router: r, always: c.Always, exactMargin: c.ExactMargin, tail: c.Tail,
-		ladder: slices.Clone(c.Ladder), k: c.K, heldOut: c.HeldOut,
-		fingerprint: c.Fingerprint, record: bytes.Clone(c.Record),
-	}
-	if m.record == nil {
-		m.record = json.RawMessage("{}")
-	}
-	m.starts = make([]int, 1, len(c.Lists)+1)
 	for t, l := range c.Lists {
-		if l.Shares != nil && len(l.Shares) != len(l.IDs) {
+		if l.Shares == nil {
+			c.Lists[t].Shares = slices.Repeat([]uint16{math.MaxUint16}, len(l.IDs))
+		} else if len(l.Shares) != len(l.IDs) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
-		m.starts = append(m.starts, m.starts[t]+len(l.IDs))
 	}
-	m.ids, m.shares = make([]uint32, 0, m.starts[len(c.Lists)]), make([]uint16, 0, m.starts[len(c.Lists)])
-	for _, l := range c.Lists {
-		m.ids = append(m.ids, l.IDs...)
-		if m.shares = append(m.shares, l.Shares...); l.Shares == nil {
-			for range l.IDs {
-				m.shares = append(m.shares, math.MaxUint16)
-			}
-		}
+	m := &Model{c: c, router: r, derived: &derived{}}
+	if c.Ladder == nil {
+		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}
-	if m.ladder == nil {
-		m.ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
+	if c.Record == nil {
+		m.c.Record = json.RawMessage("{}")
 	}
-	m.rung = len(m.ladder) - 1
-	if c.Budget != 0 {
-		m.rung = slices.IndexFunc(m.ladder, func(x Rung) bool { return x.Budget == c.Budget })
-		if m.rung < 0 {
-			return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
-		}
-	}
-	return m, m.check()
-}
-
-// check returns an error unless the parts are valid that the router does not check.
-func (m *Model) check() error {
 	if err := m.checkLists(); err != nil {
-		return fmt.Errorf("lists: %w", err)
+		return nil, fmt.Errorf("lists: %w", err)
 	}
 	if err := m.checkLadder(); err != nil {
-		return fmt.Errorf("ladder: %w", err)
+		return nil, fmt.Errorf("ladder: %w", err)
 	}
-	if err := checkExactMargin(m.exactMargin); err != nil {
-		return err
+	if c.Budget == 0 {
+		m.c.Budget = m.c.Ladder[len(m.c.Ladder)-1].Budget
+	} else if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == c.Budget }) {
+		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
 	}
-	if err := checkRecord(m.record); err != nil {
-		return fmt.Errorf("record: %w", err)
+	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
+		return nil, err
 	}
-	m.derived = &derived{}
-	return m.checkTail(m.tail)
+	return m, nil
 }
 
 func checkExactMargin(x float64) error {
@@ -189,84 +161,62 @@ func checkExactMargin(x float64) error {
 // checkLists returns an error unless the lists are what Config says. Its time is in proportion
 // to the number of ids, times its logarithm where L is large beside it.
 func (m *Model) checkLists() error {
-	cells := len(m.starts) - 1
-	if m.always < 0 || cells > 0 && m.always > m.starts[1] {
-		return fmt.Errorf("found %d ids in every list by decree, expected 0 to the %d of list 0", m.always, m.starts[1])
+	always := m.c.Always
+	if first := len(m.c.Lists[0].IDs); always < 0 || always > first {
+		return fmt.Errorf("found %d ids in every list by decree, expected 0 to the %d of list 0", always, first)
 	}
-	distinct := newDistinct(m.labels, len(m.ids))
-	for t := range cells {
-		ids, shares := m.ids[m.starts[t]:m.starts[t+1]], m.shares[m.starts[t]:m.starts[t+1]]
-		if len(ids) < m.always || !slices.Equal(ids[:m.always], m.ids[:m.always]) {
-			return fmt.Errorf("list %d: found other ids at its head than at the head of list 0, expected the same %d", t, m.always)
+	ids := 0
+	for _, l := range m.c.Lists {
+		ids += len(l.IDs)
+	}
+	var seen *bitset.Set
+	if m.c.Labels/32 <= ids+1024 {
+		seen = bitset.New(m.c.Labels)
+	}
+	for t, l := range m.c.Lists {
+		if len(l.IDs) < always || !slices.Equal(l.IDs[:always], m.Always()) {
+			return fmt.Errorf("list %d: found other ids at its head than at the head of list 0, expected the same %d", t, always)
 		}
-		for i, id := range ids {
-			switch {
-			case uint64(id) >= uint64(m.labels):
-				return fmt.Errorf("list %d: found id %d at position %d, expected ids below %d labels", t, id, i, m.labels)
-			case i < m.always && shares[i] != math.MaxUint16:
-				return fmt.Errorf("list %d: found share %d at position %d, expected %d of an id that is there by decree", t, shares[i], i, math.MaxUint16)
-			case i > 0 && shares[i] > shares[i-1]:
-				return fmt.Errorf("list %d: found share %d after %d at position %d, expected shares that do not ascend", t, shares[i], shares[i-1], i)
-			case i > 0 && i != m.always && shares[i] == shares[i-1] && id <= ids[i-1]:
-				return fmt.Errorf("list %d: found id %d after %d at position %d, expected ascending, distinct ids of one share", t, id, ids[i-1], i)
+		for i, id := range l.IDs {
+			switch share := l.Shares[i]; {
+			case uint64(id) >= uint64(m.c.Labels):
+				return fmt.Errorf("list %d: found id %d at position %d, expected ids below %d labels", t, id, i, m.c.Labels)
+			case i < always && share != math.MaxUint16:
+				return fmt.Errorf("list %d: found share %d at position %d, expected %d of an id that is there by decree", t, share, i, math.MaxUint16)
+			case i > 0 && share > l.Shares[i-1]:
+				return fmt.Errorf("list %d: found share %d after %d at position %d, expected shares that do not ascend", t, share, l.Shares[i-1], i)
+			case i > 0 && i != always && share == l.Shares[i-1] && id <= l.IDs[i-1]:
+				return fmt.Errorf("list %d: found id %d after %d at position %d, expected ascending, distinct ids of one share", t, id, l.IDs[i-1], i)
 			}
 		}
-		if id, found := distinct.repeated(ids); found {
+		if id, found := repeated(l.IDs, seen); found {
 			return fmt.Errorf("list %d: found id %d twice, expected distinct ids", t, id)
 		}
 	}
 	return nil
 }
 
-// distinct finds ids that occur twice in a list.
-type distinct struct {
-	seen   []uint64 // a bit a label, all 0 between lists; nil if labels are many
-	sorted []uint32
-}
-
-func newDistinct(labels, ids int) *distinct {
-	if labels/8 > 4*ids+1<<12 {
-		return &distinct{}
-	}
-	return &distinct{seen: make([]uint64, labels/64+1)}
-}
-
-func (d *distinct) repeated(ids []uint32) (id uint32, found bool) {
-	if d.seen == nil {
-		d.sorted = append(d.sorted[:0], ids...)
-		slices.Sort(d.sorted)
-		for i := 1; i < len(d.sorted); i++ {
-			if d.sorted[i] == d.sorted[i-1] {
-				return d.sorted[i], true
+// repeated returns an id that is there twice. seen is an empty set of all labels, nil if they are many.
+func repeated(ids []uint32, seen *bitset.Set) (id uint32, found bool) {
+	if seen == nil {
+		sorted := slices.Sorted(slices.Values(ids))
+		for i := 1; i < len(sorted); i++ {
+			if sorted[i] == sorted[i-1] {
+				return sorted[i], true
 			}
 		}
 		return 0, false
 	}
-	for _, x := range ids {
-		if w := &d.seen[x/64]; *w>>(x%64)&1 == 1 {
-			id, found = x, true
-		} else {
-			*w |= 1 << (x % 64)
+	for _, id := range ids {
+		if seen.Has(id) {
+			return id, true
 		}
+		seen.Add(id)
 	}
-	for _, x := range ids {
-		d.seen[x/64] = 0
+	for _, id := range ids {
+		seen.Remove(id)
 	}
-	return id, found
-}
-
-// checkIDs returns an error unless the ids are ascending, distinct and below
-// labels.
-func checkIDs(ids []uint32, labels int) error {
-	for i, id := range ids {
-		if uint64(id) >= uint64(labels) {
-			return fmt.Errorf("found id %d at position %d, expected ids below %d labels", id, i, labels)
-		}
-		if i > 0 && id <= ids[i-1] {
-			return fmt.Errorf("found id %d after %d at position %d, expected ascending, distinct ids", id, ids[i-1], i)
-		}
-	}
-	return nil
+	return 0, false
 }
 
 var errNoObject = errors.New("expected a JSON object")
@@ -275,20 +225,18 @@ var errNoObject = errors.New("expected a JSON object")
 // times its size to be shown.
 const maxDepth = 32
 
+// quoted are the strings of JSON.
+var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
 // depth returns how deep JSON is nested, which is valid.
 func depth(text []byte) (most int) {
-	at, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
+	at := 0
+	for _, c := range quoted.ReplaceAll(text, nil) {
+		switch c {
+		case '{', '[':
 			at++
 			most = max(most, at)
-		case c == '}' || c == ']':
+		case '}', ']':
 			at--
 		}
 	}
@@ -297,17 +245,17 @@ func depth(text []byte) (most int) {
 
 func checkRecord(record []byte) error {
 	if !utf8.Valid(record) {
-		return fmt.Errorf("found bytes that are not UTF-8, %w", errNoObject)
+		return fmt.Errorf("record: found bytes that are not UTF-8, %w", errNoObject)
 	}
 	var value json.RawMessage
 	if err := json.Unmarshal(record, &value); err != nil {
-		return fmt.Errorf("found %w, %w", err, errNoObject)
+		return fmt.Errorf("record: found %w, %w", err, errNoObject)
 	}
 	if found := depth(record); found > maxDepth {
-		return fmt.Errorf("found JSON nested %d deep, expected at most %d", found, maxDepth)
+		return fmt.Errorf("record: found JSON nested %d deep, expected at most %d", found, maxDepth)
 	}
 	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
-		return fmt.Errorf("found JSON that starts with %q, %w", head[0], errNoObject)
+		return fmt.Errorf("record: found JSON that starts with %q, %w", head[0], errNoObject)
 	}
 	return nil
 }
@@ -318,18 +266,18 @@ func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 	c := *m
 	if record != nil {
 		if err := checkRecord(record); err != nil {
-			return nil, fmt.Errorf("screen: record: %w", err)
+			return nil, fmt.Errorf("screen: %w", err)
 		}
-		c.record = bytes.Clone(record)
+		c.c.Record = bytes.Clone(record)
 	}
 	return &c, nil
 }
 
 // Dim returns d, the dimension of a context.
-func (m *Model) Dim() int { return m.router.Dim() }
+func (m *Model) Dim() int { return m.c.Dim }
 
 // Labels returns L, the number of labels of the layer that the model is for.
-func (m *Model) Labels() int { return m.labels }
+func (m *Model) Labels() int { return m.c.Labels }
 
 // Clusters returns r, the number of clusters.
 func (m *Model) Clusters() int { return m.router.Clusters() }
@@ -338,41 +286,40 @@ func (m *Model) Clusters() int { return m.router.Clusters() }
 func (m *Model) Cells() int { return m.router.Cells() }
 
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
-func (m *Model) ClusterWeights() []float32 { return m.router.Vectors() }
+func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
 
 // Shells returns the cosines that cut clusters into shells, Pairs the pairs of cells, and
 // PairMargin the lead below which a context belongs to one, see Config. The slices must not
 // be changed.
-func (m *Model) Shells() []float64   { return m.router.Rule().Shells }
-func (m *Model) Pairs() []Pair       { return m.router.Rule().Pairs }
-func (m *Model) PairMargin() float64 { return m.router.Rule().PairMargin }
+func (m *Model) Shells() []float64   { return m.c.Shells }
+func (m *Model) Pairs() []Pair       { return m.c.Pairs }
+func (m *Model) PairMargin() float64 { return m.c.PairMargin }
 
 // ExactMargin returns the lead of the best cluster below which the exact layer
 // answers, 0 for never.
-func (m *Model) ExactMargin() float64 { return m.exactMargin }
+func (m *Model) ExactMargin() float64 { return m.c.ExactMargin }
 
 // List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
 func (m *Model) List(cell int) List {
-	start, end := m.starts[cell], m.starts[cell+1]
-	return List{m.ids[start:end:end], m.shares[start:end:end]}
+	l := m.c.Lists[cell]
+	return List{slices.Clip(l.IDs), slices.Clip(l.Shares)}
 }
 
 // largestList returns the length of the longest list.
-func (m *Model) largestList() int {
-	largest := 0
-	for t := range len(m.starts) - 1 {
-		largest = max(largest, m.starts[t+1]-m.starts[t])
+func (m *Model) largestList() (largest int) {
+	for _, l := range m.c.Lists {
+		largest = max(largest, len(l.IDs))
 	}
 	return largest
 }
 
 // Always returns the ids that are in every list by decree, ascending. It must not be
 // changed.
-func (m *Model) Always() []uint32 { return m.ids[:m.always:m.always] }
+func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
 
 // Fingerprint returns the fingerprint of the layer that the model is for, all
 // zero if it goes with any layer of its shape.
-func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
+func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.
-func (m *Model) Record() json.RawMessage { return m.record }
+func (m *Model) Record() json.RawMessage { return m.c.Record }

@@ -94,7 +94,7 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 		starts = make([]int, 1, cells+1)
 	)
 	for t, n := range cut[:cells] {
-		ids = append(ids, m.ids[m.starts[t]:m.starts[t]+int(n)]...)
+		ids = append(ids, m.first(t, int(n))...)
 		starts = append(starts, len(ids))
 	}
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {

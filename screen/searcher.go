@@ -143,12 +143,12 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	}
 	s := &Searcher{
 		model: m, layer: softmax.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.exactMargin > 0,
+		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.c.ExactMargin > 0,
 	}
 	for _, o := range opts {
 		o(s)
 	}
-	if s.overTail && m.tail == nil {
+	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
 	}
 	if s.bound < 1 {
@@ -162,12 +162,12 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	s.cuts = make([][]uint32, len(m.ladder))
+	s.cuts = make([][]uint32, len(m.c.Ladder))
 	s.cut, s.rung = s.cutAt(rung), rung
-	if m.tail != nil {
-		s.inTail = m.cut(m.tail.c.Share)
+	if m.c.Tail != nil {
+		s.inTail = m.cut(m.c.Tail.c.Share)
 	}
-	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.ladder[rung].Share, s.bound, s.packUpTo); err != nil {
+	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.bound, s.packUpTo); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -256,7 +256,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
 	if len(dst) != req.K*n {
-		if err := req.Check(s.model.labels); err != nil {
+		if err := req.Check(s.model.c.Labels); err != nil {
 			return err
 		}
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
@@ -265,7 +265,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
 	if exactly(&req) {
-		if err := req.Check(s.model.labels); err != nil {
+		if err := req.Check(s.model.c.Labels); err != nil {
 			return err
 		}
 		if err := s.layer.SearchBatch(dst, answers, contexts, req); err != nil {
@@ -353,8 +353,7 @@ func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) boo
 	if cell < s.cells && s.direct.Best(dst, sum, s.packed, cell) {
 		return true
 	}
-	start := s.model.starts[cell]
-	return s.direct.BestAmong(dst, sum, s.over, s.model.ids[start:start+n])
+	return s.direct.BestAmong(dst, sum, s.over, s.model.first(cell, n))
 }
 
 // locate gives the context to the searcher's query and finds its candidates within the budget of
@@ -378,7 +377,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 		cut = s.cutAt(rung)
 	}
 	x.n, x.rung = int(cut[x.cell]), rung
-	x.exact = s.lead && x.found.Lead < s.model.exactMargin
+	x.exact = s.lead && x.found.Lead < s.model.c.ExactMargin
 	if x.watch {
 		s.watch.see(s, x)
 	}
@@ -418,7 +417,7 @@ func (s *Searcher) request(dst []softmax.Prediction, h []float32, req *softmax.R
 	if len(dst) != req.K {
 		return softmax.Answer{}, s.noRoom(dst, req)
 	}
-	if err := req.Check(s.model.labels); err != nil {
+	if err := req.Check(s.model.c.Labels); err != nil {
 		return softmax.Answer{}, err
 	}
 	if exactly(req) {
@@ -454,13 +453,13 @@ func (s *Searcher) rungOf(budget float64) (int, error) {
 // cutAt returns the numbers of candidates within the budget of a rung of the ladder.
 func (s *Searcher) cutAt(rung int) []uint32 {
 	if s.cuts[rung] == nil {
-		s.cuts[rung] = bounded(s.model.cut(s.model.ladder[rung].Share), s.bound)
+		s.cuts[rung] = bounded(s.model.cut(s.model.c.Ladder[rung].Share), s.bound)
 	}
 	return s.cuts[rung]
 }
 
 func (s *Searcher) noRoom(dst []softmax.Prediction, req *softmax.Request) error {
-	if err := req.Check(s.model.labels); err != nil {
+	if err := req.Check(s.model.c.Labels); err != nil {
 		return err
 	}
 	return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
@@ -493,13 +492,13 @@ func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softma
 // among answers a request about the context that was located: among its candidates, if the
 // exact layer is not to answer.
 func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (softmax.Answer, error) {
-	if err := req.Check(s.model.labels); err != nil {
+	if err := req.Check(s.model.c.Labels); err != nil {
 		return softmax.Answer{}, err
 	}
 	s.count(x)
 	among, n := s.labels(x.cell, x.n), x.n
 	if req.Edits() {
-		s.edit(s.model.ids[s.model.starts[x.cell]:][:x.n], req) // none is left that may not be answered
+		s.edit(s.model.first(x.cell, x.n), req) // none is left that may not be answered
 		among, n = softmax.Only(s.edited), len(s.edited)
 	}
 	if lacking := n < req.K && !s.short; x.exact || lacking {
@@ -535,8 +534,7 @@ func (s *Searcher) labels(cell, n int) softmax.Labels {
 	if cell < s.cells && n <= s.packed.Size(cell) {
 		return s.packed.First(cell, n)
 	}
-	start := s.model.starts[cell]
-	return softmax.Only(s.model.ids[start : start+n : start+n])
+	return softmax.Only(s.model.first(cell, n))
 }
 
 // edit leaves the candidates in s.edited, with the labels that the request biases, and without

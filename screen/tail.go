@@ -209,7 +209,7 @@ func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) 
 }
 
 // Tail returns the model's tail, or nil if it has none.
-func (m *Model) Tail() *Tail { return m.tail }
+func (m *Model) Tail() *Tail { return m.c.Tail }
 
 // WithTail returns the model with that tail instead of its own, nil for none, and this
 // training record; if record is nil it keeps its own. The two share all else. It returns an
@@ -222,7 +222,7 @@ func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.tail = t
+	with.c.Tail = t
 	return with, nil
 }
 

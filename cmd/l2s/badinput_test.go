@@ -347,7 +347,7 @@ func TestBadScreens(t *testing.T) {
 		for _, part := range []struct {
 			name string
 			at   float64 // as a share of the file
-		}{{"header", 0.0004}, {"section table", 0.03}, {"clusters", 0.11}, {"middle", 0.5}, {"end", 0.9}} {
+		}{{"header", 0.0004}, {"numbers", 0.02}, {"clusters", 0.11}, {"middle", 0.5}, {"end", 0.9}} {
 			add("one bit flipped in the "+part.name, func(t *testing.T, dir string) {
 				path := filepath.Join(dir, "m.l2s")
 				data := readFile(t, path)
