@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,10 +49,9 @@ type Audit struct {
 	k            int
 	cosine, lead *drift
 	first, all   *excess
-	outcomes     []audited // the last window ones, in a ring
-	next         int
-	begun        []Alarm // that the callback is to be told
-	err          error   // of the last exact answer
+	outcomes     []audited // the last window ones
+	begun        []Alarm   // that the callback is to be told
+	err          error     // of the last exact answer
 }
 
 // audited is a query that was answered exactly too.
@@ -147,7 +145,7 @@ func (a *Audit) begin(m *Model) {
 		a.cosine, a.lead = newDrift(g.Cosine), newDrift(g.Lead)
 	}
 	a.first, a.all = newExcess(), newExcess()
-	a.outcomes, a.next, a.begun, a.err = nil, 0, nil, nil
+	a.outcomes, a.begun, a.err = nil, nil, nil
 }
 
 // see takes a sample: a context that a searcher has answered.
@@ -278,12 +276,7 @@ func (a *Audit) answer() bool {
 
 // add takes a query that was answered exactly.
 func (a *Audit) add(o audited) {
-	if len(a.outcomes) < window {
-		a.outcomes = append(a.outcomes, o)
-	} else {
-		a.outcomes[a.next] = o
-	}
-	a.next = (a.next + 1) % window
+	a.outcomes = append(a.recent(window-1), o)
 	rung := a.model.c.Ladder[o.rung]
 	for _, t := range []struct {
 		test     *excess
@@ -292,7 +285,7 @@ func (a *Audit) add(o audited) {
 	}{{a.first, 1, rung.Precision1}, {a.all, a.k, rung.PrecisionK}} {
 		missed := float64(t.k-o.Hits(t.k, o.n)) / float64(t.k)
 		if a.model.c.HeldOut == 0 {
-			t.test.samples++
+			t.test.sample()
 		} else if t.test.add(missed, allowed(t.promised)) {
 			a.begins(a.missing(t.k))
 		}
@@ -304,13 +297,7 @@ func (a *Audit) add(o audited) {
 func allowed(promised Estimate) float64 { return min(1, max(1e-4, 2*(1-promised.Low))) }
 
 // recent are the last n audited queries in their order, or all if there are fewer.
-func (a *Audit) recent(n int) []audited {
-	all := a.outcomes
-	if len(all) == window {
-		all = slices.Concat(all[a.next:], all[:a.next])
-	}
-	return all[max(0, len(all)-n):]
-}
+func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
 
 // precision is P@k of audited queries.
 func precision(of []audited, k int) Estimate {

@@ -25,21 +25,25 @@ const (
 type detector struct {
 	at      float64 // the threshold
 	samples uint64
-	crossed uint64 // the number of samples at the last alarm, 0 for none
+	crossed uint64    // the number of samples at the last alarm, 0 for none
+	r       []float64 // the sums
 }
 
-// sum adds a sample to the state of the alarm, with the sum of the test. It reports whether an alarm
-// begins, and resets the sums if the threshold is reached.
-func (d *detector) sum(mean float64, sums ...*float64) (begins bool) {
+// sample takes a sample, with its e for each sum, or none if it says nothing. It reports whether an alarm
+// begins, and resets the sums if their mean reaches the threshold.
+func (d *detector) sample(e ...float64) (begins bool) {
 	d.samples++
+	mean := 0.0
+	for i := range e {
+		d.r[i] = (1 + d.r[i]) * e[i]
+		mean += d.r[i] / float64(len(e))
+	}
 	if mean < d.at {
 		return false
 	}
 	begins = !d.up()
 	d.crossed = d.samples
-	for _, r := range sums {
-		*r = 0
-	}
+	clear(d.r)
 	return begins
 }
 
@@ -59,14 +63,13 @@ type memory struct {
 	keep   float64 // of a count, from sample to sample
 	counts []float64
 	total  float64
-	r      float64
 }
 
 // prior is what each bin counts before any sample.
 const prior = 0.5
 
 func newDrift(h Histogram) *drift {
-	d := &drift{detector: detector{at: alarmAt}, of: h}
+	d := &drift{detector: detector{at: alarmAt, r: make([]float64, 2)}, of: h}
 	for i, samples := range []float64{32, 1024} { // for sudden changes, and for small ones
 		d.recent[i] = memory{keep: 1 - 1/samples, counts: make([]float64, len(h.Shares))}
 	}
@@ -75,17 +78,15 @@ func newDrift(h Histogram) *drift {
 
 func (d *drift) add(x float64) (begins bool) {
 	if len(d.of.Shares) == 0 {
-		d.samples++
-		return false
+		return d.sample()
 	}
+	var e [2]float64
 	bin := d.of.bin(x)
 	for i := range d.recent {
-		m := &d.recent[i]
-		m.r = (1 + m.r) * m.foretold(bin) / d.of.Most[bin]
-		m.add(bin)
+		e[i] = d.recent[i].foretold(bin) / d.of.Most[bin]
+		d.recent[i].add(bin)
 	}
-	fast, slow := &d.recent[0], &d.recent[1]
-	return d.sum((fast.r+slow.r)/2, &fast.r, &slow.r)
+	return d.sample(e[:]...)
 }
 
 func (m *memory) foretold(bin int) float64 {
@@ -112,20 +113,16 @@ func (d *drift) now() []float64 {
 
 // excess looks for misses whose mean is above what is allowed. Its e is the payoff of bets of
 // several sizes: 1 - c + c x/allowed, x being the part of the labels that were missed.
-type excess struct {
-	detector
-	r [4]float64
-}
+type excess struct{ detector }
 
 var bets = [4]float64{0.5, 0.1, 0.02, 0.005}
 
-func newExcess() *excess { return &excess{detector: detector{at: alarmAt}} }
+func newExcess() *excess { return &excess{detector{at: alarmAt, r: make([]float64, len(bets))}} }
 
 func (d *excess) add(missed, allowed float64) (begins bool) {
-	mean := 0.0
+	var e [len(bets)]float64
 	for i, c := range bets {
-		d.r[i] = (1 + d.r[i]) * (1 - c + float64(c*missed/allowed))
-		mean += d.r[i] / float64(len(bets))
+		e[i] = 1 - c + float64(c*missed/allowed)
 	}
-	return d.sum(mean, &d.r[0], &d.r[1], &d.r[2], &d.r[3])
+	return d.sample(e[:]...)
 }

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,10 +121,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			return nil, fmt.Errorf("screen: targets: found label %d at %d, expected one below the %d labels", id, i, m.Labels())
 		}
 	}
-	temperature := opt.Temperature
-	if temperature == 0 {
-		temperature = 1
-	}
+	temperature := cmp.Or(opt.Temperature, 1)
 	if err := checkTemperature(temperature); err != nil {
 		return nil, err
 	}

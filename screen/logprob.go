@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -85,8 +86,7 @@ func (s *Searcher) tailOf(cell int, temperature float64) float64 {
 		return math.Inf(-1)
 	}
 	t, h := s.model.c.Tail, s.query[0].Vector()
-	e, _, _ := t.predict(h, t.squares(h), cell, s.router.ClusterOf(cell), temperature, 0)
-	return e.log
+	return t.predict(h, t.squares(h), cell, s.router.ClusterOf(cell), temperature, 0).Log
 }
 
 func checkTemperature(temperature float64) error {
@@ -94,14 +94,6 @@ func checkTemperature(temperature float64) error {
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number of at least %v", temperature, softmax.MinTemperature)}
 	}
 	return nil
-}
-
-// temperatureOf is the temperature of a request.
-func temperatureOf(req *softmax.Request) float64 {
-	if req.Temperature == 0 {
-		return 1
-	}
-	return req.Temperature
 }
 
 // Interval is a number that is known about.
@@ -132,15 +124,13 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 	if err != nil {
 		return Interval{}, err
 	}
-	tail := Interval{Log: math.NaN()}
-	if !at.exact {
-		if tail, err = s.outside(at, nil, temperature, confidence); err != nil {
-			return Interval{}, err
-		}
-	}
-	if math.IsNaN(tail.Log) {
+	if at.exact || !s.model.c.Tail.covers(temperature) {
 		x, err := s.sumOfLayer(&softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		return Interval{x, x, x}, err
+	}
+	tail, err := s.outside(at, nil, temperature, confidence)
+	if err != nil {
+		return Interval{}, err
 	}
 	s.terms = grow.Slice(s.terms, len(s.logits)+1)
 	for i, x := range s.logits {
@@ -210,26 +200,30 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	}
 	t := s.model.c.Tail
 	at := min(max(temperature, t.c.Temperatures[0]), t.c.Temperatures[len(t.c.Temperatures)-1])
-	e, low, _ := t.predict(s.query[0].Vector(), s.squares, s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
+	tail := t.predict(s.query[0].Vector(), s.squares, s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
 	if at == temperature {
-		return Interval{e.log, low, e.log + e.width}
+		return tail
 	}
-	high := float64((e.log + e.width) * (at / temperature))
+	high := float64(tail.High * (at / temperature))
 	if at < temperature {
 		high += float64((1 - at/temperature) * kernels.Log(float64(others)))
 	}
 	return Interval{high, none, high}
 }
 
-// outside leaves the labels of the head of a cell, and others, in s.joined, ascending, and
-// their logits in s.logits, by the reference arithmetic. It returns the log of the sum of
-// e^(x/T) over all further labels: of the tail, without what is known of it. Its Log is NaN if
-// the tail says nothing about the temperature.
+// outside leaves the labels of the head of a cell, ascending, and behind them the others that it does not
+// have in s.joined, and their logits in s.logits, by the reference arithmetic. It returns the log of the
+// sum of e^(x/T) over all further labels, at a temperature that the tail covers: of the tail, without what
+// is known of it.
 func (s *Searcher) outside(x at, others []uint32, temperature, confidence float64) (Interval, error) {
-	head := append(s.known[:0], s.head(x.cell)...)
-	slices.Sort(head)
-	s.known = head
-	s.joined = appendUnion(s.joined[:0], head, others)
+	s.joined = append(s.joined[:0], s.head(x.cell)...)
+	slices.Sort(s.joined)
+	head := len(s.joined)
+	for _, id := range others {
+		if _, known := slices.BinarySearch(s.joined[:head], id); !known {
+			s.joined = append(s.joined, id)
+		}
+	}
 	s.logits = grow.Slice(s.logits, len(s.joined)+1)[:len(s.joined)]
 	if err := s.layer.Logits(s.logits, s.query[0], softmax.Only(s.joined)); err != nil {
 		return Interval{}, err
@@ -239,21 +233,13 @@ func (s *Searcher) outside(x at, others []uint32, temperature, confidence float6
 		return Interval{none, none, none}, nil
 	}
 	t, h := s.model.c.Tail, s.query[0].Vector()
-	e, low, ok := t.predict(h, t.squares(h), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
-	if !ok {
-		return Interval{math.NaN(), none, math.Inf(1)}, nil
-	}
-	tail := Interval{e.log, low, e.log + e.width}
-	if len(s.joined) == len(head) {
+	tail := t.predict(h, t.squares(h), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
+	if len(s.joined) == head {
 		return tail, nil
 	}
-	s.terms = grow.Slice(s.terms, len(s.joined))[:0]
-	for i, id := range s.joined {
-		if len(head) > 0 && head[0] == id {
-			head = head[1:]
-			continue
-		}
-		s.terms = append(s.terms, s.logits[i]/temperature)
+	s.terms = s.terms[:0]
+	for _, x := range s.logits[head:] {
+		s.terms = append(s.terms, x/temperature)
 	}
 	known := kernels.LogSumExp(s.terms)
 	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
@@ -270,28 +256,13 @@ func without(a, b float64) float64 {
 	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
-// appendUnion appends the union of two ascending lists of distinct ids.
-func appendUnion(dst, a, b []uint32) []uint32 {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] < b[0]:
-			dst, a = append(dst, a[0]), a[1:]
-		case a[0] > b[0]:
-			dst, b = append(dst, b[0]), b[1:]
-		default:
-			dst, a, b = append(dst, a[0]), a[1:], b[1:]
-		}
-	}
-	return append(append(dst, a...), b...)
-}
-
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
 // sumOverTail returns the log of the sum of e^(x/T) over all labels that the request
 // permits, edited as the request says, given the sum over the candidates of an answer.
 func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (float64, error) {
-	temperature := temperatureOf(req)
+	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
 	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.c.Tail.covers(temperature):

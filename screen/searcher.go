@@ -81,13 +81,13 @@ type Searcher struct {
 	marked []bool   // the biases of a request whose labels are candidates
 	edited []uint32 // candidates with the edits of a request
 	// For log-sums: labels, logits and terms.
-	known, extra, joined []uint32
-	top                  []softmax.Prediction
-	drawn                int     // the cell of the last Head
-	squares              squares // of its context
-	logits, terms        []float64
-	asked                [1]uint32
-	oneLogit             [1]float64
+	extra, joined []uint32
+	top           []softmax.Prediction
+	drawn         int     // the cell of the last Head
+	squares       squares // of its context
+	logits, terms []float64
+	asked         [1]uint32
+	oneLogit      [1]float64
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -131,14 +131,14 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		return nil, errors.New("screen: layer: found nil, expected a layer")
 	}
 	if m.Dim() != l.Dim() {
-		return nil, otherLayer{fmt.Sprintf("dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
 	}
 	if m.Labels() != l.Labels() {
-		return nil, otherLayer{fmt.Sprintf("labels: found a layer of %d labels, expected the model's %d", l.Labels(), m.Labels())}
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: labels: found a layer of %d labels, expected the model's %d", l.Labels(), m.Labels())}
 	}
 	if want := m.Fingerprint(); want != [32]byte{} {
 		if found := l.Fingerprint(); found != want {
-			return nil, otherLayer{fmt.Sprintf("fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
+			return nil, invalid{ErrLayer, fmt.Sprintf("screen: fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
 		}
 	}
 	s := &Searcher{
@@ -172,11 +172,6 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	}
 	return s, s.warm()
 }
-
-type otherLayer struct{ text string }
-
-func (e otherLayer) Error() string { return "screen: " + e.text }
-func (e otherLayer) Unwrap() error { return ErrLayer }
 
 // warm lets all scratch grow to its final size, so that already the first query
 // allocates nothing. A context of zeros rules out no row of V, and an answer as
@@ -465,7 +460,7 @@ func (s *Searcher) noRoom(dst []softmax.Prediction, req *softmax.Request) error 
 	return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
 }
 
-// invalid is an error of a kind that package softmax exports.
+// invalid is an error of a kind that this package or softmax exports.
 type invalid struct {
 	kind error
 	text string

@@ -3,6 +3,7 @@ package screen
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -127,42 +128,29 @@ func (r *Tail) covers(temperature float64) bool {
 	return list[0] <= temperature && temperature <= list[len(list)-1]
 }
 
-// estimate is what is known of the log of a tail.
-type estimate struct {
-	log   float64 // about
-	width float64 // of either side, at the confidence; +Inf for unknown
-}
-
-// predict returns the log of the tail of a context of a cell of cluster t at a temperature,
-// and its half-width at a confidence (0: none is wanted). There is none (false)
-// unless the temperature lies within those of the tail.
+// predict returns the log of the tail of a context of a cell of cluster t at a temperature
+// that the tail covers, and an interval at a confidence (0: none is wanted).
 //
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of
 // hold, each at half the risk. The lower end is not known then.
-func (r *Tail) predict(h []float32, x squares, cell, t int, temperature, confidence float64) (upper estimate, lower float64, ok bool) {
+func (r *Tail) predict(h []float32, x squares, cell, t int, temperature, confidence float64) Interval {
 	list := r.c.Temperatures
-	last := len(list) - 1
-	if !r.covers(temperature) {
-		return estimate{}, 0, false
-	}
-	at := 0
-	for at < last && list[at+1] <= temperature {
-		at++
-	}
-	fit := func(at int, confidence float64) estimate { return r.fit(h, x, at, cell, t, confidence) }
-	if list[at] == temperature {
-		e := fit(at, confidence)
-		return e, e.log - e.width, true
+	at, found := slices.BinarySearch(list, temperature)
+	if found {
+		log, width := r.fit(h, x, at, cell, t, confidence)
+		return Interval{log, log - width, log + width}
 	}
 	half := confidence
 	if half > 0 {
 		half = 1 - (1-confidence)/2
 	}
-	cold, warm := fit(at, half), fit(at+1, half)
-	share := (1/temperature - 1/list[at+1]) / (1/list[at] - 1/list[at+1])
+	cold, coldWidth := r.fit(h, x, at-1, cell, t, half)
+	warm, warmWidth := r.fit(h, x, at, cell, t, half)
+	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
-	return estimate{mix(cold.log, warm.log), mix(cold.width, warm.width)}, math.Inf(-1), true
+	log := mix(cold, warm)
+	return Interval{log, math.Inf(-1), log + mix(coldWidth, warmWidth)}
 }
 
 // SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, by the
@@ -191,21 +179,19 @@ func (r *Tail) squares(h []float32) (x squares) {
 	return x
 }
 
-// fit is the prediction at one of the temperatures.
-func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) estimate {
+// fit is the prediction at one of the temperatures: the log of the tail, and the half-width at the
+// confidence, +Inf for unknown.
+func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) (log, width float64) {
 	row := at*r.c.Clusters + t
 	var product [1]float64
 	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
-	e := estimate{product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell]), math.Inf(1)}
-	e.log += float64(float64(r.c.Squares[2*row])*x.norm) + float64(float64(r.c.Squares[2*row+1])*x.along)
+	log = product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
+	log += float64(float64(r.c.Squares[2*row])*x.norm) + float64(float64(r.c.Squares[2*row+1])*x.along)
 	q := len(r.c.Levels)
-	for j, level := range r.c.Levels {
-		if level >= confidence {
-			e.width = float64(r.c.Widths[row*q+j])
-			break
-		}
+	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q {
+		return log, float64(r.c.Widths[row*q+j])
 	}
-	return e
+	return log, math.Inf(1)
 }
 
 // Tail returns the model's tail, or nil if it has none.
