@@ -73,6 +73,9 @@ func TestQuantizedVectorBoundsItsNormAndError(t *testing.T) {
 			if norm, err := math.Sqrt(norm2), math.Sqrt(err2); norm > float64(v.norm) || err > float64(v.err) {
 				t.Fatalf("||h|| = %g, bound %g; ||h - h^|| = %g, bound %g", norm, v.norm, err, v.err)
 			}
+			if low, high := v.Length(); !(low <= math.Sqrt(norm2) && math.Sqrt(norm2) <= high && high-low <= 1e-4*high) {
+				t.Fatalf("||h|| = %g, found %g to %g", math.Sqrt(norm2), low, high)
+			}
 		})
 	})
 }

@@ -126,6 +126,14 @@ func maxAbsBitsGeneric(x []float32) (m uint32) {
 	return m
 }
 
+// Length bounds the length of the vector, which must be Certified: no less than low, no more
+// than high, and the two are nearly equal.
+func (v *Int8Vector) Length() (low, high float64) {
+	// The norm is at most grow^2 (1 + 2^-19) times the length, and 1/x >= 2 - x.
+	high = float64(v.norm)
+	return float64(high * (2 - float64(float64(v.grow*v.grow)*(1+0x1p-18)))), high
+}
+
 // Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
 // does, and writes to rows, ascending, which of them the intervals do not exclude from those
 // with the k largest logits: all whose upper end reaches a number that the lower ends of k

@@ -66,25 +66,28 @@ func (s *Direct) Set(h []float32) bool {
 	return s.query.fit == kernels.Certified
 }
 
-// First returns the best label of list t. It reports false if the short way is not for the
-// list.
-func (s *Direct) First(p *Packed, t int) (id uint32, ok bool) {
+// Length bounds the length of the context.
+func (s *Direct) Length() (low, high float64) { return s.vec.Length() }
+
+// First returns the best label of list t, and what its logit is at least and at most. It
+// reports false if the short way is not for the list.
+func (s *Direct) First(p *Packed, t int) (id uint32, low, high float64, ok bool) {
 	list := &p.near.lists[t]
 	n := list.end - list.first
 	if n < 1 || n > len(s.rows) {
 		runtime.KeepAlive(p)
-		return 0, false
+		return 0, 0, 0, false
 	}
 	left := s.rows[:p.near.codes.Survivors(s.lower, s.upper, s.rows, list.panel, n, 1, &s.vec)]
-	best := p.near.ids[list.first+int(left[0])]
+	id, low, high = p.near.ids[list.first+int(left[0])], float64(s.lower[left[0]]), float64(s.upper[left[0]])
 	if len(left) > 1 { // else no logit is needed
 		var top [1]Prediction
 		s.rank(top[:], left, p, list)
-		best = top[0].ID
+		id, low, high = top[0].ID, top[0].Logit, top[0].Logit
 	}
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(s)
-	return best, true
+	return id, low, high, true
 }
 
 // Best writes the len(dst) best labels of list t to dst, in order, and if sum is not nil the

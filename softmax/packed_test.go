@@ -101,13 +101,13 @@ func TestDirectIsFindForAPackedList(t *testing.T) {
 					}
 					return top, answer[0].LogSum
 				}
-				first, answered := short.First(packed, list)
+				first, low, high, answered := short.First(packed, list)
 				if answered != (size > 0) {
 					t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
 				}
 				if answered {
-					if want, _ := find(1, false, packed.List(list)); first != want[0].ID {
-						t.Errorf("the best of %d labels: found %d, expected %d", size, first, want[0].ID)
+					if want, _ := find(1, false, packed.List(list)); first != want[0].ID || !(low <= want[0].Logit && want[0].Logit <= high) {
+						t.Errorf("the best of %d labels: found %d with a logit from %v to %v, expected %v", size, first, low, high, want[0])
 					}
 				}
 				for k := range 22 {

@@ -278,22 +278,22 @@ func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, err
 }
 
 // Short finds by d what Find finds about d's context. lead and cosine say whether Second and Lead,
-// and Cosine, are wanted though the rule does not ask for them; what the rule does not need is left out.
+// and Cosine, are wanted though the rule does not ask for them; what the rule does not need is left out,
+// and for its shells alone Cosine is any cosine in the shell of the context's.
 // It reports false if that way is not for the context or the router.
 func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Found, ok bool) {
 	if r.packed == nil {
 		return Found{}, false
 	}
-	cosine = cosine || len(r.rule.Shells) > 0
 	if !lead && r.starts == nil && !cosine {
-		id, ok := d.First(r.packed, 0)
-		return Found{Cluster: int(id)}, ok
+		id, low, high, ok := d.First(r.packed, 0)
+		if !ok {
+			return Found{}, false
+		}
+		return Found{Cluster: int(id), Cosine: r.inShell(d, h, id, low, high)}, true
 	}
 	var best [2]softmax.Prediction
 	n := min(2, r.r)
-	if !lead && r.starts == nil {
-		n = 1
-	}
 	if !d.Best(best[:n], nil, r.packed, 0) {
 		return Found{}, false
 	}
@@ -303,8 +303,37 @@ func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Fou
 	}
 	if cosine {
 		f.Cosine = r.cosine(h, best[0])
+	} else {
+		f.Cosine = r.inShell(d, h, best[0].ID, best[0].Logit, best[0].Logit)
 	}
 	return f, true
+}
+
+// inShell is a cosine in the shell of h, d's context, whose product with the vector of its best
+// cluster is at least low and at most high. Most contexts are so far from the borders of shells
+// that bounds of their length and of the product tell, which takes no exact product.
+func (r *Router) inShell(d *softmax.Direct, h []float32, best uint32, low, high float64) float64 {
+	if len(r.rule.Shells) == 0 {
+		return 0
+	}
+	shortest, longest := d.Length()
+	if low < 0 {
+		shortest, longest = longest, shortest
+	}
+	const rounding = 1e-12
+	least, most := low/(r.lengths[best]*longest)-rounding, high/(r.lengths[best]*shortest)+rounding
+	told := (low >= 0) == (high >= 0) && most-least < 1 // or NaN
+	for _, cut := range r.rule.Shells {
+		told = told && (least < cut) == (most < cut)
+	}
+	if told {
+		return least
+	}
+	if low < high {
+		d := r.Dim()
+		low = kernels.RefDot(r.Vectors()[int(best)*d:int(best+1)*d], h)
+	}
+	return r.cosine(h, softmax.Prediction{ID: best, Logit: low})
 }
 
 // AddLines adds what says where the packed vectors are, and some of their codes.

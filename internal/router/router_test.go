@@ -193,6 +193,17 @@ func TestShortIsFind(t *testing.T) {
 	check := func(t *rapid.T) {
 		shape := drawShape(t)
 		c, contexts := shape.make()
+		if rapid.Bool().Draw(t, "contexts on the borders of shells") {
+			for i, h := range contexts[:min(len(c.Shells), len(contexts))] {
+				if x := find(c, h).Cosine; x > -1 && x < 1 {
+					c.Shells[i] = x
+				}
+			}
+			slices.Sort(c.Shells)
+			slices.Reverse(c.Shells)
+			c.Shells = slices.Compact(c.Shells)
+			c.Pairs = slices.DeleteFunc(c.Pairs, func(p Pair) bool { return int(p.Second) >= shape.clusters*(1+len(c.Shells)) })
+		}
 		r := newRouter(t, c)
 		layer, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, c.Dim), c.Dim), nil)
 		if err != nil {
@@ -210,7 +221,7 @@ func TestShortIsFind(t *testing.T) {
 				if lead || len(c.Pairs) > 0 {
 					needs = 2
 				}
-				if needs == 2 || len(c.Shells) > 0 {
+				if needs == 2 {
 					needs = min(needs, shape.clusters)
 					may = 2*needs <= shape.clusters
 				}
