@@ -118,7 +118,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
 	run("Int8BoundsBatch4", n*record, func() {
 		i := m.turn() * 4 % len(m.contexts)
-		m.codes.BoundsBatch(dst[:4*n], upper[:4*n], m.vectors[i:i+4])
+		m.codes.Bounds(dst[:4*n], upper[:4*n], m.vectors[i:i+4]...)
 	})
 	run("GatherDot", mean*row, func() {
 		ids := m.sets[m.turn()]
@@ -130,7 +130,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	})
 	run("Int8GatherBoundsBatch4", mean*record, func() {
 		i, ids := m.turn()*4%len(m.contexts), m.sets[m.turn()]
-		m.codes.GatherBoundsBatch(dst[:4*len(ids)], upper[:4*len(ids)], ids, m.vectors[i:i+4])
+		m.codes.GatherBounds(dst[:4*len(ids)], upper[:4*len(ids)], ids, m.vectors[i:i+4]...)
 	})
 	packed, firsts, n0 := panelsOfLists(m.codes, m.sets...), make([]int, len(m.sets)), 0
 	for i, set := range m.sets {

@@ -137,7 +137,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
 	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
 	m := int8Rows(t, rows, make([]float32, n), d)
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), nil)
+	m4, err := newInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"maxAbsBits", 4 * len(long), func() { maxAbsBits(long) }},
 		{"Int8Rows.Bounds", n * m.stride, func() { m.Bounds(dst[:n], upper[:n], v) }},
 		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},
-		{"Int8Rows.BoundsBatch", n * m.stride, func() { m.BoundsBatch(dst, upper, four) }},
-		{"Int8Rows.GatherBoundsBatch", n * m.stride, func() { m.GatherBoundsBatch(dst[:4*n], upper[:4*n], ids, four) }},
+		{"Int8Rows.Bounds of a batch", n * m.stride, func() { m.Bounds(dst, upper, four...) }},
+		{"Int8Rows.GatherBounds of a batch", n * m.stride, func() { m.GatherBounds(dst[:4*n], upper[:4*n], ids, four...) }},
 		{"Int8Panels.Bounds", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Bounds, four contexts", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Survivors", packed.Len() * Int8PanelBytes(d), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},

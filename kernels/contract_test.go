@@ -61,7 +61,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"SumExpCentres lengths", "lengths of lower and upper differ", func() { SumExpCentres(f(3), f(4), 1) }},
 		{"SumExpCentres scale of zero", "scale is not", func() { SumExpCentres(f(3), f(3), 0) }},
 		{"SumExpCentres infinite scale", "scale is not", func() { SumExpCentres(f(3), f(3), float32(math.Inf(1))) }},
-		{"NewInt4Rows data", "length of data", func() { _, _ = NewInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
+		{"NewInt8And4Rows data4", "length of data", func() { _, _ = newInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows alignment", "not 16-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
 		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, Float32Rows(f(4), 3), nil) }},
@@ -103,10 +103,10 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Part order", "part is not within", func() { m.Part(3, 2) }},
 		{"Part end", "part is not within", func() { m.Part(0, 5) }},
 		{"Int4Rows.Part", "part is not within", func() { new(Int4Rows).Part(0, 1) }},
-		{"BoundsBatch lower", "length of lower or upper", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v}) }},
-		{"BoundsBatch contexts", "more than BatchContexts", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{v, v, v, v, v}) }},
-		{"BoundsBatch vector", "dimension of the vector", func() { m.BoundsBatch(dst32, dst32, []*Int8Vector{NewInt8Vector(4)}) }},
-		{"GatherBoundsBatch id", "id out of range", func() { m.GatherBoundsBatch(dst32, dst32, []uint32{0, 4}, []*Int8Vector{v, v}) }},
+		{"Bounds of a batch: lower", "length of lower or upper", func() { m.Bounds(dst32, dst32, v, v) }},
+		{"Bounds of a batch: contexts", "more than BatchContexts", func() { m.Bounds(dst32, dst32, v, v, v, v, v) }},
+		{"Bounds of a batch: vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
+		{"GatherBounds of a batch: id", "id out of range", func() { m.GatherBounds(dst32, dst32, []uint32{0, 4}, v, v) }},
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, c := range cases {
@@ -174,8 +174,8 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			m.Bounds(lower[:], upper[:], v)
 			m.GatherBounds(lower[:5], upper[:5], ids[:], v)
 			vs := [4]*Int8Vector{v, v, v, v}
-			m.BoundsBatch(lower4[:], upper4[:], vs[:])
-			m.GatherBoundsBatch(lower4[:20], upper4[:20], ids[:], vs[:])
+			m.Bounds(lower4[:], upper4[:], vs[:]...)
+			m.GatherBounds(lower4[:20], upper4[:20], ids[:], vs[:]...)
 		})
 		if n != 0 {
 			t.Errorf("int8: %v allocations", n)

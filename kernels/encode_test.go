@@ -122,7 +122,7 @@ func TestClippingNeverAddsError(t *testing.T) {
 	r := newRand(32)
 	const d, n = 200, 50
 	w := fill(r, make([]float32, n*d))
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(w, d), nil)
+	m4, err := newInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(w, d), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

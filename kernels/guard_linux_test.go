@@ -114,7 +114,7 @@ func (a *atEdges) int8Rows() *Int8Rows {
 }
 
 func (a *atEdges) int4Rows() *Int4Rows {
-	q, err := NewInt4Rows(take[byte](a.edges, a.n*Int4Stride(a.d)), a.rows(Float32), a.floats(a.n))
+	q, err := newInt4Rows(take[byte](a.edges, a.n*Int4Stride(a.d)), a.rows(Float32), a.floats(a.n))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -191,15 +191,15 @@ var kernelsAtEdges = []struct {
 		lower, upper := a.bounds(a.m)
 		q.GatherBounds(lower, upper, a.ids(), v)
 	}},
-	{"Int8Rows.BoundsBatch", func(a *atEdges) {
+	{"Int8Rows.Bounds of a batch", func(a *atEdges) {
 		q, v := a.int8Rows(), a.vector()
 		lower, upper := a.bounds(4 * a.n)
-		q.BoundsBatch(lower, upper, []*Int8Vector{v, a.vector(), v, v})
+		q.Bounds(lower, upper, v, a.vector(), v, v)
 	}},
-	{"Int8Rows.GatherBoundsBatch", func(a *atEdges) {
+	{"Int8Rows.GatherBounds of a batch", func(a *atEdges) {
 		q, v := a.int8Rows(), a.vector()
 		lower, upper := a.bounds(4 * a.m)
-		q.GatherBoundsBatch(lower, upper, a.ids(), []*Int8Vector{v, a.vector(), v, v})
+		q.GatherBounds(lower, upper, a.ids(), v, a.vector(), v, v)
 	}},
 	{"Int8Panels.Bounds", func(a *atEdges) {
 		m := int8Rows(a.t, fill(a.r, make([]float32, a.n*a.d)), fill(a.r, make([]float32, a.n)), a.d)

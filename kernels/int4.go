@@ -24,23 +24,13 @@ type Int4Rows struct{ codeRows }
 // of 64, or 16 more.
 func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
 
-// NewInt4Rows quantises the rows as NewInt8Rows does, with Int4Stride(Dim)
-// bytes a row.
-func NewInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
-	m := &Int4Rows{newCodeRows(data, rows.dim, rows.n, Int4Stride)}
-	if err := encode(rows, bias, encoding{&m.codeRows, scales4, (*encoder).pack4}); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 // Part is Int8Rows.Part.
 func (m *Int4Rows) Part(first, end int) Int4Rows { return Int4Rows{m.part(first, end)} }
 
 // Bounds computes an interval for the reference logit of every row, as
 // Int8Rows.Bounds does and with the same proof.
 func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
-	m.check(len(lower), len(upper), m.n, v)
+	checkVectors(len(lower), len(upper), m.n, m.dim, []*Int8Vector{v})
 	if m.n == 0 {
 		return
 	}

@@ -75,16 +75,17 @@ func Int8Stride(dim int) int { return stride(dim) }
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
 // a number or above 2^40 in magnitude. What data holds then is undefined.
 func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
-	m := &Int8Rows{codeRows: newCodeRows(data, rows.dim, rows.n, Int8Stride)}
+	m := &Int8Rows{newCodeRows(data, rows.dim, rows.n, Int8Stride)}
 	if err := encode(rows, bias, encoding{&m.codeRows, scales8, (*encoder).pack8}); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-// NewInt8And4Rows is NewInt8Rows and NewInt4Rows in one pass over the rows.
+// NewInt8And4Rows is NewInt8Rows, and makes 4-bit codes of the rows in the same pass:
+// Int4Stride(Dim) bytes of data4 a row.
 func NewInt8And4Rows(data8, data4 []byte, rows Rows, bias []float32) (*Int8Rows, *Int4Rows, error) {
-	m8 := &Int8Rows{codeRows: newCodeRows(data8, rows.dim, rows.n, Int8Stride)}
+	m8 := &Int8Rows{newCodeRows(data8, rows.dim, rows.n, Int8Stride)}
 	m4 := &Int4Rows{newCodeRows(data4, rows.dim, rows.n, Int4Stride)}
 	err := encode(rows, bias, encoding{&m8.codeRows, scales8, (*encoder).pack8}, encoding{&m4.codeRows, scales4, (*encoder).pack4})
 	if err != nil {
@@ -371,7 +372,9 @@ type batchBound struct {
 //
 //	lower[i] <= RefDot(w_i, h) + float64(bias_i) <= upper[i]
 //
-// lower and upper have Len elements. v must be Certified.
+// Of up to BatchContexts contexts as many share the load of a row as the registers hold.
+// Interval i of context c is at [c*Len+i] of lower and upper, which have Len elements a
+// context. All vectors must be Certified.
 //
 // Proof. With D = q_w.q_h exact in int32, w^.h^ = scale_w scale_h D, and
 //
@@ -389,46 +392,24 @@ type batchBound struct {
 // factors of 1 + 16u. The terms with the bias are at most 2.1u max|bias|, held
 // by slack, which is 3u max|bias| + 2^-100; what it has to spare covers every
 // underflow, an error below 2^-149 that is multiplied by |D| < 2^31 at most.
-func (m *Int8Rows) Bounds(lower, upper []float32, v *Int8Vector) {
-	m.check(len(lower), len(upper), m.n, v)
-	m.one(lower, upper, nil, m.n, v)
+func (m *Int8Rows) Bounds(lower, upper []float32, vs ...*Int8Vector) {
+	checkVectors(len(lower), len(upper), m.n, m.dim, vs)
+	m.batch(lower, upper, nil, m.n, vs)
 }
 
-// GatherBounds computes the interval of the rows ids, as Bounds does for
-// all: lower[j] and upper[j] belong to row ids[j].
-func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, v *Int8Vector) {
-	m.check(len(lower), len(upper), len(ids), v)
+// GatherBounds computes the intervals of the rows ids, as Bounds does for
+// all: interval j of context c, at [c*len(ids)+j], belongs to row ids[j].
+func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, vs ...*Int8Vector) {
+	checkVectors(len(lower), len(upper), len(ids), m.dim, vs)
 	checkIDs(ids, m.n)
-	m.one(lower, upper, ids, len(ids), v)
+	m.batch(lower, upper, ids, len(ids), vs)
 }
 
 // BatchContexts is the largest number of contexts in a batch.
 const BatchContexts = 4
 
-// BoundsBatch is Bounds for up to BatchContexts contexts, as many of which share
-// the load of a row as the registers hold. Interval i of context c is at [c*Len+i]
-// of lower and upper, which have Len elements a context. All vectors must be
-// Certified.
-func (m *Int8Rows) BoundsBatch(lower, upper []float32, vs []*Int8Vector) {
-	m.check(len(lower), len(upper), m.n, vs...)
-	m.batch(lower, upper, nil, m.n, vs)
-}
-
-// GatherBoundsBatch is GatherBounds for up to BatchContexts contexts and the
-// same rows ids: interval j of context c is at [c*len(ids)+j].
-func (m *Int8Rows) GatherBoundsBatch(lower, upper []float32, ids []uint32, vs []*Int8Vector) {
-	m.check(len(lower), len(upper), len(ids), vs...)
-	checkIDs(ids, m.n)
-	m.batch(lower, upper, ids, len(ids), vs)
-}
-
-// check panics unless lower and upper have room for n rows and each of vs, which are
-// ready for rows like these.
-func (m *codeRows) check(lower, upper, n int, vs ...*Int8Vector) {
-	checkVectors(lower, upper, n, m.dim, vs)
-}
-
-// checkVectors is check for rows of dimension dim.
+// checkVectors panics unless lower and upper have room for n rows and each of vs, which are
+// ready for rows of dimension dim.
 func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	if len(vs) > BatchContexts {
 		panic("kernels: more than BatchContexts contexts")
@@ -446,27 +427,20 @@ func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	}
 }
 
-// one computes the intervals of n rows, ids or all if ids is nil.
-func (m *Int8Rows) one(lower, upper []float32, ids []uint32, n int, v *Int8Vector) {
-	if n > 0 {
-		var b bound
-		b.set(v, excess8(v), m.slack)
-		m.intervals(lower, upper, ids, n, &b)
-		runtime.KeepAlive(m)
-	}
-}
-
-// batch is one for each of vs, side by side for as many as the leaf takes.
+// batch computes the intervals of n rows, ids or all if ids is nil, for as many of vs side by
+// side as the leaf takes.
 func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
 	for n > 0 && len(vs) > 0 {
 		contexts := min(len(vs), batchContexts(n))
+		var b bound
 		if contexts == 1 {
-			m.one(lower, upper, ids, n, vs[0])
+			b.set(vs[0], excess8(vs[0]), m.slack)
 		} else {
 			wide := batchBound{slack: m.slack, vs: vs[:contexts]}
 			wide.set()
-			m.intervals(lower, upper, ids, n, &bound{batch: &wide})
+			b.batch = &wide
 		}
+		m.intervals(lower, upper, ids, n, &b)
 		lower, upper, vs = lower[contexts*n:], upper[contexts*n:], vs[contexts:]
 	}
 	runtime.KeepAlive(m)

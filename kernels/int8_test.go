@@ -30,6 +30,12 @@ func int8Rows(t testing.TB, rows, bias []float32, d int) *Int8Rows {
 	return m
 }
 
+// newInt4Rows returns 4-bit codes alone.
+func newInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
+	_, m, err := NewInt8And4Rows(alignedBytes(rows.Len()*Int8Stride(rows.Dim())), data, rows, bias)
+	return m, err
+}
+
 func TestQuantizedVectorIsEqualBitForBit(t *testing.T) {
 	for _, d := range dims() {
 		h := fill(newRand(uint64(d)), make([]float32, d))
@@ -149,7 +155,7 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 					t.Fatalf("dim %d, row %d of %d: [%v, %v], want [%v, %v]", d, i, n, lower[i], upper[i], wantLower[i], wantUpper[i])
 				}
 			}
-			m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
+			m4, err := newInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +298,7 @@ func checkEnvelope(t *rapid.T) {
 	}
 	lower, upper := make([]float32, n), make([]float32, n)
 	m.Bounds(lower, upper, v)
-	m4, err := NewInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
+	m4, err := newInt4Rows(alignedBytes(n*Int4Stride(d)), Float32Rows(rows, d), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -569,7 +575,7 @@ func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 				vs[c].Set(fill(r, make([]float32, d)))
 			}
 			lower, upper := make([]float32, n*len(vs)), make([]float32, n*len(vs))
-			m.BoundsBatch(lower, upper, vs)
+			m.Bounds(lower, upper, vs...)
 			wantLower, wantUpper := make([]float32, n), make([]float32, n)
 			for c, v := range vs {
 				m.Bounds(wantLower, wantUpper, v)
@@ -580,7 +586,7 @@ func TestBatchBoundsEqualSingleBounds(t *testing.T) {
 			ids := randomIDs(r, r.IntN(30), n)
 			k := len(ids)
 			lower, upper = make([]float32, k*len(vs)), make([]float32, k*len(vs))
-			m.GatherBoundsBatch(lower, upper, ids, vs)
+			m.GatherBounds(lower, upper, ids, vs...)
 			wantLower, wantUpper = make([]float32, k), make([]float32, k)
 			for c, v := range vs {
 				m.GatherBounds(wantLower, wantUpper, ids, v)

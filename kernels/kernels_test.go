@@ -109,7 +109,7 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	o.threshold = o.bias[r.IntN(n)]
 	// Rows that cannot be certified are left out.
 	o.m, _ = NewInt8Rows(alignedBytes(n*Int8Stride(d)), o.rows, o.bias)
-	o.m4, _ = NewInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
+	o.m4, _ = newInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
 	return o
 }
 
@@ -269,8 +269,8 @@ var sameOnEveryLevel = []struct {
 			intervals(o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, v) }),
 			intervals(o.n, func(lower, upper []float32) { o.m4.Bounds(lower, upper, v) }),
 			intervals(len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, v) }),
-			intervals(3*o.n, func(lower, upper []float32) { o.m.BoundsBatch(lower, upper, vs) }),
-			intervals(3*len(o.ids), func(lower, upper []float32) { o.m.GatherBoundsBatch(lower, upper, o.ids, vs) }))
+			intervals(3*o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, vs...) }),
+			intervals(3*len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, vs...) }))
 	}, nil},
 }
 

@@ -30,17 +30,20 @@ const (
 	Q6_K
 )
 
-// blockTypes describes the quantised elements.
-var blockTypes = [...]struct {
+// elementTypes describes the elements.
+var elementTypes = [...]struct {
 	name            string
 	elements, bytes int // of a block
 }{
-	Q4_0: {"q4_0", 32, 18},
-	Q5_0: {"q5_0", 32, 22},
-	Q8_0: {"q8_0", 32, 34},
-	Q4_K: {"q4_k", 256, 144},
-	Q5_K: {"q5_k", 256, 176},
-	Q6_K: {"q6_k", 256, 210},
+	Float32:  {"float32", 1, 4},
+	Float16:  {"float16", 1, 2},
+	BFloat16: {"bfloat16", 1, 2},
+	Q4_0:     {"q4_0", 32, 18},
+	Q5_0:     {"q5_0", 32, 22},
+	Q8_0:     {"q8_0", 32, 34},
+	Q4_K:     {"q4_k", 256, 144},
+	Q5_K:     {"q5_k", 256, 176},
+	Q6_K:     {"q6_k", 256, 210},
 }
 
 // quantised reports whether elements are stored in blocks.
@@ -53,14 +56,14 @@ func (e Element) Block() (elements, bytes int) {
 	if !e.quantised() {
 		return 1, e.Size()
 	}
-	q := &blockTypes[e]
+	q := &elementTypes[e]
 	return q.elements, q.bytes
 }
 
 // QuantisedRows is Float32Rows for elements of a quantised type, Q4_0 to Q6_K,
 // given as the bytes of their blocks, in any alignment.
 func QuantisedRows(data []byte, e Element, dim int) Rows {
-	if !e.quantised() || int(e) >= len(blockTypes) {
+	if !e.quantised() || int(e) >= len(elementTypes) {
 		panic("kernels: element is not quantised")
 	}
 	if dim <= 0 {
@@ -105,24 +108,6 @@ func (m Rows) widenBlocks(dst []float32, first int) {
 			widenQ6K(part, block)
 		}
 	}
-}
-
-// notFiniteBlocks is NotFinite for quantised rows.
-func (m Rows) notFiniteBlocks() (row, column int, found bool) {
-	var block [blockElements]float32
-	for at, total := 0, m.n*m.dim; at < total; at += len(block) {
-		part := block[:min(len(block), total-at)]
-		m.widenBlocks(part, at)
-		if maxAbsBits(part) < 0x7f800000 {
-			continue
-		}
-		for i, x := range part {
-			if x-x != 0 {
-				return (at + i) / m.dim, (at + i) % m.dim, true
-			}
-		}
-	}
-	return 0, 0, false
 }
 
 // half reads a binary16.
@@ -200,12 +185,4 @@ func widenQ6K(dst []float32, block []byte) {
 			}
 		}
 	}
-}
-
-// named returns the name of a quantised element.
-func (e Element) named() string {
-	if int(e) < len(blockTypes) {
-		return blockTypes[e].name
-	}
-	return "unknown"
 }

@@ -18,12 +18,6 @@ import (
 // 0.5 ns.
 func (l *Lines) Prefetch() {
 	prefetchLines(l.few[:l.n])
-	if len(l.more) > 0 {
-		l.prefetchMore()
-	}
-}
-
-func (l *Lines) prefetchMore() {
 	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
 		prefetchLines(l.more[c.at:c.end])
 	}
@@ -205,7 +199,11 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 	if len(ids) > fewIDs || bias != nil {
 		checkIDs(ids, m.n)
 		m.refGatherDot(dst, ids, h)
-		m.addBias(dst, bias, ids)
+		if bias != nil {
+			for j, id := range ids {
+				dst[j] += float64(bias[id])
+			}
+		}
 		return
 	}
 	// The few rows that a query reads for its answer: little code, which may have to come

@@ -18,15 +18,10 @@ const (
 
 // String returns the type's name in lower case: "float32", "bfloat16", "q4_k".
 func (e Element) String() string {
-	switch e {
-	case Float32:
-		return "float32"
-	case Float16:
-		return "float16"
-	case BFloat16:
-		return "bfloat16"
+	if int(e) < len(elementTypes) {
+		return elementTypes[e].name
 	}
-	return e.named()
+	return "unknown"
 }
 
 // Size returns the size of an element in bytes; see Block for those that are
@@ -188,56 +183,20 @@ func widenFloat16(x uint16) float32 {
 // NotFinite returns the place of the first NaN or infinity, and whether there
 // is one.
 func (m Rows) NotFinite() (row, column int, found bool) {
-	if m.element.quantised() {
-		return m.notFiniteBlocks()
-	}
-	for c := callsOf(m.n*m.dim, maxCallBytes/m.element.Size()); c.at < c.n; c = c.next() {
-		if m.finite(c.at, c.end) {
+	var block [blockElements]float32
+	for c := callsOf(m.n*m.dim, len(block)); c.at < c.n; c = c.next() {
+		part := block[:c.end-c.at]
+		m.widen(part, c.at)
+		if maxAbsBits(part) < 0x7f800000 {
 			continue
 		}
-		i := c.at
-		for m.finite(i, i+1) {
-			i++
+		for i, x := range part {
+			if x-x != 0 {
+				return (c.at + i) / m.dim, (c.at + i) % m.dim, true
+			}
 		}
-		return i / m.dim, i % m.dim, true
 	}
 	return 0, 0, false
-}
-
-// finite says whether the elements from first on, before end, are finite: whether
-// no magnitude has the bits of an infinity or more.
-func (m Rows) finite(first, end int) bool {
-	switch m.element {
-	case Float32:
-		return maxAbsBits(m.wide()[first:end]) < 0x7f800000
-	case Float16:
-		return maxAbsBits16(m.narrow()[first:end]) < 0x7c00
-	default:
-		return maxAbsBits16(m.narrow()[first:end]) < 0x7f80
-	}
-}
-
-// maxAbsBits16 is maxAbsBits for float16 or bfloat16, by their own bits.
-func maxAbsBits16(x []uint16) uint32 {
-	whole := len(x) &^ 31
-	m := maxAbsBits16Generic(x[whole:])
-	for c := callsOf(whole, maxCallBytes/2); c.at < c.n; c = c.next() {
-		part := x[c.at:c.end]
-		raceReads(part)
-		bits, ok := asm.MaxAbsBits16(&part[0], len(part))
-		if !ok {
-			bits = maxAbsBits16Generic(part)
-		}
-		m = max(m, bits)
-	}
-	return m
-}
-
-func maxAbsBits16Generic(x []uint16) (m uint32) {
-	for _, v := range x {
-		m = max(m, uint32(v&^(1<<15)))
-	}
-	return m
 }
 
 // RefScan computes one logit a row by the reference arithmetic: dst[i] =
@@ -255,14 +214,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 
 // fewIDs is a number of ids that RefGatherDot takes by a short way.
 const fewIDs = 16
-
-func (m Rows) addBias(dst []float64, bias []float32, ids []uint32) {
-	if bias != nil {
-		for j, id := range ids {
-			dst[j] += float64(bias[id])
-		}
-	}
-}
 
 // check panics unless dst has n elements, h has Dim, and bias Len if there is
 // one.

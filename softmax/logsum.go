@@ -17,7 +17,7 @@ import (
 // It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if
 // id is not below L, or if the query or the request does not fit the layer. It panics if
 // a list has an id that is not below L.
-func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, logSum float64, err error) {
+func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
 	if err := req.check(s.layer.Labels()); err != nil {
 		return 0, 0, err
 	}
@@ -51,7 +51,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, logSum
 	} else {
 		s.logits = s.logits[:0]
 	}
-	return logit, s.logSum(req, s.lower[:p.n], s.upper[:p.n]), nil
+	return logit, logSum(req, s.places, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
 }
 
 // row returns the row of a label among those of the place.
@@ -62,12 +62,6 @@ func (p *place) row(id uint32) (row int, ok bool) {
 	}
 	row = int(id) - p.first
 	return row, row >= 0 && row < p.n
-}
-
-// logSum returns the log-sum over the rows of a place. The rows in s.places count with
-// s.logits, all others with the centres of their intervals. It overwrites both.
-func (s *Searcher) logSum(req *Request, lower, upper []float32) float64 {
-	return logSum(req, s.places, s.logits, lower, upper)
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the

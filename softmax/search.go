@@ -118,30 +118,16 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	if p.n == 0 || p.k == 0 && !req.LogSum {
 		return
 	}
-	if len(qs) == 1 {
-		s.single(dst[:p.k], &answers[0], qs[0], &p)
-		return
-	}
-	certified := !req.sumsExactly() && !p.wantsMost()
+	batch := len(qs) > 1 && !req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
-		certified = certified && s.layer.certifies(q)
+		batch = batch && s.layer.certifies(q)
 	}
-	if tile := s.layer.tile(); certified && !req.LogSum && p.n > tile && p.k <= maxTiledK {
-		s.tiled(dst, qs, &p, tile)
+	if batch {
+		s.batch(dst, answers, qs, &p)
 		return
 	}
-	share := 1 // of contexts that are searched together
-	if certified {
-		share = kernels.BatchContexts
-	}
-	for k := req.K; len(qs) > 0; {
-		if m := min(share, len(qs)); m > 1 {
-			s.group(dst[:m*k], answers[:m], qs[:m], &p)
-			dst, answers, qs = dst[m*k:], answers[m:], qs[m:]
-		} else {
-			s.single(dst[:p.k], &answers[0], qs[0], &p)
-			dst, answers, qs = dst[k:], answers[1:], qs[1:]
-		}
+	for i, q := range qs {
+		s.single(dst[i*req.K:][:p.k], &answers[i], q, &p)
 	}
 }
 
@@ -184,35 +170,15 @@ func (s *Searcher) intervals(q *Query, p *place) {
 	room := p.room(p.n)
 	s.lower, s.upper = s.lower[:room], s.upper[:room]
 	switch l := s.layer; {
-	case p.packed != nil:
-		p.packed.codes.Bounds(s.lower, s.upper, p.panel, panelsOf(p.n), q.vec)
-	case p.listed && p.req.Among.kind == listOfLabels: // an id may be wrong, and is to panic here
-		l.codes.GatherBounds(s.lower, s.upper, p.ids, q.vec)
-	case p.listed: // p.ids is s.list, and p stays on the stack
+	case p.listed && p.req.Among.kind != listOfLabels: // p.ids is s.list, and p stays on the stack
 		l.run(scan{codes: l.codes, ids: s.list, vec: q.vec, lower: s.lower, upper: s.upper})
-	case p.n == l.Labels():
+	case !p.listed && p.n == l.Labels():
 		l.run(scan{codes: l.codes, vec: q.vec, lower: s.lower, upper: s.upper})
-	default:
-		part := l.codes.Part(p.first, p.first+p.n)
-		part.Bounds(s.lower, s.upper, q.vec)
+	default: // an id of a list may be wrong, and is to panic here
+		l.bounds(s.lower, s.upper, []*Query{q}, p, 0, p.n)
 	}
 	if p.edits() {
 		p.edit(s.lower[:p.n], s.upper[:p.n], 0)
-	}
-}
-
-// group answers as many queries as share the load of a row, all of which have
-// intervals.
-func (s *Searcher) group(dst []Prediction, answers []Answer, qs []*Query, p *place) {
-	n, room := p.n, p.room(p.n)
-	s.reserve(len(qs) * room)
-	s.layer.bounds(s.lower, s.upper, qs, p, 0, n)
-	for c, q := range qs {
-		lower, upper := s.lower[c*room:][:n], s.upper[c*room:][:n]
-		if p.edits() {
-			p.edit(lower, upper, 0)
-		}
-		s.finish(dst[c*p.req.K:][:p.k], &answers[c], q, p, lower, upper)
 	}
 }
 
@@ -229,11 +195,11 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 		return
 	}
 	if p.listed {
-		l.codes.GatherBoundsBatch(lower, upper, p.ids[at:at+size], vecs[:len(qs)])
+		l.codes.GatherBounds(lower, upper, p.ids[at:at+size], vecs[:len(qs)]...)
 		return
 	}
 	part := l.codes.Part(p.first+at, p.first+at+size)
-	part.BoundsBatch(lower, upper, vecs[:len(qs)])
+	part.Bounds(lower, upper, vecs[:len(qs)]...)
 }
 
 // firstPass leaves the labels in s.list that survive a pass over 4-bit codes of
@@ -346,7 +312,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	}
 	s.score(dst, q, left, p.req)
 	if p.req.LogSum {
-		a.LogSum = s.logSum(p.req, lower, upper)
+		a.LogSum = logSum(p.req, s.places, s.logits, lower, upper)
 	}
 }
 
@@ -458,49 +424,68 @@ type kept struct {
 	threshold    float32
 }
 
-// tiled answers queries about more rows than a tile has. Of each tile it keeps
-// the rows that may be among the best k of all, by a threshold that k rows so far
-// reach, so that no more than a tile of intervals is ever held. The rows kept
-// hold the k largest lower ends, and so the same survivors as all.
-func (s *Searcher) tiled(dst []Prediction, qs []*Query, p *place, tile int) {
-	for len(s.kept) < len(qs) {
-		s.kept = append(s.kept, kept{})
+// batch answers queries all of which have intervals, as many side by side as share the load of
+// a row. If there are more rows than a tile has, and neither all intervals nor many labels are
+// wanted, it goes by tiles. Of each tile it keeps the rows that may be among the best k of all, by a
+// threshold that k rows so far reach, so that no more than a tile of intervals is ever held. The
+// rows kept hold the k largest lower ends, and so the same survivors as all.
+func (s *Searcher) batch(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	tile := p.n
+	if !p.req.LogSum && p.k <= maxTiledK {
+		tile = min(tile, s.layer.tile())
 	}
-	all := s.kept[:len(qs)]
-	for c := range all {
-		x := &all[c]
-		x.ids, x.lower, x.upper, x.threshold = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1))
+	tiled := tile < p.n
+	if tiled {
+		for len(s.kept) < len(qs) {
+			s.kept = append(s.kept, kept{})
+		}
+		for c := range qs {
+			x := &s.kept[c]
+			x.ids, x.lower, x.upper, x.threshold = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1))
+		}
+		s.ids = grow.Slice(s.ids, tile)
 	}
-	s.reserve(tile * kernels.BatchContexts)
-	s.ids = grow.Slice(s.ids, tile)
+	s.reserve(p.room(tile) * kernels.BatchContexts)
 	for at := 0; at < p.n; at += tile {
 		size := min(tile, p.n-at)
+		room := p.room(size)
 		for first := 0; first < len(qs); first += kernels.BatchContexts {
 			part := qs[first:min(first+kernels.BatchContexts, len(qs))]
-			room := p.room(size)
+			if len(part) == 1 && !tiled {
+				s.single(dst[first*p.req.K:][:p.k], &answers[first], part[0], p)
+				return
+			}
 			s.layer.bounds(s.lower[:len(part)*room], s.upper[:len(part)*room], part, p, at, size)
-			for c := range part {
-				x, lower, upper := &all[first+c], s.lower[c*room:][:size], s.upper[c*room:][:size]
+			for c, q := range part {
+				i, lower, upper := first+c, s.lower[c*room:][:size], s.upper[c*room:][:size]
 				if p.edits() {
 					p.edit(lower, upper, at)
 				}
-				if bound, ok := kernels.KthBound(lower, p.k); ok {
-					x.threshold = max(x.threshold, bound)
-				}
-				for _, j := range s.ids[:kernels.SelectAtLeast(s.ids, upper, x.threshold)] {
-					x.ids = append(x.ids, p.label(at+int(j)))
-					x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
+				if tiled {
+					s.kept[i].add(s, lower, upper, p, at)
+				} else {
+					s.finish(dst[i*p.req.K:][:p.k], &answers[i], q, p, lower, upper)
 				}
 			}
 		}
 	}
-	var none Answer
-	for c, q := range qs {
-		x, best := &all[c], dst[c*p.req.K:][:p.k]
+	for i := 0; tiled && i < len(qs); i++ {
+		x, best := &s.kept[i], dst[i*p.req.K:][:p.k]
 		if !p.listed && most(len(x.ids), p.n) {
-			s.scoreAll(best, &none, q, p)
+			s.scoreAll(best, &answers[i], qs[i], p)
 			continue
 		}
-		s.finish(best, &none, q, &place{listed: true, ids: x.ids, n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+		s.finish(best, &answers[i], qs[i], &place{listed: true, ids: x.ids, n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+	}
+}
+
+// add takes the rows of a tile that may be among the best.
+func (x *kept) add(s *Searcher, lower, upper []float32, p *place, at int) {
+	if bound, ok := kernels.KthBound(lower, p.k); ok {
+		x.threshold = max(x.threshold, bound)
+	}
+	for _, j := range s.ids[:kernels.SelectAtLeast(s.ids, upper, x.threshold)] {
+		x.ids = append(x.ids, p.label(at+int(j)))
+		x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
 	}
 }

@@ -134,13 +134,13 @@ func measure(s shape, rounds int) []line {
 		{"int8 scan", n * stride, func() { codes.Bounds(dst[:n], upper[:n], vs[turn()]) }, readCodes},
 		{"int8 scan, 4 contexts", n * stride, func() {
 			i := turn() * 4 % contexts
-			codes.BoundsBatch(dst[:4*n], upper[:4*n], vs[i:i+4])
+			codes.Bounds(dst[:4*n], upper[:4*n], vs[i:i+4]...)
 		}, readCodes},
 		{"float32 gather-dot", 4 * s.size * d, func() { i := ids(); kernels.GatherDot(dst[:len(i)], w, nil, i, hs[turn()]) }, nil},
 		{"int8 gather-dot", s.size * stride, func() { i := ids(); codes.GatherBounds(dst[:len(i)], upper[:len(i)], i, vs[turn()]) }, nil},
 		{"int8 gather-dot, 4 contexts", s.size * stride, func() {
 			i, c := ids(), turn()*4%contexts
-			codes.GatherBoundsBatch(dst[:4*len(i)], upper[:4*len(i)], i, vs[c:c+4])
+			codes.GatherBounds(dst[:4*len(i)], upper[:4*len(i)], i, vs[c:c+4]...)
 		}, nil},
 		{"float64 re-rank of 10", 40 * d, func() { kernels.Float32Rows(w, d).RefGatherDot(ref[:10], nil, ids()[:10], hs[turn()]) }, nil},
 	}

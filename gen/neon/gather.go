@@ -13,35 +13,32 @@ func gather() *arm64.File {
 
 	f = file.Func(arm64.NEON, "MaxID", "func(ids *uint32, n int) uint32",
 		"returns the largest of n ids, n a positive multiple of 16.")
-	maxBits(f, "ids", "4s", func(arm64.V) {}, func(arm64.X) {})
+	maxBits(f, "ids", func(arm64.V) {})
 	return file
 }
 
-// maxBits returns the largest of the n numbers of a parameter, in vectors of an
-// arrangement, a positive multiple of four such. prepare turns a vector into what is
-// compared, and finish the largest of that into the result.
-func maxBits(f *arm64.Func, param, arrangement string, prepare func(arm64.V), finish func(arm64.X)) {
-	size, elements := map[string]string{"4s": "%s", "8h": "%h"}[arrangement], map[string]int{"4s": 16, "8h": 32}[arrangement]
-	larger := "umax %v." + arrangement + ", %v." + arrangement + ", %v." + arrangement
+// maxBits returns the largest of the n numbers of a parameter, a positive multiple of 16. prepare
+// turns a vector into what is compared.
+func maxBits(f *arm64.Func, param string, prepare func(arm64.V)) {
+	const larger = "umax %v.4s, %v.4s, %v.4s"
 	p, n := f.Param(param), f.Param("n")
 	most, v := f.Zeros(4), f.Vs(4)
 	f.Label("loop")
-	f.I("ld1 %s, [%x], #64", list(v, arrangement), p)
+	f.I("ld1 %s, [%x], #64", list(v, "4s"), p)
 	for k := range v {
 		prepare(v[k])
 		f.I(larger, most[k], most[k], v[k])
 	}
-	f.I("subs %x, %x, #%d", n, n, elements)
+	f.I("subs %x, %x, #16", n, n)
 	f.I("b.ne loop")
 	for step := 2; step > 0; step /= 2 {
 		for k := range step {
 			f.I(larger, most[k], most[k], most[k+step])
 		}
 	}
-	f.I("umaxv "+size+", %v."+arrangement, most[0], most[0])
+	f.I("umaxv %s, %v.4s", most[0], most[0])
 	x := f.X()
 	f.I("fmov %u, %s", x, most[0])
-	finish(x)
 	f.Return32("ret", x)
 	f.I("ret")
 }

@@ -7,13 +7,7 @@ func quantize() *arm64.File {
 	file := &arm64.File{}
 	f := file.Func(arm64.NEON, "MaxAbsBits", "func(x *float32, n int) uint32",
 		"returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.")
-	maxBits(f, "x", "4s", func(v arm64.V) { f.I("fabs %v.4s, %v.4s", v, v) }, func(arm64.X) {})
-
-	f = file.Func(arm64.NEON, "MaxAbsBits16", "func(x *uint16, n int) uint32",
-		"returns the largest of the bits of |x[i]| for n elements, a positive multiple of 32, float16 or bfloat16.")
-	// Twice the number is without the sign, and in the same order.
-	maxBits(f, "x", "8h", func(v arm64.V) { f.I("shl %v.8h, %v.8h, #1", v, v) },
-		func(x arm64.X) { f.I("lsr %x, %x, #1", x, x) })
+	maxBits(f, "x", func(v arm64.V) { f.I("fabs %v.4s, %v.4s", v, v) })
 
 	f = file.Func(arm64.NEON, "Quantize", "func(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)",
 		"rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.")

@@ -49,7 +49,6 @@ var loops = []loop{
 	{"int8 bounds, 4 contexts", place{}, place{"Int8BoundsBatchNEON", 1, 256}, place{"Int8BoundsBatchNEONDOT", 1, 256}, place{"Int8BoundsBatchNEONI8MM", 1, 512}},
 	{"int4 bounds", place{"Int4BoundsAVX2", 0, 1024}, place{"Int4BoundsNEON", 0, 1024}, place{"Int4BoundsNEONDOT", 0, 1024}, place{}},
 	{"widen float16", place{"WidenF16AVX2", 0, 16}, place{"WidenF16NEON", 0, 16}, place{}, place{}},
-	{"largest magnitude, 16 bits", place{"MaxAbsBits16AVX2", 0, 32}, place{"MaxAbsBits16NEON", 0, 32}, place{}, place{}},
 	{"quantise", place{"QuantizeAVX2", 0, 16}, place{"QuantizeNEON", 0, 16}, place{}, place{}},
 	{"next above a threshold", place{}, place{"NextAboveNEON", 0, 16}, place{}, place{}},
 	{"k-th of lanes", place{"KthOfLanesAVX2", 0, 16}, place{"KthOfLanesNEON", 0, 16}, place{}, place{}},

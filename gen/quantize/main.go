@@ -13,8 +13,7 @@ import (
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
-		maxAbs(l, 4)
-		maxAbs(l, 2)
+		maxAbs(l)
 		quantize(l)
 		encode(l)
 	}
@@ -30,20 +29,14 @@ func and(l emit.Level, mask, v reg.VecVirtual) {
 	}
 }
 
-// maxAbs generates the largest magnitude of elements of 4 or of 2 bytes.
-func maxAbs(l emit.Level, bytes int) {
-	const contract = "returns the largest of the bits of |x[i]| for n elements, a positive multiple of "
-	larger, magnitude := VPMAXUD, uint32(0x7fffffff)
-	if bytes == 4 {
-		l.Function("MaxAbsBits", "func(x *float32, n int) uint32", contract+"16.")
-	} else {
-		l.Function("MaxAbsBits16", "func(x *uint16, n int) uint32", contract+"32, float16 or bfloat16.")
-		larger, magnitude = VPMAXUW, 0x7fff7fff
-	}
+// maxAbs generates the largest magnitude.
+func maxAbs(l emit.Level) {
+	l.Function("MaxAbsBits", "func(x *float32, n int) uint32",
+		"returns the largest of the bits of |x[i]| for n elements, a positive multiple of 16.")
 	x := Load(Param("x"), GP64())
 	n := Load(Param("n"), GP64())
 	bits := GP32()
-	MOVL(U32(magnitude), bits)
+	MOVL(U32(0x7fffffff), bits)
 	low := XMM()
 	VMOVD(bits, low)
 	mask := l.Vec()
@@ -55,22 +48,12 @@ func maxAbs(l emit.Level, bytes int) {
 	for k := range acc {
 		VMOVUPS(Mem{Base: x, Disp: k * l.Bytes}, v)
 		and(l, mask, v)
-		larger(v, acc[k], acc[k])
+		VPMAXUD(v, acc[k], acc[k])
 	}
 	ADDQ(I32(64), x)
-	SUBQ(I32(64/bytes), n)
+	SUBQ(I32(16), n)
 	JNZ(LabelRef("loop"))
-	most := l.FoldInts(acc, larger)
-	if bytes == 2 {
-		Comment("The larger of two halves.")
-		high := GP32()
-		MOVL(most, high)
-		SHRL(U8(16), high)
-		MOVWLZX(most.As16(), most)
-		CMPL(high, most)
-		CMOVLGT(high, most)
-	}
-	Store(most, ReturnIndex(0))
+	Store(l.FoldInts(acc, VPMAXUD), ReturnIndex(0))
 	emit.End()
 }
 

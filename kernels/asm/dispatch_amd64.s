@@ -247,23 +247,6 @@ notAVX2:
 	MOVB $0, ok+72(FP)
 	RET
 
-// func MaxAbsBits16(x *uint16, n int) (result uint32, ok bool)
-TEXT ·MaxAbsBits16(SB), NOSPLIT, $0-21
-	CMPB ·HasAVX512(SB), $0
-	JEQ  notAVX512
-	MOVB $1, ok+20(FP)
-	JMP  ·MaxAbsBits16AVX512(SB)
-
-notAVX512:
-	CMPB ·HasAVX2(SB), $0
-	JEQ  notAVX2
-	MOVB $1, ok+20(FP)
-	JMP  ·MaxAbsBits16AVX2(SB)
-
-notAVX2:
-	MOVB $0, ok+20(FP)
-	RET
-
 // func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool)
 TEXT ·MaxCentre(SB), NOSPLIT, $0-29
 	CMPB ·HasAVX512(SB), $0

@@ -238,17 +238,6 @@ notNEON:
 	MOVB ZR, ok+20(FP)
 	RET
 
-// func MaxAbsBits16(x *uint16, n int) (result uint32, ok bool)
-TEXT ·MaxAbsBits16(SB), NOSPLIT, $0-21
-	MOVBU ·HasNEON(SB), R0
-	CBZ   R0, notNEON
-	MOVB  R0, ok+20(FP)
-	JMP   ·MaxAbsBits16NEON(SB)
-
-notNEON:
-	MOVB ZR, ok+20(FP)
-	RET
-
 // func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool)
 TEXT ·MaxCentre(SB), NOSPLIT, $0-29
 	MOVBU ·HasNEON(SB), R0

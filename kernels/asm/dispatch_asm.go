@@ -94,11 +94,6 @@ func KthOfLanes(lane *float32, scores *float32, n int, k int) (result float32, o
 //go:noescape
 func MaxAbsBits(x *float32, n int) (result uint32, ok bool)
 
-// MaxAbsBits16 runs the best form of this CPU. It reports false if there is none.
-//
-//go:noescape
-func MaxAbsBits16(x *uint16, n int) (result uint32, ok bool)
-
 // MaxCentre runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape

@@ -94,11 +94,6 @@ func MaxAbsBits(x *float32, n int) (result uint32, ok bool) {
 	return
 }
 
-// MaxAbsBits16 runs the best form of this CPU. It reports false if there is none.
-func MaxAbsBits16(x *uint16, n int) (result uint32, ok bool) {
-	return
-}
-
 // MaxCentre runs the best form of this CPU. It reports false if there is none.
 func MaxCentre(lower *float32, upper *float32, n int) (result float32, ok bool) {
 	return

@@ -9,11 +9,6 @@ package asm
 //go:noescape
 func MaxAbsBitsAVX2(x *float32, n int) uint32
 
-// MaxAbsBits16AVX2 returns the largest of the bits of |x[i]| for n elements, a positive multiple of 32, float16 or bfloat16.
-//
-//go:noescape
-func MaxAbsBits16AVX2(x *uint16, n int) uint32
-
 // QuantizeAVX2 rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 //
 //go:noescape
@@ -28,11 +23,6 @@ func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2
 //
 //go:noescape
 func MaxAbsBitsAVX512(x *float32, n int) uint32
-
-// MaxAbsBits16AVX512 returns the largest of the bits of |x[i]| for n elements, a positive multiple of 32, float16 or bfloat16.
-//
-//go:noescape
-func MaxAbsBits16AVX512(x *uint16, n int) uint32
 
 // QuantizeAVX512 rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 //

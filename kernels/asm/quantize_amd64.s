@@ -4,46 +4,6 @@
 
 #include "textflag.h"
 
-// func MaxAbsBits16AVX2(x *uint16, n int) uint32
-// Requires: AVX, AVX2, CMOV
-TEXT ·MaxAbsBits16AVX2(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	MOVL         $0x7fff7fff, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Y0
-	VXORPS       Y1, Y1, Y1
-	VXORPS       Y2, Y2, Y2
-
-loop:
-	VMOVUPS      (AX), Y3
-	VPAND        Y0, Y3, Y3
-	VPMAXUW      Y3, Y1, Y1
-	VMOVUPS      32(AX), Y3
-	VPAND        Y0, Y3, Y3
-	VPMAXUW      Y3, Y2, Y2
-	ADDQ         $+64, AX
-	SUBQ         $+32, CX
-	JNZ          loop
-	VPMAXUW      Y1, Y2, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPMAXUW      X0, X1, X1
-	VPSHUFD      $0x0e, X1, X0
-	VPMAXUW      X0, X1, X1
-	VPSHUFD      $0x01, X1, X0
-	VPMAXUW      X0, X1, X1
-	VMOVD        X1, AX
-
-	// The larger of two halves.
-	MOVL    AX, CX
-	SHRL    $0x10, CX
-	MOVWLZX AX, AX
-	CMPL    CX, AX
-	CMOVLGT CX, AX
-	MOVL    AX, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func EncodeAVX2(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32)
 // Requires: AVX, AVX2, SSE
 TEXT ·EncodeAVX2(SB), NOSPLIT, $0-40
@@ -110,43 +70,6 @@ loop:
 	VPERMILPS    $0x01, X1, X0
 	VADDSS       X0, X1, X1
 	MOVSS        X1, norm2+36(FP)
-	VZEROUPPER
-	RET
-
-// func MaxAbsBits16AVX512(x *uint16, n int) uint32
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, CMOV
-TEXT ·MaxAbsBits16AVX512(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	MOVL         $0x7fff7fff, DX
-	VMOVD        DX, X0
-	VPBROADCASTD X0, Z0
-	VXORPS       Z1, Z1, Z1
-
-loop:
-	VMOVUPS       (AX), Z2
-	VPANDD        Z0, Z2, Z2
-	VPMAXUW       Z2, Z1, Z1
-	ADDQ          $+64, AX
-	SUBQ          $+32, CX
-	JNZ           loop
-	VEXTRACTI64X4 $0x01, Z1, Y0
-	VPMAXUW       Y1, Y0, Y0
-	VEXTRACTI128  $0x01, Y0, X1
-	VPMAXUW       X0, X1, X1
-	VPSHUFD       $0x0e, X1, X0
-	VPMAXUW       X0, X1, X1
-	VPSHUFD       $0x01, X1, X0
-	VPMAXUW       X0, X1, X1
-	VMOVD         X1, AX
-
-	// The larger of two halves.
-	MOVL    AX, CX
-	SHRL    $0x10, CX
-	MOVWLZX AX, AX
-	CMPL    CX, AX
-	CMOVLGT CX, AX
-	MOVL    AX, ret+16(FP)
 	VZEROUPPER
 	RET
 

@@ -9,11 +9,6 @@ package asm
 //go:noescape
 func MaxAbsBitsNEON(x *float32, n int) uint32
 
-// MaxAbsBits16NEON returns the largest of the bits of |x[i]| for n elements, a positive multiple of 32, float16 or bfloat16.
-//
-//go:noescape
-func MaxAbsBits16NEON(x *uint16, n int) uint32
-
 // QuantizeNEON rounds u = h[i]*inv to codes for n elements, a positive multiple of 16, and returns the sums of u^2 and (u-code)^2 in 16 lanes combined by halves, of the codes, and of the negative codes.
 //
 //go:noescape

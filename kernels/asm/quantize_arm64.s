@@ -34,37 +34,6 @@ loop:
 	MOVW R2, ret+16(FP)
 	RET
 
-// func MaxAbsBits16NEON(x *uint16, n int) uint32
-// Requires: ASIMD
-TEXT ·MaxAbsBits16NEON(SB), NOSPLIT, $0-20
-	MOVD x+0(FP), R0
-	MOVD n+8(FP), R1
-	VMOVI $0, V0.B16
-	VMOVI $0, V1.B16
-	VMOVI $0, V2.B16
-	VMOVI $0, V3.B16
-
-loop:
-	VLD1.P 64(R0), [V4.H8, V5.H8, V6.H8, V7.H8]
-	VSHL $1, V4.H8, V4.H8
-	VUMAX V4.H8, V0.H8, V0.H8
-	VSHL $1, V5.H8, V5.H8
-	VUMAX V5.H8, V1.H8, V1.H8
-	VSHL $1, V6.H8, V6.H8
-	VUMAX V6.H8, V2.H8, V2.H8
-	VSHL $1, V7.H8, V7.H8
-	VUMAX V7.H8, V3.H8, V3.H8
-	SUBS $32, R1, R1
-	BNE loop
-	VUMAX V2.H8, V0.H8, V0.H8
-	VUMAX V3.H8, V1.H8, V1.H8
-	VUMAX V1.H8, V0.H8, V0.H8
-	WORD $0x6e70a800 // umaxv h0, v0.8h
-	FMOVS F0, R2
-	LSR $1, R2, R2
-	MOVW R2, ret+16(FP)
-	RET
-
 // func QuantizeNEON(codes *int8, h *float32, n int, inv float32) (norm2, err2 float32, code, negative int32)
 // Requires: ASIMD
 TEXT ·QuantizeNEON(SB), NOSPLIT, $0-48
