@@ -120,7 +120,7 @@ func (c *config) field(name string, v jsonscan.Value) (err error) {
 		c.inverse = true
 	case number:
 		x, err := v.Float()
-		if err != nil && (name == "hidden_size" || name == "d_model") {
+		if (name == "hidden_size" || name == "d_model") && !strings.ContainsRune("-0123456789", rune(v[0])) {
 			return nil // of another kind of model, if nothing is scaled by it
 		}
 		c.numbers[name] = &x

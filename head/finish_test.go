@@ -62,6 +62,7 @@ func TestConfigFinish(t *testing.T) {
 		"a scale of another name":    {`{"logit_scale":"x"}`, 0, 0, `config: logit_scale: found "\"x\"", expected a number or inv_sqrt_d_model`},
 		"no width to scale by":       {`{"logit_scale":"inv_sqrt_d_model","model_type":"mpt"}`, 0, 0, "config.json: d_model: found none, expected the width that mpt scales its logits by"},
 		"MiniCPM without its width":  {`{"model_type":"minicpm","dim_model_base":256}`, 0, 0, "config.json: hidden_size: found none, expected the width that minicpm scales its logits by"},
+		"a width beyond float64":     {`{"hidden_size":1e999}`, 0, 0, `config: hidden_size: found "1e999", expected a number within float64`},
 		"a cap of text":              {`{"final_logit_softcapping":"30"}`, 0, 0, `config: final_logit_softcapping: found "\"30\"", expected a number within float64`},
 		"a negative cap":             {`{"final_logit_softcapping":-30}`, 0, 0, "config.json: final_logit_softcapping: found -30, expected a number from 1.2e-38 to 8.5e+37"},
 		"a cap of 0":                 {`{"final_logit_softcapping":0}`, 1, 0, ""},
