@@ -184,7 +184,8 @@ func (a *Audit) begins(x Alarm) {
 // missing is the alarm of P@k.
 func (a *Audit) missing(k int) Alarm {
 	of := a.recent(lately)
-	found, rung := precision(of, k), a.model.c.Ladder[of[len(of)-1].rung]
+	outcomes, sizes := split(of)
+	found, rung := precisionOf(outcomes, sizes, k), a.model.c.Ladder[of[len(of)-1].rung]
 	promised := rung.Precision1
 	if k > 1 {
 		promised = rung.PrecisionK
@@ -299,16 +300,12 @@ func allowed(promised Estimate) float64 { return min(1, max(1e-4, 2*(1-promised.
 // recent are the last n audited queries in their order, or all if there are fewer.
 func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
 
-// precision is P@k of audited queries.
-func precision(of []audited, k int) Estimate {
-	if len(of) == 0 {
-		return Estimate{}
+// split returns the outcomes of audited queries, and the numbers of their candidates.
+func split(of []audited) (outcomes []Outcome, sizes []int) {
+	for _, o := range of {
+		outcomes, sizes = append(outcomes, o.Outcome), append(sizes, o.n)
 	}
-	outcomes, sizes := make([]Outcome, len(of)), make([]int, len(of))
-	for i, o := range of {
-		outcomes[i], sizes[i] = o.Outcome, o.n
-	}
-	return precisionOf(outcomes, sizes, k)
+	return outcomes, sizes
 }
 
 // tell calls the callback for alarms that have begun.
@@ -346,14 +343,13 @@ func (a *Audit) Report() AuditReport {
 	if len(of) == 0 {
 		return r
 	}
-	outcomes := make([]Outcome, len(of))
-	for i, o := range of {
-		outcomes[i] = o.Outcome
+	for _, o := range of {
 		rung := m.c.Ladder[o.rung]
 		r.Promised1.addTo(rung.Precision1, len(of))
 		r.PromisedK.addTo(rung.PrecisionK, len(of))
 	}
-	r.Precision1, r.PrecisionK, r.Ladder = precision(of, 1), precision(of, r.K), m.Measure(outcomes, r.K)
+	outcomes, sizes := split(of)
+	r.Precision1, r.PrecisionK, r.Ladder = precisionOf(outcomes, sizes, 1), precisionOf(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
 	return r
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"weak"
 
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -127,6 +128,10 @@ type derived struct {
 	packs packs
 }
 
+func newDerived() *derived {
+	return &derived{cuts: map[uint16][]uint32{}, packs: packs{lists: map[packKey]weak.Pointer[softmax.Packed]{}}}
+}
+
 // cut returns for each cell the number of its candidates of at least that share.
 func (m *Model) cut(share uint16) []uint32 {
 	m.derived.mu.Lock()
@@ -138,16 +143,13 @@ func (m *Model) cut(share uint16) []uint32 {
 	for t := range cut {
 		cut[t] = uint32(m.candidates(t, share))
 	}
-	if m.derived.cuts == nil {
-		m.derived.cuts = map[uint16][]uint32{}
-	}
 	m.derived.cuts[share] = cut
 	return cut
 }
 
 // bounded returns a cut with no more than bound candidates for any cell.
 func bounded(cut []uint32, bound int) []uint32 {
-	if largest(cut) <= bound {
+	if int(slices.Max(cut)) <= bound {
 		return cut
 	}
 	cut = slices.Clone(cut)
@@ -175,9 +177,6 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	}
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
-
-// largest returns the largest number of candidates of a cell in a cut.
-func largest(cut []uint32) int { return int(slices.Max(cut)) }
 
 // Outcome says where the best labels of a context stand in the list of its cell: all that the
 // precision of every budget follows from.

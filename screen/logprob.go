@@ -51,9 +51,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	} else {
 		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
 	}
-	if s.profile != nil {
-		s.profile.from(source)
-	}
+	s.profile.from(source)
 	logit, sum, err := s.layer.LogitAndSum(s.query[0], id, &req)
 	if err != nil {
 		return 0, err

@@ -127,7 +127,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{}}
+	m := &Model{c: c, router: r, derived: newDerived()}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}

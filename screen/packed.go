@@ -55,27 +55,22 @@ type packKey struct {
 	bound, cells int
 }
 
-// bytes returns the memory that the first candidates of the first cells take, packed.
-func (m *Model) bytes(l *softmax.Layer, cut []uint32) int64 {
-	starts := make([]int, 1, len(cut)+1)
-	for t, n := range cut {
-		starts = append(starts, starts[t]+int(n))
-	}
-	return l.PackedBytes(starts)
-}
-
 // pack returns the candidates of at least a share, no more than bound of a cell, packed for the
 // layer: of all cells, or of the cells of clusters alone, and their number. It returns nil if the layer has no
 // codes, or if they would take more than most bytes.
 func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
 	cut := bounded(m.cut(share), bound)
-	cells = len(cut)
-	all = m.bytes(l, cut)
+	starts := make([]int, 1, len(cut)+1)
+	for t, n := range cut {
+		starts = append(starts, starts[t]+int(n))
+	}
+	cells, all = len(cut), l.PackedBytes(starts)
 	if copies = all; copies > most {
 		cells = m.router.ClusterCells()
-		copies = m.bytes(l, cut[:cells])
+		starts = starts[:cells+1]
+		copies = l.PackedBytes(starts)
 	}
-	if largest(cut[:cells]) == 0 || copies > most {
+	if starts[cells] == 0 || copies > most {
 		return nil, 0, 0, all, nil
 	}
 	p, key := &m.derived.packs, packKey{weak.Make(l), share, bound, cells}
@@ -89,19 +84,12 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 			delete(p.lists, key)
 		}
 	}
-	var (
-		ids    []uint32
-		starts = make([]int, 1, cells+1)
-	)
+	ids := make([]uint32, 0, starts[cells])
 	for t, n := range cut[:cells] {
 		ids = append(ids, m.first(t, int(n))...)
-		starts = append(starts, len(ids))
 	}
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
 		return nil, 0, 0, all, err
-	}
-	if p.lists == nil {
-		p.lists = map[packKey]weak.Pointer[softmax.Packed]{}
 	}
 	p.lists[key] = weak.Make(packed)
 	return packed, cells, copies, all, nil

@@ -35,9 +35,11 @@ func (p *profile) begin() {
 	pprof.SetGoroutineLabels(p.query)
 }
 
-// from is for the answer from a source.
+// from is for the answer from a source, if there are labels.
 func (p *profile) from(source softmax.Source) {
-	pprof.SetGoroutineLabels(p.source[source])
+	if p != nil {
+		pprof.SetGoroutineLabels(p.source[source])
+	}
 }
 
 func (p *profile) end() {

@@ -222,7 +222,7 @@ func (s *Searcher) addLines() {
 // dst, in order, and returns their number: k, unless Short was given and there are fewer.
 // Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	a, err := s.answer(dst, h, nil)
+	a, err := s.answer(dst, h, &softmax.Request{K: len(dst)})
 	return a.Count, err
 }
 
@@ -250,19 +250,18 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if len(contexts) != n*d {
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
-	if len(dst) != req.K*n {
+	if len(dst) != req.K*n || exactly(&req) {
 		if err := req.Check(s.model.c.Labels); err != nil {
 			return err
 		}
+	}
+	if len(dst) != req.K*n {
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
 	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
 	if exactly(&req) {
-		if err := req.Check(s.model.c.Labels); err != nil {
-			return err
-		}
 		if err := s.layer.SearchBatch(dst, answers, contexts, req); err != nil {
 			return err
 		}
@@ -299,40 +298,48 @@ type at struct {
 	watch bool // it is a sample of an audit, and all of found is known
 }
 
-// answer answers a request about one context; nil stands for the len(dst) best labels and
-// nothing else.
+// answer answers a request about one context.
 func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
 	if s.profile != nil {
 		s.profile.begin()
 		defer s.profile.end()
 	}
 	s.lines.Prefetch()
-	if req != nil && !s.plain(req) {
-		return s.request(dst, h, req)
+	plain, rung := s.plain(req), s.rung
+	if !plain || len(dst) != req.K {
+		if err := req.Check(s.model.c.Labels); err != nil {
+			return softmax.Answer{}, err
+		}
+		if len(dst) != req.K {
+			return softmax.Answer{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+		}
+		if exactly(req) {
+			if err := s.query[0].Set(h); err != nil {
+				return softmax.Answer{}, err
+			}
+			s.stats.Queries++
+			return s.exact(dst, req)
+		}
+		var err error
+		if rung, err = s.rungOf(req.Budget); err != nil {
+			return softmax.Answer{}, err
+		}
 	}
-	x, err := s.locate(h, s.rung)
+	x, err := s.locate(h, rung)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	a := softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
-	var sum *float64
-	if req != nil {
-		if len(dst) != req.K {
-			return softmax.Answer{}, s.noRoom(dst, req)
-		}
+	if plain && x.quick && !x.exact {
+		a := softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
+		var sum *float64
 		if req.LogSum {
 			sum = &a.LogSum
 		}
-	}
-	if x.quick && !x.exact && s.best(dst, sum, x.cell, x.n) {
-		s.count(x)
-		if s.profile != nil {
+		if s.best(dst, sum, x.cell, x.n) {
+			s.count(x)
 			s.profile.from(softmax.FromSet)
+			return a, nil
 		}
-		return a, nil
-	}
-	if req == nil {
-		return s.among(dst, x, &softmax.Request{K: len(dst)})
 	}
 	return s.among(dst, x, req)
 }
@@ -407,32 +414,6 @@ func (s *Searcher) find() (router.Found, error) {
 	return s.found[0], err
 }
 
-// request answers a request that is not plain.
-func (s *Searcher) request(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
-	if len(dst) != req.K {
-		return softmax.Answer{}, s.noRoom(dst, req)
-	}
-	if err := req.Check(s.model.c.Labels); err != nil {
-		return softmax.Answer{}, err
-	}
-	if exactly(req) {
-		if err := s.query[0].Set(h); err != nil {
-			return softmax.Answer{}, err
-		}
-		s.stats.Queries++
-		return s.exact(dst, req)
-	}
-	rung, err := s.rungOf(req.Budget)
-	if err != nil {
-		return softmax.Answer{}, err
-	}
-	x, err := s.locate(h, rung)
-	if err != nil {
-		return softmax.Answer{}, err
-	}
-	return s.among(dst, x, req)
-}
-
 // rungOf returns the rung of the ladder for the budget of a request.
 func (s *Searcher) rungOf(budget float64) (int, error) {
 	if budget == 0 {
@@ -453,13 +434,6 @@ func (s *Searcher) cutAt(rung int) []uint32 {
 	return s.cuts[rung]
 }
 
-func (s *Searcher) noRoom(dst []softmax.Prediction, req *softmax.Request) error {
-	if err := req.Check(s.model.c.Labels); err != nil {
-		return err
-	}
-	return invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
-}
-
 // invalid is an error of a kind that this package or softmax exports.
 type invalid struct {
 	kind error
@@ -471,9 +445,7 @@ func (e invalid) Unwrap() error { return e.kind }
 
 // exact lets the exact layer answer about the query's context.
 func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
-	if s.profile != nil {
-		s.profile.from(softmax.FromLayer)
-	}
+	s.profile.from(softmax.FromLayer)
 	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
 		return softmax.Answer{}, err
 	}
@@ -502,9 +474,7 @@ func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (
 		}
 		return s.exact(dst, req)
 	}
-	if s.profile != nil {
-		s.profile.from(softmax.FromSet)
-	}
+	s.profile.from(softmax.FromSet)
 	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: among, Biases: req.Biases}
 	if err := s.layer.Find(dst, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
