@@ -129,10 +129,14 @@ func (m *Model) encode() (data []byte) {
 		Shells: uint16(len(c.Shells)), Budgets: uint16(len(c.Ladder)), TailShare: f.tail.Share, Temperatures: uint16(len(f.tail.Temperatures)),
 		Levels: uint16(len(f.tail.Levels)), Directions: uint16(len(f.tail.Directions) / c.Dim),
 	}
-	add := func(x any) { data, _ = binary.Append(data, binary.LittleEndian, x) } // whose numbers have sizes: no error
-	add(f.header)
+	lists, size := []any{f.header}, headerSize
 	for _, p := range f.parts() {
-		add(reflect.ValueOf(p.list).Elem().Interface())
+		list := reflect.ValueOf(p.list).Elem().Interface()
+		lists, size = append(lists, list), size+binary.Size(list)
+	}
+	data = make([]byte, 0, size)
+	for _, list := range lists {
+		data, _ = binary.Append(data, binary.LittleEndian, list) // whose numbers have sizes: no error
 	}
 	binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
 	binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
