@@ -79,7 +79,7 @@ func (s *Sampler) lookAtAll() error {
 func (s *Sampler) lookAtBest(k int) error {
 	// Labels of the history may take places of others: their logits are others in the
 	// search.
-	k = min(k+len(s.pastIDs), s.labels)
+	k = min(k+s.past, s.labels)
 	s.found = grow.Slice(s.found, k)
 	req := softmax.Request{K: k, Allowed: s.edits.Allowed, Banned: s.edits.Banned, Biases: s.edits.Biases}
 	s.asked[0] = s.query
@@ -90,15 +90,15 @@ func (s *Sampler) lookAtBest(k int) error {
 	whole := n < k || k == s.labels
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	for _, p := range s.found[:n] {
-		if s.slots[p.ID] == 0 || s.changes[s.slots[p.ID]-1].times == 0 {
+		if s.marks[p.ID]&times == 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
 		}
 	}
-	s.terms = grow.Slice(s.terms, len(s.pastIDs))
-	if err := s.layer.Logits(s.terms, s.query, softmax.Only(s.pastIDs)); err != nil {
+	s.terms = grow.Slice(s.terms, s.past)
+	if err := s.layer.Logits(s.terms, s.query, softmax.Only(s.changed[:s.past])); err != nil {
 		return err
 	}
-	for i, id := range s.pastIDs {
+	for i, id := range s.changed[:s.past] {
 		if !s.permits(id) {
 			continue
 		}

@@ -116,7 +116,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 			return Token{}, false, nil
 		}
 		for id := range b.All() {
-			s.changeOf(id)
+			s.mark(id, noted)
 		}
 	}
 	for i, budget := range s.budgets {
@@ -155,12 +155,12 @@ func (s *Sampler) gather(head *screen.Head) error {
 	} else {
 		s.poolIDs = append(s.poolIDs[:0], head.IDs...)
 		for _, id := range head.IDs {
-			if at := s.slots[id]; at != 0 {
-				s.changes[at-1].listed = true // and is so in a longer list
+			if s.marks[id] != 0 {
+				s.marks[id] |= listed // and is so in a longer list
 			}
 		}
-		for i, id := range s.changed {
-			if !s.changes[i].listed {
+		for _, id := range s.changed {
+			if s.marks[id]&listed == 0 {
 				s.poolIDs = append(s.poolIDs, id)
 			}
 		}
@@ -202,8 +202,8 @@ func (s *Sampler) best(head *screen.Head) (every bool) {
 			if !s.permits(id) {
 				continue
 			}
-			if at := s.slots[id]; at != 0 {
-				if s.changes[at-1].raised {
+			if mark := s.marks[id]; mark != 0 {
+				if mark&mayGrow != 0 {
 					continue
 				}
 				lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -69,11 +70,10 @@ type Sampler struct {
 	stats    Stats
 
 	edits   Edits
-	changes []change // of labels whose logits the edits change
-	changed []uint32 // these labels
-	slots   []uint32 // of each label, 1 + the place of its change, 0 for none
-	pastIDs []uint32 // the labels of the history
-	raised  []uint32 // those whose logits may grow
+	changed []uint32 // labels whose logits the edits change,
+	past    int      // of which the first are those of the history
+	marks   []uint32 // of each label, how often it is in the history, and the bits below
+	raised  []uint32 // labels whose logits may grow
 
 	one      [1]softmax.Answer
 	asked    [1]*softmax.Query
@@ -85,7 +85,7 @@ type Sampler struct {
 	terms    []float64
 	head     []softmax.Prediction
 	sorted   []softmax.Prediction     // scratch
-	keys     []uint64                 // of the head, to sort by
+	ends     []uint32                 // of the parts of the head, to sort by
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
@@ -96,13 +96,14 @@ type Sampler struct {
 	list     list
 }
 
-// change is what the edits do to the logit of a label, beside a mask.
-type change struct {
-	times  int     // in the history
-	add    float64 // bias
-	raised bool    // the logit may grow
-	listed bool    // the label is a candidate
-}
+// The marks of a label beside the number of its times in the history.
+const (
+	biased uint32 = 1 << (31 - iota)
+	mayGrow
+	listed // the label is a candidate
+	noted  // the label is changed by no more than a mask
+	times  = noted - 1
+)
 
 // New returns a sampler over all labels of a layer, whose draws are exact.
 func New(l *softmax.Layer, o Options) (*Sampler, error) {
@@ -116,7 +117,7 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	}
 	return &Sampler{
 		o: o, edited: o.Order[:edited], labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
-		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), slots: make([]uint32, l.Labels()),
+		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
 	}, nil
 }
 
@@ -225,6 +226,9 @@ func (s *Sampler) prepare(e *Edits) error {
 	if err := req.Check(s.labels); err != nil {
 		return err
 	}
+	if len(e.History) > int(times) {
+		return badEdits(fmt.Sprintf("sample: history: found %d labels, expected at most %d", len(e.History), times))
+	}
 	for i, id := range e.History {
 		if int64(id) >= int64(s.labels) {
 			return badEdits(fmt.Sprintf("sample: history: found label %d at %d, expected one below the %d labels", id, i, s.labels))
@@ -238,37 +242,42 @@ func (s *Sampler) prepare(e *Edits) error {
 		s.edits.Biases = nil
 	}
 	for _, id := range s.changed {
-		s.slots[id] = 0
+		s.marks[id] = 0
 	}
-	s.changed, s.changes, s.pastIDs, s.raised = s.changed[:0], s.changes[:0], s.pastIDs[:0], s.raised[:0]
+	s.changed, s.past, s.raised = s.changed[:0], 0, s.raised[:0]
 	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
-		for _, id := range e.History {
-			s.changeOf(id).times++
+		s.changed = grow.Slice(s.changed, len(e.History))
+		for _, id := range e.History { // a CPU could not foretell a branch
+			mark := s.marks[id]
+			s.changed[s.past] = id
+			s.marks[id] = mark + 1
+			if mark == 0 {
+				s.past++
+			}
+		}
+		s.changed = s.changed[:s.past]
+		if s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0 {
+			for _, id := range s.changed {
+				s.marks[id] |= mayGrow
+				s.raised = append(s.raised, id)
+			}
 		}
 	}
-	s.pastIDs = append(s.pastIDs, s.changed...)
 	for _, b := range s.edits.Biases {
-		s.changeOf(b.ID).add = float64(b.Add)
-	}
-	penaltiesRaise := s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0
-	for i, id := range s.changed {
-		c := &s.changes[i]
-		if c.raised = c.add > 0 || c.times > 0 && penaltiesRaise; c.raised {
-			s.raised = append(s.raised, id)
+		if s.mark(b.ID, biased); b.Add > 0 && s.marks[b.ID]&mayGrow == 0 {
+			s.marks[b.ID] |= mayGrow
+			s.raised = append(s.raised, b.ID)
 		}
 	}
 	return nil
 }
 
-// changeOf is what the edits do to a label.
-func (s *Sampler) changeOf(id uint32) *change {
-	at := s.slots[id]
-	if at == 0 {
-		s.changed, s.changes = append(s.changed, id), append(s.changes, change{})
-		at = uint32(len(s.changes))
-		s.slots[id] = at
+// mark notes what the edits do to a label.
+func (s *Sampler) mark(id, what uint32) {
+	if s.marks[id] == 0 {
+		s.changed = append(s.changed, id)
 	}
-	return &s.changes[at-1]
+	s.marks[id] |= what
 }
 
 func (s *Sampler) permits(id uint32) bool {
@@ -278,21 +287,21 @@ func (s *Sampler) permits(id uint32) bool {
 // edit returns the logit x of a label, after biases and penalties in their order. It does not
 // descend in x.
 func (s *Sampler) edit(id uint32, x float64) float64 {
-	if s.slots[id] == 0 {
+	mark := s.marks[id]
+	if mark == 0 {
 		return x
 	}
-	c := &s.changes[s.slots[id]-1]
 	for _, step := range s.edited {
 		switch {
-		case step == Bias:
-			x += c.add
-		case step == Penalties && c.times > 0:
+		case step == Bias && mark&biased != 0:
+			x += (&softmax.Request{Biases: s.edits.Biases}).Bias(id)
+		case step == Penalties && mark&times > 0:
 			if x > 0 {
 				x /= s.o.Repetition
 			} else {
 				x *= s.o.Repetition
 			}
-			x -= float64(s.o.Frequency*float64(c.times)) + s.o.Presence
+			x -= float64(s.o.Frequency*float64(mark&times)) + s.o.Presence
 		}
 	}
 	return x

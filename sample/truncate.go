@@ -66,27 +66,44 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	}
 }
 
-// sortHead puts the head in order: by the logits as float32, which order faster than labels do, and those
-// that are equal then by what they are.
+// mostParts bounds the parts of the range of the head.
+const mostParts = 4096
+
+// sortHead puts the head in order. Equal parts of the range of the logits, two for a label, leave few
+// labels to compare: a CPU could not foretell how comparisons end.
 func (s *Sampler) sortHead() {
-	s.keys = s.keys[:0]
-	for i, p := range s.head {
-		bits := math.Float32bits(float32(p.Logit) + 0) // one zero, not two
-		if bits>>31 == 0 {
-			bits ^= math.MaxInt32
-		}
-		s.keys = append(s.keys, uint64(bits)<<32|uint64(i))
+	largest, least := math.Inf(-1), math.Inf(1)
+	for _, p := range s.head {
+		largest, least = max(largest, p.Logit), min(least, p.Logit)
 	}
-	slices.Sort(s.keys)
-	s.sorted = s.sorted[:0]
-	first := 0 // of equals
-	for i, key := range s.keys {
-		if s.sorted = append(s.sorted, s.head[uint32(key)]); i+1 == len(s.keys) || s.keys[i+1]>>32 != key>>32 {
-			if i > first {
-				slices.SortFunc(s.sorted[first:], compare)
-			}
-			first = i + 1
+	s.ends = grow.Slice(s.ends, min(2*len(s.head), mostParts))
+	scale := float64(len(s.ends)-1) / (largest - least)
+	if !(scale > 0 && scale < math.MaxFloat64) {
+		slices.SortFunc(s.head, compare)
+		return
+	}
+	clear(s.ends)
+	part := func(x float64) int { return int((largest - x) * scale) }
+	for _, p := range s.head {
+		s.ends[part(p.Logit)]++
+	}
+	end := uint32(0)
+	for i, n := range s.ends { // for now where a part begins
+		s.ends[i] = end
+		end += n
+	}
+	s.sorted = grow.Slice(s.sorted, len(s.head))
+	for _, p := range s.head {
+		at := &s.ends[part(p.Logit)]
+		s.sorted[*at] = p
+		*at++
+	}
+	first := uint32(0)
+	for _, end := range s.ends {
+		if end > first+1 {
+			slices.SortFunc(s.sorted[first:end], compare)
 		}
+		first = end
 	}
 	s.head, s.sorted = s.sorted, s.head
 }
