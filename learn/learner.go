@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,10 @@ import (
 
 // Options are the options of New. The zero value is ready.
 type Options struct {
-	// Bytes bounds the memory of contexts, their copy for a training included. 0: 256 MiB.
+	// Bytes bounds the memory that the learner takes beside the layer, trainings and screens included. A quarter is for the
+	// copies of candidates that screens have ([screen.Pack]). The lists of a training take 20 KB for each label, up to 8,192
+	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
+	// 4d + 8K + 320 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
 	Bytes int64
 	// HalfLife is the number of queries after which half of the contexts have made room for later ones,
 	// when the room is used up: 0 for a million.
@@ -125,14 +129,14 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		}
 	}
 	if o.Bytes == 0 {
-		o.Bytes = 256 << 20
+		o.Bytes = 512 << 20
 	}
 	if o.Least == 0 {
 		o.Least = 1 << 15
 	}
 	if o.Train == nil {
 		usual := train.DefaultOptions()
-		usual.Tail, usual.K = nil, min(usual.K, layer.Labels())
+		usual.Tail, usual.NoPairs, usual.K = nil, true, min(usual.K, layer.Labels())
 		o.Train = &usual
 	}
 	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts {
@@ -152,13 +156,13 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 			return nil, fmt.Errorf("learn: %s: found no folder %s, expected one to write the file to", o.Keep, folder)
 		}
 	}
-	// The copy for a training takes the other half.
-	r, err := NewReservoir(layer.Dim(), o.Train.K, o.Bytes/2, o.HalfLife)
+	room, err := o.room(layer)
 	if err != nil {
 		return nil, err
 	}
-	if n := r.most * runLength; n < o.Least {
-		return nil, fmt.Errorf("learn: bytes: found %d, room for %d contexts, expected room for the first training, %d", o.Bytes, n, o.Least)
+	r, err := NewReservoir(layer.Dim(), o.Train.K, room, o.HalfLife)
+	if err != nil {
+		return nil, err
 	}
 	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{labels: make([]uint32, o.Train.K)} }
@@ -174,8 +178,24 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screen.NewPool(l.none, layer)
+	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4))
 	return l, err
+}
+
+// room is the part of Bytes that is the reservoir's.
+func (o *Options) room(layer *softmax.Layer) (int64, error) {
+	d, k := int64(layer.Dim()), int64(o.Train.K)
+	cells := int64(600) // if the training decides: clusters, or a quarter of them, and these in three shells
+	if c := o.Train.Clusters; c > 0 {
+		cells = int64(c * (2 + len(o.Train.Shells)))
+	}
+	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
+	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
+	each := 4*d + 8*k + 320 // its copy, and what the training knows of it
+	if least := (fixed + each*int64(o.Least)) / 3 * 4; o.Bytes < least {
+		return 0, fmt.Errorf("learn: bytes: found %d, expected at least %d, for a first training with %d contexts", o.Bytes, least, o.Least)
+	}
+	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 16), nil
 }
 
 // begin opens what was kept, and starts to learn.
@@ -418,7 +438,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 
 // measure says in an event what a screen reaches on contexts.
 func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Event) error {
-	by, err := screen.NewSearcher(m, l.layer)
+	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0))
 	if err != nil {
 		return err
 	}
@@ -480,8 +500,16 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
 		o.HeldOut = min(4000, n/8)
 	}
-	o.Progress = func(train.Progress) { busy() }
+	part := ""
+	o.Progress = func(p train.Progress) {
+		if at := p.Stage + p.Part; at != part {
+			part = at
+			runtime.GC() // or what a part leaves lies beside what the next one takes
+		}
+		busy()
+	}
 	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
+	runtime.GC()
 	return m, err
 }
 

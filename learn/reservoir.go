@@ -152,7 +152,7 @@ func (r *Reservoir) Since(number uint64, most int) (s Sample) {
 		row    int
 		known  bool
 	}
-	var places []place
+	places := make([]place, 0, len(r.runs)*runLength)
 	for i, x := range r.runs {
 		for j := range x.n {
 			if n := x.first + uint64(j); n >= number {

@@ -102,6 +102,14 @@ func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
 	pilot.Report = &corpus.Reporter{}
 	var away [2]float64
 	for i, n := range []int{usual, manyClusters} {
+		if tell := t.Report.Call; tell != nil {
+			pilot.Report.Call = func(p corpus.Progress) {
+				if p.Message == "" {
+					p.Part = strings.TrimSpace(fmt.Sprintf("trial of %d clusters %s", n, p.Part))
+					tell(p)
+				}
+			}
+		}
 		_, history, err := kmeans.Find(ctx, &pilot, n, pilotIterations)
 		if err != nil {
 			return 0, "", err
@@ -135,7 +143,9 @@ func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Fou
 	} else {
 		shelled, paired := f, f
 		shelled.shells, paired.shells, paired.pairShare = cutShells, cutShells, cutPairs
-		tries = append(tries, shelled, paired)
+		if tries = append(tries, shelled, paired); t.opt.NoPairs {
+			tries = tries[:2]
+		}
 	}
 	var best *built
 	least, most := math.Inf(1), t.mostBudget()

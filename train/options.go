@@ -33,6 +33,9 @@ type Options struct {
 	// their two clusters. Each pair of clusters that such a context has as its best
 	// two has a list of its own. At least 0, below 1.
 	PairShare float64 `json:"pair_share,omitempty"`
+	// NoPairs has a run that decides the form try none: their lists take most of the memory of a
+	// training, and of its time after the labels.
+	NoPairs bool `json:"no_pairs,omitempty"`
 
 	// K is the number of labels of each context: its K largest logits.
 	K int `json:"k"`

@@ -87,7 +87,7 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err != nil {
 			return err
 		}
-		found, err := c.Route(ctx, r, c.Report.Stage(StageAssign, 0, c.N))
+		found, err := c.Route(ctx, r, nil, c.Report.Stage(StageAssign, 0, c.N))
 		if err != nil {
 			return err
 		}

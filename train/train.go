@@ -201,6 +201,6 @@ func (t *trainer) route(ctx context.Context, c *corpus.Corpus, v []float32) (*ro
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := c.Route(ctx, r, t.Report.Stage(StageAssign, 0, c.N))
+	found, err := c.Route(ctx, r, nil, t.Report.Stage(StageAssign, 0, c.N))
 	return r, found, err
 }

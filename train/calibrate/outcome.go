@@ -47,7 +47,7 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	}
 	var found []router.Found
 	err = parallel.Guard(func() (err error) {
-		found, err = c.Route(ctx, r, c.Report.Stage(StageRoute, 0, c.N))
+		found, err = c.Route(ctx, r, nil, c.Report.Stage(StageRoute, 0, c.N))
 		return err
 	})
 	if errors.Is(err, parallel.ErrGone) {

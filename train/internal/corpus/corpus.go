@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -58,8 +59,10 @@ func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
 		return labelfile.DigestOf(ctx, c.elements, c.Dim, 0, c.Threads)
 	}
 	parts := make([]labelfile.Digest, (c.N+Chunk-1)/Chunk)
-	err := parallel.Each(ctx, c.Threads, c.N, Chunk, nil, func(_, lo, hi int) (err error) {
-		wide := make([]float32, (hi-lo)*c.Dim)
+	workers := make([][]float32, c.Threads)
+	err := parallel.Each(ctx, c.Threads, c.N, Chunk, nil, func(worker, lo, hi int) (err error) {
+		workers[worker] = slices.Grow(workers[worker], (hi-lo)*c.Dim)
+		wide := workers[worker][:(hi-lo)*c.Dim]
 		for i := range hi - lo {
 			c.rows.Widen(wide[i*c.Dim:(i+1)*c.Dim], lo+i)
 		}
@@ -165,8 +168,8 @@ func (c *Corpus) Set(qs []*softmax.Query, lo int) error {
 }
 
 // Route finds the clusters of every context by r, so that training and queries agree
-// on them.
-func (c *Corpus) Route(ctx context.Context, r *router.Router, done func(int)) ([]router.Found, error) {
+// on them. It returns them in found if there is room.
+func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Found, done func(int)) ([]router.Found, error) {
 	type scratch struct {
 		*router.Searcher
 		queries []*softmax.Query
@@ -175,7 +178,7 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, done func(int)) ([
 	for i := range workers {
 		workers[i] = scratch{r.NewSearcher(), NewQueries(batch, c.Dim)}
 	}
-	found := make([]router.Found, c.N)
+	found = slices.Grow(found[:0], c.N)[:c.N]
 	err := parallel.Each(ctx, c.Threads, c.N, Chunk, done, func(worker, lo, hi int) error {
 		for w := workers[worker]; lo < hi; lo += batch {
 			n := min(batch, hi-lo)

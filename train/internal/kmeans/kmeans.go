@@ -72,6 +72,7 @@ type kMeans struct {
 	invNorm []float32
 	v       []float32 // clusters x dim, rows of length 1
 	cluster []uint32  // of each context
+	found   []router.Found
 }
 
 func newKMeans(ctx context.Context, c *corpus.Corpus, clusters int) (*kMeans, error) {
@@ -96,8 +97,8 @@ func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err err
 	if err != nil {
 		return 0, err
 	}
-	found, err := m.Route(ctx, r, done)
-	for i, f := range found {
+	m.found, err = m.Route(ctx, r, m.found, done)
+	for i, f := range m.found {
 		if t := uint32(f.Cluster); t != m.cluster[i] {
 			m.cluster[i] = t
 			moved++

@@ -34,6 +34,7 @@ func (m *kMeans) plant(ctx context.Context) error {
 		distance[j] = 1
 	}
 	const chunk = 1024
+	done := m.Report.Part(Stage, "seeds", "clusters", m.clusters)
 	for t := range m.clusters {
 		chosen := draw(&random, distance)
 		v := m.v[t*m.Dim : (t+1)*m.Dim]
@@ -48,7 +49,9 @@ func (m *kMeans) plant(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		distance[chosen] = 0
+		if distance[chosen] = 0; done != nil {
+			done(1)
+		}
 	}
 	return nil
 }

@@ -33,8 +33,9 @@ type Lists struct {
 // each cell.
 func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint32, always []uint32, k int) (*Lists, error) {
 	l := &Lists{Lists: make([]screen.List, len(cells)), sizes: sizes, weights: make([]uint64, Certain+1)}
-	err := parallel.Each(ctx, threads, len(cells), 1, nil, func(_, t, _ int) error {
-		l.Lists[t] = rank(cells[t], always, k)
+	rankers := make([]ranker, threads)
+	err := parallel.Each(ctx, threads, len(cells), 1, nil, func(worker, t, _ int) error {
+		l.Lists[t] = rankers[worker].rank(cells[t], always, k)
 		return nil
 	})
 	for t := range l.Lists {
@@ -46,20 +47,28 @@ func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint3
 	return l, err
 }
 
-func rank(labels []shares.Label, always []uint32, k int) screen.List {
-	labels = slices.DeleteFunc(slices.Clone(labels), func(x shares.Label) bool {
+// ranker has what one cell after the other is ranked in.
+type ranker struct {
+	labels []shares.Label
+	list   []uint64 // what the share lacks of Certain, and the id
+}
+
+func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List {
+	labels = slices.DeleteFunc(append(r.labels[:0], labels...), func(x shares.Label) bool {
 		_, found := slices.BinarySearch(always, x.ID)
 		return found || screen.Share(x.Share) == 0
 	})
 	best := firstOf(labels, k)
-	list := make([]uint64, len(labels)) // what the share lacks of Certain, and the id
-	for i, x := range labels {
+	list := r.list[:0]
+	for _, x := range labels {
+		place := uint64(x.ID)
 		if s := screen.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
-			list[i] = uint64(Certain-s) << 32
+			place |= uint64(Certain-s) << 32
 		}
-		list[i] |= uint64(x.ID)
+		list = append(list, place)
 	}
 	slices.Sort(list)
+	r.labels, r.list = labels, list
 	n := len(always) + len(list)
 	out := screen.List{IDs: append(make([]uint32, 0, n), always...), Shares: make([]uint16, 0, n)}
 	for range always {

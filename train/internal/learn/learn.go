@@ -116,7 +116,7 @@ func (l *learner) route(ctx context.Context, c *corpus.Corpus, done func(int)) (
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDiverged, err)
 	}
-	found, err := c.Route(ctx, r, done)
+	found, err := c.Route(ctx, r, nil, done)
 	cluster := make([]uint32, len(found))
 	for i, f := range found {
 		cluster[i] = uint32(f.Cluster)

@@ -304,6 +304,7 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 		row       []float32
 		counts    []uint32  // of every label, zero between parts
 		parent    []float64 // the share of every label in the cluster of a cell, likewise
+		shares    []Label
 	}
 	workers := make([]scratch, g.Threads)
 	for i := range workers {
@@ -357,7 +358,7 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 		}
 		add := func(s uint32, p float64) {
 			if p = smoothed(s, p); w.counts[s] > 0 || p > geometryLeast && of.keep(p) {
-				shares[part] = append(shares[part], Label{s, p})
+				w.shares = append(w.shares, Label{s, p})
 			}
 			w.counts[s], w.parent[s] = 0, 0
 		}
@@ -381,6 +382,7 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 		for _, x := range parents {
 			add(x.ID, 0)
 		}
+		shares[part], w.shares = slices.Clone(w.shares), w.shares[:0]
 		return nil
 	})
 	return shares, err

@@ -83,13 +83,18 @@ func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2
 		return nil, err
 	}
 	shares := make([][]Label, len(pairs))
-	workers := make([][]float64, c.Threads) // the share of every label, zero between pairs
+	type scratch struct {
+		table []float64 // the share of every label, zero between pairs
+		seen  []uint32
+		list  []Label
+	}
+	workers := make([]scratch, c.Threads)
 	err = parallel.Each(ctx, c.Threads, len(pairs), 1, done, func(worker, j, _ int) error {
-		if workers[worker] == nil {
-			workers[worker] = make([]float64, c.Labels)
+		w := &workers[worker]
+		if w.table == nil {
+			w.table = make([]float64, c.Labels)
 		}
-		table, cell := workers[worker], len(single)+j
-		var seen []uint32
+		table, seen, list, cell := w.table, w.seen[:0], w.list[:0], len(single)+j
 		add := func(s uint32, p float64) {
 			if table[s] == 0 {
 				seen = append(seen, s)
@@ -105,14 +110,13 @@ func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2
 		for _, x := range met[cell] {
 			add(x.label, float64(x.n)/whole)
 		}
-		var list []Label
 		for _, s := range seen {
 			if keep(table[s]) {
 				list = append(list, Label{s, table[s]})
 			}
 			table[s] = 0
 		}
-		shares[j] = slices.Clip(list)
+		w.seen, w.list, shares[j] = seen, list, slices.Clone(list)
 		return nil
 	})
 	return shares, err
