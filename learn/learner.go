@@ -231,6 +231,9 @@ func (l *Learner) Close() {
 // Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be swapped by others.
 func (l *Learner) Pool() *screen.Pool { return l.pool }
 
+// Bytes returns Options.Bytes, or what stands for 0.
+func (l *Learner) Bytes() int64 { return l.o.Bytes }
+
 // Screened reports whether a screen answers.
 func (l *Learner) Screened() bool { return l.screened.Load() }
 

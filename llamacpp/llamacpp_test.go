@@ -471,7 +471,7 @@ func TestAHeadThatLearns(t *testing.T) {
 	exact := openHead(t, m)
 	o := train.DefaultOptions()
 	o.Clusters, o.Iterations, o.Geometry, o.Tail, o.Target = 10, 0, 0, nil, 0.01
-	x, err := m.Head(llamacpp.HeadOptions{Learn: &learn.Options{Bytes: 8 << 20, CPU: 1, Least: 200, Train: &o}})
+	x, err := m.Head(llamacpp.HeadOptions{Learn: &learn.Options{Bytes: 64 << 20, CPU: 1, Least: 200, Train: &o}})
 	if err != nil {
 		t.Fatal(err)
 	}

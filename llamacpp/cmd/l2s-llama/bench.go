@@ -44,7 +44,7 @@ The head "none" is llama.cpp up to its head and nothing more.
 
 --learn goes through --text as a service does, token by token, and asks for the best 5: in --rounds
 lines of --tokens tokens, with those a second, beside llama.cpp's own head in turns, and the
-precision of one answer in four of the screen.`
+precision of one answer in four of the screen, and the most memory that learning has added.`
 
 // row is a line of the table. Times are of one token, or of one draft.
 type row struct {

@@ -30,6 +30,16 @@ type stretch struct {
 	Checked         int     `json:"checked,omitempty"`
 	P1              float64 `json:"precision_1,omitempty"` // of the checked ones
 	P5              float64 `json:"precision_5,omitempty"`
+	Added           int64   `json:"added_bytes,omitempty"` // the most memory so far beside that before the first token
+}
+
+// anonymous is the memory that the process takes beside files, where the system says it, else 0.
+func anonymous() (kB int64) {
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
+		fmt.Fscan(bytes.NewReader(rest), &kB)
+	}
+	return kB << 10
 }
 
 // learns runs through a text as a service does, token by token, and asks for the best tokens
@@ -39,7 +49,11 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 	ids := b.m.Tokens(text, false)
 	begin, begins := b.m.Begins()
 	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
+	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), softmax.Request{K: learnK}); err != nil {
+		return nil, err
+	}
 	var lines []stretch
+	before, added := anonymous(), int64(0)
 	for len(lines) < most && len(ids) > 0 {
 		var took, ownTook time.Duration
 		var n, own, screened, hits1, hits5 int
@@ -64,6 +78,9 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 					return lines, err
 				}
 				took += time.Since(start)
+				if n%16 == 0 {
+					added = max(added, anonymous()-before)
+				}
 				if n++; a.Source == softmax.FromLayer {
 					continue
 				}
@@ -107,6 +124,7 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 			}
 			own, ownTook = own+len(window), ownTook+time.Since(start)
 		}
+		line.Added = added
 		line.Tokens, line.Screened = n, float64(screened)/float64(n)
 		if len(lines) > 0 {
 			line.Tokens += lines[len(lines)-1].Tokens
@@ -147,17 +165,19 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 		out.SetIndent("", "  ")
 		return cmp.Or(failed, out.Encode(struct {
 			Learning []stretch `json:"learning"`
-		}{lines}))
+			Bytes    int64     `json:"bytes"` // that were given
+		}{lines, b.screen.Learner().Bytes()}))
 	}
 	w := tabwriter.NewWriter(f.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "tokens\tby a screen\ttokens/s\tllama.cpp\tspeedup\tP@1\tP@5")
+	fmt.Fprintln(w, "tokens\tby a screen\ttokens/s\tllama.cpp\tspeedup\tadded MB\tP@1\tP@5")
 	for _, x := range lines {
-		fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t", x.Tokens, x.Screened, x.TokensPerSecond, x.Own, x.Speedup)
+		fmt.Fprintf(w, "%d\t%.2f\t%.0f\t%.0f\t%.2f\t%d\t", x.Tokens, x.Screened, x.TokensPerSecond, x.Own, x.Speedup, x.Added/1e6)
 		if x.Checked > 0 {
 			fmt.Fprintf(w, "%.4f\t%.4f", x.P1, x.P5)
 		}
 		fmt.Fprintln(w)
 	}
+	f.say("memory: of %d MB that were given\n", b.screen.Learner().Bytes()/1e6)
 	return cmp.Or(failed, w.Flush())
 }
 
