@@ -383,7 +383,7 @@ func badFiles(t *testing.T) (cases []badFile) {
 		"the checksum of the header": 125, "the first id": 128, "the last id": -4} {
 		flipped(".labels", name, at)
 	}
-	for name, at := range map[string]int{"the magic": 2, "the header": 10, "the middle of the header": 30, "the fingerprint": 60,
+	for name, at := range map[string]int{"the magic": 2, "the header": 10, "the fingerprint": 30, "the middle of the header": 60,
 		"the counts": 90, "the middle": len(files[".l2s"]) / 2, "the end": -2} {
 		flipped(".l2s", name, at)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"reflect"
 
@@ -213,6 +214,9 @@ func parseHeader(data []byte) (h header, err error) {
 	if h.Version != version {
 		return h, fmt.Errorf("version: found %d, expected %d", h.Version, version)
 	}
+	if h.Size < uint64(headerSize) || h.Size > math.MaxInt-1 {
+		return h, fmt.Errorf("file size: found %d in the header, expected %d to %d", h.Size, headerSize, math.MaxInt-1)
+	}
 	return h, nil
 }
 
@@ -235,11 +239,11 @@ func decode(data []byte) (*Model, error) {
 		return nil, fmt.Errorf("checksum: found %08x, expected %08x", found, h.Checksum)
 	}
 	for _, x := range []struct {
-		name  string
-		count uint32
-	}{{"labels", h.Labels}, {"dim", h.Dim}, {"clusters", h.Clusters}} {
-		if x.count < 1 || uint64(x.count) > maxCount {
-			return nil, fmt.Errorf("%s: found %d, expected 1 to %d", x.name, x.count, uint64(maxCount))
+		name         string
+		count, least uint32
+	}{{"labels", h.Labels, 1}, {"dim", h.Dim, 1}, {"clusters", h.Clusters, 1}, {"always", h.Always, 0}, {"k", h.K, 0}, {"held-out contexts", h.HeldOut, 0}} {
+		if x.count < x.least || uint64(x.count) > maxCount {
+			return nil, fmt.Errorf("%s: found %d, expected %d to %d", x.name, x.count, x.least, uint64(maxCount))
 		}
 	}
 	f := file{header: h}
@@ -274,7 +278,8 @@ func (p *part) read(data []byte) (rest []byte, err error) {
 // model returns the model of the parts.
 func (f *file) model() (m *Model, err error) {
 	c := f.c
-	c.Dim, c.Labels, c.Always, c.K, c.HeldOut, c.Fingerprint = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut), f.Fingerprint
+	c.Dim, c.Labels, c.Always, c.K, c.HeldOut = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut)
+	c.Fingerprint = f.Fingerprint
 	c.PairMargin, c.ExactMargin, c.Budget = f.numbers[0], f.numbers[1], f.numbers[2]
 	if c.Budget == 0 {
 		return nil, fmt.Errorf("budget: found 0, expected one of the ladder")
@@ -294,6 +299,10 @@ func (f *file) model() (m *Model, err error) {
 	}
 	c.Ladder = make([]Rung, len(f.ladder))
 	for i, x := range f.ladder {
+		if uint64(max(x.P99Candidates, x.MaxCandidates)) > maxCount {
+			return nil, fmt.Errorf("ladder: rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number",
+				i, x.MeanCandidates, x.P99Candidates, x.MaxCandidates)
+		}
 		c.Ladder[i] = Rung{x.Budget, x.Share, x.MeanCandidates, int(x.P99Candidates), int(x.MaxCandidates), x.Precision1, x.PrecisionK}
 	}
 	if f.Temperatures > 0 {

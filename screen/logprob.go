@@ -189,11 +189,14 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // Where the tail has no coefficients for T it says only how large the sum is at most, by the
 // nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
 // most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
-// is High then.
+// is High then. A temperature of NaN tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	none := math.Inf(-1)
 	others := s.model.c.Labels - int(s.inTail[s.drawn])
-	if others == 0 {
+	switch {
+	case math.IsNaN(temperature):
+		return Interval{temperature, none, math.Inf(1)}
+	case others == 0:
 		return Interval{none, none, none}
 	}
 	t := s.model.c.Tail

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
@@ -225,25 +225,10 @@ var errNoObject = errors.New("expected a JSON object")
 // times its size to be shown.
 const maxDepth = 32
 
-// quoted are the strings of JSON.
-var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
-
-// depth returns how deep JSON is nested, which is valid.
-func depth(text []byte) (most int) {
-	at := 0
-	for _, c := range quoted.ReplaceAll(text, nil) {
-		switch c {
-		case '{', '[':
-			at++
-			most = max(most, at)
-		case '}', ']':
-			at--
-		}
-	}
-	return most
-}
-
 func checkRecord(record []byte) error {
+	if uint64(len(record)) > maxCount {
+		return fmt.Errorf("record: found %d bytes, expected at most %d", len(record), uint64(maxCount))
+	}
 	if !utf8.Valid(record) {
 		return fmt.Errorf("record: found bytes that are not UTF-8, %w", errNoObject)
 	}
@@ -251,8 +236,8 @@ func checkRecord(record []byte) error {
 	if err := json.Unmarshal(record, &value); err != nil {
 		return fmt.Errorf("record: found %w, %w", err, errNoObject)
 	}
-	if found := depth(record); found > maxDepth {
-		return fmt.Errorf("record: found JSON nested %d deep, expected at most %d", found, maxDepth)
+	if err := jsonscan.CheckDepth(record, maxDepth); err != nil {
+		return fmt.Errorf("record: %w", err)
 	}
 	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
 		return fmt.Errorf("record: found JSON that starts with %q, %w", head[0], errNoObject)

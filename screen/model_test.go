@@ -115,6 +115,7 @@ func TestRecordIsAnObject(t *testing.T) {
 // is 0.
 var (
 	mostLabels    = fmt.Sprint(uint64(min(math.MaxInt, math.MaxUint32)))
+	mostBytes     = fmt.Sprint(math.MaxInt - 1)
 	tooManyLabels = fmt.Sprint(uint64(math.MaxUint32+1) & math.MaxUint)
 )
 

@@ -188,7 +188,7 @@ func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) 
 	log = product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
 	log += float64(float64(r.c.Squares[2*row])*x.norm) + float64(float64(r.c.Squares[2*row+1])*x.along)
 	q := len(r.c.Levels)
-	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q {
+	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q && !math.IsNaN(confidence) {
 		return log, float64(r.c.Widths[row*q+j])
 	}
 	return log, math.Inf(1)

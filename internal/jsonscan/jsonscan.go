@@ -25,7 +25,7 @@ func Parse(data []byte) (Value, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("found bytes that are not UTF-8, expected JSON")
 	}
-	if err := checkDepth(data); err != nil {
+	if err := CheckDepth(data, maxDepth); err != nil {
 		return nil, err
 	}
 	if !json.Valid(data) {
@@ -39,7 +39,8 @@ func Parse(data []byte) (Value, error) {
 	return trim(data), nil
 }
 
-func checkDepth(data []byte) error {
+// CheckDepth returns an error if values of JSON are nested deeper than most.
+func CheckDepth(data []byte, most int) error {
 	depth, quoted := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -49,8 +50,8 @@ func checkDepth(data []byte) error {
 			i++
 		case quoted:
 		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return fmt.Errorf("found values within values %d deep at byte %d, expected at most %d", depth, i, maxDepth)
+			if depth++; depth > most {
+				return fmt.Errorf("found values within values %d deep at byte %d, expected at most %d", depth, i, most)
 			}
 		case c == '}' || c == ']':
 			depth--
