@@ -44,7 +44,7 @@ type shelf struct {
 	mu    sync.Mutex
 	of    *generation
 	free  []*Searcher
-	out   int // searchers of the generation that will be brought to this shelf
+	out   int // searchers of the generation that were taken off this shelf and are in use
 	stats Stats
 	_     [64]byte // two shelves share no line of a cache
 }
@@ -72,13 +72,12 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
+	counts := p.count()
+	if counts == [shelves]int{} {
+		counts[0] = 1 // which checks m and l: all may have gone after errors
+	}
 	var made [shelves][]*Searcher
-	all := 0
-	for i := range p.shelves {
-		n := p.shelves[i].count()
-		if all += n; i == shelves-1 && all == 0 {
-			n = 1 // which checks m and l: all may have gone after errors
-		}
+	for i, n := range counts {
 		for range n {
 			s, err := NewSearcher(m, l, p.opts...)
 			if err != nil {
@@ -146,22 +145,26 @@ func (s *Stats) add(o Stats) {
 	s.Short += o.Short
 }
 
-// loan is a searcher that a query has, and where it goes afterwards.
+// loan is a searcher that a query has.
 type loan struct {
 	*Searcher
 	of    *generation
-	shelf *shelf
-	sound bool // the searcher, after the query
+	from  *shelf // which counts it
+	home  *shelf // where it goes afterwards
+	sound bool   // the searcher, after the query
 }
 
 // borrow takes a searcher of the current generation. The caller gives it back.
 func (p *Pool) borrow() (l loan, err error) {
-	l.shelf = &p.shelves[home()]
-	l.Searcher, l.of = l.shelf.take()
-	for i := 0; l.Searcher == nil && i < shelves; i++ {
-		l.Searcher = p.shelves[i].pop(l.of)
+	first := home()
+	l.home = &p.shelves[first]
+	for i := 0; i < shelves && l.Searcher == nil; i++ {
+		l.from = &p.shelves[(first+i)%shelves]
+		l.Searcher, l.of = l.from.take()
 	}
 	if l.Searcher == nil {
+		l.from = l.home
+		l.of = l.from.promise()
 		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
 			l.giveBack()
 			return loan{}, err
@@ -179,36 +182,39 @@ func home() int {
 	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
 }
 
-// take counts a searcher as out, and returns its generation, and the searcher unless there is none.
+// take takes a searcher off the shelf and counts it as out, unless there is none.
 func (b *shelf) take() (s *Searcher, of *generation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.out++
-	return b.last(), b.of
-}
-
-// pop returns a searcher of a generation for another shelf, nil if there is none.
-func (b *shelf) pop(of *generation) *Searcher {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.of != of {
-		return nil
-	}
-	return b.last()
-}
-
-func (b *shelf) last() (s *Searcher) {
 	if n := len(b.free); n > 0 {
 		s, b.free[n-1] = b.free[n-1], nil
 		b.free = b.free[:n-1]
+		b.out++
 	}
-	return s
+	return s, b.of
+}
+
+// promise counts a searcher as out that is yet to be made, of the generation that it returns.
+func (b *shelf) promise() *generation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.out++
+	return b.of
 }
 
 // giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that is not
 // sound is not used again, and neither is one of an old generation.
 func (l *loan) giveBack() {
-	b := l.shelf
+	if l.from.end(l) && l.from != l.home {
+		l.home.mu.Lock()
+		defer l.home.mu.Unlock()
+		l.home.put(l)
+	}
+}
+
+// end counts a loan as over, and reports whether its generation is still the shelf's. The searcher stays
+// if this is where it goes.
+func (b *shelf) end(l *loan) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.Searcher != nil {
@@ -217,18 +223,34 @@ func (l *loan) giveBack() {
 	}
 	if b.of != l.of {
 		l.of.release()
-		return
+		return false
 	}
-	if b.out--; l.sound {
+	b.out--
+	if b == l.home {
+		b.put(l)
+	}
+	return true
+}
+
+// put keeps the searcher of a loan. The caller has the lock.
+func (b *shelf) put(l *loan) {
+	if l.sound && b.of == l.of {
 		b.free = append(b.free, l.Searcher)
 	}
 }
 
-// count returns the number of searchers on the shelf and out.
-func (b *shelf) count() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.free) + b.out
+// count returns the numbers of searchers on the shelves and out, at one time: one that goes
+// to another shelf meanwhile would count twice.
+func (p *Pool) count() (counts [shelves]int) {
+	for i := range p.shelves {
+		p.shelves[i].mu.Lock()
+	}
+	for i := range p.shelves {
+		b := &p.shelves[i]
+		counts[i] = len(b.free) + b.out
+		b.mu.Unlock()
+	}
+	return counts
 }
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,
