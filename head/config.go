@@ -28,6 +28,18 @@ var configNumbers = []string{
 	"hidden_size", "d_model", "final_logit_softcapping", "logits_soft_cap",
 }
 
+// textModels are the fields that describe a text model among others.
+var textModels = []string{"text_config", "llm_config", "language_config"}
+
+// isField reports whether a field of this name is read.
+func isField(name string) bool {
+	switch name {
+	case "model_type", "tie_word_embeddings", "vocab_size":
+		return true
+	}
+	return slices.Contains(configNumbers, name) || strings.HasSuffix(name, "_token_id")
+}
+
 // readConfig reads a config.json. Of a model that has a text model among others,
 // what stands at the top goes before what stands there, but for the text model's
 // type and vocabulary.
@@ -51,20 +63,25 @@ func parseConfig(data []byte, path string) (*config, error) {
 	return c, nil
 }
 
-// read reads the fields of a model, after those of a text model within it.
+// read reads the fields of a model, after those of a text model within it. What is not read
+// may be there twice.
 func (c *config) read(v jsonscan.Value, top bool) error {
 	var text jsonscan.Value
-	err := v.Object(func(name []byte, value jsonscan.Value) error {
-		switch string(name) {
-		case "text_config", "llm_config", "language_config":
-			if !top || value[0] != '{' {
-				break
-			}
-			if text != nil {
-				return fmt.Errorf("%s: found a second text model, expected one", name)
-			}
+	seen := map[string]bool{}
+	err := v.Entries(func(b []byte, value jsonscan.Value) error {
+		name := string(b)
+		nested := top && slices.Contains(textModels, name)
+		switch {
+		case !nested && !isField(name):
+			return nil
+		case seen[name]:
+			return fmt.Errorf("found %.100q twice, expected it once", name)
+		case nested && value[0] == '{' && text != nil:
+			return fmt.Errorf("%s: found a second text model, expected one", name)
+		case nested && value[0] == '{':
 			text = value
 		}
+		seen[name] = true
 		return nil
 	})
 	if err == nil && text != nil {
@@ -84,10 +101,10 @@ func (c *config) read(v jsonscan.Value, top bool) error {
 // field reads the value of a field. What the text model says of its type and its vocabulary
 // is there already, and stays.
 func (c *config) field(name string, v jsonscan.Value) (err error) {
-	number := slices.Contains(configNumbers, name)
+	number, width := slices.Contains(configNumbers, name), name == "hidden_size" || name == "d_model"
 	switch {
 	case v.IsNull():
-		if number {
+		if number && !width { // the text model's width stays
 			c.numbers[name] = nil
 		}
 	case name == "model_type":
@@ -120,7 +137,7 @@ func (c *config) field(name string, v jsonscan.Value) (err error) {
 		c.inverse = true
 	case number:
 		x, err := v.Float()
-		if (name == "hidden_size" || name == "d_model") && !strings.ContainsRune("-0123456789", rune(v[0])) {
+		if width && !strings.ContainsRune("-0123456789", rune(v[0])) {
 			return nil // of another kind of model, if nothing is scaled by it
 		}
 		c.numbers[name] = &x

@@ -88,11 +88,11 @@ type model struct {
 
 // openModel opens a source.
 func openModel(source string) (*model, error) {
-	path, name, named := tensorfile.SplitSource(source)
+	path, name, _ := tensorfile.SplitSource(source)
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return openFolder(path, name)
 	}
-	f, err := tensorfile.OpenFile(path, wantedMetadata)
+	f, name, named, err := tensorfile.OpenSource(source, wantedMetadata)
 	if err != nil {
 		return nil, err
 	}

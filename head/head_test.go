@@ -358,6 +358,14 @@ func TestBadLists(t *testing.T) {
 			refuse(t, err, filepath.Dir(path), c.want)
 		})
 	}
+	array := write(t, "x.npy", numpy("<i8", "False", "(1, 1)", i64(1)))
+	for _, name := range []string{"", "w"} {
+		want := "tensorfile: x.npy: name: found " + tensorfile.Label(name) + ", expected none, since a .npy file holds one array"
+		_, err := head.ReadIDs(array + ":" + name)
+		refuse(t, err, filepath.Dir(array), want)
+		_, err = head.Open(array+":"+name, head.Options{})
+		refuse(t, err, filepath.Dir(array), want)
+	}
 	path := write(t, "x.safetensors", safetensors(`{"d2t":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}`, i64(math.MaxInt64, -2)))
 	_, err := head.ReadIDs(path + ":d2t")
 	refuse(t, err, filepath.Dir(path), "head: x.safetensors:d2t: labels: found label 9223372036854775807 at position 0, expected 0 to 4294967294")

@@ -15,8 +15,7 @@ const draftName = "d2t"
 // position, as EAGLE-3 writes it (https://github.com/SafeAILab/EAGLE). In a GGUF
 // file it holds labels (llama.cpp, src/models/eagle3.cpp).
 func ReadIDs(source string) ([]uint32, error) {
-	path, name, _ := tensorfile.SplitSource(source)
-	f, err := tensorfile.OpenFile(path, nil)
+	f, name, _, err := tensorfile.OpenSource(source, nil)
 	if err != nil {
 		return nil, err
 	}

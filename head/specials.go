@@ -41,7 +41,7 @@ func Specials(source string) ([]uint32, error) {
 		}
 		ids = append(ids, c.specials...)
 	}
-	var t tokens
+	t := tokens{onlySpecials: true}
 	if _, err := t.folder(path); err != nil {
 		return nil, err
 	}

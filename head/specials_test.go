@@ -22,6 +22,7 @@ func TestSpecials(t *testing.T) {
 		{"generation_config.json", map[string]string{"config.json": `{}`, "generation_config.json": `{"eos_token_id":[5,6],"temperature":0.5}`}, []uint32{5, 6}, ""},
 		{"tokenizer.json", map[string]string{"config.json": `{}`, "tokenizer.json": `{"added_tokens":[{"id":4,"special":true,"content":"<s>"},{"special":false,"id":5},{"id":0,"special":true}],"model":{"vocab":{}}}`, "tokenizer.model": pieces}, []uint32{0, 4}, ""},
 		{"tokenizer_config.json", map[string]string{"config.json": `{"eos_token_id":2}`, "tokenizer_config.json": `{"added_tokens_decoder":{"11":{"special":true},"12":{"content":"x","special":false},"13":{}}}`}, []uint32{2, 11}, ""},
+		{"a broken added_tokens.json", map[string]string{"config.json": `{"eos_token_id":2}`, "added_tokens.json": `{"x":`}, []uint32{2}, ""},
 		{"tokenizer.model", map[string]string{"config.json": `{}`, "tokenizer.model": pieces}, []uint32{0, 1, 2}, ""},
 		{"a tokenizer.model of another kind", map[string]string{"config.json": `{"eos_token_id":2}`, "tokenizer.model": "IQ== 0\n"}, []uint32{2}, ""},
 		{"none", map[string]string{"config.json": `{"vocab_size":4}`}, nil, "special tokens: found none, expected some"},

@@ -17,14 +17,15 @@ import (
 // tokens are what is known of a tokenizer's tokens: how many ids there are, and, if
 // they are kept, their texts. The memory follows the file, whatever the ids are.
 type tokens struct {
-	n     int               // one more than the largest id
+	n     int64             // one more than the largest id
 	texts map[uint32]string // nil if they are not kept
 
-	specials []uint32 // the ids of the tokens that their files call special
+	specials     []uint32 // the ids of the tokens that their files call special
+	onlySpecials bool     // files that call none special are not read
 }
 
 // add notes the token of an id, which is from 0 to largestID.
-func (t *tokens) add(id int, text []byte) {
+func (t *tokens) add(id int64, text []byte) {
 	t.n = max(t.n, id+1)
 	if t.texts != nil {
 		t.texts[uint32(id)] = string(text)
@@ -32,7 +33,7 @@ func (t *tokens) add(id int, text []byte) {
 }
 
 // largestID is the largest id that a token may have.
-const largestID = min(math.MaxUint32-1, math.MaxInt-1)
+const largestID = math.MaxUint32 - 1
 
 // tokenizerSize returns one more than the largest id that the files of a folder
 // give a token, 0 if they do not say what all tokens are.
@@ -41,7 +42,7 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	if known, err := t.folder(folder); err != nil || !known {
 		return 0, err
 	}
-	return max(t.n, c.tokens), nil
+	return max(int(min(t.n, math.MaxInt)), c.tokens), nil
 }
 
 // Tokens returns the text of each token of a model, by its id, as the tokenizer has
@@ -115,8 +116,8 @@ func (t *tokens) folder(folder string) (known bool, err error) {
 		// of this name, too.
 		{piecesFile, func(data []byte) error { return t.pieces(data, &pieces) }},
 	} {
-		if known && file.name == piecesFile {
-			break
+		if known && file.name == piecesFile || t.onlySpecials && file.name == addedTokensFile {
+			continue
 		}
 		if err := readTokens(filepath.Join(folder, file.name), file.parse); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
@@ -132,7 +133,7 @@ func (t *tokens) gguf(path string) error {
 		return err
 	}
 	defer f.Close()
-	found, err := f.Strings(ggufTokens, t.add)
+	found, err := f.Strings(ggufTokens, func(i int, text []byte) { t.add(int64(i), text) })
 	if err == nil && !found {
 		err = fail(path, "metadata", "found no %s, expected the tokens", ggufTokens)
 	}
@@ -169,7 +170,7 @@ func (t *tokens) tokenizerJSON(v jsonscan.Value, found *bool) error {
 // list reads a list of pieces, whose places are their ids. A piece is a list, which
 // begins with its text.
 func (t *tokens) list(v jsonscan.Value) error {
-	id := 0
+	id := int64(0)
 	return v.Array(func(v jsonscan.Value) error {
 		var text []byte
 		if v[0] == '[' {
@@ -203,7 +204,7 @@ func (t *tokens) object(v jsonscan.Value) error {
 
 // addedToken reads an object with the text of a token and with its id, unless that is known
 // already, from 0 on.
-func (t *tokens) addedToken(v jsonscan.Value, id int) error {
+func (t *tokens) addedToken(v jsonscan.Value, id int64) error {
 	known, special := id >= 0, false
 	var text []byte
 	err := v.Entries(func(name []byte, v jsonscan.Value) (err error) {
@@ -227,10 +228,13 @@ func (t *tokens) addedToken(v jsonscan.Value, id int) error {
 }
 
 // readID reads an id.
-func readID(v jsonscan.Value) (int, error) {
-	x, err := v.Int()
-	if err == nil && (x < 0 || uint64(x) > largestID) {
-		err = fmt.Errorf("found the id %d, expected 0 to %d", x, uint32(math.MaxUint32)-1)
+func readID(v jsonscan.Value) (int64, error) {
+	x, err := strconv.ParseInt(string(v), 10, 64)
+	switch {
+	case err != nil:
+		err = v.Found("an integer")
+	case x < 0 || x > largestID:
+		err = fmt.Errorf("found the id %d, expected 0 to %d", x, int64(largestID))
 	}
 	return x, err
 }
@@ -248,7 +252,12 @@ func (t *tokens) tokenizerConfig(v jsonscan.Value, custom *bool) error {
 				if err != nil {
 					return fmt.Errorf("found %s in added_tokens_decoder, expected an id", tensorfile.Label(string(name)))
 				}
-				return t.addedToken(v, int(min(id, largestID)))
+				id = min(id, largestID)
+				if v[0] != '{' {
+					t.add(int64(id), nil)
+					return nil
+				}
+				return t.addedToken(v, int64(id))
 			})
 		}
 		return nil
@@ -262,7 +271,7 @@ func (t *tokens) pieces(data []byte, found *bool) error {
 	if !eachField(data, func(uint64, []byte, uint64) {}) {
 		return nil
 	}
-	id := 0
+	id := int64(0)
 	eachField(data, func(tag uint64, piece []byte, _ uint64) {
 		if tag != modelPiece {
 			return

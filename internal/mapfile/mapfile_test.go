@@ -21,6 +21,14 @@ func TestOpenGivesTheBytesOfTheFile(t *testing.T) {
 		if err != nil || !bytes.Equal(data, want) {
 			t.Fatalf("%d bytes: found %d others, %v", n, len(data), err)
 		}
+		for _, from := range []int{0, n / 3, n} {
+			if unmap == nil {
+				break
+			}
+			if Forget(data[from:]); !bytes.Equal(data, want) {
+				t.Errorf("%d bytes: found others after Forget from %d on", n, from)
+			}
+		}
 		if read, err := Read(path); err != nil || !bytes.Equal(read, want) {
 			t.Errorf("%d bytes: Read found %d others, %v", n, len(read), err)
 		}

@@ -151,7 +151,7 @@ func manyShards(n int) string {
 }
 
 func TestReadIndex(t *testing.T) {
-	path := file(t, "model.safetensors.index.json", []byte(`{"metadata":{"total_size":1e3,"more":[null]},"weight_map":{"a.weight":"model-1.safetensors","b":"model-2.safetensors","\u0063":"model-1.safetensors"}}`+"\n"))
+	path := file(t, "model.safetensors.index.json", []byte(`{"metadata":{"total_size":1e3,"more":[null]},"metadata":[],"weight_map":{"a.weight":"model-1.safetensors","b":"model-2.safetensors","\u0063":"model-1.safetensors"}}`+"\n"))
 	files, err := tensorfile.ReadIndex(path)
 	if err != nil || len(files) != 3 || files["a.weight"] != "model-1.safetensors" || files["b"] != "model-2.safetensors" || files["c"] != "model-1.safetensors" {
 		t.Errorf("%v, %v", files, err)

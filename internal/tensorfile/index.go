@@ -33,12 +33,15 @@ func parseIndex(data []byte) (files map[string]string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = v.Object(func(name []byte, value jsonscan.Value) error {
-		if string(name) == "weight_map" {
-			files = map[string]string{}
-			return readMap(value, files)
+	err = v.Entries(func(name []byte, value jsonscan.Value) error {
+		switch {
+		case string(name) != "weight_map":
+			return nil
+		case files != nil:
+			return fmt.Errorf("found %q twice, expected it once", name)
 		}
-		return nil
+		files = map[string]string{}
+		return readMap(value, files)
 	})
 	if err == nil && files == nil {
 		err = fmt.Errorf("weight_map: found none, expected the file of each tensor")

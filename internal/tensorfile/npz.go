@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"math"
@@ -55,6 +56,9 @@ func (f *File) member(name string) (*Tensor, error) {
 			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, packed, maxDeflate)
 		}
 		data, err := inflate(file)
+		if err == zip.ErrFormat {
+			err = fmt.Errorf("more than the %d bytes that the archive states", size)
+		}
 		if err != nil {
 			return nil, fail(source, "member", "found %w, expected a deflated array", err)
 		}

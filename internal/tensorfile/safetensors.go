@@ -99,8 +99,6 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 			return err
 		})
 		return t, err
-	case f.Format == ".npy" && name != "":
-		return nil, fail(f.path, "name", "found %s, expected none, since a .npy file holds one array", Label(name))
 	case t == nil:
 		return nil, nameError(f.path, "name", name, f.Names())
 	}

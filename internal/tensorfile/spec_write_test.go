@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -188,6 +189,16 @@ func TestWritersRefuse(t *testing.T) {
 		{"name not in UTF-8", tensorfile.WriteSafetensors(path, a("\xff", one, 1)), `FILE:"\xff": name: found "\xff", expected another name in UTF-8`},
 	} {
 		t.Run(c.name, func(t *testing.T) { refuse(t, c.err, path, c.want) })
+	}
+	if strconv.IntSize == 32 {
+		shared := make([]float32, 1<<22)
+		arrays := make([]tensorfile.Array, 1<<7)
+		for i := range arrays {
+			arrays[i] = a(fmt.Sprintf("%03d", i), shared, len(shared))
+		}
+		t.Run("shared data", func(t *testing.T) {
+			refuse(t, tensorfile.WriteSafetensors(path, arrays...), path, "FILE:127: data: found more bytes than an int counts, expected fewer")
+		})
 	}
 	folder := filepath.Join(dir, "folder")
 	if err := os.Mkdir(folder, 0o755); err != nil {

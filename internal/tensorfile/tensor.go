@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
 
 // maxRank is the largest number of dimensions that is read.
@@ -220,7 +221,14 @@ func (t *Tensor) floats(inPlace bool) (x []float32, err error) {
 		err = t.guard(func() error { return t.checkFinite(x, 0) })
 	} else {
 		x = make([]float32, t.count())
-		err = t.guard(func() error { return t.read(x, 0) })
+		if t.fortran {
+			err = t.guard(func() error { return t.read(x, 0) })
+		} else {
+			err = t.copied(func(at, end int) error {
+				size := t.DType.Size()
+				return t.readFlat(x[at/size:end/size], at/size)
+			})
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -266,14 +274,29 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 		return nil, false, nil
 	}
 	data = Aligned(len(t.data))
-	err = t.guard(func() error {
-		const block = 1 << 22 // within which the garbage collector waits
-		for at := 0; at < len(data); at += block {
-			copy(data[at:min(at+block, len(data))], t.data[at:])
-		}
+	err = t.copied(func(at, end int) error {
+		copy(data[at:end], t.data[at:end])
 		return nil
 	})
 	return data, err == nil, err
+}
+
+// copied calls f for each part of the data, from byte at to end, which it copies. What is
+// copied is handed back to the system, so that a file does not take its memory twice.
+func (t *Tensor) copied(f func(at, end int) error) error {
+	return t.guard(func() error {
+		const block = 1 << 22 // within which the garbage collector waits
+		for at := 0; at < len(t.data); at += block {
+			end := min(at+block, len(t.data))
+			if err := f(at, end); err != nil {
+				return err
+			}
+			if t.InFile() {
+				mapfile.Forget(t.data[at:end])
+			}
+		}
+		return nil
+	})
 }
 
 // Aligned returns n bytes at a multiple of 8.
@@ -312,22 +335,13 @@ func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
 
 // read converts whole rows from first on and checks them.
 func (t *Tensor) read(dst []float32, first int) error {
-	const block = 1 << 14 // elements that stay in cache between conversion and check
 	rows, cols, size := t.Rows(), t.Cols(), t.DType.Size()
 	if !t.fortran {
-		for at := 0; at < len(dst); at += block {
-			part := dst[at:min(at+block, len(dst))]
-			start := first*cols + at
-			t.convert(part, t.data[start*size:])
-			if err := t.checkFinite(part, start); err != nil {
-				return err
-			}
-		}
-		return nil
+		return t.readFlat(dst, first*cols)
 	}
 	var column []float32 // of some rows, whose elements are neighbours in the file
 	for ; len(dst) > 0; first += len(column) {
-		column = grow.Slice(column, min(max(16, block/cols), len(dst)/cols))
+		column = grow.Slice(column, min(max(16, inCache/cols), len(dst)/cols))
 		part := dst[:len(column)*cols]
 		for c := range cols {
 			t.convert(column, t.data[(t.fortranColumn(c)*rows+first)*size:])
@@ -339,6 +353,21 @@ func (t *Tensor) read(dst []float32, first int) error {
 			return err
 		}
 		dst = dst[len(part):]
+	}
+	return nil
+}
+
+// inCache is how many elements stay in cache between conversion and check.
+const inCache = 1 << 14
+
+// readFlat converts elements of an array in C order from start on, and checks them.
+func (t *Tensor) readFlat(dst []float32, start int) error {
+	for part := range slices.Chunk(dst, inCache) {
+		t.convert(part, t.data[start*t.DType.Size():])
+		if err := t.checkFinite(part, start); err != nil {
+			return err
+		}
+		start += len(part)
 	}
 	return nil
 }
@@ -392,6 +421,10 @@ func (t *Tensor) convert(dst []float32, src []byte) {
 			dst[i] = math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16)
 		}
 	case Float32:
+		if !hostBigEndian {
+			copy(floatBytes(dst), src)
+			return
+		}
 		for i := range dst {
 			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
 		}

@@ -48,8 +48,7 @@ import (
 //
 // For a name that is missing, or not there, the error lists those there are.
 func OpenTensor(src string) (*Tensor, error) {
-	path, name, _ := SplitSource(src)
-	f, err := OpenFile(path, nil)
+	f, name, _, err := OpenSource(src, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +61,18 @@ func OpenTensor(src string) (*Tensor, error) {
 	}
 	t.owner = true
 	return t, nil
+}
+
+// OpenSource is OpenFile for the file that OpenTensor reads for src. It returns what
+// SplitSource does of the name, too.
+func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string, named bool, err error) {
+	path, name, named := SplitSource(src)
+	f, err = OpenFile(path, wanted)
+	if err == nil && named && f.Format == ".npy" {
+		f.Close()
+		err = fail(path, "name", "found %s, expected none, since a .npy file holds one array", Label(name))
+	}
+	return f, name, named, err
 }
 
 // ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors

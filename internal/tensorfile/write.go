@@ -106,6 +106,10 @@ func ToFloat16(x float32) (bits uint16, ok bool) {
 
 // writeFloats writes data as little-endian bytes.
 func writeFloats(w io.Writer, data []float32) error {
+	if !hostBigEndian {
+		_, err := w.Write(floatBytes(data))
+		return err
+	}
 	for part := range slices.Chunk(data, 1<<13) {
 		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
 			return err
@@ -147,6 +151,9 @@ func WriteSafetensors(path string, arrays ...Array) error {
 			return err
 		}
 		end := at + 4*len(a.Data)
+		if end < at { // of arrays that share their data
+			return fail(source, "data", "found more bytes than an int counts, expected fewer")
+		}
 		entries[a.Name] = entry{dtypes[Float32].safetensors, append([]int{}, a.Shape...), [2]int{at, end}}
 		at = end
 	}
