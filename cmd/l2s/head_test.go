@@ -334,6 +334,17 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
+	t.Run("a tokenizer with more tokens", func(t *testing.T) {
+		var tokens []string
+		for i := range 301 {
+			tokens = append(tokens, fmt.Sprintf(`"t%d":%d`, i, i))
+		}
+		writeFile(t, in("more.json"), []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`))
+		r := l2s(t, dir, joined(goodTopK, "--vocab", "more.json")...)
+		if want := "l2s topk: more.json: found 301 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
+		}
+	})
 	t.Run("the model's own tokenizer, which does not name all labels", func(t *testing.T) {
 		writeFile(t, in("model/tokenizer.json"), []byte(`{"model":{"vocab":{"a":0,"last":299}}}`))
 		r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")

@@ -197,7 +197,7 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 	if err != nil {
 		return nil, err
 	}
-	if len(tokens) < l.head.Vocabulary() && path != own {
+	if len(tokens) != l.head.Vocabulary() && path != own {
 		return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), l.head.Vocabulary())
 	}
 	return func(id uint32) string { return tokens[id] }, nil

@@ -78,6 +78,9 @@ func (s sources) open() (_ *files, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("-vocab: %w", err)
 		}
+		if len(tokens) > f.head.Labels() {
+			return nil, fmt.Errorf("-vocab: %s: found %d tokens, expected at most one for each of the %d labels", s.vocab, len(tokens), f.head.Labels())
+		}
 		f.vocab = make([]string, f.head.Labels())
 		for id := range f.vocab {
 			f.vocab[id] = tokens[uint32(id)] // empty for rows that are padding
