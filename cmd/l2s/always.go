@@ -67,6 +67,18 @@ func alwaysFiles(parts []alwaysPart) (files []string) {
 	return files
 }
 
+// leastAlways is the number of labels that are surely there, as far as is known before
+// files are read.
+func leastAlways(parts []alwaysPart) int {
+	ids := map[int]bool{}
+	for _, p := range parts {
+		if p.file == "" && !p.specials {
+			ids[p.id] = true
+		}
+	}
+	return len(ids)
+}
+
 // readAlways returns the labels as rows of the layer, ascending and each once. An id that the
 // layer does not have is an error, but of the special tokens those without a row are
 // left out.
@@ -127,7 +139,9 @@ func readIDs(ctx context.Context, source string) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(reading(ctx, file, nil), maxIDsText+1))
+	r := reading(ctx, file, nil)
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, maxIDsText+1))
 	if err != nil {
 		return nil, err
 	}

@@ -380,6 +380,7 @@ func TestBadNumbers(t *testing.T) {
 	runCases(t, []badCase{
 		{name: "train: a budget below k", args: joined(goodTrain, "--budget", "4.5"), code: 2, want: []string{"--budget 4.5 cannot hold the 5 labels of an answer"}},
 		{name: "train: a budget below the ids of --always", args: joined(goodTrain, "--budget", "5", "--always", "1,2,3,4,5,6"), code: 2, want: []string{"--budget 5", "6", "--always"}},
+		{name: "train: a budget below the ids of --always, before a layer is opened", args: joined(goodTrain, "--budget", "5", "--always", "1,2,3,4,5,6,6,@none.txt", "--weights", "none.npy"), code: 2, want: []string{"--budget 5 cannot hold the 6 ids of --always"}},
 		{name: "train: a budget that is no number", args: joined(goodTrain, "--budget", "NaN"), code: 2, want: []string{"--budget", "finite"}},
 		{name: "train: threads below zero", args: joined(goodTrain, "--threads", "-1"), code: 2, want: []string{"--threads", "at least 0"}},
 		{name: "train: an id of --always that no label has", args: joined(goodTrain, "--always", "1,300"), code: 1, want: []string{"W.npy", "300", "--always"}},

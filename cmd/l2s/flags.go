@@ -280,7 +280,7 @@ func (f *flags) checkRequired() error {
 	}
 	var missing []string
 	for _, name := range names {
-		if value := f.set.Lookup(name).Value.String(); value == "" || value == "[]" {
+		if !f.given(name) || f.set.Lookup(name).Value.String() == "" {
 			missing = append(missing, "--"+name)
 		}
 	}

@@ -25,13 +25,21 @@ type inputFlags struct {
 	contexts                 *[]string
 	as                       contextsAs
 	k                        func() int
-	waits                    func() // nil, or called before standard input may be waited for
+	waits                    func() error // nil, or called before standard input may be waited for
 }
 
 // layerAndContexts adds the flags of a verb whose answers have k labels.
 func (f *flags) layerAndContexts(as contextsAs, k func() int) {
 	f.required = append(f.required, "weights", "bias", "contexts")
-	f.inputs = &inputFlags{f.text("head"), f.text("weights"), f.text("bias"), f.text("ids"), f.severalSources("contexts"), as, k, nil}
+	f.inputs = &inputFlags{
+		head:     f.text("head"),
+		weights:  f.text("weights"),
+		bias:     f.text("bias"),
+		ids:      f.text("ids"),
+		contexts: f.severalSources("contexts"),
+		as:       as,
+		k:        k,
+	}
 }
 
 // severalSources is a flag that names contexts, and may be given several times.

@@ -234,3 +234,12 @@ func TestBadLabels(t *testing.T) {
 		{name: "train: over the labels", files: whole(), args: joined(withLabels, "--out", "H.labels"), code: 2, want: []string{"--out H.labels would replace"}},
 	})
 }
+
+// A flag has been given, whatever the name in it looks like.
+func TestAFileWithTheNameOfAnEmptyList(t *testing.T) {
+	dir := files(t)
+	want := succeed(t, dir, goodLabels...)
+	if got := succeed(t, dir, joined(goodLabels, "--out", "[]")...); got != strings.Replace(want, "out.labels", "[]", 1) {
+		t.Errorf("found %q, expected what %q says", got, want)
+	}
+}

@@ -32,7 +32,7 @@ func topKVerb(f *flags) action {
 	logProbs, header := f.boolean("logprobs"), f.boolean("header")
 	vocabulary := f.text("vocab")
 	w := bufio.NewWriterSize(f.stdout, 1<<16)
-	f.inputs.waits = func() { w.Flush() } // whose error stays in w
+	f.inputs.waits = w.Flush
 	f.before = func(context.Context) error {
 		if *header && *f.asJSON {
 			return f.wrongUse("--header is for lines of text: objects of --json name their fields")

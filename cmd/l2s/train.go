@@ -48,9 +48,17 @@ type trainResult struct {
 func trainVerb(f *flags) action {
 	f.layerAndContexts(allRows, func() int { return 1 })
 	r := &trainRun{
-		f: f, out: f.needs("out"), validation: f.severalSources("validation"), target: f.share("target", 0),
-		budget: f.number("budget", 0, "a finite number, at least 1", func(x float64) bool { return x >= 1 && !math.IsInf(x, 0) }),
-		always: custom(f, "always", nil, parseAlways), labels: f.text("labels"), options: f.text("options"), threads: f.threads(),
+		f:          f,
+		out:        f.needs("out"),
+		validation: f.severalSources("validation"),
+		target:     f.share("target", 0),
+		budget: f.number("budget", 0, "a finite number, at least 1", func(x float64) bool {
+			return x >= 1 && !math.IsInf(x, 0)
+		}),
+		always:  custom(f, "always", nil, parseAlways),
+		labels:  f.text("labels"),
+		options: f.text("options"),
+		threads: f.threads(),
 	}
 	f.before = r.check
 	return r.run
@@ -102,7 +110,15 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	case r.f.given("budget") && o.Budget < float64(o.K):
 		return o, r.f.wrongUse("--budget %v cannot hold the %d labels of an answer", o.Budget, o.K)
 	}
-	return o, nil
+	return o, r.checkAlways(o.Budget, leastAlways(*r.always))
+}
+
+// checkAlways returns an error if --budget cannot hold so many ids of --always.
+func (r *trainRun) checkAlways(budget float64, ids int) error {
+	if r.f.given("budget") && budget < float64(ids) {
+		return r.f.wrongUse("--budget %v cannot hold the %d ids of --always", budget, ids)
+	}
+	return nil
 }
 
 // decodeOptions reads a JSON object over the options that are there.
@@ -250,10 +266,7 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 			return fmt.Errorf("%s: options: %w", *r.options, err)
 		}
 	}
-	if n := len(o.Always); r.f.given("budget") && o.Budget < float64(n) {
-		return r.f.wrongUse("--budget %v cannot hold the %d ids of --always", o.Budget, n)
-	}
-	return nil
+	return r.checkAlways(o.Budget, len(o.Always))
 }
 
 // partialSuffix ends the name of the file that keeps what an interrupted run has done.

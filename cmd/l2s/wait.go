@@ -34,24 +34,31 @@ func loading[T any](ctx context.Context, load func(path string) (T, error), path
 }
 
 // reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The
-// file is read in the background, since a read of a pipe cannot be ended. waits, unless
-// nil, is called before each read that may have to wait.
-func reading(ctx context.Context, file *os.File, waits func()) io.Reader {
+// file is read in the background, since a read of a pipe cannot be ended, to its end or until
+// the reader is closed, and then closed. waits, unless nil, is called before each read that
+// may have to wait; if it returns an error, the read does in its place.
+func reading(ctx context.Context, file *os.File, waits func() error) io.ReadCloser {
 	r, w := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
 	go func() {
+		defer stop()
 		_, err := io.Copy(w, file)
 		file.Close()
 		w.CloseWithError(err)
 	}()
-	context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
-	return readerFunc(func(p []byte) (int, error) {
-		if waits != nil {
-			waits()
-		}
-		return r.Read(p)
-	})
+	return waitingReader{r, waits}
 }
 
-type readerFunc func(p []byte) (int, error)
+type waitingReader struct {
+	*io.PipeReader
+	waits func() error
+}
 
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+func (r waitingReader) Read(p []byte) (int, error) {
+	if r.waits != nil {
+		if err := r.waits(); err != nil {
+			return 0, err
+		}
+	}
+	return r.PipeReader.Read(p)
+}

@@ -17,7 +17,8 @@ import (
 
 // File is a file being written. It must end with Commit or Abort.
 type File struct {
-	tmp  *os.File // closed after the end; its lock is held until then
+	tmp  *os.File // closed after the end
+	held *os.File // the same file again, which keeps the lock until it is renamed; nil if there are no locks
 	path string   // as in errors
 	dest string   // path behind its symbolic links
 	err  error    // the first failed write
@@ -52,11 +53,12 @@ func Create(path string) (*File, error) {
 	if f.tmp, err = createTemp(f.dest); err != nil {
 		return nil, named(path, err)
 	}
-	if old != nil {
-		if err := f.tmp.Chmod(old.Mode().Perm()); err != nil {
-			f.Abort()
-			return nil, named(path, err)
-		}
+	if f.held, err = again(f.tmp); err == nil && old != nil {
+		err = f.tmp.Chmod(old.Mode().Perm())
+	}
+	if err != nil {
+		f.Abort()
+		return nil, named(path, err)
 	}
 	return f, nil
 }
@@ -136,15 +138,17 @@ func (f *File) Commit() error {
 	if errors.Is(err, os.ErrClosed) {
 		return named(f.path, err)
 	}
-	if err == nil && !locks { // some systems rename no open file
-		err = f.tmp.Close()
+	if failed := closeFile(f.tmp); err == nil { // some file systems tell of a failed write only now
+		err = failed
 	}
 	if err == nil {
 		err = os.Rename(f.tmp.Name(), f.dest)
 	}
-	f.tmp.Close() // and with it the lock, behind the renaming
 	if err != nil {
 		os.Remove(f.tmp.Name())
+	}
+	f.held.Close() // and with it the lock, behind the renaming
+	if err != nil {
 		return named(f.path, err)
 	}
 	if err := syncDir(filepath.Dir(f.dest)); err != nil {
@@ -153,11 +157,15 @@ func (f *File) Commit() error {
 	return nil
 }
 
+// closeFile is a variable for a test, since few file systems let it fail.
+var closeFile = (*os.File).Close
+
 // Abort removes the temporary file. After Commit it does nothing, so that it
 // may be deferred.
 func (f *File) Abort() {
 	if err := f.tmp.Close(); !errors.Is(err, os.ErrClosed) {
 		os.Remove(f.tmp.Name())
+		f.held.Close()
 	}
 }
 

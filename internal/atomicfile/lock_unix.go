@@ -27,3 +27,15 @@ func lock(f *os.File) (taken bool, err error) {
 		return false, err
 	}
 }
+
+// again returns an open file anew: its lock is kept until both are closed.
+func again(f *os.File) (*os.File, error) {
+	syscall.ForkLock.RLock() // no other process is to have it
+	defer syscall.ForkLock.RUnlock()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}

@@ -253,15 +253,8 @@ func Open(path string) (_ *File, err error) {
 	// Looked at before it is opened, since that would wait for the other end of a
 	// pipe.
 	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, &os.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
-	case info.IsDir():
-		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
-	case !info.Mode().IsRegular():
+	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: found a device or a pipe, expected a regular file", path)
-	case info.Size() == 0:
-		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -272,6 +265,15 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
+	info, err = file.Stat() // of the very file that is read, whatever has its name by now
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: found a folder, expected a file", path)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
+	}
 	head := make([]byte, headerSize)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -176,6 +177,75 @@ func TestMergeRefuses(t *testing.T) {
 				t.Error("found the output changed, expected it as it was")
 			}
 		})
+	}
+}
+
+// A part that another file has replaced since its header was looked at is refused.
+func TestMergeRefusesAPartThatChanges(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	a, b := newCorpus(1, 20, 3, 2, 20), newCorpus(2, 20, 3, 2, 20)
+	b.Fingerprint = a.Fingerprint
+	a.write(t, at("start"), 0, 10, 10)
+	a.write(t, at("end"), 10, 20, 10)
+	if err := os.WriteFile(at("out"), []byte("precious"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Merge(t.Context(), at("out"), []string{at("start"), at("end")}, func(done int) {
+		if done == 10 {
+			b.write(t, at("end"), 10, 20, 10)
+		}
+	})
+	if want := at("end") + ": found other labels than before, expected it to stay as it is while it is merged"; err == nil || err.Error() != want {
+		t.Errorf("found error %v, expected %s", err, want)
+	}
+	if string(read(t, at("out"))) != "precious" {
+		t.Error("found the output changed, expected it as it was")
+	}
+}
+
+// Open looks at one file alone, if others take its name meanwhile.
+func TestOpenWhileTheFileIsReplaced(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that is open cannot be replaced on Windows")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	c := newCorpus(1, 20, 3, 2, 20)
+	c.write(t, at("long"), 0, 20, 20)
+	c.write(t, at("short"), 0, 5, 5)
+	c.write(t, at("labels"), 0, 5, 5)
+	stop, stopped := make(chan bool), make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			err := os.Link(at([]string{"long", "short"}[i%2]), at("new"))
+			if err == nil {
+				err = os.Rename(at("new"), at("labels"))
+			}
+			if err != nil {
+				<-stop
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 5000 {
+		f, err := Open(at("labels"))
+		if err != nil {
+			t.Errorf("found %v, expected one of the two files", err)
+			break
+		}
+		f.Close()
+	}
+	stop <- true
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
 	}
 }
 

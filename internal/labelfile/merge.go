@@ -25,7 +25,7 @@ func Merge(ctx context.Context, out string, parts []string, progress func(done i
 		if err != nil {
 			return Header{}, err
 		}
-		defer f.Close()
+		f.Close() // the system bounds the number of open files
 		files[i] = f
 	}
 	if err := checkParts(files); err != nil {
@@ -38,22 +38,34 @@ func Merge(ctx context.Context, out string, parts []string, progress func(done i
 		return Header{}, err
 	}
 	defer w.Abort()
-	for _, f := range files {
-		err := f.Each(ctx, func(labels []uint32) error {
-			if err := w.Write(labels, Digest{}); err != nil {
-				return err
-			}
-			if progress != nil {
-				progress(w.rows)
-			}
-			return nil
-		})
-		if err != nil {
+	for _, p := range files {
+		if err := w.appendPart(ctx, p, progress); err != nil {
 			return Header{}, err
 		}
-		w.header.Contexts.Add(f.Contexts)
 	}
 	return w.Header(), w.Commit()
+}
+
+// appendPart opens a part again and appends its labels.
+func (w *Writer) appendPart(ctx context.Context, p *File, progress func(done int)) error {
+	f, err := Open(p.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if f.Header != p.Header {
+		return fmt.Errorf("%s: found other labels than before, expected it to stay as it is while it is merged", p.path)
+	}
+	w.header.Contexts.Add(p.Contexts)
+	return f.Each(ctx, func(labels []uint32) error {
+		if err := w.Write(labels, Digest{}); err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(w.rows)
+		}
+		return nil
+	})
 }
 
 // checkParts sorts the parts by their first context and returns an error

@@ -8,9 +8,10 @@
 // queries stand beside.
 //
 // The methods take turns in short blocks, so that what slows the machine down
-// for a while slows all of them down. Each query is timed by itself, and the cost of
-// reading the clock once, which [Clock] measures, is part of every figure. Each block begins with queries that are not timed,
-// which bring the method's data back to the caches.
+// for a while slows all of them down. Each query is timed by itself, and the cost
+// of reading the clock once, which [Clock] measures, is part of every figure. Each
+// block begins with queries that are not timed, which bring the method's data back
+// to the caches.
 package timing
 
 import (
