@@ -106,7 +106,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 	}
 	for _, c := range []struct{ name, file, content, want string }{
 		{"an empty model", "model.safetensors", "", "found a file of 0 bytes"},
-		{"a truncated model", "model.safetensors", string(model[:len(model)-1]), "data_offsets: found"},
+		{"a truncated model", "model.safetensors", string(model[:len(model)-1]), "data: found 84 bytes at offset 2048, expected them within the 2131 bytes of data"},
 		{"a foreign file for a model", "model.safetensors", "%PDF-1.7 which is no array", "header length: found"},
 		{"too few words", "vocab.de", words(5), "found 5 words, expected 6, the rows of " + filepath.Join("DIR", "model.safetensors") + ":encoder.embeddings.weight"},
 		{"too many words", "vocab.en", words(8), "found 8 words, expected 7, the rows of " + filepath.Join("DIR", "model.safetensors") + ":decoder.embeddings.weight"},
