@@ -111,13 +111,7 @@ func (s *Set) check(id uint32) {
 
 // Count returns the number of labels in the set: |c_t|, what a query on it
 // costs in rows.
-func (s *Set) Count() int {
-	n := 0
-	for _, w := range s.words {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
+func (s *Set) Count() int { return s.CountIn(0, s.labels) }
 
 // CountIn returns the number of labels in the set that are at least first and
 // below end, both at most Len.
@@ -153,9 +147,14 @@ func inWord(i, first, end int) uint64 {
 // before end, both at most Len, in ascending order.
 func (s *Set) Missing(first, end int) iter.Seq[uint32] {
 	s.checkRange(first, end)
+	return s.each(first, end, ^uint64(0))
+}
+
+// each iterates over the labels from first on, before end, whose bits differ from those of a word.
+func (s *Set) each(first, end int, from uint64) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for i := first / wordBits; i*wordBits < end; i++ {
-			for w := ^s.words[i] & inWord(i, first, end); w != 0; w &= w - 1 {
+			for w := (s.words[i] ^ from) & inWord(i, first, end); w != 0; w &= w - 1 {
 				if !yield(uint32(i)*wordBits + uint32(bits.TrailingZeros64(w))) {
 					return
 				}
@@ -225,17 +224,7 @@ func (s *Set) Clear() { clear(s.words) }
 // All iterates over the labels of the set in ascending order. A label may be
 // removed while it is visited; one that is added meanwhile may or may not be
 // visited.
-func (s *Set) All() iter.Seq[uint32] {
-	return func(yield func(uint32) bool) {
-		for i, w := range s.words {
-			for base := uint32(i) * wordBits; w != 0; w &= w - 1 {
-				if !yield(base + uint32(bits.TrailingZeros64(w))) {
-					return
-				}
-			}
-		}
-	}
-}
+func (s *Set) All() iter.Seq[uint32] { return s.each(0, s.labels, 0) }
 
 // AppendIDs appends the labels of the set to dst in ascending order and
 // returns the extended slice. It allocates only if dst lacks the capacity
@@ -248,10 +237,8 @@ func (s *Set) AppendIDs(dst []uint32) []uint32 {
 // both at most Len.
 func (s *Set) AppendIDsIn(dst []uint32, first, end int) []uint32 {
 	dst = slices.Grow(dst, s.CountIn(first, end))
-	for i := first / wordBits; i*wordBits < end; i++ {
-		for w := s.words[i] & inWord(i, first, end); w != 0; w &= w - 1 {
-			dst = append(dst, uint32(i)*wordBits+uint32(bits.TrailingZeros64(w)))
-		}
+	for id := range s.each(first, end, 0) {
+		dst = append(dst, id)
 	}
 	return dst
 }

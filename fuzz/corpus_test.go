@@ -152,7 +152,7 @@ func good(t *testing.T) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := labelfile.DigestOf(t.Context(), numbers, 3, 0, 1)
+	digest, err := labelfile.DigestOf(t.Context(), kernels.Float32Rows(numbers, 3), 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func TestConfigFinish(t *testing.T) {
 				}
 				return
 			}
-			h := Head{finish: f}
+			h := Head{model: model{finish: f}}
 			if err != nil || h.LogitScale() != c.scale || h.SoftCap() != c.cap {
 				t.Errorf("scale %v, cap %v, %v; want %v, %v", h.LogitScale(), h.SoftCap(), err, c.scale, c.cap)
 			}
@@ -133,7 +133,7 @@ func TestConfigFinishIsFinite(t *testing.T) {
 			}
 			return
 		}
-		h := Head{finish: f}
+		h := Head{model: model{finish: f}}
 		const raw = math.MaxFloat32 * math.MaxFloat32 * (1 << 32) // no larger one is in a file
 		for _, x := range []float64{h.Logit(raw), h.Logit(-raw), h.Logit(1), 1 / h.LogitScale()} {
 			if math.IsNaN(x) || math.IsInf(x, 0) || x == 0 {
@@ -206,7 +206,7 @@ func TestLogit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.Float64Range(1e-3, 1e3).Draw(t, "scale")
 		limit := rapid.SampledFrom([]float64{0, 1, 15, 30, 50}).Draw(t, "cap")
-		h := Head{finish: finish{scale, limit}}
+		h := Head{model: model{finish: finish{scale, limit}}}
 		raw := rapid.SliceOfN(rapid.Float64Range(-200, 200), 1, 20).Draw(t, "raw")
 		if i := rapid.IntRange(0, len(raw)-1).Draw(t, "small"); limit > 0 {
 			raw[i] = rapid.Float64Range(-0.07, 0.07).Draw(t, "x") * limit / scale

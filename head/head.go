@@ -34,23 +34,20 @@ type Options struct {
 // Head is the head of a model. Its methods may be called by many goroutines at
 // once.
 type Head struct {
+	model
 	labels, dim int
 	bias        []float32
 	ids         []uint32
 	vocabulary  int
 	padding     int
 	element     kernels.Element
-	weights     string
 	biasName    string
-	path        string
-	finish      finish
 	norm        Norm
 	mapped      bool         // rows are in a file
 	widened     bool         // rows are float32, and the rows of the file are not
 	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
 	rows        kernels.Rows
 	closed      bool
-	release     func() error
 }
 
 // Open opens the head source, see the package's documentation.
@@ -130,7 +127,7 @@ func (m *model) head(opt Options) (*Head, error) {
 	if err := t.ExpectMatrix(); err != nil {
 		return nil, err
 	}
-	h := &Head{dim: t.Cols(), weights: m.weights, path: m.path, finish: m.finish, release: m.close}
+	h := &Head{model: *m, dim: t.Cols()}
 	labels := t.Rows()
 	if uint64(labels) > math.MaxUint32 {
 		return nil, m.fail("shape", "found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
@@ -154,14 +151,11 @@ func (m *model) head(opt Options) (*Head, error) {
 	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
 		return nil, err
 	}
-
 	h.norm = m.norm(h.dim)
-
-	data, element, err := h.data(t, opt.Copy && opt.IDs == nil)
+	data, err := h.data(t, opt.Copy && opt.IDs == nil)
 	if err != nil {
 		return nil, err
 	}
-	h.element = element
 	if opt.IDs != nil {
 		err := h.inFile(func() error {
 			data = h.pick(data, labels, opt.IDs)
@@ -172,16 +166,16 @@ func (m *model) head(opt Options) (*Head, error) {
 		}
 		h.mapped = false
 	}
-	h.rows = rowsOf(data, element, h.dim)
+	h.rows = rowsOf(data, h.element, h.dim)
 	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
 	if h.labels = h.rows.Len(); h.bias != nil {
 		h.bias = h.bias[:h.labels]
 	}
 	if !h.mapped {
-		h.release = func() error { return nil }
 		if err := m.close(); err != nil {
 			return nil, err
 		}
+		h.close = func() error { return nil }
 	}
 	if opt.Copy {
 		return h, h.Check()
@@ -190,33 +184,30 @@ func (m *model) head(opt Options) (*Head, error) {
 }
 
 // data returns the rows of a tensor, all of them, in the file where they can
-// stay there.
-func (h *Head) data(t *tensorfile.Tensor, own bool) (data []byte, e kernels.Element, err error) {
+// stay there and need not be the head's own, and notes their element.
+func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	e, known := elements[t.DType]
-	if known && !own {
+	if h.element = e; known && !own {
 		if data, ok := t.View(); ok {
 			h.mapped = t.InFile()
-			return data, e, nil
+			return data, nil
 		}
 	}
 	if known {
 		data, ok, err := t.Copy()
 		if ok || err != nil {
-			return data, e, err
+			return data, err
 		}
 	}
 	if strings.HasPrefix(t.DType.String(), "float8") {
-		return nil, 0, h.fail("dtype", "found %s, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16", t.DType)
+		return nil, h.fail("dtype", "found %s, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16", t.DType)
 	}
 	if t.DType.Block() > 1 || t.DType == 0 {
-		return nil, 0, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", t.DType)
+		return nil, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", t.DType)
 	}
 	wide, err := t.Float32s()
-	if err != nil {
-		return nil, 0, err
-	}
-	h.widened = e != kernels.Float32 || t.DType == tensorfile.Float64
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), kernels.Float32, nil
+	h.element, h.widened = kernels.Float32, t.DType != tensorfile.Float32
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
 }
 
 // pick returns a copy of the rows and the bias of the labels ids.
@@ -293,10 +284,6 @@ func (m *model) fail(field, format string, args ...any) error {
 	return fail(m.name(), field, format, args...)
 }
 
-func (h *Head) fail(field, format string, args ...any) error {
-	return fail(sourceName(h.path, h.weights), field, format, args...)
-}
-
 func sourceName(path, tensor string) string {
 	if tensor == "" {
 		return path
@@ -304,7 +291,6 @@ func sourceName(path, tensor string) string {
 	return path + ":" + tensorfile.Label(tensor)
 }
 
-// fail makes the errors of this package.
 func fail(source, field, format string, args ...any) error {
 	return fmt.Errorf("head: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }
@@ -432,5 +418,5 @@ func (h *Head) Close() error {
 		return nil
 	}
 	h.closed = true
-	return h.release()
+	return h.close()
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
@@ -22,6 +23,9 @@ type tokens struct {
 
 	specials     []uint32 // the ids of the tokens that their files call special
 	onlySpecials bool     // files that call none special are not read
+
+	vocabulary, pieces bool // a tokenizer.json has one; there is a model of sentencepiece
+	custom             bool // code of the model's own may add tokens
 }
 
 // add notes the token of an id, which is from 0 to largestID.
@@ -62,14 +66,12 @@ func Tokens(source string) (map[uint32]string, error) {
 	case ext == ".gguf":
 		err = t.gguf(source)
 	case ext == filepath.Ext(piecesFile):
-		found := false
-		err = readTokens(source, func(data []byte) error { return t.pieces(data, &found) })
-		if err == nil && !found {
+		err = readTokens(source, t.sentencepiece)
+		if err == nil && !t.pieces {
 			err = fail(source, "tokens", "found another kind of file, expected a model of sentencepiece")
 		}
 	default:
-		found := false
-		err = readTokens(source, inJSON(func(v jsonscan.Value) error { return t.tokenizerJSON(v, &found) }))
+		err = readTokens(source, inJSON(t.tokenizerJSON))
 	}
 	if err != nil {
 		return nil, err
@@ -80,12 +82,13 @@ func Tokens(source string) (map[uint32]string, error) {
 // readTokens calls parse with the bytes of a file.
 func readTokens(path string, parse func(data []byte) error) error {
 	data, err := tensorfile.ReadFile(path)
-	if err == nil {
-		if err = parse(data); err != nil {
-			err = fail(path, "tokens", "%w", err)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	if err := parse(data); err != nil {
+		return fail(path, "tokens", "%w", err)
+	}
+	return nil
 }
 
 // inJSON returns what parses the value of a file of JSON.
@@ -104,26 +107,25 @@ func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 // https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
 // sentencepiece_model.proto.
 func (t *tokens) folder(folder string) (known bool, err error) {
-	custom, pieces := false, false
 	for _, file := range []struct {
 		name  string
 		parse func(data []byte) error
 	}{
-		{tokenizerConfigFile, inJSON(func(v jsonscan.Value) error { return t.tokenizerConfig(v, &custom) })},
+		{tokenizerConfigFile, inJSON(t.tokenizerConfig)},
 		{addedTokensFile, inJSON(t.object)},
-		{tokenizerFile, inJSON(func(v jsonscan.Value) error { return t.tokenizerJSON(v, &known) })},
+		{tokenizerFile, inJSON(t.tokenizerJSON)},
 		// What is no model of sentencepiece says nothing: other tokenizers have files
 		// of this name, too.
-		{piecesFile, func(data []byte) error { return t.pieces(data, &pieces) }},
+		{piecesFile, t.sentencepiece},
 	} {
-		if known && file.name == piecesFile || t.onlySpecials && file.name == addedTokensFile {
+		if t.vocabulary && file.name == piecesFile || t.onlySpecials && file.name == addedTokensFile {
 			continue
 		}
 		if err := readTokens(filepath.Join(folder, file.name), file.parse); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
 	}
-	return known || pieces && !custom, nil
+	return t.vocabulary || t.pieces && !t.custom, nil
 }
 
 // gguf reads the tokens of a GGUF file.
@@ -142,7 +144,7 @@ func (t *tokens) gguf(path string) error {
 
 // tokenizerJSON reads a tokenizer.json: its model's vocabulary, an object of ids or
 // a list of pieces, and the added tokens.
-func (t *tokens) tokenizerJSON(v jsonscan.Value, found *bool) error {
+func (t *tokens) tokenizerJSON(v jsonscan.Value) error {
 	err := v.Entries(func(name []byte, v jsonscan.Value) error {
 		switch string(name) {
 		case "added_tokens":
@@ -152,7 +154,7 @@ func (t *tokens) tokenizerJSON(v jsonscan.Value, found *bool) error {
 				if string(name) != "vocab" {
 					return nil
 				}
-				*found = true
+				t.vocabulary = true
 				if v[0] == '[' {
 					return t.list(v)
 				}
@@ -161,7 +163,7 @@ func (t *tokens) tokenizerJSON(v jsonscan.Value, found *bool) error {
 		}
 		return nil
 	})
-	if err == nil && !*found {
+	if err == nil && !t.vocabulary {
 		err = errors.New("found no vocabulary in the model, expected one")
 	}
 	return err
@@ -227,7 +229,6 @@ func (t *tokens) addedToken(v jsonscan.Value, id int64) error {
 	return err
 }
 
-// readID reads an id.
 func readID(v jsonscan.Value) (int64, error) {
 	x, err := strconv.ParseInt(string(v), 10, 64)
 	switch {
@@ -241,11 +242,11 @@ func readID(v jsonscan.Value) (int64, error) {
 
 // tokenizerConfig reads of a tokenizer_config.json the added tokens, and whether the
 // tokenizer is code of the model's own, which may add others.
-func (t *tokens) tokenizerConfig(v jsonscan.Value, custom *bool) error {
+func (t *tokens) tokenizerConfig(v jsonscan.Value) error {
 	return v.Entries(func(name []byte, v jsonscan.Value) error {
 		switch string(name) {
 		case "auto_map":
-			*custom = !v.IsNull()
+			t.custom = !v.IsNull()
 		case "added_tokens_decoder":
 			return v.Entries(func(name []byte, v jsonscan.Value) error {
 				id, err := strconv.ParseUint(string(name), 10, 32)
@@ -264,10 +265,10 @@ func (t *tokens) tokenizerConfig(v jsonscan.Value, custom *bool) error {
 	})
 }
 
-// pieces reads a sentencepiece model, a message of protocol buffers whose field 1 they
+// sentencepiece reads a sentencepiece model, a message of protocol buffers whose field 1 they
 // are, each a message whose field 1 is its text. Of what is no such message nothing is
 // found.
-func (t *tokens) pieces(data []byte, found *bool) error {
+func (t *tokens) sentencepiece(data []byte) error {
 	if !eachField(data, func(uint64, []byte, uint64) {}) {
 		return nil
 	}
@@ -288,7 +289,7 @@ func (t *tokens) pieces(data []byte, found *bool) error {
 		t.add(id, text)
 		id++
 	})
-	*found = id > 0
+	t.pieces = id > 0
 	return nil
 }
 
@@ -340,4 +341,47 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 		data = data[size:]
 	}
 	return true
+}
+
+// generationConfigFile names tokens, too: more than one may end a text.
+const generationConfigFile = "generation_config.json"
+
+// Specials returns the ids of the special tokens of a model as Hugging Face lays it
+// out, such as those that begin and end a text, ascending and each once. source is its
+// folder, or FOLDER:tensor. They are those that config.json and generation_config.json
+// name in fields that end in _token_id, the added tokens that tokenizer.json and
+// tokenizer_config.json call special, and the pieces of a sentencepiece
+// tokenizer.model for what is unknown and for control, unless there is a
+// tokenizer.json. Files that are not there name none; config.json must be there.
+//
+// Ids need not have a row in the head. An error names the file; that there is no
+// special token is one.
+func Specials(source string) ([]uint32, error) {
+	path, _, _ := tensorfile.SplitSource(source)
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fail(path, "special tokens", "found a file, expected the folder of a model")
+	}
+	var ids []uint32
+	for _, name := range []string{configFile, generationConfigFile} {
+		c, err := readConfig(filepath.Join(path, name))
+		if errors.Is(err, fs.ErrNotExist) && name == generationConfigFile {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, c.specials...)
+	}
+	t := tokens{onlySpecials: true}
+	if _, err := t.folder(path); err != nil {
+		return nil, err
+	}
+	ids = append(ids, t.specials...)
+	if len(ids) == 0 {
+		return nil, fail(path, "special tokens", "found none, expected some in %s or the files of the tokenizer", configFile)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }

@@ -68,6 +68,6 @@
 // The contexts are read in place and may be a memory-mapped file, of any
 // size, as OpenContexts of package head opens it: no copy of them is made. That a
 // mapped file is shortened meanwhile is an error. Beside them a run holds some 100 bytes a
-// context, 16 bytes for each label of each cell, and a few arrays of the size of V and of a
-// batch times the clusters. There is no N x L and no N x r matrix.
+// context, 16 bytes for each label of each cell, [Options].Validation once more, and a few arrays of
+// the size of V and of a batch times the clusters. There is no N x L and no N x r matrix.
 package train

@@ -22,17 +22,13 @@ type form struct {
 }
 
 func (f form) String() string {
-	var parts []string
-	if len(f.shells) > 0 {
-		parts = append(parts, "shells")
+	switch {
+	case f.pairShare > 0: // which are tried with shells alone
+		return "shells and pairs"
+	case len(f.shells) > 0:
+		return "shells"
 	}
-	if f.pairShare > 0 {
-		parts = append(parts, "pairs")
-	}
-	if parts == nil {
-		return "clusters alone"
-	}
-	return strings.Join(parts, " and ")
+	return "clusters alone"
 }
 
 // What the form is decided by.

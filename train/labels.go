@@ -53,7 +53,13 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 // left, or computes them.
 func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, given []uint32, store *state.Store) ([]uint32, error) {
 	if given != nil {
-		return given, checkLabels(c, given)
+		if len(given) != c.N*c.K {
+			return nil, fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(given), c.K, c.N)
+		}
+		if err := labelfile.CheckIDs(given, c.K, c.Labels, 0); err != nil {
+			return nil, fmt.Errorf("labels: %w", err)
+		}
+		return given, nil
 	}
 	labels, err := store.Labels(ctx)
 	if err != nil || labels != nil {
@@ -63,22 +69,6 @@ func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, giv
 		return nil, err
 	}
 	return labels, store.PutLabels(labels)
-}
-
-// checkLabels checks labels that are given.
-func checkLabels(c *corpus.Corpus, labels []uint32) error {
-	if len(labels) != c.N*c.K {
-		return fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(labels), c.K, c.N)
-	}
-	for i, s := range labels {
-		if int64(s) >= int64(c.Labels) {
-			return fmt.Errorf("labels: found id %d for context %d, expected below %d, the number of labels", s, i/c.K, c.Labels)
-		}
-	}
-	if i, s, found := labelfile.Repeated(labels, c.K); found {
-		return fmt.Errorf("labels: found id %d twice for context %d, expected %d different ones", s, i, c.K)
-	}
-	return nil
 }
 
 func topLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer) ([]uint32, error) {

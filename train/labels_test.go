@@ -179,7 +179,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 		{"too few", labels[:len(labels)-1], s.contexts, []string{"labels", "2999", "600"}},
 		{"none", []uint32{}, s.contexts, []string{"labels", "0", "600"}},
 		{"out of range", outOfRange, s.contexts, []string{"labels", "30", "context 8"}},
-		{"a label twice", twice, s.contexts, []string{"labels", fmt.Sprintf("id %d twice", twice[41]), "context 8"}},
+		{"a label twice", twice, s.contexts, []string{"labels", fmt.Sprintf("found %d twice", twice[41]), "context 8"}},
 		{"NaN in the contexts", labels, notANumber, []string{"context 200", "NaN"}},
 	} {
 		o.Labels = c.labels

@@ -29,12 +29,9 @@ type builder struct {
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
 func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt *Options, stage string, r *router.Router, found []router.Found) (b *builder, err error) {
 	b = &builder{Corpus: c, opt: opt, stage: stage, router: r, found: found}
-	cluster := make([]uint32, len(found))
-	for i, f := range found {
-		cluster[i] = uint32(f.Cluster)
-	}
+	cluster := cellsOf(r, found)
 	if opt.Geometry == 0 {
-		b.clusters, err = shares.ByCounts(ctx, c, corpus.NewPartition(c.All(), cluster, r.Clusters()))
+		b.clusters, err = shares.ByCounts(ctx, c, corpus.NewPartition(cluster, r.Clusters()))
 		return b, err
 	}
 	if b.geometry, err = shares.NewGeometry(ctx, c, layer, stage, cluster, r.Clusters()); err != nil {
@@ -69,7 +66,7 @@ func (b *builder) build(ctx context.Context, form form, most float64) (*built, e
 	for i, p := range rule.Pairs {
 		pairs[i] = [2]uint32{p.First, p.Second}
 	}
-	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(b.All(), cells, r.Cells()), single.within(most), b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
+	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(cells, r.Cells()), single.within(most), b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
 	if err != nil {
 		return nil, err
 	}
@@ -89,29 +86,22 @@ func (b *builder) single(ctx context.Context, cosines []float64, most float64) (
 	if b.shelled != nil && slices.Equal(b.shelled.router.Rule().Shells, cosines) {
 		return b.shelled, nil
 	}
-	shell := make([]uint32, b.N)
-	for i, f := range b.found {
-		for _, cut := range cosines {
-			if f.Cosine < cut {
-				shell[i]++
-			}
-		}
-	}
-	in, err := b.geometry.Shells(ctx, shell, 1+len(cosines), b.clusters, b.opt.Geometry, b.plain.within(most))
-	if err != nil {
-		return nil, err
-	}
 	r, err := b.router.With(router.Rule{Shells: cosines})
 	if err != nil {
 		return nil, err
 	}
-	b.shelled, err = b.rank(ctx, r, cellsOf(r, b.found), in)
+	cells := cellsOf(r, b.found)
+	in, err := b.geometry.Shells(ctx, cells, 1+len(cosines), b.clusters, b.opt.Geometry, b.plain.within(most))
+	if err != nil {
+		return nil, err
+	}
+	b.shelled, err = b.rank(ctx, r, cells, in)
 	return b.shelled, err
 }
 
 // rank ranks the shares in the cells of contexts.
 func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in [][]shares.Label) (*built, error) {
-	sizes := corpus.NewPartition(b.All(), cells, len(in)).Sizes()
+	sizes := corpus.NewPartition(cells, len(in)).Sizes()
 	lists, err := ladder.New(ctx, b.Threads, in, sizes, b.opt.always(), b.K)
 	return &built{r, cells, in, lists}, err
 }

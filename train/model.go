@@ -12,11 +12,12 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
+	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
 // screen makes the screen of clusters with these vectors.
 func (t *trainer) screen(ctx context.Context, f form, v []float32) (*screen.Model, error) {
-	r, found, err := t.route(ctx, t.Corpus, v)
+	r, found, err := t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N))
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found [
 	held := of(t.heldIDs)
 	if t.validation != nil {
 		var err error
-		if _, held, err = t.route(ctx, t.held, r.Vectors()); err != nil {
+		if _, held, err = t.held.RouteTo(ctx, r.Vectors(), nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
 			return f, nil, err
 		}
 	}
@@ -213,7 +214,11 @@ func (t *trainer) tail(ctx context.Context, made *built, rungs []screen.Rung, bu
 		return nil, nil
 	}
 	i := slices.IndexFunc(rungs, func(x screen.Rung) bool { return x.Budget == budget })
-	fitted, fit, err := findTail(ctx, t.Corpus, t.layer, made.router, made.lists.Lists, rungs[i].Share, made.cells, t.opt.Tail)
+	s := tail.Screen{Layer: t.layer, Router: made.router, Share: rungs[i].Share}
+	for cell, list := range made.lists.Lists {
+		s.Candidates = append(s.Candidates, list.IDs[:made.lists.Count(cell, s.Share)])
+	}
+	fitted, fit, err := tail.Find(ctx, t.Corpus, &s, made.cells, (*tail.Options)(t.opt.Tail))
 	if errors.Is(err, ErrTail) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
+	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
 // Options are what a run may be told. They are used exactly as they stand, a zero is
@@ -102,8 +104,9 @@ type LearningOptions struct {
 	// Lambda is the cost of a candidate that is not among the labels
 	// (Equation 6), where a label that is missed costs 1. Not negative.
 	Lambda float64 `json:"lambda"`
-	// Estimator is the gradient estimator. See [Estimator] for what they reach.
-	Estimator Estimator `json:"estimator"`
+	// Estimator is the way the gradient of the expected loss with respect to V is
+	// estimated, [GumbelST] or [Expected].
+	Estimator string `json:"estimator"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
 	Gamma float64 `json:"gamma"`
@@ -129,6 +132,18 @@ type LearningOptions struct {
 	// vectors Gumbel noise drowns the logits.
 	Confidence float64 `json:"confidence"`
 }
+
+// The estimators of the gradient, see Section 3 of the paper. Both reach about the same in the same
+// time (train/RESULTS.md); [DefaultOptions] take Expected.
+const (
+	// GumbelST draws one cluster for each context by the Gumbel trick and
+	// passes the gradient straight through to the relaxed sample, at
+	// temperature 1 (Equations 4 and 5).
+	GumbelST = learn.GumbelST
+	// Expected takes the expectation over the clusters, sum_t P(t|h) l_t, in
+	// closed form: the loss is linear in the one-hot sample. Without noise.
+	Expected = "expected"
+)
 
 // DefaultOptions leaves the form of the screen and its budget to the run. The prices of
 // learning are those of the paper (Section 4: lambda 0.0003, gamma 10, labels from the
@@ -175,16 +190,6 @@ func (o *Options) recorded() Options {
 	return r
 }
 
-// learnOptions are the options of package learn, for a layer of so many labels.
-func (o *Options) learnOptions(labels int) *learn.Options {
-	l := &o.Learning
-	return &learn.Options{
-		Iterations: o.Iterations, Gumbel: l.Estimator == GumbelST, Gamma: l.Gamma, Multiplier: l.Multiplier,
-		EpochFraction: l.EpochFraction, BatchSize: l.BatchSize, LearningRate: l.Rate, Confidence: l.Confidence,
-		Budget: o.learningBudget(labels), Lambda: l.Lambda, Always: o.always(),
-	}
-}
-
 // learningBudget is the B that V is learned for.
 func (o *Options) learningBudget(labels int) float64 {
 	if o.Learning.Budget > 0 {
@@ -197,78 +202,48 @@ func (o *Options) learningBudget(labels int) float64 {
 // contexts and a layer of the given number of labels. [Run] checks them too.
 func (o *Options) Check(n, labels int) error {
 	always := len(o.always())
-	switch {
-	case o.Clusters < 0 || o.Clusters > n:
-		return fmt.Errorf("clusters: found %d, expected 1 to the number of contexts, %d, or 0", o.Clusters, n)
-	case o.Iterations < 0:
-		return fmt.Errorf("iterations: found %d, expected at least 0", o.Iterations)
-	case len(o.Shells) > router.MaxShells:
-		return fmt.Errorf("shells: found %d shares, expected at most %d", len(o.Shells), router.MaxShells)
-	case len(o.Shells) > 0 && o.Geometry == 0:
-		return fmt.Errorf("shells: found %d with geometry 0, expected geometry above 0", len(o.Shells))
-	case !(o.PairShare >= 0 && o.PairShare < 1):
-		return fmt.Errorf("pair share: found %v, expected at least 0 and below 1", o.PairShare)
-	case o.K < 1 || o.K > labels:
-		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
-	case !(o.Target >= 0 && o.Target < 1):
-		return fmt.Errorf("target: found %v, expected above 0 and below 1, or 0", o.Target)
-	case !finite(o.Budget):
-		return fmt.Errorf("budget: found %v, expected a finite number", o.Budget)
-	case o.Budget > float64(labels):
-		return fmt.Errorf("budget: found %v, expected at most %d, the number of labels", o.Budget, labels)
-	case o.Budget != 0 && o.Budget < float64(o.K):
-		return fmt.Errorf("budget: found %v, expected at least k = %d candidates, or 0", o.Budget, o.K)
-	case o.Budget != 0 && o.Budget < float64(always):
-		return fmt.Errorf("budget: found %v, expected at least %d, the number of ids always included, or 0", o.Budget, always)
-	case !finite(o.Geometry) || o.Geometry < 0:
-		return fmt.Errorf("geometry: found %v, expected a finite number that is not negative", o.Geometry)
-	case o.HeldOut < -1 || o.HeldOut > n/2:
-		return fmt.Errorf("held out: found %d, expected at most %d, half of the contexts, or -1", o.HeldOut, n/2)
-	case o.KMeansIterations < 1:
-		return fmt.Errorf("k-means iterations: found %d, expected at least 1", o.KMeansIterations)
-	case o.Threads < 0:
-		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
+	var c check.Options
+	notNegative := func(name string, x float64) {
+		c.Want(x >= 0 && !math.IsInf(x, 1), name, x, "a finite number that is not negative")
 	}
+	c.Want(o.Clusters >= 0 && o.Clusters <= n, "clusters", o.Clusters, "1 to the number of contexts, %d, or 0", n)
+	c.Want(o.Iterations >= 0, "iterations", o.Iterations, "at least 0")
+	shells := len(o.Shells)
+	c.Want(shells <= router.MaxShells, "shells", fmt.Sprintf("%d shares", shells), "at most %d", router.MaxShells)
+	c.Want(shells == 0 || o.Geometry != 0, "shells", fmt.Sprintf("%d with geometry 0", shells), "geometry above 0")
+	c.Want(o.PairShare >= 0 && o.PairShare < 1, "pair share", o.PairShare, "at least 0 and below 1")
+	c.Want(o.K >= 1 && o.K <= labels, "k", o.K, "1 to %d, the number of labels", labels)
+	c.Want(o.Target >= 0 && o.Target < 1, "target", o.Target, "above 0 and below 1, or 0")
+	c.Want(!math.IsNaN(o.Budget) && !math.IsInf(o.Budget, 0), "budget", o.Budget, "a finite number")
+	c.Want(o.Budget <= float64(labels), "budget", o.Budget, "at most %d, the number of labels", labels)
+	if o.Budget != 0 {
+		c.Want(o.Budget >= float64(o.K), "budget", o.Budget, "at least k = %d candidates, or 0", o.K)
+		c.Want(o.Budget >= float64(always), "budget", o.Budget, "at least %d, the number of ids always included, or 0", always)
+	}
+	notNegative("geometry", o.Geometry)
+	c.Want(o.HeldOut >= -1 && o.HeldOut <= n/2, "held out", o.HeldOut, "at most %d, half of the contexts, or -1", n/2)
+	c.Want(o.KMeansIterations >= 1, "k-means iterations", o.KMeansIterations, "at least 1")
+	c.Want(o.Threads >= 0, "threads", o.Threads, "at least 0")
 	for i, x := range o.Shells {
-		if !(x > 0 && x < 1) || i > 0 && x >= o.Shells[i-1] {
-			return fmt.Errorf("shells[%d]: found %v, expected descending shares above 0 and below 1", i, x)
-		}
+		ok := x > 0 && x < 1 && (i == 0 || x < o.Shells[i-1])
+		c.Want(ok, fmt.Sprintf("shells[%d]", i), x, "descending shares above 0 and below 1")
 	}
 	for i, id := range o.Always {
-		if int64(id) >= int64(labels) {
-			return fmt.Errorf("always[%d]: found id %d, expected below %d, the number of labels", i, id, labels)
-		}
+		name, found := fmt.Sprintf("always[%d]", i), fmt.Sprintf("id %d", id)
+		c.Want(int64(id) < int64(labels), name, found, "below %d, the number of labels", labels)
 	}
-	if o.Tail != nil {
-		if err := o.Tail.check(); err != nil {
-			return err
-		}
+	if o.Tail != nil && c.Err == nil {
+		c.Err = (*tail.Options)(o.Tail).Check()
 	}
-	return o.Learning.check()
+	l, estimators := &o.Learning, []string{GumbelST, Expected}
+	notNegative("learning: budget", l.Budget)
+	notNegative("learning: lambda", l.Lambda)
+	notNegative("learning: gamma", l.Gamma)
+	notNegative("learning: multiplier", l.Multiplier)
+	c.Want(slices.Contains(estimators, l.Estimator), "learning: estimator", l.Estimator, "one of %q", estimators)
+	c.Want(l.EpochFraction > 0 && !math.IsInf(l.EpochFraction, 1), "learning: epoch fraction", l.EpochFraction, "a finite number above 0")
+	c.Want(l.BatchSize >= 1, "learning: batch size", l.BatchSize, "at least 1")
+	c.Want(l.Rate > 0 && !math.IsInf(l.Rate, 1), "learning: rate", l.Rate, "a finite number above 0")
+	c.Want(l.Confidence > 0 && l.Confidence < 1, "learning: confidence", l.Confidence, "above 0 and below 1")
+	return c.Err
 }
-
-func (o *LearningOptions) check() error {
-	switch {
-	case !finite(o.Budget) || o.Budget < 0:
-		return fmt.Errorf("learning: budget: found %v, expected a finite number that is not negative", o.Budget)
-	case !finite(o.Lambda) || o.Lambda < 0:
-		return fmt.Errorf("learning: lambda: found %v, expected a finite number that is not negative", o.Lambda)
-	case !finite(o.Gamma) || o.Gamma < 0:
-		return fmt.Errorf("learning: gamma: found %v, expected a finite number that is not negative", o.Gamma)
-	case !finite(o.Multiplier) || o.Multiplier < 0:
-		return fmt.Errorf("learning: multiplier: found %v, expected a finite number that is not negative", o.Multiplier)
-	case int(o.Estimator) >= len(estimatorNames):
-		return fmt.Errorf("learning: estimator: found %v, expected one of %q", o.Estimator, estimatorNames)
-	case !finite(o.EpochFraction) || o.EpochFraction <= 0:
-		return fmt.Errorf("learning: epoch fraction: found %v, expected a finite number above 0", o.EpochFraction)
-	case o.BatchSize < 1:
-		return fmt.Errorf("learning: batch size: found %d, expected at least 1", o.BatchSize)
-	case !finite(o.Rate) || o.Rate <= 0:
-		return fmt.Errorf("learning: rate: found %v, expected a finite number above 0", o.Rate)
-	case !(o.Confidence > 0 && o.Confidence < 1):
-		return fmt.Errorf("learning: confidence: found %v, expected above 0 and below 1", o.Confidence)
-	}
-	return nil
-}
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
@@ -42,11 +43,6 @@ type Record struct {
 	TailFit *TailFit `json:"tail_fit,omitempty"`
 }
 
-// newRecord begins the record of a run over n contexts.
-func newRecord(opt *Options, n int, digest labelfile.Digest) *Record {
-	return &Record{Options: opt.recorded(), Contexts: n, ContextsDigest: hex.EncodeToString(digest[:])}
-}
-
 // TrainedOn reports whether these contexts, row-major with dim elements each, are those of
 // the run in their order, held-out ones included. Figures on contexts of training flatter
 // a screen, and a calibration with them promises nothing. All contexts are read, on the
@@ -60,7 +56,7 @@ func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads
 	if r.ContextsDigest == "" || len(contexts)/dim != r.Contexts {
 		return false, nil
 	}
-	digest, err := labelfile.DigestOf(ctx, contexts, dim, 0, threads)
+	digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(contexts, dim), 0, threads)
 	if err != nil {
 		return false, fmt.Errorf("train: contexts: %w", err)
 	}

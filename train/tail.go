@@ -2,10 +2,7 @@ package train
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -40,13 +37,11 @@ func DefaultTailOptions() TailOptions {
 	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.05, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
 }
 
-func (o *TailOptions) check() error { return (*tail.Options)(o).Check() }
-
 // TailFit says how well a tail estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
 // ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
-var ErrTail = errors.New("tail")
+var ErrTail = tail.Err
 
 // FitTail returns the screen with a tail for its budget, [screen.Tail],
 // instead of any that it has, and how well it estimates.
@@ -77,32 +72,31 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 			return err
 		}
 		c.Seed, c.Report = run.Seed, newReporter(run.Progress)
-		if err := opt.check(); err != nil {
+		if err := (*tail.Options)(&opt).Check(); err != nil {
 			return err
 		}
 		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
 			return err
 		}
-		r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}})
+		r, found, err := c.RouteBy(ctx, m, StageAssign)
 		if err != nil {
 			return err
 		}
-		found, err := c.Route(ctx, r, nil, c.Report.Stage(StageAssign, 0, c.N))
-		if err != nil {
-			return err
+		s := tail.Screen{Layer: layer, Router: r}
+		for cell := range m.Cells() {
+			candidates, err := m.Candidates(cell, m.Budget())
+			if err != nil {
+				return err
+			}
+			s.Candidates = append(s.Candidates, candidates)
 		}
-		lists := make([]screen.List, m.Cells())
-		for cell := range lists {
-			lists[cell] = m.List(cell)
-		}
-		share := uint16(0)
 		for _, x := range m.Ladder() {
 			if x.Budget == m.Budget() {
-				share = x.Share
+				s.Share = x.Share
 			}
 		}
 		var t *screen.Tail
-		if t, fit, err = findTail(ctx, c, layer, r, lists, share, cellsOf(r, found), &opt); err != nil {
+		if t, fit, err = tail.Find(ctx, c, &s, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
 			return err
 		}
 		record, err := member.Set(m.Record(), "tail_fit", fit)
@@ -120,13 +114,4 @@ type RunOptions struct {
 	Seed     uint64
 	Threads  int // 0 means runtime.GOMAXPROCS(0)
 	Progress func(Progress)
-}
-
-// findTail fits the tail of lists.
-func findTail(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, r *router.Router, lists []screen.List, share uint16, cells []uint32, opt *TailOptions) (*screen.Tail, *TailFit, error) {
-	t, fit, err := tail.Find(ctx, c, &tail.Screen{Layer: layer, Router: r, Lists: lists, Share: share}, cells, (*tail.Options)(opt))
-	if errors.Is(err, tail.ErrNotFinite) {
-		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", ErrTail, err)
-	}
-	return t, fit, err
 }

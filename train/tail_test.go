@@ -226,13 +226,13 @@ func TestFitTailRefuses(t *testing.T) {
 	}{
 		{"no contexts", nil, func(*TailOptions) {}, "train: contexts: found none"},
 		{"NaN", nan, func(*TailOptions) {}, "train: context 3: softmax: context: found NaN at element 0"},
-		{"no temperature", d.Contexts, func(o *TailOptions) { o.Temperatures = nil }, "train: tail: temperatures: found none, want at least 1"},
-		{"a temperature of 0", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{0, 1} }, "train: tail: temperatures: found 0 at 0"},
-		{"temperatures that descend", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{2, 1} }, "train: tail: temperatures: found 1 at 1"},
-		{"a level of 1", d.Contexts, func(o *TailOptions) { o.Levels = []float64{1} }, "train: tail: levels: found 1 at 0"},
+		{"no temperature", d.Contexts, func(o *TailOptions) { o.Temperatures = nil }, "train: tail: temperatures: found none, expected at least 1"},
+		{"a temperature of 0", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{0, 1} }, "train: tail: temperatures[0]: found 0"},
+		{"temperatures that descend", d.Contexts, func(o *TailOptions) { o.Temperatures = []float64{2, 1} }, "train: tail: temperatures[1]: found 1"},
+		{"a level of 1", d.Contexts, func(o *TailOptions) { o.Levels = []float64{1} }, "train: tail: levels[0]: found 1"},
 		{"share", d.Contexts, func(o *TailOptions) { o.Share = 1.5 }, "train: tail: share: found 1.5"},
 		{"per cluster", d.Contexts, func(o *TailOptions) { o.PerCluster = 0 }, "train: tail: contexts of a cluster: found 0"},
-		{"directions", d.Contexts, func(o *TailOptions) { o.Directions = 65 }, "train: tail: directions: found 65, want 1 to 64"},
+		{"directions", d.Contexts, func(o *TailOptions) { o.Directions = 65 }, "train: tail: directions: found 65, expected 1 to 64"},
 		{"held out", d.Contexts, func(o *TailOptions) { o.HeldOut = 1 }, "train: tail: held out: found 1"},
 	} {
 		opt := DefaultTailOptions()

@@ -2,13 +2,16 @@ package train
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -28,31 +31,44 @@ import (
 // that V overflows: of the checkpoint the labels are kept then, for a run with a
 // lower rate. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
-func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (model *screen.Model, record *Record, err error) {
-	err = outward(func() error {
-		c, err := corpus.New(layer, contexts, opt.Threads)
-		if err != nil {
-			return err
-		}
-		model, record, err = run(ctx, layer, c, &opt)
-		return err
-	})
-	return model, record, err
+func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
+	return run(ctx, layer, corpus.New, contexts, &opt)
 }
 
 // RunRows is [Run] for contexts of another type, rows of the layer's dimension: of
 // float16, say, in half the memory. They are widened as they are read, and give the screen that
 // Run makes of their values in float32.
-func RunRows(ctx context.Context, layer *softmax.Layer, contexts kernels.Rows, opt Options) (model *screen.Model, record *Record, err error) {
+func RunRows(ctx context.Context, layer *softmax.Layer, contexts kernels.Rows, opt Options) (*screen.Model, *Record, error) {
+	return run(ctx, layer, corpus.Of, contexts, &opt)
+}
+
+// run makes a screen from the contexts that view makes a corpus of.
+func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.Layer, C, int) (*corpus.Corpus, error), contexts C, opt *Options) (m *screen.Model, record *Record, err error) {
 	err = outward(func() error {
-		c, err := corpus.Of(layer, contexts, opt.Threads)
+		c, err := view(layer, contexts, opt.Threads)
 		if err != nil {
 			return err
 		}
-		model, record, err = run(ctx, layer, c, &opt)
+		t, err := newTrainer(ctx, layer, c, opt)
+		if err != nil {
+			return err
+		}
+		form, err := t.form(ctx)
+		if err != nil {
+			return err
+		}
+		v, err := t.vectors(ctx, form)
+		if err != nil {
+			return err
+		}
+		record = t.record
+		m, err = t.screen(ctx, form, v)
 		return err
 	})
-	return model, record, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, record, nil
 }
 
 // outward runs f, which reads the contexts, and makes its error one of the
@@ -78,33 +94,14 @@ type trainer struct {
 	record *Record
 
 	// The contexts to learn from and to measure on: of the corpus, or held is of
-	// Options.Validation, and heldIDs is nil.
+	// Options.Validation, and heldIDs is empty.
 	pool, held       *corpus.Corpus
 	poolIDs, heldIDs []uint32
 	validation       *corpus.Corpus // of Options.Validation, nil without
 }
 
-func run(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*screen.Model, *Record, error) {
-	t, err := newTrainer(ctx, layer, c, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := t.split(ctx); err != nil {
-		return nil, nil, err
-	}
-	form, err := t.form(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	v, err := t.vectors(ctx, form)
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := t.screen(ctx, form, v)
-	return m, t.record, err
-}
-
-// newTrainer checks what is given and finds the labels.
+// newTrainer checks what is given, and finds the labels, and the contexts to learn from and to
+// measure on.
 func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
 	if err := opt.Check(c.N, c.Labels); err != nil {
 		return nil, err
@@ -114,7 +111,7 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{Corpus: c, layer: layer, opt: opt, record: newRecord(opt, c.N, digest)}
+	t := &trainer{Corpus: c, layer: layer, opt: opt, record: &Record{Options: opt.recorded(), Contexts: c.N, ContextsDigest: hex.EncodeToString(digest[:])}}
 	on := struct {
 		Options
 		Validation labelfile.Digest
@@ -139,29 +136,25 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	if others {
 		c.Report.Message("the run that was interrupted had other options: its labels are kept, all else is done anew")
 	}
-	c.Best, err = findLabels(ctx, c, layer, opt.Labels, t.store)
-	return t, err
-}
-
-// split finds the contexts to learn from and to measure on.
-func (t *trainer) split(ctx context.Context) (err error) {
-	n := t.opt.HeldOut
-	if n < 0 {
-		n = corpus.HeldOut(t.N)
+	if c.Best, err = findLabels(ctx, c, layer, opt.Labels, t.store); err != nil {
+		return nil, err
 	}
-	if t.validation != nil {
+	n := opt.HeldOut
+	switch {
+	case t.validation != nil:
 		n = 0
+	case n < 0:
+		n = corpus.HeldOut(t.N)
 	}
 	t.poolIDs, t.heldIDs = corpus.Split(t.N, n)
 	t.pool, t.held = t.Part(t.poolIDs), t.Part(t.heldIDs)
 	if t.validation != nil {
-		t.heldIDs = nil
 		if t.held, err = t.unseen(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	t.record.HeldOut = t.held.N
-	return nil
+	return t, nil
 }
 
 // vectors returns the vectors of the clusters of the form.
@@ -173,10 +166,10 @@ func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
 	if err != nil || form.iterations == 0 {
 		return v, err
 	}
-	o := t.opt.learnOptions(t.Labels)
-	o.Iterations = form.iterations
+	o := learn.Options(t.opt.Learning)
+	o.Budget = t.opt.learningBudget(t.Labels)
 	v, course, err := kept(t.store, StageLearn, len(v), func() ([]float32, *learn.Course, error) {
-		return learn.Run(ctx, t.pool, t.held, v, o)
+		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
 	})
 	t.record.Learning = course
 	return v, err
@@ -185,8 +178,7 @@ func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
 // kept returns vectors that an interrupted run left in the store, or finds and keeps them; and
 // what there is to say of them.
 func kept[T any](store *state.Store, name string, n int, find func() ([]float32, T, error)) (v []float32, about T, err error) {
-	v = make([]float32, n)
-	if store.Get(name, &about, v) {
+	if v = store.Get(name, &about, n); v != nil {
 		return v, about, nil
 	}
 	if v, about, err = find(); err != nil {
@@ -195,12 +187,49 @@ func kept[T any](store *state.Store, name string, n int, find func() ([]float32,
 	return v, about, store.Put(name, about, v)
 }
 
-// route finds the clusters of contexts by vectors.
-func (t *trainer) route(ctx context.Context, c *corpus.Corpus, v []float32) (*router.Router, []router.Found, error) {
-	r, err := router.New(router.Config{Dim: t.Dim, Clusters: v})
-	if err != nil {
-		return nil, nil, err
+// unseen is the view of the validation contexts, with labels, without those that are equal to
+// one of training.
+func (t *trainer) unseen(ctx context.Context) (_ *corpus.Corpus, err error) {
+	c := t.validation
+	c.K, c.Seed, c.Report = t.K, t.Seed, t.Report
+	ids := t.unmet(c)
+	if t.record.LeftOut = c.N - len(ids); t.record.LeftOut > 0 {
+		t.Report.Message(fmt.Sprintf("validation: %d of %d contexts are among those of training and left out", t.record.LeftOut, c.N))
 	}
-	found, err := c.Route(ctx, r, nil, t.Report.Stage(StageAssign, 0, c.N))
-	return r, found, err
+	c.Best, err = topLabels(ctx, c, t.layer)
+	return c.Part(ids), err
 }
+
+// unmet are the contexts of c that are equal to none of training.
+func (t *trainer) unmet(c *corpus.Corpus) []uint32 {
+	bytesOf := func(row []float32) []byte {
+		return unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row))
+	}
+	open := map[string][]uint32{} // contexts of c by their bytes
+	for i := range uint32(c.N) {
+		row := bytesOf(c.Row(i, nil))
+		open[string(row)] = append(open[string(row)], i)
+	}
+	for j, own := uint32(0), t.Buffer(); int(j) < t.N; j++ {
+		delete(open, string(bytesOf(t.Row(j, own))))
+	}
+	ids := slices.Concat(slices.Collect(maps.Values(open))...)
+	slices.Sort(ids)
+	return ids
+}
+
+// CheckpointFiles returns the names of the files that a run with the option
+// Checkpoint set to path may keep: the state of the run, and the labels of
+// the contexts.
+func CheckpointFiles(path string) []string { return state.Files(path) }
+
+// RemoveCheckpoint removes the files of a checkpoint; if there are none that is
+// no error. It is for the time when the screen has been saved. Files of another
+// kind with these names, and labels without a state beside them, which no run
+// leaves, are an error, and nothing is removed then.
+func RemoveCheckpoint(path string) error { return state.Remove(path) }
+
+// ErrCheckpoint is what errors.Is finds in the error of a run that cannot
+// continue from the checkpoint that is there: it is of another run, or
+// damaged. [RemoveCheckpoint] removes it.
+var ErrCheckpoint = state.Err

@@ -267,7 +267,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	base, _ := precision(t, model, test, opt.K, opt.Budget)
 	opt.Iterations, opt.Learning.EpochFraction, opt.Learning.BatchSize = 5, 1, 64
 	for _, c := range []struct {
-		estimator  Estimator
+		estimator  string
 		multiplier float64
 	}{{GumbelST, 1.25}, {GumbelST, 0}, {Expected, 1.25}} {
 		opt.Learning.Estimator, opt.Learning.Multiplier = c.estimator, c.multiplier
@@ -289,7 +289,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 	s := newSynthetic(t, 13, 700, 19, 150, 12, 0.5)
 	for _, c := range []struct {
 		name      string
-		estimator Estimator
+		estimator string
 		change    func(o *Options)
 	}{
 		{"Gumbel-ST", GumbelST, func(*Options) {}},
@@ -477,7 +477,7 @@ func TestRunRefuses(t *testing.T) {
 		{"learning: gamma: found +Inf", func(o *Options) { o.Learning.Gamma = inf }},
 		{"learning: multiplier: found -0.5", func(o *Options) { o.Learning.Multiplier = -0.5 }},
 		{"iterations: found -1", func(o *Options) { o.Iterations = -1 }},
-		{"learning: estimator: found Estimator(7)", func(o *Options) { o.Learning.Estimator = 7 }},
+		{`learning: estimator: found best, expected one of ["gumbel-st" "expected"]`, func(o *Options) { o.Learning.Estimator = "best" }},
 		{"k-means iterations: found 0", func(o *Options) { o.KMeansIterations = 0 }},
 		{"held out: found 51, expected at most 50, half of the contexts, or -1", func(o *Options) { o.HeldOut = 51 }},
 		{"held out: found -2", func(o *Options) { o.HeldOut = -2 }},
@@ -612,22 +612,5 @@ func TestRunReportsProgress(t *testing.T) {
 	}
 	if least := len(record.KMeans) + opt.Iterations + 1; messages < least {
 		t.Errorf("found %d messages, want at least %d", messages, least)
-	}
-}
-
-func TestNamesOfEstimators(t *testing.T) {
-	for _, e := range []Estimator{GumbelST, Expected} {
-		text, err := e.MarshalText()
-		var back Estimator
-		if err != nil || string(text) != e.String() || back.UnmarshalText(text) != nil || back != e {
-			t.Errorf("%v: %q, %v, %v", e, text, err, back)
-		}
-	}
-	var e Estimator
-	if err := e.UnmarshalText([]byte("reinforce")); err == nil || !strings.Contains(err.Error(), `"gumbel-st" "expected"`) {
-		t.Errorf("unknown estimator: found error %v", err)
-	}
-	if _, err := Estimator(9).MarshalText(); err == nil {
-		t.Error("unknown estimator: marshalled")
 	}
 }

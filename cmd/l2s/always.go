@@ -24,7 +24,6 @@ type alwaysPart struct {
 	specials bool
 }
 
-// parseAlways parses the parts of --always.
 func parseAlways(s string) (parts []alwaysPart, err error) {
 	for _, part := range splitQuoted(s) {
 		part = strings.TrimSpace(part)

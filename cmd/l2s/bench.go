@@ -139,7 +139,6 @@ func benchVerb(f *flags) action {
 // mostCold bounds the MiB that are read between two queries.
 const mostCold = 1 << 10
 
-// parsePack parses the MiB of copied candidates.
 func parsePack(s string) ([]screen.Option, error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {
@@ -189,22 +188,16 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	if err != nil {
 		return nil, err
 	}
-	dst := make([]softmax.Prediction, k)
-	exact, screened := topKQuery(softmax.NewSearcher(l.Layer), rows, dst), topKQuery(s, rows, dst)
-	allocs := timing.Allocs(allocsOver, func(i int) { screened(i % len(rows)) })
+	queries := rivals(l, s, rows, k)
+	allocs := timing.Allocs(allocsOver, func(i int) { queries[2](i % len(rows)) })
 	stats := s.Stats()
-	p.Start("bench", "rounds", rounds)
-	queries := []func(int){denseQuery(l, rows, dst), exact, screened}
 	if m.Tail() != nil && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
-	times, err := timing.Measure(ctx, len(rows), queries, timing.Options{
-		Rounds: rounds, Block: benchBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
-	})
+	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: rounds, Block: benchBlock})
 	if err != nil {
 		return nil, err
 	}
-	p.EndWith(fmt.Sprintf("%d rounds", rounds))
 	r := &benchResult{
 		Level: kernels.Level(), Allocs: allocs, K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
 	}
@@ -252,8 +245,7 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	if err != nil {
 		return coldTimes{}, err
 	}
-	dst := make([]softmax.Prediction, k)
-	methods := []func(int){denseQuery(l, rows, dst), topKQuery(softmax.NewSearcher(l.Layer), rows, dst), topKQuery(s, rows, dst)}
+	queries := rivals(l, s, rows, k)
 	if r.Codes > 0 {
 		// Memory as large as the memory that the codes are read from.
 		memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
@@ -261,18 +253,16 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 			defer release()
 		}
 		table := cold.NewTable(memory)
-		methods = append(methods, func(i int) { table.Read(i, r.Codes) })
+		queries = append(queries, func(i int) { table.Read(i, r.Codes) })
 	}
 	other := cold.NewBuffer(mib)
-	p.Start(fmt.Sprintf("bench, %d MiB read before each query", mib), "rounds", coldRounds)
-	times, err := timing.Measure(ctx, len(rows), methods, timing.Options{
-		Rounds: coldRounds, Block: coldBlock, Least: leastContexts, Progress: func(round, _ int) { p.Set(round) },
-		Before: func(i int) { other.Read(rows[i]) },
+	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
+	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
+		Rounds: coldRounds, Block: coldBlock, Before: func(i int) { other.Read(rows[i]) },
 	})
 	if err != nil {
 		return coldTimes{}, err
 	}
-	p.EndWith(fmt.Sprintf("%d rounds", coldRounds))
 	t := coldTimes{
 		MiB: mib, DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()),
 		Screened: micros(times[2].Median()), ScreenedP99: micros(times[2].Quantile(0.99)),
@@ -283,10 +273,26 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	return t, nil
 }
 
-// denseQuery returns a function that scans all labels in float32 for row i.
-func denseQuery(l *layer, rows [][]float32, dst []softmax.Prediction) func(i int) {
-	s := dense.New(l.Layer)
-	return func(i int) { s.TopK(dst, rows[i]) }
+// takeTurns measures queries for the rows by turns, with progress on p.
+func takeTurns(ctx context.Context, p *progress.Printer, stage string, rows [][]float32, queries []func(i int), o timing.Options) ([]timing.Times, error) {
+	p.Start(stage, "rounds", o.Rounds)
+	o.Least, o.Progress = leastContexts, func(round, _ int) { p.Set(round) }
+	times, err := timing.Measure(ctx, len(rows), queries, o)
+	if err == nil {
+		p.EndWith(fmt.Sprintf("%d rounds", o.Rounds))
+	}
+	return times, err
+}
+
+// rivals returns what finds the k best labels of row i: the scan of all labels in float32, the exact
+// layer and the screen.
+func rivals(l *layer, s *screen.Searcher, rows [][]float32, k int) []func(i int) {
+	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
+	return []func(i int){
+		func(i int) { scan.TopK(dst, rows[i]) },
+		topKQuery(softmax.NewSearcher(l.Layer), rows, dst),
+		topKQuery(s, rows, dst),
+	}
 }
 
 // topKQuery returns a function that asks a searcher about row i: of the exact layer, or of a
@@ -409,6 +415,9 @@ func (r *benchResult) copies() string {
 }
 
 func (r measuredBench) String() string {
-	return r.benchResult.String() + fmt.Sprintf("The screen has %s on %s of these contexts.\n",
-		precisionText(r.K, r.Precision["1"], r.Precision[strconv.Itoa(r.K)]), progress.Count(r.Measured))
+	text := fmt.Sprintf("%sThe screen has P@1 %.4f", r.benchResult, r.Precision["1"])
+	if r.K > 1 {
+		text += fmt.Sprintf(", P@%d %.4f", r.K, r.Precision[strconv.Itoa(r.K)])
+	}
+	return text + fmt.Sprintf(" on %s of these contexts.\n", progress.Count(r.Measured))
 }

@@ -2,16 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/demolm"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -181,10 +189,6 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 	if err != nil {
 		return nil, err
 	}
-	unknown, err := voc.Unknown()
-	if err != nil {
-		return nil, err
-	}
 	eos, err := voc.EOS()
 	if err != nil {
 		return nil, err
@@ -202,9 +206,9 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 		state := model.NewState()
 		h := state.Step(eos) // what is before every line of a text
 		for word := range strings.FieldsSeq(prompt) {
-			id, ok := voc.ID(word)
-			if !ok {
-				id = unknown
+			id, known := voc.ID(word)
+			if !known {
+				return nil, fmt.Errorf("the embedded model: found no word %q, expected those of the prompts", word)
 			}
 			h = state.Step(id)
 		}
@@ -222,13 +226,9 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 // nearest cache.
 func usual(n int, query func(i int)) time.Duration {
 	times := make([]time.Duration, 21)
-	other := 1
 	for i := range times {
-		for range 10 {
-			query(other)
-			if other++; other == n {
-				other = 1
-			}
+		for j := range 10 {
+			query(1 + (10*i+j)%(n-1))
 		}
 		start := time.Now()
 		query(0)
@@ -274,4 +274,63 @@ gives P@1 %.4f and P@5 %.4f in %.1f us.
 	}
 	fmt.Fprintf(&b, "\nAll this took %s.\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)))
 	return b.String()
+}
+
+// emptyFolder makes the folder dir, or checks that it is there and empty: so that
+// nothing is replaced.
+func emptyFolder(dir string) (made bool, err error) {
+	err = os.Mkdir(dir, 0o777)
+	if !errors.Is(err, fs.ErrExist) {
+		return err == nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		err = fmt.Errorf("%s: found a folder that holds %s, expected a new or an empty one", dir, entries[0].Name())
+	}
+	return false, err
+}
+
+// keepDemo leaves in a folder what the demonstration has worked with: the layer, the
+// contexts that the screen was trained on and those it was measured on, the
+// vocabulary and the screen.
+func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab, m *screen.Model) error {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	dim := l.Dim()
+	err := tensorfile.WriteSafetensors(in("layer.safetensors"),
+		tensorfile.Array{Name: "weight", Shape: []int{l.Labels(), dim}, Data: dense.Weights(l.Layer)},
+		tensorfile.Array{Name: "bias", Shape: []int{l.Labels()}, Data: l.Bias()})
+	if err != nil {
+		return err
+	}
+	for name, rows := range map[string][]float32{"train.npy": learnt, "test.npy": heldOut} {
+		if err := tensorfile.WriteNPY(in(name), rows, len(rows)/dim, dim); err != nil {
+			return err
+		}
+	}
+	err = atomicfile.WriteFile(in("vocab.txt"), func(w io.Writer) error {
+		for id := range voc.Len() {
+			fmt.Fprintln(w, voc.Word(uint32(id)))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.Save(in("m.l2s"))
+}
+
+// keptText says which files there are, and what can be done with them. The training
+// is the same as in the demonstration.
+func keptText(dir string) string {
+	layer := fmt.Sprintf("--weights %s:weight --bias %[1]s:bias", filepath.Join(dir, "layer.safetensors"))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	return fmt.Sprintf(`
+%s holds the layer, the contexts, the vocabulary and the screen:
+
+  l2s eval %s %s --contexts %s
+  l2s topk %[2]s %[3]s --contexts %[4]s --vocab %[5]s
+  l2s train %[3]s --contexts %[6]s --out %[7]s
+
+The last makes the screen once more, byte for byte.
+`, dir, in("m.l2s"), layer, in("test.npy"), in("vocab.txt"), in("train.npy"), in("mine.l2s"))
 }

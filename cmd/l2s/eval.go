@@ -185,15 +185,6 @@ func evalVerb(f *flags) action {
 	}
 }
 
-// precisionText is P@1, and P@k if that is another.
-func precisionText(k int, first, all float64) string {
-	text := fmt.Sprintf("P@1 %.4f", first)
-	if k > 1 {
-		text += fmt.Sprintf(", P@%d %.4f", k, all)
-	}
-	return text
-}
-
 // evaluate measures the precision of a screen with progress on p.
 func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts ...screen.Option) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())

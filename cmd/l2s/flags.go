@@ -80,9 +80,7 @@ func (f *flags) needs(name string) *string {
 	return f.text(name)
 }
 
-func (f *flags) text(name string) *string {
-	return custom(f, name, "", func(s string) (string, error) { return s, nil })
-}
+func (f *flags) text(name string) *string { return f.set.String(name, "", "") }
 
 func (f *flags) boolean(name string) *bool { return f.set.Bool(name, false, "") }
 
@@ -146,20 +144,14 @@ func (f *flags) checkBudget(in *inputs, budget float64) error {
 		return nil
 	}
 	path, ladder := in.path, in.screen.Ladder()
-	least, most, used := ladder[0].Budget, ladder[len(ladder)-1].Budget, 0.0
-	if budget < least {
-		return fmt.Errorf("%s: found no budget of %v or less for --budget, expected at least %v, the smallest of the screen", path, budget, least)
-	}
-	for _, x := range ladder {
-		if x.Budget <= budget {
-			used = x.Budget
-		}
-	}
-	switch {
+	above := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget > budget })
+	switch most := ladder[len(ladder)-1].Budget; {
+	case above == 0:
+		return fmt.Errorf("%s: found no budget of %v or less for --budget, expected at least %v, the smallest of the screen", path, budget, ladder[0].Budget)
 	case budget > most:
 		f.note(path, "--budget %v: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all", budget, most)
-	case used != budget:
-		f.note(path, "--budget %v: the screen's budget %v is used, the largest that is not above it", budget, used)
+	case above > 0 && ladder[above-1].Budget != budget:
+		f.note(path, "--budget %v: the screen's budget %v is used, the largest that is not above it", budget, ladder[above-1].Budget)
 	}
 	return nil
 }
@@ -221,17 +213,13 @@ func (f *flags) parse(args []string) (err error) {
 	if f.files, err = f.parseFiles(args); err != nil {
 		return err
 	}
-	n, most := len(f.files), 0
-	if f.screen {
-		most = 1
-	}
-	switch empty := slices.Contains(f.files, ""); {
-	case f.parts && (n == 0 || empty):
+	switch n := len(f.files); {
+	case f.parts && (n == 0 || slices.Contains(f.files, "")):
 		return f.wrongUse("expected one or more files of labels, as in: %s", f.usage())
 	case f.screen && (n == 0 || f.files[0] == ""):
 		return f.wrongUse("expected a screen file, as in: %s", f.usage())
-	case f.parts || n == most:
-	case most == 0:
+	case f.parts || n == 0 || f.screen && n == 1:
+	case !f.screen:
 		return f.wrongUse("unexpected argument %q", f.files[0])
 	default:
 		return f.wrongUse("unexpected argument %q after %q", f.files[1], f.files[0])
@@ -267,16 +255,14 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 // checkRequired returns an error unless all flags that must be given are: --head
 // stands instead of --weights and --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
-	if f.inputs != nil && !f.given("head") && !f.given("weights") && !f.given("bias") {
+	names := f.required
+	switch {
+	case f.inputs != nil && !f.given("head") && !f.given("weights") && !f.given("bias"):
 		return f.wrongUse("missing --head, or --weights and --bias, as in: %s", f.usage())
-	}
-	names := slices.Clone(f.required)
-	if f.given("head") {
-		if f.given("weights") {
-			return f.wrongUse("--head and --weights exclude each other: give one of them")
-		}
-		names = slices.DeleteFunc(names, func(name string) bool { return name == "weights" || name == "bias" })
-		names = slices.Insert(names, 0, "head")
+	case f.given("head") && f.given("weights"):
+		return f.wrongUse("--head and --weights exclude each other: give one of them")
+	case f.given("head"):
+		names = append([]string{"head"}, names[2:]...) // without the weights and the bias, which stand first
 	}
 	var missing []string
 	for _, name := range names {
@@ -331,7 +317,6 @@ func (f *flags) usage() string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// print prints the verb's result.
 func (f *flags) print(r fmt.Stringer) error {
 	if *f.asJSON {
 		return printJSON(f.stdout, r)
@@ -340,7 +325,6 @@ func (f *flags) print(r fmt.Stringer) error {
 	return err
 }
 
-// printJSON prints a result as JSON.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -30,7 +31,7 @@ type inputFlags struct {
 
 // layerAndContexts adds the flags of a verb whose answers have k labels.
 func (f *flags) layerAndContexts(as contextsAs, k func() int) {
-	f.required = append(f.required, "weights", "bias", "contexts")
+	f.required = append([]string{"weights", "bias", "contexts"}, f.required...)
 	f.inputs = &inputFlags{
 		head:     f.text("head"),
 		weights:  f.text("weights"),
@@ -56,7 +57,7 @@ func (f *flags) severalSources(name string) *[]string {
 
 // expandContexts puts the names of files instead of the patterns in --contexts.
 func (f *flags) expandContexts() error {
-	all, err := expand(*f.inputs.contexts)
+	all, err := layerfile.Expand(*f.inputs.contexts)
 	if err != nil {
 		return err
 	}
@@ -65,18 +66,6 @@ func (f *flags) expandContexts() error {
 	}
 	*f.inputs.contexts = all
 	return nil
-}
-
-// expand returns the names of files instead of the patterns among sources.
-func expand(sources []string) (all []string, err error) {
-	for _, src := range sources {
-		more, err := layerfile.Expand(src)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, more...)
-	}
-	return all, nil
 }
 
 // layer is a softmax layer, the name of its weights, and the head that it was read from, which
@@ -189,35 +178,30 @@ const (
 	oneByOne            // by Next, of text as soon as it is there
 )
 
-// open opens what the arguments name. What is cheap to open
-// comes before the layer. Who opens them defers the call of close.
-func (f *flags) open(ctx context.Context) (_ *inputs, err error) {
-	in, whole := &inputs{faults: debug.SetPanicOnFault(true)}, false
-	defer func() {
-		if !whole {
-			in.closed(recover(), &err)
-		}
-	}()
+// act opens what the arguments name, and does the work on it.
+func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
+	in := &inputs{faults: debug.SetPanicOnFault(true)}
+	defer in.close(&err)
+	if err := f.open(ctx, in); err != nil {
+		return nil, err
+	}
+	return act(ctx, in)
+}
+
+// open opens the screen, the contexts and the layer: what is cheap to open comes before the layer.
+func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.screen {
 		in.path = f.files[0]
 		if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
-			return nil, err
+			return err
 		}
 		if json.Unmarshal(in.screen.Record(), &in.record) != nil {
 			in.record = train.Record{}
 		}
 	}
-	if f.inputs != nil {
-		if err := f.openInputs(ctx, in); err != nil {
-			return nil, err
-		}
+	if f.inputs == nil {
+		return nil
 	}
-	whole = true
-	return in, nil
-}
-
-// openInputs opens the contexts and the layer.
-func (f *flags) openInputs(ctx context.Context, in *inputs) (err error) {
 	if sources := *f.inputs.contexts; sources[0] == stdinSource {
 		in.contexts = layerfile.OpenStream(reading(ctx, os.Stdin, f.inputs.waits), stdinName)
 	} else if in.contexts, err = layerfile.OpenContexts(sources); err != nil {
@@ -250,13 +234,12 @@ func (f *flags) openInputs(ctx context.Context, in *inputs) (err error) {
 	return err
 }
 
-// close is deferred by a verb with its error: it closes the files. If a mapped one
+// close is deferred with the error of the work: it closes the files. If a mapped one
 // was cut off meanwhile, it makes that the error, whether it is one already, since
-// another goroutine met it, or a panic of the verb's own.
-func (in *inputs) close(err *error) { in.closed(recover(), err) }
-
-func (in *inputs) closed(recovered any, err *error) {
+// another goroutine met it, or a panic of the work's own.
+func (in *inputs) close(err *error) {
 	debug.SetPanicOnFault(in.faults)
+	recovered := recover()
 	if recovered != nil && !fault.Is(recovered) {
 		panic(recovered)
 	}
@@ -276,4 +259,61 @@ func (in *inputs) closed(recovered any, err *error) {
 	if in.layer != nil {
 		in.layer.head.Close()
 	}
+}
+
+// waiting returns what f returns, or the error of ctx as soon as that ends. It is for
+// reading files that may be pipes, on which f waits however long the other end takes.
+// What f does after the end of ctx is in vain: it must write nothing.
+func waiting[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// loading is waiting for a reader of a file.
+func loading[T any](ctx context.Context, load func(path string) (T, error), path string) (T, error) {
+	return waiting(ctx, func() (T, error) { return load(path) })
+}
+
+// reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The
+// file is read in the background, since a read of a pipe cannot be ended, to its end or until
+// the reader is closed, and then closed. waits, unless nil, is called before each read that
+// may have to wait; if it returns an error, the read does in its place.
+func reading(ctx context.Context, file *os.File, waits func() error) io.ReadCloser {
+	r, w := io.Pipe()
+	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	go func() {
+		defer stop()
+		_, err := io.Copy(w, file)
+		file.Close()
+		w.CloseWithError(err)
+	}()
+	return waitingReader{r, waits}
+}
+
+type waitingReader struct {
+	*io.PipeReader
+	waits func() error
+}
+
+func (r waitingReader) Read(p []byte) (int, error) {
+	if r.waits != nil {
+		if err := r.waits(); err != nil {
+			return 0, err
+		}
+	}
+	return r.PipeReader.Read(p)
 }

@@ -99,7 +99,7 @@ func labelsVerb(f *flags) action {
 			if err := c.Read(rows, at); err != nil {
 				return nil, err
 			}
-			digest, err := labelfile.DigestOf(ctx, rows, dim, at, *threads)
+			digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(rows, dim), at, *threads)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name(), err)
 			}
@@ -157,7 +157,7 @@ func readLabels(ctx context.Context, path string, in *inputs, k, threads int, p 
 		return nil, fmt.Errorf("%s: contexts: found %d to %d, expected all %d: l2s merge joins the parts", path, f.First, f.First+f.Count-1, f.Total)
 	}
 	p.Start("digest", "contexts", f.Total)
-	digest, err := labelfile.DigestOf(ctx, in.rows, in.layer.Dim(), 0, threads)
+	digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(in.rows, in.layer.Dim()), 0, threads)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.contexts.Name(), err)
 	}

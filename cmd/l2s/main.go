@@ -87,16 +87,6 @@ func (v verb) run(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	return err
 }
 
-// act does the work on files that are open meanwhile.
-func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
-	in, err := f.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer in.close(&err)
-	return act(ctx, in)
-}
-
 // The exit statuses.
 const (
 	exitOK          = 0

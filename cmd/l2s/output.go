@@ -98,7 +98,7 @@ func placeOf(path string) place {
 	if err != nil {
 		info = nil
 	}
-	return place{destination(path), info}
+	return place{atomicfile.Destination(filepath.Clean(path)), info}
 }
 
 func (p place) same(q place) bool {
@@ -114,17 +114,4 @@ func stdinPlace() (p place) {
 		p.info = info
 	}
 	return p
-}
-
-// destination is the absolute path, without symbolic links, of the file that is or
-// will be at path.
-func destination(path string) string {
-	path = atomicfile.Destination(path)
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		path = filepath.Join(dir, filepath.Base(path))
-	}
-	return filepath.Clean(path)
 }

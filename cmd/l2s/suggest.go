@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // suggestion returns the name that was most likely meant, as a question to put behind
 // what is unknown; it is empty if none is near.
@@ -15,47 +18,33 @@ func suggestion(unknown, dashes string, names []string) string {
 // third of its letters at most, and two at least. If no name is so near, it returns
 // the one name that begins with it.
 func nearest(typed string, names []string) string {
-	best, least := "", max(2, len(typed)/3)+1
-	for _, name := range names {
-		// Of short words two errors leave nothing.
-		if d := typingErrors(typed, name); d < least && d < min(len(typed), len(name)) {
-			best, least = name, d
-		}
-	}
-	if best != "" || typed == "" {
-		return best
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, typed) {
-			if best != "" {
-				return ""
+	for errors := range max(2, len(typed)/3) + 1 {
+		for _, name := range names {
+			// Of short words two errors leave nothing.
+			if errors < min(len(typed), len(name)) && near(typed, name, errors) {
+				return name
 			}
-			best = name
 		}
 	}
-	return best
+	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, typed) })
+	if len(begun) != 1 {
+		return ""
+	}
+	return begun[0]
 }
 
-// typingErrors is the number of letters that are missing, too many, wrong, or in the
+// near reports whether no more than so many letters are missing, too many, wrong, or in the
 // place of their neighbour, between two words: the optimal string alignment distance.
-func typingErrors(a, b string) int {
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
+func near(a, b string, errors int) bool {
+	switch {
+	case errors < 0:
+		return false
+	case a == "" || b == "":
+		return len(a)+len(b) <= errors
+	case a[0] == b[0]:
+		return near(a[1:], b[1:], errors)
+	case len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] && near(a[2:], b[2:], errors-1):
+		return true
 	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			wrong := 1
-			if a[i] == b[j] {
-				wrong = 0
-			}
-			row[j+1] = min(last[j]+wrong, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
+	return near(a[1:], b, errors-1) || near(a, b[1:], errors-1) || near(a[1:], b[1:], errors-1)
 }

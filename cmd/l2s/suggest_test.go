@@ -30,6 +30,12 @@ func TestSuggestions(t *testing.T) {
 // from whichever side it is seen, and errors add up to no more than their number.
 func TestTypingErrors(t *testing.T) {
 	word := rapid.StringMatching("[a-c]{0,8}")
+	typingErrors := func(a, b string) (n int) {
+		for !near(a, b, n) {
+			n++
+		}
+		return n
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := word.Draw(t, "a"), word.Draw(t, "b")
 		d := typingErrors(a, b)

@@ -181,7 +181,7 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 	if r.all, err = r.readOptions(); err != nil {
 		return err
 	}
-	if *r.validation, err = expand(*r.validation); err != nil {
+	if *r.validation, err = layerfile.Expand(*r.validation); err != nil {
 		return err
 	}
 	if slices.Contains(*r.validation, stdinSource) {

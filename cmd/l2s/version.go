@@ -68,17 +68,13 @@ func (r versionResult) String() string {
 // far as the go command has written them into it. The version is the tag, if the
 // source has one.
 func buildVersion(info *debug.BuildInfo) (version, revision string) {
-	version = "unknown"
 	if info == nil {
-		return version, ""
-	}
-	if info.Main.Version != "" {
-		version = info.Main.Version
+		return "unknown", ""
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			revision = s.Value
 		}
 	}
-	return version, revision
+	return cmp.Or(info.Main.Version, "unknown"), revision
 }

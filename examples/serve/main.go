@@ -18,6 +18,8 @@ import (
 	"net/http/pprof"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -35,11 +37,32 @@ func main() {
 	}
 }
 
+// size is a flag for a number of bytes: 268435456, or 256MiB.
+type size int64
+
+func (n *size) String() string { return strconv.FormatInt(int64(*n), 10) }
+
+func (n *size) Set(text string) error {
+	number, unit := text, 0
+	for i, name := range []string{"KiB", "MiB", "GiB"} {
+		if before, ok := strings.CutSuffix(text, name); ok {
+			number, unit = before, 10*(i+1)
+		}
+	}
+	x, err := strconv.ParseInt(number, 0, 64)
+	if err != nil || x<<unit>>unit != x {
+		return errors.New("expected a number of bytes, or one of KiB, MiB or GiB, such as 256MiB")
+	}
+	*n = size(x << unit)
+	return nil
+}
+
 // run opens the files and serves them.
 func run(args []string, signals <-chan os.Signal) error {
 	var (
 		s       sources
 		l       limits
+		keep    size
 		flags   = flag.NewFlagSet("serve", flag.ExitOnError)
 		listen  = flags.String("listen", "127.0.0.1:8080", "the `ADDRESS`, host:port")
 		timeout = flags.Duration("timeout", 10*time.Second, "the longest `TIME` to read a request, and to answer it")
@@ -51,19 +74,20 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
 	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required without -learn; with it, the file that keeps what was learned, if it is given")
-	flags.Int64Var(&s.learn, "learn", 0, "begin with the exact layer, and learn a screen from the contexts of requests, in so many `BYTES` of memory; 0 for no learning")
+	flags.Var((*size)(&s.learn), "learn", "begin with the exact layer, and learn a screen from the contexts of requests, in so many `BYTES` of memory, such as 256MiB; 0 for no learning")
 	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line, or a tokenizer: a model's folder, tokenizer.json, tokenizer.model or a GGUF file; without it, answers have ids alone")
-	flags.Int64Var(&l.body, "max-body", 4<<20, "the largest body of a request, in `BYTES`")
+	l.body = 4 << 20
+	flags.Var((*size)(&l.body), "max-body", "the largest body of a request, in `BYTES`")
 	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
 	flags.IntVar(&l.k, "max-k", 100, "the most labels that a request may ask for, a `NUMBER`")
 	flags.Int64Var(&l.busy, "busy", 0, "the `NUMBER` of requests under way from which on budgets are lowered, in proportion; 0 for never")
-	keep := flags.Int64("keep", 0, "keep a sample of the contexts of requests in so many `BYTES` of memory; GET /contexts gives it as a .npy file, which l2s train takes")
+	flags.Var(&keep, "keep", "keep a sample of the contexts of requests in so many `BYTES` of memory; GET /contexts gives it as a .npy file, which l2s train takes")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: serve -head LAYER (-screen FILE | -learn BYTES [-screen FILE]) [flags]\n\nAnswers POST /topk and POST /logprobs over HTTP; see examples/README.md.\n\n")
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
-	for name, least := range map[string]int64{"learn": s.learn, "keep": *keep, "busy": l.busy, "max-body": l.body - 1, "max-contexts": int64(l.contexts) - 1, "max-k": int64(l.k) - 1,
+	for name, least := range map[string]int64{"learn": s.learn, "keep": int64(keep), "busy": l.busy, "max-body": l.body - 1, "max-contexts": int64(l.contexts) - 1, "max-k": int64(l.k) - 1,
 		"timeout": int64(*timeout) - 1, "grace": int64(*grace), "drain": int64(*drain)} {
 		if least < 0 {
 			return fmt.Errorf("-%s: found %s, expected a larger number", name, flags.Lookup(name).Value)
@@ -86,8 +110,8 @@ func run(args []string, signals <-chan os.Signal) error {
 			return fmt.Errorf("-audit: %w", err)
 		}
 	}
-	if *keep != 0 && v.learner == nil {
-		if v.kept, err = learn.NewReservoir(v.dim, 0, *keep, 0); err != nil {
+	if keep != 0 && v.learner == nil {
+		if v.kept, err = learn.NewReservoir(v.dim, 0, int64(keep), 0); err != nil {
 			return fmt.Errorf("-keep: %w", err)
 		}
 	}

@@ -846,6 +846,19 @@ func TestAServiceThatLearns(t *testing.T) {
 	}
 }
 
+// A size has a unit, or is in bytes.
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "-4": -4, "268435456": 256 << 20, "256MiB": 256 << 20, "3KiB": 3 << 10, "1GiB": 1 << 30, "8589934591GiB": 8589934591 << 30,
+		"": -1, "MiB": -1, "1.5GiB": -1, "256MB": -1, "8589934592GiB": -1, "9223372036854775808": -1,
+	} {
+		var n size
+		if err := n.Set(text); (err != nil) != (want == -1) || err == nil && int64(n) != want {
+			t.Errorf("%q: found %d and the error %v, expected %d", text, n, err, want)
+		}
+	}
+}
+
 // Numbers that make no sense end the start with a sentence that names the flag.
 func TestFlagsAreChecked(t *testing.T) {
 	s := testFiles(t, t.TempDir(), 1, testLabels, testDim, nil)

@@ -6,12 +6,16 @@
 package atomicfile
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 )
 
@@ -63,14 +67,35 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// Destination returns the path of the file that path leads to, behind symbolic
+// WriteFile writes what write does, through a buffer, to the file at path, as Create and Commit do.
+func WriteFile(path string, write func(w io.Writer) error) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	w := bufio.NewWriterSize(f, 1<<16)
+	if err := write(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// Destination returns the absolute path of the file that path leads to, behind symbolic
 // links: the one that is replaced or made. It need not be there.
 func Destination(path string) string {
-	if dest, err := filepath.EvalSymlinks(path); err == nil {
-		return dest
+	abs, err := filepath.Abs(path)
+	if err == nil && !strings.HasSuffix(path, string(filepath.Separator)) { // which says that it is a folder
+		path = abs
 	}
 	const most = 40 // links in a row, as on Linux
 	for range most {
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			path = filepath.Join(dir, filepath.Base(path))
+		}
 		link, err := os.Readlink(path)
 		if err != nil {
 			break
@@ -89,7 +114,7 @@ func named(path string, err error) error {
 	var le *os.LinkError
 	switch {
 	case errors.Is(err, os.ErrClosed):
-		err = errEnded
+		err = errors.New("found it committed or aborted before, expected neither")
 	case errors.As(err, &pe):
 		err = pe.Err
 	case errors.As(err, &le):
@@ -97,9 +122,6 @@ func named(path string, err error) error {
 	}
 	return fmt.Errorf("%s: cannot be written: %w", path, err)
 }
-
-// errEnded is the cause of errors after Commit or Abort.
-var errEnded = errors.New("found it committed or aborted before, expected neither")
 
 // Write writes to the temporary file.
 func (f *File) Write(p []byte) (int, error) {
@@ -113,14 +135,11 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return n, f.keep(err)
 }
 
-// keep names the error of a write and keeps it for Commit.
+// keep names the error of a write and keeps the first one for Commit.
 func (f *File) keep(err error) error {
-	if err == nil {
-		return nil
-	}
-	err = named(f.path, err)
-	if f.err == nil {
-		f.err = err
+	if err != nil {
+		err = named(f.path, err)
+		f.err = cmp.Or(f.err, err)
 	}
 	return err
 }
@@ -177,13 +196,9 @@ func syncDir(dir string) error {
 		return nil // a folder that may be written to and not read
 	}
 	defer d.Close()
-	if err := d.Sync(); !cannotSync(err) {
-		return err
+	err = d.Sync()
+	if runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		return nil
 	}
-	return nil
-}
-
-// cannotSync reports whether err says that the system does not sync folders.
-func cannotSync(err error) bool {
-	return runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission)
+	return err
 }

@@ -66,36 +66,30 @@ func trim(text []byte) Value { return bytes.Trim(text, " \t\r\n") }
 // valid one.
 func cut(text []byte) (v Value, rest []byte) {
 	text = trim(text)
-	at, depth := 0, 0
-	for at < len(text) {
-		c := text[at]
-		at++
-		switch c {
-		case '"':
-			for text[at] != '"' {
-				if text[at] == '\\' {
-					at++
-				}
-				at++
-			}
-			at++
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		default:
-			if depth == 0 { // true, false, null or a number
-				if end := bytes.IndexAny(text, ",]} \t\r\n"); end > 0 {
-					return text[:end], text[end:]
-				}
-				return text, nil
-			}
+	if c := text[0]; c != '"' && c != '{' && c != '[' { // true, false, null or a number
+		end := bytes.IndexAny(text, ",]} \t\r\n")
+		if end < 0 {
+			end = len(text)
 		}
-		if depth == 0 {
-			break
+		return text[:end], text[end:]
+	}
+	depth, quoted := 0, false
+	for at := 0; ; at++ {
+		switch c := text[at]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			at++
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+		if depth == 0 && !quoted {
+			return text[:at+1], text[at+1:]
 		}
 	}
-	return text[:at], text[at:]
 }
 
 // Entries calls f for each name of an object and its value. A name is as [Value.Bytes] returns

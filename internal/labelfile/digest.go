@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Digest identifies contexts by their numbers and their places: the sum over
@@ -29,51 +30,32 @@ func (d *Digest) Add(o Digest) {
 // cancellation.
 const digestChunk = 512
 
-// DigestOf returns the digest of rows, row-major with dim elements each, the
-// first of which is context number first. It runs on the given number of
-// goroutines; the result does not depend on it. Errors are as from [EachRow].
-func DigestOf(ctx context.Context, rows []float32, dim, first, threads int) (Digest, error) {
-	digests := make([]Digest, parallel.Threads(threads, len(rows)/dim))
-	err := EachRow(ctx, rows, dim, first, threads, func(worker int, row []byte) {
-		digests[worker].AddRow(row)
-	})
-	return Sum(digests), err
-}
-
-// AddRow adds the digest of a row, as EachRow gives it.
-func (d *Digest) AddRow(row []byte) { d.Add(sha256.Sum256(row)) }
-
-// Sum returns the digest of what parts are the digests of.
-func Sum(parts []Digest) (sum Digest) {
-	for _, d := range parts {
-		sum.Add(d)
-	}
-	return sum
-}
-
-// EachRow calls f with the bytes of each row, which hold until f returns: its number as a
-// 64-bit and its elements as 32-bit little-endian words. The rows are row-major with dim
-// elements each, the first of them number first. Up to the given number of goroutines, 0
-// for all cores, call f at once, each with the number of its own, as [parallel.Each] has it.
+// DigestOf returns the digest of the values of rows, the first of which is context number first.
+// It runs on the given number of goroutines, 0 for all cores; the result does not depend on it.
 //
-// It returns an error if an element is NaN or infinite, which names the
-// first such context, or if ctx ends. If rows are mapped memory that is
-// no longer there the error is [parallel.ErrGone].
-func EachRow(ctx context.Context, rows []float32, dim, first, threads int, f func(worker int, row []byte)) error {
+// It returns an error if an element is NaN or infinite, which names the first such context, or if
+// ctx ends. If rows are mapped memory that is no longer there the error is [parallel.ErrGone].
+func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum Digest, err error) {
 	const exponent = 0x7f800000
-	return parallel.Each(ctx, threads, len(rows)/dim, digestChunk, nil, func(worker, lo, hi int) error {
-		buf := make([]byte, 8+4*dim)
+	digests := make([]Digest, parallel.Threads(threads, rows.Len()))
+	err = parallel.Each(ctx, threads, rows.Len(), digestChunk, nil, func(worker, lo, hi int) error {
+		h, text := make([]float32, rows.Dim()), make([]byte, 8+4*rows.Dim())
 		for i := lo; i < hi; i++ {
-			binary.LittleEndian.PutUint64(buf, uint64(first+i))
-			for j, x := range rows[i*dim : (i+1)*dim] {
+			rows.Widen(h, i)
+			binary.LittleEndian.PutUint64(text, uint64(first+i))
+			for j, x := range h {
 				bits := math.Float32bits(x)
 				if bits&exponent == exponent {
 					return fmt.Errorf("context %d: found %v at element %d, expected finite numbers", first+i, x, j)
 				}
-				binary.LittleEndian.PutUint32(buf[8+4*j:], bits)
+				binary.LittleEndian.PutUint32(text[8+4*j:], bits)
 			}
-			f(worker, buf)
+			digests[worker].Add(sha256.Sum256(text))
 		}
 		return nil
 	})
+	for _, d := range digests {
+		sum.Add(d)
+	}
+	return sum, err
 }

@@ -93,29 +93,23 @@ func (h *Header) check() error {
 	return nil
 }
 
-// checkRepeated returns an error if a context, the first of which is number
-// first, has the same label twice.
-func (h *Header) checkRepeated(labels []uint32, first int) error {
-	if i, id, found := Repeated(labels, h.K); found {
-		return fmt.Errorf("ids: found %d twice in context %d, expected %d different ones", id, first+i, h.K)
-	}
-	return nil
-}
-
-// Repeated looks for a row of k labels which has one twice, and returns the first
-// such row and the label.
-func Repeated(labels []uint32, k int) (row int, id uint32, found bool) {
+// CheckIDs returns an error unless the ids, rows of k for the contexts from number first on, are
+// below the number of labels, and those of each row different.
+func CheckIDs(ids []uint32, k, labels, first int) error {
 	sorted := make([]uint32, k)
-	for row := range len(labels) / k {
-		copy(sorted, labels[row*k:])
+	for row := range len(ids) / k {
+		copy(sorted, ids[row*k:])
 		slices.Sort(sorted)
+		if last := sorted[k-1]; int64(last) >= int64(labels) {
+			return fmt.Errorf("ids: found %d in context %d, expected ids below %d labels", last, first+row, labels)
+		}
 		for i, id := range sorted[1:] {
 			if id == sorted[i] {
-				return row, id, true
+				return fmt.Errorf("ids: found %d twice in context %d, expected %d different ones", id, first+row, k)
 			}
 		}
 	}
-	return 0, 0, false
+	return nil
 }
 
 // Whole reports whether the file has all contexts of the corpus.
@@ -196,10 +190,7 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	if len(labels)%w.header.K != 0 || n > w.header.Count-w.rows {
 		return fmt.Errorf("%s: ids: found %d, expected rows of %d for at most %d contexts", w.path, len(labels), w.header.K, w.header.Count-w.rows)
 	}
-	if i := slices.IndexFunc(labels, func(s uint32) bool { return uint64(s) >= uint64(w.header.Labels) }); i >= 0 {
-		return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", w.path, labels[i], w.header.Labels)
-	}
-	if err := w.header.checkRepeated(labels, w.header.First+w.rows); err != nil {
+	if err := CheckIDs(labels, w.header.K, w.header.Labels, w.header.First+w.rows); err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
 	for part := range slices.Chunk(labels, 1<<14) {
@@ -318,11 +309,8 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 		crc = crc32c.Update(crc, bytes)
 		for i := range ids {
 			ids[i] = binary.LittleEndian.Uint32(bytes[4*i:])
-			if uint64(ids[i]) >= uint64(f.Labels) {
-				return fmt.Errorf("%s: ids: found %d, expected ids below %d labels", f.path, ids[i], f.Labels)
-			}
 		}
-		if err := f.checkRepeated(ids, f.First+f.Count-left/f.K); err != nil {
+		if err := CheckIDs(ids, f.K, f.Labels, f.First+f.Count-left/f.K); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
 		if err := yield(ids); err != nil {

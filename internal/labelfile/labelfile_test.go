@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"pgregory.net/rapid"
 )
 
@@ -53,7 +54,7 @@ func (c *corpus) write(t rapid.TB, path string, first, end, piece int) {
 	defer w.Abort()
 	for at := first; at < end; at += piece {
 		stop := min(at+piece, end)
-		d, err := DigestOf(context.Background(), c.rows[at*c.Dim:stop*c.Dim], c.Dim, at, 1)
+		d, err := DigestOf(context.Background(), kernels.Float32Rows(c.rows[at*c.Dim:stop*c.Dim], c.Dim), at, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		c.Contexts, _ = DigestOf(t.Context(), c.rows, c.Dim, 0, 2)
+		c.Contexts, _ = DigestOf(t.Context(), kernels.Float32Rows(c.rows, c.Dim), 0, 2)
 		if f.Header != c.Header || !f.Whole() {
 			t.Errorf("found %+v, expected %+v", f.Header, c.Header)
 		}
@@ -364,12 +365,17 @@ func TestRepeatedLabels(t *testing.T) {
 				want = row
 			}
 		}
-		row, id, found := Repeated(labels, k)
-		if found != (want >= 0) || found && row != want {
-			t.Fatalf("found a repeated label in row %d: %v, expected it in row %d", row, found, want)
+		err := CheckIDs(labels, k, 200, 10)
+		if (err != nil) != (want >= 0) {
+			t.Fatalf("found %v, expected a repeated label in row %d", err, want)
 		}
-		if found {
-			n := 0
+		if err != nil {
+			var row, n int
+			var id uint32
+			if _, scan := fmt.Sscanf(err.Error(), "ids: found %d twice in context %d,", &id, &row); scan != nil || row != 10+want {
+				t.Fatalf("found %v, expected a repeated label in context %d", err, 10+want)
+			}
+			row -= 10
 			for _, s := range labels[row*k : (row+1)*k] {
 				if s == id {
 					n++
@@ -385,7 +391,7 @@ func TestRepeatedLabels(t *testing.T) {
 func TestDigest(t *testing.T) {
 	c := newCorpus(1, 2000, 3, 1, 5)
 	digest := func(rows []float32, first, threads int) Digest {
-		d, err := DigestOf(t.Context(), rows, c.Dim, first, threads)
+		d, err := DigestOf(t.Context(), kernels.Float32Rows(rows, c.Dim), first, threads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,12 +419,12 @@ func TestDigest(t *testing.T) {
 		t.Error("found the same digest for two contexts that changed their places")
 	}
 	changed[4321] = float32(math.NaN())
-	if _, err := DigestOf(t.Context(), changed, c.Dim, 100, 2); err == nil || !strings.Contains(err.Error(), "context 1540: found NaN at element 1") {
+	if _, err := DigestOf(t.Context(), kernels.Float32Rows(changed, c.Dim), 100, 2); err == nil || !strings.Contains(err.Error(), "context 1540: found NaN at element 1") {
 		t.Errorf("found error %v, expected one that names context 1540", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := DigestOf(ctx, c.rows, c.Dim, 0, 2); !errors.Is(err, context.Canceled) {
+	if _, err := DigestOf(ctx, kernels.Float32Rows(c.rows, c.Dim), 0, 2); !errors.Is(err, context.Canceled) {
 		t.Errorf("found error %v, expected context.Canceled", err)
 	}
 }

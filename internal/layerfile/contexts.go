@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strings"
 	"unsafe"
@@ -32,8 +31,7 @@ type Contexts struct {
 	stream *bufio.Reader // nil for files
 	text   *textReader   // of the stream, while it is not read to its end
 	at     int           // the number of the context that comes next
-	block  []float32     // the contexts from there on that Next has read
-	buffer []float32     // of the block
+	block  []float32     // nextBlock contexts, that one among them
 }
 
 // OpenContexts opens contexts, before the layer is known that they are for. There are none
@@ -81,11 +79,11 @@ func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (e
 	}()
 	c.dim = l.Dim()
 	if c.stream != nil {
-		var t *tensorfile.Tensor
-		if t, c.text, err = readContexts(c.stream, c.name, l, weights); t != nil {
-			c.add(t)
+		t, text, err := readContexts(c.stream, c.name, l, weights)
+		if c.text = text; t == nil {
+			return err
 		}
-		return err
+		c.parts = []*tensorfile.Tensor{t}
 	}
 	for i, t := range c.parts {
 		if path, ok := c.texts[i]; ok {
@@ -118,10 +116,6 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	return err
 }
 
-func (c *Contexts) add(t *tensorfile.Tensor) {
-	c.parts, c.ends = append(c.parts, t), append(c.ends, c.Len()+t.Rows())
-}
-
 // Whole reads the text of a stream to its end, into memory.
 func (c *Contexts) Whole(ctx context.Context) error {
 	if c.text == nil {
@@ -129,8 +123,7 @@ func (c *Contexts) Whole(ctx context.Context) error {
 	}
 	t, err := c.text.tensor(ctx)
 	if err == nil {
-		c.add(t)
-		c.text = nil
+		c.parts, c.ends, c.text = []*tensorfile.Tensor{t}, []int{t.Rows()}, nil
 	}
 	return err
 }
@@ -154,18 +147,18 @@ func (c *Contexts) Next(ctx context.Context, h []float32) error {
 	if c.at == c.Len() {
 		return io.EOF
 	}
-	if len(c.block) == 0 {
+	row := c.at % nextBlock
+	if row == 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c.buffer = grow.Slice(c.buffer, min(nextBlock, c.Len()-c.at)*c.dim)
-		if err := c.Read(c.buffer, c.at); err != nil {
+		c.block = grow.Slice(c.block, min(nextBlock, c.Len()-c.at)*c.dim)
+		if err := c.Read(c.block, c.at); err != nil {
 			return err
 		}
-		c.block = c.buffer
 	}
+	copy(h, c.block[row*c.dim:][:c.dim])
 	c.at++
-	c.block = c.block[copy(h, c.block[:c.dim]):]
 	return nil
 }
 
@@ -215,16 +208,15 @@ func (c *Contexts) allWithin(ctx context.Context, limit int) (rows []float32, er
 	case c.all != nil:
 		return c.all, nil
 	case len(c.parts) == 1 && c.parts[0].InPlace():
-		c.all, err = c.parts[0].Mapped()
+		rows, err = c.parts[0].Mapped()
 	case c.Len() <= limit/4/c.dim:
 		rows = make([]float32, c.Len()*c.dim)
 		err = c.blocks(ctx, func(first, n int) error { return c.Read(rows[first*c.dim:(first+n)*c.dim], first) })
-		c.all = rows
 	default:
-		c.all, err = c.spool(ctx)
+		rows, err = c.spool(ctx)
 	}
-	if err != nil {
-		c.all = nil
+	if err == nil {
+		c.all = rows
 	}
 	return c.all, err
 }
@@ -259,7 +251,7 @@ func (c *Contexts) spool(ctx context.Context) (rows []float32, err error) {
 	}
 	var block []float32
 	err = c.blocks(ctx, func(first, n int) error {
-		block = slices.Grow(block[:0], n*c.dim)[:n*c.dim]
+		block = grow.Slice(block, n*c.dim)
 		if err := c.Read(block, first); err != nil {
 			return err
 		}
@@ -290,25 +282,28 @@ func (c *Contexts) Close() {
 	}
 }
 
-// Expand returns the sources that a source with *, ? or [ in the name of its file
-// stands for, in the order of their names, or the source itself if it has none of
-// them or is the name of a file as it stands.
-func Expand(src string) ([]string, error) {
-	path, name, named := tensorfile.SplitSource(src)
-	if _, err := os.Stat(path); err == nil || !strings.ContainsAny(path, "*?[") {
-		return []string{src}, nil
-	}
-	files, err := filepath.Glob(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: found a pattern with an error, expected *, ? and pairs of brackets", path)
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: found no such file, expected at least one", path)
-	}
-	if named {
-		for i := range files {
-			files[i] += ":" + name
+// Expand puts in the place of each source with *, ? or [ in the name of its file those that it
+// stands for, in the order of their names, unless it is the name of a file as it stands.
+func Expand(sources []string) (all []string, err error) {
+	for _, src := range sources {
+		path, name, named := tensorfile.SplitSource(src)
+		if _, err := os.Stat(path); err == nil || !strings.ContainsAny(path, "*?[") {
+			all = append(all, src)
+			continue
+		}
+		files, err := filepath.Glob(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: found a pattern with an error, expected *, ? and pairs of brackets", path)
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("%s: found no such file, expected at least one", path)
+		}
+		for _, file := range files {
+			if named {
+				file += ":" + name
+			}
+			all = append(all, file)
 		}
 	}
-	return files, nil
+	return all, nil
 }

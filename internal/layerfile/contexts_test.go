@@ -253,12 +253,12 @@ func TestExpand(t *testing.T) {
 		"d[1].npy":          {in("d[1].npy")}, // the name of a file
 		"e.npy":             {in("e.npy")},
 	} {
-		if got, err := Expand(in(pattern)); err != nil || !slices.Equal(got, want) {
+		if got, err := Expand([]string{in(pattern)}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: found %v (%v), expected %v", pattern, got, err, want)
 		}
 	}
 	for pattern, want := range map[string]string{"*.gguf": "found no such file, expected at least one", "[.npy": "expected *, ? and pairs of brackets"} {
-		if _, err := Expand(in(pattern)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Expand([]string{in(pattern)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: found the error %v, expected %q", pattern, err, want)
 		}
 	}

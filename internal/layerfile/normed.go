@@ -29,7 +29,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 	if norm := h.Norm(); norm.Gain != nil {
 		squares := make([]float64, 0, normSample)
 		normed := 0
-		for row := range sample(contexts, d, normSample) {
+		for _, row := range sample(contexts, d, normSample) {
 			plain, plusOne := meanSquare(row, norm, 0), meanSquare(row, norm, 1)
 			squares = append(squares, plain)
 			scale := h.LogitScale() * h.LogitScale() // which may be applied to h already
@@ -45,7 +45,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 	}
 	best := make([]float64, 0, logitSample)
 	logits := make([]float64, h.Labels())
-	for row := range sample(contexts, d, logitSample) {
+	for _, row := range sample(contexts, d, logitSample) {
 		h.Rows().RefScan(logits, h.Bias(), row)
 		for i, x := range logits {
 			logits[i] = h.Logit(x)
@@ -62,18 +62,14 @@ func Unnormed(h *head.Head, contexts []float32) string {
 	return ""
 }
 
-// sample yields n rows at equal distances, or all there are.
-func sample(rows []float32, d, n int) func(yield func([]float32) bool) {
+// sample returns n rows at equal distances, or all there are.
+func sample(rows []float32, d, n int) (list [][]float32) {
 	all := len(rows) / d
 	n = min(n, all)
-	return func(yield func([]float32) bool) {
-		for j := range n {
-			i := j * (all / n)
-			if !yield(rows[i*d : (i+1)*d]) {
-				return
-			}
-		}
+	for i := range n {
+		list = append(list, rows[i*(all/n)*d:][:d])
 	}
+	return list
 }
 
 // meanSquare returns the mean square of what the normalisation made row of, if plus is

@@ -50,10 +50,7 @@ func readContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string
 		return nil, nil, t.readError(err)
 	}
 	tensor, err := tensorfile.ReadNPY(data, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return tensor, nil, checkContexts(tensor, l, weights)
+	return tensor, nil, err
 }
 
 // numberRoom is how many bytes of the text a number may take.
@@ -76,7 +73,6 @@ func (t *textReader) next(h []float32) error {
 	return t.numbers(bytes.FieldsFunc(line, separates), h)
 }
 
-// numbers parses the numbers of a context.
 func (t *textReader) numbers(fields [][]byte, h []float32) error {
 	if len(fields) != len(h) {
 		return t.fail("found %d numbers, expected %d, the columns of %s", len(fields), len(h), t.weights)
@@ -185,7 +181,6 @@ func (t *textReader) fail(format string, args ...any) error {
 	return fmt.Errorf("%s: %s %d: %w", t.name, unit, t.count, fmt.Errorf(format, args...))
 }
 
-// readError is an error of reading the text.
 func (t *textReader) readError(err error) error {
 	if pe := new(os.PathError); errors.As(err, &pe) {
 		err = pe.Err
@@ -211,7 +206,6 @@ func (t *textReader) tensor(ctx context.Context) (*tensorfile.Tensor, error) {
 	}
 }
 
-// readTextFile reads a file of text.
 func readTextFile(ctx context.Context, path string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
 	file, err := os.Open(path)
 	if err != nil {

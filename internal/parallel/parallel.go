@@ -86,6 +86,15 @@ func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(
 	return first
 }
 
+// With is [Each] for work with scratch: each goroutine has one, which fresh makes.
+func With[S any](ctx context.Context, threads, n, chunk int, done func(int), fresh func() S, work func(scratch S, lo, hi int) error) error {
+	workers := make([]func() S, Threads(threads, n))
+	for i := range workers {
+		workers[i] = sync.OnceValue(fresh)
+	}
+	return Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error { return work(workers[worker](), lo, hi) })
+}
+
 // Counter returns a function that adds to a count of elements done, of total,
 // from any goroutine. It calls tell with the sum, one call at a time and about
 // a hundred times until the total is reached.

@@ -151,34 +151,30 @@ func (p *Printer) share() float64 {
 }
 
 func (p *Printer) draw(now time.Time) {
-	elapsed := now.Sub(p.start)
-	text := p.stage + " "
+	text := Count(p.done) + " " + p.unit
 	if p.total > 0 {
 		full := int(p.share() * barWidth)
-		text += fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*p.share())
-	} else {
-		text += Count(p.done) + " " + p.unit
+		text = fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*p.share())
 	}
-	fmt.Fprint(p.w, "\r\x1b[K"+text+rate("  ", p.done, elapsed)+p.left("  ", elapsed))
+	fmt.Fprintf(p.w, "\r\x1b[K%s %s%s", p.stage, text, p.pace("  ", now.Sub(p.start)))
 	p.drawn = true
 }
 
 func (p *Printer) line(now time.Time) {
-	elapsed := now.Sub(p.start)
 	of := ""
 	if p.total > 0 {
-		of = fmt.Sprintf(" of %s", Count(p.total))
+		of = " of " + Count(p.total)
 	}
-	fmt.Fprintf(p.w, "%s: %s%s %s%s%s\n", p.stage, Count(p.done), of, p.unit, rate(", ", p.done, elapsed), p.left(", ", elapsed))
+	fmt.Fprintf(p.w, "%s: %s%s %s%s\n", p.stage, Count(p.done), of, p.unit, p.pace(", ", now.Sub(p.start)))
 }
 
-// left says how long the rest of the stage takes at the rate so far.
-func (p *Printer) left(before string, elapsed time.Duration) string {
-	share := p.share()
+// pace says what the rate so far is, and how long the rest of the stage takes at it.
+func (p *Printer) pace(before string, elapsed time.Duration) string {
+	text, share := rate(before, p.done, elapsed), p.share()
 	if p.total <= 0 || share == 0 || elapsed < time.Second || share < 0.05 && elapsed < time.Minute {
-		return "" // too early to tell: the first units of a stage may be slow
+		return text // too early to tell: the first units of a stage may be slow
 	}
-	return before + Duration(time.Duration(float64(elapsed)*(1-share)/share)) + " left"
+	return text + before + Duration(time.Duration(float64(elapsed)*(1-share)/share)) + " left"
 }
 
 func rate(before string, done int, elapsed time.Duration) string {

@@ -119,17 +119,10 @@ func Set(l Level) (restore func()) {
 	return func() { apply(old) }
 }
 
-// SetVNNI switches the use of VNNI, if the current level has it, and
-// returns a function that switches back. It is for tests, as Set is.
-func SetVNNI(use bool) (restore func()) {
-	old := asm.HasVNNI
-	asm.HasVNNI = use && bestVNNI && asm.HasAVX512
-	return func() { asm.HasVNNI = old }
-}
-
-// SetI8MM is SetVNNI for I8MM.
-func SetI8MM(use bool) (restore func()) {
-	old := asm.HasI8MM
-	asm.HasI8MM = use && bestI8MM && asm.HasNEONDot
-	return func() { asm.HasI8MM = old }
+// WithoutBit switches off the bit beside the current level, VNNI or I8MM, and returns a function that
+// switches back. It is for tests, as Set is.
+func WithoutBit() (restore func()) {
+	vnni, i8mm := asm.HasVNNI, asm.HasI8MM
+	asm.HasVNNI, asm.HasI8MM = false, false
+	return func() { asm.HasVNNI, asm.HasI8MM = vnni, i8mm }
 }

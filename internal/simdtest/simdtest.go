@@ -30,15 +30,9 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 			f(t)
 		})
 	}
-	if asm.HasVNNI {
-		t.Run("avx512 without vnni", func(t *testing.T) {
-			defer simd.SetVNNI(false)()
-			f(t)
-		})
-	}
-	if asm.HasI8MM {
-		t.Run("neondot without i8mm", func(t *testing.T) {
-			defer simd.SetI8MM(false)()
+	if asm.HasVNNI || asm.HasI8MM {
+		t.Run(simd.Current().String()+" without its bit", func(t *testing.T) {
+			defer simd.WithoutBit()()
 			f(t)
 		})
 	}

@@ -13,11 +13,11 @@ import (
 func BenchmarkReadRows(b *testing.B) {
 	const rows, cols, block = 20000, 200, 1000
 	for _, l := range []layout{
-		{dtype: Float16}, {dtype: BFloat16}, {dtype: Float32}, {dtype: Float64},
-		{dtype: Float32, bigEndian: true}, {dtype: Float32, fortran: true}, {dtype: Float16, fortran: true},
+		{DType: Float16}, {DType: BFloat16}, {DType: Float32}, {DType: Float64},
+		{DType: Float32, bigEndian: true}, {DType: Float32, fortran: true}, {DType: Float16, fortran: true},
 	} {
-		b.Run(fmt.Sprintf("%s/big=%v/fortran=%v", l.dtype, l.bigEndian, l.fortran), func(b *testing.B) {
-			l.shape = []int{rows, cols}
+		b.Run(fmt.Sprintf("%s/big=%v/fortran=%v", l.DType, l.bigEndian, l.fortran), func(b *testing.B) {
+			l.Shape = []int{rows, cols}
 			t, err := newTensor("b", "", l, smallNumbers(l, rows*cols), &memory{})
 			if err != nil {
 				b.Fatal(err)
@@ -38,7 +38,7 @@ func BenchmarkReadRows(b *testing.B) {
 // BenchmarkFloat32sAlias checks a float32 matrix that is returned as it is.
 func BenchmarkFloat32sAlias(b *testing.B) {
 	const n = 4_000_000
-	l := layout{dtype: Float32, shape: []int{n}}
+	l := layout{DType: Float32, Shape: []int{n}}
 	t, err := newTensor("b", "", l, smallNumbers(l, n), &memory{})
 	if err != nil {
 		b.Fatal(err)
@@ -61,7 +61,7 @@ func smallNumbers(l layout, n int) []byte {
 	var out []byte
 	for range n {
 		x := 2*rng.Float64() - 1
-		switch l.dtype {
+		switch l.DType {
 		case Float16:
 			out = order.AppendUint16(out, uint16(rng.Uint32N(2))<<15|uint16(rng.Uint32N(0x3c00)))
 		case BFloat16:

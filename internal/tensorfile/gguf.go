@@ -128,18 +128,14 @@ func (r *ggufReader) bytes(n uint64) []byte {
 	return b
 }
 
-func (r *ggufReader) u32() uint32 {
-	if b := r.bytes(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
+func (r *ggufReader) u32() uint32 { return uint32(r.number(4)) }
 
-func (r *ggufReader) u64() uint64 {
-	if b := r.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
+func (r *ggufReader) u64() uint64 { return r.number(8) }
+
+func (r *ggufReader) number(size uint64) uint64 {
+	var b [8]byte
+	copy(b[:], r.bytes(size))
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 func (r *ggufReader) text() []byte { return r.bytes(r.u64()) }
@@ -180,9 +176,8 @@ func (r *ggufReader) value(kind uint32) (v metadata, err error) {
 	return v, nil
 }
 
-// number returns the value of a number.
 func (v metadata) number() float64 {
-	t := Tensor{DType: ggufTypes[v.kind]}
+	t := Tensor{layout: layout{DType: ggufTypes[v.kind]}}
 	u := t.integer(v.data)
 	switch {
 	case t.DType == Float32:
@@ -195,20 +190,19 @@ func (v metadata) number() float64 {
 	return float64(uint64(u))
 }
 
-// tensor reads the description of a tensor.
 func (r *ggufReader) tensor(e *entry) error {
 	e.name = string(r.text())
 	rank := r.u32()
 	if !r.short && rank > maxGGUFRank {
 		return fmt.Errorf("found %d dimensions, expected at most %d", rank, maxGGUFRank)
 	}
-	e.shape = make([]int, min(rank, maxGGUFRank))
-	for i := range e.shape {
+	e.Shape = make([]int, min(rank, maxGGUFRank))
+	for i := range e.Shape {
 		n := r.u64()
 		if n > math.MaxInt {
 			return fmt.Errorf("%s: found a dimension of %d, expected at most %d", Label(e.name), n, math.MaxInt)
 		}
-		e.shape[len(e.shape)-1-i] = int(n) // ggml's first dimension is the last here
+		e.Shape[len(e.Shape)-1-i] = int(n) // ggml's first dimension is the last here
 	}
 	kind := r.u32()
 	e.begin = r.u64()
@@ -217,7 +211,7 @@ func (r *ggufReader) tensor(e *entry) error {
 	}
 	for d, t := range dtypes {
 		if int64(t.ggml) == int64(kind) {
-			e.dtype = DType(d)
+			e.DType = DType(d)
 		}
 	}
 	size, err := e.layout.bytes()

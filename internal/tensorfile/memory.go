@@ -18,12 +18,8 @@ type memory struct {
 func (m *memory) close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return nil
-	}
-	m.closed = true
 	data := m.data
-	m.data = nil
+	m.data, m.closed = nil, true
 	if m.unmap == nil || data == nil {
 		return nil
 	}

@@ -81,13 +81,13 @@ func parseDict(text string) (l layout, err error) {
 		seen = append(seen, key)
 		switch key {
 		case "descr":
-			l.dtype, l.bigEndian, err = npyType(value)
+			l.DType, l.bigEndian, err = npyType(value)
 		case "fortran_order":
 			if l.fortran = value == "True"; !l.fortran && value != "False" {
 				err = fmt.Errorf("found %.40q, expected True or False", value)
 			}
 		case "shape":
-			l.shape, err = npyShape(value)
+			l.Shape, err = npyShape(value)
 		default:
 			return l, fmt.Errorf("found the key %.40q, expected descr, fortran_order or shape", key)
 		}

@@ -41,33 +41,29 @@ func (f *File) member(name string) (*Tensor, error) {
 	if file.Flags&encrypted != 0 {
 		return nil, fail(source, "member", "found it encrypted, expected a readable one")
 	}
-	switch file.Method {
-	case zip.Store:
-		if packed != size {
-			return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", packed, size)
-		}
-		data := mem.data[offset:][:packed]
-		if err := checkSum(file, crc32.ChecksumIEEE(data), source); err != nil {
-			return nil, err
-		}
-		return parseNPY(data, source, name, mem)
-	case zip.Deflate:
-		if size > math.MaxInt || size/maxDeflate > packed {
-			return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, packed, maxDeflate)
-		}
-		data, err := inflate(file)
-		if err == zip.ErrFormat {
+	data := mem.data[offset:][:packed]
+	switch {
+	case file.Method == zip.Store && packed != size:
+		return nil, fail(source, "member", "found %d stored bytes, expected the %d of the array", packed, size)
+	case file.Method == zip.Store:
+	case file.Method != zip.Deflate:
+		return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", file.Method)
+	case size > math.MaxInt || size/maxDeflate > packed:
+		return nil, fail(source, "member", "found a size of %d from %d compressed bytes, expected at most %d times as much", size, packed, maxDeflate)
+	default:
+		mem = &memory{}
+		if data, err = inflate(file); err == zip.ErrFormat {
 			err = fmt.Errorf("more than the %d bytes that the archive states", size)
 		}
 		if err != nil {
 			return nil, fail(source, "member", "found %w, expected a deflated array", err)
 		}
-		if err := checkSum(file, crc32.ChecksumIEEE(data), source); err != nil {
-			return nil, err
-		}
-		return parseNPY(data, source, name, &memory{})
 	}
-	return nil, fail(source, "member", "found compression method %d, expected 0 (stored) or 8 (deflated)", file.Method)
+	// archive/zip takes a checksum of 0 for none.
+	if found := crc32.ChecksumIEEE(data); found != file.CRC32 {
+		return nil, fail(source, "checksum", "found %08x, expected %08x", found, file.CRC32)
+	}
+	return parseNPY(data, source, name, mem)
 }
 
 // findMember returns the member with the array of this name. Its file in the
@@ -130,13 +126,4 @@ func inflate(m *zip.File) ([]byte, error) {
 		return nil, cmp.Or(err, zip.ErrFormat)
 	}
 	return data, nil
-}
-
-// checkSum compares a member's checksum with that in the archive's directory, also if that
-// is 0, which archive/zip takes for none.
-func checkSum(m *zip.File, found uint32, source string) error {
-	if found != m.CRC32 {
-		return fail(source, "checksum", "found %08x, expected %08x", found, m.CRC32)
-	}
-	return nil
 }

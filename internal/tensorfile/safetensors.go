@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
@@ -155,7 +156,7 @@ func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 		case e.begin > uint64(len(data)) || e.size > uint64(len(data))-e.begin:
 			return fail(source, "data", "found %d bytes at offset %d, expected them within the %d bytes of data", e.size, e.begin, len(data))
 		}
-		end, known = (e.begin+e.size+alignment-1)&^(alignment-1), e.dtype != 0
+		end, known = (e.begin+e.size+alignment-1)&^(alignment-1), e.DType != 0
 	}
 	// The padding after the last may be missing.
 	if known && uint64(len(data)) > end {
@@ -229,9 +230,9 @@ func (e *entry) parse(v jsonscan.Value) error {
 		fields++
 		switch string(name) {
 		case "dtype":
-			e.dtype, err = safetensorsType(value)
+			e.DType, err = safetensorsType(value)
 		case "shape":
-			e.shape, err = integers(value, maxRank)
+			e.Shape, err = integers(value, maxRank)
 		case "data_offsets":
 			var at []int
 			if at, err = integers(value, 2); err == nil && (len(at) != 2 || at[0] > at[1]) {
@@ -259,16 +260,15 @@ func safetensorsType(v jsonscan.Value) (DType, error) {
 	if err != nil {
 		return 0, err
 	}
+	var known []string
 	for d, t := range dtypes {
-		if t.safetensors != "" && t.safetensors == string(name) {
+		if t.safetensors == "" {
+			continue
+		}
+		if t.safetensors == string(name) {
 			return DType(d), nil
 		}
-	}
-	var known []string
-	for _, t := range dtypes {
-		if t.safetensors != "" {
-			known = append(known, t.safetensors)
-		}
+		known = append(known, t.safetensors)
 	}
 	return 0, fmt.Errorf("found %s, expected one of %v", Label(string(name)), known)
 }
@@ -288,4 +288,70 @@ func integers(v jsonscan.Value, most int) ([]int, error) {
 		return nil
 	})
 	return list, err
+}
+
+// maxShards is the largest number of files of a model. Those of the largest models have
+// some hundreds.
+const maxShards = 10000
+
+// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a
+// model that is cut into several safetensors files, its "weight_map". The files
+// are names in the folder of the index: one that could lead elsewhere is refused, and so
+// are more than 10,000 files, since who asks for them asks the system for each.
+// Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
+func ReadIndex(path string) (map[string]string, error) {
+	data, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	files, err := parseIndex(data)
+	if err != nil {
+		return nil, fail(path, "index", "%w", err)
+	}
+	return files, nil
+}
+
+func parseIndex(data []byte) (files map[string]string, err error) {
+	v, err := jsonscan.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	err = v.Entries(func(name []byte, value jsonscan.Value) error {
+		switch {
+		case string(name) != "weight_map":
+			return nil
+		case files != nil:
+			return fmt.Errorf("found %q twice, expected it once", name)
+		}
+		files = map[string]string{}
+		return readMap(value, files)
+	})
+	if err == nil && files == nil {
+		err = fmt.Errorf("weight_map: found none, expected the file of each tensor")
+	}
+	return files, err
+}
+
+func readMap(v jsonscan.Value, files map[string]string) error {
+	names := map[string]string{} // the same file is the same string
+	return v.Object(func(tensor []byte, value jsonscan.Value) error {
+		text, err := value.Bytes()
+		if err != nil {
+			return err
+		}
+		file, known := names[string(text)]
+		if !known {
+			file = string(text)
+			switch {
+			// What is refused could lead elsewhere on some system.
+			case file == "" || file == "." || file == ".." || strings.ContainsAny(file, "/\\:\x00"):
+				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", Label(file))
+			case len(names) == maxShards:
+				return fmt.Errorf("weight_map: found more than %d files, expected at most so many", maxShards)
+			}
+			names[file] = file
+		}
+		files[string(tensor)] = file
+		return nil
+	})
 }

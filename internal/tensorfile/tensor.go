@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -23,26 +22,22 @@ const maxRank = 8
 type Tensor struct {
 	// Name is the tensor's name in its file; a .npy file has none.
 	Name string
-	// DType is the type of the elements in the file.
-	DType DType
-	// Shape is the size of each dimension, at most 8 of them. It is empty for
-	// a scalar. Do not change it.
-	Shape []int
-
-	source    string // file, or file:tensor, as errors name it
-	data      []byte
-	bigEndian bool
-	fortran   bool // the first index varies fastest
-	mem       *memory
-	owner     bool // Close releases mem
+	layout
+	source string // file, or file:tensor, as errors name it
+	data   []byte
+	mem    *memory
+	owner  bool // Close releases mem
 }
 
 // layout is what a header says of the bytes of an array.
 type layout struct {
-	dtype     DType
+	// DType is the type of the elements in the file.
+	DType DType
+	// Shape is the size of each dimension, at most 8 of them. It is empty for
+	// a scalar. Do not change it.
+	Shape     []int
 	bigEndian bool
-	fortran   bool
-	shape     []int
+	fortran   bool // the first index varies fastest
 }
 
 // newTensor is the way of all three formats: it makes a tensor of data if
@@ -53,49 +48,34 @@ func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor
 		return nil, fail(source, "shape", "%w", err)
 	}
 	if len(data) != want {
-		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", len(data), want, l.shape, l.dtype)
+		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", len(data), want, l.Shape, l.DType)
 	}
-	return &Tensor{
-		Name:      name,
-		DType:     l.dtype,
-		Shape:     l.shape,
-		source:    source,
-		data:      data,
-		bigEndian: l.bigEndian && l.dtype.Size() > 1,
-		fortran:   l.fortran && len(l.shape) > 1,
-		mem:       mem,
-	}, nil
+	l.bigEndian = l.bigEndian && l.DType.Size() > 1
+	l.fortran = l.fortran && len(l.Shape) > 1
+	return &Tensor{Name: name, layout: l, source: source, data: data, mem: mem}, nil
 }
 
 // bytes returns the size of the data. It refuses shapes whose size, leaving
 // out dimensions of 0, is too large for an int, so that no product of
 // dimensions overflows later.
 func (l layout) bytes() (int, error) {
-	if len(l.shape) > maxRank {
-		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.shape), maxRank)
+	if len(l.Shape) > maxRank {
+		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.Shape), maxRank)
 	}
-	size, empty := l.dtype.Size(), false
-	block, last := l.dtype.Block(), 1
-	if len(l.shape) > 0 {
-		last = l.shape[len(l.shape)-1]
+	size, block, last := l.DType.Size(), l.DType.Block(), len(l.Shape)-1
+	if last < 0 && block > 1 || last >= 0 && l.Shape[last]%block != 0 {
+		return 0, fmt.Errorf("found %v of %s, expected rows of a multiple of %d elements", l.Shape, l.DType, block)
 	}
-	if last%block != 0 {
-		return 0, fmt.Errorf("found %v of %s, expected rows of a multiple of %d elements", l.shape, l.dtype, block)
-	}
-	for i, n := range l.shape {
-		if i == len(l.shape)-1 {
+	for i, n := range l.Shape {
+		if i == last {
 			n /= block
 		}
-		if n == 0 {
-			empty = true
-			continue
+		if n > 0 && size > math.MaxInt/n {
+			return 0, fmt.Errorf("found %v of %s, expected a size within %d bytes", l.Shape, l.DType, math.MaxInt)
 		}
-		if size > math.MaxInt/n {
-			return 0, fmt.Errorf("found %v of %s, expected a size within %d bytes", l.shape, l.dtype, math.MaxInt)
-		}
-		size *= n
+		size *= max(n, 1)
 	}
-	if empty {
+	if slices.Contains(l.Shape, 0) {
 		return 0, nil
 	}
 	return size, nil
@@ -123,22 +103,13 @@ func (t *Tensor) Cols() int {
 func (t *Tensor) count() int { return len(t.data) / t.DType.Size() }
 
 // ExpectShape returns an error if the tensor has another shape than this one.
-// A negative size stands for any.
+// The size -1 stands for any.
 func (t *Tensor) ExpectShape(want ...int) error {
-	ok := len(t.Shape) == len(want)
-	for i := 0; ok && i < len(want); i++ {
-		ok = want[i] < 0 || want[i] == t.Shape[i]
-	}
-	if ok {
+	if slices.EqualFunc(t.Shape, want, func(n, want int) bool { return want == -1 || want == n }) {
 		return nil
 	}
-	sizes := make([]string, len(want))
-	for i, n := range want {
-		if sizes[i] = "any"; n >= 0 {
-			sizes[i] = strconv.Itoa(n)
-		}
-	}
-	return fail(t.source, "shape", "found %v, expected [%s]", t.Shape, strings.Join(sizes, " "))
+	sizes := strings.ReplaceAll(fmt.Sprint(want), "-1", "any")
+	return fail(t.source, "shape", "found %v, expected %s", t.Shape, sizes)
 }
 
 // ExpectMatrix returns an error unless the tensor has two dimensions and at least a
@@ -335,7 +306,7 @@ func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
 
 // read converts whole rows from first on and checks them.
 func (t *Tensor) read(dst []float32, first int) error {
-	rows, cols, size := t.Rows(), t.Cols(), t.DType.Size()
+	cols, size := t.Cols(), t.DType.Size()
 	if !t.fortran {
 		return t.readFlat(dst, first*cols)
 	}
@@ -344,7 +315,7 @@ func (t *Tensor) read(dst []float32, first int) error {
 		column = grow.Slice(column, min(max(16, inCache/cols), len(dst)/cols))
 		part := dst[:len(column)*cols]
 		for c := range cols {
-			t.convert(column, t.data[(t.fortranColumn(c)*rows+first)*size:])
+			t.convert(column, t.data[(t.position(c)+first)*size:])
 			for i, x := range column {
 				part[i*cols+c] = x
 			}
@@ -372,13 +343,16 @@ func (t *Tensor) readFlat(dst []float32, start int) error {
 	return nil
 }
 
-// fortranColumn returns which column of a file in Fortran order column c of a row is.
-func (t *Tensor) fortranColumn(c int) (f int) {
-	for _, n := range slices.Backward(t.Shape[1:]) {
-		f = f*n + c%n
-		c /= n
+// position returns which element of the file element i in C order is.
+func (t *Tensor) position(i int) (at int) {
+	if !t.fortran {
+		return i
 	}
-	return f
+	for _, n := range slices.Backward(t.Shape) {
+		at = at*n + i%n
+		i /= n
+	}
+	return at
 }
 
 // unravel returns the index of element i in C order.
@@ -393,11 +367,8 @@ func (t *Tensor) unravel(i int) []int {
 
 // element returns the bytes of element i in C order.
 func (t *Tensor) element(i int) []byte {
-	if cols := t.Cols(); t.fortran {
-		i = t.fortranColumn(i%cols)*t.Rows() + i/cols
-	}
 	size := t.DType.Size()
-	return t.data[i*size : (i+1)*size]
+	return t.data[t.position(i)*size:][:size]
 }
 
 // convert makes float32 of len(dst) elements at the start of src.
@@ -446,21 +417,10 @@ func floatBytes(x []float32) []byte {
 // checkFinite returns an error that names the first NaN or Inf of x, whose
 // first element has the flat index start.
 func (t *Tensor) checkFinite(x []float32, start int) error {
-	const block = 1 << 12
-	for at := 0; at < len(x); at += block {
-		part := x[at:min(at+block, len(x))]
-		// An exponent of all ones carries into the sign's place, others do not.
-		var carry uint32
-		for _, v := range part {
-			carry |= math.Float32bits(v)&0x7f800000 + 0x00800000
-		}
-		if carry < 1<<31 {
-			continue
-		}
-		for i, v := range part {
-			if v-v != 0 {
-				return t.notFinite(start + at + i)
-			}
+	const exponent = 0x7f800000 // whose bits are all ones in NaN and Inf, and in no other number
+	for i, v := range x {
+		if math.Float32bits(v)&exponent == exponent {
+			return t.notFinite(start + i)
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func ReadNPY(data []byte, name string) (*Tensor, error) {
 // OfFloat32s returns a tensor of float32 in memory, in C order, which is kept and must not
 // be changed. Errors name it by name.
 func OfFloat32s(data []float32, name string, shape ...int) (*Tensor, error) {
-	l := layout{dtype: Float32, bigEndian: hostBigEndian, shape: shape}
+	l := layout{DType: Float32, bigEndian: hostBigEndian, Shape: shape}
 	return newTensor(name, "", l, floatBytes(data), &memory{})
 }
 
@@ -162,7 +162,6 @@ func formatOf(data []byte, path string) (string, error) {
 	return "", fail(path, "format", "found the first bytes %q, expected a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
 }
 
-// fail makes the errors of this package.
 func fail(source, field, format string, args ...any) error {
 	return fmt.Errorf("tensorfile: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }

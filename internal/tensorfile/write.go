@@ -1,7 +1,6 @@
 package tensorfile
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
@@ -32,21 +31,8 @@ func WriteNPY(path string, data []float32, shape ...int) error {
 	})
 }
 
-// write makes a whole file of what f writes.
 func write(path string, f func(io.Writer) error) error {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return fmt.Errorf("tensorfile: %w", err)
-	}
-	defer file.Abort()
-	buf := bufio.NewWriterSize(file, 1<<16)
-	if err = f(buf); err == nil {
-		err = buf.Flush()
-	}
-	if err == nil {
-		err = file.Commit()
-	}
-	if err != nil {
+	if err := atomicfile.WriteFile(path, f); err != nil {
 		return fmt.Errorf("tensorfile: %w", err)
 	}
 	return nil
@@ -56,7 +42,7 @@ func checkData(source string, data []float32, shape []int) error {
 	if len(shape) > 0 && slices.Min(shape) < 0 {
 		return fail(source, "shape", "found %v, expected sizes of 0 or more", shape)
 	}
-	want, err := layout{dtype: Float32, shape: shape}.bytes()
+	want, err := layout{DType: Float32, Shape: shape}.bytes()
 	if err != nil {
 		return fail(source, "shape", "%w", err)
 	}
@@ -71,17 +57,13 @@ func checkData(source string, data []float32, shape []int) error {
 // leaves room for 21 digits of it, so that an array can grow.
 func NPYHeader(descr string, shape ...int) []byte {
 	const align, growth = 64, 21
-	sizes := make([]string, len(shape))
-	for i, n := range shape {
-		sizes[i] = strconv.Itoa(n)
-	}
-	tuple := strings.Join(sizes, ", ")
-	if len(sizes) == 1 {
+	tuple := strings.ReplaceAll(strings.Trim(fmt.Sprint(shape), "[]"), " ", ", ")
+	if len(shape) == 1 {
 		tuple += ","
 	}
 	dict := "{'descr': '<" + descr + "', 'fortran_order': False, 'shape': (" + tuple + "), }"
-	if len(sizes) > 0 {
-		dict += strings.Repeat(" ", growth-len(sizes[0]))
+	if len(shape) > 0 {
+		dict += strings.Repeat(" ", growth-len(strconv.Itoa(shape[0])))
 	}
 	const before = len(npyMagic) + 4
 	dict += strings.Repeat(" ", align-(before+len(dict)+1)%align) + "\n"

@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
+	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/member"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
@@ -159,23 +160,15 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 }
 
 func (o *Options) check(labels, n int) error {
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{{"target", o.Target}, {"confidence", o.Confidence}} {
-		if !(f.value > 0 && f.value < 1) {
-			return fmt.Errorf("%s: found %v, expected more than 0 and less than 1", f.name, f.value)
-		}
-	}
-	switch {
-	case o.K < 1 || o.K > labels:
-		return fmt.Errorf("k: found %d, expected 1 to %d, the number of labels", o.K, labels)
-	case !(o.ExactLimit >= 0 && o.ExactLimit < 1):
-		return fmt.Errorf("exact limit: found %v, expected at least 0 and below 1", o.ExactLimit)
-	case o.Block < 1:
-		return fmt.Errorf("block: found %d, expected at least 1", o.Block)
-	case o.Threads < 0:
-		return fmt.Errorf("threads: found %d, expected at least 0", o.Threads)
+	var c check.Options
+	c.Want(o.Target > 0 && o.Target < 1, "target", o.Target, "more than 0 and less than 1")
+	c.Want(o.Confidence > 0 && o.Confidence < 1, "confidence", o.Confidence, "more than 0 and less than 1")
+	c.Want(o.K >= 1 && o.K <= labels, "k", o.K, "1 to %d, the number of labels", labels)
+	c.Want(o.ExactLimit >= 0 && o.ExactLimit < 1, "exact limit", o.ExactLimit, "at least 0 and below 1")
+	c.Want(o.Block >= 1, "block", o.Block, "at least 1")
+	c.Want(o.Threads >= 0, "threads", o.Threads, "at least 0")
+	if c.Err != nil {
+		return c.Err
 	}
 	// What takes all work is not begun in vain.
 	blocks, least := n/o.Block, o.leastBlocks()
@@ -298,6 +291,3 @@ func (p point) figures(outcomes []outcome, k int) Figures {
 		Candidates: float64(candidates) / max(1, n-float64(exact)),
 	}
 }
-
-// finite is x, or the largest number for one that is larger.
-func finite(x float64) float64 { return min(x, math.MaxFloat64) }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -41,15 +41,7 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	if err != nil {
 		return nil, err
 	}
-	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}})
-	if err != nil {
-		return nil, err
-	}
-	var found []router.Found
-	err = parallel.Guard(func() (err error) {
-		found, err = c.Route(ctx, r, nil, c.Report.Stage(StageRoute, 0, c.N))
-		return err
-	})
+	r, found, err := c.RouteBy(ctx, m, StageRoute)
 	if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}
@@ -105,7 +97,7 @@ func newPath(choosing []outcome, rungs int, limit float64) (path []point) {
 		slices.Sort(leads)
 		for i := exactSteps; i > 0; i-- {
 			at := int(float64(limit * float64(i) / exactSteps * float64(len(leads))))
-			if p := (point{rungs - 1, finite(leads[min(at, len(leads)-1)])}); p.exact > 0 && (len(path) == 0 || p != path[len(path)-1]) {
+			if p := (point{rungs - 1, min(leads[min(at, len(leads)-1)], math.MaxFloat64)}); p.exact > 0 && (len(path) == 0 || p != path[len(path)-1]) {
 				path = append(path, p)
 			}
 		}

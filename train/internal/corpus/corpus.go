@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -19,7 +20,7 @@ import (
 type Corpus struct {
 	rows     kernels.Rows // of Dim, of which only names those that count
 	elements []float32    // of rows if they are float32, else nil
-	only     []uint32     // ascending; nil for all
+	only     []uint32     // nil for all
 	N, Dim   int
 	Labels   int      // L, the labels of the layer
 	Best     []uint32 // the K best labels of each of rows, best first; nil before they are known
@@ -55,21 +56,7 @@ func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, erro
 
 // Digest is that of all rows in their order. An error names a context that is not finite.
 func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
-	if c.elements != nil {
-		return labelfile.DigestOf(ctx, c.elements, c.Dim, 0, c.Threads)
-	}
-	parts := make([]labelfile.Digest, (c.N+Chunk-1)/Chunk)
-	workers := make([][]float32, c.Threads)
-	err := parallel.Each(ctx, c.Threads, c.N, Chunk, nil, func(worker, lo, hi int) (err error) {
-		workers[worker] = slices.Grow(workers[worker], (hi-lo)*c.Dim)
-		wide := workers[worker][:(hi-lo)*c.Dim]
-		for i := range hi - lo {
-			c.rows.Widen(wide[i*c.Dim:(i+1)*c.Dim], lo+i)
-		}
-		parts[lo/Chunk], err = labelfile.DigestOf(ctx, wide, c.Dim, lo, 1)
-		return err
-	})
-	return labelfile.Sum(parts), err
+	return labelfile.DigestOf(ctx, c.rows, 0, c.Threads)
 }
 
 // place is the row of rows and Best that context i of the view is.
@@ -113,7 +100,7 @@ func (c *Corpus) All() []uint32 {
 	return ids
 }
 
-// Part is the view of some of the contexts, ascending.
+// Part is the view of some of the contexts, in this order.
 func (c *Corpus) Part(ids []uint32) *Corpus {
 	p := *c
 	p.N, p.only = len(ids), ids
@@ -174,13 +161,10 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Fou
 		*router.Searcher
 		queries []*softmax.Query
 	}
-	workers := make([]scratch, c.Threads)
-	for i := range workers {
-		workers[i] = scratch{r.NewSearcher(), NewQueries(batch, c.Dim)}
-	}
 	found = slices.Grow(found[:0], c.N)[:c.N]
-	err := parallel.Each(ctx, c.Threads, c.N, Chunk, done, func(worker, lo, hi int) error {
-		for w := workers[worker]; lo < hi; lo += batch {
+	fresh := func() scratch { return scratch{r.NewSearcher(), NewQueries(batch, c.Dim)} }
+	err := parallel.With(ctx, c.Threads, c.N, Chunk, done, fresh, func(w scratch, lo, hi int) error {
+		for ; lo < hi; lo += batch {
 			n := min(batch, hi-lo)
 			if err := c.Set(w.queries[:n], lo); err != nil {
 				return err
@@ -194,6 +178,27 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Fou
 	return found, err
 }
 
+// RouteTo is Route by a new router, to clusters with these vectors.
+func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found, done func(int)) (*router.Router, []router.Found, error) {
+	r, err := router.New(router.Config{Dim: c.Dim, Clusters: v})
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err = c.Route(ctx, r, found, done)
+	return r, found, err
+}
+
+// RouteBy is Route by the router of a model. It reports the stage.
+func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*router.Router, []router.Found, error) {
+	rule := router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}
+	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: rule})
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := c.Route(ctx, r, nil, c.Report.Stage(stage, 0, c.N))
+	return r, found, err
+}
+
 // Search finds the k best labels of n vectors, of which set gives those from lo on to queries,
 // chunk of them at a time, and calls take with those of each.
 func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*softmax.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
@@ -203,12 +208,11 @@ func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int,
 		top     []softmax.Prediction
 		answers []softmax.Answer
 	}
-	workers := make([]scratch, threads)
-	for i := range workers {
-		workers[i] = scratch{softmax.NewSearcher(layer), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
+	fresh := func() scratch {
+		return scratch{softmax.NewSearcher(layer), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
 	}
-	return parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
-		w, m := &workers[worker], hi-lo
+	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
+		m := hi - lo
 		if err := set(w.queries[:m], lo); err != nil {
 			return err
 		}

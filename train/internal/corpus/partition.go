@@ -1,25 +1,26 @@
 package corpus
 
-// Partition is a set of contexts grouped by cell.
+import "slices"
+
+// Partition is the contexts grouped by cell.
 type Partition struct {
-	start []int // order[start[t]:start[t+1]] are those of cell t, ascending if they were given so
+	start []int // order[start[t]:start[t+1]] are those of cell t, ascending
 	order []uint32
 }
 
 // NewPartition groups contexts by the cell of each, cell[i] for context i, by a
 // counting sort.
-func NewPartition(contexts, cell []uint32, cells int) *Partition {
-	p := &Partition{start: make([]int, cells+1), order: make([]uint32, len(contexts))}
-	for _, i := range contexts {
-		p.start[cell[i]+1]++
+func NewPartition(cell []uint32, cells int) *Partition {
+	p := &Partition{start: make([]int, cells+1), order: make([]uint32, len(cell))}
+	for _, t := range cell {
+		p.start[t+1]++
 	}
 	for t := range cells {
 		p.start[t+1] += p.start[t]
 	}
-	place := append([]int(nil), p.start[:cells]...)
-	for _, i := range contexts {
-		t := cell[i]
-		p.order[place[t]] = i
+	place := slices.Clone(p.start)
+	for i, t := range cell {
+		p.order[place[t]] = uint32(i)
 		place[t]++
 	}
 	return p

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // Stage is the name of the stage.
@@ -47,16 +49,20 @@ func Find(ctx context.Context, c *corpus.Corpus, clusters, iterations int) (v []
 		return nil, nil, err
 	}
 	for iteration := 1; iteration <= iterations; iteration++ {
-		now, err := m.iterate(ctx, iteration)
+		moved, err := m.assign(ctx, m.Report.Stage(Stage, iteration, m.N))
 		if err != nil {
 			return nil, nil, err
 		}
-		if iteration > 1 && now.Moved == 0 {
+		if iteration > 1 && moved == 0 {
 			break
 		}
-		history = append(history, now)
-		m.Report.Message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, now.Objective, now.Moved))
-		if last := len(history) - 1; last > 0 && now.Objective-history[last-1].Objective < tolerance {
+		objective, err := m.update(ctx, corpus.NewPartition(m.cluster, clusters))
+		if err != nil {
+			return nil, nil, err
+		}
+		history = append(history, Iteration{objective, moved})
+		m.Report.Message(fmt.Sprintf("k-means %d of %d: mean cosine %.5f, %d contexts moved", iteration, iterations, objective, moved))
+		if last := len(history) - 1; last > 0 && objective-history[last-1].Objective < tolerance {
 			break
 		}
 	}
@@ -93,11 +99,7 @@ func newKMeans(ctx context.Context, c *corpus.Corpus, clusters int) (*kMeans, er
 
 // assign gives each context its best cluster and returns how many changed.
 func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err error) {
-	r, err := router.New(router.Config{Dim: m.Dim, Clusters: m.v})
-	if err != nil {
-		return 0, err
-	}
-	m.found, err = m.Route(ctx, r, m.found, done)
+	_, m.found, err = m.RouteTo(ctx, m.v, m.found, done)
 	for i, f := range m.found {
 		if t := uint32(f.Cluster); t != m.cluster[i] {
 			m.cluster[i] = t
@@ -105,18 +107,6 @@ func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err err
 		}
 	}
 	return moved, err
-}
-
-// iterate is one iteration. If no context has moved after the first, v is what it was.
-func (m *kMeans) iterate(ctx context.Context, iteration int) (now Iteration, err error) {
-	if now.Moved, err = m.assign(ctx, m.Report.Stage(Stage, iteration, m.N)); err != nil {
-		return now, err
-	}
-	if iteration > 1 && now.Moved == 0 {
-		return now, nil
-	}
-	now.Objective, err = m.update(ctx, corpus.NewPartition(m.All(), m.cluster, m.clusters))
-	return now, err
 }
 
 // updateBlock is the number of contexts whose directions are summed before any
@@ -165,9 +155,71 @@ func (m *kMeans) update(ctx context.Context, p *corpus.Partition) (objective flo
 	return objective / float64(m.N), nil
 }
 
-// scaleTo sets dst to a x.
-func scaleTo(dst, x []float32, a float32) {
-	for j := range dst {
-		dst[j] = float32(a * x[j])
+// plant chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
+// sample with many contexts of each cluster, or all: each next one is a context drawn with probability proportional to
+// its squared distance, 2 - 2 cosine, to the nearest chosen so far. If all
+// contexts of the sample are as good as chosen it repeats one of them.
+func (m *kMeans) plant(ctx context.Context) error {
+	random := rng.New(m.Seed, rng.Seeding, 0)
+	ids := random.Sample(m.N, min(m.N, max(20000, 50*m.clusters)))
+	ids = slices.DeleteFunc(ids, func(i uint32) bool { return m.invNorm[i] == 0 })
+	if len(ids) == 0 {
+		return ctx.Err() // no directions: every v is zero
 	}
+	rows, buffer := make([]float32, len(ids)*m.Dim), m.Buffer()
+	for j, i := range ids {
+		for a, x := range m.Row(i, buffer) {
+			rows[j*m.Dim+a] = m.invNorm[i] * x
+		}
+	}
+	distance := make([]float64, len(ids)) // 1 - cosine to the nearest chosen
+	cosine := make([]float64, len(ids))
+	for j := range distance {
+		distance[j] = 1
+	}
+	const chunk = 1024
+	done := m.Report.Part(Stage, "seeds", "clusters", m.clusters)
+	for t := range m.clusters {
+		chosen := draw(&random, distance)
+		v := m.v[t*m.Dim : (t+1)*m.Dim]
+		copy(v, rows[chosen*m.Dim:(chosen+1)*m.Dim])
+		err := parallel.Each(ctx, m.Threads, len(ids), chunk, nil, func(_, lo, hi int) error {
+			kernels.Float32Rows(rows[lo*m.Dim:hi*m.Dim], m.Dim).RefScan(cosine[lo:hi], nil, v)
+			for j := lo; j < hi; j++ {
+				distance[j] = min(distance[j], max(0, 1-cosine[j]))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if distance[chosen] = 0; done != nil {
+			done(1)
+		}
+	}
+	return nil
+}
+
+// draw returns an index with probability proportional to its weight; with all
+// weights zero every index is equally likely.
+func draw(random *rng.Source, weights []float64) int {
+	sum := 0.0
+	for _, w := range weights {
+		sum += w
+	}
+	if sum == 0 {
+		return int(random.Below(uint64(len(weights))))
+	}
+	x := float64(random.Uniform() * sum)
+	last := 0
+	for j, w := range weights {
+		if w == 0 {
+			continue
+		}
+		last = j
+		if x -= w; x < 0 {
+			break
+		}
+	}
+	return last
 }

@@ -21,8 +21,7 @@ const Certain = math.MaxUint16
 // Lists are the ranked lists of cells.
 type Lists struct {
 	Lists []screen.List
-	sizes []uint32 // of each cell: the contexts of training
-	total uint64   // of all
+	total uint64 // contexts of training
 	// weights[s] is the sum over the labels of share s of the contexts of their cell.
 	weights []uint64
 }
@@ -32,10 +31,9 @@ type Lists struct {
 // shorter than k at any budget, if its cell has k labels. sizes are the contexts of training of
 // each cell.
 func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint32, always []uint32, k int) (*Lists, error) {
-	l := &Lists{Lists: make([]screen.List, len(cells)), sizes: sizes, weights: make([]uint64, Certain+1)}
-	rankers := make([]ranker, threads)
-	err := parallel.Each(ctx, threads, len(cells), 1, nil, func(worker, t, _ int) error {
-		l.Lists[t] = rankers[worker].rank(cells[t], always, k)
+	l := &Lists{Lists: make([]screen.List, len(cells)), weights: make([]uint64, Certain+1)}
+	err := parallel.With(ctx, threads, len(cells), 1, nil, func() *ranker { return &ranker{} }, func(r *ranker, t, _ int) error {
+		l.Lists[t] = r.rank(cells[t], always, k)
 		return nil
 	})
 	for t := range l.Lists {

@@ -35,7 +35,7 @@ func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32
 		for c := range z {
 			z[c] += noise[i][c]
 		}
-		for c, p := range traintest.Softmax(z) {
+		for c, p := range softmax(z) {
 			hits := 0
 			for _, y := range t.LabelsOf(id) {
 				for _, s := range sets[c] {
@@ -83,14 +83,17 @@ func checkGradient(t *testing.T, gumbel, over bool) {
 	for i := range v {
 		v[i] = float32(random.NormFloat64())
 	}
-	opt := Options{Iterations: 1, BatchSize: tr.N, Gumbel: gumbel, LearningRate: 1, Lambda: 0.02, Gamma: 1000, Budget: 8, Multiplier: 0.5}
+	opt := Options{BatchSize: tr.N, Rate: 1, Lambda: 0.02, Gamma: 1000, Budget: 8, Multiplier: 0.5}
+	if gumbel {
+		opt.Estimator = GumbelST
+	}
 	fixed := &candidateSets{sets: sets, multiplier: 0.06}
 	if over {
 		fixed.mean = 100 // of the past: the moving average keeps near it
 	}
 	l := newLearner(tr, append([]float32(nil), v...), &opt)
 	l.steps = math.MaxInt
-	if _, err := l.learn(t.Context(), fixed, newLossTable(newMembership(sets, 40), tr.K, opt.Lambda), 1, nil); err != nil {
+	if _, err := l.learn(t.Context(), fixed, newLossTable(sets, 40, tr.K, opt.Lambda), 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	if over != (l.meanSize > opt.Budget) {
@@ -138,7 +141,7 @@ func checkGradient(t *testing.T, gumbel, over bool) {
 // The largest element of the relaxed sample must be at t with probability
 // P(t|h): the one-hot of the forward pass is a sample of the distribution.
 func TestGumbelForwardSamplesTheDistribution(t *testing.T) {
-	want := traintest.Softmax([]float64{0.5, -1, 2, 0, 1.5})
+	want := softmax([]float64{0.5, -1, 2, 0, 1.5})
 	const draws = 40000
 	count := make([]int, len(want))
 	for i := range draws {

@@ -10,7 +10,9 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
 )
 
@@ -27,20 +29,21 @@ var ErrDiverged = errors.New("learning diverged, give a lower learning rate")
 // perCluster bounds the contexts of a cluster, on average, that are learned from.
 const perCluster = 3000
 
-// Options say how V is learned; train.Options has the meaning of each.
+// Options say how V is learned; train.LearningOptions has the meaning of each.
 type Options struct {
-	Iterations    int
-	Gumbel        bool // the estimator is Gumbel straight-through
+	Budget        float64
+	Lambda        float64
+	Estimator     string
 	Gamma         float64
 	Multiplier    float64
 	EpochFraction float64
 	BatchSize     int
-	LearningRate  float64
+	Rate          float64
 	Confidence    float64
-	Budget        float64
-	Lambda        float64
-	Always        []uint32 // ascending, distinct
 }
+
+// GumbelST is the estimator that samples. Any other takes the expectation.
+const GumbelST = "gumbel-st"
 
 // Alternation are the figures of one alternation on the held-out contexts, with sets by
 // the counts of the others: L-bar, P@1 and P@k.
@@ -67,8 +70,8 @@ type Course struct {
 
 // Run learns from the contexts of pool, or of evenly spaced ones of many, what serves best on
 // the contexts held out; those of pool, if none are held out. v are the vectors of k-means,
-// which are only read.
-func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Options) ([]float32, *Course, error) {
+// which are only read. The ids of always, ascending, are in every set.
+func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations int, always []uint32, opt *Options) ([]float32, *Course, error) {
 	pool = pool.Spaced(perCluster * (len(v) / pool.Dim))
 	if held.N == 0 {
 		held = pool
@@ -80,11 +83,11 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Optio
 	}
 	l := newLearner(pool, now, opt)
 	steps := max(1, int(math.Ceil(float64(opt.EpochFraction*float64(pool.N))/float64(len(l.batch)))))
-	l.steps = opt.Iterations * steps
+	l.steps = iterations * steps
 	loss := 0.0
 	for iteration := 0; ; iteration++ {
 		// V fixed: the candidate sets, from the pool alone.
-		taken, table, err := l.sets(ctx, opt, iteration)
+		taken, table, err := l.sets(ctx, always, iteration)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -98,8 +101,8 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, opt *Optio
 			bestHits, course.Best = hits, iteration
 			copy(best, now)
 		}
-		pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, opt.Iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
-		if iteration == opt.Iterations {
+		pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
+		if iteration == iterations {
 			return best, course, nil
 		}
 		// The sets fixed: V.
@@ -125,18 +128,18 @@ func (l *learner) route(ctx context.Context, c *corpus.Corpus, done func(int)) (
 }
 
 // sets returns the candidate sets for the present vectors, and their losses.
-func (l *learner) sets(ctx context.Context, opt *Options, iteration int) (*candidateSets, *lossTable, error) {
+func (l *learner) sets(ctx context.Context, always []uint32, iteration int) (*candidateSets, *lossTable, error) {
 	cluster, err := l.route(ctx, l.Corpus, l.Report.Stage(StageAssign, iteration, l.N))
 	if err != nil {
 		return nil, nil, err
 	}
-	p := corpus.NewPartition(l.All(), cluster, l.clusters)
+	p := corpus.NewPartition(cluster, l.clusters)
 	counted, err := shares.ByCounts(ctx, l.Corpus, p)
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := rank(counted, p.Sizes(), l.Labels, opt.Lambda, opt.Always).take(opt.Budget)
-	return taken, newLossTable(newMembership(taken.sets, l.Labels), l.K, opt.Lambda), nil
+	taken := rank(counted, p.Sizes(), l.Labels, l.opt.Lambda, always).take(l.opt.Budget)
+	return taken, newLossTable(taken.sets, l.Labels, l.K, l.opt.Lambda), nil
 }
 
 // measure returns the figures of the sets on contexts, and the number of their labels that
@@ -160,4 +163,47 @@ func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTabl
 	}
 	n := float64(c.N)
 	return Alternation{MeanCandidates: float64(size) / n, Precision1: float64(first) / n, PrecisionK: float64(hits) / (n * float64(c.K))}, hits, nil
+}
+
+const (
+	scaleSample = 2000 // contexts that set the scale
+	scaleLimit  = 14   // the logarithm of the largest scale tried; the smallest is its inverse
+	scaleSteps  = 40   // halvings of that range of logarithms
+)
+
+// scaleFor returns the factor on V at which the mean over a sample of contexts
+// of max_t P(t|h) is the given confidence. The mean grows with the factor, so
+// bisection finds it. If no factor does (one cluster; contexts between two
+// equal vectors) it is 1.
+func scaleFor(c *corpus.Corpus, v []float32, confidence float64) float64 {
+	random := rng.New(c.Seed, rng.Scale, 0)
+	sample, buffer := random.Sample(c.N, min(c.N, scaleSample)), c.Buffer()
+	r := len(v) / c.Dim
+	logits, scaled := make([]float64, len(sample)*r), make([]float64, r)
+	for i, id := range sample {
+		kernels.Float32Rows(v, c.Dim).RefScan(logits[i*r:(i+1)*r], nil, c.Row(id, buffer))
+	}
+	mean := func(scale float64) (sum float64) {
+		for i := range sample {
+			largest := math.Inf(-1)
+			for j, x := range logits[i*r : (i+1)*r] {
+				scaled[j] = float64(scale * x)
+				largest = max(largest, scaled[j])
+			}
+			sum += kernels.Exp(largest - kernels.LogSumExp(scaled))
+		}
+		return sum / float64(len(sample))
+	}
+	lo, hi := -float64(scaleLimit), float64(scaleLimit)
+	if mean(kernels.Exp(lo)) >= confidence || mean(kernels.Exp(hi)) <= confidence {
+		return 1
+	}
+	for range scaleSteps {
+		if middle := (lo + hi) / 2; mean(kernels.Exp(middle)) < confidence {
+			lo = middle
+		} else {
+			hi = middle
+		}
+	}
+	return kernels.Exp((lo + hi) / 2)
 }

@@ -24,9 +24,8 @@ func TestMembershipAndLosses(t *testing.T) {
 		}
 		labels := []uint32{0, 2, uint32(universe - 1)}
 		labels = slices.Compact(labels)
-		m := newMembership(sets, universe)
 		const lambda = 0.25
-		table := newLossTable(m, len(labels), lambda)
+		table := newLossTable(sets, universe, len(labels), lambda)
 		loss, hits := make([]float64, clusters), make([]uint32, clusters)
 		table.losses(loss, hits, labels)
 		for c, set := range sets {
@@ -44,8 +43,8 @@ func TestMembershipAndLosses(t *testing.T) {
 				}
 			}
 			for s := range uint32(universe) {
-				if m.has(c, s) != slices.Contains(set, s) {
-					t.Fatalf("cluster %d label %d: found %v", c, s, m.has(c, s))
+				if table.has(c, s) != slices.Contains(set, s) {
+					t.Fatalf("cluster %d label %d: found %v", c, s, table.has(c, s))
 				}
 			}
 			if hits[c] != in || math.Abs(loss[c]-want) > 1e-12 {

@@ -23,12 +23,8 @@ import (
 // exceeds B.
 type learner struct {
 	*corpus.Corpus
-	gumbel      bool
-	gamma       float64
-	multiplier  float64 // share of the knapsack's
-	budget      float64
-	rate        float64 // learning rate at the first step
-	steps, step int     // of all alternations; done
+	opt         *Options
+	steps, step int // of all alternations; done
 	optimizer   *adam
 	clusters    int
 	v           []float32 // V, what the optimizer last wrote: clusters x dim
@@ -42,8 +38,7 @@ type learner struct {
 	cost     []float64 // batch x clusters: l_it, then with the price of candidates
 	coeff    []float32 // batch x clusters: gradient with respect to the logits
 	chosen   []choice
-	hits     [][]uint32 // scratch of each goroutine
-	meanSize float64    // moving average of L-bar
+	meanSize float64 // moving average of L-bar
 }
 
 // choice is the outcome of the forward pass for one context: its share of
@@ -64,14 +59,10 @@ const sampleChunk = 16 // contexts a goroutine takes at a time
 func newLearner(c *corpus.Corpus, v []float32, opt *Options) *learner {
 	n, clusters := min(opt.BatchSize, c.N), len(v)/c.Dim
 	l := &learner{
-		Corpus: c, clusters: clusters, gumbel: opt.Gumbel, gamma: opt.Gamma, multiplier: opt.Multiplier, budget: opt.Budget, rate: opt.LearningRate,
-		optimizer: newAdam(v), v: v,
+		Corpus: c, opt: opt, clusters: clusters, optimizer: newAdam(v), v: v,
 		pool: c.All(), batch: make([]uint32, n),
 		p: make([]float64, n*clusters), cost: make([]float64, n*clusters), coeff: make([]float32, n*clusters),
-		chosen: make([]choice, n), hits: make([][]uint32, c.Threads),
-	}
-	for i := range l.hits {
-		l.hits[i] = make([]uint32, l.clusters)
+		chosen: make([]choice, n),
 	}
 	l.shuffle()
 	return l
@@ -115,9 +106,9 @@ func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTab
 		n := float64(len(l.batch))
 		sum += loss / n
 		l.meanSize = float64(sizeDecay*l.meanSize) + float64((1-sizeDecay)*(size/n))
-		price := float64(l.multiplier * sets.multiplier)
-		if l.meanSize > l.budget {
-			price += float64(l.gamma*(1-sizeDecay)) / n
+		price := float64(l.opt.Multiplier * sets.multiplier)
+		if l.meanSize > l.opt.Budget {
+			price += float64(l.opt.Gamma*(1-sizeDecay)) / n
 		}
 		if err := l.backward(ctx, table, price); err != nil {
 			return 0, err
@@ -135,41 +126,36 @@ func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTab
 // chosen cost.
 func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	r := l.clusters
-	return parallel.Each(ctx, l.Threads, len(l.batch), sampleChunk, nil, func(worker, lo, hi int) error {
-		buffer := l.Buffer()
+	return parallel.Each(ctx, l.Threads, len(l.batch), sampleChunk, nil, func(_, lo, hi int) error {
+		hits, buffer := make([]uint32, r), l.Buffer()
 		for i := lo; i < hi; i++ {
 			p, cost := l.p[i*r:(i+1)*r], l.cost[i*r:(i+1)*r]
 			kernels.Float32Rows(l.v, l.Dim).RefScan(p, nil, l.Row(l.batch[i], buffer))
 			kernels.Softmax(p, p)
-			if l.gumbel {
+			if l.opt.Estimator == GumbelST {
 				random := rng.New(l.Seed, rng.Gumbel, l.drawn+uint64(i))
 				relaxGumbel(p, &random)
 			}
-			table.losses(cost, l.hits[worker], l.LabelsOf(l.batch[i]))
-			l.chosen[i] = l.choose(p, cost, table.sizes)
+			table.losses(cost, hits, l.LabelsOf(l.batch[i]))
+			if l.opt.Estimator == GumbelST { // at the cluster of the largest p
+				best := 0
+				for t, x := range p {
+					if x > p[best] {
+						best = t
+					}
+				}
+				l.chosen[i] = choice{float64(table.sizes[best]), cost[best]}
+				continue
+			}
+			var mean choice
+			for t, x := range p {
+				mean.size += float64(x * float64(table.sizes[t]))
+				mean.loss += float64(x * cost[t])
+			}
+			l.chosen[i] = mean
 		}
 		return nil
 	})
-}
-
-// choose evaluates the forward pass: at the cluster of the largest p for
-// the straight-through estimator, in expectation for the other.
-func (l *learner) choose(p, loss []float64, sizes []int) choice {
-	if l.gumbel {
-		best := 0
-		for t, x := range p {
-			if x > p[best] {
-				best = t
-			}
-		}
-		return choice{float64(sizes[best]), loss[best]}
-	}
-	var c choice
-	for t, x := range p {
-		c.size += float64(x * float64(sizes[t]))
-		c.loss += float64(x * loss[t])
-	}
-	return c
 }
 
 // backward computes the gradient with respect to V, with the price
@@ -193,7 +179,7 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 	if err != nil {
 		return err
 	}
-	rate := float64(l.rate * (1 - float64(l.step)/float64(l.steps)))
+	rate := float64(l.opt.Rate * (1 - float64(l.step)/float64(l.steps)))
 	l.optimizer.begin()
 	return parallel.Each(ctx, l.Threads, r, gradientTile, nil, func(_, lo, hi int) error {
 		gradient, buffer := make([]float64, (hi-lo)*l.Dim), l.Buffer()

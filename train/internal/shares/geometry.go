@@ -86,7 +86,7 @@ type spreadOut struct {
 // NewGeometry finds the geometry of the clusters of contexts, cluster[i] of clusters for
 // context i. Progress is of the stage.
 func NewGeometry(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, stage string, cluster []uint32, clusters int) (*Geometry, error) {
-	g := &Geometry{Corpus: c, layer: layer, stage: stage, cluster: cluster, own: corpus.NewPartition(c.All(), cluster, clusters)}
+	g := &Geometry{Corpus: c, layer: layer, stage: stage, cluster: cluster, own: corpus.NewPartition(cluster, clusters)}
 	if err := g.findMeans(ctx, g.begin("means", "contexts", c.N)); err != nil {
 		return nil, err
 	}
@@ -113,20 +113,20 @@ func (g *Geometry) Clusters(ctx context.Context, alpha float64) ([][]Label, erro
 const shellWeight = 100
 
 // Shells returns the shares of labels in the clusters in shells, cell shell r + t for cluster t
-// of r, given the shell of each context and the shares in the clusters. They are the counts,
+// of r, given the cell of each context and the shares in the clusters. They are the counts,
 // smoothed towards the shares of a geometry of the shell, whose contexts spread further than
 // those of the cluster or less far, and towards the shares in the whole cluster. Labels that no
 // context of a cell has are there if keep keeps their share. A cell without contexts has the
 // shares of its cluster.
-func (g *Geometry) Shells(ctx context.Context, shell []uint32, shells int, clusters [][]Label, alpha float64, keep func(share float64) bool) ([][]Label, error) {
-	r, all := g.own.Cells(), g.All()
-	cell := make([]uint32, g.N)
-	for i, t := range g.cluster {
-		cell[i] = shell[i]*uint32(r) + t
+func (g *Geometry) Shells(ctx context.Context, cells []uint32, shells int, clusters [][]Label, alpha float64, keep func(share float64) bool) ([][]Label, error) {
+	r := g.own.Cells()
+	shell := make([]uint32, g.N)
+	for i, cell := range cells {
+		shell[i] = cell / uint32(r)
 	}
-	of := &sharesOf{parts: corpus.NewPartition(all, cell, r*shells), parents: clusters, weight: shellWeight, keep: keep}
+	of := &sharesOf{parts: corpus.NewPartition(cells, r*shells), parents: clusters, weight: shellWeight, keep: keep}
 	done := g.begin("variances in shells", "labels", g.Labels*shells)
-	members := corpus.NewPartition(all, shell, shells)
+	members := corpus.NewPartition(shell, shells)
 	for j := range shells {
 		spread, err := g.findVariance(ctx, members.Members(j), done)
 		if err != nil {
@@ -260,20 +260,12 @@ func (g *Geometry) findVariance(ctx context.Context, contexts []uint32, done fun
 			plausible[s] = true
 		}
 	}
-	type scratch struct {
-		sampled
-		row []float32
-	}
-	workers := make([]scratch, g.Threads)
-	for i := range workers {
-		workers[i] = scratch{sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.Dim)}
-	}
-	err := parallel.Each(ctx, g.Threads, g.Labels, varianceChunk, done, func(worker, lo, hi int) error {
-		w := &workers[worker]
+	err := parallel.Each(ctx, g.Threads, g.Labels, varianceChunk, done, func(_, lo, hi int) error {
+		own, row := sampled{around: all.around, tau: all.tau, x: make([]float64, len(all.tau))}, make([]float32, g.Dim)
 		for s := lo; s < hi; s++ {
 			if plausible[s] {
-				g.layer.Weights().Widen(w.row, s)
-				found.variance[s] = w.distances(w.row) / n
+				g.layer.Weights().Widen(row, s)
+				found.variance[s] = own.distances(row) / n
 			}
 		}
 		return nil
@@ -294,31 +286,25 @@ type sharesOf struct {
 
 // smooth returns the shares in each part.
 func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done func(int)) ([][]Label, error) {
-	counts, err := countLabels(ctx, g.Corpus, of.parts)
-	if err != nil {
-		return nil, err
-	}
 	clusters := g.own.Cells()
 	type scratch struct {
 		few, most sampled
 		row       []float32
-		counts    []uint32  // of every label, zero between parts
-		parent    []float64 // the share of every label in the cluster of a cell, likewise
-		shares    []Label
+		tally
+		parent []float64 // the share of every label in the cluster of a cell; zero between parts
+		shares []Label
 	}
-	workers := make([]scratch, g.Threads)
-	for i := range workers {
-		workers[i] = scratch{row: make([]float32, g.Dim), counts: make([]uint32, g.Labels), parent: make([]float64, g.Labels)}
+	fresh := func() *scratch {
+		return &scratch{row: make([]float32, g.Dim), tally: tally{n: make([]uint32, g.Labels)}, parent: make([]float64, g.Labels)}
 	}
 	table := phiTable()
 	shares := make([][]Label, of.parts.Cells())
-	err = parallel.Each(ctx, g.Threads, len(shares), 1, done, func(worker, part, _ int) error {
+	err := parallel.With(ctx, g.Threads, len(shares), 1, done, fresh, func(w *scratch, part, _ int) error {
 		t, all := part%clusters, of.spread[part/clusters]
 		size := g.own.Size(t)
 		if size == 0 {
 			return nil
 		}
-		w := &workers[worker]
 		own := func(uint32) int { return t }
 		g.sample(&w.few, of.parts.Members(part), min(geometryFew, of.parts.Size(part)), own)
 		g.sample(&w.most, of.parts.Members(part), min(geometrySample, of.parts.Size(part)), own)
@@ -341,10 +327,7 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
 			return x.share(table, mean, variance, squares/max(1, float64(len(x.tau))))
 		}
-		met := counts[part]
-		for _, x := range met {
-			w.counts[x.label] = x.n
-		}
+		w.count(g.Corpus, of.parts.Members(part))
 		var parents []Label
 		if of.parents != nil {
 			parents = of.parents[t]
@@ -354,18 +337,18 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 		}
 		whole := float64(of.parts.Size(part)) + alpha + of.weight
 		smoothed := func(s uint32, p float64) float64 {
-			return (float64(w.counts[s]) + w.parent[s] + float64(alpha*p)) / whole
+			return (float64(w.n[s]) + w.parent[s] + float64(alpha*p)) / whole
 		}
 		add := func(s uint32, p float64) {
-			if p = smoothed(s, p); w.counts[s] > 0 || p > geometryLeast && of.keep(p) {
+			if p = smoothed(s, p); w.n[s] > 0 || p > geometryLeast && of.keep(p) {
 				w.shares = append(w.shares, Label{s, p})
 			}
-			w.counts[s], w.parent[s] = 0, 0
+			w.n[s], w.parent[s] = 0, 0
 		}
 		for j, s := range g.labels[t] {
 			mean, pooled := g.logits[t][j]-g.meanTau[t], max(float64(spread*all.variance[s]), math.SmallestNonzeroFloat32)
 			// To what the pooled variance says so far out the sample hardly adds.
-			if p := float64(geometryWide * phi(table, mean/(geometryWidth*math.Sqrt(pooled)))); p < geometryLeast || w.counts[s] == 0 && !of.keep(smoothed(s, p)) {
+			if p := float64(geometryWide * phi(table, mean/(geometryWidth*math.Sqrt(pooled)))); p < geometryLeast || w.n[s] == 0 && !of.keep(smoothed(s, p)) {
 				add(s, 0)
 				continue
 			}
@@ -376,13 +359,13 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			}
 			add(s, p)
 		}
-		for _, x := range met {
-			add(x.label, 0)
+		for _, s := range w.seen {
+			add(s, 0)
 		}
 		for _, x := range parents {
 			add(x.ID, 0)
 		}
-		shares[part], w.shares = slices.Clone(w.shares), w.shares[:0]
+		shares[part], w.shares, w.seen = slices.Clone(w.shares), w.shares[:0], w.seen[:0]
 		return nil
 	})
 	return shares, err

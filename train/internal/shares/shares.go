@@ -17,53 +17,40 @@ type Label struct {
 	Share float64
 }
 
-// count is the number n_ts of contexts of a cell that have a label.
-type count struct{ label, n uint32 }
+// tally holds the numbers n_ts of contexts of a cell that have a label. Between cells it is empty.
+type tally struct {
+	n    []uint32 // of every label
+	seen []uint32 // the labels that are not at zero
+}
 
-// countLabels counts the labels of the contexts of each cell, without the zeros.
-func countLabels(ctx context.Context, c *corpus.Corpus, p *corpus.Partition) ([][]count, error) {
-	counts := make([][]count, p.Cells())
-	tables := make([][]uint32, c.Threads) // one dense row of counts a worker, zero between cells
-	err := parallel.Each(ctx, c.Threads, p.Cells(), 1, nil, func(worker, t, _ int) error {
-		if tables[worker] == nil {
-			tables[worker] = make([]uint32, c.Labels)
-		}
-		table := tables[worker]
-		var seen []uint32
-		for _, i := range p.Members(t) {
-			for _, s := range c.LabelsOf(i) {
-				if table[s] == 0 {
-					seen = append(seen, s)
-				}
-				table[s]++
+// count counts the labels of contexts.
+func (t *tally) count(c *corpus.Corpus, contexts []uint32) {
+	for _, i := range contexts {
+		for _, s := range c.LabelsOf(i) {
+			if t.n[s] == 0 {
+				t.seen = append(t.seen, s)
 			}
+			t.n[s]++
 		}
-		list := make([]count, len(seen))
-		for j, s := range seen {
-			list[j] = count{s, table[s]}
-			table[s] = 0
-		}
-		counts[t] = list
-		return nil
-	})
-	return counts, err
+	}
 }
 
 // ByCounts returns the shares n_ts/N_t of the labels that contexts of a cell have, in no
 // order.
 func ByCounts(ctx context.Context, c *corpus.Corpus, p *corpus.Partition) ([][]Label, error) {
-	counts, err := countLabels(ctx, c, p)
-	if err != nil {
-		return nil, err
-	}
-	shares := make([][]Label, len(counts))
-	for t, list := range counts {
-		shares[t] = make([]Label, len(list))
-		for j, x := range list {
-			shares[t][j] = Label{x.label, float64(x.n) / float64(p.Size(t))}
+	shares := make([][]Label, p.Cells())
+	fresh := func() *tally { return &tally{n: make([]uint32, c.Labels)} }
+	err := parallel.With(ctx, c.Threads, len(shares), 1, nil, fresh, func(w *tally, t, _ int) error {
+		w.count(c, p.Members(t))
+		shares[t] = make([]Label, len(w.seen))
+		for j, s := range w.seen {
+			shares[t][j] = Label{s, float64(w.n[s]) / float64(p.Size(t))}
+			w.n[s] = 0
 		}
-	}
-	return shares, nil
+		w.seen = w.seen[:0]
+		return nil
+	})
+	return shares, err
 }
 
 // pairWeight is the number of contexts that the mean of the shares in the two cells of a
@@ -78,45 +65,34 @@ const pairWeight = 200
 // but of the border between them. So its shares are the counts on the contexts of the pair,
 // smoothed towards the mean of the shares in its two cells.
 func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2]uint32, p *corpus.Partition, keep func(share float64) bool, done func(int)) ([][]Label, error) {
-	met, err := countLabels(ctx, c, p)
-	if err != nil {
-		return nil, err
-	}
 	shares := make([][]Label, len(pairs))
 	type scratch struct {
-		table []float64 // the share of every label, zero between pairs
-		seen  []uint32
-		list  []Label
+		tally
+		mean []float64 // of every label, its part of the share by the two cells; zero between pairs
+		list []Label
 	}
-	workers := make([]scratch, c.Threads)
-	err = parallel.Each(ctx, c.Threads, len(pairs), 1, done, func(worker, j, _ int) error {
-		w := &workers[worker]
-		if w.table == nil {
-			w.table = make([]float64, c.Labels)
-		}
-		table, seen, list, cell := w.table, w.seen[:0], w.list[:0], len(single)+j
-		add := func(s uint32, p float64) {
-			if table[s] == 0 {
-				seen = append(seen, s)
-			}
-			table[s] += p
-		}
+	fresh := func() *scratch {
+		return &scratch{tally: tally{n: make([]uint32, c.Labels)}, mean: make([]float64, c.Labels)}
+	}
+	err := parallel.With(ctx, c.Threads, len(pairs), 1, done, fresh, func(w *scratch, j, _ int) error {
+		cell := len(single) + j
 		whole := float64(p.Size(cell)) + pairWeight
+		w.count(c, p.Members(cell))
 		for _, t := range pairs[j] {
 			for _, x := range single[t] {
-				add(x.ID, float64(pairWeight/2*x.Share)/whole)
+				if w.n[x.ID] == 0 && w.mean[x.ID] == 0 {
+					w.seen = append(w.seen, x.ID)
+				}
+				w.mean[x.ID] += float64(pairWeight/2*x.Share) / whole
 			}
 		}
-		for _, x := range met[cell] {
-			add(x.label, float64(x.n)/whole)
-		}
-		for _, s := range seen {
-			if keep(table[s]) {
-				list = append(list, Label{s, table[s]})
+		for _, s := range w.seen {
+			if share := w.mean[s] + float64(w.n[s])/whole; keep(share) {
+				w.list = append(w.list, Label{s, share})
 			}
-			table[s] = 0
+			w.n[s], w.mean[s] = 0, 0
 		}
-		w.seen, w.list, shares[j] = seen, list, slices.Clone(list)
+		shares[j], w.list, w.seen = slices.Clone(w.list), w.list[:0], w.seen[:0]
 		return nil
 	})
 	return shares, err

@@ -85,7 +85,7 @@ func TestGeometricSharesForeseeCounts(t *testing.T) {
 	many, _, all := traintest.Clusters(t, 6*3000, 4)
 	c := few.Corpus(t, k)
 	geometric := byGeometry(t, few, c, cluster)
-	counted, err := ByCounts(t.Context(), c, corpus.NewPartition(c.All(), cluster, 6))
+	counted, err := ByCounts(t.Context(), c, corpus.NewPartition(cluster, 6))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func naiveCount(c *corpus.Corpus, cell []uint32, t int, label uint32) (n, size f
 func TestCountsAreThoseOfANaiveCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, cell, cells := drawCells(t)
-		shares, err := ByCounts(context.Background(), c, corpus.NewPartition(c.All(), cell, cells))
+		shares, err := ByCounts(context.Background(), c, corpus.NewPartition(cell, cells))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestSharesOfPairs(t *testing.T) {
 				}
 			}
 		}
-		got, err := OfPairs(context.Background(), c, single, [][2]uint32{{0, 1}}, corpus.NewPartition(c.All(), cell, cells), func(p float64) bool { return p >= 0.01 }, nil)
+		got, err := OfPairs(context.Background(), c, single, [][2]uint32{{0, 1}}, corpus.NewPartition(cell, cells), func(p float64) bool { return p >= 0.01 }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,11 @@ func TestSharesInShells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cells, err := g.Shells(t.Context(), shell, 2, whole, 20, func(float64) bool { return true })
+	at := make([]uint32, d.N)
+	for i := range at {
+		at[i] = 6*shell[i] + cluster[i]
+	}
+	cells, err := g.Shells(t.Context(), at, 2, whole, 20, func(float64) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}

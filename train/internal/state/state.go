@@ -4,13 +4,13 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
@@ -109,7 +109,7 @@ type content struct {
 
 type entry struct {
 	About   json.RawMessage `json:"about"`
-	Vectors []byte          `json:"vectors"` // float32
+	Vectors []float32       `json:"vectors"`
 }
 
 // Open returns the store of a run, nil if path is empty, with what a run before left in
@@ -138,11 +138,11 @@ func Open(path string, contexts labelfile.Header, options json.RawMessage) (s *S
 // words, and the JSON.
 const (
 	magic    = "l2sstate"
-	version  = 3
+	version  = 4
 	headSize = 16
 )
 
-// Put keeps vectors, instead of those of the same name.
+// Put keeps vectors, which no longer change, instead of those of the same name.
 func (s *Store) Put(name string, about any, v []float32) error {
 	if s == nil {
 		return nil
@@ -151,27 +151,20 @@ func (s *Store) Put(name string, about any, v []float32) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: %s: %w", s.path, err)
 	}
-	e := entry{About: text, Vectors: make([]byte, 0, 4*len(v))}
-	for _, x := range v {
-		e.Vectors = binary.LittleEndian.AppendUint32(e.Vectors, math.Float32bits(x))
-	}
-	s.Entries[name] = e
+	s.Entries[name] = entry{text, v}
 	return s.save()
 }
 
-// Get reads the vectors of that name into v, and reports false if there are none of its length.
-func (s *Store) Get(name string, about any, v []float32) bool {
+// Get returns n vector elements of that name, which must not be changed, or nil if there are none.
+func (s *Store) Get(name string, about any, n int) []float32 {
 	if s == nil {
-		return false
+		return nil
 	}
 	e, ok := s.Entries[name]
-	if !ok || len(e.Vectors) != 4*len(v) || json.Unmarshal(e.About, about) != nil {
-		return false
+	if !ok || len(e.Vectors) != n || json.Unmarshal(e.About, about) != nil {
+		return nil
 	}
-	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(e.Vectors[4*i:]))
-	}
-	return true
+	return e.Vectors
 }
 
 func (s *Store) save() error {
@@ -181,14 +174,10 @@ func (s *Store) save() error {
 	}
 	head := binary.LittleEndian.AppendUint32([]byte(magic), version)
 	head = binary.LittleEndian.AppendUint32(head, crc32c.Sum(text))
-	file, err := atomicfile.Create(s.path)
-	if err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	defer file.Abort()
-	if _, err = file.Write(append(head, text...)); err == nil {
-		err = file.Commit()
-	}
+	err = atomicfile.WriteFile(s.path, func(w io.Writer) error {
+		_, err := w.Write(append(head, text...))
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
@@ -224,4 +213,53 @@ func (s *Store) decode(data []byte) (others bool, err error) {
 		s.Entries[name] = e
 	}
 	return false, nil
+}
+
+// Labels returns the labels that a run before kept, or nil.
+func (s *Store) Labels(ctx context.Context) ([]uint32, error) {
+	if s == nil {
+		return nil, nil
+	}
+	path := s.path + labelsSuffix
+	f, err := labelfile.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, bad(err)
+	}
+	defer f.Close()
+	if f.Header != s.Contexts {
+		return nil, bad(fmt.Errorf("%s: found labels of another layer, of other contexts or with another k, expected the labels of this run", path))
+	}
+	labels, err := f.ReadAll(ctx)
+	if err != nil {
+		return nil, bad(err)
+	}
+	return labels, nil
+}
+
+// PutLabels keeps the labels. The state that is kept before them says that they
+// belong to a run.
+func (s *Store) PutLabels(labels []uint32) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.save(); err != nil {
+		return err
+	}
+	w, err := labelfile.Create(s.path+labelsSuffix, s.Contexts)
+	if err == nil {
+		defer w.Abort()
+		if err = w.Write(labels, s.Contexts.Contexts); err == nil {
+			err = w.Commit()
+		}
+	}
+	if err != nil {
+		if len(s.Entries) == 0 {
+			os.Remove(s.path) // there is nothing that it is the state of
+		}
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
 }

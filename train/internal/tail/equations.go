@@ -47,13 +47,7 @@ func newRegression(rows []float32, y, weights []float64, dim int) *regression {
 }
 
 // ones are n weights of 1.
-func ones(n int) []float64 {
-	w := make([]float64, n)
-	for i := range w {
-		w[i] = 1
-	}
-	return w
-}
+func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
 // row is row i.
 func (r *regression) row(i int) []float32 { return r.rows[i*r.dim:][:r.dim] }
@@ -218,10 +212,10 @@ func tailShare(head, tail float64) float64 {
 
 // centre returns the intercept near a at which the mean of log(e^head + e^(a + slope))
 // equals the mean of the true sums, whose tails are given, by Newton's method.
-func centre(a float64, slopes, heads []float64, tail func(j int) float64) float64 {
+func centre(a float64, slopes, heads, tails []float64) float64 {
 	want := 0.0
 	for j, head := range heads {
-		want += kernels.LogSumExp([]float64{head, tail(j)})
+		want += kernels.LogSumExp([]float64{head, tails[j]})
 	}
 	for range 30 {
 		sum, slope := 0.0, 0.0
@@ -284,5 +278,3 @@ func atLeast(x float64) float32 {
 	}
 	return w
 }
-
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -2,7 +2,6 @@ package tail
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -14,46 +13,42 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
-// draw draws the contexts of each cluster.
-func (f *fit) draw() {
-	cluster := make([]uint32, f.N)
-	var open []uint32
-	for i, cell := range f.cells {
-		cluster[i] = uint32(f.screen.Router.ClusterOf(int(cell)))
-		if len(f.candidates(cell)) < f.Labels {
-			open = append(open, uint32(i))
+// draw draws the contexts of each cluster, of cells whose lists lack labels.
+func draw(c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) *fit {
+	clusters := s.Router.Clusters()
+	f := &fit{
+		screen: s, opt: opt, clusters: clusters, temps: len(opt.Temperatures),
+		fitted: make([][]uint32, clusters), held: make([][]uint32, clusters),
+	}
+	cluster := make([]uint32, c.N)
+	for i, cell := range cells {
+		if cluster[i] = uint32(clusters); len(s.Candidates[cell]) < c.Labels { // else there is no tail
+			cluster[i] = uint32(s.Router.ClusterOf(int(cell)))
 		}
 	}
-	p := corpus.NewPartition(open, cluster, f.clusters)
-	f.fitted, f.held = make([][]uint32, f.clusters), make([][]uint32, f.clusters)
-	for t := range f.clusters {
-		random, ids := rng.New(f.Seed, rng.Tail, uint64(t)), slices.Clone(p.Members(t))
+	var drawn []uint32
+	// take adds contexts to those drawn, and returns their places there.
+	take := func(ids []uint32) (places []uint32) {
+		slices.Sort(ids)
+		for _, i := range ids {
+			places = append(places, uint32(len(drawn)))
+			drawn, f.cells = append(drawn, i), append(f.cells, cells[i])
+		}
+		return places
+	}
+	p := corpus.NewPartition(cluster, clusters+1)
+	for t := range clusters {
+		random, ids := rng.New(c.Seed, rng.Tail, uint64(t)), p.Members(t)
 		random.Shuffle(ids)
-		n := int(math.Ceil(float64(f.opt.Share * float64(len(ids)))))
-		ids = ids[:min(n, f.opt.PerCluster)]
-		held := int(float64(f.opt.HeldOut * float64(len(ids))))
-		f.held[t], f.fitted[t] = ids[:held:held], ids[held:]
-		slices.Sort(f.held[t])
-		slices.Sort(f.fitted[t])
+		ids = ids[:min(int(math.Ceil(float64(opt.Share*float64(len(ids))))), opt.PerCluster)]
+		held := int(float64(opt.HeldOut * float64(len(ids))))
+		f.fitted[t], f.held[t] = take(ids[held:]), take(ids[:held])
 	}
+	f.Corpus = c.Part(drawn)
+	return f
 }
 
-// candidates are those of a cell.
-func (f *fit) candidates(cell uint32) []uint32 {
-	list := &f.screen.Lists[cell]
-	n, _ := slices.BinarySearchFunc(list.Shares, f.screen.Share, func(s, share uint16) int {
-		if s >= share {
-			return -1
-		}
-		return 1
-	})
-	return list.IDs[:n]
-}
-
-// members are the contexts of a cluster that were drawn.
-func (f *fit) members(t int) []uint32 { return slices.Concat(f.fitted[t], f.held[t]) }
-
-// square finds the directions, and the squares of the contexts drawn. As features the
+// square finds the directions, and the squares of the contexts. As features the
 // squares are scaled such that the ridge, which is in proportion to the variance of an
 // element of a context, hardly weighs on them.
 func (f *fit) square(ctx context.Context) (err error) {
@@ -69,7 +64,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 	}
 	within := make([]sums, f.clusters) // squared distances from the means
 	err = parallel.Each(ctx, f.Threads, f.clusters, 1, nil, func(_, t, _ int) error {
-		ids, buffer := f.members(t), f.Buffer()
+		ids, buffer := slices.Concat(f.fitted[t], f.held[t]), f.Buffer()
 		mean, means := make([]float64, f.Dim), [2]float64{}
 		for _, i := range ids {
 			h := f.Row(i, buffer)
@@ -101,7 +96,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 		}
 	}
 	for j, x := range all.squares {
-		if x > 0 && finite(x) {
+		if x > 0 && !math.IsInf(x, 0) {
 			f.scales[j] = 10 * math.Sqrt(all.elements/x)
 		}
 	}
@@ -125,62 +120,114 @@ const chunk = 64
 // nothing.
 const leastTail = 1e-12
 
-// measure computes the sums within the candidates of each context drawn, and outside them.
+// measure computes the sums within the candidates of each context, and outside them.
 func (f *fit) measure(ctx context.Context) error {
-	var drawn []uint32
-	f.place = make([]int32, f.N)
-	for i := range f.place {
-		f.place[i] = -1
-	}
-	for t := range f.clusters {
-		for _, i := range f.members(t) {
-			f.place[i] = int32(len(drawn))
-			drawn = append(drawn, i)
-		}
-	}
-	n := len(drawn) * f.temps
-	f.logs, f.heads = make([]float64, n), make([]float64, n)
+	f.logs, f.heads, f.shared = make([]float64, f.N*f.temps), make([]float64, f.N*f.temps), make([]float64, f.N*f.temps)
 	type scratch struct {
 		*softmax.Searcher
 		queries []*softmax.Query
 		answers []softmax.Answer
 	}
-	workers := make([]scratch, f.Threads)
-	for i := range workers {
-		workers[i] = scratch{softmax.NewSearcher(f.screen.Layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
+	fresh := func() scratch {
+		return scratch{softmax.NewSearcher(f.screen.Layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
-	return parallel.Each(ctx, f.Threads, len(drawn), chunk, f.Report.Stage(Stage, 0, len(drawn)), func(worker, lo, hi int) error {
-		w, ids, buffer := &workers[worker], drawn[lo:hi], f.Buffer()
-		for j, i := range ids {
-			if err := w.queries[j].Set(f.Row(i, buffer)); err != nil {
-				return fmt.Errorf("context %d: %w", i, err)
-			}
+	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(Stage, 0, f.N), fresh, func(w scratch, lo, hi int) error {
+		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
+			return err
 		}
-		// sums are those of queries among labels, the first of them of context first.
+		// sums are those of the contexts from first to end among labels.
 		sums := func(dst []float64, first, end int, among softmax.Labels) error {
 			for k, temperature := range f.opt.Temperatures {
 				req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}
-				if err := w.Find(nil, w.answers[:end-first], w.queries[first:end], &req); err != nil {
+				if err := w.Find(nil, w.answers[:end-first], w.queries[first-lo:end-lo], &req); err != nil {
 					return err
 				}
 				for j, a := range w.answers[:end-first] {
-					dst[(first+j)*f.temps+k] = a.LogSum
+					dst[f.at(uint32(first+j), k)] = a.LogSum
 				}
 			}
 			return nil
 		}
-		logs, heads := f.logs[lo*f.temps:hi*f.temps], f.heads[lo*f.temps:hi*f.temps]
-		if err := sums(logs, 0, len(ids), softmax.Labels{}); err != nil {
+		if err := sums(f.logs, lo, hi, softmax.Labels{}); err != nil {
 			return err
 		}
-		for j, i := range ids {
-			if err := sums(heads, j, j+1, softmax.Only(f.candidates(f.cells[i]))); err != nil {
+		for i := lo; i < hi; i++ {
+			if err := sums(f.heads, i, i+1, softmax.Only(f.screen.Candidates[f.cells[i]])); err != nil {
 				return err
 			}
 		}
-		for j, head := range heads {
-			logs[j] += kernels.Log(max(leastTail, 1-kernels.Exp(head-logs[j])))
+		for j := lo * f.temps; j < hi*f.temps; j++ {
+			f.logs[j] += kernels.Log(max(leastTail, 1-kernels.Exp(f.heads[j]-f.logs[j])))
 		}
 		return nil
 	})
+}
+
+// directionRounds is the number of rounds of subspace iteration: the leading directions
+// need not be exact.
+const directionRounds = 10
+
+// directions returns n leading eigenvectors of the covariance of the rows of W, as float32,
+// times the square roots of their eigenvalues, about: by subspace iteration from a
+// random start. It has the same bits for any number of threads and on every CPU. done is told of
+// directionRounds n steps.
+func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
+	dim, labels := l.Dim(), l.Labels()
+	random := rng.New(seed, rng.Directions, 0)
+	vectors, next := make([]float32, n*dim), make([][]float64, n)
+	for k := range next {
+		next[k] = make([]float64, dim)
+		for j := range next[k] {
+			next[k][j] = random.Uniform() - 0.5
+		}
+	}
+	values := make([]float64, n)
+	for round := range directionRounds + 1 {
+		for k, v := range next { // Gram-Schmidt, twice for the sake of roundings
+			for range 2 {
+				for _, other := range next[:k] {
+					product := dot(v, other)
+					for j, x := range other {
+						v[j] -= float64(product * x)
+					}
+				}
+			}
+			length := math.Sqrt(dot(v, v))
+			if values[k] = length / float64(labels); length > 0 {
+				for j := range v {
+					v[j] /= length
+				}
+			}
+			for j, x := range v {
+				vectors[k*dim+j] = float32(x)
+			}
+		}
+		if round == directionRounds {
+			break
+		}
+		err := parallel.Each(ctx, threads, n, 1, done, func(_, k, _ int) error {
+			products, row := make([]float64, labels), make([]float32, dim)
+			l.Weights().RefScan(products, nil, vectors[k*dim:][:dim])
+			mean := 0.0
+			for _, x := range products {
+				mean += x / float64(labels)
+			}
+			clear(next[k])
+			for i, x := range products {
+				l.Weights().Widen(row, i)
+				kernels.Axpy(next[k], float32(x-mean), row)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for k, value := range values {
+		root := math.Sqrt(value)
+		for j := range vectors[k*dim:][:dim] {
+			vectors[k*dim+j] = float32(float64(vectors[k*dim+j]) * root)
+		}
+	}
+	return vectors, nil
 }

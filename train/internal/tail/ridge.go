@@ -16,25 +16,19 @@ const (
 	ridgeClusters = 4
 )
 
-// ridgeSample are clusters with contexts enough, evenly spaced.
-func (f *fit) ridgeSample() (chosen []int) {
+// chooseRidge returns the weight with the least sum of squared errors in cross-validation over
+// runs of neighbouring contexts, in clusters with contexts enough, evenly spaced.
+func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 	var full []int
 	for t := range f.clusters {
 		if len(f.fitted[t]) >= 2*ridgeFolds {
 			full = append(full, t)
 		}
 	}
-	n := min(len(full), ridgeClusters)
-	for i := range n {
-		chosen = append(chosen, full[i*len(full)/n])
+	chosen := make([]int, min(len(full), ridgeClusters))
+	for i := range chosen {
+		chosen[i] = full[i*len(full)/len(chosen)]
 	}
-	return chosen
-}
-
-// chooseRidge returns the weight with the least sum of squared errors in
-// cross-validation over runs of neighbouring contexts.
-func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
-	chosen := f.ridgeSample()
 	scale := f.scale(chosen)
 	if !(scale > 0) {
 		return 1, nil // contexts that do not differ have no slope
@@ -61,31 +55,24 @@ func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 	return float64(ridges[best] * scale), nil
 }
 
-// scale is the mean variance of an element of a context within clusters.
+// scale is the mean variance of an element of a context within clusters, none of which is
+// without contexts.
 func (f *fit) scale(clusters []int) float64 {
-	variance, n := 0.0, 0
+	variance, n, buffer := 0.0, 0, f.Buffer()
 	for _, t := range clusters {
-		if len(f.fitted[t]) > 0 {
-			variance, n = variance+f.variance(t), n+len(f.fitted[t])
+		sums, squares, own := make([]float64, f.Dim), make([]float64, f.Dim), 0.0
+		for _, i := range f.fitted[t] {
+			for j, x := range f.Row(i, buffer) {
+				sums[j] += float64(x)
+				squares[j] += float64(float64(x) * float64(x))
+			}
 		}
+		for j, x := range sums {
+			own += squares[j] - float64(x*x)/float64(len(f.fitted[t]))
+		}
+		variance, n = variance+own, n+len(f.fitted[t])
 	}
 	return variance / (float64(n) * float64(f.Dim))
-}
-
-// variance is the sum over the elements of a context of their squared distances from the mean
-// in a cluster.
-func (f *fit) variance(t int) (sum float64) {
-	sums, squares, buffer := make([]float64, f.Dim), make([]float64, f.Dim), f.Buffer()
-	for _, i := range f.fitted[t] {
-		for j, x := range f.Row(i, buffer) {
-			sums[j] += float64(x)
-			squares[j] += float64(float64(x) * float64(x))
-		}
-	}
-	for j, x := range sums {
-		sum += squares[j] - float64(x*x)/float64(len(f.fitted[t]))
-	}
-	return sum
 }
 
 // crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, of
@@ -119,23 +106,23 @@ const perFeature = 40
 // fitAll fits slopes to the contexts of all clusters together, each with an intercept of its
 // own.
 func (f *fit) fitAll(ctx context.Context) error {
-	f.all, f.shared = newCoefficients(f.width, f.temps), make([]float64, len(f.logs))
+	f.all = newCoefficients(f.width, f.temps)
 	drawn := 0
-	for t := range f.clusters {
-		drawn += len(f.fitted[t])
+	for _, ids := range f.fitted {
+		drawn += len(ids)
 	}
 	step := max(1, drawn/(perFeature*f.width))
 	all, clusters := newNormal(f.width, f.temps), []int(nil)
-	for t := range f.clusters {
+	for t, fitted := range f.fitted {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		var ids []uint32
-		for j := 0; j < len(f.fitted[t]); j += step {
-			ids = append(ids, f.fitted[t][j])
+		for j := 0; j < len(fitted); j += step {
+			ids = append(ids, fitted[j])
 		}
 		if ids != nil {
-			all.add(newRegression(f.rows(ids), f.targets(ids), ones(len(ids)), f.width))
+			all.add(newRegression(f.rows(ids), f.rests(ids), ones(len(ids)), f.width))
 			clusters = append(clusters, t)
 		}
 	}
@@ -146,12 +133,10 @@ func (f *fit) fitAll(ctx context.Context) error {
 	all.solve(f.all.u, scale)
 	return parallel.Each(ctx, f.Threads, f.N, chunk, nil, func(_, lo, hi int) error {
 		buffer := make([]float32, 0, f.width)
-		for i := lo; i < hi; i++ {
-			if at := f.place[i]; at >= 0 {
-				h := f.features(buffer, uint32(i))
-				for k := range f.temps {
-					f.shared[int(at)*f.temps+k] = f.all.predict(k, h)
-				}
+		for i := uint32(lo); i < uint32(hi); i++ {
+			h := f.features(buffer, i)
+			for k := range f.temps {
+				f.shared[f.at(i, k)] = f.all.predict(k, h)
 			}
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
@@ -21,12 +22,12 @@ const Stage = "tail"
 
 // Options are those of train.TailOptions.
 type Options struct {
-	Temperatures []float64 `json:"temperatures"`
-	Levels       []float64 `json:"levels"`
-	Share        float64   `json:"share"`
-	PerCluster   int       `json:"per_cluster"`
-	HeldOut      float64   `json:"held_out"`
-	Directions   int       `json:"directions"`
+	Temperatures []float64
+	Levels       []float64
+	Share        float64
+	PerCluster   int
+	HeldOut      float64
+	Directions   int
 }
 
 // maxDirections bounds Options.Directions.
@@ -34,34 +35,23 @@ const maxDirections = 64
 
 // Check returns an error that names the first option out of its range.
 func (o *Options) Check() error {
-	switch {
-	case len(o.Temperatures) == 0:
-		return fmt.Errorf("tail: temperatures: found none, want at least 1")
-	case o.PerCluster < 1:
-		return fmt.Errorf("tail: contexts of a cluster: found %d, want at least 1", o.PerCluster)
-	case !(o.HeldOut >= 0 && o.HeldOut < 1):
-		return fmt.Errorf("tail: held out: found %v, want at least 0 and below 1", o.HeldOut)
-	}
-	if !(o.Share > 0 && o.Share <= 1) {
-		return fmt.Errorf("tail: share: found %v, want above 0, at most 1", o.Share)
-	}
-	if o.Directions < 1 || o.Directions > maxDirections {
-		return fmt.Errorf("tail: directions: found %d, want 1 to %d", o.Directions, maxDirections)
-	}
-	if len(o.Temperatures) > screen.MaxFits || len(o.Levels) > screen.MaxFits {
-		return fmt.Errorf("tail: found %d temperatures and %d levels, want at most %d of each", len(o.Temperatures), len(o.Levels), screen.MaxFits)
-	}
+	var c check.Options
+	c.Want(len(o.Temperatures) > 0, "tail: temperatures", "none", "at least 1")
+	c.Want(o.PerCluster >= 1, "tail: contexts of a cluster", o.PerCluster, "at least 1")
+	c.Want(o.HeldOut >= 0 && o.HeldOut < 1, "tail: held out", o.HeldOut, "at least 0 and below 1")
+	c.Want(o.Share > 0 && o.Share <= 1, "tail: share", o.Share, "above 0, at most 1")
+	c.Want(o.Directions >= 1 && o.Directions <= maxDirections, "tail: directions", o.Directions, "1 to %d", maxDirections)
+	c.Want(len(o.Temperatures) <= screen.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screen.MaxFits)
+	c.Want(len(o.Levels) <= screen.MaxFits, "tail: levels", len(o.Levels), "at most %d", screen.MaxFits)
 	for i, t := range o.Temperatures {
-		if !finite(t) || t < softmax.MinTemperature || i > 0 && t <= o.Temperatures[i-1] {
-			return fmt.Errorf("tail: temperatures: found %v at %d, want finite numbers of at least %v, ascending", t, i, softmax.MinTemperature)
-		}
+		ok := t >= softmax.MinTemperature && !math.IsInf(t, 0) && (i == 0 || t > o.Temperatures[i-1])
+		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", softmax.MinTemperature)
 	}
 	for i, p := range o.Levels {
-		if !(p > 0 && p < 1) || i > 0 && p <= o.Levels[i-1] {
-			return fmt.Errorf("tail: levels: found %v at %d, want numbers above 0 and below 1, ascending", p, i)
-		}
+		ok := p > 0 && p < 1 && (i == 0 || p > o.Levels[i-1])
+		c.Want(ok, fmt.Sprintf("tail: levels[%d]", i), p, "numbers above 0 and below 1, ascending")
 	}
-	return nil
+	return c.Err
 }
 
 // Fit says how well a tail estimates, on the contexts held out of it.
@@ -84,27 +74,21 @@ type Error struct {
 	LogZ        float64 `json:"log_z"`
 }
 
-// Screen is what a tail is fitted for: the candidates of a cell are those of its list whose
-// share is at least Share.
+// Screen is what a tail is fitted for.
 type Screen struct {
-	Layer  *softmax.Layer
-	Router *router.Router
-	Lists  []screen.List // of each cell
-	Share  uint16
+	Layer      *softmax.Layer
+	Router     *router.Router
+	Candidates [][]uint32 // of each cell: the labels of its list whose share is at least Share
+	Share      uint16
 }
 
 // Find fits the tail of a screen on contexts, whose cells are given. See train.FitTail.
 func Find(ctx context.Context, c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
-	f := &fit{Corpus: c, screen: s, cells: cells, opt: opt, clusters: s.Router.Clusters(), temps: len(opt.Temperatures)}
-	f.draw()
-	if err := f.square(ctx); err != nil {
-		return nil, nil, err
-	}
-	if err := f.measure(ctx); err != nil {
-		return nil, nil, err
-	}
-	if err := f.fitAll(ctx); err != nil {
-		return nil, nil, err
+	f := draw(c, s, cells, opt)
+	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
+		if err := step(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	ridge, err := f.chooseRidge(ctx)
 	if err != nil {
@@ -116,38 +100,37 @@ func Find(ctx context.Context, c *corpus.Corpus, s *Screen, cells []uint32, opt 
 	}
 	t, err := screen.NewTail(config)
 	if err != nil { // the fit has left the finite numbers
-		return nil, nil, fmt.Errorf("%w: %w", ErrNotFinite, err)
+		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", Err, err)
 	}
-	return t, fit, nil
+	return t, fit, err
 }
 
-// ErrNotFinite is the cause of the error of a fit that has left the finite numbers.
-var ErrNotFinite = errors.New("no finite solution")
+// Err is the cause of the error of a tail that the contexts and the layer have none of.
+var Err = errors.New("tail")
 
-// fit is a fit under way.
+// fit is a fit under way, to contexts that were drawn.
 type fit struct {
-	*corpus.Corpus
-	screen   *Screen
-	cells    []uint32
-	opt      *Options
-	clusters int
-	temps    int
-	width    int // of the features of a context: its elements, and its squares
+	*corpus.Corpus // those of one cluster after those of the other
+	cells          []uint32
+	screen         *Screen
+	opt            *Options
+	clusters       int
+	temps          int
+	width          int // of the features of a context: its elements, and its squares
 
 	directions []float32    // of the squares
-	squares    [][2]float64 // of each context drawn: ||h||^2 and the sum of (g_k.h)^2
+	squares    [][2]float64 // of each context: ||h||^2 and the sum of (g_k.h)^2
 	scales     [2]float64   // of the squares as features
 
-	// The contexts of each cluster, ascending, those of cells whose lists lack labels: to fit
-	// to, and held out.
-	fitted, held [][]uint32
-	// place is the row in logs and heads of each context drawn; -1 for others.
-	place []int32
-	// Of each context drawn, at each temperature: the log of the sum outside the candidates, and
+	fitted, held [][]uint32 // the contexts of each cluster, ascending: to fit to, and held out
+	// Of each context, at each temperature: the log of the sum outside the candidates, and
 	// within them, and what the slopes of all clusters together say of the first.
 	logs, heads, shared []float64
 	all                 *coefficients // of all clusters together
 }
+
+// at is the place of a context, at a temperature, in logs, heads and shared.
+func (f *fit) at(i uint32, k int) int { return int(i)*f.temps + k }
 
 // rows are the features of contexts.
 func (f *fit) rows(ids []uint32) []float32 {
@@ -158,28 +141,15 @@ func (f *fit) rows(ids []uint32) []float32 {
 	return rows
 }
 
-// targets are the logs of contexts drawn, rests what the slopes of all clusters leave of
-// them, and head is a sum within the candidates at a temperature.
-func (f *fit) targets(ids []uint32) (y []float64) {
+// rests are what the slopes of all clusters leave of the logs of contexts.
+func (f *fit) rests(ids []uint32) (y []float64) {
 	for _, i := range ids {
-		y = append(y, f.target(i)...)
+		for k := range f.temps {
+			y = append(y, f.logs[f.at(i, k)]-f.shared[f.at(i, k)])
+		}
 	}
 	return y
 }
-
-func (f *fit) target(i uint32) []float64 { return f.logs[int(f.place[i])*f.temps:][:f.temps] }
-
-func (f *fit) rests(ids []uint32) []float64 {
-	y := f.targets(ids)
-	for j := range y {
-		y[j] -= f.base(ids[j/f.temps], j%f.temps)
-	}
-	return y
-}
-
-func (f *fit) base(i uint32, k int) float64 { return f.shared[int(f.place[i])*f.temps+k] }
-
-func (f *fit) head(i uint32, k int) float64 { return f.heads[int(f.place[i])*f.temps+k] }
 
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
@@ -190,23 +160,28 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 		Intercepts: make([]float32, m*cells), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
 	}
-	own := make([][]int, f.clusters) // the cells of each cluster
+	// A cluster without contexts to fit to has the mean for its tail. If its candidates are all
+	// labels there is no tail, whatever stands here.
+	own, means := make([][]int, f.clusters), f.means() // the cells of each cluster
 	for cell := range cells {
 		t := f.screen.Router.ClusterOf(cell)
 		own[t] = append(own[t], cell)
+		for k, mean := range means {
+			c.Intercepts[k*cells+cell] = float32(mean)
+		}
 	}
-	type sums struct {
-		tail, logZ []float64
-		away       [][]float64 // at each temperature, of each context held out
+	// The errors of the contexts held out of each cluster, at each temperature: of the log of the
+	// tail, absolute, and of log Z.
+	away, awayZ := make([][][]float64, m), make([][][]float64, m)
+	for k := range m {
+		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
 	}
-	errors := make([]sums, f.clusters)
 	done := f.Report.Part(Stage, "coefficients", "clusters", f.clusters)
 	err := parallel.Each(ctx, f.Threads, f.clusters, 1, done, func(_, t, _ int) error {
 		if len(f.fitted[t]) == 0 {
 			return nil
 		}
 		x, shifts := f.coefficients(t, ridge)
-		e := sums{make([]float64, m), make([]float64, m), make([][]float64, m)}
 		for k := range m {
 			row := k*f.clusters + t
 			for _, cell := range own[t] {
@@ -220,57 +195,40 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 			for i := range squares {
 				squares[i] = float32(x.u[k*f.width+f.Dim+i] * f.scales[i])
 			}
-			away, buffer := make([]float64, len(f.held[t])), f.Buffer()
-			for j, i := range f.held[t] {
+			buffer := f.Buffer()
+			for _, i := range f.held[t] {
 				var product [1]float64
 				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
-				head, tail := f.head(i, k), f.target(i)[k]
+				head, tail := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
 				guess := product[0] + float64(c.Intercepts[k*cells+int(f.cells[i])])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
-				away[j] = math.Abs(guess - tail)
-				e.tail[k] += float64(away[j] * away[j])
-				z := kernels.LogSumExp([]float64{head, guess}) - kernels.LogSumExp([]float64{head, tail})
-				e.logZ[k] += float64(z * z)
+				away[k][t] = append(away[k][t], math.Abs(guess-tail))
+				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, tail}))
 			}
-			e.away[k] = away
 		}
-		errors[t] = e
 		return nil
 	})
-	fit := &Fit{Ridge: ridge, Errors: make([]Error, m)}
-	means := f.means()
-	for t, e := range errors {
-		if len(f.fitted[t]) == 0 {
-			// No context, or candidates that are all labels, beside which there is no tail
-			// whatever the row says.
-			for k, mean := range means {
-				for _, cell := range own[t] {
-					c.Intercepts[k*cells+cell] = float32(mean)
-				}
-			}
-			continue
-		}
+	fit := &Fit{Ridge: ridge}
+	for t := range f.clusters {
 		fit.Fitted, fit.HeldOut = fit.Fitted+len(f.fitted[t]), fit.HeldOut+len(f.held[t])
-		for k := range e.tail {
-			fit.Errors[k].Tail += e.tail[k]
-			fit.Errors[k].LogZ += e.logZ[k]
-		}
-	}
-	for k := range m {
-		away := make([][]float64, f.clusters)
-		for t, e := range errors {
-			if e.away != nil {
-				away[t] = e.away[k]
-			}
-		}
-		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], away, f.opt.Levels)
 	}
 	n := float64(max(fit.HeldOut, 1))
-	for k := range fit.Errors {
-		x := &fit.Errors[k]
-		x.Temperature, x.Tail, x.LogZ = f.opt.Temperatures[k], math.Sqrt(x.Tail/n), math.Sqrt(x.LogZ/n)
+	for k, temperature := range f.opt.Temperatures {
+		fit.Errors = append(fit.Errors, Error{temperature, math.Sqrt(sumOfSquares(away[k]) / n), math.Sqrt(sumOfSquares(awayZ[k]) / n)})
+		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], away[k], f.opt.Levels)
 	}
 	return c, fit, err
+}
+
+func sumOfSquares(lists [][]float64) (sum float64) {
+	for _, list := range lists {
+		own := 0.0
+		for _, x := range list {
+			own += float64(x * x)
+		}
+		sum += own
+	}
+	return sum
 }
 
 // shift says how far the logs of a cell lie above those of its cluster, at each
@@ -313,16 +271,16 @@ func (f *fit) coefficients(t int, ridge float64) (*coefficients, map[uint32]*shi
 		}
 		at.n++
 		for k := range f.temps {
-			guesses[j*f.temps+k] = f.base(i, k) + first.predict(k, row(j))
-			at.sums[k] += f.target(i)[k] - guesses[j*f.temps+k]
+			guesses[j*f.temps+k] = f.shared[f.at(i, k)] + first.predict(k, row(j))
+			at.sums[k] += f.logs[f.at(i, k)] - guesses[j*f.temps+k]
 		}
 	}
 	all := newCoefficients(f.width, f.temps)
-	weights, y, slopes, heads := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	weights, y, slopes, heads, tails := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
 	for k := range f.temps {
 		for j, i := range ids {
 			shift := shifts[f.cells[i]].at(k)
-			heads[j] = f.head(i, k)
+			heads[j], tails[j] = f.heads[f.at(i, k)], f.logs[f.at(i, k)]
 			share := tailShare(heads[j], guesses[j*f.temps+k]+shift)
 			weights[j] = float64(share*share) + leastWeight
 			y[j] = rests[j*f.temps+k] - shift
@@ -341,9 +299,9 @@ func (f *fit) coefficients(t int, ridge float64) (*coefficients, map[uint32]*shi
 		a := c.a[0]
 		c.a[0] = 0
 		for j, i := range ids {
-			slopes[j] = f.base(i, k) + c.predict(0, row(j)) + shifts[f.cells[i]].at(k)
+			slopes[j] = f.shared[f.at(i, k)] + c.predict(0, row(j)) + shifts[f.cells[i]].at(k)
 		}
-		all.a[k] = centre(a, slopes, heads, func(j int) float64 { return f.target(ids[j])[k] })
+		all.a[k] = centre(a, slopes, heads, tails)
 	}
 	return all, shifts
 }
@@ -354,8 +312,8 @@ func (f *fit) means() []float64 {
 	sums, n := make([]float64, f.temps), 0
 	for t := range f.clusters {
 		for _, i := range f.fitted[t] {
-			for k, y := range f.target(i) {
-				sums[k] += y
+			for k := range sums {
+				sums[k] += f.logs[f.at(i, k)]
 			}
 			n++
 		}

@@ -2,7 +2,6 @@
 package traintest
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -104,21 +103,4 @@ func Dot(x, y []float32) float64 {
 		sum += float64(x[i]) * float64(y[i])
 	}
 	return sum
-}
-
-// Softmax is the softmax by plain loops.
-func Softmax(z []float64) []float64 {
-	largest := math.Inf(-1)
-	for _, x := range z {
-		largest = max(largest, x)
-	}
-	p, sum := make([]float64, len(z)), 0.0
-	for i, x := range z {
-		p[i] = math.Exp(x - largest)
-		sum += p[i]
-	}
-	for i := range p {
-		p[i] /= sum
-	}
-	return p
 }

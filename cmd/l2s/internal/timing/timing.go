@@ -91,8 +91,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 		each := max(time.Since(start)/time.Duration(queries), 1)
 		t.block = int(min(float64(opt.Block)/float64(each), float64(maxQueries/opt.Rounds)))
 		t.block = max(t.block, (opt.Least+opt.Rounds-1)/opt.Rounds, 1)
-		t.means = make([]float64, 0, opt.Rounds)
-		t.times = make([]time.Duration, 0, opt.Rounds*t.block)
+		t.Times = Times{make([]time.Duration, 0, opt.Rounds*t.block), make([]float64, 0, opt.Rounds)}
 	}
 	runtime.GC()
 	for round := range opt.Rounds {
@@ -100,35 +99,30 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 			opt.Progress(round, opt.Rounds)
 		}
 		for i := range turns {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+			if turns[i].run(ctx); ctx.Err() != nil {
+				return nil, ctx.Err()
 			}
-			turns[i].run(ctx)
 		}
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
 	}
 	if opt.Progress != nil {
 		opt.Progress(opt.Rounds, opt.Rounds)
 	}
 	times := make([]Times, len(turns))
-	for i := range turns {
-		slices.Sort(turns[i].times)
-		slices.Sort(turns[i].means)
-		times[i] = Times{turns[i].times, turns[i].means}
+	for i, t := range turns {
+		slices.Sort(t.sorted)
+		slices.Sort(t.means)
+		times[i] = t.Times
 	}
 	return times, nil
 }
 
 // turn is one method on its way through the contexts.
 type turn struct {
+	Times   // not sorted yet
 	n, next int
 	query   func(i int)
 	before  func(i int) // nil for none
 	block   int
-	times   []time.Duration
-	means   []float64
 }
 
 // ask answers the next context, and returns the time that this takes.
@@ -155,7 +149,7 @@ func (t *turn) run(ctx context.Context) {
 			return
 		}
 		if took := t.ask(); i >= warm {
-			t.times = append(t.times, took)
+			t.sorted = append(t.sorted, took)
 			sum += took
 		}
 	}
