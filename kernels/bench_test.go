@@ -109,11 +109,11 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	run("ArgmaxDot", n*row, func() { ArgmaxDot(m.weights, m.contexts[m.turn()]) })
 	for _, e := range elements {
 		rows := m.typed(e)
-		run("RefScan/"+e.String(), n*m.dim*e.Size(), func() { rows.RefScan(ref[:n], m.bias, m.contexts[m.turn()]) })
-		run("RefGatherDot/"+e.String(), 10*m.dim*e.Size(), func() {
+		run("RefScan/"+e.String(), n*rows.rowBytes(), func() { rows.RefScan(ref[:n], m.bias, m.contexts[m.turn()]) })
+		run("RefGatherDot/"+e.String(), 10*rows.rowBytes(), func() {
 			rows.RefGatherDot(ref[:10], m.bias, m.sets[m.turn()][:10], m.contexts[m.turn()])
 		})
-		run("NotFinite/"+e.String(), n*m.dim*e.Size(), func() { rows.NotFinite() })
+		run("NotFinite/"+e.String(), n*rows.rowBytes(), func() { rows.NotFinite() })
 	}
 	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
 	run("Int8BoundsBatch4", n*record, func() {

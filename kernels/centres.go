@@ -72,12 +72,7 @@ func SumExpCentres(lower, upper []float32, scale float32) (m float32, sum float6
 		copy(up[:], upper[whole:])
 		expCentresLeaf(&lane, lo[:], up[:], m, scale)
 	}
-	for n := centreLanes / 2; n > 0; n /= 2 {
-		for i := range n {
-			lane[i] += lane[i+n]
-		}
-	}
-	return m, lane[0]
+	return m, fold(lane[:])
 }
 
 func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {

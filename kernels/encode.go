@@ -156,13 +156,7 @@ func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squar
 		err2[i%16] += float32(d * d)
 		norm2[i%16] += float32(q * q)
 	}
-	for n := 8; n > 0; n /= 2 {
-		for j := range n {
-			err2[j] += err2[j+n]
-			norm2[j] += norm2[j+n]
-		}
-	}
-	return err2[0], norm2[0]
+	return fold(err2[:]), fold(norm2[:])
 }
 
 // pack8 writes the codes, each plus 128.

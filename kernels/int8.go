@@ -248,9 +248,6 @@ func (v *Int8Vector) Init(dim int, table []byte) {
 	v.codes = unsafe.Slice((*int8)(unsafe.Pointer(&table[at])), stride)
 }
 
-// Dim returns the dimension of the vector.
-func (v *Int8Vector) Dim() int { return v.dim }
-
 // AddLines adds the memory that Set writes.
 func (v *Int8Vector) AddLines(l *Lines) {
 	AddLines(l, math.MaxInt, unsafe.Slice(v, 1))
@@ -286,13 +283,7 @@ func quantizeGeneric(codes []int8, h []float32, inv float32) (squares, errors2 f
 		norm2[i%16] += float32(u * u)
 		err2[i%16] += float32(e * e)
 	}
-	for n := 8; n > 0; n /= 2 {
-		for j := range n {
-			norm2[j] += norm2[j+n]
-			err2[j] += err2[j+n]
-		}
-	}
-	return norm2[0], err2[0], code, below
+	return fold(norm2[:]), fold(err2[:]), code, below
 }
 
 // What the leaves of codes agree on with those who call them: they take rows in blocks of

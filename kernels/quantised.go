@@ -53,9 +53,6 @@ func (e Element) quantised() bool { return e > BFloat16 }
 // that are not quantised, and their size in bytes. The dimension of Rows is a
 // multiple of it.
 func (e Element) Block() (elements, bytes int) {
-	if !e.quantised() {
-		return 1, e.Size()
-	}
 	q := &elementTypes[e]
 	return q.elements, q.bytes
 }

@@ -48,9 +48,9 @@ func refAdd(lane *[refLanes]float64, x, y []float32) {
 	}
 }
 
-// refFold combines the lanes.
-func refFold(lane *[refLanes]float64) float64 {
-	for n := refLanes / 2; n > 0; n /= 2 {
+// fold adds up lanes, a power of two of them, by halves.
+func fold[T float32 | float64](lane []T) T {
+	for n := len(lane) / 2; n > 0; n /= 2 {
 		for j := range n {
 			lane[j] += lane[j+n]
 		}

@@ -24,15 +24,6 @@ func (e Element) String() string {
 	return "unknown"
 }
 
-// Size returns the size of an element in bytes; see Block for those that are
-// quantised.
-func (e Element) Size() int {
-	if e == Float32 {
-		return 4
-	}
-	return 2
-}
-
 // Rows is a row-major matrix in memory of its caller, whose elements are
 // float32, float16, bfloat16 or quantised. The value of an element is a float32: the
 // first three convert to it exactly, and for the last it is defined so,
@@ -292,7 +283,7 @@ func (m Rows) refDotGeneric(i int, h []float32) float64 {
 	var lane [refLanes]float64
 	if m.element == Float32 {
 		refAdd(&lane, m.wide()[i*m.dim:(i+1)*m.dim], h)
-		return refFold(&lane)
+		return fold(lane[:])
 	}
 	var block [blockElements]float32
 	for at := 0; at < m.dim; at += len(block) {
@@ -300,5 +291,5 @@ func (m Rows) refDotGeneric(i int, h []float32) float64 {
 		m.widen(part, i*m.dim+at)
 		refAdd(&lane, part, h[at:])
 	}
-	return refFold(&lane)
+	return fold(lane[:])
 }

@@ -24,6 +24,11 @@ var expCoef = [14]float64{
 	1.0 / 479001600, 1.0 / 6227020800,
 }
 
+// logCoef holds 1/3, 1/5, ..., 1/23: the series of atanh behind its first term.
+var logCoef = [11]float64{
+	1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23,
+}
+
 // Exp returns e^x within 2 units in the last place for -708 <= x <= 709, 0
 // below and +Inf above. It gives the same bits on every level and every
 // architecture, which math.Exp does not.
@@ -67,9 +72,9 @@ func Log(x float64) float64 {
 	}
 	s := (m - 1) / (m + 1)
 	s2 := float64(s * s)
-	p := 1.0 / 23
-	for i := 21; i >= 3; i -= 2 {
-		p = float64(p*s2) + 1/float64(i)
+	p := logCoef[len(logCoef)-1]
+	for i := len(logCoef) - 2; i >= 0; i-- {
+		p = float64(p*s2) + logCoef[i]
 	}
 	// log m = 2s + 2s*s2*p; the small term is added first.
 	n := float64(e)

@@ -109,9 +109,7 @@ func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	var largest [maxBlocks * laneCount]float32
 	size := len(scores) / blocks &^ (laneCount - 1)
 	for i := range blocks {
-		var lane [laneCount]float32
-		lanesOf(&lane, scores[i*size:(i+1)*size])
-		copy(largest[i*laneCount:], lane[:])
+		lanesOf((*[laneCount]float32)(largest[i*laneCount:]), scores[i*size:(i+1)*size])
 	}
 	return KthLargest(largest[:blocks*laneCount], k), true
 }
@@ -133,40 +131,40 @@ func lanesOf(lane *[laneCount]float32, scores []float32) {
 	}
 }
 
-// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and overwrites
-// them (Hoare's selection). No score may be a NaN. A CPU could not foretell branches on scores:
-// there are none.
+// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and puts them in another
+// order (Hoare's selection). No score may be a NaN.
 func KthLargest(scores []float32, k int) float32 {
 	if k < 1 || k > len(scores) {
 		panic("kernels: KthLargest: k is not within 1 and the number of scores")
 	}
 	for {
-		// The median of three, and its equals at once, so that neither order nor equal
-		// scores make it slow.
 		pivot := medianOf(scores[0], scores[len(scores)/2], scores[len(scores)-1])
-		at, larger, smaller := ordered(pivot), 0, 0
-		for _, x := range scores {
-			above := at - ordered(x)
-			larger += negative(above)
-			smaller += negative(-above)
+		at, larger := ordered(pivot), 0 // A CPU could not foretell a branch on a score: there is none.
+		for i, x := range scores {
+			scores[i], scores[larger] = scores[larger], x
+			larger += negative(at - ordered(x))
 		}
-		sign := int64(1)
-		switch equal := len(scores) - smaller; {
+		switch {
 		case k <= larger:
-		case k <= equal:
+			scores = scores[:larger]
+			continue
+		case k == larger+1:
 			return pivot
-		default:
-			sign, k = -1, k-equal
+		case larger > 0:
+			scores, k = scores[larger:], k-larger
+			continue
 		}
-		kept := 0
-		for _, x := range scores {
-			scores[kept] = x
-			kept += negative(sign * (at - ordered(x)))
+		equal := 0 // The pivot is the largest. Its equals go at once, lest many make it slow.
+		for i, x := range scores {
+			if x == pivot {
+				scores[i], scores[equal] = scores[equal], x
+				equal++
+			}
 		}
-		if kept == len(scores) {
-			return pivot // a NaN: what is selected means nothing
+		if k <= equal || equal == 0 { // a NaN: what is selected means nothing
+			return pivot
 		}
-		scores = scores[:kept]
+		scores, k = scores[equal:], k-equal
 	}
 }
 

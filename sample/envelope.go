@@ -103,15 +103,8 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 		e.pin(id, x)
 	}
 	none := float32(math.Inf(-1))
-	if a := s.edits.Allowed; a != nil {
-		for id := range a.Missing(0, s.labels) {
-			e.lower[id], e.upper[id] = none, none
-		}
-	}
-	if b := s.edits.Banned; b != nil {
-		for id := range b.All() {
-			e.lower[id], e.upper[id] = none, none
-		}
+	for id := range s.refused {
+		e.lower[id], e.upper[id] = none, none
 	}
 	return true, nil
 }
@@ -221,16 +214,16 @@ func (s *Sampler) propose(part float64) (id uint32, x float64, ok bool, err erro
 		// The weight that the label was proposed with. It is not below the label's own but
 		// for roundings, for which the slack makes room.
 		proposed := e.weights[b] * terms[i] / sum * slack
-		if s.list.share(id) > 0 {
-			if s.random.Float64()*proposed < part*e.relative(x) {
-				return id, x, true, nil
-			}
-			continue
+		some, weight := s.list.share(id) > 0, e.relative(x)
+		if some {
+			weight *= part
 		}
-		if s.random.Float64()*proposed < e.relative(x) {
+		if s.random.Float64()*proposed < weight {
 			return id, x, true, nil
 		}
-		e.tighten(b, id, x)
+		if !some {
+			e.tighten(b, id, x)
+		}
 	}
 	return 0, 0, false, nil
 }
@@ -238,20 +231,13 @@ func (s *Sampler) propose(part float64) (id uint32, x float64, ok bool, err erro
 // bounds are the logs of three sums: over lower ends, over centres and over upper ends.
 type bounds struct{ low, about, high float64 }
 
-// logOf is the log of what kernels.SumExpCentres returns.
-func logOf(top float32, sum, temperature float64) float64 {
+// logSumOf is the log of the sum of e^(c/T) over the centres c of intervals.
+func logSumOf(lower, upper []float32, temperature float64) float64 {
+	top, sum := kernels.SumExpCentres(lower, upper, scaleOf(temperature))
 	if sum == 0 {
 		return math.Inf(-1)
 	}
 	return float64(top)/temperature + kernels.Log(sum)
-}
-
-func logSumOf(lower, upper []float32, temperature float64) float64 {
-	if len(lower) == 0 {
-		return math.Inf(-1)
-	}
-	top, sum := kernels.SumExpCentres(lower, upper, scaleOf(temperature))
-	return logOf(top, sum, temperature)
 }
 
 // sumWithout bounds the log of the sum of e^(x/T) over all labels but some.
@@ -395,7 +381,7 @@ func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, kn
 // is in s.proposed then is the one that is drawn if it belongs to the nucleus.
 func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 	s.proposed = s.proposed[:0]
-	temperature := s.o.temperature()
+	temperature := s.temperature
 	if ok, err := s.enclose(temperature); !ok || err != nil {
 		return Token{}, false, err
 	}

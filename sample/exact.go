@@ -11,12 +11,10 @@ import (
 // drawExact draws from the distribution of the layer.
 func (s *Sampler) drawExact(u float64) (Token, error) {
 	s.proposed = s.proposed[:0]
-	first, temperature, cut := s.o.firstCut()
-	greedy := s.o.temperature() == 0
-	if !greedy && (!cut || first == TopP || first == Typical) {
-		all := !cut || s.o.onlyTopP()
+	if !s.narrow {
+		all := !s.cut || s.onlyTopP()
 		if all {
-			if t, ok, err := s.drawEnclosed(temperature, cut); ok || err != nil {
+			if t, ok, err := s.drawEnclosed(s.at, s.cut); ok || err != nil {
 				return t, err
 			}
 		}
@@ -24,7 +22,7 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 			return Token{}, err
 		}
 		if all {
-			return s.drawAll(temperature, cut, u)
+			return s.drawAll(s.at, s.cut, u)
 		}
 		k, _, err := s.truncate()
 		if err != nil {
@@ -32,11 +30,9 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		}
 		return s.drawHead(k.n, u), nil
 	}
-	k := 16
-	if greedy {
-		k = 1
-	} else if first == TopK {
-		k = s.o.TopK
+	k := s.fewest
+	if k == 0 {
+		k = 16
 	}
 	for ; ; k *= 4 {
 		if err := s.lookAtBest(min(k, s.labels)); err != nil {
@@ -60,15 +56,8 @@ func (s *Sampler) lookAtAll() error {
 	for _, id := range s.changed {
 		s.all[id] = s.edit(id, s.all[id])
 	}
-	if a := s.edits.Allowed; a != nil {
-		for id := range a.Missing(0, s.labels) {
-			s.all[id] = math.Inf(-1)
-		}
-	}
-	if b := s.edits.Banned; b != nil {
-		for id := range b.All() {
-			s.all[id] = math.Inf(-1)
-		}
+	for id := range s.refused {
+		s.all[id] = math.Inf(-1)
 	}
 	s.pool = pool{logits: s.all, whole: true}
 	return nil
@@ -81,9 +70,9 @@ func (s *Sampler) lookAtBest(k int) error {
 	// search.
 	k = min(k+s.past, s.labels)
 	s.found = grow.Slice(s.found, k)
-	req := softmax.Request{K: k, Allowed: s.edits.Allowed, Banned: s.edits.Banned, Biases: s.edits.Biases}
+	s.request.K = k
 	s.asked[0] = s.query
-	if err := s.layer.Find(s.found, s.one[:], s.asked[:], &req); err != nil {
+	if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {
 		return err
 	}
 	n := s.one[0].Count
@@ -99,27 +88,16 @@ func (s *Sampler) lookAtBest(k int) error {
 		return err
 	}
 	for i, id := range s.changed[:s.past] {
-		if !s.permits(id) {
+		if !s.request.Permits(id) {
 			continue
 		}
 		x := s.edit(id, s.terms[i])
-		if whole || compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
+		if whole || (softmax.Prediction{ID: id, Logit: x}).Compare(s.found[n-1]) <= 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
 		}
 	}
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole}
 	return nil
-}
-
-// compare orders by larger logit, ties by the lower label.
-func compare(a, b softmax.Prediction) int {
-	switch {
-	case a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID:
-		return -1
-	case a == b:
-		return 0
-	}
-	return 1
 }
 
 // sumInside returns the log of the sum of e^((x-largest)/T) over the pool.

@@ -2,6 +2,7 @@ package sample
 
 import (
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -22,12 +23,14 @@ const maxBanned = 256
 
 // list is what a draw over a screen knows.
 type list struct {
-	rests         [2]restAt
-	known         int       // of rests
-	beyond        []float64 // logits without edits of labels of the pool that the tail counts
-	lower         []float32 // lower ends of those of other candidates that it counts
-	scores, upper []float32
-	rows          []uint32
+	rests      [2]restAt
+	known      int       // of rests
+	beyond     []float64 // logits without edits of labels of the pool that the tail counts
+	lower      []float32 // lower ends of those of other candidates that it counts
+	rows       []uint32  // scratch: places of candidates,
+	near       []uint32  // some of them,
+	low, upper []float32 // their edited intervals,
+	order      []float32 // and the lower ends, to select from
 
 	shares []float64 // of each label, the probability that is sure
 	ids    []uint32  // those that have one
@@ -56,9 +59,8 @@ func (l *list) share(id uint32) float64 {
 	return l.shares[id]
 }
 
-var nothing = screen.Interval{}
-
-// rest is the log of the sum of e^(x/T) over the labels that are not in the pool.
+// rest is the log of the sum of e^(x/T) over the labels that are not in the pool. Behind a narrow truncation
+// its upper end alone matters, and is all that is right.
 func (s *Sampler) rest(temperature float64) screen.Interval {
 	l := &s.list
 	for _, r := range l.rests[:l.known] {
@@ -66,7 +68,7 @@ func (s *Sampler) rest(temperature float64) screen.Interval {
 			return r.log
 		}
 	}
-	x := s.screened.Outside(temperature, s.o.confidence())
+	x := s.screened.Outside(temperature, s.confidence)
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
@@ -76,7 +78,9 @@ func (s *Sampler) rest(temperature float64) screen.Interval {
 			}
 			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		x = screen.Interval{Log: without(x.Log, b), Low: without(x.Low, b), High: without(x.High, b)}
+		if x.High = without(x.High, b); !s.narrow {
+			x.Log, x.Low = without(x.Log, b), without(x.Low, b)
+		}
 	}
 	if l.known == len(l.rests) {
 		l.known = 0
@@ -97,21 +101,21 @@ func without(a, b float64) float64 {
 	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
-// outside leaves the probabilities among the first n labels of the head in s.terms, and returns
-// what the labels that are not in the pool weigh in the same unit.
+// outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
+// logs of what the labels that are not in the pool weigh in the same unit.
 func (s *Sampler) outside(temperature float64, n int) screen.Interval {
 	x := s.rest(temperature)
 	unit := s.weighHead(n, temperature) + s.head[0].Logit/temperature
-	return screen.Interval{Log: kernels.Exp(x.Log - unit), Low: kernels.Exp(x.Low - unit), High: kernels.Exp(x.High - unit)}
+	return screen.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
 }
 
 // drawListed draws by the screen. It reports false if the exact layer is to answer; what is sure
 // then is in s.list.
 func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
-	if s.edits.Allowed != nil {
+	if s.request.Allowed != nil {
 		return Token{}, false, nil
 	}
-	if b := s.edits.Banned; b != nil && !s.o.narrow() {
+	if b := s.request.Banned; b != nil && !s.narrow {
 		if b.Count() > maxBanned {
 			return Token{}, false, nil
 		}
@@ -146,14 +150,18 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow,
 // and else all, and labels beyond that edits change.
 func (s *Sampler) gather(head *screen.Head) error {
-	l, narrow := &s.list, s.o.narrow()
+	l := &s.list
 	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
+	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	every := true
-	if narrow { // labels beyond the candidates whose logits the edits do not raise stay behind them
-		l.lower, every = head.Lower[head.Known:], s.best(head)
-		s.poolIDs = append(s.poolIDs, s.raised...)
+	if s.narrow { // labels beyond the candidates whose logits the edits do not raise stay behind them
+		l.lower = head.Lower[head.Known:]
+		var err error
+		if every, err = s.best(head); err != nil {
+			return err
+		}
 	} else {
-		s.poolIDs = append(s.poolIDs[:0], head.IDs...)
+		s.poolIDs = append(s.poolIDs, head.IDs...)
 		for _, id := range head.IDs {
 			if s.marks[id] != 0 {
 				s.marks[id] |= listed // and is so in a longer list
@@ -164,90 +172,112 @@ func (s *Sampler) gather(head *screen.Head) error {
 				s.poolIDs = append(s.poolIDs, id)
 			}
 		}
-	}
-	s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
-	if err := s.screened.Logits(s.poolX, s.poolIDs); err != nil {
-		return err
-	}
-	if !narrow {
-		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
-	}
-	n := 0
-	for i, id := range s.poolIDs {
-		if s.permits(id) {
-			s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
-			n++
+		s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
+		if err := s.screened.Logits(s.poolX, s.poolIDs); err != nil {
+			return err
 		}
+		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
+		n := 0
+		for i, id := range s.poolIDs {
+			if s.request.Permits(id) {
+				s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
+				n++
+			}
+		}
+		s.poolIDs, s.poolX = s.poolIDs[:n], s.poolX[:n]
 	}
 	open := len(head.IDs) < s.labels
-	s.poolIDs, s.poolX = s.poolIDs[:n], s.poolX[:n]
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: !open, open: open, every: every}
 	return nil
 }
 
-// best leaves the candidates in s.poolIDs that a narrow truncation may keep, without those that
-// edits raise. It reports whether these are all that may be drawn.
+// look computes the edited logits of the labels of the pool from the place first on.
+func (s *Sampler) look(first int) error {
+	s.poolX = slices.Grow(s.poolX[:first], len(s.poolIDs)-first)[:len(s.poolIDs)]
+	ids, x := s.poolIDs[first:], s.poolX[first:]
+	err := s.screened.Logits(x, ids)
+	for i, id := range ids {
+		x[i] = s.edit(id, x[i])
+	}
+	return err
+}
+
+// best makes the labels the pool that a narrow truncation may keep: candidates, and labels that edits
+// raise. It reports whether all candidates that may be drawn are in it.
 //
 // By the intervals of the logits without edits some candidates may be kept. The edited lower ends of
 // these bound what is kept from below. Unless a candidate reaches that bound without edits, it does
-// not with edits.
-func (s *Sampler) best(head *screen.Head) (every bool) {
+// not with edits. The logits of the k that have the largest lower ends are a closer bound.
+func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	l := &s.list
 	l.rows = grow.Slice(l.rows, len(head.IDs))
-	for threshold := s.threshold(head.Lower); ; {
-		rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
-		s.poolIDs, l.scores, l.upper = s.poolIDs[:0], l.scores[:0], l.upper[:0]
-		for _, row := range rows {
-			id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
-			if !s.permits(id) {
-				continue
-			}
-			if mark := s.marks[id]; mark != 0 {
-				if mark&mayGrow != 0 {
-					continue
-				}
-				lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))
-			}
-			s.poolIDs, l.scores, l.upper = append(s.poolIDs, id), append(l.scores, lower), append(l.upper, upper)
-		}
-		bound := s.bound(l.scores)
-		if bound < threshold { // by edits, and no row has less
-			threshold = bound
-			continue
-		}
-		all := len(rows) == len(head.IDs)
-		rows = l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)]
-		every = len(rows) == len(s.poolIDs)
-		for i := len(head.IDs) - 1; !all && every && i >= 0; i-- { // the last one says it mostly
-			every = head.Upper[i] >= threshold || !s.permits(head.IDs[i])
-		}
-		for i, row := range rows {
-			s.poolIDs[i] = s.poolIDs[row]
-		}
-		s.poolIDs = s.poolIDs[:len(rows)]
-		return every
+	threshold := s.threshold(head.Lower)
+	bound := s.narrowed(head, threshold)
+	if bound < threshold { // by edits, and no row has less
+		threshold = bound
+		bound = s.narrowed(head, threshold)
 	}
+	every = true
+	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one says it mostly
+		every = head.Upper[i] >= threshold || !s.request.Permits(head.IDs[i])
+	}
+	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
+		for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.low, bound)] {
+			s.poolIDs = append(s.poolIDs, l.near[at])
+			l.upper[at] = none
+		}
+		if err := s.look(0); err != nil {
+			return false, err
+		}
+		bound = max(bound, below(slices.Min(s.poolX)))
+	}
+	first := len(s.poolIDs)
+	for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)] {
+		s.poolIDs = append(s.poolIDs, l.near[at])
+	}
+	every = every && len(s.poolIDs) == len(l.near)
+	for _, id := range s.raised {
+		if s.request.Permits(id) {
+			s.poolIDs = append(s.poolIDs, id)
+		}
+	}
+	return every, s.look(first)
 }
 
-// first is the number of labels that the first truncation keeps, 0 if that is no top-k.
-func (s *Sampler) first() int {
-	switch first, _, _ := s.o.firstCut(); {
-	case s.o.temperature() == 0:
-		return 1
-	case first == TopK:
-		return s.o.TopK
+// narrowed leaves the candidates that may be drawn, whose upper ends are at least a threshold, and which edits
+// do not raise, with their edited intervals in s.list. It returns the bound by these.
+func (s *Sampler) narrowed(head *screen.Head, threshold float32) (bound float32) {
+	l := &s.list
+	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
+	// Not by append: a CPU waits for a length that is in memory.
+	near, lowers, uppers := grow.Slice(l.near, len(rows)), grow.Slice(l.low, len(rows)), grow.Slice(l.upper, len(rows))
+	n := 0
+	for _, row := range rows {
+		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
+		if !s.request.Permits(id) {
+			continue
+		}
+		if mark := s.marks[id]; mark != 0 {
+			if mark&mayGrow != 0 {
+				continue
+			}
+			lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))
+		}
+		near[n], lowers[n], uppers[n] = id, lower, upper
+		n++
 	}
-	return 0
+	l.near, l.low, l.upper = near[:n], lowers[:n], uppers[:n]
+	l.order = append(l.order[:0], l.low...)
+	return s.bound(l.order)
 }
 
 // threshold is a number that the upper end of a candidate reaches if a narrow truncation may keep
 // it, by the lower ends of all.
 func (s *Sampler) threshold(lower []float32) float32 {
-	k := s.first()
-	if k == 0 {
+	if s.fewest == 0 {
 		return s.bound(lower)
 	}
-	if bound, ok := kernels.KthBound(lower, k); ok {
+	if bound, ok := kernels.KthBound(lower, s.fewest); ok {
 		return bound
 	}
 	return float32(math.Inf(-1))
@@ -255,17 +285,16 @@ func (s *Sampler) threshold(lower []float32) float32 {
 
 // bound is the largest such number. It puts the lower ends in another order.
 func (s *Sampler) bound(lower []float32) float32 {
-	if k := s.first(); k > len(lower) {
+	if s.fewest > len(lower) {
 		return float32(math.Inf(-1))
-	} else if k > 0 {
-		return kernels.KthLargest(lower, k)
+	} else if s.fewest > 0 {
+		return kernels.KthLargest(lower, s.fewest)
 	}
-	_, temperature, _ := s.o.firstCut()
 	largest := float32(math.Inf(-1))
 	for _, x := range lower {
 		largest = max(largest, x)
 	}
-	return below(float64(largest) + float64(temperature*(kernels.Log(s.o.MinP)-0x1p-20)))
+	return below(float64(largest) + float64(s.at*(kernels.Log(s.o.MinP)-0x1p-20)))
 }
 
 // poorBound is the bound from which a draw that may do with its list looks at a longer one, or at the
@@ -276,41 +305,41 @@ const poorBound = 0.2
 // the options ask for, or by what is sure. It reports false if neither is, or if a longer list is to be
 // had and the bound is a poor one.
 func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
-	near := s.o.maxVariation()
+	near := s.near
 	if near == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
 		near = poorBound
 	}
-	temperature := s.o.temperature()
+	temperature := s.temperature
 	if temperature == 0 {
 		variation := float64(1 - k.least)
 		s.kept = 1
 		return Token{ID: s.head[0].ID, Variation: variation}, variation <= near
 	}
-	w := nothing
+	others, high := screen.Interval{Log: math.Inf(-1)}, 0.0
 	if k.others {
-		w = s.outside(temperature, k.most)
+		others = s.outside(temperature, k.most)
+		high = kernels.Exp(others.High)
 	} else {
 		s.weighHead(k.most, temperature)
 	}
-	least, drawn, most := sumOf(s.terms[:k.least]), sumOf(s.terms[:k.n]), sumOf(s.terms)+w.High
+	least, drawn, most := sumOf(s.terms[:k.least]), sumOf(s.terms[:k.n]), sumOf(s.terms)+high
 	variation := 0.0
 	switch {
 	case k.vague:
 		variation = 1
 	case k.others || k.least < k.most:
-		variation = min(max(1-least/max(drawn, least+w.High), 1-drawn/most, 0), 1)
+		variation = min(max(1-least/max(drawn, least+high), 1-drawn/most, 0), 1)
 	}
-	_, _, cut := s.o.firstCut()
 	sum := drawn
-	if !cut && !math.IsInf(w.Log, 1) { // a tail that overflows says nothing
-		sum += w.Log
+	if !s.cut && !math.IsInf(kernels.Exp(others.Log), 1) { // a tail that overflows says nothing
+		sum += kernels.Exp(others.Log)
 	}
 	first := kernels.Log(s.terms[0] / sum)
 	token := func(i int, variation float64) Token {
 		return Token{s.head[i].ID, min((s.head[i].Logit-s.head[0].Logit)/temperature+first, 0), variation}
 	}
 	if variation <= near {
-		if s.kept = k.n; !cut {
+		if s.kept = k.n; !s.cut {
 			s.kept = 0
 		}
 		s.terms = s.terms[:k.n]
@@ -321,7 +350,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	}
 	// What is sure by a longer list is no less, unless the interval of the tail is wrong.
 	l, share := &s.list, least/most
-	if s.o.maxVariation() == 1 || k.vague || !(share > l.sure) {
+	if s.near == 1 || k.vague || !(share > l.sure) {
 		return Token{}, false
 	}
 	l.shares = grow.Slice(l.shares, s.labels)

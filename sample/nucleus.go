@@ -15,11 +15,6 @@ const (
 	nucleusSteps   = 16 // buckets to a factor of e of the probability
 )
 
-// onlyTopP reports whether top-p is the only truncation.
-func (o *Options) onlyTopP() bool {
-	return o.cuts(TopP) && o.has(TopP) && !(o.has(TopK) && o.cuts(TopK)) && !(o.has(MinP) && o.cuts(MinP)) && !(o.has(Typical) && o.cuts(Typical))
-}
-
 // drawAll draws from all labels, which are the pool, or from those that top-p keeps at a
 // temperature.
 func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, error) {
@@ -31,7 +26,7 @@ func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, 
 	logSum := s.weigh(x, largest, temperature)
 	if nucleus {
 		last := s.lastOfNucleus(x, largest, temperature)
-		if t := s.o.temperature(); t != temperature {
+		if t := s.temperature; t != temperature {
 			temperature = t
 			logSum = s.weigh(x, largest, temperature)
 		}
@@ -80,7 +75,7 @@ func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softm
 			s.head = append(s.head, softmax.Prediction{ID: uint32(i), Logit: x[i]})
 		}
 	}
-	s.sortHead()
+	s.head = s.sorter.Sort(s.head)
 	last := softmax.Prediction{ID: math.MaxUint32, Logit: -math.MaxFloat64} // all, if roundings leave less than the share
 	for _, p := range s.head {
 		last = p

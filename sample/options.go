@@ -166,62 +166,66 @@ func (o *Options) hint() string {
 // has reports whether the order has a step.
 func (o *Options) has(s Step) bool { return slices.Contains(o.Order, s) }
 
-// cuts reports whether a step of the order is a truncation that may leave labels out.
-func (o *Options) cuts(s Step) bool {
-	return s == TopK && o.TopK > 0 || s == TopP && o.TopP < 1 || s == MinP && o.MinP > 0 || s == Typical && o.Typical < 1
+// plan is what the options come to.
+type plan struct {
+	edited []Step // the edits, in their order
+	steps  []Step // temperature and the truncations that may leave labels out, in theirs
+	// first is the first of these truncations, if cut says that there is one, and at the temperature of
+	// the logits at that step. Without one it is the temperature of the draw.
+	first       Step
+	cut         bool
+	at          float64
+	temperature float64 // of the draw
+	// narrow: the first truncation keeps labels by their logits alone, not by a share of the probability. It
+	// keeps fewest of them if it is a top-k, or the largest logit; else that is 0.
+	narrow bool
+	fewest int
+	near   float64 // MaxVariation, or what ByChain is for the chain
+	// confidence is that of each interval of the tail: a chain that looks at two temperatures needs two
+	// intervals.
+	confidence float64
 }
 
-// firstCut returns the first truncation, if there is one, and the temperature of the
-// logits at that step. Without a truncation it is the temperature of the draw.
-func (o *Options) firstCut() (step Step, temperature float64, some bool) {
-	temperature = 1
+func (o *Options) plan() plan {
+	p := plan{temperature: 1, near: o.MaxVariation, confidence: o.Confidence}
 	for _, s := range o.Order {
-		if s == Temperature {
-			temperature = o.Temperature
+		switch {
+		case s <= Penalties:
+			p.edited = append(p.edited, s)
+			continue
+		case s == Temperature:
+			p.temperature = o.Temperature
+		case s == TopK && o.TopK == 0, s == TopP && o.TopP == 1, s == MinP && o.MinP == 0, s == Typical && o.Typical == 1:
+			continue
+		case !p.cut:
+			p.first, p.at, p.cut = s, p.temperature, true
 		}
-		if o.cuts(s) {
-			return s, temperature, true
+		p.steps = append(p.steps, s)
+	}
+	if !p.cut {
+		p.at = p.temperature
+	}
+	greedy := p.temperature == 0
+	p.narrow = greedy || p.cut && (p.first == TopK || p.first == MinP)
+	switch {
+	case greedy:
+		p.fewest = 1
+	case p.first == TopK:
+		p.fewest = o.TopK
+	}
+	if o.MaxVariation == ByChain {
+		p.near = 0
+		if greedy || slices.Contains(p.steps, TopK) || slices.Contains(p.steps, MinP) {
+			p.near = 1
 		}
 	}
-	return 0, temperature, false
+	if p.at != p.temperature && !greedy {
+		p.confidence = 1 - (1-o.Confidence)/2
+	}
+	return p
 }
 
-// narrow reports whether the first truncation keeps labels by their logits alone, not by a share of
-// the probability: top-k, min-p, or the largest logit.
-func (o *Options) narrow() bool {
-	first, _, some := o.firstCut()
-	return o.temperature() == 0 || some && (first == TopK || first == MinP)
-}
-
-// maxVariation is MaxVariation, or what ByChain is for the chain.
-func (o *Options) maxVariation() float64 {
-	if o.MaxVariation != ByChain {
-		return o.MaxVariation
-	}
-	for _, s := range []Step{TopK, MinP} {
-		if o.has(s) && o.cuts(s) {
-			return 1
-		}
-	}
-	if o.temperature() == 0 {
-		return 1
-	}
-	return 0
-}
-
-// confidence is that of each interval of the tail: a chain that looks at two temperatures
-// needs two intervals.
-func (o *Options) confidence() float64 {
-	if _, first, _ := o.firstCut(); first != o.temperature() && o.temperature() != 0 {
-		return 1 - (1-o.Confidence)/2
-	}
-	return o.Confidence
-}
-
-// temperature returns the temperature of the draw.
-func (o *Options) temperature() float64 {
-	if o.has(Temperature) {
-		return o.Temperature
-	}
-	return 1
+// onlyTopP reports whether top-p is the only truncation.
+func (p *plan) onlyTopP() bool {
+	return p.cut && !slices.ContainsFunc(p.steps, func(s Step) bool { return s != Temperature && s != TopP })
 }

@@ -59,8 +59,8 @@ type Stats struct {
 // Sampler draws labels. It is for one goroutine. Its memory is proportional to L. Beyond
 // growth with the first draws, nothing is allocated.
 type Sampler struct {
-	o        Options
-	edited   []Step // first steps of the order, the edits
+	o Options
+	plan
 	labels   int
 	layer    *softmax.Searcher
 	query    *softmax.Query
@@ -69,11 +69,11 @@ type Sampler struct {
 	random   *rand.Rand
 	stats    Stats
 
-	edits   Edits
-	changed []uint32 // labels whose logits the edits change,
-	past    int      // of which the first are those of the history
-	marks   []uint32 // of each label, how often it is in the history, and the bits below
-	raised  []uint32 // labels whose logits may grow
+	request softmax.Request // the edits but for the history
+	changed []uint32        // labels whose logits the edits change,
+	past    int             // of which the first are those of the history
+	marks   []uint32        // of each label, how often it is in the history, and the bits below
+	raised  []uint32        // labels whose logits may grow
 
 	one      [1]softmax.Answer
 	asked    [1]*softmax.Query
@@ -84,8 +84,7 @@ type Sampler struct {
 	all      []float64
 	terms    []float64
 	head     []softmax.Prediction
-	sorted   []softmax.Prediction     // scratch
-	ends     []uint32                 // of the parts of the head, to sort by
+	sorter   softmax.Sorter
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
@@ -111,12 +110,8 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 		return nil, err
 	}
 	o.Order = slices.Clone(o.Order)
-	edited := 0
-	for edited < len(o.Order) && o.Order[edited] <= Penalties {
-		edited++
-	}
 	return &Sampler{
-		o: o, edited: o.Order[:edited], labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
+		o: o, plan: o.plan(), labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
 		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
 	}, nil
 }
@@ -202,10 +197,10 @@ func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, 
 	if s.kept == 0 {
 		return dst, false
 	}
-	if s.o.temperature() == 0 {
+	t := s.temperature
+	if t == 0 {
 		return append(dst, softmax.Prediction{ID: s.head[0].ID}), true
 	}
-	t := s.o.temperature()
 	logSum := s.weighHead(s.kept, t)
 	for _, x := range s.head[:s.kept] {
 		dst = append(dst, softmax.Prediction{ID: x.ID, Logit: min((x.Logit-s.head[0].Logit)/t-logSum, 0)})
@@ -222,8 +217,8 @@ func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 // prepare checks the edits, and finds out what they change. Edits that the order has no step for
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
-	req := softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
-	if err := req.Check(s.labels); err != nil {
+	s.request = softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
+	if err := s.request.Check(s.labels); err != nil {
 		return err
 	}
 	if len(e.History) > int(times) {
@@ -234,12 +229,11 @@ func (s *Sampler) prepare(e *Edits) error {
 			return badEdits(fmt.Sprintf("sample: history: found label %d at %d, expected one below the %d labels", id, i, s.labels))
 		}
 	}
-	s.edits = *e
 	if !s.o.has(Mask) {
-		s.edits.Allowed, s.edits.Banned = nil, nil
+		s.request.Allowed, s.request.Banned = nil, nil
 	}
 	if !s.o.has(Bias) {
-		s.edits.Biases = nil
+		s.request.Biases = nil
 	}
 	for _, id := range s.changed {
 		s.marks[id] = 0
@@ -247,15 +241,16 @@ func (s *Sampler) prepare(e *Edits) error {
 	s.changed, s.past, s.raised = s.changed[:0], 0, s.raised[:0]
 	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
 		s.changed = grow.Slice(s.changed, len(e.History))
+		changed, marks, past := s.changed, s.marks, 0
 		for _, id := range e.History { // a CPU could not foretell a branch
-			mark := s.marks[id]
-			s.changed[s.past] = id
-			s.marks[id] = mark + 1
+			mark := marks[id]
+			changed[past] = id
+			marks[id] = mark + 1
 			if mark == 0 {
-				s.past++
+				past++
 			}
 		}
-		s.changed = s.changed[:s.past]
+		s.changed, s.past = changed[:past], past
 		if s.o.Repetition < 1 || s.o.Presence < 0 || s.o.Frequency < 0 {
 			for _, id := range s.changed {
 				s.marks[id] |= mayGrow
@@ -263,7 +258,7 @@ func (s *Sampler) prepare(e *Edits) error {
 			}
 		}
 	}
-	for _, b := range s.edits.Biases {
+	for _, b := range s.request.Biases {
 		if s.mark(b.ID, biased); b.Add > 0 && s.marks[b.ID]&mayGrow == 0 {
 			s.marks[b.ID] |= mayGrow
 			s.raised = append(s.raised, b.ID)
@@ -280,8 +275,18 @@ func (s *Sampler) mark(id, what uint32) {
 	s.marks[id] |= what
 }
 
-func (s *Sampler) permits(id uint32) bool {
-	return (s.edits.Allowed == nil || s.edits.Allowed.Has(id)) && (s.edits.Banned == nil || !s.edits.Banned.Has(id))
+// refused iterates over the labels that may not be drawn, some perhaps twice.
+func (s *Sampler) refused(yield func(id uint32) bool) {
+	if a := s.request.Allowed; a != nil {
+		for id := range a.Missing(0, s.labels) {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+	if b := s.request.Banned; b != nil {
+		b.All()(yield)
+	}
 }
 
 // edit returns the logit x of a label, after biases and penalties in their order. It does not
@@ -294,7 +299,7 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 	for _, step := range s.edited {
 		switch {
 		case step == Bias && mark&biased != 0:
-			x += (&softmax.Request{Biases: s.edits.Biases}).Bias(id)
+			x += s.request.Bias(id)
 		case step == Penalties && mark&times > 0:
 			if x > 0 {
 				x /= s.o.Repetition

@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -30,21 +31,18 @@ type kept struct {
 // pool does not hold it all.
 func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	p := &s.pool
-	largest := p.largest()
-	if math.IsInf(largest, -1) {
-		if p.whole {
-			return k, false, errNone
-		}
-		return k, false, nil
-	}
-	_, temperature, cut := s.o.firstCut()
-	if temperature == 0 || s.o.temperature() == 0 {
+	temperature := s.at
+	if s.temperature == 0 {
 		temperature = 1
 	}
+	whole, largest := !s.cut || len(p.logits) <= fewLabels, 0.0
+	if !whole {
+		largest = p.largest()
+	}
 	for depth := headStep; ; depth *= 2 {
-		threshold := max(largest-float64(temperature*depth), -math.MaxFloat64)
-		if depth > 1000 || !cut || len(p.logits) <= fewLabels {
-			threshold = -math.MaxFloat64
+		threshold := -math.MaxFloat64
+		if !whole && depth <= 1000 {
+			threshold = max(largest-float64(temperature*depth), threshold)
 		}
 		s.head = s.head[:0]
 		left := false
@@ -56,7 +54,13 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 				left = true
 			}
 		}
-		s.sortHead()
+		if len(s.head) == 0 {
+			if p.whole {
+				return k, false, errNone
+			}
+			return k, false, nil
+		}
+		s.head = s.sorter.Sort(s.head)
 		if k, ok := s.keep(!left && (p.whole || p.open)); ok {
 			return k, true, nil
 		}
@@ -64,48 +68,6 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 			return k, false, nil
 		}
 	}
-}
-
-// mostParts bounds the parts of the range of the head.
-const mostParts = 4096
-
-// sortHead puts the head in order. Equal parts of the range of the logits, two for a label, leave few
-// labels to compare: a CPU could not foretell how comparisons end.
-func (s *Sampler) sortHead() {
-	largest, least := math.Inf(-1), math.Inf(1)
-	for _, p := range s.head {
-		largest, least = max(largest, p.Logit), min(least, p.Logit)
-	}
-	s.ends = grow.Slice(s.ends, min(2*len(s.head), mostParts))
-	scale := float64(len(s.ends)-1) / (largest - least)
-	if !(scale > 0 && scale < math.MaxFloat64) {
-		slices.SortFunc(s.head, compare)
-		return
-	}
-	clear(s.ends)
-	part := func(x float64) int { return int((largest - x) * scale) }
-	for _, p := range s.head {
-		s.ends[part(p.Logit)]++
-	}
-	end := uint32(0)
-	for i, n := range s.ends { // for now where a part begins
-		s.ends[i] = end
-		end += n
-	}
-	s.sorted = grow.Slice(s.sorted, len(s.head))
-	for _, p := range s.head {
-		at := &s.ends[part(p.Logit)]
-		s.sorted[*at] = p
-		*at++
-	}
-	first := uint32(0)
-	for _, end := range s.ends {
-		if end > first+1 {
-			slices.SortFunc(s.sorted[first:end], compare)
-		}
-		first = end
-	}
-	s.head, s.sorted = s.sorted, s.head
 }
 
 // keep applies the truncations to the head, which holds the first labels of the pool in
@@ -116,21 +78,18 @@ func (s *Sampler) sortHead() {
 // them, relative to the labels of the head, and no less than the lower end.
 func (s *Sampler) keep(all bool) (k kept, ok bool) {
 	k = kept{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
-	if s.o.temperature() == 0 { // the largest, whatever is cut
+	if s.temperature == 0 { // the largest, whatever is cut
 		if k.cut(1, 1, 1); k.others && s.rest(1).High >= s.head[0].Logit {
 			k.least = 0
 		}
 		return k, true
 	}
 	temperature, first := 1.0, true
-	for _, step := range s.o.Order {
-		if step == Temperature {
-			temperature = s.o.Temperature
-		}
-		if !s.o.cuts(step) {
-			continue
-		}
+	for _, step := range s.steps {
 		switch step {
+		case Temperature:
+			temperature = s.temperature
+			continue
 		case TopK:
 			if s.o.TopK > k.n && !all {
 				return k, false
@@ -169,8 +128,8 @@ func (s *Sampler) keepTopK(k *kept, first bool) {
 	if !k.others {
 		return
 	}
-	t := s.o.temperature()
-	w, d := s.outside(t, k.most).High*slack, 0
+	t := s.temperature
+	w, d := kernels.Exp(s.outside(t, k.most).High)*slack, 0
 	room := s.o.TopK - k.most // for others that take nobody's place
 	for d < k.most && float64(float64(room+d+1)*s.terms[k.most-1-d]) <= w {
 		d++
@@ -217,9 +176,12 @@ func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bo
 		inside := s.sumInside(temperature)
 		more = max(kernels.Exp(inside-s.weighHead(k.most, temperature))-1, 0)
 	}
-	rest := nothing
+	var rest screen.Interval // weights
 	if k.others {
-		rest = s.outside(temperature, k.most)
+		x := s.outside(temperature, k.most)
+		if rest.High = kernels.Exp(x.High); first {
+			rest.Log, rest.Low = kernels.Exp(x.Log), kernels.Exp(x.Low)
+		}
 	} else {
 		s.weighHead(k.most, temperature)
 	}
@@ -270,7 +232,7 @@ func (s *Sampler) keepTypical(k *kept, temperature float64) {
 	for i := range s.terms {
 		s.order = append(s.order, softmax.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
 	}
-	slices.SortFunc(s.order, compare)
+	slices.SortFunc(s.order, softmax.Prediction.Compare)
 	n, sum := 0, 0.0
 	for n < len(s.order) && sum < s.o.Typical {
 		sum += s.terms[s.order[n].ID]
@@ -306,7 +268,7 @@ func (s *Sampler) weighHead(n int, temperature float64) float64 {
 
 // drawHead draws from the first n labels of the head.
 func (s *Sampler) drawHead(n int, u float64) Token {
-	temperature := s.o.temperature()
+	temperature := s.temperature
 	s.kept = n
 	if temperature == 0 {
 		return Token{ID: s.head[0].ID}

@@ -43,6 +43,18 @@ func (p Prediction) before(o Prediction) bool {
 	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
 }
 
+// Compare is negative if p is better than o: by the larger logit, and of equal ones by the lower id. It is 0
+// if they are the same.
+func (p Prediction) Compare(o Prediction) int {
+	switch {
+	case p.before(o):
+		return -1
+	case p == o:
+		return 0
+	}
+	return 1
+}
+
 // Request says what is asked of a searcher about a context. The edits, which are
 // Allowed, Banned and Biases, take part in the search: the answer is as for a
 // layer whose logits are edited so.

@@ -23,8 +23,9 @@ type Searcher struct {
 	places       []uint32 // of the survivors among the rows
 	list         []uint32 // labels to search among
 	scores       []float32
-	order, spare []Prediction // all labels of a place, to be put in order
-	biases       []float32    // of the survivors
+	order        []Prediction // all labels of a place, to be put in order
+	sorter       Sorter
+	biases       []float32 // of the survivors
 	logits       []float64
 	label        [1]uint32 // whose logit LogitAndSum is asked for
 	mask         *bitset.Set

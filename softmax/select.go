@@ -40,7 +40,7 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 		for i := range s.order {
 			s.order[i] = at(i)
 		}
-		s.sort()
+		s.order = s.sorter.Sort(s.order)
 		copy(dst, s.order)
 		return
 	}
@@ -63,57 +63,65 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 	}
 }
 
-const (
-	// maxBuckets is the number of predictions up to which the sort by buckets pays, and the
-	// insertion behind it is quick whatever they are.
-	maxBuckets = 1024
-	buckets    = 256
-)
-
-// sort puts s.order in order. Buckets of equal parts of the range of the logits leave few
-// predictions out of place, which are inserted: no comparison of logits in no order,
-// which a CPU cannot predict.
-func (s *Searcher) sort() {
-	largest, least := math.Inf(-1), math.Inf(1)
-	for _, p := range s.order {
-		largest, least = max(largest, p.Logit), min(least, p.Logit)
-	}
-	scale := (buckets - 1) / (largest - least)
-	if len(s.order) > maxBuckets || !(scale > 0 && scale < math.MaxFloat64) {
-		slices.SortFunc(s.order, comparePredictions)
-		return
-	}
-	s.spare = grow.Slice(s.spare, len(s.order))
-	bucket := func(x float64) uint8 { return uint8(int((largest - x) * scale)) }
-	var next [buckets]uint32
-	for i := range s.order {
-		next[bucket(s.order[i].Logit)]++
-	}
-	at := uint32(0)
-	for b, n := range next {
-		next[b] = at
-		at += n
-	}
-	for _, p := range s.order {
-		b := bucket(p.Logit)
-		s.spare[next[b]] = p
-		next[b]++
-	}
-	s.order, s.spare = s.spare, s.order
-	for i := 1; i < len(s.order); i++ {
-		insert(s.order[:i+1], i, s.order[i])
-	}
+// Sorter puts predictions in order. Its memory grows to what the largest Sort needs, and stays.
+type Sorter struct {
+	spare []Prediction
+	ends  []uint32 // of the parts of the range
 }
 
-// comparePredictions puts the better one first.
-func comparePredictions(a, b Prediction) int {
-	switch {
-	case a.before(b):
-		return -1
-	case a == b:
-		return 0
+const (
+	mostParts    = 4096 // of a range
+	mostInserted = 12   // predictions of a part that are put in order by insertion
+)
+
+// Sort returns the predictions in order, the best first, in their own memory or in that of the sorter, which
+// keeps the other. Equal parts of the range of the logits, two for a prediction, leave few to compare: a CPU
+// could not foretell how comparisons end.
+func (s *Sorter) Sort(x []Prediction) []Prediction {
+	largest, least := math.Inf(-1), math.Inf(1)
+	for _, p := range x {
+		if p.Logit > largest {
+			largest = p.Logit
+		}
+		if p.Logit < least {
+			least = p.Logit
+		}
 	}
-	return 1
+	s.ends = grow.Slice(s.ends, min(2*len(x), mostParts))
+	scale := float64(len(s.ends)-1) / (largest - least)
+	if !(scale > 0 && scale < math.MaxFloat64) {
+		slices.SortFunc(x, Prediction.Compare)
+		return x
+	}
+	clear(s.ends)
+	part := func(x float64) int { return int((largest - x) * scale) }
+	for _, p := range x {
+		s.ends[part(p.Logit)]++
+	}
+	end := uint32(0)
+	for i, n := range s.ends { // for now where a part begins
+		s.ends[i] = end
+		end += n
+	}
+	sorted := grow.Slice(s.spare, len(x))
+	for _, p := range x {
+		at := &s.ends[part(p.Logit)]
+		sorted[*at] = p
+		*at++
+	}
+	first := uint32(0)
+	for _, end := range s.ends {
+		same := sorted[first:end]
+		if first = end; len(same) > mostInserted {
+			slices.SortFunc(same, Prediction.Compare)
+			continue
+		}
+		for i := 1; i < len(same); i++ {
+			insert(same[:i+1], i, same[i])
+		}
+	}
+	s.spare = x
+	return sorted
 }
 
 func siftDown(heap []Prediction, i int) {
