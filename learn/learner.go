@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,8 @@ type Options struct {
 	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
 	// 4d + 8K + 320 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
 	Bytes int64
-	// HalfLife is the number of queries after which half of the contexts have made room for later ones,
-	// when the room is used up: 0 for a million.
+	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
+	// when the room is used up: 0 for a million. While the exact layer answers it is an eighth of that.
 	HalfLife float64
 	// CPU is the part of one core that a training takes: above 0, at most 1. 0: three tenths. Audit is that of
 	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
@@ -45,7 +46,7 @@ type Options struct {
 	// Event, unless nil, is told of each step, one after the other. It must not wait for queries,
 	// and not call Close.
 	Event func(Event)
-	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail.
+	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail and pairs of clusters.
 	Train *train.Options
 }
 
@@ -120,20 +121,8 @@ func New(layer *softmax.Layer, o Options) (*Learner, error) {
 }
 
 func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
-	for _, x := range []struct {
-		of    *float64
-		usual float64
-	}{{&o.HalfLife, 1e6}, {&o.CPU, 0.3}, {&o.Audit, 0.02}} {
-		if *x.of == 0 {
-			*x.of = x.usual
-		}
-	}
-	if o.Bytes == 0 {
-		o.Bytes = 512 << 20
-	}
-	if o.Least == 0 {
-		o.Least = 1 << 15
-	}
+	o.HalfLife, o.CPU, o.Audit = cmp.Or(o.HalfLife, 1e6), cmp.Or(o.CPU, 0.3), cmp.Or(o.Audit, 0.02)
+	o.Bytes, o.Least = cmp.Or(o.Bytes, 512<<20), cmp.Or(o.Least, 1<<15)
 	if o.Train == nil {
 		usual := train.DefaultOptions()
 		usual.Tail, usual.NoPairs, usual.K = nil, true, min(usual.K, layer.Labels())
@@ -160,12 +149,12 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := NewReservoir(layer.Dim(), o.Train.K, room, o.HalfLife)
+	r, err := NewReservoir(layer.Dim(), o.Train.K, room, o.HalfLife/screenedRuns)
 	if err != nil {
 		return nil, err
 	}
 	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	l.scratch.New = func() any { return &scratch{labels: make([]uint32, o.Train.K)} }
+	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = func(ctx context.Context, s Sample, o train.Options) (m *screen.Model, err error) {
 		err = parallel.Guard(func() (err error) { // a mapped head may be cut
 			m, err = l.train(ctx, s, o)
@@ -178,7 +167,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4))
+	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), screen.Guard())
 	return l, err
 }
 
@@ -256,19 +245,16 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.Some()
 	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
 		a, err := l.pool.Search(dst, h, req)
-		if best := dst; err == nil {
-			if edited {
-				best = nil
-			}
-			l.Add(h, best, a.Source)
+		if edited {
+			dst = nil
+		}
+		if err == nil {
+			l.Add(h, dst, a.Source)
 		}
 		return a, err
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
-	if s.best == nil {
-		s.best = make([]softmax.Prediction, k)
-	}
 	req.K = k
 	a, err := l.pool.Search(s.best, h, req)
 	if err == nil {
@@ -284,20 +270,15 @@ func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Sou
 	if l.Screened() && l.queries.Add(1)/runLength%screenedRuns != 0 {
 		return
 	}
-	if source != softmax.FromLayer || len(best) < l.o.Train.K {
-		l.keep(h, nil)
-		return
-	}
 	s := l.scratch.Get().(*scratch)
-	for i := range s.labels {
-		s.labels[i] = best[i].ID
+	defer l.scratch.Put(s)
+	var labels []uint32
+	if source == softmax.FromLayer && len(best) >= len(s.labels) {
+		labels = s.labels
 	}
-	l.keep(h, s.labels)
-	l.scratch.Put(s)
-}
-
-// keep offers a context to the reservoir.
-func (l *Learner) keep(h []float32, labels []uint32) {
+	for i := range labels {
+		labels[i] = best[i].ID
+	}
 	if l.contexts.Add(h, labels) >= l.next.Load() {
 		select {
 		case l.wake <- struct{}{}:
@@ -333,11 +314,10 @@ func (l *Learner) unlearn(x screen.Alarm) {
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
 		return // the second alarm of one screen, or one of a screen that another has replaced
 	}
-	if _, err := l.pool.Swap(l.none, l.layer); err != nil {
+	if err := l.answer(l.none); err != nil {
 		l.tell(Event{Kind: Failed, Text: err.Error()})
 		return
 	}
-	l.screened.Store(false)
 	if l.o.Keep != "" { // or the next start would answer by it
 		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil {
 			l.tell(Event{Kind: Failed, Text: err.Error()})
@@ -348,11 +328,11 @@ func (l *Learner) unlearn(x screen.Alarm) {
 	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts", x.Of, x.Text, l.o.Least)})
 }
 
-// answer lets a screen answer.
+// answer lets a screen answer, or l.none.
 func (l *Learner) answer(m *screen.Model) error {
 	_, err := l.pool.Swap(m, l.layer)
 	if err == nil {
-		l.screened.Store(true)
+		l.screened.Store(m != l.none)
 	}
 	return err
 }
@@ -360,7 +340,7 @@ func (l *Learner) answer(m *screen.Model) error {
 // attempt trains with the contexts that there are, and lets the screen answer if it reaches the target on those that
 // come after them: while it is trained and, as long as these are few, after that.
 func (l *Learner) attempt(ctx context.Context) {
-	s := l.contexts.Since(0, math.MaxInt)
+	s := l.contexts.Since(0)
 	n := len(s.Known)
 	after := s.Numbers[n-1] + 1
 	enough := after + uint64(max(l.o.Least/2, n/4))
@@ -420,7 +400,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 	if !l.await(ctx) {
 		return nil, ctx.Err()
 	}
-	s := l.contexts.Since(after, math.MaxInt)
+	s := l.contexts.Since(after)
 	err = parallel.Guard(func() error { // a mapped head may be cut
 		if err := l.label(ctx, s); err != nil {
 			return err
@@ -445,13 +425,10 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Eve
 	if err != nil {
 		return err
 	}
-	n, d, k := len(s.Known), l.layer.Dim(), l.o.Train.K
-	busy := l.throttle(ctx)
+	n, k := len(s.Known), l.o.Train.K
 	top, hits1, hitsK := make([]softmax.Prediction, k), 0, 0
-	for i := range n {
-		if _, err := by.TopK(top, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
-			return err
-		}
+	err = l.each(ctx, s, func(i int, h []float32) error {
+		_, err := by.TopK(top, h)
 		best := s.Labels[i*k : (i+1)*k]
 		if top[0].ID == best[0] {
 			hits1++
@@ -461,30 +438,35 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Eve
 				hitsK++
 			}
 		}
-		if busy(); ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
+		return err
+	})
 	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
 	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g", e.Precision1, k, e.PrecisionK, n, e.Budget)
-	return nil
+	return err
 }
 
 // label finds the best labels of the contexts of a sample where they are not known.
 func (l *Learner) label(ctx context.Context, s Sample) error {
-	d, k := l.layer.Dim(), l.o.Train.K
-	by := softmax.NewSearcher(l.layer)
-	busy := l.throttle(ctx)
-	best := make([]softmax.Prediction, k)
-	for i, known := range s.Known {
-		if known {
-			continue
+	k := l.o.Train.K
+	by, best := softmax.NewSearcher(l.layer), make([]softmax.Prediction, k)
+	return l.each(ctx, s, func(i int, h []float32) error {
+		if s.Known[i] {
+			return nil
 		}
-		if _, err := by.TopK(best, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
-			return err
-		}
+		_, err := by.TopK(best, h)
 		for j, p := range best {
 			s.Labels[i*k+j] = p.ID
+		}
+		return err
+	})
+}
+
+// each calls f with the number of each context of a sample, until ctx is done, on its share of the CPU.
+func (l *Learner) each(ctx context.Context, s Sample, f func(i int, h []float32) error) error {
+	d, busy := l.layer.Dim(), l.throttle(ctx)
+	for i := range s.Known {
+		if err := f(i, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
+			return err
 		}
 		if busy(); ctx.Err() != nil {
 			return ctx.Err()

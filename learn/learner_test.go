@@ -145,7 +145,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	if n := l.Contexts().Kept(); n != 8 {
 		t.Errorf("found %d contexts kept, expected those of 8 answers", n)
 	}
-	for i, known := range l.Contexts().Since(0, 100).Known {
+	for i, known := range l.Contexts().Since(0).Known {
 		if !known {
 			t.Errorf("context %d: found no labels", i)
 		}

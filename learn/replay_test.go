@@ -125,6 +125,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	t.Logf("%d queries, %d by a screen, in %v; the worst window of %d has P@1 %.4f", queries, screened, time.Since(begin).Round(time.Second), window, 1-float64(worst)/window)
+	t.Logf("with a screen the exact layer answered %d queries", l.Pool().Stats().Exact-uint64(queries-screened))
 	for i, by := range []string{"exactly", "exactly while a training runs", "by a screen"} {
 		t.Logf("a query takes %v %s", took[i].Duration/time.Duration(max(took[i].queries, 1)), by)
 	}

@@ -33,7 +33,6 @@ type Reservoir struct {
 	at     int      // the run that is being filled, -1 for none
 	skip   int      // contexts that are passed over before the next run
 	accept float64  // the share of runs that are kept when all places are taken
-	given  uint64   // contexts that were given
 	kept   uint64   // contexts that were taken
 }
 
@@ -77,11 +76,11 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.given++; r.skip > 0 {
+	if r.skip > 0 {
 		r.skip--
-		return r.kept
+	} else {
+		r.add(h, labels)
 	}
-	r.add(h, labels)
 	return r.kept
 }
 
@@ -129,10 +128,8 @@ func (r *Reservoir) begin() bool {
 	return true
 }
 
-// Given returns the number of contexts that it was given, and Kept the number of those that it took since
-// it was made: later ones have higher numbers, from 0 on.
-func (r *Reservoir) Given() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.given }
-func (r *Reservoir) Kept() uint64  { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
+// Kept returns the number of contexts that it took since it was made: later ones have higher numbers, from 0 on.
+func (r *Reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
 
 // Sample is a copy of what a reservoir holds, in the order in which it was taken.
 type Sample struct {
@@ -142,32 +139,29 @@ type Sample struct {
 	Numbers  []uint64
 }
 
-// Since returns a copy of the contexts that it holds from a number on, up to most of them, the last ones
-// if there are more.
-func (r *Reservoir) Since(number uint64, most int) (s Sample) {
+// Since returns a copy of the contexts that it holds from a number on.
+func (r *Reservoir) Since(number uint64) (s Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	type place struct {
-		number uint64
-		row    int
-		known  bool
-	}
-	places := make([]place, 0, len(r.runs)*runLength)
+	var places []int // of runs
+	n := 0
 	for i, x := range r.runs {
-		for j := range x.n {
-			if n := x.first + uint64(j); n >= number {
-				places = append(places, place{n, i*runLength + j, x.known>>j&1 == 1})
-			}
+		if x.first+uint64(x.n) > number {
+			places = append(places, i)
+			n += x.n
 		}
 	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.number, b.number) })
-	places = places[max(0, len(places)-most):]
-	n := len(places)
+	slices.SortFunc(places, func(a, b int) int { return cmp.Compare(r.runs[a].first, r.runs[b].first) })
 	s = Sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n)}
-	for _, p := range places {
-		s.Contexts = append(s.Contexts, r.data[p.row*r.dim:(p.row+1)*r.dim]...)
-		s.Labels = append(s.Labels, r.labels[p.row*r.k:(p.row+1)*r.k]...)
-		s.Known, s.Numbers = append(s.Known, p.known), append(s.Numbers, p.number)
+	for _, i := range places {
+		x := r.runs[i]
+		before := int(max(x.first, number) - x.first)
+		row, end := i*runLength+before, i*runLength+x.n
+		s.Contexts = append(s.Contexts, r.data[row*r.dim:end*r.dim]...)
+		s.Labels = append(s.Labels, r.labels[row*r.k:end*r.k]...)
+		for j := before; j < x.n; j++ {
+			s.Known, s.Numbers = append(s.Known, x.known>>j&1 == 1), append(s.Numbers, x.first+uint64(j))
+		}
 	}
 	return s
 }
@@ -183,7 +177,7 @@ func (r *Reservoir) Forget() {
 // WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s train takes. It
 // returns their number.
 func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
-	s := r.Since(0, math.MaxInt)
+	s := r.Since(0)
 	n := len(s.Known)
 	if _, err := w.Write(tensorfile.NPYHeader("f2", n, r.dim)); err != nil {
 		return 0, err

@@ -279,17 +279,16 @@ func (a *Audit) answer() bool {
 func (a *Audit) add(o audited) {
 	a.outcomes = append(a.recent(window-1), o)
 	rung := a.model.c.Ladder[o.rung]
-	for _, t := range []struct {
-		test     *excess
-		k        int
-		promised Estimate
-	}{{a.first, 1, rung.Precision1}, {a.all, a.k, rung.PrecisionK}} {
-		missed := float64(t.k-o.Hits(t.k, o.n)) / float64(t.k)
-		if a.model.c.HeldOut == 0 {
-			t.test.sample()
-		} else if t.test.add(missed, allowed(t.promised)) {
-			a.begins(a.missing(t.k))
-		}
+	a.look(a.first, 1, o, rung.Precision1)
+	a.look(a.all, a.k, o, rung.PrecisionK)
+}
+
+// look gives a query that was answered exactly to the test of P@k.
+func (a *Audit) look(test *excess, k int, o audited, promised Estimate) {
+	if a.model.c.HeldOut == 0 {
+		test.sample()
+	} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(promised)) {
+		a.begins(a.missing(k))
 	}
 }
 

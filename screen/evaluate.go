@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -127,43 +125,42 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	counts := make([]counts, len(ks))
-	var pairs, unmet atomic.Int64
-	sizes, outcomes := make([]int, n), make([]Outcome, n)
+	located, outcomes, sizes := make([]at, n), make([]Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
-	workers := make([]*evaluation, threads)
+	workers := make([]evaluation, threads)
 	largest := slices.Max(append([]int{1}, ks...))
 	for i := range workers {
 		s, err := NewSearcher(m, l, opt.Searcher...)
 		if err != nil {
 			return nil, err
 		}
-		workers[i] = &evaluation{s, softmax.NewSearcher(l), bitset.New(l.Labels()), make([]softmax.Prediction, largest), make([]softmax.Prediction, largest)}
-		r.Budget = m.c.Ladder[s.rung].Budget
+		workers[i] = evaluation{s, softmax.NewSearcher(l), make([]softmax.Prediction, largest)}
 	}
+	short := workers[0].screened.short
+	r.Budget = m.c.Ladder[workers[0].screened.rung].Budget
 	var done func(int)
 	if opt.Progress != nil {
 		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
 	}
-	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
-		w := workers[worker]
+	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) (err error) {
+		w := &workers[worker]
 		for i := lo; i < hi; i++ {
 			h := contexts[i*d : (i+1)*d]
-			x, err := w.context(h, ks, counts)
+			if located[i], err = w.screened.locate(h, w.screened.rung); err == nil {
+				_, err = w.full.TopK(w.best, h)
+			}
 			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
-				logs[i], err = w.target(h, uint32(opt.Targets[i]), temperature)
+				id := uint32(opt.Targets[i])
+				if logs[i][0], err = w.screened.LogProbAt(h, id, temperature); err == nil {
+					logs[i][1], err = w.full.LogProbAt(h, id, temperature)
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			sizes[i], outcomes[i] = x.n, m.Outcome(x.cell, w.exact)
-			if !x.met {
-				unmet.Add(1)
-			} else if x.cell >= m.router.ClusterCells() {
-				pairs.Add(1)
-			}
+			outcomes[i] = m.Outcome(located[i].cell, w.best)
 		}
 		return nil
 	})
@@ -173,13 +170,27 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	case err != nil:
 		return nil, err
 	}
-	r.Pairs, r.Unmet = int(pairs.Load()), int(unmet.Load())
-	for i, k := range ks {
-		c := &counts[i]
-		r.AtK[i] = Precision{
-			K: k, Precision: float64(c.hits.Load()) / (float64(n) * float64(k)), MeanScored: float64(c.scored.Load()) / float64(n),
-			Exact: int(c.exact.Load()), Short: int(c.short.Load()),
+	for i, x := range located {
+		sizes[i] = x.n
+		if !x.met {
+			r.Unmet++
+		} else if x.cell >= m.router.ClusterCells() {
+			r.Pairs++
 		}
+	}
+	for i, k := range ks {
+		p, hits, scored := &r.AtK[i], 0, 0
+		p.K = k
+		for j, x := range located {
+			if lacking := x.n < k; x.exact || lacking && !short {
+				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
+				continue
+			} else if lacking {
+				p.Short++
+			}
+			hits, scored = hits+outcomes[j].among(k, x.n), scored+x.n
+		}
+		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
 	}
 	r.Ladder = m.Measure(outcomes, largest)
 	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = spread(sizes)
@@ -195,68 +206,9 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	return r, nil
 }
 
-// counts are sums over contexts for one k. They are integers, so that they do not depend on which
-// goroutine adds what.
-type counts struct{ hits, scored, exact, short atomic.Int64 }
-
 // evaluation is what one goroutine of Evaluate has to itself.
 type evaluation struct {
-	screened      *Searcher
-	full          *softmax.Searcher
-	truth         *bitset.Set // empty between answers
-	exact, answer []softmax.Prediction
-}
-
-// target returns the log-probability of the label id in the context h at a temperature, by the screen
-// and by the layer.
-func (w *evaluation) target(h []float32, id uint32, temperature float64) (logs [2]float64, err error) {
-	if logs[0], err = w.screened.LogProbAt(h, id, temperature); err == nil {
-		logs[1], err = w.full.LogProbAt(h, id, temperature)
-	}
-	return logs, err
-}
-
-// context counts what the answers for the context h are like, for each of ks. It leaves the exact
-// best labels in w.exact.
-func (w *evaluation) context(h []float32, ks []int, to []counts) (x at, err error) {
-	s := w.screened
-	if x, err = s.locate(h, s.rung); err != nil {
-		return x, err
-	}
-	if _, err := w.full.TopK(w.exact, h); err != nil {
-		return x, err
-	}
-	for j, k := range ks {
-		a, err := s.Search(w.answer[:k], h, softmax.Request{K: k})
-		if err != nil {
-			return x, err
-		}
-		to[j].hits.Add(int64(w.common(w.exact[:k], w.answer[:a.Count])))
-		if a.Count < k {
-			to[j].short.Add(1)
-		}
-		if a.Source == softmax.FromLayer {
-			to[j].exact.Add(1)
-			to[j].scored.Add(int64(s.model.Labels()))
-		} else {
-			to[j].scored.Add(int64(x.n))
-		}
-	}
-	return x, nil
-}
-
-// common returns the number of labels that are in both.
-func (w *evaluation) common(a, b []softmax.Prediction) (n int) {
-	for _, x := range a {
-		w.truth.Add(x.ID)
-	}
-	for _, x := range b {
-		if w.truth.Has(x.ID) {
-			n++
-		}
-	}
-	for _, x := range a {
-		w.truth.Remove(x.ID)
-	}
-	return n
+	screened *Searcher
+	full     *softmax.Searcher
+	best     []softmax.Prediction
 }

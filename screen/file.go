@@ -92,13 +92,10 @@ func (f *file) parts() []part {
 // complete: an error, or the end of the process in between, leaves what was
 // there before. Equal models give equal files.
 func (m *Model) Save(path string) error {
-	f, err := atomicfile.Create(path)
-	if err == nil {
-		defer f.Abort()
-		if _, err = m.WriteTo(f); err == nil {
-			err = f.Commit()
-		}
-	}
+	err := atomicfile.WriteFile(path, func(w io.Writer) error {
+		_, err := m.WriteTo(w)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("screen: %w", err)
 	}

@@ -97,12 +97,15 @@ func (h *Histogram) valid() bool {
 	return ok
 }
 
-// Geometry returns how the held-out contexts of training lie, nil if the record does not say it.
-func (m *Model) Geometry() *Geometry {
+// Geometry returns how the held-out contexts of training lie, nil if the record does not say it. It must not be changed.
+func (m *Model) Geometry() *Geometry { return m.geometry }
+
+// geometryOf is what a record says.
+func geometryOf(of []byte) *Geometry {
 	var record struct {
 		Geometry *Geometry `json:"geometry"`
 	}
-	if json.Unmarshal(m.c.Record, &record) != nil || record.Geometry == nil {
+	if json.Unmarshal(of, &record) != nil || record.Geometry == nil {
 		return nil
 	}
 	for _, h := range []*Histogram{&record.Geometry.Cosine, &record.Geometry.Lead} {

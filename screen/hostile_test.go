@@ -96,7 +96,7 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := tail.predict([]float32{0}, squares{}, 0, 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+	if i := tail.predict([]float32{0}, 0, 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 		t.Errorf("a confidence of NaN: %+v", i)
 	}
 	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 2, 3}, 1), nil)

@@ -147,18 +147,6 @@ func (m *Model) cut(share uint16) []uint32 {
 	return cut
 }
 
-// bounded returns a cut with no more than bound candidates for any cell.
-func bounded(cut []uint32, bound int) []uint32 {
-	if int(slices.Max(cut)) <= bound {
-		return cut
-	}
-	cut = slices.Clone(cut)
-	for i, n := range cut {
-		cut[i] = uint32(min(int(n), bound))
-	}
-	return cut
-}
-
 // candidates returns the number of candidates of a cell of at least that share.
 func (m *Model) candidates(cell int, share uint16) int {
 	shares := m.c.Lists[cell].Shares
@@ -205,7 +193,11 @@ func (o *Outcome) Hits(k, n int) int {
 	if n < k {
 		return k
 	}
-	hits := 0
+	return o.among(k, n)
+}
+
+// among returns how many of the k best labels are among the first n candidates of the cell.
+func (o *Outcome) among(k, n int) (hits int) {
 	for _, place := range o.Places[:k] {
 		if int(place) <= n {
 			hits++

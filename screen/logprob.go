@@ -58,7 +58,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	}
 	logit /= temperature
 	if source == softmax.FromSet {
-		tail := s.tailOf(x.cell, temperature)
+		tail := s.tailOf(x.cell, temperature, 0).Log
 		if tail < logit && !slices.Contains(s.head(x.cell), id) {
 			tail = logit // it is one of the labels of the tail
 		}
@@ -79,12 +79,11 @@ func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.in
 
 // tailOf is what the tail says of the labels that head does not have, at a temperature that
 // it covers.
-func (s *Searcher) tailOf(cell int, temperature float64) float64 {
+func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 	if int(s.inTail[cell]) == s.model.c.Labels {
-		return math.Inf(-1)
+		return noLabels
 	}
-	t, h := s.model.c.Tail, s.query[0].Vector()
-	return t.predict(h, t.squares(h), cell, s.router.ClusterOf(cell), temperature, 0).Log
+	return s.model.c.Tail.predict(s.query[0].Vector(), cell, s.router.ClusterOf(cell), temperature, confidence)
 }
 
 func checkTemperature(temperature float64) error {
@@ -100,6 +99,9 @@ type Interval struct {
 	// if nothing is known.
 	Log, Low, High float64
 }
+
+// noLabels is the log of the sum over none.
+var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
 // temperature T, and an interval that holds it with the confidence, at
@@ -171,7 +173,7 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if err != nil || x.exact || !x.quick {
 		return Head{}, false, err
 	}
-	s.drawn, s.squares = x.cell, s.model.c.Tail.squares(s.query[0].Vector())
+	s.drawn = x.cell
 	known := int(s.inTail[x.cell])
 	n := max(x.n, known)
 	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
@@ -191,25 +193,20 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
 // is High then. A temperature of NaN tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
-	none := math.Inf(-1)
-	others := s.model.c.Labels - int(s.inTail[s.drawn])
-	switch {
-	case math.IsNaN(temperature):
-		return Interval{temperature, none, math.Inf(1)}
-	case others == 0:
-		return Interval{none, none, none}
+	others, list := s.model.c.Labels-int(s.inTail[s.drawn]), s.model.c.Tail.c.Temperatures
+	at := min(max(temperature, list[0]), list[len(list)-1])
+	if math.IsNaN(temperature) {
+		return Interval{temperature, math.Inf(-1), math.Inf(1)}
 	}
-	t := s.model.c.Tail
-	at := min(max(temperature, t.c.Temperatures[0]), t.c.Temperatures[len(t.c.Temperatures)-1])
-	tail := t.predict(s.query[0].Vector(), s.squares, s.drawn, s.router.ClusterOf(s.drawn), at, confidence)
-	if at == temperature {
+	tail := s.tailOf(s.drawn, at, confidence)
+	if at == temperature || others == 0 {
 		return tail
 	}
 	high := float64(tail.High * (at / temperature))
 	if at < temperature {
 		high += float64((1 - at/temperature) * kernels.Log(float64(others)))
 	}
-	return Interval{high, none, high}
+	return Interval{high, math.Inf(-1), high}
 }
 
 // outside leaves the labels of the head of a cell, ascending, and behind them the others that it does not
@@ -229,12 +226,10 @@ func (s *Searcher) outside(x at, others []uint32, temperature, confidence float6
 	if err := s.layer.Logits(s.logits, s.query[0], softmax.Only(s.joined)); err != nil {
 		return Interval{}, err
 	}
-	none := math.Inf(-1)
 	if len(s.joined) == s.model.c.Labels {
-		return Interval{none, none, none}, nil
+		return noLabels, nil
 	}
-	t, h := s.model.c.Tail, s.query[0].Vector()
-	tail := t.predict(h, t.squares(h), x.cell, s.router.ClusterOf(x.cell), temperature, confidence)
+	tail := s.tailOf(x.cell, temperature, confidence)
 	if len(s.joined) == head {
 		return tail, nil
 	}
@@ -268,16 +263,16 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 	switch {
 	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.c.Tail.covers(temperature):
 		return s.sumOfLayer(req)
-	case !req.Edits() && x.n == head:
-		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature)), nil
 	case !req.Edits():
-		// As many of them count with their logits as within the budget of the tail.
-		s.top = grow.Slice(s.top, min(req.K, head))
-		ask := softmax.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
-		if err := s.layer.Find(s.top, s.one[:], s.query[:], &ask); err != nil {
-			return 0, err
+		if x.n != head { // as many of them count with their logits as within the budget of the tail
+			s.top = grow.Slice(s.top, min(req.K, head))
+			ask := softmax.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
+			if err := s.layer.Find(s.top, s.one[:], s.query[:], &ask); err != nil {
+				return 0, err
+			}
+			candidates = s.one[0].LogSum
 		}
-		return kernels.LogAddExp(s.one[0].LogSum, s.tailOf(x.cell, temperature)), nil
+		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature, 0).Log), nil
 	}
 	s.extra = s.extra[:0]
 	for _, b := range req.Biases {

@@ -86,8 +86,9 @@ type List struct {
 // in an order of which every budget takes the first ones. It is immutable and safe
 // for use by many goroutines.
 type Model struct {
-	c      Config // with a ladder, a budget of it, a record, and shares in all lists
-	router *router.Router
+	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
+	geometry *Geometry // of the record
+	router   *router.Router
 	*derived
 }
 
@@ -148,6 +149,7 @@ func newModel(c Config) (*Model, error) {
 	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
 		return nil, err
 	}
+	m.geometry = geometryOf(m.c.Record)
 	return m, nil
 }
 
@@ -253,7 +255,7 @@ func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 		if err := checkRecord(record); err != nil {
 			return nil, fmt.Errorf("screen: %w", err)
 		}
-		c.c.Record = bytes.Clone(record)
+		c.c.Record, c.geometry = bytes.Clone(record), geometryOf(record)
 	}
 	return &c, nil
 }

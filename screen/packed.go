@@ -59,10 +59,10 @@ type packKey struct {
 // layer: of all cells, or of the cells of clusters alone, and their number. It returns nil if the layer has no
 // codes, or if they would take more than most bytes.
 func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
-	cut := bounded(m.cut(share), bound)
+	cut := m.cut(share)
 	starts := make([]int, 1, len(cut)+1)
 	for t, n := range cut {
-		starts = append(starts, starts[t]+int(n))
+		starts = append(starts, starts[t]+min(int(n), bound))
 	}
 	cells, all = len(cut), l.PackedBytes(starts)
 	if copies = all; copies > most {
@@ -85,8 +85,8 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 		}
 	}
 	ids := make([]uint32, 0, starts[cells])
-	for t, n := range cut[:cells] {
-		ids = append(ids, m.first(t, int(n))...)
+	for t := range cells {
+		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
 	}
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
 		return nil, 0, 0, all, err

@@ -158,13 +158,11 @@ type loan struct {
 func (p *Pool) borrow() (l loan, err error) {
 	first := home()
 	l.home = &p.shelves[first]
-	for i := 0; i < shelves && l.Searcher == nil; i++ {
+	for i := 0; i <= shelves && l.Searcher == nil; i++ {
 		l.from = &p.shelves[(first+i)%shelves]
-		l.Searcher, l.of = l.from.take()
+		l.Searcher, l.of = l.from.take(i == shelves)
 	}
 	if l.Searcher == nil {
-		l.from = l.home
-		l.of = l.from.promise()
 		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
 			l.giveBack()
 			return loan{}, err
@@ -182,24 +180,20 @@ func home() int {
 	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
 }
 
-// take takes a searcher off the shelf and counts it as out, unless there is none.
-func (b *shelf) take() (s *Searcher, of *generation) {
+// take takes a searcher off the shelf and counts it as out, unless there is none. If one must be made it is counted
+// as out, of the generation that take returns.
+func (b *shelf) take(must bool) (s *Searcher, of *generation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := len(b.free); n > 0 {
+	n := len(b.free)
+	if n > 0 {
 		s, b.free[n-1] = b.free[n-1], nil
 		b.free = b.free[:n-1]
+	}
+	if n > 0 || must {
 		b.out++
 	}
 	return s, b.of
-}
-
-// promise counts a searcher as out that is yet to be made, of the generation that it returns.
-func (b *shelf) promise() *generation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.out++
-	return b.of
 }
 
 // giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that is not

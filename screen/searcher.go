@@ -42,6 +42,18 @@ func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 // queries. n is at least 1.
 func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 
+// Guard makes a Searcher answer by the exact layer while many of the last contexts are strange to the model, as a text
+// of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of its cluster
+// is below the first edge of [Model.Geometry]: one in a hundred is in training. The exact layer answers as long as 8 of
+// the last contexts are strange, each counting 31/32 of the next one. So an answer depends on the
+// contexts before. The option does nothing to a model whose record has no histogram of cosines.
+func Guard() Option { return func(s *Searcher) { s.guard = true } }
+
+const (
+	guardMemory = 32 // contexts
+	guardMost   = 8
+)
+
 // Searcher answers requests with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
 // proportional to r, to the largest number of candidates and to d, and to L from the
@@ -52,8 +64,11 @@ type Searcher struct {
 	router  *router.Router
 	packed  *softmax.Packed // candidates of the first cells; nil for none
 	cells   int             // of these
-	cut     []uint32        // of each cell, the number of candidates within the searcher's budget and bound
+	cut     []uint32        // of each cell, the number of candidates within the searcher's budget
+	bound   int             // to how many candidates a context is bound
 	lead    bool            // whether the lead is always wanted
+	floor   float64         // contexts of a cosine below it are strange; -1 for none
+	strange float64         // how many of the last contexts are
 	watch   *Audit          // nil for none
 	until   uint64          // queries up to the next sample
 	rung    int             // of the ladder, that cut is of
@@ -65,15 +80,14 @@ type Searcher struct {
 	layer    *softmax.Searcher
 	over     *softmax.Layer
 	routing  *router.Searcher
-	cuts     [][]uint32 // of each rung; nil until it is asked for
-	inTail   []uint32   // of each cell, the number of candidates that are not in the tail
+	inTail   []uint32 // of each cell, the number of candidates that are not in the tail
 	budget   float64
-	bound    int   // to how many candidates a context is bound
 	packUpTo int64 // bytes
 	copies   int64 // bytes of the copies
 	whole    int64 // bytes of copies of all lists
 	short    bool
 	overTail bool
+	guard    bool
 
 	one    [1]softmax.Answer
 	query  [1]*softmax.Query
@@ -83,8 +97,7 @@ type Searcher struct {
 	// For log-sums: labels, logits and terms.
 	extra, joined []uint32
 	top           []softmax.Prediction
-	drawn         int     // the cell of the last Head
-	squares       squares // of its context
+	drawn         int // the cell of the last Head
 	logits, terms []float64
 	asked         [1]uint32
 	oneLogit      [1]float64
@@ -107,8 +120,8 @@ type Stats struct {
 	Pairs, Unmet uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, and Lacking times because fewer than
-	// k candidates may be answered.
+	// the best cluster was below Config.ExactMargin, because of [Guard], and Lacking times
+	// because fewer than k candidates may be answered.
 	Exact, Lacking uint64
 	// Short is the number of contexts answered with fewer than k labels.
 	Short uint64
@@ -143,13 +156,16 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	}
 	s := &Searcher{
 		model: m, layer: softmax.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.c.ExactMargin > 0,
+		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.c.ExactMargin > 0, floor: -1,
 	}
 	for _, o := range opts {
 		o(s)
 	}
 	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
+	}
+	if s.guard && m.geometry != nil && len(m.geometry.Cosine.Edges) > 0 {
+		s.floor = m.geometry.Cosine.Edges[0]
 	}
 	if s.bound < 1 {
 		return nil, fmt.Errorf("screen: largest: found %d, expected at least 1", s.bound)
@@ -162,8 +178,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	s.cuts = make([][]uint32, len(m.c.Ladder))
-	s.cut, s.rung = s.cutAt(rung), rung
+	s.cut, s.rung = m.cut(m.c.Ladder[rung].Share), rung
 	if m.c.Tail != nil {
 		s.inTail = m.cut(m.c.Tail.c.Share)
 	}
@@ -185,7 +200,7 @@ func (s *Searcher) warm() error {
 	s.addLines()
 	zero := make([]float32, m.Dim())
 	if s.direct.Set(zero) { // the first query of plain Go makes scratch
-		s.router.Short(s.direct, zero, s.lead, false)
+		s.router.Short(s.direct, zero, s.floor, s.lead, false)
 	}
 	if err := s.query[0].Set(zero); err != nil {
 		return err
@@ -250,10 +265,8 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if len(contexts) != n*d {
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
-	if len(dst) != req.K*n || exactly(&req) {
-		if err := req.Check(s.model.c.Labels); err != nil {
-			return err
-		}
+	if err := req.Check(s.model.c.Labels); err != nil {
+		return err
 	}
 	if len(dst) != req.K*n {
 		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
@@ -262,17 +275,12 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
 	if exactly(&req) {
-		if err := s.layer.SearchBatch(dst, answers, contexts, req); err != nil {
-			return err
+		err := s.layer.SearchBatch(dst, answers, contexts, req)
+		for i := 0; err == nil && i < n; i++ {
+			s.stats.Queries++
+			s.countExact(answers[i], req.K)
 		}
-		s.stats.Queries += uint64(n)
-		s.stats.Exact += uint64(n)
-		for _, a := range answers {
-			if a.Count < req.K {
-				s.stats.Short++
-			}
-		}
-		return nil
+		return err
 	}
 	for i := range answers {
 		var err error
@@ -364,7 +372,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	x.watch = s.watch != nil && s.sampled()
 	if x.quick = s.direct.Set(h); x.quick {
 		var ok bool
-		if x.found, ok = s.router.Short(s.direct, h, s.lead || x.watch, x.watch); !ok {
+		if x.found, ok = s.router.Short(s.direct, h, s.floor, s.lead || x.watch, x.watch); !ok {
 			x.found, err = s.find()
 		}
 	} else if err = s.query[0].Set(h); err == nil {
@@ -376,14 +384,25 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	x.cell, x.met = s.router.Cell(x.found)
 	cut := s.cut
 	if rung != s.rung {
-		cut = s.cutAt(rung)
+		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
-	x.n, x.rung = int(cut[x.cell]), rung
-	x.exact = s.lead && x.found.Lead < s.model.c.ExactMargin
+	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
+	x.exact = s.lead && x.found.Lead < s.model.c.ExactMargin || s.guarded(x.found.Cosine)
 	if x.watch {
 		s.watch.see(s, x)
 	}
 	return x, nil
+}
+
+// guarded reports whether too many of the last contexts are strange, the one with this cosine included.
+func (s *Searcher) guarded(cosine float64) bool {
+	if s.floor <= -1 {
+		return false
+	}
+	if s.strange -= s.strange / guardMemory; cosine < s.floor {
+		s.strange++
+	}
+	return s.strange >= guardMost
 }
 
 // sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
@@ -426,14 +445,6 @@ func (s *Searcher) rungOf(budget float64) (int, error) {
 	return rung, nil
 }
 
-// cutAt returns the numbers of candidates within the budget of a rung of the ladder.
-func (s *Searcher) cutAt(rung int) []uint32 {
-	if s.cuts[rung] == nil {
-		s.cuts[rung] = bounded(s.model.cut(s.model.c.Ladder[rung].Share), s.bound)
-	}
-	return s.cuts[rung]
-}
-
 // invalid is an error of a kind that this package or softmax exports.
 type invalid struct {
 	kind error
@@ -449,11 +460,15 @@ func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softma
 	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
 		return softmax.Answer{}, err
 	}
-	s.stats.Exact++
-	if s.one[0].Count < req.K {
+	s.countExact(s.one[0], req.K)
+	return s.one[0], nil
+}
+
+// countExact counts an answer of the exact layer.
+func (s *Searcher) countExact(a softmax.Answer, k int) {
+	if s.stats.Exact++; a.Count < k {
 		s.stats.Short++
 	}
-	return s.one[0], nil
 }
 
 // among answers a request about the context that was located: among its candidates, if the

@@ -134,19 +134,20 @@ func (r *Tail) covers(temperature float64) bool {
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of
 // hold, each at half the risk. The lower end is not known then.
-func (r *Tail) predict(h []float32, x squares, cell, t int, temperature, confidence float64) Interval {
+func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64) Interval {
 	list := r.c.Temperatures
+	norm, along := SquaresOf(r.c.Directions, h)
 	at, found := slices.BinarySearch(list, temperature)
 	if found {
-		log, width := r.fit(h, x, at, cell, t, confidence)
+		log, width := r.fit(h, norm, along, at, cell, t, confidence)
 		return Interval{log, log - width, log + width}
 	}
 	half := confidence
 	if half > 0 {
 		half = 1 - (1-confidence)/2
 	}
-	cold, coldWidth := r.fit(h, x, at-1, cell, t, half)
-	warm, warmWidth := r.fit(h, x, at, cell, t, half)
+	cold, coldWidth := r.fit(h, norm, along, at-1, cell, t, half)
+	warm, warmWidth := r.fit(h, norm, along, at, cell, t, half)
 	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
 	log := mix(cold, warm)
@@ -171,22 +172,14 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	return products[0], along
 }
 
-// squares are what SquaresOf returns of a context.
-type squares struct{ norm, along float64 }
-
-func (r *Tail) squares(h []float32) (x squares) {
-	x.norm, x.along = SquaresOf(r.c.Directions, h)
-	return x
-}
-
-// fit is the prediction at one of the temperatures: the log of the tail, and the half-width at the
-// confidence, +Inf for unknown.
-func (r *Tail) fit(h []float32, x squares, at, cell, t int, confidence float64) (log, width float64) {
+// fit is the prediction at one of the temperatures, given what SquaresOf returns of h: the log of the tail, and the
+// half-width at the confidence, +Inf for unknown.
+func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence float64) (log, width float64) {
 	row := at*r.c.Clusters + t
 	var product [1]float64
 	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
 	log = product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
-	log += float64(float64(r.c.Squares[2*row])*x.norm) + float64(float64(r.c.Squares[2*row+1])*x.along)
+	log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
 	q := len(r.c.Levels)
 	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q && !math.IsNaN(confidence) {
 		return log, float64(r.c.Widths[row*q+j])

@@ -8,6 +8,7 @@
 package router
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -144,10 +145,7 @@ func (r *Router) With(rule Rule) (*Router, error) {
 }
 
 func (p Pair) compare(o Pair) int {
-	if p.First != o.First {
-		return int(int64(p.First) - int64(o.First))
-	}
-	return int(int64(p.Second) - int64(o.Second))
+	return cmp.Or(cmp.Compare(p.First, o.First), cmp.Compare(p.Second, o.Second))
 }
 
 // length is ||x||, by the reference arithmetic.
@@ -279,9 +277,9 @@ func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, err
 
 // Short finds by d what Find finds about d's context. lead and cosine say whether Second and Lead,
 // and Cosine, are wanted though the rule does not ask for them; what the rule does not need is left out,
-// and for its shells alone Cosine is any cosine in the shell of the context's.
+// and otherwise Cosine is any cosine that lies in the shell of the context's, and as that does to floor: below it or not.
 // It reports false if that way is not for the context or the router.
-func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Found, ok bool) {
+func (r *Router) Short(d *softmax.Direct, h []float32, floor float64, lead, cosine bool) (f Found, ok bool) {
 	if r.packed == nil {
 		return Found{}, false
 	}
@@ -290,7 +288,7 @@ func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Fou
 		if !ok {
 			return Found{}, false
 		}
-		return Found{Cluster: int(id), Cosine: r.inShell(d, h, id, low, high)}, true
+		return Found{Cluster: int(id), Cosine: r.inShell(d, h, floor, id, low, high)}, true
 	}
 	var best [2]softmax.Prediction
 	n := min(2, r.r)
@@ -304,16 +302,16 @@ func (r *Router) Short(d *softmax.Direct, h []float32, lead, cosine bool) (f Fou
 	if cosine {
 		f.Cosine = r.cosine(h, best[0])
 	} else {
-		f.Cosine = r.inShell(d, h, best[0].ID, best[0].Logit, best[0].Logit)
+		f.Cosine = r.inShell(d, h, floor, best[0].ID, best[0].Logit, best[0].Logit)
 	}
 	return f, true
 }
 
-// inShell is a cosine in the shell of h, d's context, whose product with the vector of its best
-// cluster is at least low and at most high. Most contexts are so far from the borders of shells
+// inShell is a cosine in the shell of h, d's context, and on its side of floor. The product of h with the vector of its
+// best cluster is at least low and at most high. Most contexts are so far from the borders of shells
 // that bounds of their length and of the product tell, which takes no exact product.
-func (r *Router) inShell(d *softmax.Direct, h []float32, best uint32, low, high float64) float64 {
-	if len(r.rule.Shells) == 0 {
+func (r *Router) inShell(d *softmax.Direct, h []float32, floor float64, best uint32, low, high float64) float64 {
+	if len(r.rule.Shells) == 0 && floor <= -1 {
 		return 0
 	}
 	shortest, longest := d.Length()
@@ -322,7 +320,7 @@ func (r *Router) inShell(d *softmax.Direct, h []float32, best uint32, low, high 
 	}
 	const rounding = 1e-12
 	least, most := low/(r.lengths[best]*longest)-rounding, high/(r.lengths[best]*shortest)+rounding
-	told := (low >= 0) == (high >= 0) && most-least < 1 // or NaN
+	told := (low >= 0) == (high >= 0) && most-least < 1 && (least < floor) == (most < floor) // or NaN
 	for _, cut := range r.rule.Shells {
 		told = told && (least < cut) == (most < cut)
 	}

@@ -225,7 +225,8 @@ func TestShortIsFind(t *testing.T) {
 					needs = min(needs, shape.clusters)
 					may = 2*needs <= shape.clusters
 				}
-				f, ok := r.Short(d, h, lead, lead)
+				floor := rapid.SampledFrom([]float64{-1, want.Cosine, math.Nextafter(want.Cosine, 2), want.Cosine - 0.1, 0.5}).Draw(t, "floor")
+				f, ok := r.Short(d, h, floor, lead, lead)
 				if ok != may {
 					t.Fatalf("lead %v: found an answer: %v, expected %v with %d of %d clusters needed", lead, ok, may, needs, shape.clusters)
 				}
@@ -235,6 +236,9 @@ func TestShortIsFind(t *testing.T) {
 				answered++
 				if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
 					t.Fatalf("lead %v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", lead, f, cell, met, want, wantCell, wantMet)
+				}
+				if floor > -1 && (f.Cosine < floor) != (want.Cosine < floor) {
+					t.Fatalf("lead %v: found cosine %v, expected it below %v like %v, or not", lead, f.Cosine, floor, want.Cosine)
 				}
 				if lead && f != want {
 					t.Fatalf("found %+v, expected %+v", f, want)
@@ -267,7 +271,7 @@ func TestManyClustersAreFoundByTheLongerWay(t *testing.T) {
 		if d.Set(h); r.packed != nil {
 			t.Error("found packed vectors, expected none")
 		}
-		if f, ok := r.Short(d, h, true, true); ok {
+		if f, ok := r.Short(d, h, -1, true, true); ok {
 			t.Errorf("found %+v by the short way, expected none", f)
 		}
 	}
@@ -400,7 +404,7 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Set(contexts[at])
-			f, ok := r.Short(d, contexts[at], false, false)
+			f, ok := r.Short(d, contexts[at], -1, false, false)
 			if cell, met := r.Cell(f); ok {
 				if want, wantMet := r.Cell(found[0]); cell != want || met != wantMet {
 					t.Fatal(cell, met, want, wantMet)

@@ -1,0 +1,66 @@
+package screen_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// With Guard the exact layer answers while 8 of the last contexts are strange, and the screen otherwise: seldom not the
+// screen for contexts like those of training, and never the screen soon after they change.
+func TestGuard(t *testing.T) {
+	w := watchedOnce()
+	simdtest.EachLevel(t, func(t *testing.T) {
+		newSearcher := func(opts ...screen.Option) *screen.Searcher {
+			s, err := screen.NewSearcher(w.model, w.layer, opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		guarded, plain, exact := newSearcher(screen.Guard()), newSearcher(), softmax.NewSearcher(w.layer)
+		d, floor, strange := w.model.Dim(), w.model.Geometry().Cosine.Edges[0], 0.0
+		change := permuted(rand.New(rand.NewPCG(1, 1)), d)
+		var byLayer [2]int // of usual contexts, and of others
+		got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+		const usual, others = 2000, 100
+		for i := range usual + others {
+			h, kind := slices.Clone(w.contexts[i*d:(i+1)*d]), 0
+			if i >= usual {
+				change(h)
+				kind = 1
+			}
+			if _, err := plain.Nearest(want[:1], h); err != nil {
+				t.Fatal(err)
+			}
+			v := w.model.ClusterWeights()[int(want[0].ID)*d:][:d]
+			if strange -= strange / 32; want[0].Logit/(math.Sqrt(kernels.RefDot(v, v))*math.Sqrt(kernels.RefDot(h, h))) < floor {
+				strange++
+			}
+			source, failed := softmax.FromSet, error(nil)
+			if strange >= 8 {
+				source = softmax.FromLayer
+				byLayer[kind]++
+				_, failed = exact.TopK(want, h)
+			} else {
+				_, failed = plain.TopK(want, h)
+			}
+			a, err := guarded.Search(got, h, softmax.Request{K: 5})
+			if err != nil || failed != nil || a.Source != source || !slices.Equal(got, want) {
+				t.Fatalf("context %d, %v strange: found %+v %v, %v, expected %v of %v", i, strange, a, got, err, want, source)
+			}
+		}
+		if byLayer[0] > usual/100 || byLayer[1] < others*3/4 {
+			t.Errorf("found %d answers of the layer to %d usual contexts and %d to %d others, expected few and most", byLayer[0], usual, byLayer[1], others)
+		}
+		if n := guarded.Stats().Exact; n != uint64(byLayer[0]+byLayer[1]) {
+			t.Errorf("found %d exact answers counted, expected %d", n, byLayer[0]+byLayer[1])
+		}
+	})
+}
