@@ -13,9 +13,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
-	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -187,7 +187,7 @@ func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq
 func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
 	n := len(rows) / l.Dim()
 	want := labelfile.Header{K: topK, Count: n, Total: n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint()}
-	digest, err := labelfile.DigestOf(ctx, rows, l.Dim(), 0, parallel.Threads(0, n))
+	digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(rows, l.Dim()), 0, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -252,7 +252,7 @@ const straight = 16
 func (s *previewSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.lines.Prefetch()
 	if s.direct.Set(h) {
-		if f, ok := s.router.Short(s.direct, h, false, false); ok {
+		if f, ok := s.router.Short(s.direct, h, -1, false, false); ok {
 			cell, _ := s.router.Cell(f)
 			ids := s.ids[s.starts[cell]:s.starts[cell+1]]
 			if k := len(dst); k > 0 && len(ids) > 2*k && s.preview(k, h, cell, ids) && s.best(dst, h) {
