@@ -95,19 +95,28 @@ func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err er
 	if a := p.audit.Load(); a != nil {
 		a.begin(m)
 	}
+	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
-		p.shelves[i].turn(old, g, made[i])
+		b := &p.shelves[i]
+		old.inUse.Add(int64(b.out)) // which counts those that are out
+		b.of, b.free, b.out = g, made[i], 0
 	}
+	p.unlock()
 	old.release()
 	return old.drained, nil
 }
 
-// turn gives a shelf searchers of the next generation. Those that are out are counted by the old one.
-func (b *shelf) turn(old, next *generation, made []*Searcher) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	old.inUse.Add(int64(b.out))
-	b.of, b.free, b.out = next, made, 0
+// lock locks all shelves.
+func (p *Pool) lock() {
+	for i := range p.shelves {
+		p.shelves[i].mu.Lock()
+	}
+}
+
+func (p *Pool) unlock() {
+	for i := range p.shelves {
+		p.shelves[i].mu.Unlock()
+	}
 }
 
 // release takes one off what uses the generation.
@@ -158,9 +167,24 @@ type loan struct {
 func (p *Pool) borrow() (l loan, err error) {
 	first := home()
 	l.home = &p.shelves[first]
-	for i := 0; i <= shelves && l.Searcher == nil; i++ {
+	for i := 0; i < shelves && l.Searcher == nil; i++ {
 		l.from = &p.shelves[(first+i)%shelves]
-		l.Searcher, l.of = l.from.take(i == shelves)
+		l.from.mu.Lock()
+		l.take()
+		l.from.mu.Unlock()
+	}
+	if l.Searcher == nil {
+		p.lock() // to look at all shelves at one time: one that came back to a shelf after the look at it is not missed
+		for i := 0; i < shelves && l.Searcher == nil; i++ {
+			l.from = &p.shelves[(first+i)%shelves]
+			l.take()
+		}
+		if l.Searcher == nil {
+			l.from = l.home
+			l.of = l.home.of
+			l.home.out++
+		}
+		p.unlock()
 	}
 	if l.Searcher == nil {
 		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
@@ -180,69 +204,49 @@ func home() int {
 	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
 }
 
-// take takes a searcher off the shelf and counts it as out, unless there is none. If one must be made it is counted
-// as out, of the generation that take returns.
-func (b *shelf) take(must bool) (s *Searcher, of *generation) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := len(b.free)
-	if n > 0 {
-		s, b.free[n-1] = b.free[n-1], nil
+// take takes a searcher off the loan's shelf and counts it as out, unless there is none. The caller has the lock.
+func (l *loan) take() {
+	b := l.from
+	if n := len(b.free); n > 0 {
+		l.Searcher, l.of, b.free[n-1] = b.free[n-1], b.of, nil
 		b.free = b.free[:n-1]
-	}
-	if n > 0 || must {
 		b.out++
 	}
-	return s, b.of
 }
 
 // giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that is not
 // sound is not used again, and neither is one of an old generation.
 func (l *loan) giveBack() {
-	if l.from.end(l) && l.from != l.home {
-		l.home.mu.Lock()
-		defer l.home.mu.Unlock()
-		l.home.put(l)
+	first, second := l.from, l.home
+	if uintptr(unsafe.Pointer(first)) > uintptr(unsafe.Pointer(second)) { // as [Pool.lock] goes through them
+		first, second = second, first
 	}
-}
-
-// end counts a loan as over, and reports whether its generation is still the shelf's. The searcher stays
-// if this is where it goes.
-func (b *shelf) end(l *loan) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	first.mu.Lock()
+	defer first.mu.Unlock()
+	if second != first {
+		second.mu.Lock()
+		defer second.mu.Unlock()
+	}
 	if l.Searcher != nil {
-		b.stats.add(l.stats)
+		l.from.stats.add(l.stats)
 		l.stats = Stats{}
 	}
-	if b.of != l.of {
+	if l.from.of != l.of {
 		l.of.release()
-		return false
+		return
 	}
-	b.out--
-	if b == l.home {
-		b.put(l)
-	}
-	return true
-}
-
-// put keeps the searcher of a loan. The caller has the lock.
-func (b *shelf) put(l *loan) {
-	if l.sound && b.of == l.of {
-		b.free = append(b.free, l.Searcher)
+	l.from.out--
+	if l.sound {
+		l.home.free = append(l.home.free, l.Searcher)
 	}
 }
 
-// count returns the numbers of searchers on the shelves and out, at one time: one that goes
-// to another shelf meanwhile would count twice.
+// count returns the numbers of searchers on the shelves and out, at one time.
 func (p *Pool) count() (counts [shelves]int) {
+	p.lock()
+	defer p.unlock()
 	for i := range p.shelves {
-		p.shelves[i].mu.Lock()
-	}
-	for i := range p.shelves {
-		b := &p.shelves[i]
-		counts[i] = len(b.free) + b.out
-		b.mu.Unlock()
+		counts[i] = len(p.shelves[i].free) + p.shelves[i].out
 	}
 	return counts
 }
