@@ -421,7 +421,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 
 // measure says in an event what a screen reaches on contexts.
 func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Event) error {
-	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0))
+	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), screen.Guard())
 	if err != nil {
 		return err
 	}
@@ -441,7 +441,7 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Eve
 		return err
 	})
 	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
-	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g", e.Precision1, k, e.PrecisionK, n, e.Budget)
+	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g; the exact layer answered %d", e.Precision1, k, e.PrecisionK, n, e.Budget, by.Stats().Exact)
 	return err
 }
 

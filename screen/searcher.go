@@ -42,11 +42,12 @@ func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 // queries. n is at least 1.
 func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 
-// Guard makes a Searcher answer by the exact layer while many of the last contexts are strange to the model, as a text
-// of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of its cluster
-// is below the first edge of [Model.Geometry]: one in a hundred is in training. The exact layer answers as long as 8 of
-// the last contexts are strange, each counting 31/32 of the next one. So an answer depends on the
-// contexts before. The option does nothing to a model whose record has no histogram of cosines.
+// Guard makes a Searcher answer by the exact layer where a context is strange to the model, and while many of the last ones
+// are, as a text of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of
+// its cluster is below the first edge of [Model.Geometry]: one in a hundred is in training, and misses are many times as
+// frequent among these. All contexts are answered exactly as long as 8 of the last are strange, each counting 31/32 of the
+// next one. So an answer depends on the contexts before. The option does nothing to a model whose record has no histogram of
+// cosines.
 func Guard() Option { return func(s *Searcher) { s.guard = true } }
 
 const (
@@ -394,15 +395,16 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	return x, nil
 }
 
-// guarded reports whether too many of the last contexts are strange, the one with this cosine included.
+// guarded reports whether the context with this cosine is strange, or too many of the last ones are, this one included.
 func (s *Searcher) guarded(cosine float64) bool {
 	if s.floor <= -1 {
 		return false
 	}
-	if s.strange -= s.strange / guardMemory; cosine < s.floor {
+	strange := cosine < s.floor
+	if s.strange -= s.strange / guardMemory; strange {
 		s.strange++
 	}
-	return s.strange >= guardMost
+	return strange || s.strange >= guardMost
 }
 
 // sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
