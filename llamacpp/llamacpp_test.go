@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -489,13 +490,17 @@ func TestAHeadThatLearns(t *testing.T) {
 	if _, failed := exact.Search(want, h, softmax.Request{K: 2}); err != nil || failed != nil || a.Source != softmax.FromLayer || !slices.Equal(best, want) {
 		t.Fatalf("found %v from %v (%v, %v), expected %v from the layer", best, a.Source, err, failed, want)
 	}
-	for i := 0; !x.Learner().Screened(); i++ {
-		h[i%len(h)] *= 1.001 // so that none is met twice
+	r, usual := rand.New(rand.NewPCG(1, 2)), slices.Clone(h)
+	for !x.Learner().Screened() {
+		for i := range h { // none is met twice, and all are of one kind
+			h[i] = usual[i] * float32(1+.02*r.NormFloat64())
+		}
 		answers := make([]softmax.Answer, 2)
 		if err := x.SearchBatch(best, answers, slices.Concat(h, h), softmax.Request{K: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	h = usual
 	if a, err := x.Search(best, h, softmax.Request{K: 2}); err != nil || a.Source != softmax.FromSet {
 		t.Errorf("found %v, %v, expected an answer of the screen", a.Source, err)
 	}
