@@ -12,6 +12,7 @@ import (
 
 // Predicates of VCMPPS, false for NaN.
 const (
+	atMost       = 2
 	greaterEqual = 13
 	greater      = 14
 )
@@ -159,36 +160,71 @@ func nextAbove(l emit.Level) {
 }
 
 func selectAtLeast(l emit.Level) {
-	lanes := l.Bytes / 4
 	l.Function("SelectAtLeast", "func(dst *uint32, scores *float32, n int, threshold float32) int",
 		"writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.")
-	dst := Load(Param("dst"), GP64())
-	p := Load(Param("scores"), GP64())
+	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
+	p := Load(Param("scores"), GP64()).(reg.GPVirtual)
 	n := Load(Param("n"), GP64())
 	threshold := l.BroadcastParam("threshold")
 	i, count := GP64(), GP64()
 	XORQ(i, i)
 	XORQ(count, count)
+	var places, sixteen reg.VecVirtual
+	if l.Bytes == 64 {
+		places, sixteen = firstPlaces(l)
+	}
 	Label("loop")
-	for k := 0; k < 16/lanes; k++ {
-		bits := compare(l, greaterEqual, Mem{Base: p, Index: i, Scale: 4, Disp: k * l.Bytes}, threshold)
-		done := emit.Name("done", k)
-		Comment("Few are selected: most vectors end here.")
-		Label(emit.Name("more", k))
-		TESTL(bits, bits)
-		JZ(LabelRef(done))
-		at := GP64()
-		TZCNTL(bits, at.As32())
-		LEAQ(Mem{Base: i, Index: at, Scale: 1, Disp: k * lanes}, at)
-		MOVL(at.As32(), Mem{Base: dst, Index: count, Scale: 4})
-		INCQ(count)
-		BLSRL(bits, bits)
-		JMP(LabelRef(emit.Name("more", k)))
-		Label(done)
+	if l.Bytes == 64 {
+		Comment("What is written behind those that are selected is within n. To memory VPCOMPRESSD is many times as slow on some CPUs.")
+		least, selected := K(), l.Vec()
+		VCMPPS(U8(atMost), Mem{Base: p, Index: i, Scale: 4}, threshold, least)
+		VPCOMPRESSD_Z(places, least, selected)
+		VMOVDQU32(selected, Mem{Base: dst, Index: count, Scale: 4})
+		bits := GP32()
+		KMOVW(least, bits)
+		POPCNTL(bits, bits)
+		ADDQ(bits.As64(), count)
+		VPADDD(sixteen, places, places)
+	} else {
+		for _, first := range []int{0, 8} {
+			selectOne(l, dst, p, i, count, threshold, first)
+		}
 	}
 	ADDQ(I32(16), i)
 	CMPQ(i, n)
 	JLT(LabelRef("loop"))
 	Store(count, ReturnIndex(0))
 	emit.End()
+}
+
+// firstPlaces returns the numbers 0 to 15, and 16 times the number 16, without a table in memory.
+func firstPlaces(l emit.Level) (places, sixteen reg.VecVirtual) {
+	places, sixteen = l.Vec(), l.Vec()
+	bits, low := GP64(), XMM()
+	MOVQ(U64(0x0706050403020100), bits)
+	VMOVQ(bits, low)
+	MOVQ(U64(0x0f0e0d0c0b0a0908), bits)
+	VPINSRQ(U8(1), bits, low, low)
+	VPMOVZXBD(low, places)
+	MOVL(U32(16), bits.As32())
+	VPBROADCASTD(bits.As32(), sixteen)
+	return places, sixteen
+}
+
+// selectOne writes the places of the scores of one vector that are at least the threshold, one after the other.
+func selectOne(l emit.Level, dst, p, i, count reg.GPVirtual, threshold reg.VecVirtual, first int) {
+	bits := compare(l, greaterEqual, Mem{Base: p, Index: i, Scale: 4, Disp: 4 * first}, threshold)
+	done, more := emit.Name("done", first), emit.Name("more", first)
+	Comment("Few are selected: most vectors end here.")
+	Label(more)
+	TESTL(bits, bits)
+	JZ(LabelRef(done))
+	at := GP64()
+	TZCNTL(bits, at.As32())
+	LEAQ(Mem{Base: i, Index: at, Scale: 1, Disp: first}, at)
+	MOVL(at.As32(), Mem{Base: dst, Index: count, Scale: 4})
+	INCQ(count)
+	BLSRL(bits, bits)
+	JMP(LabelRef(more))
+	Label(done)
 }

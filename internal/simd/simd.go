@@ -2,7 +2,7 @@
 // extensions the kernels may use.
 //
 // A level names a set of extensions, not a CPU: generic is plain Go; on amd64 avx2
-// is AVX2, FMA3, F16C, BMI1 and BMI2, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI
+// is AVX2, FMA3, F16C, BMI1, BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI
 // is a bit beside avx512; on arm64 neon is Advanced SIMD, which every such CPU has,
 // neondot is that and the dot products of bytes, and I8MM, products of matrices of
 // bytes, is a bit beside neondot.

@@ -12,8 +12,8 @@ import (
 // allowed lists the extensions of each level, as avo names them. They are
 // those that package simd asks cpuid for.
 var allowed = map[string]string{
-	"AVX2":   "AVX AVX2 FMA3 F16C BMI BMI2 " + baseline,
-	"AVX512": "AVX AVX2 FMA3 F16C BMI BMI2 AVX512F AVX512BW AVX512DQ AVX512VL " + baseline,
+	"AVX2":   "AVX AVX2 FMA3 F16C BMI BMI2 POPCNT " + baseline,
+	"AVX512": "AVX AVX2 FMA3 F16C BMI BMI2 POPCNT AVX512F AVX512BW AVX512DQ AVX512VL " + baseline,
 }
 
 // baseline is what every amd64 CPU has (MMX+ is avo's name for PREFETCHT0).

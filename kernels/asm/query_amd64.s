@@ -615,17 +615,17 @@ done0:
 	VMOVMSKPS Y1, DI
 
 	// Few are selected: most vectors end here.
-more1:
+more8:
 	TESTL  DI, DI
-	JZ     done1
+	JZ     done8
 	TZCNTL DI, R8
 	LEAQ   8(BX)(R8*1), R8
 	MOVL   R8, (AX)(SI*4)
 	INCQ   SI
 	BLSRL  DI, DI
-	JMP    more1
+	JMP    more8
 
-done1:
+done8:
 	ADDQ $+16, BX
 	CMPQ BX, DX
 	JLT  loop
@@ -1127,7 +1127,7 @@ count:
 	RET
 
 // func SelectAtLeastAVX512(dst *uint32, scores *float32, n int, threshold float32) int
-// Requires: AVX, AVX512F, BMI
+// Requires: AVX, AVX512F, POPCNT
 TEXT ·SelectAtLeastAVX512(SB), NOSPLIT, $0-40
 	MOVQ         dst+0(FP), AX
 	MOVQ         scores+8(FP), CX
@@ -1135,27 +1135,26 @@ TEXT ·SelectAtLeastAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS threshold+24(FP), Z0
 	XORQ         BX, BX
 	XORQ         SI, SI
+	MOVQ         $0x0706050403020100, DI
+	VMOVQ        DI, X1
+	MOVQ         $0x0f0e0d0c0b0a0908, DI
+	VPINSRQ      $0x01, DI, X1, X1
+	VPMOVZXBD    X1, Z1
+	MOVL         $0x00000010, DI
+	VPBROADCASTD DI, Z2
 
 loop:
-	VMOVUPS (CX)(BX*4), Z1
-	VCMPPS  $0x0d, Z0, Z1, K1
-	KMOVW   K1, DI
-
-	// Few are selected: most vectors end here.
-more0:
-	TESTL  DI, DI
-	JZ     done0
-	TZCNTL DI, R8
-	LEAQ   (BX)(R8*1), R8
-	MOVL   R8, (AX)(SI*4)
-	INCQ   SI
-	BLSRL  DI, DI
-	JMP    more0
-
-done0:
-	ADDQ $+16, BX
-	CMPQ BX, DX
-	JLT  loop
-	MOVQ SI, ret+32(FP)
+	// What is written behind those that are selected is within n. To memory VPCOMPRESSD is many times as slow on some CPUs.
+	VCMPPS        $0x02, (CX)(BX*4), Z0, K1
+	VPCOMPRESSD.Z Z1, K1, Z3
+	VMOVDQU32     Z3, (AX)(SI*4)
+	KMOVW         K1, DI
+	POPCNTL       DI, DI
+	ADDQ          DI, SI
+	VPADDD        Z2, Z1, Z1
+	ADDQ          $+16, BX
+	CMPQ          BX, DX
+	JLT           loop
+	MOVQ          SI, ret+32(FP)
 	VZEROUPPER
 	RET
