@@ -177,7 +177,7 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 		}
 		fmt.Fprintln(w)
 	}
-	f.say("memory: of %d MB that were given\n", b.screen.Learner().Bytes()/1e6)
+	f.say("learning has added %d MB of memory at most, and may add %d\n", lines[len(lines)-1].Added/1e6, b.screen.Learner().Bytes()/1e6)
 	return cmp.Or(failed, w.Flush())
 }
 
