@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -183,23 +184,24 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 
 // drawLearning draws tokens a second over tokens, as SVG.
 func drawLearning(lines []stretch) []byte {
-	const width, height, left, bottom = 720.0, 360.0, 60.0, 40.0
+	const width, height, left, right, bottom = 720.0, 360.0, 60.0, 30.0, 40.0
 	most := 1.0
 	for _, x := range lines {
 		most = max(most, x.TokensPerSecond, x.Own)
 	}
+	most = 400 * math.Ceil(most/400) // four round steps
 	tokens := float64(lines[len(lines)-1].Tokens)
 	at := func(x, y float64) (float64, float64) {
-		return left + (width-left-20)*x/tokens, height - bottom - (height-bottom-20)*y/most
+		return left + (width-left-right)*x/tokens, height - bottom - (height-bottom-20)*y/most
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12"><rect width="100%%" height="100%%" fill="white"/>`+"\n", width, height)
 	for i := range 5 {
 		x, y := at(tokens*float64(i)/4, most*float64(i)/4)
-		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.0f</text><text x="%.1f" y="%g" text-anchor="middle">%.0f</text>`+"\n",
-			left, y, width-20, left-6, y+4, most*float64(i)/4, x, height-bottom+18, tokens*float64(i)/4)
+		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.0f</text><text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n",
+			left, y, width-right, left-6, y+4, most*float64(i)/4, x, height-bottom+18, math.Round(tokens*float64(i)/40)/100)
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">tokens</text><text x="%g" y="14">tokens a second: <tspan fill="#0072b2">a head that learns</tspan>, <tspan fill="#d55e00">llama.cpp</tspan></text>`+"\n", width/2, height-6, left)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">thousands of tokens</text><text x="%g" y="14">tokens a second: <tspan fill="#0072b2">a head that learns</tspan>, <tspan fill="#d55e00">llama.cpp</tspan></text>`+"\n", width/2, height-6, left)
 	for _, own := range []bool{false, true} {
 		color := map[bool]string{false: "#0072b2", true: "#d55e00"}[own]
 		fmt.Fprintf(&b, `<polyline fill="none" stroke="%s" stroke-width="2" points="`, color)
