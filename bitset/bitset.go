@@ -49,16 +49,7 @@ func New(labels int) *Set {
 	if labels < 0 || labels > MaxLabels {
 		panic(errUniverse)
 	}
-	return &Set{labels: labels, words: make([]uint64, wordsFor(labels))}
-}
-
-// wordsFor is ceil(labels/64), without overflow at the largest int.
-func wordsFor(labels int) int {
-	n := labels / wordBits
-	if labels%wordBits != 0 {
-		n++
-	}
-	return n
+	return &Set{labels: labels, words: make([]uint64, (uint(labels)+wordBits-1)/wordBits)}
 }
 
 // FromIDs returns the set over the given number of labels that holds exactly
@@ -111,23 +102,12 @@ func (s *Set) check(id uint32) {
 
 // Count returns the number of labels in the set: |c_t|, what a query on it
 // costs in rows.
-func (s *Set) Count() int { return s.CountIn(0, s.labels) }
-
-// CountIn returns the number of labels in the set that are at least first and
-// below end, both at most Len.
-func (s *Set) CountIn(first, end int) int {
-	s.checkRange(first, end)
+func (s *Set) Count() int {
 	n := 0
-	for i := first / wordBits; i*wordBits < end; i++ {
-		n += bits.OnesCount64(s.words[i] & inWord(i, first, end))
+	for _, w := range s.words {
+		n += bits.OnesCount64(w)
 	}
 	return n
-}
-
-func (s *Set) checkRange(first, end int) {
-	if first < 0 || first > end || end > s.labels {
-		panic(errRange)
-	}
 }
 
 // inWord returns the bits of word i that belong to labels from first on, before
@@ -146,7 +126,9 @@ func inWord(i, first, end int) uint64 {
 // Missing iterates over the labels that are not in the set, from first on,
 // before end, both at most Len, in ascending order.
 func (s *Set) Missing(first, end int) iter.Seq[uint32] {
-	s.checkRange(first, end)
+	if first < 0 || first > end || end > s.labels {
+		panic(errRange)
+	}
 	return s.each(first, end, ^uint64(0))
 }
 
@@ -230,14 +212,8 @@ func (s *Set) All() iter.Seq[uint32] { return s.each(0, s.labels, 0) }
 // returns the extended slice. It allocates only if dst lacks the capacity
 // for [Set.Count] more.
 func (s *Set) AppendIDs(dst []uint32) []uint32 {
-	return s.AppendIDsIn(dst, 0, s.labels)
-}
-
-// AppendIDsIn is AppendIDs for the labels that are at least first and below end,
-// both at most Len.
-func (s *Set) AppendIDsIn(dst []uint32, first, end int) []uint32 {
-	dst = slices.Grow(dst, s.CountIn(first, end))
-	for id := range s.each(first, end, 0) {
+	dst = slices.Grow(dst, s.Count())
+	for id := range s.All() {
 		dst = append(dst, id)
 	}
 	return dst

@@ -595,8 +595,8 @@ func badCalls(t *testing.T) map[string]func() error {
 		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
 		"SearchBatch: another's labels": batch(2, 2, softmax.Request{K: 1, Banned: bitset.New(4)}, contexts[:4]...),
 		"SearchBatch: a bias of NaN":    batch(2, 2, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 1, Add: nan}}}, contexts[:4]...),
-		"Search: a range beyond L": func() error {
-			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{K: 1, Among: softmax.Range(1, 4)})
+		"Search: a list beyond L": func() error {
+			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{K: 1, Among: softmax.Only([]uint32{1, 3})})
 			return err
 		},
 		"Evaluate: half a context": func() error {

@@ -119,7 +119,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()
 	l := newTest(t, data.Layer, testOptions(make(chan Event, 10)))
 	by := softmax.NewSearcher(data.Layer)
-	for i, req := range []softmax.Request{{K: 1}, {K: 3, LogSum: true}, {K: 5}, {K: 9, Temperature: 0.5, LogSum: true}, {K: 2, Among: softmax.Range(3, 40)}, {K: 2, Biases: []softmax.Bias{{ID: 7, Add: 3}}}, {K: 1500}} {
+	for i, req := range []softmax.Request{{K: 1}, {K: 3, LogSum: true}, {K: 5}, {K: 9, Temperature: 0.5, LogSum: true}, {K: 2, Among: softmax.Only([]uint32{3, 17, 40})}, {K: 2, Biases: []softmax.Bias{{ID: 7, Add: 3}}}, {K: 1500}} {
 		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
 		a, err := l.Pool().Search(got, data.Context(i), req)
 		b, failed := by.Search(want, data.Context(i), req)

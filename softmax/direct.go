@@ -166,7 +166,7 @@ func (s *Direct) dot(rows *kernels.Rows, n int) {
 // order writes the best of the first n of s.ids to dst.
 func (s *Direct) order(dst []Prediction, n int) {
 	if len(dst) > maxInserted {
-		s.by.selectTop(dst, s.logits[:n], s.ids[:n], 0)
+		s.by.selectTop(dst, s.logits[:n], s.ids[:n])
 		return
 	}
 	at := 0

@@ -60,8 +60,7 @@ func (p *place) row(id uint32) (row int, ok bool) {
 		row = slices.Index(p.ids, id)
 		return row, row >= 0
 	}
-	row = int(id) - p.first
-	return row, row >= 0 && row < p.n
+	return int(id), true
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the

@@ -97,7 +97,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 // layer that packed them take it.
 func (p *Packed) List(t int) Labels {
 	l := &p.lists[t]
-	return Labels{kind: listOfLabels, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
+	return Labels{listed: true, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
 }
 
 // First is the set of the first n labels of list t.

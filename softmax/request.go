@@ -103,35 +103,22 @@ const MinTemperature = 1e-100
 const Exact = math.MaxFloat64
 
 // Labels is a set of labels to choose among: all of a layer, which is the zero
-// value, neighbours, or the labels in a list.
+// value, or the labels in a list.
 type Labels struct {
-	kind       labelsKind
-	first, end int
-	ids        []uint32
-	packed     *Packed // of a list: what its codes are packed in; nil for a list of Only
-	panel      int     // where they start in it
+	listed bool
+	ids    []uint32
+	packed *Packed // what the codes of a list are packed in; nil for a list of Only
+	panel  int     // where they start in it
 }
-
-type labelsKind uint8
-
-const (
-	allLabels labelsKind = iota
-	rangeOfLabels
-	listOfLabels
-)
-
-// Range is the set of the labels first, ..., end-1.
-func Range(first, end int) Labels { return Labels{kind: rangeOfLabels, first: first, end: end} }
 
 // Only is the set of the labels ids, in any order, which must be distinct and
 // below L. Of an id that is not, Search and SearchBatch make an error, and Find and
 // Logits, which do not look for one, panic. A label that is there twice may be
 // answered twice. An empty list is the empty set. The ids are kept, not copied.
-func Only(ids []uint32) Labels { return Labels{kind: listOfLabels, ids: ids} }
+func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
-// Some reports whether the set was made by Range or Only. The zero value, all
-// labels, was not.
-func (l Labels) Some() bool { return l.kind != allLabels }
+// Some reports whether the set is a list. The zero value, all labels, is none.
+func (l Labels) Some() bool { return l.listed }
 
 // Edits reports whether the request bans, allows or biases labels.
 func (r *Request) Edits() bool {
@@ -208,9 +195,6 @@ func (r *Request) check(labels int) error {
 	}
 	if r.K < least || r.K > labels {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected %d to the %d labels", r.K, least, labels))
-	}
-	if a := r.Among; a.kind == rangeOfLabels && (a.first < 0 || a.first > a.end || a.end > labels) {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: range: found labels %d to %d, expected a part of the %d labels", a.first, a.end, labels))
 	}
 	if s := r.Allowed; s != nil && s.Len() != labels {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels))

@@ -26,18 +26,13 @@ const (
 	minListed = 0.125
 )
 
-// place is where a request looks: n rows of a layer, the rows in a list, or from
-// first on.
+// place is where a request looks: n rows of a layer, all or those in a list.
 type place struct {
-	listed bool
-	ids    []uint32
-	first  int
-	n      int
-	k      int         // the number of labels to answer with: no more than may be answered
-	mask   *bitset.Set // the labels of a range that may be answered; nil for all
-	req    *Request
-	packed *Packed // what the codes of a list are packed in; nil for none
-	panel  int     // where they start in it
+	Labels
+	n    int
+	k    int         // the number of labels to answer with: no more than may be answered
+	mask *bitset.Set // which of all labels may be answered; nil for each
+	req  *Request
 }
 
 // room returns the room for the intervals of n rows of the place: packed ones come by
@@ -54,27 +49,23 @@ func (p *place) label(row int) uint32 {
 	if p.listed {
 		return p.ids[row]
 	}
-	return uint32(p.first + row)
+	return uint32(row)
 }
 
 // resolve finds out where the request of p looks. Labels that may not be answered are
-// taken from a list, and masked in a range.
+// taken from a list, and masked among all.
 func (s *Searcher) resolve(p *place) {
 	req := p.req // set by the caller, lest it move to the heap
-	p.n = s.layer.Labels()
-	switch req.Among.kind {
-	case rangeOfLabels:
-		p.first, p.n = req.Among.first, req.Among.end-req.Among.first
-	case listOfLabels:
-		p.listed, p.ids, p.n = true, req.Among.ids, len(req.Among.ids)
-		p.packed, p.panel = req.Among.packed, req.Among.panel
+	p.Labels, p.n = req.Among, s.layer.Labels()
+	if p.listed {
+		p.n = len(p.ids)
 	}
 	if req.Allowed != nil || req.Banned != nil {
 		s.restrict(p)
 	}
 	p.k = min(req.K, p.n)
 	if p.mask != nil {
-		p.k = min(p.k, p.mask.CountIn(p.first, p.first+p.n))
+		p.k = min(p.k, p.mask.Count())
 	}
 }
 
@@ -88,7 +79,7 @@ func (s *Searcher) restrict(p *place) {
 				s.list = append(s.list, id)
 			}
 		}
-		p.ids, p.n, p.packed = s.list, len(s.list), nil
+		p.Labels, p.n = Only(s.list), len(s.list)
 		return
 	}
 	if s.mask == nil {
@@ -102,9 +93,9 @@ func (s *Searcher) restrict(p *place) {
 	if req.Banned != nil {
 		p.mask.Difference(req.Banned)
 	}
-	if left := p.mask.CountIn(p.first, p.first+p.n); float64(left) < minListed*float64(p.n) {
-		s.list = p.mask.AppendIDsIn(s.list[:0], p.first, p.first+p.n)
-		p.listed, p.ids, p.n, p.mask = true, s.list, left, nil
+	if left := p.mask.Count(); float64(left) < minListed*float64(p.n) {
+		s.list = p.mask.AppendIDs(s.list[:0])
+		p.Labels, p.n, p.mask = Only(s.list), left, nil
 	}
 }
 
@@ -149,10 +140,9 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 		s.scoreAll(dst, a, q, p)
 		return
 	}
-	all := !p.listed && p.n == l.Labels()
-	if all && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
+	if !p.listed && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
 		// Labels that are left are permitted ones.
-		s.single(dst, a, q, &place{listed: true, ids: s.list, n: len(s.list), k: p.k, req: p.req})
+		s.single(dst, a, q, &place{Labels: Only(s.list), n: len(s.list), k: p.k, req: p.req})
 		return
 	}
 	s.intervals(q, p)
@@ -170,9 +160,9 @@ func (s *Searcher) intervals(q *Query, p *place) {
 	room := p.room(p.n)
 	s.lower, s.upper = s.lower[:room], s.upper[:room]
 	switch l := s.layer; {
-	case p.listed && p.req.Among.kind != listOfLabels: // p.ids is s.list, and p stays on the stack
+	case p.listed && !p.req.Among.listed: // p.ids is s.list, and p stays on the stack
 		l.run(scan{codes: l.codes, ids: s.list, vec: q.vec, lower: s.lower, upper: s.upper})
-	case !p.listed && p.n == l.Labels():
+	case !p.listed:
 		l.run(scan{codes: l.codes, vec: q.vec, lower: s.lower, upper: s.upper})
 	default: // an id of a list may be wrong, and is to panic here
 		l.bounds(s.lower, s.upper, []*Query{q}, p, 0, p.n)
@@ -198,7 +188,7 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 		l.codes.GatherBounds(lower, upper, p.ids[at:at+size], vecs[:len(qs)]...)
 		return
 	}
-	part := l.codes.Part(p.first+at, p.first+at+size)
+	part := l.codes.Part(at, at+size)
 	part.Bounds(lower, upper, vecs[:len(qs)]...)
 }
 
@@ -221,7 +211,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
 	s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
 	if p.edits() {
-		(&place{listed: true, ids: near, n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
+		(&place{Labels: Only(near), n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
 	}
 	threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
 	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
@@ -244,9 +234,8 @@ func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
 func (p *place) edit(lower, upper []float32, at int) {
 	n := len(lower)
 	if p.mask != nil {
-		base := p.first + at
-		for id := range p.mask.Missing(base, base+n) {
-			j := int(id) - base
+		for id := range p.mask.Missing(at, at+n) {
+			j := int(id) - at
 			lower[j], upper[j] = float32(math.Inf(-1)), float32(math.Inf(-1))
 		}
 	}
@@ -255,7 +244,7 @@ func (p *place) edit(lower, upper []float32, at int) {
 	}
 	if !p.listed {
 		for _, b := range p.req.Biases {
-			if j := int(b.ID) - p.first - at; j >= 0 && j < n {
+			if j := int(b.ID) - at; j >= 0 && j < n {
 				lower[j], upper[j] = shift(lower[j], upper[j], b.Add)
 			}
 		}
@@ -305,10 +294,6 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		for j, row := range left {
 			left[j] = p.ids[row]
 		}
-	} else if p.first > 0 {
-		for j := range left {
-			left[j] += uint32(p.first)
-		}
 	}
 	s.score(dst, q, left, p.req)
 	if p.req.LogSum {
@@ -324,7 +309,7 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 	case p.listed:
 		return l.codes.Bias(int(p.ids[row]))
 	}
-	return l.codes.Bias(p.first + row)
+	return l.codes.Bias(row)
 }
 
 // survivors returns the indices of the intervals that may belong to the k
@@ -362,7 +347,7 @@ func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request)
 			s.logits[j] += req.Bias(id)
 		}
 	}
-	s.selectTop(dst, s.logits, ids, 0)
+	s.selectTop(dst, s.logits, ids)
 }
 
 // scoreAll fills dst with the best labels of a place, and the sum, by the
@@ -371,21 +356,20 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 	s.logits = grow.Slice(s.logits, p.n)
 	s.layer.logits(s.logits, q, p)
 	if p.mask != nil {
-		for id := range p.mask.Missing(p.first, p.first+p.n) {
-			s.logits[int(id)-p.first] = math.Inf(-1)
+		for id := range p.mask.Missing(0, p.n) {
+			s.logits[id] = math.Inf(-1)
 		}
 	}
-	for _, b := range p.req.Biases {
-		if j := int(b.ID) - p.first; !p.listed && j >= 0 && j < p.n {
-			s.logits[j] += float64(b.Add)
+	if !p.listed {
+		for _, b := range p.req.Biases {
+			s.logits[b.ID] += float64(b.Add)
 		}
-	}
-	if p.listed && len(p.req.Biases) > 0 {
+	} else if len(p.req.Biases) > 0 {
 		for j, id := range p.ids {
 			s.logits[j] += p.req.Bias(id)
 		}
 	}
-	s.selectTop(dst, s.logits, p.ids, p.first)
+	s.selectTop(dst, s.logits, p.ids)
 	if p.req.LogSum {
 		a.LogSum = p.req.logSum(s.logits)
 	}
@@ -397,8 +381,7 @@ func (l *Layer) logits(dst []float64, q *Query, p *place) {
 		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())
 		return
 	}
-	end := p.first + p.n
-	l.rows.Part(p.first, end).RefScan(dst, l.bias[p.first:end], q.Vector())
+	l.rows.RefScan(dst, l.bias, q.Vector())
 }
 
 const (
@@ -475,7 +458,7 @@ func (s *Searcher) batch(dst []Prediction, answers []Answer, qs []*Query, p *pla
 			s.scoreAll(best, &answers[i], qs[i], p)
 			continue
 		}
-		s.finish(best, &answers[i], qs[i], &place{listed: true, ids: x.ids, n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+		s.finish(best, &answers[i], qs[i], &place{Labels: Only(x.ids), n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
 	}
 }
 

@@ -16,9 +16,9 @@ const (
 	maxHeaped = 0.125
 )
 
-// selectTop fills dst with the best of the labels ids, or first, first+1, ... if
-// there are no ids, whose logits are given. There are at least len(dst) of them.
-func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, first int) {
+// selectTop fills dst with the best of the labels ids, or 0, 1, ... if there are no ids, whose
+// logits are given. There are at least len(dst) of them.
+func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
 	if len(dst) == 0 {
 		return
 	}
@@ -26,7 +26,7 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32, f
 		if len(ids) > 0 {
 			return Prediction{ids[i], logits[i]}
 		}
-		return Prediction{uint32(first + i), logits[i]}
+		return Prediction{uint32(i), logits[i]}
 	}
 	if len(dst) <= maxInserted {
 		n := 0

@@ -246,13 +246,9 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 		}
 		return s
 	}
-	switch rapid.SampledFrom([]string{"all", "range", "list", "packed list"}).Draw(t, "among") {
+	switch rapid.SampledFrom([]string{"all", "list", "packed list"}).Draw(t, "among") {
 	case "all":
 		among = allIDs(n)
-	case "range":
-		first := r.IntN(n + 1)
-		end := first + r.IntN(n+1-first)
-		req.Among, among = softmax.Range(first, end), allIDs(n)[first:end]
 	case "list":
 		among = some(share.Draw(t, "listed"))
 		r.Shuffle(len(among), func(i, j int) { among[i], among[j] = among[j], among[i] })
@@ -367,9 +363,9 @@ func TestAListOfAllLabelsIsAllLabels(t *testing.T) {
 			l, h := drawLayer(t)
 			s, q := softmax.NewSearcher(l), newQuery(t, h)
 			k := rapid.IntRange(0, l.Labels()).Draw(t, "k")
-			var tops [3][]softmax.Prediction
-			var sums [3]softmax.Answer
-			for i, among := range []softmax.Labels{{}, softmax.Range(0, l.Labels()), softmax.Only(allIDs(l.Labels()))} {
+			var tops [2][]softmax.Prediction
+			var sums [2]softmax.Answer
+			for i, among := range []softmax.Labels{{}, softmax.Only(allIDs(l.Labels()))} {
 				tops[i] = make([]softmax.Prediction, k)
 				if err := s.Find(tops[i], sums[i:i+1], []*softmax.Query{q}, &softmax.Request{K: k, LogSum: true, Among: among}); err != nil {
 					t.Fatal(err)
@@ -583,7 +579,6 @@ func TestLogits(t *testing.T) {
 			ids   []uint32
 		}{
 			{"all", softmax.Labels{}, allIDs(labels)},
-			{"a range", softmax.Range(50, 60), allIDs(labels)[50:60]},
 			{"a list", softmax.Only([]uint32{102, 0, 7, 50}), []uint32{102, 0, 7, 50}},
 			{"none", softmax.Only(nil), nil},
 		} {
@@ -678,8 +673,6 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"k above L", 5, softmax.Request{K: 5}, "softmax: k: found 5, expected 1 to the 4 labels"},
 		{"too little room", 1, softmax.Request{K: 2}, "softmax: dst: found room for 1 labels, expected k = 2"},
 		{"too much room", 3, softmax.Request{K: 2}, "softmax: dst: found room for 3 labels, expected k = 2"},
-		{"a range beyond L", 1, softmax.Request{K: 1, Among: softmax.Range(2, 5)}, "softmax: range: found labels 2 to 5, expected a part of the 4 labels"},
-		{"a range backwards", 1, softmax.Request{K: 1, Among: softmax.Range(2, 1)}, "softmax: range: found labels 2 to 1, expected a part of the 4 labels"},
 		{"an id beyond L", 1, softmax.Request{K: 1, Among: softmax.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
 		{"allowed of another layer", 1, softmax.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
 		{"banned of another layer", 1, softmax.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
@@ -701,7 +694,7 @@ func TestRequestsAreRefused(t *testing.T) {
 // A log-sum that the request does not want is -Inf.
 func TestLogSumUnasked(t *testing.T) {
 	s := softmax.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
-	for _, among := range []softmax.Labels{{}, softmax.Range(1, 3), softmax.Only([]uint32{2})} {
+	for _, among := range []softmax.Labels{{}, softmax.Only([]uint32{1, 2})} {
 		a, err := s.Search(make([]softmax.Prediction, 1), make([]float32, 2), softmax.Request{K: 1, Among: among})
 		if err != nil || !math.IsInf(a.LogSum, -1) {
 			t.Errorf("found log-sum %v and error %v, expected -Inf", a.LogSum, err)
@@ -746,7 +739,6 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		for name, req := range map[string]softmax.Request{
 			"all":        {K: k},
 			"many":       {K: 300},
-			"range":      {K: k, Among: softmax.Range(10, 90)},
 			"list":       {K: k, Among: softmax.Only(allIDs(100))},
 			"log-sum":    {K: k, LogSum: true},
 			"few left":   {K: k, Allowed: few, LogSum: true},
