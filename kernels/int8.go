@@ -162,30 +162,6 @@ func (m *codeRows) part(first, end int) codeRows {
 	return part
 }
 
-// startBytes is how much of the records is among the lines of rows: the CPU reads on by
-// itself.
-const startBytes = 256
-
-// AddLines adds the start of the records, and a line of each 2 MiB of them up to
-// maxLinePages: each is of a large page of its own, if there are large pages, whose
-// place is then known before the first of its records is needed.
-func (m *Int8Rows) AddLines(l *Lines) {
-	AddLines(l, math.MaxInt, unsafe.Slice(m, 1))
-	addTable(l, m.data)
-}
-
-func addTable(l *Lines, data []byte) {
-	AddLines(l, startBytes, data)
-	for page := 1; page < min(maxLinePages, (len(data)+largePage-1)/largePage); page++ {
-		AddLines(l, 1, data[page*largePage:])
-	}
-}
-
-const (
-	largePage    = 2 << 20
-	maxLinePages = 8
-)
-
 // Bias returns the bias of row i, from its record: the caches have it if Bounds has
 // just read the row.
 func (m *Int8Rows) Bias(i int) float32 {

@@ -116,10 +116,20 @@ func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32) {
 // Len returns the number of panels.
 func (p *Int8Panels) Len() int { return p.n }
 
-// AddLines adds the start of the panels, and a line of each of their large pages, as
-// Int8Rows.AddLines does.
+const (
+	startBytes   = 256 // of the panels that are among their lines: the CPU reads on by itself
+	largePage    = 2 << 20
+	maxLinePages = 8
+)
+
+// AddLines adds the start of the panels, and a line of each 2 MiB of them up to
+// maxLinePages: each is of a large page of its own, if there are large pages, whose
+// place is then known before the first of its panels is needed.
 func (p *Int8Panels) AddLines(l *Lines) {
-	addTable(l, p.data)
+	AddLines(l, startBytes, p.data)
+	for page := 1; page < min(maxLinePages, (len(p.data)+largePage-1)/largePage); page++ {
+		AddLines(l, 1, p.data[page*largePage:])
+	}
 }
 
 // Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.

@@ -191,6 +191,10 @@ func insert(dst []Prediction, n int, x Prediction) int {
 	return n
 }
 
+// scratchBytes is how much of each part of the scratch is among its lines: the CPU goes on
+// by itself.
+const scratchBytes = 256
+
 // AddLines adds the memory of the short way.
 func (s *Direct) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))

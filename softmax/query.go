@@ -3,7 +3,6 @@ package softmax
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/learning-to-screen/l2s/kernels"
 )
@@ -44,9 +43,3 @@ func (q *Query) Set(h []float32) error {
 // Vector returns the context, which must not be changed and is valid until the
 // next Set.
 func (q *Query) Vector() []float32 { return q.vec.Vector() }
-
-// AddLines adds the memory of the query.
-func (q *Query) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(q, 1))
-	q.vec.AddLines(l)
-}

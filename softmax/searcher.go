@@ -2,8 +2,6 @@ package softmax
 
 import (
 	"fmt"
-	"math"
-	"unsafe"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -198,24 +196,4 @@ func (q *Query) check(l *Layer) error {
 		return invalid(ErrContext, "softmax: context: found none that was set, expected one")
 	}
 	return nil
-}
-
-// scratchBytes is how much of each part of a searcher's scratch is among its lines: the
-// CPU goes on by itself.
-const scratchBytes = 256
-
-// AddLines adds the memory that a search of one context uses again, without the rows
-// that it reads: a caller with many searchers in turn prefetches the memory of all of
-// them. The scratch has the size that the searches so far needed.
-func (s *Searcher) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer, 1))
-	if s.layer.codes != nil {
-		s.layer.codes.AddLines(l)
-	}
-	kernels.AddLines(l, scratchBytes, s.lower)
-	kernels.AddLines(l, scratchBytes, s.upper)
-	kernels.AddLines(l, scratchBytes, s.ids)
-	kernels.AddLines(l, scratchBytes, s.biases)
-	kernels.AddLines(l, scratchBytes, s.logits)
 }
