@@ -46,10 +46,7 @@ func (s *Searcher) Direct(most int) *Direct {
 	short.rows = unsafe.Slice((*uint32)(take(4)), room)
 	short.ids = unsafe.Slice((*uint32)(take(4)), room)
 	short.logits = unsafe.Slice((*float64)(take(8)), room)
-	if release != nil {
-		runtime.AddCleanup(short, func(release func()) { release() }, release)
-	}
-	return short
+	return own(short, nil, release)
 }
 
 // Query is the query whose context Set sets.

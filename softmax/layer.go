@@ -96,14 +96,10 @@ const minCoarse = 2000
 // if there is an error, releases the table and returns nil.
 func own[T any](rows *T, err error, release func()) *T {
 	if err != nil {
-		if release != nil {
-			release()
-		}
+		release()
 		return nil
 	}
-	if release != nil {
-		runtime.AddCleanup(rows, func(release func()) { release() }, release)
-	}
+	runtime.AddCleanup(rows, func(release func()) { release() }, release)
 	return rows
 }
 

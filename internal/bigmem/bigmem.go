@@ -24,7 +24,7 @@ const (
 )
 
 // Alloc returns n zero bytes that start at a multiple of 64, and a function
-// that releases them, nil if the garbage collector does. After the release
+// that releases them, or leaves them to the garbage collector. After the release
 // the bytes must not be touched.
 func Alloc(n int) (table []byte, release func()) {
 	switch {
@@ -39,7 +39,7 @@ func Alloc(n int) (table []byte, release func()) {
 	}
 	buf := make([]byte, n+align)
 	start := int(-uintptr(unsafe.Pointer(&buf[0])) % align)
-	return buf[start : start+n : start+n], nil
+	return buf[start : start+n : start+n], func() {}
 }
 
 // chunk is a large page that small tables share. It is unmapped when the last of

@@ -68,15 +68,14 @@ func choose(value string) (Level, error) {
 	if value == "" {
 		return best(), nil
 	}
-	for l, name := range names {
-		if name == value {
-			if !slices.Contains(available, Level(l)) {
-				return 0, fmt.Errorf("%s=%s: not available here; available: %s", EnvVar, value, list(available))
-			}
-			return Level(l), nil
-		}
+	l := slices.Index(names[:], value)
+	if l < 0 {
+		return 0, fmt.Errorf("%s=%q: unknown level; available: %s", EnvVar, value, list(available))
 	}
-	return 0, fmt.Errorf("%s=%q: unknown level; available: %s", EnvVar, value, list(available))
+	if !slices.Contains(available, Level(l)) {
+		return 0, fmt.Errorf("%s=%s: not available here; available: %s", EnvVar, value, list(available))
+	}
+	return Level(l), nil
 }
 
 // best returns the highest level of this machine and build.

@@ -1,0 +1,27 @@
+//go:build (amd64 || arm64) && !purego
+
+package simd
+
+import (
+	"runtime"
+
+	"github.com/klauspost/cpuid/v2"
+)
+
+// detect returns the levels of this machine above generic. Every arm64 has Advanced
+// SIMD; what there is beyond it, cpuid knows if the system says so: on Linux, macOS
+// and FreeBSD.
+func detect() (levels []Level, vnni, i8mm bool) {
+	has := cpuid.CPU.Supports
+	switch {
+	case runtime.GOARCH == "arm64" && has(cpuid.ASIMDDP):
+		return []Level{NEON, NEONDot}, false, has(cpuid.I8MM)
+	case runtime.GOARCH == "arm64":
+		return []Level{NEON}, false, false
+	case !has(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.BMI1, cpuid.BMI2, cpuid.POPCNT):
+		return nil, false, false
+	case !has(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL):
+		return []Level{AVX2}, false, false
+	}
+	return []Level{AVX2, AVX512}, has(cpuid.AVX512VNNI), false
+}
