@@ -13,27 +13,18 @@ func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 	m := Float32Rows(rows, len(h))
 	m.check(len(dst), len(ids), bias, h)
 	checkIDs(ids, m.n)
-	gatherDot(dst, rows, ids, h)
+	for c := callsOf(len(ids), callRows(4*m.dim)); c.at < c.n; c = c.next() {
+		out, part := dst[c.at:c.end], ids[c.at:c.end]
+		raceReadsRows(rows, m.dim, part)
+		raceReads(h)
+		raceWrites(out)
+		if m.dim > maxCallDim || !asm.GatherDot(&out[0], &rows[0], &part[0], len(part), &h[0], m.dim) {
+			gatherDotGeneric(out, rows, part, h)
+		}
+	}
 	if bias != nil {
 		for j, id := range ids {
 			dst[j] += bias[id]
-		}
-	}
-}
-
-func gatherDot(dst, rows []float32, ids []uint32, h []float32) {
-	d := len(h)
-	if d > maxCallDim {
-		gatherDotGeneric(dst, rows, ids, h)
-		return
-	}
-	for c := callsOf(len(ids), callRows(4*d)); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], ids[c.at:c.end]
-		raceReadsRows(rows, d, part)
-		raceReads(h)
-		raceWrites(out)
-		if !asm.GatherDot(&out[0], &rows[0], &part[0], len(part), &h[0], d) {
-			gatherDotGeneric(out, rows, part, h)
 		}
 	}
 }

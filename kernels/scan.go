@@ -26,10 +26,6 @@ const (
 
 func scan(dst, rows, h []float32) {
 	d := len(h)
-	if d > maxCallDim {
-		scanGeneric(dst, rows, h)
-		return
-	}
 	stream := 4*d <= shortRow && 4*len(rows) > manyShorts
 	for c := callsOf(len(dst), callRows(4*d)); c.at < c.n; c = c.next() {
 		out, part := dst[c.at:c.end], rows[c.at*d:c.end*d]
@@ -40,7 +36,7 @@ func scan(dst, rows, h []float32) {
 		if stream && asm.ScanSingle(&out[0], &part[0], n, &h[0], d) {
 			continue
 		}
-		if !asm.Scan(&out[0], &part[0], n, &h[0], d) {
+		if d > maxCallDim || !asm.Scan(&out[0], &part[0], n, &h[0], d) {
 			scanGeneric(out, part, h)
 		}
 	}

@@ -25,10 +25,9 @@ func TopK(ids []uint32, vals, scores []float32) {
 	if k == 0 {
 		return
 	}
-	// ids and vals are a binary heap with the worst entry (smallest score,
-	// then highest index) at the root. Most scores do not beat the threshold:
-	// nextAbove skips over them. The threshold is the root's score or, until
-	// the heap is full, just below a bound on the k-th largest. Scores come in
+	// ids and vals are a binary heap with the worst entry at the root. Most scores do not
+	// beat the threshold: nextAbove skips over them. The threshold is the root's score or,
+	// until the heap is full, just below a bound on the k-th largest. Scores come in
 	// order of their index, so an equal one never displaces one that is there.
 	i, m := 0, 0
 	threshold := float32(math.Inf(-1))
@@ -42,24 +41,18 @@ func TopK(ids []uint32, vals, scores []float32) {
 		heapify(ids, vals)
 		i, threshold = k, vals[0]
 	}
-	for ; ; i++ {
-		i += nextAbove(scores[i:], threshold)
-		switch {
-		case i == len(scores):
-		case m == k:
+	for i += nextAbove(scores[i:], threshold); i < len(scores); i += 1 + nextAbove(scores[i+1:], threshold) {
+		if m < k {
+			ids[m], vals[m] = uint32(i), scores[i]
+			if m++; m < k {
+				continue
+			}
+			heapify(ids, vals)
+		} else {
 			ids[0], vals[0] = uint32(i), scores[i]
 			siftDown(ids, vals, 0)
-			threshold = vals[0]
-			continue
-		default:
-			ids[m], vals[m] = uint32(i), scores[i]
-			if m++; m == k {
-				heapify(ids, vals)
-				threshold = vals[0]
-			}
-			continue
 		}
-		break
+		threshold = vals[0]
 	}
 	if m < k {
 		// NaNs among the scores: what is selected means nothing, but it must
@@ -214,12 +207,9 @@ func kthOfLanesGeneric(lane *[laneCount]float32, scores []float32, k int) float3
 			lane[i%laneCount] = s
 		}
 	}
-	return kthOf(*lane, k)
-}
-
-func kthOf(lane [laneCount]float32, k int) float32 {
-	slices.Sort(lane[:])
-	return lane[laneCount-k]
+	sorted := *lane
+	slices.Sort(sorted[:])
+	return sorted[laneCount-k]
 }
 
 func heapify(ids []uint32, vals []float32) {
@@ -228,6 +218,7 @@ func heapify(ids []uint32, vals []float32) {
 	}
 }
 
+// worse orders by the smaller score, then by the higher index.
 func worse(ids []uint32, vals []float32, i, j int) bool {
 	return vals[i] < vals[j] || vals[i] == vals[j] && ids[i] > ids[j]
 }

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -140,10 +141,8 @@ func (a *Audit) begin(m *Model) {
 	defer a.mu.Unlock()
 	a.model, a.geometry = m, m.Geometry()
 	a.k = max(m.c.K, 1)
-	a.cosine, a.lead = newDrift(Histogram{}), newDrift(Histogram{})
-	if g := a.geometry; g != nil {
-		a.cosine, a.lead = newDrift(g.Cosine), newDrift(g.Lead)
-	}
+	known := cmp.Or(a.geometry, new(Geometry))
+	a.cosine, a.lead = newDrift(known.Cosine), newDrift(known.Lead)
 	a.first, a.all = newExcess(), newExcess()
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }

@@ -123,27 +123,24 @@ func (m *Model) rungOf(budget float64) (int, error) {
 
 // derived is what follows from a model and is made when it is needed: shared by its copies.
 type derived struct {
-	mu    sync.Mutex
-	cuts  map[uint16][]uint32
-	packs packs
-}
-
-func newDerived() *derived {
-	return &derived{cuts: map[uint16][]uint32{}, packs: packs{lists: map[packKey]weak.Pointer[softmax.Packed]{}}}
+	mu      sync.Mutex // of cuts
+	cuts    map[uint16][]uint32
+	packing sync.Mutex                               // of packs
+	packs   map[packKey]weak.Pointer[softmax.Packed] // which searchers keep alive
 }
 
 // cut returns for each cell the number of its candidates of at least that share.
 func (m *Model) cut(share uint16) []uint32 {
-	m.derived.mu.Lock()
-	defer m.derived.mu.Unlock()
-	if cut, ok := m.derived.cuts[share]; ok {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cut, ok := m.cuts[share]; ok {
 		return cut
 	}
 	cut := make([]uint32, m.Cells())
 	for t := range cut {
 		cut[t] = uint32(m.candidates(t, share))
 	}
-	m.derived.cuts[share] = cut
+	m.cuts[share] = cut
 	return cut
 }
 

@@ -9,10 +9,12 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
+	"weak"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // maxCount bounds the number of labels and of clusters: ids are uint32 and
@@ -128,7 +130,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: newDerived()}
+	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[softmax.Packed]{}}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}

@@ -1,7 +1,7 @@
 package screen
 
 import (
-	"sync"
+	"maps"
 	"weak"
 
 	"github.com/learning-to-screen/l2s/kernels"
@@ -41,12 +41,6 @@ func packedByDefault(l *softmax.Layer) int64 {
 // searchers of a model and a layer share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
-// packs are packed candidates of a model, by their layers. Searchers keep them alive.
-type packs struct {
-	mu    sync.Mutex
-	lists map[packKey]weak.Pointer[softmax.Packed]
-}
-
 // packKey is a layer, which candidates are packed for it, how many of a cell at most, and of
 // how many cells.
 type packKey struct {
@@ -73,17 +67,13 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 	if starts[cells] == 0 || copies > most {
 		return nil, 0, 0, all, nil
 	}
-	p, key := &m.derived.packs, packKey{weak.Make(l), share, bound, cells}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if packed = p.lists[key].Value(); packed != nil {
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	key := packKey{weak.Make(l), share, bound, cells}
+	if packed = m.packs[key].Value(); packed != nil {
 		return packed, cells, copies, all, nil
 	}
-	for key, lists := range p.lists {
-		if lists.Value() == nil {
-			delete(p.lists, key)
-		}
-	}
+	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[softmax.Packed]) bool { return lists.Value() == nil })
 	ids := make([]uint32, 0, starts[cells])
 	for t := range cells {
 		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
@@ -91,6 +81,6 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
 		return nil, 0, 0, all, err
 	}
-	p.lists[key] = weak.Make(packed)
+	m.packs[key] = weak.Make(packed)
 	return packed, cells, copies, all, nil
 }

@@ -203,8 +203,8 @@ func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-gone:
-			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.derived.packs.lists) != 1 {
-				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.derived.packs.lists), err)
+			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.packs) != 1 {
+				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.packs), err)
 			}
 			return
 		case <-time.After(20 * time.Millisecond):

@@ -100,8 +100,6 @@ type Searcher struct {
 	top           []softmax.Prediction
 	drawn         int // the cell of the last Head
 	logits, terms []float64
-	asked         [1]uint32
-	oneLogit      [1]float64
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.

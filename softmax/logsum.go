@@ -46,21 +46,16 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	}
 	s.intervals(q, &p)
 	s.places = s.places[:0]
-	if row, ok := p.row(id); ok && req.Permits(id) {
+	row := int(id)
+	if p.listed {
+		row = slices.Index(p.ids, id)
+	}
+	if row >= 0 && req.Permits(id) {
 		s.places, s.logits[0] = append(s.places, uint32(row)), logit
 	} else {
 		s.logits = s.logits[:0]
 	}
 	return logit, logSum(req, s.places, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
-}
-
-// row returns the row of a label among those of the place.
-func (p *place) row(id uint32) (row int, ok bool) {
-	if p.listed {
-		row = slices.Index(p.ids, id)
-		return row, row >= 0
-	}
-	return int(id), true
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the

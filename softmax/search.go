@@ -272,12 +272,14 @@ func shift(lower, upper, add float32) (lo, up float32) {
 }
 
 // finish fills dst with the best labels of a place, and the sum if it is asked
-// for, from the edited intervals: the labels that the intervals cannot exclude
-// are scored by the reference arithmetic.
+// for, from the edited intervals, len(dst) of which are finite: the labels that they
+// cannot exclude are scored by the reference arithmetic.
 func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower, upper []float32) {
-	var left []uint32
+	var left []uint32 // rows that may be among the best
 	if len(dst) > 0 {
-		left = s.survivors(len(dst), lower, upper)
+		s.biases = grow.Slice(s.biases, len(lower))
+		threshold := s.threshold(len(dst), lower)
+		left = s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 	}
 	// A sum over all labels must take the same decision, listed or not.
 	if most(len(left), p.n) && (p.req.LogSum || !p.listed) {
@@ -310,16 +312,6 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 		return l.codes.Bias(int(p.ids[row]))
 	}
 	return l.codes.Bias(row)
-}
-
-// survivors returns the indices of the intervals that may belong to the k
-// largest logits, which are at least k. The result is scratch of s, which has room for
-// their biases then. At least k
-// intervals are finite.
-func (s *Searcher) survivors(k int, lower, upper []float32) []uint32 {
-	s.biases = grow.Slice(s.biases, len(lower))
-	threshold := s.threshold(k, lower)
-	return s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 }
 
 // threshold returns a number that at least k lower ends reach: a bound just below the k-th
