@@ -265,21 +265,13 @@ func (s *Search) score(logp float64, n int) float64 {
 
 // collect reads the results off the forest.
 func (s *Search) collect() []Hypothesis {
-	total := 0
+	s.text, s.results = s.text[:0], s.results[:0]
 	for _, sen := range s.sentences {
-		for at := sen.best.node; sen.best.found && at >= 0; at = s.nodes[at].before {
-			total++
-		}
-	}
-	s.text, s.results = grow.Slice(s.text, total), s.results[:0]
-	end := 0
-	for _, sen := range s.sentences {
-		start := end
+		start := len(s.text)
 		for at := sen.best.node; at >= 0; at = s.nodes[at].before {
-			s.text[end] = s.nodes[at].token
-			end++
+			s.text = append(s.text, s.nodes[at].token)
 		}
-		tokens := s.text[start:end:end]
+		tokens := slices.Clip(s.text[start:])
 		slices.Reverse(tokens)
 		s.results = append(s.results, Hypothesis{tokens, sen.best.logp, sen.best.score, sen.best.end})
 	}

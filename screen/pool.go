@@ -134,11 +134,10 @@ func (p *Pool) Generation() uint64 { return p.current.Load().number }
 // generations. A query counts when it has ended, with all its numbers at once. The counts
 // never fall: the difference of two calls is what happened between them.
 func (p *Pool) Stats() (sum Stats) {
+	p.lock()
+	defer p.unlock()
 	for i := range p.shelves {
-		b := &p.shelves[i]
-		b.mu.Lock()
-		sum.add(b.stats)
-		b.mu.Unlock()
+		sum.add(p.shelves[i].stats)
 	}
 	return sum
 }

@@ -134,7 +134,7 @@ func (l *Layer) hash() [32]byte {
 		h, row, bytes := sha256.New(), make([]float32, l.Dim()), make([]byte, 4*l.Dim())
 		for i := lo; i < hi; i++ {
 			l.rows.Widen(row, i)
-			putFloats(bytes, row)
+			_, _ = binary.Encode(bytes, binary.LittleEndian, row) // which has room: no error
 			h.Write(bytes)
 		}
 		h.Sum(sums[lo/hashedRows][:0])
@@ -147,20 +147,11 @@ func (l *Layer) hash() [32]byte {
 			_ = hash(0, lo, min(lo+hashedRows, labels))
 		}
 	}
-	bias := make([]byte, 4*labels)
-	putFloats(bias, l.bias)
+	bias, _ := binary.Append(nil, binary.LittleEndian, l.bias)
 	all := binary.LittleEndian.AppendUint64(nil, uint64(labels))
 	all = binary.LittleEndian.AppendUint64(all, uint64(l.Dim()))
 	for _, sum := range append(sums, sha256.Sum256(bias)) {
 		all = append(all, sum[:]...)
 	}
 	return sha256.Sum256(all)
-}
-
-// putFloats writes x to dst as little-endian 32-bit floats.
-func putFloats(dst []byte, x []float32) {
-	for _, v := range x {
-		binary.LittleEndian.PutUint32(dst, math.Float32bits(v))
-		dst = dst[4:]
-	}
 }

@@ -1,6 +1,7 @@
 package softmax
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -145,12 +146,7 @@ func (r *Request) BiasOf(id uint32) (i int, ok bool) {
 }
 
 // temperature is the temperature of the log-sum.
-func (r *Request) temperature() float64 {
-	if r.Temperature == 0 {
-		return 1
-	}
-	return r.Temperature
-}
+func (r *Request) temperature() float64 { return cmp.Or(r.Temperature, 1) }
 
 // sumsExactly reports whether the log-sum is computed in the reference arithmetic.
 func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }

@@ -47,7 +47,7 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 // It returns an error, and writes nothing, if h is not a context ([ErrContext])
 // or if the request or the length of dst does not fit the layer ([ErrRequest]).
 func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
-	if err := s.ask(dst, s.one[:], h, &req); err != nil {
+	if err := s.SearchBatch(dst, s.one[:], h, req); err != nil {
 		return Answer{}, err
 	}
 	return s.one[0], nil
@@ -59,10 +59,6 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 // the same as from Search, bit for bit; rows are read once for several contexts. Errors
 // are as from Search.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
-	return s.ask(dst, answers, contexts, &req)
-}
-
-func (s *Searcher) ask(dst []Prediction, answers []Answer, contexts []float32, req *Request) error {
 	qs, err := s.set(answers, contexts)
 	if err != nil {
 		return err
@@ -70,7 +66,7 @@ func (s *Searcher) ask(dst []Prediction, answers []Answer, contexts []float32, r
 	if err := req.Among.check(s.layer.Labels()); err != nil {
 		return err
 	}
-	return s.Find(dst, answers, qs, req)
+	return s.Find(dst, answers, qs, &req)
 }
 
 // set gives the contexts to the searcher's queries. A single one is

@@ -213,9 +213,9 @@ func (r *Router) Cell(f Found) (cell int, met bool) {
 	return cell, false
 }
 
-// found is what the two best clusters say, of which there may be one.
-func (r *Router) found(h []float32, best []softmax.Prediction) Found {
-	f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1), Cosine: r.cosine(h, best[0])}
+// found is what the two best clusters say, of which there may be one, without a cosine.
+func found(best []softmax.Prediction) Found {
+	f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1)}
 	if len(best) > 1 {
 		f.Second, f.Lead = int(best[1].ID), best[0].Logit-best[1].Logit
 	}
@@ -258,7 +258,9 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query) error {
 		return err
 	}
 	for i, q := range qs {
-		dst[i] = s.r.found(q.Vector(), s.best[i*k:(i+1)*k])
+		best := s.best[i*k : (i+1)*k]
+		dst[i] = found(best)
+		dst[i].Cosine = s.r.cosine(q.Vector(), best[0])
 	}
 	return nil
 }
@@ -295,10 +297,7 @@ func (r *Router) Short(d *softmax.Direct, h []float32, floor float64, lead, cosi
 	if !d.Best(best[:n], nil, r.packed, 0) {
 		return Found{}, false
 	}
-	f = Found{Cluster: int(best[0].ID), Second: int(best[n-1].ID), Lead: math.Inf(1)}
-	if n > 1 {
-		f.Lead = best[0].Logit - best[1].Logit
-	}
+	f = found(best[:n])
 	if cosine {
 		f.Cosine = r.cosine(h, best[0])
 	} else {
