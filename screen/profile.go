@@ -31,17 +31,12 @@ type profile struct {
 	source        [softmax.FromSet + 1]context.Context
 }
 
-func (p *profile) begin() {
-	pprof.SetGoroutineLabels(p.query)
-}
+func (p *profile) begin() { pprof.SetGoroutineLabels(p.query) }
+func (p *profile) end()   { pprof.SetGoroutineLabels(p.before) }
 
 // from is for the answer from a source, if there are labels.
 func (p *profile) from(source softmax.Source) {
 	if p != nil {
 		pprof.SetGoroutineLabels(p.source[source])
 	}
-}
-
-func (p *profile) end() {
-	pprof.SetGoroutineLabels(p.before)
 }

@@ -302,7 +302,6 @@ type at struct {
 	met   bool // its cell is not that of a pair that there is none of
 	rung  int  // of the ladder, that n is of
 	found router.Found
-	watch bool // it is a sample of an audit, and all of found is known
 }
 
 // answer answers a request about one context.
@@ -368,10 +367,10 @@ func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) boo
 // locate gives the context to the searcher's query and finds its candidates within the budget of
 // a rung. An audit sees it.
 func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
-	x.watch = s.watch != nil && s.sampled()
+	watched := s.watch != nil && s.sampled() // then all of found is to be known
 	if x.quick = s.direct.Set(h); x.quick {
 		var ok bool
-		if x.found, ok = s.router.Short(s.direct, h, s.floor, s.lead || x.watch, x.watch); !ok {
+		if x.found, ok = s.router.Short(s.direct, h, s.floor, s.lead || watched, watched); !ok {
 			x.found, err = s.find()
 		}
 	} else if err = s.query[0].Set(h); err == nil {
@@ -387,7 +386,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	}
 	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
 	x.exact = s.lead && x.found.Lead < s.model.c.ExactMargin || s.guarded(x.found.Cosine)
-	if x.watch {
+	if watched {
 		s.watch.see(s, x)
 	}
 	return x, nil

@@ -255,12 +255,4 @@ const (
 )
 
 // String returns "layer" or "set".
-func (s Source) String() string {
-	switch s {
-	case FromLayer:
-		return "layer"
-	case FromSet:
-		return "set"
-	}
-	return "unknown"
-}
+func (s Source) String() string { return [...]string{FromLayer: "layer", FromSet: "set"}[s] }

@@ -123,11 +123,7 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	if err := q.check(s.layer); err != nil {
 		return err
 	}
-	req := Request{LogSum: true, Among: among}
-	if err := req.check(s.layer.Labels()); err != nil {
-		return err
-	}
-	p := place{req: &req}
+	p := place{req: &Request{Among: among}}
 	if s.resolve(&p); len(dst) != p.n {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n))
 	}
@@ -146,14 +142,10 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	if err := q.check(s.layer); err != nil {
 		return nil, nil, err
 	}
-	req := Request{LogSum: true, Among: among}
-	if err := req.check(s.layer.Labels()); err != nil {
-		return nil, nil, err
-	}
 	if !s.layer.certifies(q) {
 		return nil, nil, nil
 	}
-	p := place{req: &req}
+	p := place{req: &Request{Among: among}}
 	s.resolve(&p)
 	s.intervals(q, &p)
 	return s.lower[:p.n], s.upper[:p.n], nil
