@@ -19,18 +19,17 @@ type AuditOptions struct {
 	Alarm func(Alarm)
 }
 
-// Audit watches whether the answers of a pool are as precise as the ladder of its model promises. It
-// samples queries at random, one in eight. Of every sample it looks at how the context lies to its
-// clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are answered
-// exactly as well, in the background, one at a time: where their best labels stand in the list of
-// their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
+// Audit watches whether the answers of a pool are as precise as the ladder of its model promises.
+// It samples queries at random, one in eight. Of every sample it looks at how the context lies to
+// its clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are
+// answered exactly as well, in the background, one at a time: where their best labels stand in the
+// list of their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
 //
-// Tests look at the samples one by one, and give an alarm when the promise is broken. While it holds,
-// the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
+// Tests look at the samples one by one, and give an alarm when the promise is broken. While it
+// holds, the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
 // looked at: the tests are e-detectors. What is assumed is this: given the samples before it, a
 // sample is expected to miss at most what the promise allows, and lies in a bin of the geometry at
-// most as often as the contexts of a stretch of training's do. Neighbours in a text are alike, so the
-// bounds are those of stretches, and samples are some queries apart.
+// most as often as the contexts of a stretch of training's do.
 type Audit struct {
 	pool    *Pool
 	options AuditOptions

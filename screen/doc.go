@@ -1,48 +1,37 @@
-// Package screen answers, for a context vector h, which k labels of a large
-// softmax layer have the largest logits, by looking at few of them: the
-// prediction process of "Learning to Screen for Fast Softmax Inference on
-// Large Vocabulary Neural Networks", Section 3.
+// Package screen answers, for a context vector h, which k labels of a large softmax layer have the
+// largest logits, by looking at few of them: the prediction process of "Learning to Screen for Fast
+// Softmax Inference on Large Vocabulary Neural Networks", Section 3.
 //
-// A [Model] is what training leaves: r cluster vectors v_t, and a ranked list of
-// candidates for each cell. The cluster of a context is z(h) = argmax_t v_t.h (Eq. 2).
-// A cell is a cluster, or a part of it: shells tell contexts apart by how far they lie
-// from the vector of their cluster, and pairs have cells of their own for contexts that
-// lie between two clusters.
+// A [Model] is what training leaves: r cluster vectors v_t, and a ranked list of candidates for
+// each cell. The cluster of a context is z(h) = argmax_t v_t.h (Eq. 2). A cell is a cluster, or a
+// part of it: shells tell contexts apart by how far they lie from the vector of their cluster, and
+// pairs have cells of their own for contexts that lie between two clusters.
 //
-// A list has the labels of its cell in the order in which they are worth a look, each with a
-// share: how likely it is among the best. A budget is a threshold of shares, so that
-// the candidates of a smaller budget are the first of those of a larger one, and one model
-// serves all budgets of its ladder ([Model.Ladder]), with the precision that each has on
-// contexts held out from training. The model has a budget of its own; a searcher ([Budget]) or a request
-// (softmax.Request) may have another.
+// Each label of a list has a share: how likely it is among the best. A budget is a threshold of
+// shares, so that the candidates of a smaller budget are the first of those of a larger one, and
+// one model serves all budgets of its ladder ([Model.Ladder]), with the precision that each has on
+// contexts held out from training. A searcher ([Budget]) or a request (softmax.Request) may have
+// another budget than the model.
 //
 // A [Searcher] answers the requests of package softmax: it finds the cell of h, and then the best
-// labels among the candidates of the cell within the budget. It computes r + |candidates| inner products
-// instead of L. A request with the budget softmax.Exact is answered by the exact layer, and so is a
-// context whose best cluster leads the second best by less than the exact margin of the model, or that has
-// fewer candidates than labels are wanted.
+// labels among the candidates of the cell, by r + |candidates| inner products instead of L. The
+// exact layer answers a request with the budget softmax.Exact, and a context whose best cluster
+// leads the second best by less than the exact margin of the model, or that has fewer candidates
+// than labels are wanted.
 //
-// Among the candidates the answer is exact: logits are computed in the reference
-// arithmetic of package kernels, order is by larger logit, ties go to the
-// lower id and, for clusters, to the lower cluster. So the same model, layer
-// and context give the same ids and the same logits on every CPU. If the
-// k best labels of the whole layer are all candidates, the answer equals the
-// answer of softmax.Searcher, ids and logits. A label that is no candidate is
-// missed: the quality of a screen is the share of true labels among the candidates,
-// which [Evaluate] measures, for every budget at once.
+// Among the candidates the answer is exact: logits are computed in the reference arithmetic of
+// package kernels, order is by larger logit, ties go to the lower id and, for clusters, to the
+// lower cluster. So the same model, layer and context give the same ids and the same logits on
+// every CPU. If the k best labels of the layer are all candidates, the answer is that of
+// softmax.Searcher. A label that is no candidate is missed: [Evaluate] measures how many are, for
+// every budget at once.
 //
-// A request may ban, allow and bias labels, and ask for the log of the sum; see
-// softmax.Request. The answer says what it was chosen among: the candidates, or all labels.
+// Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over all
+// labels, for a model that has a [Tail]: an estimate of what the labels weigh that are not looked
+// at ([ErrNoTail]).
 //
-// Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over
-// all labels. For that a model carries an estimate of what the labels weigh that are not
-// looked at: a [Tail]. Without one there are no probabilities over all labels ([ErrNoTail]).
-//
-// A Model is immutable and shared by all goroutines. A Searcher is cheap, and
-// each goroutine has its own; a query with it allocates nothing. A [Pool] has
-// searchers for all goroutines of a service, and changes the model and the layer
-// while they ask.
-//
-// [Model.Save] and [Load] keep a model in a file; FORMAT.md beside this
-// package describes it byte by byte.
+// A Model is immutable and shared by all goroutines. A Searcher is cheap, and each goroutine has
+// its own; a query with it allocates nothing. A [Pool] has searchers for all goroutines of a
+// service, and changes the model and the layer while they ask. [Model.Save] and [Load] keep a model
+// in a file; FORMAT.md beside this package describes it byte by byte.
 package screen

@@ -28,9 +28,8 @@ type EvaluateOptions struct {
 	Temperature float64
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
-	// Progress, unless nil, is called with the number of contexts done and
-	// the number of all contexts; at the end the two are equal. Calls do not
-	// overlap, but come from several goroutines.
+	// Progress, unless nil, is called with the number of contexts done and of all; at the end the
+	// two are equal. Calls do not overlap, but come from several goroutines.
 	Progress func(done, total int)
 }
 
@@ -40,18 +39,16 @@ type Evaluation struct {
 	Contexts int
 	// Budget is the budget of the searchers.
 	Budget float64
-	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of
-	// a context. P99Candidates is the 99th percentile of these numbers, the least that 99%
-	// of the contexts do not exceed, and MaxCandidates the largest: they tell of the slowest
-	// queries.
+	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of a context.
+	// P99Candidates is the 99th percentile of these numbers, and MaxCandidates the largest: they
+	// tell of the slowest queries.
 	MeanCandidates               float64
 	P99Candidates, MaxCandidates int
 	// Pairs is the number of contexts between two clusters that have a cell together, and
 	// Unmet the number of those whose clusters have none.
 	Pairs, Unmet int
-	// Routing is the number of vectors scanned to find the cluster of a context. Routing +
-	// MeanCandidates is the mean number of rows scanned in all if the exact layer answers
-	// none; for any k it is Routing + Precision.MeanScored.
+	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
+	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
 	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
@@ -79,9 +76,8 @@ type Precision struct {
 	Exact int
 	// Short is the number of contexts answered with fewer than k labels.
 	Short int
-	// MeanScored is the mean number of labels that an answer was chosen
-	// among: the candidates', or L if the exact layer answered. It is
-	// MeanCandidates if Exact is 0.
+	// MeanScored is the mean number of labels that an answer was chosen among: the candidates', or
+	// L if the exact layer answered.
 	MeanScored float64
 }
 

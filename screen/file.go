@@ -88,9 +88,8 @@ func (f *file) parts() []part {
 	}
 }
 
-// Save writes the model to a file. The file appears under its name when it is
-// complete: an error, or the end of the process in between, leaves what was
-// there before. Equal models give equal files.
+// Save writes the model to a file, which appears under its name when it is complete: an error, or
+// the end of the process in between, leaves what was there before. Equal models give equal files.
 func (m *Model) Save(path string) error {
 	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		_, err := m.WriteTo(w)
@@ -141,10 +140,9 @@ func (m *Model) encode() (data []byte) {
 	return data
 }
 
-// Load reads a model from a file. The file is read whole and not kept open. Time and
-// memory are in proportion to its size: all of it is checked, and the vectors of the
-// clusters are quantised.
-// An error names the file, the field, what was found and what was expected.
+// Load reads a model from a file, which is read whole and not kept open. Time and memory are in
+// proportion to its size: all of it is checked, and the vectors of the clusters are quantised. An
+// error names the file, the field, what was found and what was expected.
 func Load(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -185,10 +183,9 @@ func load(f *os.File) (*Model, error) {
 	return decode(data.Bytes())
 }
 
-// Read returns the model whose file has the bytes data. It copies what it
-// needs of them, and allocates no more than a small multiple of len(data)
-// whatever they are. An error names the field, what was found and what was
-// expected.
+// Read returns the model whose file has the bytes data. It copies what it needs of them, and
+// allocates no more than a small multiple of len(data) whatever they are. Errors are as from Load,
+// without the file.
 func Read(data []byte) (*Model, error) {
 	m, err := decode(data)
 	if err != nil {

@@ -96,9 +96,9 @@ func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 // Budget returns the budget of requests that name none.
 func (m *Model) Budget() float64 { return m.c.Budget }
 
-// WithBudget returns a copy of the model in which requests that name no budget have this
-// one, of the ladder, and the exact layer answers below this lead, see Config; record is
-// the training record, nil for the model's own. The copy shares the memory of the model.
+// WithBudget returns a copy of the model in which requests that name no budget have this one, of
+// the ladder, and the exact layer answers below this lead, see Config; record is the training
+// record, nil for the model's own. The two share their memory.
 func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
 	with, err := m.withRecord(record)
 	if err != nil {

@@ -11,19 +11,18 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LogProb returns the log-probability of the label id for the context h: its logit minus
-// the log of the sum of e^x over all labels. The logit is exact, wherever the label is. The
-// sum is an estimate: over the candidates that are not in the model's tail from the int8
-// codes, but with the exact logit of the label if it is one of them (softmax.Answer); over
-// the others by the tail ([Tail]). It is exact if the lead of the best cluster is
-// below the exact margin. The result is not above 0, and has the same bits on every CPU.
-// Probabilities need not sum to 1: see [Searcher.LogSum].
+// LogProb returns the log-probability of the label id for the context h: its logit, which is exact,
+// minus the log of the sum of e^x over all labels, which is an estimate: over the candidates that
+// are not in the model's tail from the int8 codes, but with the exact logit of the label if it is
+// one of them (softmax.Answer); over the others by the tail ([Tail]). It is exact if the lead of
+// the best cluster is below the exact margin. The result is not above 0, and has the same bits on
+// every CPU. Probabilities need not sum to 1: see [Searcher.LogSum].
 //
-// Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one
-// with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
+// Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one with a
+// soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
-// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, or if
-// h is not a context, as TopK does.
+// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, or if h is
+// not a context, as TopK does.
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
 // LogProbAt is LogProb at a temperature T, finite and at least
@@ -103,16 +102,14 @@ type Interval struct {
 // noLabels is the log of the sum over none.
 var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
-// LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the
-// temperature T, and an interval that holds it with the confidence, at
-// least 0 and below 1, if the model's tail has half-widths at that
-// confidence or above. The promise is about the draw of a context from those that the
-// half-widths were found on ([Tail]). The ends are the same if the exact layer
-// answers, because the lead of the best cluster is below the exact margin, or because
-// the tail has no coefficients for that temperature.
+// LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
+// interval that holds it with the confidence, at least 0 and below 1, if the model's tail has
+// half-widths at that confidence or above. The promise is about the draw of a context from those
+// that the half-widths were found on ([Tail]). The ends are the same if the exact layer answers: if
+// the lead of the best cluster is below the exact margin, or the tail has no coefficients for T.
 //
-// It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence
-// are out of range, or if h is not a context.
+// It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
+// out of range, or if h is not a context.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
 	if !(confidence >= 0 && confidence < 1) {
 		return Interval{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
@@ -209,10 +206,10 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	return Interval{high, math.Inf(-1), high}
 }
 
-// outside leaves the labels of the head of a cell, ascending, and behind them the others that it does not
-// have in s.joined, and their logits in s.logits, by the reference arithmetic. It returns the log of the
-// sum of e^(x/T) over all further labels, at a temperature that the tail covers: of the tail, without what
-// is known of it.
+// outside leaves the labels of the head of a cell, ascending, and behind them the others that it
+// does not have in s.joined, and their logits in s.logits. It returns the log of the sum of e^(x/T)
+// over all further labels, at a temperature that the tail covers: of the tail, without what is
+// known of it.
 func (s *Searcher) outside(x at, others []uint32, temperature, confidence float64) (Interval, error) {
 	s.joined = append(s.joined[:0], s.head(x.cell)...)
 	slices.Sort(s.joined)

@@ -306,8 +306,8 @@ func (m *Model) largestList() (largest int) {
 // changed.
 func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
 
-// Fingerprint returns the fingerprint of the layer that the model is for, all
-// zero if it goes with any layer of its shape.
+// Fingerprint returns the fingerprint of the model's layer, all zero if the model goes with any
+// layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.

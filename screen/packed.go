@@ -27,18 +27,16 @@ func packedByDefault(l *softmax.Layer) int64 {
 	return smallPacked
 }
 
-// Pack bounds the memory that copies of the codes of candidates may take, in bytes: 0 for no
-// copies. A list takes d+16 bytes for each of its candidates, whose number is rounded up
-// to 16 ([softmax.Layer.PackedBytes]). They are the candidates within the searcher's
-// budget. If those of all cells together take more, those of pairs of clusters are not
-// copied, and if the others take more, none is. Without the option there are copies of up to
-// 256 MiB for a layer whose own codes take more than 4 MiB, and of up to 8 MiB for a smaller
-// one.
+// Pack bounds the memory that copies of the codes of candidates within the searcher's budget may
+// take, in bytes: 0 for no copies ([softmax.Layer.PackedBytes] says what lists take). If those of
+// all cells together take more, those of pairs of clusters are not copied, and if the others take
+// more, none is. Without the option there are copies of up to 256 MiB for a layer whose own codes
+// take more than 4 MiB, and of up to 8 MiB for a smaller one.
 //
-// Copies make a query faster, most of all if its data are not in the caches, as between
-// two steps of a decoder. If the codes of the layer fit the caches and the copies are many
-// times as large as the caches, they make a query slower that follows another. All
-// searchers of a model and a layer share them. The answers are the same.
+// Copies make a query faster, most of all if its data are not in the caches, as between two steps
+// of a decoder. If the codes of the layer fit the caches and the copies are many times as large as
+// the caches, they make a query slower that follows another. All searchers of a model and a layer
+// share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
 // packKey is a layer, which candidates are packed for it, how many of a cell at most, and of

@@ -9,17 +9,17 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Pool answers requests for any number of goroutines, and changes its model and its
-// layer while they ask. Its methods give the answers of a [Searcher], bit for bit, and
-// all goroutines may call them at once.
+// Pool answers requests for any number of goroutines, and changes its model and its layer while
+// they ask. Its methods give the answers of a [Searcher], bit for bit, and all goroutines may call
+// them at once.
 //
-// A model with its layer is a generation. A query ends with the generation that it
-// began with, and a query that begins after [Pool.Swap] has returned uses the new one.
+// A model with its layer is a generation. A query ends with the generation that it began with, and
+// a query that begins after [Pool.Swap] has returned uses the new one.
 //
-// A query borrows a searcher, and no lock is held while it runs. A pool makes as many
-// searchers as queries run at the same time, and keeps them: a query allocates nothing
-// unless it makes a searcher, or a searcher grows as its type describes. (A sync.Pool
-// would drop searchers in a garbage collection, and what they counted.)
+// A query borrows a searcher, and no lock is held while it runs. A pool makes as many searchers as
+// queries run at the same time, and keeps them, with what they counted, where a sync.Pool would
+// drop them: a query allocates nothing unless it makes a searcher, or a searcher grows as its type
+// describes.
 type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
@@ -213,8 +213,8 @@ func (l *loan) take() {
 	}
 }
 
-// giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that is not
-// sound is not used again, and neither is one of an old generation.
+// giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that
+// is not sound, or of an old generation, is not used again.
 func (l *loan) giveBack() {
 	first, second := l.from, l.home
 	if uintptr(unsafe.Pointer(first)) > uintptr(unsafe.Pointer(second)) { // as [Pool.lock] goes through them

@@ -7,16 +7,14 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ProfileLabels gives labels to the samples of a CPU profile that are taken within
-// TopK, Search, SearchBatch, LogProb and LogProbAt: l2s=screen, and source, which is
-// the String of a [softmax.Source], as soon as the query knows which labels it chooses
-// among. In a batch it is the source of the contexts that are answered at the time.
+// ProfileLabels gives labels to the samples of a CPU profile that are taken within TopK, Search,
+// SearchBatch, LogProb and LogProbAt: l2s=screen, and source, which is the String of a
+// [softmax.Source], as soon as the query knows which labels it chooses among.
 //
-// Go does not tell what labels a goroutine has. So a query sets the labels of ctx and its
-// own, and the labels of ctx alone afterwards: give the context whose labels the
-// goroutines of the queries have, or context.Background() if they have none. The labels are
-// made once, here: a query with them allocates nothing and takes some nanoseconds
-// more, whereas [pprof.Do] makes two allocations.
+// Go does not tell what labels a goroutine has. So a query sets the labels of ctx and its own, and
+// the labels of ctx alone afterwards: give the context whose labels the goroutines of the queries
+// have, or context.Background() if they have none. A query with labels allocates nothing and takes
+// some nanoseconds more, whereas [pprof.Do] makes two allocations.
 func ProfileLabels(ctx context.Context) Option {
 	p := &profile{before: ctx, query: pprof.WithLabels(ctx, pprof.Labels("l2s", "screen"))}
 	for i := range p.source {

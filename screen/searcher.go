@@ -23,8 +23,8 @@ var ErrNoTail = errors.New("screen: found a model without a tail, expected one f
 // Option changes how a Searcher answers.
 type Option func(*Searcher)
 
-// Short makes a Searcher answer with fewer than k labels if a context has fewer candidates that
-// may be answered. Without it the exact layer answers then.
+// Short makes a Searcher answer with fewer than k labels where a context has fewer candidates that
+// may be answered, instead of the exact layer.
 func Short() Option { return func(s *Searcher) { s.short = true } }
 
 // OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
@@ -126,15 +126,14 @@ type Stats struct {
 	Short uint64
 }
 
-// NewSearcher returns a searcher with the model m over the layer l. It
-// returns an error, for which errors.Is holds with [ErrLayer], if the shapes of
-// the two differ or if the model was made for another layer: its fingerprint is
-// neither the layer's nor all zero. It returns another error if one of them is nil or an
-// option does not fit.
+// NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
+// errors.Is holds with [ErrLayer], if the shapes of the two differ or if the model was made for
+// another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
+// them is nil or an option does not fit.
 //
-// The first call for a layer computes the layer's fingerprint, see
-// [softmax.Layer.Fingerprint], and the first for a budget copies candidates ([Pack]).
-// Further calls take little more than the memory of a Searcher.
+// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], and
+// the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
+// of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) {
 	if m == nil {
 		return nil, errors.New("screen: model: found nil, expected a model")
@@ -187,10 +186,9 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	return s, s.warm()
 }
 
-// warm lets all scratch grow to its final size, so that already the first query
-// allocates nothing. A context of zeros rules out no row of V, and an answer as
-// long as the largest set none of its labels; one of half of them needs the intervals
-// of all. No later search needs more memory.
+// warm lets all scratch grow to its final size, so that already the first query allocates nothing.
+// A context of zeros rules out no row of V, and an answer as long as the largest set none of its
+// labels; one of half of them needs the intervals of all.
 func (s *Searcher) warm() error {
 	m := s.model
 	size := m.largestList()
@@ -240,25 +238,23 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 	return a.Count, err
 }
 
-// Search answers a request about the context h, as [softmax.Searcher.Search]
-// does, but among the candidates that the model has for h within the budget of the request,
-// instead of all labels. Labels that the request biases are candidates. The exact layer
-// answers if fewer than req.K candidates may be answered, unless Short was given, if the
-// lead of the cluster is below the exact margin, if the budget is softmax.Exact, and if
-// the request says among which labels to choose. Answer.Source says what the labels
-// were chosen among.
+// Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
+// candidates that the model has for h within the budget of the request. Labels that the request
+// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
+// unless Short was given, if the lead of the cluster is below the exact margin, if the budget is
+// softmax.Exact, and if the request says among which labels to choose. Answer.Source says what the
+// labels were chosen among.
 //
-// The length of dst is req.K exactly. It returns an error, and writes nothing, if h
-// is not a context (softmax.ErrContext) or if the request or the length of dst does
-// not fit the layer or the model (softmax.ErrRequest).
+// The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
+// context (softmax.ErrContext) or if the request or the length of dst does not fit the layer or the
+// model (softmax.ErrRequest).
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	return s.answer(dst, h, &req)
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x
-// d. dst has exactly req.K elements a context, the answer to context i is
-// dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
-// the same as from Search, bit for bit. Errors are as from Search.
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
+// bit for bit. dst has exactly req.K elements a context, the answer to context i is
+// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	d, n := s.model.Dim(), len(answers)
 	if len(contexts) != n*d {
@@ -470,8 +466,8 @@ func (s *Searcher) countExact(a softmax.Answer, k int) {
 	}
 }
 
-// among answers a request about the context that was located: among its candidates, if the
-// exact layer is not to answer.
+// among answers a request about the context that was located: among its candidates, or by the exact
+// layer.
 func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (softmax.Answer, error) {
 	if err := req.Check(s.model.c.Labels); err != nil {
 		return softmax.Answer{}, err
@@ -536,16 +532,15 @@ func (s *Searcher) edit(set []uint32, req *softmax.Request) {
 	}
 }
 
-// PackedBytes returns the memory that the copies of candidates take, see [Pack], and the
-// memory that copies of all lists within the budget would take. If the two differ, Pack does not
-// allow so much, or the layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take ([Pack]), and what copies of
+// all lists within the budget would take. If the two differ, Pack does not allow so much, or the
+// layer has no codes to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }
 
-// Stats returns what the searcher did so far. Like every method it is for
-// the searcher's own goroutine.
+// Stats returns what the searcher did so far.
 func (s *Searcher) Stats() Stats { return s.stats }
 
 // Nearest writes the clusters of h to dst, the best first, with their products

@@ -9,19 +9,17 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Tail estimates what the labels weigh that a screen does not look at: for a context h
-// in a cell of cluster t, the log of the sum of e^(x_s/T) over the labels s that are not
-// among the first candidates of the cell, those of a share of at least Share, is about
+// Tail estimates what the labels weigh that a screen does not look at: for a context h in a cell of
+// cluster t, the log of the sum of e^(x_s/T) over the labels s that are not among the first
+// candidates of the cell, those of a share of at least Share, is about
 //
 //	a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
 //
-// with coefficients for each temperature T that it has; a is the cell's, the others are
-// the cluster's (of a pair the first one's). The directions g_k, some of those in which
-// logits differ most, are shared by all clusters: how far logits spread decides how
-// much the tail weighs. So the log of the sum over all labels, log Z, costs a few
-// products beside the logits of the candidates. It also holds, for some levels of
-// confidence, how far the log of the tail of a context of the cluster is from that at most
-// (half-widths found by split conformal prediction, see package train). A Tail is
+// with coefficients for each temperature T that it has; a is the cell's, the others are the
+// cluster's (of a pair the first one's). The directions g_k, some of those in which logits differ
+// most, are shared by all clusters: how far logits spread decides how much the tail weighs. It also
+// holds, for some levels of confidence, how far the log of the tail of a context of the cluster is
+// from that at most (half-widths found by split conformal prediction, see package train). A Tail is
 // immutable and safe for use by many goroutines.
 type Tail struct {
 	c   TailConfig
@@ -190,9 +188,9 @@ func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence
 // Tail returns the model's tail, or nil if it has none.
 func (m *Model) Tail() *Tail { return m.c.Tail }
 
-// WithTail returns the model with that tail instead of its own, nil for none, and this
-// training record; if record is nil it keeps its own. The two share all else. It returns an
-// error if the tail is for other numbers of cells and clusters or another dimension.
+// WithTail returns the model with that tail instead of its own, nil for none, and this training
+// record, nil for its own. The two share all else. It returns an error if the tail is for other
+// numbers of cells and clusters or another dimension.
 func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 	if err := m.checkTail(t); err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
