@@ -118,16 +118,12 @@ type hypothesis struct {
 	node     int
 }
 
-// sentence is the state of one: its ended hypotheses and the best of them.
+// sentence is the state of one: the number of its ended hypotheses, and its result so far.
 type sentence struct {
 	ended int
-	best  result
-}
-
-type result struct {
-	logp, score float64
-	node        int
-	found, end  bool
+	best  Hypothesis // without its tokens
+	node  int        // of the last one
+	found bool       // there is a result
 }
 
 // New returns a search. An error names the option, what was found and what was
@@ -180,7 +176,7 @@ func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 		}
 	}
 	for _, h := range s.live {
-		s.cut(h, s.opt.MaxLen)
+		s.offer(h, h.node, s.opt.MaxLen, false)
 	}
 	return s.collect(), nil
 }
@@ -212,7 +208,7 @@ func (s *Search) step(length int) error {
 			}
 		}
 		if len(s.pool) == 0 {
-			s.cut(s.live[first], length-1)
+			s.offer(s.live[first], s.live[first].node, length-1, false)
 		}
 		s.extend(&s.sentences[number], length)
 		first = end
@@ -229,7 +225,7 @@ func (s *Search) extend(sen *sentence, length int) {
 	for _, h := range s.pool[:min(s.opt.Width-sen.ended, len(s.pool))] {
 		if h.token == s.opt.End {
 			sen.ended++
-			sen.offer(result{logp: h.logp, score: s.score(h.logp, length), node: h.before, found: true, end: true})
+			s.offer(h, h.before, length, true)
 			continue
 		}
 		h.node = len(s.nodes)
@@ -238,16 +234,12 @@ func (s *Search) extend(sen *sentence, length int) {
 	}
 }
 
-// cut ends a hypothesis of n tokens without End.
-func (s *Search) cut(h hypothesis, n int) {
-	s.sentences[h.sentence].offer(result{logp: h.logp, score: s.score(h.logp, n), node: h.node, found: true})
-}
-
-// offer makes r the result if it is better: ended before cut, then by score.
-func (sen *sentence) offer(r result) {
-	b := sen.best
-	if !b.found || r.end && !b.end || r.end == b.end && r.score > b.score {
-		sen.best = r
+// offer makes h, of n tokens up to a node, the result of its sentence if it is better: ended
+// before cut, then by score.
+func (s *Search) offer(h hypothesis, node, n int, ended bool) {
+	sen, score := &s.sentences[h.sentence], s.score(h.logp, n)
+	if b := sen.best; !sen.found || ended && !b.Ended || ended == b.Ended && score > b.Score {
+		sen.best, sen.node, sen.found = Hypothesis{LogProb: h.logp, Score: score, Ended: ended}, node, true
 	}
 }
 
@@ -268,12 +260,12 @@ func (s *Search) collect() []Hypothesis {
 	s.text, s.results = s.text[:0], s.results[:0]
 	for _, sen := range s.sentences {
 		start := len(s.text)
-		for at := sen.best.node; at >= 0; at = s.nodes[at].before {
+		for at := sen.node; at >= 0; at = s.nodes[at].before {
 			s.text = append(s.text, s.nodes[at].token)
 		}
-		tokens := slices.Clip(s.text[start:])
-		slices.Reverse(tokens)
-		s.results = append(s.results, Hypothesis{tokens, sen.best.logp, sen.best.score, sen.best.end})
+		sen.best.Tokens = slices.Clip(s.text[start:])
+		slices.Reverse(sen.best.Tokens)
+		s.results = append(s.results, sen.best)
 	}
 	return s.results
 }

@@ -1,9 +1,6 @@
 package kernels
 
-import (
-	"encoding/binary"
-	"unsafe"
-)
+import "encoding/binary"
 
 // The quantised elements are blocks of 32 or 256 weights of one row, as ggml
 // stores them in memory and in GGUF files. An element's value is what ggml's
@@ -63,18 +60,7 @@ func QuantisedRows(data []byte, e Element, dim int) Rows {
 	if !e.quantised() || int(e) >= len(elementTypes) {
 		panic("kernels: element is not quantised")
 	}
-	if dim <= 0 {
-		panic("kernels: dimension is not positive")
-	}
-	elements, bytes := e.Block()
-	if dim%elements != 0 {
-		panic("kernels: dimension is not a multiple of the block")
-	}
-	blocks := dim / elements
-	if len(data)%bytes != 0 || len(data)/bytes%blocks != 0 {
-		panic("kernels: length of rows is not a multiple of the dimension")
-	}
-	return Rows{unsafe.Pointer(unsafe.SliceData(data)), len(data) / bytes / blocks, dim, e}
+	return rowsOf(data, dim, e)
 }
 
 // rowBytes returns the size of a row in bytes.

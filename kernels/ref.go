@@ -1,5 +1,7 @@
 package kernels
 
+import "unsafe"
+
 // refLanes is the number of partial sums of the reference arithmetic.
 const refLanes = 32
 
@@ -28,7 +30,7 @@ func RefDot(x, y []float32) float64 {
 		return 0
 	}
 	var s [1]float64
-	Float32Rows(x, len(x)).refScan(s[:], y)
+	Rows{unsafe.Pointer(&x[0]), 1, len(x), Float32}.refScan(s[:], y)
 	return s[0]
 }
 

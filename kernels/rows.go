@@ -53,10 +53,15 @@ func rowsOf[T any](data []T, dim int, e Element) Rows {
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	if len(data)%dim != 0 {
+	elements, bytes := e.Block()
+	if dim%elements != 0 {
+		panic("kernels: dimension is not a multiple of the block")
+	}
+	blocks, size := dim/elements, bytes/int(unsafe.Sizeof(*new(T)))
+	if len(data)%size != 0 || len(data)/size%blocks != 0 {
 		panic("kernels: length of rows is not a multiple of the dimension")
 	}
-	return Rows{unsafe.Pointer(unsafe.SliceData(data)), len(data) / dim, dim, e}
+	return Rows{unsafe.Pointer(unsafe.SliceData(data)), len(data) / size / blocks, dim, e}
 }
 
 // Len returns the number of rows.
