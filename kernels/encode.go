@@ -43,13 +43,8 @@ func encode(rows Rows, bias []float32, tables ...encoding) error {
 			return err
 		}
 	}
-	encoders := make([]*encoder, parallel.Threads(0, (rows.n+encodeChunk-1)/encodeChunk))
-	return parallel.Each(context.Background(), 0, rows.n, encodeChunk, nil, func(worker, lo, hi int) error {
-		e := encoders[worker]
-		if e == nil {
-			e = newEncoder(rows.dim)
-			encoders[worker] = e
-		}
+	fresh := func() *encoder { return newEncoder(rows.dim) }
+	return parallel.With(context.Background(), 0, rows.n, encodeChunk, nil, fresh, func(e *encoder, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			rows.Widen(e.row[:rows.dim], i)
 			largest := math.Float32frombits(maxAbsBits(e.row))

@@ -143,6 +143,7 @@ func (a *Audit) begin(m *Model) {
 	known := cmp.Or(a.geometry, new(Geometry))
 	a.cosine, a.lead = newDrift(known.Cosine), newDrift(known.Lead)
 	a.first, a.all = newExcess(), newExcess()
+	a.cosine.name, a.lead.name, a.first.k, a.all.k = "cosine", "lead", 1, a.k
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }
 
@@ -154,10 +155,10 @@ func (a *Audit) see(s *Searcher, x at) {
 		return
 	}
 	if a.cosine.add(x.found.Cosine) {
-		a.begins(a.strange("cosine", a.cosine))
+		a.begins(a.strange(a.cosine))
 	}
 	if a.lead.add(x.found.Lead) {
-		a.begins(a.strange("lead", a.lead))
+		a.begins(a.strange(a.lead))
 	}
 	if a.wanted && !x.exact {
 		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size that it had at the first one
@@ -180,20 +181,16 @@ func (a *Audit) begins(x Alarm) {
 }
 
 // missing is the alarm of P@k.
-func (a *Audit) missing(k int) Alarm {
+func (a *Audit) missing(test *excess) Alarm {
 	of := a.recent(lately)
 	outcomes, sizes := split(of)
-	found, rung := precisionOf(outcomes, sizes, k), a.model.c.Ladder[of[len(of)-1].rung]
-	promised := rung.Precision1
-	if k > 1 {
-		promised = rung.PrecisionK
-	}
-	return Alarm{fmt.Sprintf("P@%d", k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), promised.Value, 1-allowed(promised))}
+	found, promised := precisionOf(outcomes, sizes, test.k), a.promised(of[len(of)-1], test.k)
+	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), promised.Value, 1-allowed(promised))}
 }
 
 // strange says which bin of a histogram has too much.
-func (a *Audit) strange(name string, d *drift) Alarm {
-	worst, m := 0, &d.recent[0]
+func (a *Audit) strange(d *drift) Alarm {
+	worst, m, name := 0, &d.recent[0], d.name
 	for i, x := range m.counts {
 		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
 			worst = i
@@ -276,18 +273,22 @@ func (a *Audit) answer() bool {
 // add takes a query that was answered exactly.
 func (a *Audit) add(o audited) {
 	a.outcomes = append(a.recent(window-1), o)
-	rung := a.model.c.Ladder[o.rung]
-	a.look(a.first, 1, o, rung.Precision1)
-	a.look(a.all, a.k, o, rung.PrecisionK)
+	for _, test := range []*excess{a.first, a.all} {
+		if k := test.k; a.model.c.HeldOut == 0 {
+			test.sample()
+		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.promised(o, k))) {
+			a.begins(a.missing(test))
+		}
+	}
 }
 
-// look gives a query that was answered exactly to the test of P@k.
-func (a *Audit) look(test *excess, k int, o audited, promised Estimate) {
-	if a.model.c.HeldOut == 0 {
-		test.sample()
-	} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(promised)) {
-		a.begins(a.missing(k))
+// promised is the P@k of the ladder at the budget of a query.
+func (a *Audit) promised(o audited, k int) Estimate {
+	rung := &a.model.c.Ladder[o.rung]
+	if k == 1 {
+		return rung.Precision1
 	}
+	return rung.PrecisionK
 }
 
 // allowed is the part of the labels that a promise allows to miss: twice what the held-out contexts
@@ -323,17 +324,14 @@ func (a *Audit) Report() AuditReport {
 	a.mu.Lock()
 	m, of := a.model, a.recent(window)
 	r := AuditReport{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
-	for _, t := range []struct {
-		d    *detector
-		text func() Alarm
-	}{
-		{&a.first.detector, func() Alarm { return a.missing(1) }},
-		{&a.all.detector, func() Alarm { return a.missing(a.k) }},
-		{&a.cosine.detector, func() Alarm { return a.strange("cosine", a.cosine) }},
-		{&a.lead.detector, func() Alarm { return a.strange("lead", a.lead) }},
-	} {
-		if t.d.up() {
-			r.Alarms = append(r.Alarms, t.text())
+	for _, test := range []*excess{a.first, a.all} {
+		if test.up() {
+			r.Alarms = append(r.Alarms, a.missing(test))
+		}
+	}
+	for _, test := range []*drift{a.cosine, a.lead} {
+		if test.up() {
+			r.Alarms = append(r.Alarms, a.strange(test))
 		}
 	}
 	a.mu.Unlock()

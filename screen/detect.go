@@ -54,6 +54,7 @@ func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < cal
 // the bin of the sample, q being what the samples before foretell.
 type drift struct {
 	detector
+	name   string
 	of     Histogram
 	recent [2]memory
 }
@@ -113,11 +114,16 @@ func (d *drift) now() []float64 {
 
 // excess looks for misses whose mean is above what is allowed. Its e is the payoff of bets of
 // several sizes: 1 - c + c x/allowed, x being the part of the labels that were missed.
-type excess struct{ detector }
+type excess struct {
+	detector
+	k int // of P@k
+}
 
 var bets = [4]float64{0.5, 0.1, 0.02, 0.005}
 
-func newExcess() *excess { return &excess{detector{at: alarmAt, r: make([]float64, len(bets))}} }
+func newExcess() *excess {
+	return &excess{detector: detector{at: alarmAt, r: make([]float64, len(bets))}}
+}
 
 func (d *excess) add(missed, allowed float64) (begins bool) {
 	var e [len(bets)]float64

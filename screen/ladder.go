@@ -213,8 +213,7 @@ func (m *Model) Measure(outcomes []Outcome, k int) []Rung {
 	sizes := make([]int, len(outcomes))
 	for i := range ladder {
 		x := &ladder[i]
-		if len(outcomes) == 0 {
-			x.MeanCandidates, x.P99Candidates, x.MaxCandidates, x.Precision1, x.PrecisionK = 0, 0, 0, Estimate{}, Estimate{}
+		if *x = (Rung{Budget: x.Budget, Share: x.Share}); len(outcomes) == 0 {
 			continue
 		}
 		cut := m.cut(x.Share)
