@@ -81,7 +81,6 @@ func expCentresLeaf(lane *[centreLanes]float64, lower, upper []float32, m, scale
 	}
 }
 
-// centre is the middle of an interval.
 func centre(lower, upper float32) float32 { return float32(float32(lower+upper) * 0.5) }
 
 // maxCentreGeneric returns the largest centre, -Inf if there is none.

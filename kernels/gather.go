@@ -29,7 +29,6 @@ func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 	}
 }
 
-// checkIDs panics unless every id is less than n.
 func checkIDs(ids []uint32, n int) {
 	if len(ids) > 0 && uint64(maxID(ids)) >= uint64(n) {
 		panic("kernels: id out of range")

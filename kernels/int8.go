@@ -109,7 +109,6 @@ func newCodeRows(data []byte, dim, n int, stride func(dim int) int) codeRows {
 	return m
 }
 
-// setSlack checks the dimension and the bias, and sets the slack.
 func (m *codeRows) setSlack(bias []float32) error {
 	if bias != nil && len(bias) != m.n {
 		panic("kernels: length of bias differs from the number of rows")
@@ -419,7 +418,6 @@ func (b *bound) set(v *Int8Vector, excess int32, slack float32) {
 	b.scale, b.norm, b.err, b.slack = v.scale, v.norm, v.err, slack
 }
 
-// set fills b for its contexts.
 func (b *batchBound) set() {
 	for c := range b.codes {
 		v := b.vs[min(c, len(b.vs)-1)]

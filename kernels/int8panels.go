@@ -34,7 +34,6 @@ type Int8Panels struct {
 	slack    float32
 }
 
-// panelSteps returns the number of steps of a panel.
 func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
 
 // Int8PanelBytes returns the number of bytes of a panel of rows of dimension dim.
@@ -86,7 +85,6 @@ func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels,
 	return p, nil
 }
 
-// panelsOf returns the number of panels of n rows.
 func panelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
 
 // fill writes a panel of the rows ids, at most PanelRows of them.

@@ -43,7 +43,6 @@ var elementTypes = [...]struct {
 	Q6_K:     {"q6_k", 256, 210},
 }
 
-// quantised reports whether elements are stored in blocks.
 func (e Element) quantised() bool { return e > BFloat16 }
 
 // Block returns the number of elements that are stored together, 1 for those
@@ -63,7 +62,6 @@ func QuantisedRows(data []byte, e Element, dim int) Rows {
 	return rowsOf(data, dim, e)
 }
 
-// rowBytes returns the size of a row in bytes.
 func (m Rows) rowBytes() int {
 	elements, bytes := m.element.Block()
 	return m.dim / elements * bytes
@@ -93,7 +91,6 @@ func (m Rows) widenBlocks(dst []float32, first int) {
 	}
 }
 
-// half reads a binary16.
 func half(b []byte) float32 { return widenFloat16(binary.LittleEndian.Uint16(b)) }
 
 func widenQ40(dst []float32, block []byte) {

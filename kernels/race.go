@@ -12,21 +12,18 @@ import (
 // other builds they are empty. If the leaf is plain Go they say again what the
 // detector sees.
 
-// raceReads announces that a leaf reads x.
 func raceReads[T any](x []T) {
 	if len(x) > 0 {
 		runtime.RaceReadRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
 	}
 }
 
-// raceWrites announces that a leaf writes x.
 func raceWrites[T any](x []T) {
 	if len(x) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
 	}
 }
 
-// raceReadsRows announces that a leaf reads the rows ids of size elements.
 func raceReadsRows[T any](rows []T, size int, ids []uint32) {
 	raceReads(ids)
 	for _, id := range ids {

@@ -94,10 +94,8 @@ func (m Rows) AsFloat32() (elements []float32, ok bool) {
 	return m.wide(), true
 }
 
-// wide returns the elements of float32 rows.
 func (m Rows) wide() []float32 { return unsafe.Slice((*float32)(m.data), m.n*m.dim) }
 
-// narrow returns the elements of float16 or bfloat16 rows.
 func (m Rows) narrow() []uint16 { return unsafe.Slice((*uint16)(m.data), m.n*m.dim) }
 
 // Widen writes row i as float32 to dst, which has Dim elements.
@@ -236,7 +234,6 @@ func (m Rows) Advise(by func([]byte)) {
 	}
 }
 
-// bytes returns the elements as bytes.
 func (m Rows) bytes() []byte {
 	return unsafe.Slice((*byte)(m.data), m.n*m.rowBytes())
 }

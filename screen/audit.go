@@ -167,7 +167,6 @@ func (a *Audit) see(s *Searcher, x at) {
 	}
 }
 
-// call wakes the goroutine of the audit.
 func (a *Audit) call() {
 	select {
 	case a.called <- struct{}{}:
@@ -240,7 +239,6 @@ func (a *Audit) run() {
 	}
 }
 
-// answer answers the sample exactly, if there is one.
 func (a *Audit) answer() bool {
 	a.mu.Lock()
 	x, model, k, full := a.at, a.model, a.k, a.full
@@ -270,7 +268,6 @@ func (a *Audit) answer() bool {
 	return true
 }
 
-// add takes a query that was answered exactly.
 func (a *Audit) add(o audited) {
 	a.outcomes = append(a.recent(window-1), o)
 	for _, test := range []*excess{a.first, a.all} {
@@ -306,7 +303,6 @@ func split(of []audited) (outcomes []Outcome, sizes []int) {
 	return outcomes, sizes
 }
 
-// tell calls the callback for alarms that have begun.
 func (a *Audit) tell() {
 	a.mu.Lock()
 	begun := a.begun

@@ -47,7 +47,6 @@ func (d *detector) sample(e ...float64) (begins bool) {
 	return begins
 }
 
-// up reports whether there is an alarm.
 func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < calm }
 
 // drift looks for bins of a histogram with more than their largest share. Its e is q/most for

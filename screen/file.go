@@ -269,7 +269,6 @@ func (p *part) read(data []byte) (rest []byte, err error) {
 	return data[int(n)*size:], err
 }
 
-// model returns the model of the parts.
 func (f *file) model() (m *Model, err error) {
 	c := f.c
 	c.Dim, c.Labels, c.Always, c.K, c.HeldOut = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut)

@@ -82,7 +82,6 @@ func most(p float64, of [][]float64, i, n int) float64 {
 	return min(1, p+float64(3*math.Sqrt(between))+float64(3*math.Sqrt(variance/stretches))+3/float64(n))
 }
 
-// bin returns the bin of a number.
 func (h *Histogram) bin(x float64) int {
 	return sort.Search(len(h.Edges), func(i int) bool { return x < h.Edges[i] })
 }
@@ -100,7 +99,6 @@ func (h *Histogram) valid() bool {
 // Geometry returns how the held-out contexts of training lie, nil if the record does not say it. It must not be changed.
 func (m *Model) Geometry() *Geometry { return m.geometry }
 
-// geometryOf is what a record says.
 func geometryOf(of []byte) *Geometry {
 	var record struct {
 		Geometry *Geometry `json:"geometry"`

@@ -150,7 +150,6 @@ func (m *Model) candidates(cell int, share uint16) int {
 	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
 }
 
-// first returns the first n candidates of a cell.
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
 
 // Candidates returns the candidates that a cell has within a budget, best first. It must not be changed.

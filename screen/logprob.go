@@ -294,7 +294,6 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 	return kernels.LogSumExp(append(s.logits, tail.Log)), nil
 }
 
-// sumOfLayer is the log-sum of the exact layer for the query's context.
 func (s *Searcher) sumOfLayer(req *softmax.Request) (float64, error) {
 	ask := *req
 	ask.K = 0

@@ -294,7 +294,6 @@ func (m *Model) List(cell int) List {
 	return List{slices.Clip(l.IDs), slices.Clip(l.Shares)}
 }
 
-// largestList returns the length of the longest list.
 func (m *Model) largestList() (largest int) {
 	for _, l := range m.c.Lists {
 		largest = max(largest, len(l.IDs))

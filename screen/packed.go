@@ -19,7 +19,6 @@ const (
 	smallPacked = 8 << 20
 )
 
-// packedByDefault returns the memory that copies for the layer may take.
 func packedByDefault(l *softmax.Layer) int64 {
 	if int64(l.Labels())*int64(kernels.Int8Stride(l.Dim())) > smallLayer {
 		return defaultPacked

@@ -106,7 +106,6 @@ func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err er
 	return old.drained, nil
 }
 
-// lock locks all shelves.
 func (p *Pool) lock() {
 	for i := range p.shelves {
 		p.shelves[i].mu.Lock()
@@ -119,7 +118,6 @@ func (p *Pool) unlock() {
 	}
 }
 
-// release takes one off what uses the generation.
 func (g *generation) release() {
 	if g.inUse.Add(-1) == 0 {
 		close(g.drained)

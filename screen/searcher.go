@@ -286,7 +286,6 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	return nil
 }
 
-// exactly reports whether a request is for the exact layer.
 func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Budget >= softmax.Exact }
 
 // at is what a searcher knows about the context of its query.
@@ -300,7 +299,6 @@ type at struct {
 	found router.Found
 }
 
-// answer answers a request about one context.
 func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
 	if s.profile != nil {
 		s.profile.begin()
@@ -410,7 +408,6 @@ func (s *Searcher) sampled() bool {
 	return true
 }
 
-// count counts a context that is answered.
 func (s *Searcher) count(x at) {
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.n)
@@ -428,7 +425,6 @@ func (s *Searcher) find() (router.Found, error) {
 	return s.found[0], err
 }
 
-// rungOf returns the rung of the ladder for the budget of a request.
 func (s *Searcher) rungOf(budget float64) (int, error) {
 	if budget == 0 {
 		return s.rung, nil
@@ -449,7 +445,6 @@ type invalid struct {
 func (e invalid) Error() string { return e.text }
 func (e invalid) Unwrap() error { return e.kind }
 
-// exact lets the exact layer answer about the query's context.
 func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
 	s.profile.from(softmax.FromLayer)
 	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
@@ -459,7 +454,6 @@ func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softma
 	return s.one[0], nil
 }
 
-// countExact counts an answer of the exact layer.
 func (s *Searcher) countExact(a softmax.Answer, k int) {
 	if s.stats.Exact++; a.Count < k {
 		s.stats.Short++
@@ -504,7 +498,6 @@ func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (
 	return a, nil
 }
 
-// labels is the set of the first n candidates of a cell.
 func (s *Searcher) labels(cell, n int) softmax.Labels {
 	if cell < s.cells && n <= s.packed.Size(cell) {
 		return s.packed.First(cell, n)

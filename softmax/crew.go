@@ -68,7 +68,6 @@ type scan struct {
 	step         int // rows to take at a time
 }
 
-// run computes all intervals of a scan of the layer's codes.
 func (l *Layer) run(s scan) {
 	n, stride := len(s.lower), kernels.Int8Stride(l.Dim())
 	if s.codes == nil {
@@ -103,7 +102,6 @@ func (l *Layer) run(s scan) {
 	c.busy.Store(false)
 }
 
-// rows computes some of the intervals.
 func (s *scan) rows(first, end int) {
 	lower, upper := s.lower[first:end], s.upper[first:end]
 	switch {

@@ -46,7 +46,6 @@ func (l *Layer) PackedBytes(starts []int) int64 {
 	return int64(panels) * int64(kernels.Int8PanelBytes(l.Dim()))
 }
 
-// panelsOf returns the number of panels that n rows take.
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
 // Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The

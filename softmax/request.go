@@ -145,7 +145,6 @@ func (r *Request) BiasOf(id uint32) (i int, ok bool) {
 	return slices.BinarySearchFunc(r.Biases, id, compareBias)
 }
 
-// temperature is the temperature of the log-sum.
 func (r *Request) temperature() float64 { return cmp.Or(r.Temperature, 1) }
 
 // sumsExactly reports whether the log-sum is computed in the reference arithmetic.
@@ -173,7 +172,6 @@ func (r *Request) Check(labels int) error {
 	return r.Among.check(labels)
 }
 
-// check returns an error unless all ids of a list are below the number of labels.
 func (l *Labels) check(labels int) error {
 	for i, id := range l.ids {
 		if uint64(id) >= uint64(labels) {

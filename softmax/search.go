@@ -44,7 +44,6 @@ func (p *place) room(n int) int {
 	return n
 }
 
-// label returns the label of a row of the place.
 func (p *place) label(row int) uint32 {
 	if p.listed {
 		return p.ids[row]
@@ -69,7 +68,6 @@ func (s *Searcher) resolve(p *place) {
 	}
 }
 
-// restrict takes the labels away that may not be answered.
 func (s *Searcher) restrict(p *place) {
 	req := p.req
 	if p.listed {
@@ -133,7 +131,6 @@ func (p *place) wantsMost() bool { return most(p.k, p.n) }
 // certifies reports whether there are intervals for the query's logits.
 func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
 
-// single answers one query.
 func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 	l := s.layer
 	if !l.certifies(q) || p.req.sumsExactly() || p.wantsMost() {
@@ -149,7 +146,6 @@ func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
 	s.finish(dst, a, q, p, s.lower[:p.n], s.upper[:p.n])
 }
 
-// reserve makes room for n intervals.
 func (s *Searcher) reserve(n int) {
 	s.lower, s.upper = grow.Slice(s.lower, n), grow.Slice(s.upper, n)
 }
@@ -367,7 +363,6 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 	}
 }
 
-// logits writes the logits of the rows of a place to dst.
 func (l *Layer) logits(dst []float64, q *Query, p *place) {
 	if p.listed {
 		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())

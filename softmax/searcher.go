@@ -175,7 +175,6 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	return logit/temperature - sum, err
 }
 
-// check returns an error unless the query has a context of the layer.
 func (q *Query) check(l *Layer) error {
 	if q.dim != l.Dim() {
 		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", q.dim, l.Dim()))

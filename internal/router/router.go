@@ -148,7 +148,6 @@ func (p Pair) compare(o Pair) int {
 	return cmp.Or(cmp.Compare(p.First, o.First), cmp.Compare(p.Second, o.Second))
 }
 
-// length is ||x||, by the reference arithmetic.
 func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
 
 // Clusters returns r, the number of clusters.

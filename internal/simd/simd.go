@@ -78,7 +78,6 @@ func choose(value string) (Level, error) {
 	return Level(l), nil
 }
 
-// best returns the highest level of this machine and build.
 func best() Level { return available[len(available)-1] }
 
 func list(levels []Level) string {
