@@ -2,10 +2,9 @@ package kernels
 
 import "github.com/learning-to-screen/l2s/kernels/asm"
 
-// Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]).
-// The product is exact, so the only rounding is in the addition, and the
-// result has the same bits on every level and every architecture. The
-// lengths must be equal.
+// Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]). Only the addition
+// rounds, so the result has the same bits on every level and architecture. The lengths must be
+// equal.
 func Axpy(dst []float64, a float32, x []float32) {
 	if len(dst) != len(x) {
 		panic("kernels: Axpy: lengths of dst and x differ")

@@ -14,13 +14,12 @@ package kernels
 // the 10 GB/s of a slow memory it is 25 microseconds.
 const maxCallBytes = 256 << 10
 
-// maxCallDim is the largest dimension that leaves take: longer rows could
-// hold a call up for any time, and are left to plain Go.
+// maxCallDim is the largest dimension that leaves take: longer rows are left to plain Go, which
+// can be stopped.
 const maxCallDim = maxCallBytes / 4
 
-// callRows returns the number of rows of size bytes that one call may read. A
-// row counts for a cache line at least, since rows that are gathered cost as much
-// and rows of few elements cost time of their own.
+// callRows returns the number of rows of size bytes that one call may read. A row counts for a
+// cache line at least: to gather it costs as much.
 func callRows(size int) int {
 	n := maxCallBytes / max(size, 64)
 	if n >= 16 {
@@ -70,11 +69,10 @@ func (c calls) after(least int) calls {
 	return c
 }
 
-// checkpoint lets the scheduler stop the goroutine between two calls of
-// assembly. Of itself it would not: the signal that asks a goroutine to stop is
-// without effect inside assembly, where the loops spend all their time, and
-// their Go code calls no function that looks for the request, as functions with a
-// frame do when they are entered. Tests count the calls.
+// checkpoint lets the scheduler stop the goroutine between two calls of assembly. The signal
+// that asks a goroutine to stop has no effect inside assembly, where the loops spend all their
+// time, and their Go code calls no function with a frame, which looks for the request when it
+// is entered. Tests count the calls.
 var checkpoint = stoppable
 
 //go:noinline

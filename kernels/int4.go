@@ -8,14 +8,12 @@ const (
 	code4Bias = 8
 )
 
-// Int4Rows holds the rows of a matrix as 4-bit codes: half the bytes of
-// Int8Rows, and an envelope that is some sixteen times as wide. It is the
-// first pass of a search over very many rows, which leaves a few hundred to
-// Int8Rows.
+// Int4Rows holds the rows of a matrix as 4-bit codes: half the bytes of Int8Rows, and an
+// envelope some sixteen times as wide, for the first pass of a search over very many rows.
 //
-// A record is as in Int8Rows, with q_ij in [-7, 7] and, instead of the
-// codes' bytes, half = ceil(d/2) bytes: byte j holds code j plus 8 in its low
-// half, and code half+j plus 8 in its high half.
+// A record is as in Int8Rows, with q_ij in [-7, 7] and, instead of the codes' bytes, half =
+// ceil(d/2) bytes: byte j holds code j plus 8 in its low half, and code half+j plus 8 in its
+// high half.
 //
 // An Int4Rows is immutable and safe for use by many goroutines.
 type Int4Rows struct{ codeRows }

@@ -52,9 +52,8 @@ type codeRows struct {
 	whole  *codeRows // of a part: whose codes these are, and what keeps them
 }
 
-// stride returns the size of a record that holds n bytes of codes. If the codes
-// fill cache lines, the floats stand behind them and no padding is made, which is
-// a twelfth of the bytes of 640 codes.
+// stride returns the size of a record that holds n bytes of codes. If the codes fill cache
+// lines, the floats follow without padding, which would be a twelfth of the bytes of 640 codes.
 func stride(n int) int {
 	if n%rowAlign == 0 {
 		return n + metaBytes
@@ -161,8 +160,7 @@ func (m *codeRows) part(first, end int) codeRows {
 	return part
 }
 
-// Bias returns the bias of row i, from its record: the caches have it if Bounds has
-// just read the row.
+// Bias returns the bias of row i, from its record, which the caches have after Bounds.
 func (m *Int8Rows) Bias(i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(m.data[(i+1)*m.stride-metaBytes+4:]))
 }
@@ -244,8 +242,8 @@ const (
 func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
 
 // quantizeGeneric computes u = h*inv, q = round(u), and the sums of u^2, (u - q)^2, q and the
-// negative q: of floats in 16 lanes that are combined as in RefDot, without fused
-// multiply-adds. len(h) is a multiple of 16.
+// negative q: of floats in 16 lanes combined as in RefDot, without fused multiply-adds. len(h)
+// is a multiple of 16.
 func quantizeGeneric(codes []int8, h []float32, inv float32) (squares, errors2 float32, code, below int32) {
 	var norm2, err2 [16]float32
 	for i, x := range h {
@@ -374,8 +372,8 @@ func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, vs ...*Int
 // BatchContexts is the largest number of contexts in a batch.
 const BatchContexts = 4
 
-// checkVectors panics unless lower and upper have room for n rows and each of vs, which are
-// ready for rows of dimension dim.
+// checkVectors panics unless lower and upper have room for n rows and each of vs, all ready for
+// rows of dimension dim.
 func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	if len(vs) > BatchContexts {
 		panic("kernels: more than BatchContexts contexts")
@@ -393,8 +391,8 @@ func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	}
 }
 
-// batch computes the intervals of n rows, ids or all if ids is nil, for as many of vs side by
-// side as the leaf takes.
+// batch computes the intervals of n rows, ids or all if ids is nil, for as many of vs at once
+// as the leaf takes.
 func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
 	for n > 0 && len(vs) > 0 {
 		contexts := min(len(vs), batchContexts(n))
@@ -462,8 +460,8 @@ func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bou
 // than four side by side, where there is a form for it.
 const minStream = 512
 
-// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each of
-// several contexts.
+// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each
+// context.
 func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int, b *bound) {
 	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	ok, stream := false, stride >= minStream
@@ -511,8 +509,7 @@ func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block
 	copy(upper, up[:n])
 }
 
-// codesGeneric computes the intervals of n rows, from first on or the rows in ids, for
-// one context.
+// codesGeneric is leaf for one context, in plain Go.
 func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
 	lo, up := unsafe.Slice(lower, n), unsafe.Slice(upper, n)
 	for i := range lo {
@@ -531,8 +528,7 @@ func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n 
 	}
 }
 
-// batchGeneric is codesGeneric for each of some contexts: row i of context c at
-// [c*ld+i].
+// batchGeneric is codesGeneric for several contexts.
 func batchGeneric(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
 	var one bound
 	for c, v := range b.vs {
@@ -542,8 +538,7 @@ func batchGeneric(lower, upper *float32, ld int, m *codeRows, first int, ids *ui
 	}
 }
 
-// interval returns the interval of the row of a record from its sum of
-// products, for one context.
+// interval returns the interval of the row of a record from its sum of products.
 func interval(rec []byte, dot int32, v *Int8Vector, slack float32) (lower, upper float32) {
 	meta := len(rec) - metaBytes
 	le := binary.LittleEndian

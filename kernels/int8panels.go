@@ -173,8 +173,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 	runtime.KeepAlive(p)
 }
 
-// survivors is Survivors for what takes more than one call, or a number that takes more
-// than lanes.
+// survivors is Survivors for what takes more than one call, or for more than laneCount labels.
 func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	p.Bounds(lower, upper, first, panelsOf(n), v)
 	threshold, ok := KthBound(lower[:n], k)
@@ -186,8 +185,7 @@ func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, 
 	return SelectAtLeast(rows, upper[:n], threshold)
 }
 
-// panelGeneric computes the intervals of n panels. It puts each row in a record first,
-// whose products plain Go computes several at a time.
+// panelGeneric computes the intervals of n panels, each row by way of a record.
 func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
 	lo, up := unsafe.Slice(lower, PanelRows*n), unsafe.Slice(upper, PanelRows*n)
 	rec, h := b.v.plainRecord(), b.v.plainCodes8()

@@ -5,9 +5,9 @@ import "unsafe"
 // lineBytes is the size of a cache line of most CPUs.
 const lineBytes = 64
 
-// Lines are places in memory that a caller uses again and again, a cache line each,
-// with other work in between that may push them out of the caches. The zero value has
-// none. It keeps what it points to. It is not safe for concurrent use.
+// Lines are places in memory that a caller uses again and again, a cache line each, with other
+// work in between that may push them out of the caches. The zero value has none. It keeps what
+// it points to, and is for one goroutine.
 type Lines struct {
 	n    int                // of first
 	few  [64]unsafe.Pointer // beside the owner's own memory

@@ -249,10 +249,9 @@ func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 // prefetched is the largest number of rows that Rows.Prefetch asks for.
 const prefetched = 16
 
-// Prefetch asks for the first two cache lines of the rows ids, of the first 16 if there are
-// more, and does not wait: the pages of all of them are looked up side by side then, and two
-// lines one after the other make the CPU read on. It is a hint, which changes no result. Plain
-// Go has none.
+// Prefetch asks for the first two cache lines of the first 16 of the rows ids, and does not
+// wait: their pages are looked up side by side then, and two lines one after the other make the
+// CPU read on. It is a hint, which changes no result. Plain Go has none.
 func (m Rows) Prefetch(ids []uint32) {
 	if len(ids) == 0 || m.n == 0 {
 		return

@@ -5,7 +5,7 @@ import "unsafe"
 // refLanes is the number of partial sums of the reference arithmetic.
 const refLanes = 32
 
-// RefDot returns the inner product of x and y by the reference arithmetic,
+// RefDot returns the inner product of x and y, of equal lengths, by the reference arithmetic,
 // which gives the same bits on every level and every architecture:
 //
 //	var lane [32]float64
@@ -19,9 +19,7 @@ const refLanes = 32
 //	}
 //	return lane[0]
 //
-// The product of two float32 values is exact in float64, so a fused
-// multiply-add and a multiplication followed by an addition round alike. The
-// lengths must be equal.
+// The products are exact in float64, so a fused multiply-add rounds alike.
 func RefDot(x, y []float32) float64 {
 	if len(x) != len(y) {
 		panic("kernels: RefDot: lengths of x and y differ")
@@ -34,8 +32,7 @@ func RefDot(x, y []float32) float64 {
 	return s[0]
 }
 
-// refAdd adds the products of x with the first elements of y to the lanes. x[0]
-// belongs to lane 0.
+// refAdd adds the products of x with the first elements of y to the lanes, from lane 0 on.
 func refAdd(lane *[refLanes]float64, x, y []float32) {
 	y = y[:len(x)]
 	for len(x) >= refLanes {

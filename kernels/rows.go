@@ -209,8 +209,7 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 // fewIDs is a number of ids that RefGatherDot takes by a short way.
 const fewIDs = 16
 
-// check panics unless dst has n elements, h has Dim, and bias Len if there is
-// one.
+// check panics unless dst has n elements, h has Dim, and bias Len or none.
 func (m Rows) check(dst, n int, bias, h []float32) {
 	if m.dim == 0 {
 		panic("kernels: dimension is zero")
@@ -226,8 +225,8 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 	}
 }
 
-// Advise hands the memory of the rows, which must not be changed, to a function that may
-// advise the system about its pages.
+// Advise hands the memory of the rows, which must not be changed, to a function that may advise
+// about its pages.
 func (m Rows) Advise(by func([]byte)) {
 	if m.n > 0 && m.dim > 0 {
 		by(m.bytes())

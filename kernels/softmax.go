@@ -29,9 +29,8 @@ var logCoef = [11]float64{
 	1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23,
 }
 
-// Exp returns e^x within 2 units in the last place for -708 <= x <= 709, 0
-// below and +Inf above. It gives the same bits on every level and every
-// architecture, which math.Exp does not.
+// Exp returns e^x within 2 units in the last place for -708 <= x <= 709, 0 below and +Inf
+// above, with the same bits on every level and architecture, unlike math.Exp.
 func Exp(x float64) float64 {
 	switch {
 	case x < expMin:
@@ -51,9 +50,8 @@ func Exp(x float64) float64 {
 	return math.Float64frombits(math.Float64bits(p) + uint64(int64(n))<<52)
 }
 
-// Log returns the natural logarithm of x within 2 units in the last place:
-// -Inf for 0, NaN for a negative x. It gives the same bits on every
-// architecture, which math.Log does not.
+// Log returns the natural logarithm of x within 2 units in the last place, -Inf for 0, NaN for
+// a negative x, with the same bits on every architecture, unlike math.Log.
 func Log(x float64) float64 {
 	switch {
 	case x != x || math.IsInf(x, 1):
@@ -125,9 +123,8 @@ func Softmax(dst, x []float64) (logSumExp float64) {
 	return m + Log(sum)
 }
 
-// sumExp returns sum_i e^(x_i - m) and, unless dst is nil, stores the terms
-// there. Element i belongs to lane i mod 8; the lanes are combined as in RefDot.
-// Whole blocks of eight go to the level's kernel, the rest is
+// sumExp returns sum_i e^(x_i - m) and, unless dst is nil, stores the terms there. Element i
+// belongs to lane i mod 8; the lanes are combined as in RefDot. The last block of eight is
 // padded with -Inf, whose exponential is an exact zero.
 func sumExp(dst, x []float64, m float64) float64 {
 	var lane [expLanes]float64

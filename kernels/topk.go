@@ -107,8 +107,7 @@ func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	return KthLargest(largest[:blocks*laneCount], k), true
 }
 
-// lanesOf writes the largest scores of the interleaved parts of a positive multiple of
-// 16 scores.
+// lanesOf writes the largest scores of the parts of a positive multiple of 16 scores.
 func lanesOf(lane *[laneCount]float32, scores []float32) {
 	for c := callsOf(len(scores), maxCallBytes/4); c.at < c.n; c = c.next() {
 		raceReads(scores[c.at:c.end])
@@ -174,8 +173,7 @@ func medianOf(a, b, c float32) float32 {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// kthOfLanes returns the k-th largest of the largest scores of the parts, k of which hold a
-// score.
+// kthOfLanes returns the k-th largest of the largest scores of the parts, k of which have one.
 func kthOfLanes(scores []float32, k int) float32 {
 	var lane, order [laneCount]float32
 	whole := len(scores) &^ (laneCount - 1)
@@ -198,8 +196,7 @@ func kthOfLanes(scores []float32, k int) float32 {
 	return kthOfLanesLeaf(&order, lane[:], k)
 }
 
-// kthOfLanesGeneric writes the largest score of each part and returns the k-th
-// largest of them.
+// kthOfLanesGeneric is kthOfLanesLeaf in plain Go.
 func kthOfLanesGeneric(lane *[laneCount]float32, scores []float32, k int) float32 {
 	copy(lane[:], scores)
 	for i, s := range scores {

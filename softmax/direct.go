@@ -11,10 +11,9 @@ import (
 
 // Direct is a short way through the search of packed lists, for one context at a time and
 // requests of nothing but the best labels, with or without a log-sum. Between the steps of a
-// decoder neither code nor data are in the caches, and each line of either that a query touches
-// is waited for: so this way has little code, and what it writes lies side by side, for all
-// layers that it searches. The answers are those of [Searcher.Find], bit for bit. It is for
-// one goroutine.
+// decoder neither code nor data are in the caches, and each line of either is waited for: so
+// this way has little code, and what it writes lies side by side, for all layers that it
+// searches. The answers are those of [Searcher.Find], bit for bit. It is for one goroutine.
 type Direct struct {
 	vec          kernels.Int8Vector
 	query        Query     // of vec
@@ -52,8 +51,8 @@ func (s *Searcher) Direct(most int) *Direct {
 // Query is the query whose context Set sets.
 func (s *Direct) Query() *Query { return &s.query }
 
-// Set makes h the context. It reports false if the short way is not for h, which may be no
-// context at all: [Query.Set] says so.
+// Set makes h the context. It reports false if the short way is not for h, which [Query.Set]
+// may refuse.
 func (s *Direct) Set(h []float32) bool {
 	if len(h) != s.query.dim {
 		return false
@@ -66,8 +65,8 @@ func (s *Direct) Set(h []float32) bool {
 // Length bounds the length of the context.
 func (s *Direct) Length() (low, high float64) { return s.vec.Length() }
 
-// First returns the best label of list t, and what its logit is at least and at most. It
-// reports false if the short way is not for the list.
+// First returns the best label of list t, and what its logit is at least and at most, or false
+// if the short way is not for the list.
 func (s *Direct) First(p *Packed, t int) (id uint32, low, high float64, ok bool) {
 	list := &p.near.lists[t]
 	n := list.end - list.first

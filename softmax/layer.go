@@ -27,13 +27,12 @@ type Layer struct {
 	fingerprint func() [32]byte
 }
 
-// NewLayer returns the layer with the weights W and the bias, one element a
-// row of W, or nil for zeros. The elements are kept, not copied, and must not be
-// changed: a layer of float16 or bfloat16 takes two bytes a weight, and some one
-// and a half for the codes of the search.
+// NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
+// for zeros. The elements are kept, not copied, and must not be changed; the codes of the
+// search take some one and a half bytes a weight beside them.
 //
-// It returns an error if the lengths do not fit each other, if there is no row,
-// or if a weight or a bias is NaN or infinite. It reads W once, on all cores.
+// It returns an error if the lengths do not fit each other, if there is no row, or if a weight
+// or a bias is NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
@@ -92,8 +91,8 @@ func (l *Layer) encode() error {
 // pays.
 const minCoarse = 2000
 
-// own returns rows, whose table is released when they are unreachable; or,
-// if there is an error, releases the table and returns nil.
+// own returns rows, whose table is released when they are unreachable; or, if there is an
+// error, releases it and returns nil.
 func own[T any](rows *T, err error, release func()) *T {
 	if err != nil {
 		release()

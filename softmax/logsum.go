@@ -9,14 +9,14 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// LogitAndSum returns what a log-probability is made of: the logit of the label id, by
-// the reference arithmetic, with its bias, and the log-sum that a request for no
-// labels (K = 0) is answered with, see [Answer], in which that label, where it is one of
-// those to choose among, counts with its logit.
+// LogitAndSum returns what a log-probability is made of: the logit of the label id, by the
+// reference arithmetic, with its bias, and the log-sum that a request for no labels (K = 0) is
+// answered with, see [Answer], in which that label, where it is one of those to choose among,
+// counts with its logit.
 //
-// It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if
-// id is not below L, or if the query or the request does not fit the layer. It panics if
-// a list has an id that is not below L.
+// It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if id, the
+// query or the request does not fit the layer. It panics if a list has an id that is not below
+// L.
 func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
 	if err := req.check(s.layer.Labels()); err != nil {
 		return 0, 0, err

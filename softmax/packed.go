@@ -9,11 +9,11 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Packed holds lists of labels of a layer, and the codes of each list's labels
-// one behind the other. A search among a list then reads one stream of bytes, which
-// the CPU reads ahead, instead of a row here and a row there: that is several times
-// as fast if the codes are not in the caches. The answers are those for the same list
-// without it, bit for bit. It is immutable and safe for use by many goroutines.
+// Packed holds lists of labels of a layer, and the codes of each list's labels one behind the
+// other. A search among a list then reads one stream of bytes, which the CPU reads ahead:
+// several times as fast as a row here and a row there if the codes are not in the caches. The
+// answers are those for the same list without it, bit for bit. It is immutable and safe for use
+// by many goroutines.
 type Packed struct {
 	layer *Layer
 	ids   []uint32
@@ -48,11 +48,10 @@ func (l *Layer) PackedBytes(starts []int) int64 {
 
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
-// Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The
-// slices are kept, not copied, and must not be changed. It returns nil if the layer
-// has no codes, as a dimension above 65,536 or a weight above 2^40 leaves. It returns
-// an error if an id is not below L, or the lists are not one behind the other from the
-// first id to the last.
+// Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The slices are
+// kept, not copied, and must not be changed. It returns nil if the layer has no codes, as a
+// dimension above 65,536 or a weight above 2^40 leaves, and an error if an id is not below L,
+// or starts do not ascend from 0 to the number of ids.
 func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	among := Only(ids)
 	if err := among.check(l.Labels()); err != nil {

@@ -44,8 +44,8 @@ func (p Prediction) before(o Prediction) bool {
 	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
 }
 
-// Compare is negative if p is better than o: by the larger logit, and of equal ones by the lower id. It is 0
-// if they are the same.
+// Compare is negative if p is better than o, by the larger logit, and of equal ones by the
+// lower id, and 0 if they are the same.
 func (p Prediction) Compare(o Prediction) int {
 	switch {
 	case p.before(o):
@@ -65,9 +65,8 @@ type Request struct {
 	K int
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
 	LogSum bool
-	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass
-	// over the weights of all labels that the answer is chosen among, which takes
-	// several times as long as the search.
+	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass over the
+	// weights of all labels to choose among, several times as long as the search.
 	ExactSum bool
 	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
 	// It changes neither the labels nor their logits.
@@ -112,10 +111,10 @@ type Labels struct {
 	panel  int     // where they start in it
 }
 
-// Only is the set of the labels ids, in any order, which must be distinct and
-// below L. Of an id that is not, Search and SearchBatch make an error, and Find and
-// Logits, which do not look for one, panic. A label that is there twice may be
-// answered twice. An empty list is the empty set. The ids are kept, not copied.
+// Only is the set of the labels ids, in any order, which must be distinct and below L. For an
+// id that is not below L, Search and SearchBatch return an error, and Find and Logits panic. A
+// label that is there twice may be answered twice. An empty list is the empty set. The ids are
+// kept, not copied.
 func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
 // Some reports whether the set is a list. The zero value, all labels, is none.
@@ -220,25 +219,23 @@ type Answer struct {
 	// Count is the number of labels written: K, or as many as there are if fewer
 	// may be answered.
 	Count int
-	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of
-	// e^x, or of e^(x/T) at the temperature of the request, over the labels that the
-	// answer was chosen among: the logarithm of a label's probability among them is
-	// its logit minus that. The sum over no labels is -Inf.
+	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x,
+	// or of e^(x/T) at the temperature of the request, over the labels that the answer was
+	// chosen among: the logarithm of a label's probability among them is its logit minus that.
+	// The sum over no labels is -Inf.
 	//
-	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the
-	// probabilities of the temperature 1/scale. For one that has a soft cap too, map
-	// all logits ([Searcher.Logits]) by the method Logit of package head's Head, and
-	// take the sum over those.
+	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of
+	// the temperature 1/scale. For one that has a soft cap too, map all logits
+	// ([Searcher.Logits]) by the method Logit of package head's Head, and take the sum over
+	// those.
 	//
-	// Unless the request has ExactSum, the sum is not computed in the reference
-	// arithmetic, which would cost several times as much as the search. Labels that may be among the K largest count with their
-	// logits, all others with the centre of the interval that the int8 codes give.
-	// If a share p of the sum belongs to the others, and no interval of theirs is
-	// wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)), about
-	// p*e: little if the K largest hold most of the probability. In practice
-	// roundings cancel and the error is far below that. The exponentials of the others
-	// are float32 ([kernels.SumExpCentres]), which is off by less than 10^-5 more. It is
-	// the same bits on every CPU, but depends on K: with K = 0 no logit is computed.
+	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic.
+	// Labels that may be among the K largest count with their logits, all others with the
+	// centre of the interval that the int8 codes give. If a share p of the sum belongs to the
+	// others, and no interval of theirs is wider than 2e, the result is off by at most log(1 +
+	// p(exp(e) - 1)), about p*e, and by less than 10^-5 more for exponentials in float32
+	// ([kernels.SumExpCentres]). In practice roundings cancel and the error is far below that.
+	// It is the same bits on every CPU, but depends on K: with K = 0 no logit is computed.
 	LogSum float64
 	// Source says which labels the answer was chosen among.
 	Source Source

@@ -120,12 +120,12 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	}
 }
 
-// most reports whether so many of n rows survive that the dense reference scan is cheaper
-// than to score the survivors one by one: more than half.
+// most reports whether so many of n rows survive that the dense reference scan is cheaper than
+// to score them one by one.
 func most(survivors, n int) bool { return 2*survivors > n }
 
-// wantsMost reports whether so many labels are wanted that as many as make the dense
-// reference scan the cheaper way survive whatever the intervals.
+// wantsMost reports whether so many labels are wanted that most rows survive whatever the
+// intervals.
 func (p *place) wantsMost() bool { return most(p.k, p.n) }
 
 // certifies reports whether there are intervals for the query's logits.
@@ -188,8 +188,8 @@ func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size i
 	part.Bounds(lower, upper, vecs[:len(qs)]...)
 }
 
-// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of
-// all rows, and reports whether they are few enough to go on with.
+// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of all rows, and
+// reports whether they are few enough.
 func (s *Searcher) firstPass(q *Query, p *place) bool {
 	if s.skip > 0 {
 		s.skip--
@@ -224,9 +224,9 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 // edits reports whether there is something to edit in the intervals.
 func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
 
-// edit applies the edits of the request to the intervals of the rows of the place
-// from row at on: labels that may not be answered get the logit -Inf; the ends of
-// the interval of a label with a bias are moved by it and rounded outwards.
+// edit applies the edits of the request to the intervals of the rows of the place from row at
+// on: labels that may not be answered get the logit -Inf, and biases move the ends, rounded
+// outwards.
 func (p *place) edit(lower, upper []float32, at int) {
 	n := len(lower)
 	if p.mask != nil {
@@ -386,8 +386,8 @@ func (l *Layer) tile() int {
 	return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())/kernels.PanelRows*kernels.PanelRows)
 }
 
-// kept are the labels of a query that may be among the best of all, as far as
-// its search by tiles has come, and their intervals.
+// kept are the labels of a query that may be among the best, as far as its search by tiles has
+// come.
 type kept struct {
 	ids          []uint32
 	lower, upper []float32
@@ -396,8 +396,8 @@ type kept struct {
 
 // batch answers queries all of which have intervals, as many side by side as share the load of
 // a row. If there are more rows than a tile has, and neither all intervals nor many labels are
-// wanted, it goes by tiles. Of each tile it keeps the rows that may be among the best k of all, by a
-// threshold that k rows so far reach, so that no more than a tile of intervals is ever held. The
+// wanted, it goes by tiles, of which it keeps the rows that may be among the best k of all, by
+// a threshold that k rows so far reach. So no more than a tile of intervals is ever held. The
 // rows kept hold the k largest lower ends, and so the same survivors as all.
 func (s *Searcher) batch(dst []Prediction, answers []Answer, qs []*Query, p *place) {
 	tile := p.n

@@ -7,9 +7,9 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Searcher answers requests exactly, over all labels of a layer. It is for one
-// goroutine; any number of them share the layer. Its memory grows to what the
-// largest search needs, and stays; beyond such growth nothing is allocated.
+// Searcher answers requests exactly, over all labels of a layer. It is for one goroutine; any
+// number of them share the layer. Its memory grows to what the largest search needs; beyond
+// such growth nothing is allocated.
 type Searcher struct {
 	layer   *Layer
 	queries []*Query // of the contexts of a batch
@@ -90,10 +90,9 @@ func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 	return s.queries[:n], nil
 }
 
-// Find is SearchBatch for contexts that are set: who searches several layers
-// with the same contexts quantises each of them once. The queries are distinct.
-// The request is not kept. It panics if a list that the request names has an id that
-// is not below L.
+// Find is SearchBatch for contexts that are set: who searches several layers with the same
+// contexts quantises each of them once. The queries are distinct. It panics if a list that the
+// request names has an id that is not below L.
 func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
 	if err := req.check(s.layer.Labels()); err != nil {
 		return err
@@ -131,13 +130,12 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	return nil
 }
 
-// Bounds returns an interval for the logit of every label, in the order of the set:
-// lower[i] <= x_i <= upper[i] holds for the logits of the reference arithmetic.
-// The intervals come from the int8 codes and have the same bits on every CPU. They are scratch
-// of the searcher, which the caller may change, until the next search. There are none (nil) for
-// a layer without codes, and for a context whose elements are too large or too small for
-// them. It returns an error if the query has no context of the layer. It panics if a list
-// has an id that is not below L.
+// Bounds returns an interval for the logit of every label, in the order of the set: lower[i] <=
+// x_i <= upper[i] holds for the logits of the reference arithmetic. The intervals have the same
+// bits on every CPU. They are scratch of the searcher, which the caller may change, until the
+// next search. There are none (nil) for a layer without codes, and for a context whose elements
+// are too large or too small for them. It returns an error if the query has no context of the
+// layer. It panics if a list has an id that is not below L.
 func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err error) {
 	if err := q.check(s.layer); err != nil {
 		return nil, nil, err
@@ -151,10 +149,9 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	return s.lower[:p.n], s.upper[:p.n], nil
 }
 
-// LogProb returns the log-probability of the label id in the context h: its logit
-// minus the log of the sum of e^x over all labels, both by the reference
-// arithmetic, so that it has the same bits on every CPU. It reads all weights. Logits
-// are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
+// LogProb returns the log-probability of the label id in the context h: its logit minus the log
+// of the sum of e^x over all labels, both by the reference arithmetic, which reads all weights.
+// Logits are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
 //
 // It returns an error if id is not below L ([ErrRequest]) or if h is not a context
 // ([ErrContext]).
