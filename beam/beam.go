@@ -1,16 +1,15 @@
-// Package beam decodes by beam search over a softmax layer, exact or screened:
-// the use of a screen in machine translation ("Learning to Screen for Fast
-// Softmax Inference on Large Vocabulary Neural Networks", Section 4).
+// Package beam decodes by beam search over a softmax layer, exact or screened: the use of a
+// screen in machine translation ("Learning to Screen for Fast Softmax Inference on Large
+// Vocabulary Neural Networks", Section 4).
 //
-// A [Search] drives two things that the caller brings: a [Decoder], which turns
-// hypotheses into context vectors, and a [Searcher], which finds the best next
-// labels for each context with their log-probabilities: a screen.Searcher, for which
-// labels outside the candidate set count as impossible, or a softmax.Searcher.
+// A [Search] drives a [Decoder], which turns hypotheses into context vectors, and a [Searcher],
+// which finds the best next labels for each context with their log-probabilities: a
+// screen.Searcher, for which labels outside the candidate set count as impossible, or a
+// softmax.Searcher.
 //
-// Several sentences are decoded together, so that the contexts of one step share
-// the loads of rows. The result does not depend on what is decoded beside it,
-// if the contexts do not. Ties are broken in a fixed order, so equal contexts
-// give equal results on every CPU.
+// Several sentences are decoded together, so that the contexts of one step share the loads of
+// rows. The result does not depend on what is decoded beside it, if the contexts do not. Ties
+// are broken in a fixed order, so equal contexts give equal results on every CPU.
 package beam
 
 import (
@@ -55,11 +54,10 @@ type Options struct {
 	// Start is the token that the first step reads, End the one that ends a
 	// hypothesis.
 	Start, End uint32
-	// Alpha is the length normalisation: the score of a hypothesis of n tokens,
-	// End included, is its log-probability divided by n^Alpha. With 1 that is
-	// the mean log-probability of a token, with 0 the log-probability itself. It
-	// is finite and not negative. It chooses among ended hypotheses alone: within
-	// a step all have the same length.
+	// Alpha is the length normalisation: the score of a hypothesis of n tokens, End included,
+	// is its log-probability divided by n^Alpha: with 1 the mean of a token, with 0 the
+	// log-probability itself. It is finite and not negative. It chooses among ended hypotheses
+	// alone: within a step all have the same length.
 	Alpha float64
 	// Candidates is the k of the requests to the Searcher: at most the number of
 	// labels. 0 is Width, which is always enough.
@@ -74,9 +72,8 @@ type Hypothesis struct {
 	LogProb float64
 	// Score is LogProb, normalised for the length.
 	Score float64
-	// Ended is false if the hypothesis was cut: at MaxLen, or because the
-	// Searcher had no label to continue with. Such a one is the result only if
-	// no hypothesis of the sentence ended.
+	// Ended is false if the hypothesis was cut: at MaxLen, or because the Searcher had no label
+	// to continue with. Such a one is the result only if none of the sentence ended.
 	Ended bool
 }
 
@@ -145,18 +142,17 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	return &Search{decoder: d, searcher: s, opt: opt}, nil
 }
 
-// Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and
-// returns the best hypothesis of each, valid until the next Run.
+// Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and returns the
+// best hypothesis of each, valid until the next Run.
 //
-// At each step the hypotheses of a sentence are continued by their best labels;
-// of all continuations those with the largest log-probability stay, Width less
-// those that have ended; equals in the order of their parents, then of their
-// labels. A sentence is done when Width hypotheses have ended, or none is left to
-// continue. The ended one of the largest score is the result; of equals the one
-// that ended first.
+// At each step the hypotheses of a sentence are continued by their best labels; the
+// continuations with the largest log-probability stay, Width less those that have ended; equals
+// in the order of their parents, then of their labels. A sentence is done when Width hypotheses
+// have ended, or none is left to continue. The ended one of the largest score is the result; of
+// equals the one that ended first.
 //
-// Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it
-// looks at before each step.
+// Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it looks
+// at before each step.
 func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("beam: sentences: found %d, expected at least 0", n)

@@ -1,20 +1,16 @@
-// Package bitset holds sets of labels as bits: the candidate sets c_t in
-// {0,1}^L of "Learning to Screen for Fast Softmax Inference on Large
-// Vocabulary Neural Networks", section 3.2, where L is the number of labels
-// (the vocabulary) and c_t says which of them cluster t may answer with; and the labels
-// that a request allows or bans.
+// Package bitset holds sets of labels as bits: the candidate sets c_t in {0,1}^L of "Learning
+// to Screen for Fast Softmax Inference on Large Vocabulary Neural Networks", section 3.2, where
+// L is the number of labels (the vocabulary) and c_t says which of them cluster t may answer
+// with; and the labels that a request allows or bans.
 //
-// A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many
-// labels it holds: add labels, unite and intersect sets, count. [Set.AppendIDs] writes
-// the ids in ascending order, and [FromIDs] reads such a list. (A screen keeps its
-// candidates as lists in another order: the best ones first.)
+// A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many labels it holds.
+// [Set.AppendIDs] writes the ids in ascending order, and [FromIDs] reads such a list. (A screen
+// keeps its candidates as lists in another order: the best ones first.)
 //
-// A label outside the universe, and an operation on two sets of different
-// universes, is a mistake of the caller and panics with a constant string
-// that starts with "bitset: ", before anything has changed. Ids that come
-// from outside go through [FromIDs], which returns an error instead.
-//
-// A Set may be read by many goroutines at once; a change needs it alone.
+// A label outside the universe, and an operation on two sets of different universes, is a
+// mistake of the caller and panics with a constant string that starts with "bitset: ", before
+// anything has changed. Ids that come from outside go through [FromIDs], which returns an error
+// instead. A Set may be read by many goroutines at once; a change needs it alone.
 package bitset
 
 import (
@@ -52,9 +48,9 @@ func New(labels int) *Set {
 	return &Set{labels: labels, words: make([]uint64, (uint(labels)+wordBits-1)/wordBits)}
 }
 
-// FromIDs returns the set over the given number of labels that holds exactly
-// ids, which must be strictly ascending and below labels. It is the inverse
-// of [Set.AppendIDs]. The error names the first id that breaks the rule.
+// FromIDs returns the set over the given number of labels that holds exactly ids, strictly
+// ascending and below labels, as [Set.AppendIDs] writes them. The error names the first id that
+// breaks the rule.
 func FromIDs(labels int, ids []uint32) (*Set, error) {
 	if labels < 0 || labels > MaxLabels {
 		return nil, fmt.Errorf("bitset: labels: found %d, expected 0 to %d", labels, MaxLabels)
@@ -208,9 +204,8 @@ func (s *Set) Clear() { clear(s.words) }
 // visited.
 func (s *Set) All() iter.Seq[uint32] { return s.each(0, s.labels, 0) }
 
-// AppendIDs appends the labels of the set to dst in ascending order and
-// returns the extended slice. It allocates only if dst lacks the capacity
-// for [Set.Count] more.
+// AppendIDs appends the labels of the set to dst in ascending order. It allocates only if dst
+// lacks the capacity for [Set.Count] more.
 func (s *Set) AppendIDs(dst []uint32) []uint32 {
 	dst = slices.Grow(dst, s.Count())
 	for id := range s.All() {

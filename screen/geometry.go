@@ -8,12 +8,11 @@ import (
 )
 
 // Geometry says how contexts lie to their clusters. Training keeps that of held-out contexts in
-// the record of the model, for [Pool.Audit] to compare queries with.
+// the record of the model, for [Pool.Audit].
 type Geometry struct {
 	// Cosine is of the cosines of contexts and the vectors of their clusters.
 	Cosine Histogram `json:"cosine"`
-	// Lead is of the best clusters' products less the second best ones'. It is empty if there is
-	// one cluster.
+	// Lead is of the leads of best clusters. It is empty if there is one cluster.
 	Lead Histogram `json:"lead"`
 }
 
@@ -27,8 +26,8 @@ type Histogram struct {
 	Most []float64 `json:"most"`
 }
 
-// cuts are the shares of contexts below the edges of a histogram: fine where contexts are that
-// lie badly.
+// cuts are the shares of contexts below the edges of a histogram: fine where contexts lie
+// badly.
 var cuts = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
 // NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
@@ -86,8 +85,7 @@ func (h *Histogram) bin(x float64) int {
 	return sort.Search(len(h.Edges), func(i int) bool { return x < h.Edges[i] })
 }
 
-// valid reports whether h is a histogram, as far as its user relies on it: a record may hold
-// anything.
+// valid reports whether h is a histogram, as far as its user relies on it.
 func (h *Histogram) valid() bool {
 	ok := len(h.Edges) <= len(cuts) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
 	for _, p := range h.Most {

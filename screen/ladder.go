@@ -48,7 +48,7 @@ const maxRungs = 64
 
 // Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31, and
 // between them its binary exponent and 11 bits of its mantissa as a float32. It does not
-// descend, and is the same on every CPU.
+// descend.
 func Share(p float64) uint16 {
 	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
 	bits := math.Float32bits(float32(p))
@@ -152,8 +152,8 @@ func (m *Model) candidates(cell int, share uint16) int {
 
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
 
-// Candidates returns the candidates that a cell has within a budget, best first. It must not be changed.
-// It returns an error if the budget is below the smallest of the model.
+// Candidates returns the candidates that a cell has within a budget, best first, not to be
+// changed. It returns an error if the budget is below the smallest of the model.
 func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	at, err := m.rungOf(budget)
 	if err != nil {
@@ -162,7 +162,7 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
 
-// Outcome says where the best labels of a context stand in the list of its cell: all that the
+// Outcome says where the best labels of a context stand in the list of its cell: what the
 // precision of every budget follows from.
 type Outcome struct {
 	Cell int

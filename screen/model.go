@@ -36,10 +36,9 @@ type Config struct {
 	// t in shell j.
 	Shells []float64
 	// Pairs are pairs of these cells, of two clusters in one shell, First below Second,
-	// ascending. Behind the cells of the clusters each is a cell of its own: for contexts
-	// whose two best clusters are the pair's, in either order, and whose lead v_z.h - v_y.h,
-	// y the second best cluster, is below PairMargin. A context whose clusters are no such
-	// pair is in the cell of z(h).
+	// ascending. Behind the cells of the clusters each is a cell of its own: for contexts whose
+	// two best clusters are the pair's, in either order, and whose lead v_z.h - v_y.h, y the
+	// second best cluster, is below PairMargin. Other contexts are in the cell of z(h).
 	Pairs []Pair
 	// PairMargin is finite and not negative.
 	PairMargin float64
@@ -59,8 +58,8 @@ type Config struct {
 	// ExactMargin is the lead below which the exact layer answers: finite, not negative. 0:
 	// never for that reason.
 	ExactMargin float64
-	// Tail, unless nil, estimates the sum over the labels that are not looked at, for
-	// log-probabilities over all labels ([Searcher.LogProb]). It is kept, not copied.
+	// Tail, unless nil, is what log-probabilities over all labels need ([Searcher.LogProb]). It
+	// is kept, not copied.
 	Tail *Tail
 	// Fingerprint is softmax.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
@@ -78,9 +77,9 @@ type Pair = router.Pair
 type List struct {
 	// IDs are distinct.
 	IDs []uint32
-	// Shares says how likely each of the ids is among the best labels of a context of the cell, see
-	// [Share]. They do not ascend; of equals the lower id comes first, behind the ids that
-	// are there by decree. Nil stands for the largest share for all: the ids ascend then.
+	// Shares says how likely each of the ids is among the best labels of a context of the cell,
+	// see [Share]. They do not ascend; of equals the lower id comes first, behind the ids by
+	// decree. Nil stands for the largest share for all: the ids ascend then.
 	Shares []uint16
 }
 
@@ -249,8 +248,8 @@ func checkRecord(record []byte) error {
 	return nil
 }
 
-// withRecord returns a copy of the model with that record, its own if it is nil. The copy
-// shares the memory of the model.
+// withRecord returns a copy of the model with that record, its own if nil, which shares its
+// memory.
 func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 	c := *m
 	if record != nil {
@@ -278,8 +277,8 @@ func (m *Model) Cells() int { return m.router.Cells() }
 func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
 
 // Shells returns the cosines that cut clusters into shells, Pairs the pairs of cells, and
-// PairMargin the lead below which a context belongs to one, see Config. The slices must not
-// be changed.
+// PairMargin the lead below which a context belongs to one, see Config. They must not be
+// changed.
 func (m *Model) Shells() []float64   { return m.c.Shells }
 func (m *Model) Pairs() []Pair       { return m.c.Pairs }
 func (m *Model) PairMargin() float64 { return m.c.PairMargin }

@@ -55,8 +55,8 @@ type TailConfig struct {
 // MaxFits bounds the temperatures, the levels and the directions of a Tail.
 const MaxFits = 64
 
-// NewTail returns the tail of c, whose slices are kept, not copied. An error names the
-// field, what was found and what was expected.
+// NewTail returns the tail of c, whose slices are kept. An error names the field, what was
+// found and what was expected.
 func NewTail(c TailConfig) (*Tail, error) {
 	t, err := newTail(c)
 	if err != nil {
@@ -170,8 +170,8 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	return products[0], along
 }
 
-// fit is the prediction at one of the temperatures, given what SquaresOf returns of h: the log of the tail, and the
-// half-width at the confidence, +Inf for unknown.
+// fit is the log of the tail at one of the temperatures, given what SquaresOf returns of h, and
+// the half-width at the confidence, +Inf for unknown.
 func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence float64) (log, width float64) {
 	row := at*r.c.Clusters + t
 	var product [1]float64

@@ -1,10 +1,8 @@
-// Package bigmem allocates large read-mostly tables.
-//
-// A query touches a few hundred rows scattered over a table of megabytes. On
-// 4 KiB pages each costs a miss of the translation buffer beside the miss of the
-// cache: some 0.4 us if the tables of pages are not in the caches either. So, if the
-// system can, tables are put on large pages, which the Go heap does not do: a large
-// one on pages of its own, small ones together on one.
+// Package bigmem allocates large read-mostly tables. A query touches a few hundred rows
+// scattered over megabytes. On 4 KiB pages each costs a miss of the translation buffer beside
+// the miss of the cache: some 0.4 us if the tables of pages are not in the caches either. So,
+// if the system can, tables are put on large pages, which the Go heap does not do: a large one
+// on pages of its own, small ones together on one.
 package bigmem
 
 import (
@@ -18,8 +16,8 @@ const align = 64
 const (
 	// minMapped is the size from which a table gets a mapping of its own.
 	minMapped = 1 << 20
-	// minShared is the size from which a table is put with others: a smaller one is of
-	// few pages whatever they are.
+	// minShared is the size from which a table is put with others: a smaller one is of few
+	// pages anyway.
 	minShared = 4 << 10
 )
 
@@ -88,9 +86,8 @@ func allocShared(n int) (table []byte, release func(), ok bool) {
 // maxAdvised bounds the memory that Advise moves, some 0.3 ms a MiB.
 const maxAdvised = 64 << 20
 
-// Advise asks that memory that is there already be put on large pages, at once. It
-// changes nothing that is in it. Whether the system does so, or can, is not said: it
-// does not for memory of a file. What is larger than 64 MiB is left where it is.
+// Advise asks that memory that is there already be put on large pages, at once, and does not
+// say whether it was: memory of a file is not. What is larger than 64 MiB is left where it is.
 func Advise(x []byte) {
 	if len(x) <= maxAdvised {
 		collapse(x)

@@ -24,9 +24,8 @@ func NewBuffer(mib int) *Buffer {
 	return b
 }
 
-// Read reads a word of each cache line of the buffer, from the first to the last,
-// and then all of the context h: a decoder has just written it, so it is the one
-// thing that a query finds in the caches.
+// Read reads a word of each cache line of the buffer, and then all of the context h: a decoder
+// has just written it, so it is the one thing that a query finds in the caches.
 func (b *Buffer) Read(h []float32) {
 	sum := b.sum
 	for i := 0; i < len(b.words); i += lineWords {
@@ -38,8 +37,8 @@ func (b *Buffer) Read(h []float32) {
 	b.sum = sum
 }
 
-// Table is memory of which pieces are read: what a query takes that does nothing but
-// fetch its bytes. It is for one goroutine.
+// Table is memory of which pieces are read: what a query takes that only fetches its bytes. It
+// is for one goroutine.
 type Table struct {
 	words []uint64
 	sum   uint64 // lest the reads be left out

@@ -1,9 +1,8 @@
-// Package dense is the plain form of a softmax layer: a float32 scan of W and b,
-// then the largest scores. It is the baseline of
-// every speedup, and the arithmetic of "Learning to Screen for Fast Softmax
-// Inference on Large Vocabulary Neural Networks" as it stands. Logits are rounded
-// to float32 and their sums are in the order that the CPU's level likes, so that
-// near-ties may fall either way and levels may differ.
+// Package dense is the plain form of a softmax layer: a float32 scan of W and b, then the
+// largest scores, as "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural
+// Networks" has it. It is the baseline of every speedup. Logits are rounded to float32 and
+// their sums are in the order that the CPU's level likes: near-ties may fall either way and
+// levels may differ.
 package dense
 
 import (

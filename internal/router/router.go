@@ -1,10 +1,8 @@
-// Package router finds the cells of contexts. A context h belongs to the cluster
-// z(h) = argmax_t v_t.h (Eq. 2 of "Learning to Screen for Fast Softmax Inference on Large
-// Vocabulary Neural Networks"). A cell is a part of a cluster, or lies between two of them:
-// each cell has candidates of its own. A screen answers by cells, and train and calibrate
-// learn and measure by them: the rule stands here alone.
-//
-// Products are computed in the reference arithmetic; ties go to the lower cluster.
+// Package router finds the cells of contexts. A context h belongs to the cluster z(h) =
+// argmax_t v_t.h (Eq. 2 of "Learning to Screen for Fast Softmax Inference on Large Vocabulary
+// Neural Networks"). A cell is a part of a cluster, or lies between two of them, with
+// candidates of its own: the rule stands here alone. Products are computed in the reference
+// arithmetic; ties go to the lower cluster.
 package router
 
 import (
@@ -26,22 +24,18 @@ type Config struct {
 	Rule
 }
 
-// Rule says which cells there are. The zero value has one for each cluster.
+// Rule says which cells there are, see screen.Config. The zero value has one for each cluster.
 //
 // Contexts far from the vector of their cluster have labels that are hard to foresee,
 // and contexts near it do not: shells keep them apart. Contexts between two clusters
 // have the labels of neither, but of the border: pairs are for them.
 type Rule struct {
-	// Shells cuts the contexts of each cluster by their cosine with its vector:
-	// descending cosines, above -1 and below 1. A context is in shell j if its cosine is
-	// below j of them. Cell j r + t is for cluster t in shell j.
+	// Shells are descending cosines, above -1 and below 1. Cell j r + t is for cluster t in
+	// shell j.
 	Shells []float64
-	// Pairs are pairs of these cells, of two clusters in one shell, ascending. Behind the
-	// cells of the clusters each of them is a cell of its own: for contexts whose two best
-	// clusters are the pair's, in either order, and whose lead is below PairMargin.
+	// Pairs are pairs of these cells, of two clusters in one shell, ascending.
 	Pairs []Pair
-	// PairMargin is the lead v_z.h - v_y.h below which a context belongs to a pair, y its
-	// second best cluster: finite, not negative.
+	// PairMargin is the lead below which a context belongs to a pair: finite, not negative.
 	PairMargin float64
 }
 
@@ -65,8 +59,8 @@ type Router struct {
 	starts, seconds []uint32
 }
 
-// maxPacked is the number of vectors up to which they are scanned packed: among more a
-// layer has a first pass over smaller codes.
+// maxPacked is the number of vectors up to which they are scanned packed: more have a first
+// pass over smaller codes.
 const maxPacked = 2000
 
 // New returns the router of c. An error names the field, what was found and what was
@@ -159,8 +153,8 @@ func (r *Router) Dim() int { return r.layer.Dim() }
 // Cells returns the number of cells.
 func (r *Router) Cells() int { return r.ClusterCells() + len(r.rule.Pairs) }
 
-// ClusterCells returns the number of cells that are parts of one cluster: those of pairs come
-// behind them.
+// ClusterCells returns the number of cells that are parts of one cluster, before those of
+// pairs.
 func (r *Router) ClusterCells() int { return r.r * (1 + len(r.rule.Shells)) }
 
 // ClusterOf returns the cluster that a cell is a part of, of a pair the first one.
@@ -190,9 +184,8 @@ type Found struct {
 	Cosine float64
 }
 
-// Cell returns the cell of a context. It reports false if training has not met what the
-// context is: its lead is below the margin of pairs, but its two clusters have no cell
-// together, so that its cell is the cluster's.
+// Cell returns the cell of a context. It reports false if its lead is below the margin of
+// pairs, but its two clusters have no cell together, so that its cell is the cluster's.
 func (r *Router) Cell(f Found) (cell int, met bool) {
 	shell := 0
 	for _, cut := range r.rule.Shells {
@@ -243,9 +236,8 @@ type Searcher struct {
 // NewSearcher returns a searcher.
 func (r *Router) NewSearcher() *Searcher { return &Searcher{r: r, by: softmax.NewSearcher(r.layer)} }
 
-// Find writes what is found about the contexts of the queries to dst, which has their
-// number of elements. It returns an error if a query has no context of the router's
-// dimension.
+// Find writes what is found about the contexts of the queries to dst, of their number. It
+// returns an error if a query has no context of the router's dimension.
 func (s *Searcher) Find(dst []Found, qs []*softmax.Query) error {
 	k := min(2, s.r.r)
 	s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
@@ -276,10 +268,10 @@ func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, err
 	return n, err
 }
 
-// Short finds by d what Find finds about d's context. lead and cosine say whether Second and Lead,
-// and Cosine, are wanted though the rule does not ask for them; what the rule does not need is left out,
-// and otherwise Cosine is any cosine that lies in the shell of the context's, and as that does to floor: below it or not.
-// It reports false if that way is not for the context or the router.
+// Short finds by d what Find finds about d's context. lead and cosine say whether Second and
+// Lead, and Cosine, are wanted though the rule does not ask for them. What the rule does not
+// need is left out, and otherwise Cosine is any that lies in the shell of the context's, and on
+// its side of floor. It reports false if that way is not for the context or the router.
 func (r *Router) Short(d *softmax.Direct, h []float32, floor float64, lead, cosine bool) (f Found, ok bool) {
 	if r.packed == nil {
 		return Found{}, false
@@ -306,8 +298,8 @@ func (r *Router) Short(d *softmax.Direct, h []float32, floor float64, lead, cosi
 }
 
 // inShell is a cosine in the shell of h, d's context, and on its side of floor. The product of h with the vector of its
-// best cluster is at least low and at most high. Most contexts are so far from the borders of shells
-// that bounds of their length and of the product tell, which takes no exact product.
+// best cluster is at least low and at most high. Most contexts are so far from the borders of shells that bounds of
+// lengths and products tell, which takes no exact product.
 func (r *Router) inShell(d *softmax.Direct, h []float32, floor float64, best uint32, low, high float64) float64 {
 	if len(r.rule.Shells) == 0 && floor <= -1 {
 		return 0

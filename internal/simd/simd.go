@@ -1,16 +1,14 @@
-// Package simd decides once, when the program starts, which instruction set
-// extensions the kernels may use.
+// Package simd decides once, when the program starts, which instruction set extensions the
+// kernels may use.
 //
-// A level names a set of extensions, not a CPU: generic is plain Go; on amd64 avx2
-// is AVX2, FMA3, F16C, BMI1, BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI
-// is a bit beside avx512; on arm64 neon is Advanced SIMD, which every such CPU has,
-// neondot is that and the dot products of bytes, and I8MM, products of matrices of
-// bytes, is a bit beside neondot.
+// A level names a set of extensions: generic is plain Go; on amd64 avx2 is AVX2, FMA3, F16C,
+// BMI1, BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit beside avx512;
+// on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM,
+// products of matrices of bytes, is a bit beside neondot.
 //
-// The environment variable L2S_SIMD forces a level. One that is unknown, or
-// that this machine or build does not have, is a panic at start: a benchmark
-// or a test that believes it runs on a level must run on it. The command says so
-// in one line, see package refuse.
+// The environment variable L2S_SIMD forces a level. One that is unknown, or that this machine
+// or build does not have, is a panic at start: a benchmark or a test that believes it runs on a
+// level must run on it. The command says so in one line, see package refuse.
 package simd
 
 import (
