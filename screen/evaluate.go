@@ -125,38 +125,38 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong with model and
 	// layer is known at once.
-	workers := make([]evaluation, threads)
-	largest := slices.Max(append([]int{1}, ks...))
-	for i := range workers {
+	searchers, exact := make([]*Searcher, threads), make([]*softmax.Searcher, threads)
+	for i := range searchers {
 		s, err := NewSearcher(m, l, opt.Searcher...)
 		if err != nil {
 			return nil, err
 		}
-		workers[i] = evaluation{s, softmax.NewSearcher(l), make([]softmax.Prediction, largest)}
+		searchers[i], exact[i] = s, softmax.NewSearcher(l)
 	}
-	short := workers[0].screened.short
-	r.Budget = m.c.Ladder[workers[0].screened.rung].Budget
+	largest := slices.Max(append([]int{1}, ks...))
+	short := searchers[0].short
+	r.Budget = m.c.Ladder[searchers[0].rung].Budget
 	var done func(int)
 	if opt.Progress != nil {
 		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
 	}
 	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) (err error) {
-		w := &workers[worker]
+		screened, full, best := searchers[worker], exact[worker], make([]softmax.Prediction, largest)
 		for i := lo; i < hi; i++ {
 			h := contexts[i*d : (i+1)*d]
-			if located[i], err = w.screened.locate(h, w.screened.rung); err == nil {
-				_, err = w.full.TopK(w.best, h)
+			if located[i], err = screened.locate(h, screened.rung); err == nil {
+				_, err = full.TopK(best, h)
 			}
 			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
 				id := uint32(opt.Targets[i])
-				if logs[i][0], err = w.screened.LogProbAt(h, id, temperature); err == nil {
-					logs[i][1], err = w.full.LogProbAt(h, id, temperature)
+				if logs[i][0], err = screened.LogProbAt(h, id, temperature); err == nil {
+					logs[i][1], err = full.LogProbAt(h, id, temperature)
 				}
 			}
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			outcomes[i] = m.Outcome(located[i].cell, w.best)
+			outcomes[i] = m.Outcome(located[i].cell, best)
 		}
 		return nil
 	})
@@ -190,21 +190,14 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	r.Ladder = m.Measure(outcomes, largest)
 	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = spread(sizes)
-	targets, screened, exact := 0.0, 0.0, 0.0
+	targets, screened, full := 0.0, 0.0, 0.0
 	for i, id := range opt.Targets {
 		if id >= 0 {
-			targets, screened, exact = targets+1, screened+logs[i][0], exact+logs[i][1]
+			targets, screened, full = targets+1, screened+logs[i][0], full+logs[i][1]
 		}
 	}
 	if targets > 0 {
-		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-exact/targets)
+		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-full/targets)
 	}
 	return r, nil
-}
-
-// evaluation is what one goroutine of Evaluate has to itself.
-type evaluation struct {
-	screened *Searcher
-	full     *softmax.Searcher
-	best     []softmax.Prediction
 }
