@@ -3,9 +3,8 @@
 // Vocabulary Neural Networks", Section 4).
 //
 // A [Search] drives a [Decoder], which turns hypotheses into context vectors, and a [Searcher],
-// which finds the best next labels for each context with their log-probabilities: a
-// screen.Searcher, for which labels outside the candidate set count as impossible, or a
-// softmax.Searcher.
+// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or
+// a screen.Searcher, for which other labels than candidates count as impossible.
 //
 // Several sentences are decoded together, so that the contexts of one step share the loads of
 // rows. The result does not depend on what is decoded beside it, if the contexts do not. Ties
@@ -26,12 +25,11 @@ import (
 
 // Decoder computes contexts.
 type Decoder interface {
-	// Step lets hypothesis i, for each i below len(parents), continue what was
-	// hypothesis parents[i] in the step before, by tokens[i], and returns the
-	// context of each, row-major, in that order. In the first step of a search
-	// parents[i] = i is the number of a sentence, and tokens[i] is
-	// Options.Start. The arguments are valid during the call. The result need be valid
-	// only until the next call.
+	// Step lets hypothesis i, for each i below len(parents), continue what was hypothesis
+	// parents[i] in the step before, by tokens[i], and returns their contexts, row-major,
+	// in that order. In the first step parents[i] = i is the number of a sentence, and
+	// tokens[i] is Options.Start. The arguments are valid during the call, the result until
+	// the next.
 	Step(parents []int, tokens []uint32) (contexts []float32, err error)
 }
 
@@ -46,13 +44,11 @@ type Searcher interface {
 
 // Options are the options of a Search.
 type Options struct {
-	// Width is the number of hypotheses kept for a sentence, at least 1. With 1
-	// the search is greedy.
+	// Width is the number of hypotheses kept for a sentence, at least 1: 1 is greedy.
 	Width int
 	// MaxLen is the number of tokens after which a hypothesis is cut, at least 1.
 	MaxLen int
-	// Start is the token that the first step reads, End the one that ends a
-	// hypothesis.
+	// Start is the token that the first step reads, End what ends a hypothesis.
 	Start, End uint32
 	// Alpha is the length normalisation: the score of a hypothesis of n tokens, End included,
 	// is its log-probability divided by n^Alpha: with 1 the mean of a token, with 0 the
@@ -77,9 +73,8 @@ type Hypothesis struct {
 	Ended bool
 }
 
-// Search is a beam search. It is for one goroutine, as its Decoder and Searcher
-// are. Once it has seen its largest batch and longest result it allocates
-// nothing.
+// Search is a beam search, for one goroutine, as its Decoder and Searcher are. After its
+// largest batch and longest result it allocates nothing.
 type Search struct {
 	decoder  Decoder
 	searcher Searcher
@@ -123,8 +118,7 @@ type sentence struct {
 	found bool       // there is a result
 }
 
-// New returns a search. An error names the option, what was found and what was
-// expected.
+// New returns a search. Errors name the option, what was found and expected.
 func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	switch {
 	case opt.Width < 1:
@@ -239,8 +233,7 @@ func (s *Search) offer(h hypothesis, node, n int, ended bool) {
 	}
 }
 
-// score is the normalised log-probability of n tokens. Not by math.Pow, which
-// differs between CPUs.
+// score normalises by the length. Not by math.Pow, which differs between CPUs.
 func (s *Search) score(logp float64, n int) float64 {
 	switch {
 	case n == 0 || s.opt.Alpha == 0:

@@ -39,8 +39,7 @@ type Set struct {
 	words  []uint64 // ceil(labels/64); the bits from labels on are zero
 }
 
-// New returns the empty set over the given number of labels. It takes a bit for each
-// of them.
+// New returns the empty set over so many labels. It takes a bit for each.
 func New(labels int) *Set {
 	if labels < 0 || labels > MaxLabels {
 		panic(errUniverse)
@@ -96,8 +95,7 @@ func (s *Set) check(id uint32) {
 	}
 }
 
-// Count returns the number of labels in the set: |c_t|, what a query on it
-// costs in rows.
+// Count returns the number of labels in the set, |c_t|.
 func (s *Set) Count() int {
 	n := 0
 	for _, w := range s.words {
@@ -106,8 +104,7 @@ func (s *Set) Count() int {
 	return n
 }
 
-// inWord returns the bits of word i that belong to labels from first on, before
-// end.
+// inWord returns the bits of word i for labels from first on, before end.
 func inWord(i, first, end int) uint64 {
 	in := ^uint64(0)
 	if below := first - i*wordBits; below > 0 {
@@ -162,8 +159,7 @@ func (s *Set) Union(o *Set) {
 	}
 }
 
-// Intersect removes from s every label that is not in o, which has the same
-// universe.
+// Intersect removes from s every label not in o, which has the same universe.
 func (s *Set) Intersect(o *Set) {
 	s.checkSame(o)
 	for i, w := range o.words {
@@ -185,8 +181,7 @@ func (s *Set) checkSame(o *Set) {
 	}
 }
 
-// Equal reports whether s and o have the same universe and hold the same
-// labels.
+// Equal reports whether s and o have the same universe and the same labels.
 func (s *Set) Equal(o *Set) bool {
 	return s.labels == o.labels && slices.Equal(s.words, o.words)
 }
@@ -199,9 +194,8 @@ func (s *Set) Clone() *Set {
 // Clear takes every label out of the set and keeps its universe.
 func (s *Set) Clear() { clear(s.words) }
 
-// All iterates over the labels of the set in ascending order. A label may be
-// removed while it is visited; one that is added meanwhile may or may not be
-// visited.
+// All iterates over the labels of the set in ascending order. A label may be removed while it
+// is visited; one that is added meanwhile may or may not be visited.
 func (s *Set) All() iter.Seq[uint32] { return s.each(0, s.labels, 0) }
 
 // AppendIDs appends the labels of the set to dst in ascending order. It allocates only if dst

@@ -2,9 +2,8 @@ package kernels
 
 import "github.com/learning-to-screen/l2s/kernels/asm"
 
-// Axpy adds a multiple of x to dst: dst[i] += float64(a) * float64(x[i]). Only the addition
-// rounds, so the result has the same bits on every level and architecture. The lengths must be
-// equal.
+// Axpy adds a multiple of x, of the length of dst: dst[i] += float64(a) * float64(x[i]). Only
+// the addition rounds: the result has the same bits on every level and architecture.
 func Axpy(dst []float64, a float32, x []float32) {
 	if len(dst) != len(x) {
 		panic("kernels: Axpy: lengths of dst and x differ")

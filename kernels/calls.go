@@ -14,8 +14,7 @@ package kernels
 // the 10 GB/s of a slow memory it is 25 microseconds.
 const maxCallBytes = 256 << 10
 
-// maxCallDim is the largest dimension that leaves take: longer rows are left to plain Go, which
-// can be stopped.
+// maxCallDim is the largest dimension that leaves take: more is left to plain Go.
 const maxCallDim = maxCallBytes / 4
 
 // callRows returns the number of rows of size bytes that one call may read. A row counts for a

@@ -12,8 +12,7 @@ const (
 	centreLog2E = float32(0x1.715476p+0)
 	centreHi    = float32(0x1.62p-1)
 	centreLo    = float32(math.Ln2 - 0x1.62p-1)
-	// centreLeast is the exponent below which a term counts as zero: a result at it is
-	// still a normal number.
+	// centreLeast is the exponent below which a term counts as zero, lest it be subnormal.
 	centreLeast = float32(-86)
 )
 
@@ -92,8 +91,7 @@ func maxCentreGeneric(lower, upper []float32) float32 {
 	return m
 }
 
-// expCentresGeneric adds e^((c_i - m) scale) to lane[i mod 16]. Their number is a
-// multiple of 16.
+// expCentresGeneric adds e^((c_i - m) scale) to lane[i mod 16], for a multiple of 16.
 func expCentresGeneric(lane *[centreLanes]float64, lower, upper []float32, m, scale float32) {
 	for i, lo := range lower {
 		v := float32(float32(centre(lo, upper[i])-m) * scale)

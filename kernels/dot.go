@@ -1,7 +1,6 @@
 package kernels
 
-// Dot returns the inner product of x and y, which must have equal lengths,
-// in float32.
+// Dot returns the inner product of x and y, of equal lengths, in float32.
 func Dot(x, y []float32) float32 {
 	if len(x) != len(y) {
 		panic("kernels: Dot: lengths of x and y differ")

@@ -18,8 +18,7 @@ const (
 // An Int4Rows is immutable and safe for use by many goroutines.
 type Int4Rows struct{ codeRows }
 
-// Int4Stride returns the size in bytes of one row of dimension dim: a multiple
-// of 64, or 16 more.
+// Int4Stride returns the bytes of a row of dimension dim: a multiple of 64, or 16 more.
 func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
 
 // Part is Int8Rows.Part.
@@ -40,8 +39,7 @@ func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	runtime.KeepAlive(m)
 }
 
-// halve lays out the two halves of the codes, each padded with zeros to the
-// stride.
+// halve lays out the two halves of the codes, padded with zeros to the stride.
 func (v *Int8Vector) halve(stride int) {
 	if v.halved {
 		return

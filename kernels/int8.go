@@ -14,10 +14,8 @@ import (
 // int32 sum: 255 * 127 * 65536 < 2^31.
 const MaxInt8Dim = 1 << 16
 
-// The magnitudes between which the float32 arithmetic of the envelope
-// neither overflows nor loses its bound to underflow. Vectors and rows
-// outside cannot be certified; their callers fall back to the reference
-// arithmetic.
+// The magnitudes between which the float32 arithmetic of the envelope neither overflows nor
+// loses its bound to underflow. For others there is the reference arithmetic.
 const (
 	maxCertified     = 0x1p40
 	minCertified     = 0x1p-60
@@ -61,8 +59,7 @@ func stride(n int) int {
 	return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
 }
 
-// Int8Stride returns the size in bytes of one row of dimension dim: a multiple
-// of 64, or 16 more.
+// Int8Stride returns the bytes of a row of dimension dim: a multiple of 64, or 16 more.
 func Int8Stride(dim int) int { return stride(dim) }
 
 // NewInt8Rows quantises the rows and their bias (nil for none), on all cores.
@@ -147,8 +144,7 @@ func (m *codeRows) Len() int { return m.n }
 // Dim returns the dimension of the rows.
 func (m *codeRows) Dim() int { return m.dim }
 
-// Part returns the rows from first on, before end, as rows of their own on the
-// same codes.
+// Part returns the rows from first on, before end, on the same codes.
 func (m *Int8Rows) Part(first, end int) Int8Rows { return Int8Rows{m.part(first, end)} }
 
 func (m *codeRows) part(first, end int) codeRows {
@@ -237,8 +233,7 @@ const (
 	Certified              // h is ready for Bounds
 )
 
-// Vector returns the h of the last Set. It must not be changed and is valid
-// until the next Set.
+// Vector returns the h of the last Set, valid until the next. It must not be changed.
 func (v *Int8Vector) Vector() []float32 { return v.h[:v.dim] }
 
 // quantizeGeneric computes u = h*inv, q = round(u), and the sums of u^2, (u - q)^2, q and the

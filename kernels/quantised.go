@@ -45,9 +45,8 @@ var elementTypes = [...]struct {
 
 func (e Element) quantised() bool { return e > BFloat16 }
 
-// Block returns the number of elements that are stored together, 1 for those
-// that are not quantised, and their size in bytes. The dimension of Rows is a
-// multiple of it.
+// Block returns the number of elements that are stored together, 1 unless quantised, and
+// their size in bytes. The dimension of Rows is a multiple of it.
 func (e Element) Block() (elements, bytes int) {
 	q := &elementTypes[e]
 	return q.elements, q.bytes

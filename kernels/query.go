@@ -12,10 +12,9 @@ import (
 // instructions nor the places of their pages are in the caches, and the linker puts functions in
 // the order of the files and of their text.
 
-// Prefetch asks for all lines at once and does not wait: they come to the caches side by
-// side, where each would be waited for when it is first used. It is a hint, which changes
-// no result. Plain Go has none. A line that is in the first-level cache costs some
-// 0.5 ns.
+// Prefetch asks for all lines and does not wait: they come side by side, where each would
+// be waited for when it is first used. It is a hint, which changes no result. Plain Go has
+// none. A line that is in the first-level cache costs some 0.5 ns.
 func (l *Lines) Prefetch() {
 	prefetchLines(l.few[:l.n])
 	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
@@ -206,8 +205,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 		}
 		return
 	}
-	// The few rows that a query reads for its answer: little code, which may have to come
-	// from memory.
+	// The few rows of a query's answer: little code, which may have to come from memory.
 	for _, id := range ids {
 		if uint(id) >= uint(m.n) {
 			panic("kernels: id out of range")

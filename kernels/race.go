@@ -7,10 +7,8 @@ import (
 	"unsafe"
 )
 
-// The race detector sees the accesses of Go code, not of assembly. Under
-// the race tag these functions tell it of them, just before the call of a leaf; in
-// other builds they are empty. If the leaf is plain Go they say again what the
-// detector sees.
+// The race detector sees the accesses of Go code, not of assembly. Under the race tag these
+// functions tell it of them, before the call of a leaf.
 
 func raceReads[T any](x []T) {
 	if len(x) > 0 {

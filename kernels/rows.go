@@ -30,9 +30,8 @@ func (e Element) String() string {
 // that the reference arithmetic over Rows gives the same bits as over the
 // widened matrix. No widened copy is made.
 //
-// A Rows is a view: copying it copies no element. It is safe for use by many
-// goroutines as long as nobody changes the elements. The zero value has no rows
-// and no dimension.
+// A Rows is a view: copying it copies no element. It is safe for use by many goroutines
+// while nobody changes the elements. The zero value has no rows and no dimension.
 type Rows struct {
 	data    unsafe.Pointer // of the first element; nil if there is none
 	n, dim  int
@@ -42,8 +41,7 @@ type Rows struct {
 // Float32Rows returns the matrix whose elements are data, rows of dim elements.
 func Float32Rows(data []float32, dim int) Rows { return rowsOf(data, dim, Float32) }
 
-// Float16Rows is Float32Rows for elements in IEEE 754 binary16, given as their
-// bits.
+// Float16Rows is Float32Rows for the bits of IEEE 754 binary16.
 func Float16Rows(data []uint16, dim int) Rows { return rowsOf(data, dim, Float16) }
 
 // BFloat16Rows is Float32Rows for elements in bfloat16, given as their bits.
@@ -174,8 +172,7 @@ func widenFloat16(x uint16) float32 {
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// NotFinite returns the place of the first NaN or infinity, and whether there
-// is one.
+// NotFinite returns the place of the first NaN or infinity, if there is one.
 func (m Rows) NotFinite() (row, column int, found bool) {
 	var block [blockElements]float32
 	for c := callsOf(m.n*m.dim, len(block)); c.at < c.n; c = c.next() {

@@ -92,8 +92,7 @@ func (v *Int8Vector) plainCodes4() [][4]uint64 {
 	return v.plain4
 }
 
-// dot4 returns the sum of the products of a record's halves of bytes with the
-// codes of h.
+// dot4 returns the sum of the products of the halves of bytes with the codes of h.
 //
 // Of eight bytes, 16 products meet in the upper lane, 16 * 15 * 127 < 2^15 in
 // magnitude; the lanes below are together less than 2^47, so that rounding to the

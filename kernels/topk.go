@@ -55,8 +55,7 @@ func TopK(ids []uint32, vals, scores []float32) {
 		threshold = vals[0]
 	}
 	if m < k {
-		// NaNs among the scores: what is selected means nothing, but it must
-		// be indices of scores.
+		// NaNs among the scores: what is selected means nothing, but is indices of scores.
 		for i := range k {
 			ids[i], vals[i] = uint32(i), scores[i]
 		}

@@ -12,8 +12,7 @@ import (
 
 // AuditOptions are the options of Pool.Audit. The zero value is ready.
 type AuditOptions struct {
-	// Share is the part of one core that exact answers may take, by measured time: above 0, at most
-	// 1. 0 stands for 0.02.
+	// Share is the part of one core that exact answers may take, at most 1. 0 stands for 0.02.
 	Share float64
 	// Alarm, unless nil, is called when an alarm begins, by the goroutine of the audit.
 	Alarm func(Alarm)
@@ -94,8 +93,7 @@ type AuditReport struct {
 	// its bins among the last samples, some thousand.
 	Geometry     *Geometry
 	Cosine, Lead []float64
-	// Alarms are those that began and are not over: an alarm is over after 2,000 samples of its test that do
-	// not give it again.
+	// Alarms are those that are not over: 2,000 samples of its test without it end an alarm.
 	Alarms []Alarm
 	// Err is the error of the last exact answer.
 	Err error

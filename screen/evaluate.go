@@ -17,8 +17,7 @@ type EvaluateOptions struct {
 	// K lists the k of the P@k wanted, each within 1 and L. nil: 1 and 5, or
 	// as many labels as there are.
 	K []int
-	// Threads is the number of goroutines, 0 for GOMAXPROCS. It does not
-	// change the result.
+	// Threads is the number of goroutines, 0 for GOMAXPROCS. It changes no result.
 	Threads int
 	// Targets, unless nil, holds the label that followed each context, below 0 for
 	// none: what Perplexity is of.
@@ -123,8 +122,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
 	located, outcomes, sizes := make([]at, n), make([]Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
-	// All searchers are made before any work: what is wrong with model and
-	// layer is known at once.
+	// All searchers are made before any work: what is wrong is known at once.
 	searchers, exact := make([]*Searcher, threads), make([]*softmax.Searcher, threads)
 	for i := range searchers {
 		s, err := NewSearcher(m, l, opt.Searcher...)

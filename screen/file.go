@@ -184,8 +184,7 @@ func load(f *os.File) (*Model, error) {
 }
 
 // Read returns the model whose file has the bytes data. It copies what it needs of them, and
-// allocates no more than a small multiple of len(data) whatever they are. Errors are as from Load,
-// without the file.
+// allocates at most a small multiple of len(data). Errors are as from Load, without the file.
 func Read(data []byte) (*Model, error) {
 	m, err := decode(data)
 	if err != nil {

@@ -24,9 +24,8 @@ type Rung struct {
 	Budget float64 `json:"budget"`
 	// Share is the threshold. It does not ascend over the ladder.
 	Share uint16 `json:"share"`
-	// MeanCandidates, P99Candidates and MaxCandidates are the mean, the 99th percentile
-	// and the largest of the numbers of candidates of held-out contexts: all 0 if there were
-	// none.
+	// MeanCandidates, P99Candidates and MaxCandidates are of the numbers of candidates of
+	// held-out contexts: mean, 99th percentile and largest, all 0 if there were none.
 	MeanCandidates float64 `json:"mean_candidates"`
 	P99Candidates  int     `json:"p99_candidates"`
 	MaxCandidates  int     `json:"max_candidates"`
@@ -35,8 +34,7 @@ type Rung struct {
 	PrecisionK Estimate `json:"precision_k"`
 }
 
-// Estimate is a number that was measured, and the ends of its 95% interval: 0 <= Low <=
-// Value <= High <= 1.
+// Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
 type Estimate struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
@@ -46,9 +44,8 @@ type Estimate struct {
 // maxRungs bounds the budgets of a model.
 const maxRungs = 64
 
-// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31, and
-// between them its binary exponent and 11 bits of its mantissa as a float32. It does not
-// descend.
+// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
+// between them its binary exponent and 11 bits of its mantissa in float32.
 func Share(p float64) uint16 {
 	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
 	bits := math.Float32bits(float32(p))

@@ -76,8 +76,7 @@ func (s *Searcher) checkTail(temperature float64) error {
 // head returns the candidates of a cell that are not in the tail.
 func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.inTail[cell])) }
 
-// tailOf is what the tail says of the labels that head does not have, at a temperature that
-// it covers.
+// tailOf is what the tail says of the labels outside the head, at a temperature it covers.
 func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 	if int(s.inTail[cell]) == s.model.c.Labels {
 		return noLabels
@@ -94,8 +93,7 @@ func checkTemperature(temperature float64) error {
 
 // Interval is a number that is known about.
 type Interval struct {
-	// Log is the estimate, Low and High are the ends of the interval: -Inf and +Inf
-	// if nothing is known.
+	// Log is the estimate, Low and High are the ends, -Inf and +Inf if nothing is known.
 	Log, Low, High float64
 }
 

@@ -17,8 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// maxCount bounds the number of labels and of clusters: ids are uint32 and
-// counts are int.
+// maxCount bounds labels and clusters: ids are uint32 and counts are int.
 const maxCount = min(math.MaxInt, math.MaxUint32)
 
 // Config is what a Model is made of.
@@ -30,10 +29,9 @@ type Config struct {
 	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t. The cluster
 	// of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper).
 	Clusters []float32
-	// Shells, unless empty, cuts the contexts of each cluster by how far they lie from it:
-	// descending cosines of a context and the vector of its cluster, above -1 and below 1.
-	// A context whose cosine is below j of them is in shell j; cell j r + t is for cluster
-	// t in shell j.
+	// Shells, unless empty, cuts the contexts of each cluster by their cosines with its
+	// vector: these descend, above -1 and below 1. A context whose cosine is below j of
+	// them is in shell j; cell j r + t is for cluster t in shell j.
 	Shells []float64
 	// Pairs are pairs of these cells, of two clusters in one shell, First below Second,
 	// ascending. Behind the cells of the clusters each is a cell of its own: for contexts whose
@@ -55,11 +53,9 @@ type Config struct {
 	// K and HeldOut say what the figures of the ladder are of: PrecisionK is P@K, and
 	// HeldOut is the number of contexts. 0 and 0 if nothing was measured.
 	K, HeldOut int
-	// ExactMargin is the lead below which the exact layer answers: finite, not negative. 0:
-	// never for that reason.
+	// ExactMargin is the lead below which the exact layer answers: finite, 0 (never) or more.
 	ExactMargin float64
-	// Tail, unless nil, is what log-probabilities over all labels need ([Searcher.LogProb]). It
-	// is kept, not copied.
+	// Tail, unless nil, gives log-probabilities over all labels. It is kept, not copied.
 	Tail *Tail
 	// Fingerprint is softmax.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
@@ -248,8 +244,7 @@ func checkRecord(record []byte) error {
 	return nil
 }
 
-// withRecord returns a copy of the model with that record, its own if nil, which shares its
-// memory.
+// withRecord returns a model with that record, its own if nil, in the same memory.
 func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 	c := *m
 	if record != nil {
@@ -283,8 +278,7 @@ func (m *Model) Shells() []float64   { return m.c.Shells }
 func (m *Model) Pairs() []Pair       { return m.c.Pairs }
 func (m *Model) PairMargin() float64 { return m.c.PairMargin }
 
-// ExactMargin returns the lead of the best cluster below which the exact layer
-// answers, 0 for never.
+// ExactMargin returns the lead below which the exact layer answers, 0 for never.
 func (m *Model) ExactMargin() float64 { return m.c.ExactMargin }
 
 // List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
@@ -300,12 +294,10 @@ func (m *Model) largestList() (largest int) {
 	return largest
 }
 
-// Always returns the ids that are in every list by decree, ascending. It must not be
-// changed.
+// Always returns the ids in every list by decree, ascending. It must not be changed.
 func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
 
-// Fingerprint returns the fingerprint of the model's layer, all zero if the model goes with any
-// layer of its shape.
+// Fingerprint returns that of the model's layer, all zero for any layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.

@@ -8,14 +8,12 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The memory that the packed candidate sets of a model and a layer may take unless an
-// option says otherwise.
+// The memory that packed candidates may take unless an option says otherwise.
 const (
 	// defaultPacked is for a layer whose own codes take more than smallLayer.
 	defaultPacked = 256 << 20
 	smallLayer    = 4 << 20
-	// smallPacked is for a smaller layer: its own codes stay in the caches, so its copies
-	// are to do so too.
+	// smallPacked is for a smaller layer, whose codes and copies stay in the caches.
 	smallPacked = 8 << 20
 )
 
@@ -38,8 +36,7 @@ func packedByDefault(l *softmax.Layer) int64 {
 // share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
-// packKey is a layer, which candidates are packed for it, how many of a cell at most, and of
-// how many cells.
+// packKey is a layer, and which candidates are packed for it: the most of a cell, of so many cells.
 type packKey struct {
 	layer        weak.Pointer[softmax.Layer]
 	share        uint16

@@ -124,8 +124,7 @@ func (g *generation) release() {
 	}
 }
 
-// Generation returns the number of the current generation: 1 at first, and one more
-// after each Swap.
+// Generation returns the number of the generation: 1 at first, 1 more after each Swap.
 func (p *Pool) Generation() uint64 { return p.current.Load().number }
 
 // Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all

@@ -16,8 +16,7 @@ import (
 // one that the model was made for.
 var ErrLayer = errors.New("screen: the model was made for another layer")
 
-// ErrNoTail is the error, by errors.Is, of what needs a model with a tail: probabilities over all
-// labels.
+// ErrNoTail is the error, by errors.Is, of what needs a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
 // Option changes how a Searcher answers.
@@ -38,8 +37,7 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // model's ladder that is not above it. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
-// Largest bounds the number of candidates of every context, for the time of the slowest
-// queries. n is at least 1.
+// Largest bounds the candidates of a context, for the slowest queries. n is at least 1.
 func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 
 // Guard makes a Searcher answer by the exact layer where a context is strange to the model, and while many of the last ones
@@ -109,13 +107,11 @@ type Stats struct {
 	// Candidates is the sum of the numbers of their candidates, before a request edits
 	// them. Candidates / Queries is L-bar, if the exact layer answered none.
 	Candidates uint64
-	// Routing is the number of vectors scanned to find the clusters. (Routing +
-	// Candidates) / Queries is the mean number of rows scanned in all, without the rows of
-	// the exact layer.
+	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
+	// / Queries is the mean number of rows scanned, without the exact layer's.
 	Routing uint64
-	// Pairs is the number of contexts between two clusters that have a cell together, and
-	// Unmet the number of those whose clusters have none, so that they had the candidates of the best
-	// cluster.
+	// Pairs is the number of contexts between two clusters that have a cell together, Unmet that of
+	// those whose clusters have none: they had the candidates of the best cluster.
 	Pairs, Unmet uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
@@ -231,8 +227,7 @@ func (s *Searcher) addLines() {
 }
 
 // TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
-// dst, in order, and returns their number: k, unless Short was given and there are fewer.
-// Errors are as from Search.
+// dst, in order, and returns their number: k, or fewer by Short. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	a, err := s.answer(dst, h, &softmax.Request{K: len(dst)})
 	return a.Count, err
@@ -349,8 +344,7 @@ func (s *Searcher) plain(req *softmax.Request) bool {
 	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
 }
 
-// best writes the best of the first n candidates of a cell to dst. It reports false if there
-// is no short way.
+// best writes the best of the first n candidates of a cell to dst, if there is a short way.
 func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) bool {
 	if cell < s.cells && s.direct.Best(dst, sum, s.packed, cell) {
 		return true
@@ -358,8 +352,7 @@ func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) boo
 	return s.direct.BestAmong(dst, sum, s.over, s.model.first(cell, n))
 }
 
-// locate gives the context to the searcher's query and finds its candidates within the budget of
-// a rung. An audit sees it.
+// locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
 func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	watched := s.watch != nil && s.sampled() // then all of found is to be known
 	if x.quick = s.direct.Set(h); x.quick {
@@ -460,8 +453,7 @@ func (s *Searcher) countExact(a softmax.Answer, k int) {
 	}
 }
 
-// among answers a request about the context that was located: among its candidates, or by the exact
-// layer.
+// among answers about the context that was located, from its candidates or by the exact layer.
 func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (softmax.Answer, error) {
 	if err := req.Check(s.model.c.Labels); err != nil {
 		return softmax.Answer{}, err

@@ -24,11 +24,10 @@ const (
 	fewLooks = 100
 )
 
-// SetThreads has exact searches of one context run on up to n threads, the caller's among
-// them and 256 at most, over layers that are large enough for it. A layer has one thread until then. Answers
-// are the same. The others are parked between searches, and serve one search at a time: a
-// goroutine that finds them busy searches alone. It must not be called while the layer is
-// searched.
+// SetThreads has exact searches of one context run on up to n threads, the caller's among them and 256 at
+// most, over large layers. A layer has one thread until then. Answers are the same. The others are parked
+// between searches, and serve one search at a time: a goroutine that finds them busy searches alone. It must
+// not be called while the layer is searched.
 func (l *Layer) SetThreads(n int) {
 	if n < 2 {
 		l.crew = nil
@@ -57,8 +56,7 @@ type shared struct {
 	scan   scan
 }
 
-// scan computes intervals of logits: of all rows by 4-bit codes, or by 8-bit codes of all rows
-// or of those in a list.
+// scan computes intervals of all rows by 4-bit codes, or by 8-bit codes of all or listed rows.
 type scan struct {
 	coarse       *kernels.Int4Rows
 	codes        *kernels.Int8Rows // nil with 4-bit codes

@@ -140,8 +140,7 @@ func (s *Direct) BestAmong(dst []Prediction, sum *float64, l *Layer, among []uin
 	return true
 }
 
-// rank writes the best of some rows of a list to dst, and leaves the logits of all of them
-// in s.logits.
+// rank writes the best of some rows of a list to dst, and the logits of all to s.logits.
 func (s *Direct) rank(dst []Prediction, left []uint32, p *Packed, list *packedList) {
 	for j, row := range left {
 		s.ids[j] = p.near.ids[list.first+int(row)]

@@ -68,8 +68,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	return l, nil
 }
 
-// encode makes the codes of the layer in one pass over its rows. Without an error
-// all rows are finite.
+// encode makes the codes in one pass. Without an error all rows are finite.
 func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
 	if dim > kernels.MaxInt8Dim || labels > math.MaxInt/kernels.Int8Stride(dim) {
@@ -87,8 +86,7 @@ func (l *Layer) encode() error {
 	return err
 }
 
-// minCoarse is the number of labels from which a first pass over 4-bit codes
-// pays.
+// minCoarse is the number of labels from which a pass over 4-bit codes pays.
 const minCoarse = 2000
 
 // own returns rows, whose table is released when they are unreachable; or, if there is an

@@ -40,6 +40,5 @@ func (q *Query) Set(h []float32) error {
 	return invalid(ErrContext, "softmax: context: found numbers that change meanwhile, expected finite ones")
 }
 
-// Vector returns the context, which must not be changed and is valid until the
-// next Set.
+// Vector returns the context, valid until the next Set. It must not be changed.
 func (q *Query) Vector() []float32 { return q.vec.Vector() }

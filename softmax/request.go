@@ -13,11 +13,9 @@ import (
 
 // The errors of searchers that callers may want to tell apart, by errors.Is.
 var (
-	// ErrContext: h has another length than d, or an element that is NaN or
-	// infinite.
+	// ErrContext: h has another length than d, or an element that is not finite.
 	ErrContext = errors.New("softmax: not a context")
-	// ErrRequest: the request, or the room for its answer, does not fit the
-	// layer.
+	// ErrRequest: the request, or the room for its answer, does not fit the layer.
 	ErrRequest = errors.New("softmax: not a request for this layer")
 )
 
@@ -60,8 +58,7 @@ func (p Prediction) Compare(o Prediction) int {
 // Allowed, Banned and Biases, take part in the search: the answer is as for a
 // layer whose logits are edited so.
 type Request struct {
-	// K is the number of labels wanted: 1 to L, or 0 if LogSum is all that is
-	// wanted.
+	// K is the number of labels wanted: 1 to L, or 0 for LogSum alone.
 	K int
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
 	LogSum bool
@@ -81,13 +78,11 @@ type Request struct {
 	// unless nil, those that may not. Both have L labels. The others count as
 	// impossible: they are in no answer and add nothing to the sum.
 	Allowed, Banned *bitset.Set
-	// Biases are added to the logits of labels, ascending by ID. The labels are
-	// distinct.
+	// Biases are added to the logits of labels, distinct and ascending by ID.
 	Biases []Bias
 }
 
-// Bias is a number that is added to the logit of a label: finite, and at most
-// 2^100 in magnitude.
+// Bias is added to the logit of a label: finite, at most 2^100 in magnitude.
 type Bias struct {
 	ID  uint32
 	Add float32
@@ -95,8 +90,7 @@ type Bias struct {
 
 const maxBias = 0x1p100
 
-// MinTemperature is the least temperature: at it, x/T is finite for every logit x of a layer
-// with any biases.
+// MinTemperature is the least temperature: at it x/T is finite for every logit x with a bias.
 const MinTemperature = 1e-100
 
 // Exact is the budget of an exact search: above those of all screens.
@@ -149,8 +143,7 @@ func (r *Request) temperature() float64 { return cmp.Or(r.Temperature, 1) }
 // sumsExactly reports whether the log-sum is computed in the reference arithmetic.
 func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }
 
-// logSum returns the log-sum of logits at the temperature of the request, and
-// overwrites them.
+// logSum returns the log-sum of logits at the request's temperature, and overwrites them.
 func (r *Request) logSum(logits []float64) float64 {
 	if t := r.temperature(); t != 1 {
 		for i := range logits {
@@ -216,8 +209,7 @@ func (r *Request) check(labels int) error {
 
 // Answer is what a searcher found out about a context, beside the best labels.
 type Answer struct {
-	// Count is the number of labels written: K, or as many as there are if fewer
-	// may be answered.
+	// Count is the number of labels written: K, or fewer if fewer may be answered.
 	Count int
 	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x,
 	// or of e^(x/T) at the temperature of the request, over the labels that the answer was

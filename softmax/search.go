@@ -35,8 +35,7 @@ type place struct {
 	req  *Request
 }
 
-// room returns the room for the intervals of n rows of the place: packed ones come by
-// whole panels.
+// room returns the room for the intervals of n rows: packed ones come by whole panels.
 func (p *place) room(n int) int {
 	if p.packed != nil {
 		return panelsOf(n) * kernels.PanelRows
@@ -120,12 +119,10 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	}
 }
 
-// most reports whether so many of n rows survive that the dense reference scan is cheaper than
-// to score them one by one.
+// most reports whether so many of n rows survive that a dense reference scan is cheaper.
 func most(survivors, n int) bool { return 2*survivors > n }
 
-// wantsMost reports whether so many labels are wanted that most rows survive whatever the
-// intervals.
+// wantsMost reports whether most rows survive whatever the intervals.
 func (p *place) wantsMost() bool { return most(p.k, p.n) }
 
 // certifies reports whether there are intervals for the query's logits.
@@ -386,8 +383,7 @@ func (l *Layer) tile() int {
 	return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())/kernels.PanelRows*kernels.PanelRows)
 }
 
-// kept are the labels of a query that may be among the best, as far as its search by tiles has
-// come.
+// kept are labels of a query that may be among the best, as far as it has come by tiles.
 type kept struct {
 	ids          []uint32
 	lower, upper []float32

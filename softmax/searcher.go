@@ -30,8 +30,7 @@ type Searcher struct {
 	kept         []kept // of a search by tiles
 }
 
-// NewSearcher returns a searcher for the layer. It takes no memory before the first
-// search.
+// NewSearcher returns a searcher, without memory before the first search.
 func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,
@@ -158,8 +157,7 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
 // LogProbAt is LogProb at a temperature T, finite and at least [MinTemperature]: of probabilities in
-// proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
-// 1/scale.
+// proportion to e^(x/T). T is 1/scale for a model that multiplies its logits.
 func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
 		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))

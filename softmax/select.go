@@ -8,11 +8,9 @@ import (
 )
 
 const (
-	// maxInserted is the largest k for which it is faster to keep the best in order
-	// than in a heap.
+	// maxInserted is the largest k for which insertion is faster than a heap.
 	maxInserted = 16
-	// maxHeaped is the share of the labels above which it is faster to put all in
-	// order.
+	// maxHeaped is the share of labels above which it is faster to order all.
 	maxHeaped = 0.125
 )
 

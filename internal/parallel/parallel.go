@@ -21,8 +21,7 @@ func Threads(threads, n int) int {
 	return max(min(threads, n), 1)
 }
 
-// ErrGone is the error of [Each] for work that read mapped memory which is no
-// longer there.
+// ErrGone is the error of [Each] for work that read mapped memory which is gone.
 var ErrGone = errors.New("found memory that cannot be read any more, expected a mapped file to stay as it was")
 
 // Guard runs f, in which a read of mapped memory that is no longer there is

@@ -153,8 +153,7 @@ func (r *Router) Dim() int { return r.layer.Dim() }
 // Cells returns the number of cells.
 func (r *Router) Cells() int { return r.ClusterCells() + len(r.rule.Pairs) }
 
-// ClusterCells returns the number of cells that are parts of one cluster, before those of
-// pairs.
+// ClusterCells returns the number of cells that are no pairs: these come behind.
 func (r *Router) ClusterCells() int { return r.r * (1 + len(r.rule.Shells)) }
 
 // ClusterOf returns the cluster that a cell is a part of, of a pair the first one.
@@ -214,8 +213,7 @@ func found(best []softmax.Prediction) Found {
 	return f
 }
 
-// cosine is the cosine of h and the vector of its best cluster, with the same bits on every
-// CPU.
+// cosine is that of h and the vector of its best cluster, with the same bits on every CPU.
 func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
 	lengths := r.lengths[best.ID] * length(h)
 	if lengths == 0 {

@@ -1,5 +1,4 @@
-// Package simd decides once, when the program starts, which instruction set extensions the
-// kernels may use.
+// Package simd decides at start which instruction set extensions the kernels may use.
 //
 // A level names a set of extensions: generic is plain Go; on amd64 avx2 is AVX2, FMA3, F16C,
 // BMI1, BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit beside avx512;
@@ -24,8 +23,7 @@ import (
 // EnvVar is the environment variable that forces a level.
 const EnvVar = "L2S_SIMD"
 
-// Level is a set of instruction set extensions; of one architecture, a higher level
-// includes the lower ones.
+// Level is a set of extensions; of one architecture, a higher one includes the lower ones.
 type Level uint8
 
 // The levels, lowest first within an architecture.

@@ -1,5 +1,4 @@
-// Package simdtest runs tests on every level that the machine has, or on the one that
-// L2S_SIMD forces.
+// Package simdtest runs tests on every level of the machine, or on that of L2S_SIMD.
 package simdtest
 
 import (
@@ -38,9 +37,8 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// AllocsPerRun is testing.AllocsPerRun, but for builds with the race detector:
-// what is announced to it escapes to the heap, so that there is nothing to count.
-// f runs all the same.
+// AllocsPerRun is testing.AllocsPerRun, but with the race detector: what is announced to it
+// escapes to the heap, so that nothing is counted. f runs all the same.
 func AllocsPerRun(runs int, f func()) float64 {
 	if Race {
 		f()

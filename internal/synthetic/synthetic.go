@@ -29,8 +29,7 @@ func (d *Data) Context(i int) []float32 {
 	return d.Contexts[i*dim : (i+1)*dim]
 }
 
-// normal draws normal numbers from a pool: by the million they are slow to
-// draw afresh.
+// normal draws normal numbers from a pool, which is faster than afresh.
 type normal struct {
 	*rand.Rand
 	pool []float32
@@ -117,9 +116,8 @@ func layer(w, b []float32, dim int) *softmax.Layer {
 	return l
 }
 
-// Screen returns the screen of structured data with a cluster for each topic,
-// whose set is the size labels with the largest logits at the topic's
-// direction.
+// Screen returns the screen of structured data with a cluster for each topic, whose list is
+// the size labels with the largest logits at its direction.
 func (d *Data) Screen(size int) (*screen.Model, error) {
 	dim := d.Layer.Dim()
 	s := softmax.NewSearcher(d.Layer)
