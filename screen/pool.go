@@ -72,18 +72,10 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
-	counts := p.count()
-	if counts == [shelves]int{} {
-		counts[0] = 1 // which checks m and l: all may have gone after errors
-	}
-	var made [shelves][]*Searcher
-	for i, n := range counts {
-		for range n {
-			s, err := NewSearcher(m, l, p.opts...)
-			if err != nil {
-				return nil, err
-			}
-			made[i] = append(made[i], s)
+	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
+	for i := range made {
+		if made[i], err = NewSearcher(m, l, p.opts...); err != nil {
+			return nil, err
 		}
 	}
 	p.mu.Lock()
@@ -99,7 +91,12 @@ func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err er
 	for i := range p.shelves {
 		b := &p.shelves[i]
 		old.inUse.Add(int64(b.out)) // which counts those that are out
-		b.of, b.free, b.out = g, made[i], 0
+		clear(b.free)
+		b.of, b.free, b.out = g, b.free[:0], 0
+	}
+	for i, s := range made {
+		b := &p.shelves[i%shelves]
+		b.free = append(b.free, s)
 	}
 	p.unlock()
 	old.release()
@@ -237,14 +234,14 @@ func (l *loan) giveBack() {
 	}
 }
 
-// count returns the numbers of searchers on the shelves and out, at one time.
-func (p *Pool) count() (counts [shelves]int) {
+// count returns the number of searchers on the shelves and out, at one time.
+func (p *Pool) count() (n int) {
 	p.lock()
 	defer p.unlock()
 	for i := range p.shelves {
-		counts[i] = len(p.shelves[i].free) + p.shelves[i].out
+		n += len(p.shelves[i].free) + p.shelves[i].out
 	}
-	return counts
+	return n
 }
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,

@@ -23,12 +23,6 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := func() (n int) {
-		for _, count := range p.count() {
-			n += count
-		}
-		return n
-	}
 	for i := range 10 {
 		l, err := p.borrow()
 		if err != nil {
@@ -39,7 +33,7 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 		if _, err := p.Swap(m, layer); err != nil {
 			t.Fatal(err)
 		}
-		if n := all(); n != 1 {
+		if n := p.count(); n != 1 {
 			t.Fatalf("swap %d: found %d searchers, expected 1", i, n)
 		}
 	}
@@ -74,7 +68,7 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	}
 	close(done)
 	workers.Wait()
-	if n := all(); n > busy {
+	if n := p.count(); n > busy {
 		t.Errorf("found %d searchers, expected at most the %d that were in use at one time", n, busy)
 	}
 }
