@@ -2,9 +2,8 @@ package kernels
 
 import "github.com/learning-to-screen/l2s/kernels/asm"
 
-// GatherDot computes the scores of the candidate rows: dst[j] =
-// rows[ids[j]].h + bias[ids[j]] in float32 (Eq. 1 of the paper over a
-// candidate set).
+// GatherDot computes the scores of the candidate rows: dst[j] = rows[ids[j]].h +
+// bias[ids[j]] in float32 (Eq. 1 over a candidate set).
 //
 // rows is row-major with rows of len(h) elements; each id must be less than
 // their number. dst has len(ids) elements. bias has one element a row of

@@ -263,10 +263,9 @@ func nextAboveGeneric(scores []float32, threshold float32) int {
 	return len(scores)
 }
 
-// SelectAtLeast writes the indices of the scores that are at least threshold
-// to dst, ascending, and returns their number. dst must have room for
-// len(scores) of them; what lies behind the ones returned is overwritten at
-// will.
+// SelectAtLeast writes the indices of the scores that are at least threshold to dst,
+// ascending, and returns their number. dst has room for len(scores) of them, of which the
+// rest is overwritten at will.
 func SelectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 	if len(dst) < len(scores) {
 		panic("kernels: SelectAtLeast: dst is shorter than scores")

@@ -56,9 +56,8 @@ type Evaluation struct {
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
 	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
-	// for the largest k of the options, of a searcher without Short, an exact margin and
-	// Largest. The intervals are over runs of neighbouring contexts, which are not
-	// independent.
+	// for the largest k, of a searcher without Short, an exact margin and Largest. The
+	// intervals are over runs of neighbouring contexts.
 	Ladder []Rung
 }
 

@@ -152,10 +152,9 @@ type Head struct {
 	Lower, Upper []float32
 }
 
-// Head returns the candidates of h within a budget, 0 for the searcher's own, and those that
-// are not in the tail. It reports false if the exact layer is to be asked: if the lead of the
-// best cluster is below the exact margin, or if h has no intervals. Errors are as from Search, and
-// [ErrNoTail].
+// Head returns the candidates of h within a budget, 0 for the searcher's own, and those that are
+// not in the tail, or false if the exact layer is to be asked: if the lead is below the exact
+// margin, or h has no intervals. Errors are as from Search, and [ErrNoTail].
 func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail

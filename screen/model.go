@@ -271,8 +271,7 @@ func (m *Model) Cells() int { return m.router.Cells() }
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
 func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
 
-// Shells returns the cosines that cut clusters into shells, Pairs the pairs of cells, and
-// PairMargin the lead below which a context belongs to one, see Config. They must not be
+// Shells, Pairs and PairMargin say which cells there are, see Config. They must not be
 // changed.
 func (m *Model) Shells() []float64   { return m.c.Shells }
 func (m *Model) Pairs() []Pair       { return m.c.Pairs }

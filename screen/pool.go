@@ -9,9 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Pool answers requests for any number of goroutines, and changes its model and its layer while
-// they ask. Its methods give the answers of a [Searcher], bit for bit, and all goroutines may call
-// them at once.
+// Pool answers requests for all goroutines, and changes its model and its layer while they ask.
+// Its methods give the answers of a [Searcher], bit for bit.
 //
 // A model with its layer is a generation. A query ends with the generation that it began with, and
 // a query that begins after [Pool.Swap] has returned uses the new one.
@@ -37,9 +36,8 @@ type generation struct {
 	drained chan struct{}
 }
 
-// shelf holds searchers that no query uses. Each goroutine goes to one shelf first, so
-// that goroutines seldom wait for each other and find a searcher whose scratch is in
-// the cache of their core.
+// shelf holds searchers that no query uses. Each goroutine goes to one shelf first, so that
+// goroutines seldom wait, and find a searcher whose scratch their core's cache has.
 type shelf struct {
 	mu    sync.Mutex
 	of    *generation

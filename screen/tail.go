@@ -152,10 +152,9 @@ func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64
 	return Interval{log, math.Inf(-1), log + mix(coldWidth, warmWidth)}
 }
 
-// SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, by the
-// reference arithmetic, so that they have the same bits on every CPU; 0 and 0 if there
-// are no directions. It panics if directions is not rows of the length of h, or more than
-// 64 of them.
+// SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, 0 and 0
+// if there are none, by the reference arithmetic, with the same bits on every CPU. It
+// panics if directions is not rows of the length of h, or more than 64 of them.
 func SquaresOf(directions, h []float32) (norm, along float64) {
 	if len(directions) == 0 {
 		return 0, 0

@@ -51,8 +51,7 @@ func (s *Searcher) Direct(most int) *Direct {
 // Query is the query whose context Set sets.
 func (s *Direct) Query() *Query { return &s.query }
 
-// Set makes h the context. It reports false if the short way is not for h, which [Query.Set]
-// may refuse.
+// Set makes h the context, or reports false if the short way is not for it (see [Query.Set]).
 func (s *Direct) Set(h []float32) bool {
 	if len(h) != s.query.dim {
 		return false

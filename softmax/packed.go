@@ -26,8 +26,7 @@ type Packed struct {
 type near struct {
 	codes kernels.Int8Panels
 	rows  kernels.Rows // of the layer
-	// These are behind the codes: on their large pages, if there are any. codes of Packed
-	// keeps them.
+	// These are behind the codes, on their large pages. codes of Packed keeps them.
 	lists []packedList
 	ids   []uint32
 }

@@ -165,9 +165,8 @@ func (s *Searcher) intervals(q *Query, p *place) {
 	}
 }
 
-// bounds computes the intervals of size rows of a place, from row at on, for as
-// many queries as share the load of a row. They lie p.room(size) apart. A packed place
-// is cut where panels are.
+// bounds computes the intervals of size rows of a place, from row at on, p.room(size)
+// apart, for as many queries as share the load of a row. A packed place is cut at panels.
 func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size int) {
 	var vecs [kernels.BatchContexts]*kernels.Int8Vector
 	for c, q := range qs {
@@ -197,8 +196,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	if p.edits() {
 		p.edit(s.lower, s.upper, 0)
 	}
-	// The labels with the largest lower ends have higher ones by their 8-bit codes: these raise what the
-	// others must reach.
+	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
 	threshold := s.threshold(p.k, s.lower)
 	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
 	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
@@ -221,9 +219,8 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 // edits reports whether there is something to edit in the intervals.
 func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
 
-// edit applies the edits of the request to the intervals of the rows of the place from row at
-// on: labels that may not be answered get the logit -Inf, and biases move the ends, rounded
-// outwards.
+// edit applies the request's edits to the intervals of rows from at on: labels that may not
+// be answered get the logit -Inf, and biases move the ends, rounded outwards.
 func (p *place) edit(lower, upper []float32, at int) {
 	n := len(lower)
 	if p.mask != nil {

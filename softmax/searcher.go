@@ -52,11 +52,10 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 	return s.one[0], nil
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x
-// d. dst has exactly req.K elements a context, the answer to context i is
-// dst[i*req.K:][:answers[i].Count], and answers has n elements. The answers are
-// the same as from Search, bit for bit; rows are read once for several contexts. Errors
-// are as from Search.
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as
+// Search does, bit for bit; rows are read once for several contexts. dst has exactly req.K
+// elements a context, the answer to context i is dst[i*req.K:][:answers[i].Count], and
+// answers has n elements. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	qs, err := s.set(answers, contexts)
 	if err != nil {
@@ -152,8 +151,7 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 // of the sum of e^x over all labels, both by the reference arithmetic, which reads all weights.
 // Logits are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
 //
-// It returns an error if id is not below L ([ErrRequest]) or if h is not a context
-// ([ErrContext]).
+// It returns an error if id is not below L ([ErrRequest]) or h no context ([ErrContext]).
 func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
 
 // LogProbAt is LogProb at a temperature T, finite and at least [MinTemperature]: of probabilities in
