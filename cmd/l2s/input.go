@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
@@ -166,7 +166,6 @@ type inputs struct {
 	layer    *layer
 	contexts *layerfile.Contexts
 	rows     []float32 // all contexts, if the verb takes allRows
-	faults   bool      // what debug.SetPanicOnFault was
 }
 
 // How a verb takes its contexts.
@@ -178,14 +177,26 @@ const (
 	oneByOne            // by Next, of text as soon as it is there
 )
 
-// act opens what the arguments name, and does the work on it.
+// act opens what the arguments name, does the work on it, and closes it. If a mapped file was
+// cut off meanwhile that is the error, whichever goroutine met it.
 func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
-	in := &inputs{faults: debug.SetPanicOnFault(true)}
-	defer in.close(&err)
-	if err := f.open(ctx, in); err != nil {
-		return nil, err
+	in := &inputs{}
+	err = fault.Guard(func() (err error) {
+		if err = f.open(ctx, in); err == nil {
+			result, err = act(ctx, in)
+		}
+		return err
+	}, func() error { return parallel.ErrGone })
+	if in.layer != nil && errors.Is(err, parallel.ErrGone) {
+		err = cmp.Or(in.layer.head.Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
 	}
-	return act(ctx, in)
+	if in.contexts != nil {
+		in.contexts.Close()
+	}
+	if in.layer != nil {
+		in.layer.head.Close()
+	}
+	return result, err
 }
 
 // open opens the screen, the contexts and the layer: what is cheap to open comes before the layer.
@@ -234,58 +245,25 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	return err
 }
 
-// close is deferred with the error of the work: it closes the files. If a mapped one
-// was cut off meanwhile, it makes that the error, whether it is one already, since
-// another goroutine met it, or a panic of the work's own.
-func (in *inputs) close(err *error) {
-	debug.SetPanicOnFault(in.faults)
-	recovered := recover()
-	if recovered != nil && !fault.Is(recovered) {
-		panic(recovered)
-	}
-	if recovered != nil {
-		*err = parallel.ErrGone
-	}
-	if in.layer != nil && errors.Is(*err, parallel.ErrGone) {
-		if gone := in.layer.head.Check(); gone != nil {
-			*err = gone
-		} else {
-			*err = fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone)
-		}
-	}
-	if in.contexts != nil {
-		in.contexts.Close()
-	}
-	if in.layer != nil {
-		in.layer.head.Close()
-	}
-}
-
-// waiting returns what f returns, or the error of ctx as soon as that ends. It is for
-// reading files that may be pipes, on which f waits however long the other end takes.
-// What f does after the end of ctx is in vain: it must write nothing.
-func waiting[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// loading returns what load does, or the error of ctx as soon as that ends. It is for files
+// that may be pipes, on which load waits however long the other end takes. What load does
+// after the end of ctx is in vain: it must write nothing.
+func loading[T any](ctx context.Context, load func(path string) (T, error), path string) (none T, err error) {
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		value, err := f()
+		value, err := load(path)
 		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
 		return r.value, r.err
 	case <-ctx.Done():
-		var none T
 		return none, ctx.Err()
 	}
-}
-
-// loading is waiting for a reader of a file.
-func loading[T any](ctx context.Context, load func(path string) (T, error), path string) (T, error) {
-	return waiting(ctx, func() (T, error) { return load(path) })
 }
 
 // reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The

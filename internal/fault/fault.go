@@ -11,20 +11,13 @@ import "runtime/debug"
 func Guard(f, gone func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		switch r := recover(); {
-		case r == nil:
-		case Is(r):
+		switch r := recover().(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // only faults have one
 			err = gone()
 		default:
 			panic(r)
 		}
 	}()
 	return f()
-}
-
-// Is reports whether what recover returned is a fault, which it is only if
-// [debug.SetPanicOnFault] has made it a panic.
-func Is(recovered any) bool {
-	_, ok := recovered.(interface{ Addr() uintptr }) // only faults have one
-	return ok
 }
