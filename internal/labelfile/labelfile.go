@@ -7,29 +7,13 @@
 // are. Parts that cover a corpus merge into the file that one process would
 // have written, byte for byte.
 //
-// The file is a header of 128 bytes and the ids, k for each context, all
-// little-endian:
-//
-//	  0  magic "l2slabel"
-//	  8  version, 1                                    uint32
-//	 12  k                                             uint32
-//	 16  number of the first context                   uint64
-//	 24  number of contexts in the file                uint64
-//	 32  number of contexts of the corpus              uint64
-//	 40  labels of the layer                           uint64
-//	 48  dimension of the layer                        uint64
-//	 56  fingerprint of the layer                      32 bytes
-//	 88  digest of the contexts in the file            32 bytes
-//	120  CRC-32C of the ids                            uint32
-//	124  CRC-32C of the 124 bytes before               uint32
-//	128  ids                                           uint32 each
+// The file is a header of 128 bytes, fileHeader, and the ids, k for each context and
+// uint32 each, all little-endian.
 package labelfile
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -51,12 +35,16 @@ const (
 
 // fileHeader is the header as it stands in the file.
 type fileHeader struct {
-	Magic                            [8]byte
-	Version, K                       uint32
-	First, Count, Total, Labels, Dim uint64
-	Fingerprint                      [32]byte
-	Contexts                         Digest
-	DataCRC, HeaderCRC               uint32
+	Magic       [8]byte
+	Version, K  uint32
+	First       uint64   // the number of the first context
+	Count       uint64   // contexts in the file
+	Total       uint64   // contexts of the corpus
+	Labels, Dim uint64   // of the layer
+	Fingerprint [32]byte // of the layer
+	Contexts    Digest   // of the contexts in the file
+	DataCRC     uint32   // CRC-32C of the ids
+	HeaderCRC   uint32   // CRC-32C of the 124 bytes before
 }
 
 // Header says what a file holds.
@@ -116,12 +104,9 @@ func CheckIDs(ids []uint32, k, labels, first int) error {
 func (h *Header) Whole() bool { return h.Count == h.Total }
 
 func (h *Header) encode(dataCRC uint32) []byte {
-	b, err := binary.Append(nil, binary.LittleEndian, fileHeader{
+	b, _ := binary.Append(nil, binary.LittleEndian, fileHeader{ // a struct of fixed size
 		[8]byte([]byte(Magic)), version, uint32(h.K), uint64(h.First), uint64(h.Count), uint64(h.Total), uint64(h.Labels), uint64(h.Dim), h.Fingerprint, h.Contexts, dataCRC, 0,
 	})
-	if err != nil {
-		panic(err) // a struct of fixed size
-	}
 	b = b[:headerSize-crcSize]
 	return binary.LittleEndian.AppendUint32(b, crc32c.Sum(b))
 }
@@ -157,7 +142,6 @@ func decode(b []byte) (h Header, dataCRC uint32, err error) {
 type Writer struct {
 	path   string
 	file   *atomicfile.File
-	buf    *bufio.Writer
 	header Header
 	rows   int
 	crc    uint32
@@ -176,12 +160,11 @@ func Create(path string, h Header) (*Writer, error) {
 		return nil, err
 	}
 	h.Contexts = Digest{}
-	w := &Writer{path: path, file: file, buf: bufio.NewWriterSize(file, 1<<18), header: h}
-	if _, err := w.buf.Write(make([]byte, headerSize)); err != nil {
+	if _, err := file.Write(make([]byte, headerSize)); err != nil {
 		file.Abort()
 		return nil, err
 	}
-	return w, nil
+	return &Writer{path: path, file: file, header: h}, nil
 }
 
 // Write appends the labels of the next contexts, K each, whose digest is d.
@@ -193,13 +176,10 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	if err := CheckIDs(labels, w.header.K, w.header.Labels, w.header.First+w.rows); err != nil {
 		return fmt.Errorf("%s: %w", w.path, err)
 	}
-	for part := range slices.Chunk(labels, 1<<14) {
-		w.bytes = w.bytes[:0]
-		for _, s := range part {
-			w.bytes = binary.LittleEndian.AppendUint32(w.bytes, s)
-		}
+	for part := range slices.Chunk(labels, 1<<16) {
+		w.bytes, _ = binary.Append(w.bytes[:0], binary.LittleEndian, part)
 		w.crc = crc32c.Update(w.crc, w.bytes)
-		if _, err := w.buf.Write(w.bytes); err != nil {
+		if _, err := w.file.Write(w.bytes); err != nil {
 			return err
 		}
 	}
@@ -214,9 +194,6 @@ func (w *Writer) Commit() error {
 	defer w.Abort()
 	if w.rows != w.header.Count {
 		return fmt.Errorf("%s: contexts: found %d, expected %d", w.path, w.rows, w.header.Count)
-	}
-	if err := w.buf.Flush(); err != nil {
-		return err
 	}
 	if _, err := w.file.WriteAt(w.header.encode(w.crc), 0); err != nil {
 		return err
@@ -266,8 +243,8 @@ func Open(path string) (_ *File, err error) {
 		return nil, fmt.Errorf("%s: found an empty file, expected labels", path)
 	}
 	head := make([]byte, headerSize)
-	n, err := io.ReadFull(file, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && err != io.EOF {
+	n, err := file.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
 		return nil, err
 	}
 	f := &File{path: path, file: file}
@@ -307,9 +284,7 @@ func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) erro
 			return fmt.Errorf("%s: ids: %w", f.path, err)
 		}
 		crc = crc32c.Update(crc, bytes)
-		for i := range ids {
-			ids[i] = binary.LittleEndian.Uint32(bytes[4*i:])
-		}
+		binary.Decode(bytes, binary.LittleEndian, ids)
 		if err := CheckIDs(ids, f.K, f.Labels, f.First+f.Count-left/f.K); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
@@ -330,8 +305,5 @@ func (f *File) ReadAll(ctx context.Context) ([]uint32, error) {
 		labels = append(labels, part...)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return labels, nil
+	return labels, err
 }
