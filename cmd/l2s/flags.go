@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -207,8 +208,7 @@ func wholeList(s string, least int) ([]int, error) {
 	return slices.Compact(list), nil
 }
 
-// parse parses the arguments. After -h it returns flag.ErrHelp. A verb without --out, whose
-// answer goes to standard output, is refused if that is closed.
+// parse parses the arguments. After -h it returns flag.ErrHelp.
 func (f *flags) parse(args []string) (err error) {
 	if f.files, err = f.parseFiles(args); err != nil {
 		return err
@@ -224,20 +224,15 @@ func (f *flags) parse(args []string) (err error) {
 	default:
 		return f.wrongUse("unexpected argument %q after %q", f.files[1], f.files[0])
 	}
-	if err := f.checkRequired(); err != nil || f.set.Lookup("out") != nil {
-		return err
-	}
-	return checkStdout(f.stdout)
+	return f.checkRequired()
 }
 
 // parseFiles parses the flags and returns the arguments that are not flags.
 func (f *flags) parseFiles(args []string) (files []string, err error) {
 	for {
 		if err := f.set.Parse(args); err == flag.ErrHelp {
-			if err := printText(f.stdout, page(f.verb)); err != nil {
-				return nil, err
-			}
-			return nil, flag.ErrHelp
+			_, failed := io.WriteString(f.stdout, page(f.verb))
+			return nil, cmp.Or(failed, err)
 		} else if err != nil {
 			return nil, f.wrongUse("%s", f.flagError(err))
 		}

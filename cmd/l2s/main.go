@@ -113,11 +113,7 @@ func interrupts() []os.Signal {
 
 // run does what the arguments ask for and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if isClosed(stdout) {
-		stdout = closedOutput{stderr}
-	} else {
-		stdout = openOutput{stdout}
-	}
+	stdout = namedOutput{stdout}
 	var names []string
 	for _, v := range verbs() {
 		names = append(names, v.name)
@@ -128,11 +124,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	name, rest := args[0], args[1:]
 	isHelp := func(arg string) bool { return slices.Contains([]string{"-h", "-help", "--help"}, arg) }
+	show := func(topic string) int {
+		_, err := io.WriteString(stdout, page(topic))
+		return report(ctx, "l2s", err, stderr)
+	}
 	switch {
 	case isHelp(name) || name == "help" && (len(rest) == 0 || isHelp(rest[0])):
-		return report(ctx, "l2s", printText(stdout, page("l2s")), stderr)
+		return show("l2s")
 	case name == "help" && rest[0] == "sources":
-		return report(ctx, "l2s", printText(stdout, page("sources")), stderr)
+		return show("sources")
 	case name == "help":
 		name, rest = rest[0], []string{"-h"}
 	case name == "-v" || name == "-version" || name == "--version":
@@ -213,33 +213,10 @@ func page(name string) string {
 	return string(text)
 }
 
-// printText writes what the program was asked for, unless nobody can get it.
-func printText(w io.Writer, text string) error {
-	if err := checkStdout(w); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, text)
-	return err
-}
+// namedOutput is a standard output whose errors say so.
+type namedOutput struct{ io.Writer }
 
-// closedOutput stands for a standard output that is closed. What a verb tells of the file
-// that it has written goes to standard error.
-type closedOutput struct{ io.Writer }
-
-// checkStdout returns an error if standard output is closed. It is for verbs whose
-// answers go there, before the work.
-func checkStdout(w io.Writer) error {
-	if _, closed := w.(closedOutput); closed {
-		return errors.New("standard output: found it closed, expected a file, a pipe or a terminal; " +
-			"> " + os.DevNull + ", opened for writing alone, discards the answers")
-	}
-	return nil
-}
-
-// openOutput is a standard output whose errors say so.
-type openOutput struct{ io.Writer }
-
-func (o openOutput) Write(b []byte) (int, error) {
+func (o namedOutput) Write(b []byte) (int, error) {
 	n, err := o.Writer.Write(b)
 	if path := new(fs.PathError); errors.As(err, &path) {
 		err = path.Err

@@ -1,7 +1,0 @@
-//go:build !unix
-
-package main
-
-import "io"
-
-func isClosed(io.Writer) bool { return false }
