@@ -80,16 +80,12 @@ type measuredBench struct {
 	Measured  int                `json:"precision_contexts"`
 }
 
-// leastContexts is the number of different contexts without which a benchmark
-// would show how fast a CPU does the same thing again.
-const leastContexts = 1000
-
-// precisionContexts is the number of contexts that the precision beside the times
-// is measured on, at most.
-const precisionContexts = 5000
-
-// mostContexts bounds the different contexts that are looked for.
-const mostContexts = 1 << 17
+const (
+	leastContexts     = 1000    // different ones; fewer show how fast a CPU does the same thing again
+	mostContexts      = 1 << 17 // different ones that are looked for
+	precisionContexts = 5000    // that the precision beside the times is measured on, at most
+	mostCold          = 1 << 10 // MiB that are read between two queries
+)
 
 func benchVerb(f *flags) action {
 	f.screen = true
@@ -118,7 +114,7 @@ func benchVerb(f *flags) action {
 			return nil, err
 		}
 		r.Precision = e.Precision
-		if r.benchResult, err = bench(ctx, m, l, rows, *k, benchRounds, p, *opts...); err != nil {
+		if r.benchResult, err = bench(ctx, m, l, rows, *k, p, *opts...); err != nil {
 			return nil, err
 		}
 		for _, mib := range *coldMiB {
@@ -136,9 +132,6 @@ func benchVerb(f *flags) action {
 	}
 }
 
-// mostCold bounds the MiB that are read between two queries.
-const mostCold = 1 << 10
-
 func parsePack(s string) ([]screen.Option, error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {
@@ -149,7 +142,7 @@ func parsePack(s string) ([]screen.Option, error) {
 
 // parseCold parses the sizes of the memory that is read between two queries.
 func parseCold(s string) ([]int, error) {
-	list, err := wholeList(s, 1)
+	list, err := wholeList(s)
 	if err != nil || list[len(list)-1] > mostCold {
 		return nil, fmt.Errorf("expected whole numbers of 1 to %d with commas between them", mostCold)
 	}
@@ -183,7 +176,7 @@ const (
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen against its layer with progress on p.
-func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, rounds int, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
+func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return nil, err
@@ -194,7 +187,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, 
 	if m.Tail() != nil && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
-	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: rounds, Block: benchBlock})
+	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: benchRounds, Block: benchBlock})
 	if err != nil {
 		return nil, err
 	}

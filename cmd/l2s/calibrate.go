@@ -29,12 +29,12 @@ func calibrateVerb(f *flags) action {
 	target, confidence := f.share("target", o.Target), f.share("confidence", o.Confidence)
 	exactLimit := f.number("exact-limit", o.ExactLimit, "a number, at least 0 and below 1", func(x float64) bool { return x >= 0 && x < 1 })
 	block := f.whole("block", o.Block, 1)
-	seed := f.seed(o.Seed)
+	seed := f.whole("seed", int(o.Seed), 0)
 	threads := f.threads()
 	f.before = func(ctx context.Context) error { return checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}) }
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		o.Target, o.Confidence, o.K, o.Block = *target, *confidence, *k, *block
-		o.ExactLimit, o.Seed, o.Threads = *exactLimit, *seed, *threads
+		o.ExactLimit, o.Seed, o.Threads = *exactLimit, uint64(*seed), *threads
 		p, stage := f.progress, ""
 		o.Progress = func(r train.Progress) {
 			if r.Stage != stage {

@@ -34,17 +34,9 @@ var demoPrompts = []string{
 	"there was a knock at the",
 }
 
-// demoSize says how much the demonstration does.
-type demoSize struct {
-	train, heldOut int // contexts
-	rounds         int // of each benchmark
-}
-
-// fullDemo takes less than a minute on two cores. No stream of the text is both
-// trained on and measured.
-func fullDemo() demoSize {
-	return demoSize{train: 136 * demolm.Stream, heldOut: 20 * demolm.Stream, rounds: benchRounds}
-}
+// The contexts that the demonstration trains on and measures on, for less than a minute on two
+// cores. No stream of the text is in both.
+const demoLearnt, demoHeldOut = 136 * demolm.Stream, 20 * demolm.Stream
 
 // demoResult is the JSON of l2s demo: the fields of eval and bench together.
 type demoResult struct {
@@ -78,7 +70,7 @@ type demoAnswer struct {
 
 func demoVerb(f *flags) action {
 	keep := f.text("keep")
-	seed := f.seed(1)
+	seed := f.whole("seed", 1, 0)
 	return func(ctx context.Context, _ *inputs) (fmt.Stringer, error) {
 		made := false
 		if *keep != "" {
@@ -87,7 +79,7 @@ func demoVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		r, err := demo(ctx, fullDemo(), *seed, *keep, f.progress)
+		r, err := demo(ctx, demoLearnt, demoHeldOut, uint64(*seed), *keep, f.progress)
 		if err == nil {
 			return r, nil
 		}
@@ -98,22 +90,22 @@ func demoVerb(f *flags) action {
 	}
 }
 
-// demo trains a screen for the embedded model, measures it and asks it, with
-// progress on p. It leaves its files in the folder keep, unless that is empty.
-func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
+// demo trains a screen for the embedded model on so many contexts, measures it on others and
+// asks it, with progress on p. It leaves its files in the folder keep, unless that is empty.
+func demo(ctx context.Context, learn, measure int, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
 	model, err := demolm.Load()
 	if err != nil {
 		return nil, err
 	}
 	l := &layer{model.Layer, "the embedded model", &head.Head{}}
-	p.Start("text", "tokens", size.train+size.heldOut)
-	rows, err := model.Contexts(ctx, size.train+size.heldOut, seed, p.Set)
+	p.Start("text", "tokens", learn+measure)
+	rows, err := model.Contexts(ctx, learn+measure, seed, p.Set)
 	p.End()
 	if err != nil {
 		return nil, err
 	}
-	learnt, heldOut := rows[:size.train*l.Dim()], rows[size.train*l.Dim():]
+	learnt, heldOut := rows[:learn*l.Dim()], rows[learn*l.Dim():]
 	m, _, seconds, err := trainScreen(ctx, l, learnt, commonOptions(), p)
 	if err != nil {
 		return nil, err
@@ -127,13 +119,13 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 	if err != nil {
 		return nil, err
 	}
-	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, size.rounds, p)
+	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, p)
 	if err != nil {
 		return nil, err
 	}
 	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
 	words := m.Clusters() + int(math.Round(e.MeanCandidates))
-	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, size.rounds, p); err != nil {
+	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, p); err != nil {
 		return nil, err
 	}
 	if r.answers, err = demoAnswers(model, l, m, heldOut); err != nil {
@@ -146,7 +138,7 @@ func demo(ctx context.Context, size demoSize, seed uint64, keep string, p *progr
 
 // demoFrequent measures the rival of the screen: a screen of one cluster, whose
 // words are counted on the first contexts, for which some thousands suffice.
-func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, words, rounds int, p *progress.Printer) (f frequentWords, err error) {
+func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, words int, p *progress.Printer) (f frequentWords, err error) {
 	p.Start("frequent words", "steps", 3)
 	labels, err := train.Labels(ctx, l.Layer, learnt[:min(len(learnt), 20000*l.Dim())], 5, train.LabelOptions{})
 	if err != nil {
@@ -174,7 +166,7 @@ func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, word
 		return f, err
 	}
 	p.Set(2)
-	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, rounds, nil)
+	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, nil)
 	if err != nil {
 		return f, err
 	}
@@ -193,9 +185,8 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 	if err != nil {
 		return nil, err
 	}
-	others := different(heldOut, l.Dim())
 	var answers []demoAnswer
-	dst := make([]softmax.Prediction, 5)
+	others, dst := different(heldOut, l.Dim()), make([]softmax.Prediction, 5)
 	words := func() (list []string) {
 		for _, p := range dst {
 			list = append(list, voc.Word(p.ID))

@@ -137,7 +137,7 @@ func ladderText(list []rungResult, k int, budget float64) string {
 
 func evalVerb(f *flags) action {
 	f.screen = true
-	ks := custom(f, "k", []int{1, 5}, func(s string) ([]int, error) { return wholeList(s, 1) })
+	ks := custom(f, "k", []int{1, 5}, wholeList)
 	most := func() int { return (*ks)[len(*ks)-1] }
 	f.layerAndContexts(allRows, most)
 	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")

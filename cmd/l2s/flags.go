@@ -165,20 +165,6 @@ func within(budget float64) []screen.Option {
 	return []screen.Option{screen.Budget(budget)}
 }
 
-// seed adds the flag --seed, of all random choices.
-func (f *flags) seed(initial uint64) *uint64 {
-	return custom(f, "seed", initial, func(s string) (uint64, error) {
-		x, err := strconv.ParseUint(s, 10, 64)
-		if errors.Is(err, strconv.ErrRange) {
-			return 0, errTooLarge
-		}
-		if err != nil {
-			return 0, errors.New("expected a whole number, at least 0")
-		}
-		return x, nil
-	})
-}
-
 // mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,
 // and those beyond the CPUs wait.
 const mostThreads = 256
@@ -191,16 +177,16 @@ func (f *flags) threads() *int {
 	})
 }
 
-// wholeList parses numbers with commas between them.
-func wholeList(s string, least int) ([]int, error) {
+// wholeList parses whole numbers of at least 1 with commas between them, and sorts them.
+func wholeList(s string) ([]int, error) {
 	var list []int
 	for _, part := range strings.Split(s, ",") {
-		n, err := parseWhole(strings.TrimSpace(part), least)
+		n, err := parseWhole(strings.TrimSpace(part), 1)
 		if err == errTooLarge {
 			return nil, err
 		}
 		if err != nil {
-			return nil, fmt.Errorf("expected whole numbers, at least %d, with commas between them", least)
+			return nil, errors.New("expected whole numbers, at least 1, with commas between them")
 		}
 		list = append(list, n)
 	}

@@ -60,7 +60,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		}
 	})
 	t.Run("numbers are those of the code", func(t *testing.T) {
-		expectIn(t, page("demo"), progress.Count(fullDemo().heldOut)+" contexts")
+		expectIn(t, page("demo"), progress.Count(demoHeldOut)+" contexts")
 		expectIn(t, page("bench"), fmt.Sprintf("at least %d\nmust be different", leastContexts))
 	})
 }
@@ -1064,13 +1064,12 @@ func TestDemoInSmall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds: not with -short")
 	}
-	size := demoSize{train: 4 * 512, heldOut: 2 * 512, rounds: 2}
 	var progressText strings.Builder
 	keep := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(keep, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	r, err := demo(t.Context(), size, 3, keep, progress.New(&progressText))
+	r, err := demo(t.Context(), 4*512, 2*512, 3, keep, progress.New(&progressText))
 	if err != nil {
 		t.Fatal(err)
 	}
