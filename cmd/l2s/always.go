@@ -58,14 +58,6 @@ func splitQuoted(s string) (parts []string) {
 	return append(parts, s[from:])
 }
 
-// alwaysFiles are those that the labels are read from.
-func alwaysFiles(parts []alwaysPart) (files []string) {
-	for _, p := range parts {
-		files = append(files, p.file)
-	}
-	return files
-}
-
 // leastAlways is the number of labels that are surely there, as far as is known before
 // files are read.
 func leastAlways(parts []alwaysPart) int {
@@ -122,11 +114,10 @@ func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (r
 	return slices.Compact(rows), nil
 }
 
-// maxIDsText bounds the text of a file of labels: a device has no end.
-const maxIDsText = 64 << 20
-
-// maxID is the largest id that a label can have.
-const maxID = 1<<32 - 2
+const (
+	maxIDsText = 64 << 20  // bounds the text of a file of labels: a device has no end
+	maxID      = 1<<32 - 2 // the largest id that a label can have
+)
 
 // readIDs reads labels from a file: a tensor of integers, as --ids takes it, or text
 // with ids between spaces, commas or ends of lines.

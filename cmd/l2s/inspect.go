@@ -115,7 +115,7 @@ func (r inspectResult) String() string {
 		line("layer", "SHA-256 %s", r.Fingerprint)
 	}
 	if len(r.Shells) > 0 {
-		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.Trim(fmt.Sprint(rounded(r.Shells)), "[]"))
+		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.Trim(fmt.Sprintf("%.3g", r.Shells), "[]"))
 	}
 	if r.Pairs > 0 {
 		line("pairs", "%s of clusters have candidates together, for the contexts that lie between two", progress.Count(r.Pairs))
@@ -141,15 +141,6 @@ func (r inspectResult) String() string {
 	}
 	b.WriteString(r.ladderText())
 	return b.String()
-}
-
-// rounded are numbers with three decimals.
-func rounded(list []float64) []float64 {
-	short := make([]float64, len(list))
-	for i, x := range list {
-		short[i] = round(x)
-	}
-	return short
 }
 
 // trainingText says how a screen was trained. A record that package train has not

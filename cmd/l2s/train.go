@@ -191,7 +191,10 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 	for _, file := range train.CheckpointFiles(r.all.Checkpoint) {
 		r.outputs = append(r.outputs, output{"--out", file, "where the state of the run is kept"})
 	}
-	sources := slices.Concat(alwaysFiles(*r.always), []string{*r.labels, *r.options}, *r.validation)
+	sources := append([]string{*r.labels, *r.options}, *r.validation...)
+	for _, part := range *r.always {
+		sources = append(sources, part.file)
+	}
 	return checkOutputs(ctx, r.f, r.outputs, sources...)
 }
 
