@@ -18,7 +18,7 @@ func BenchmarkReadRows(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s/big=%v/fortran=%v", l.DType, l.bigEndian, l.fortran), func(b *testing.B) {
 			l.Shape = []int{rows, cols}
-			t, err := newTensor("b", "", l, smallNumbers(l, rows*cols), &memory{})
+			t, err := newTensor("b", l, smallNumbers(l, rows*cols), &memory{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func BenchmarkReadRows(b *testing.B) {
 func BenchmarkFloat32sAlias(b *testing.B) {
 	const n = 4_000_000
 	l := layout{DType: Float32, Shape: []int{n}}
-	t, err := newTensor("b", "", l, smallNumbers(l, n), &memory{})
+	t, err := newTensor("b", l, smallNumbers(l, n), &memory{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -44,8 +44,6 @@ func (m *memory) read(source string, f func() error) error {
 	return guard(source, f)
 }
 
-func (t *Tensor) guard(f func() error) error { return t.mem.read(t.source, f) }
-
 // ReadFile reads a regular file into memory.
 func ReadFile(path string) ([]byte, error) {
 	data, err := mapfile.Read(path)

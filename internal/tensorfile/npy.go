@@ -19,7 +19,7 @@ const (
 
 // parseNPY reads an array that fills file: magic, version, the length of the header, the
 // header, a Python dict, and the data. source is the name for errors.
-func parseNPY(file []byte, source, name string, mem *memory) (*Tensor, error) {
+func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
 	rest, ok := bytes.CutPrefix(file, []byte(npyMagic))
 	switch {
 	case !ok:
@@ -49,7 +49,7 @@ func parseNPY(file []byte, source, name string, mem *memory) (*Tensor, error) {
 	if err != nil {
 		return nil, fail(source, "header", "%w", err)
 	}
-	return newTensor(source, name, l, rest[length:], mem)
+	return newTensor(source, l, rest[length:], mem)
 }
 
 // pySpace is white space, as \s in regular expressions.

@@ -28,8 +28,7 @@ func (f *File) member(name string) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	name = strings.TrimSuffix(file.Name, ".npy")
-	source := path + ":" + Label(name)
+	source := path + ":" + Label(strings.TrimSuffix(file.Name, ".npy"))
 	offset, err := file.DataOffset()
 	if err != nil {
 		return nil, fail(source, "member", "found %w, expected a zip archive as numpy.savez writes it", err)
@@ -63,7 +62,7 @@ func (f *File) member(name string) (*Tensor, error) {
 	if found := crc32.ChecksumIEEE(data); found != file.CRC32 {
 		return nil, fail(source, "checksum", "found %08x, expected %08x", found, file.CRC32)
 	}
-	return parseNPY(data, source, name, mem)
+	return parseNPY(data, source, mem)
 }
 
 // findMember returns the member with the array of this name. Its file in the
@@ -89,7 +88,7 @@ func findMember(members []*zip.File, path, name string) (*zip.File, error) {
 	case len(names) == 0 && len(members) > 0:
 		return nil, fail(path, "archive", "found %s and no member that ends in .npy, expected an archive as numpy.savez writes it", Label(members[0].Name))
 	}
-	return nil, nameError(path, "name", name, names)
+	return nil, nameError(path, name, names)
 }
 
 // plausible is how much longer than its compressed form a member may say that it

@@ -24,7 +24,7 @@ type File struct {
 	Format string
 
 	path     string
-	tensors  []*Tensor
+	names    []string // in the order of the header
 	byName   map[string]*Tensor
 	mem      *memory
 	metadata map[string]metadata // of a GGUF file
@@ -62,7 +62,7 @@ func (f *File) parse(wanted func(key []byte) bool) (err error) {
 	}
 	switch f.Format {
 	case ".npy":
-		t, err := parseNPY(f.mem.data, f.path, "", f.mem)
+		t, err := parseNPY(f.mem.data, f.path, f.mem)
 		f.byName = map[string]*Tensor{"": t}
 		return err
 	case ".npz":
@@ -81,13 +81,7 @@ func ReadSafetensors(data []byte, name string) (*File, error) {
 }
 
 // Names returns the names of all tensors in the order of the file's header.
-func (f *File) Names() []string {
-	names := make([]string, len(f.tensors))
-	for i, t := range f.tensors {
-		names[i] = t.Name
-	}
-	return names
-}
+func (f *File) Names() []string { return slices.Clone(f.names) }
 
 // Tensor returns the tensor of this name. If there is none the error lists
 // the names there are.
@@ -101,7 +95,7 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 		})
 		return t, err
 	case t == nil:
-		return nil, nameError(f.path, "name", name, f.Names())
+		return nil, nameError(f.path, name, f.names)
 	}
 	c := *t // the caller's own, since some fields can be set
 	c.Shape = slices.Clone(t.Shape)
@@ -135,7 +129,6 @@ func (f *File) parseSafetensors() error {
 	if err != nil {
 		return fail(f.path, "header", "%w", err)
 	}
-
 	return f.place(entries, data, 1)
 }
 
@@ -167,11 +160,11 @@ func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 		if f.byName[e.name] != nil {
 			return fail(f.path, "tensors", "found %s twice, expected once", Label(e.name))
 		}
-		t, err := newTensor(f.source(e.name), e.name, e.layout, data[e.begin:][:e.size:e.size], f.mem)
+		t, err := newTensor(f.source(e.name), e.layout, data[e.begin:][:e.size:e.size], f.mem)
 		if err != nil {
 			return err
 		}
-		f.tensors = append(f.tensors, t)
+		f.names = append(f.names, e.name)
 		f.byName[e.name] = t
 	}
 	return nil
@@ -200,10 +193,16 @@ func parseEntries(header []byte) (entries []entry, err error) {
 	}
 	err = v.Object(func(key []byte, value jsonscan.Value) error {
 		if string(key) == metadataKey {
-			if err := value.Object(isText); err != nil {
-				return fmt.Errorf("%s: %w", metadataKey, err)
+			err := value.Object(func(name []byte, v jsonscan.Value) error {
+				if v[0] == '"' {
+					return nil
+				}
+				return fmt.Errorf("%s: %w", Label(string(name)), v.Found("a string"))
+			})
+			if err != nil {
+				err = fmt.Errorf("%s: %w", metadataKey, err)
 			}
-			return nil
+			return err
 		}
 		e := entry{name: string(key)}
 		if err := e.parse(value); err != nil {
@@ -213,14 +212,6 @@ func parseEntries(header []byte) (entries []entry, err error) {
 		return nil
 	})
 	return entries, err
-}
-
-// isText refuses metadata that are no string.
-func isText(name []byte, v jsonscan.Value) error {
-	if v[0] != '"' {
-		return fmt.Errorf("%s: %w", Label(string(name)), v.Found("a string"))
-	}
-	return nil
 }
 
 // parse reads the description of a tensor: each field once, and no other.
@@ -290,15 +281,13 @@ func integers(v jsonscan.Value, most int) ([]int, error) {
 	return list, err
 }
 
-// maxShards is the largest number of files of a model. Those of the largest models have
-// some hundreds.
+// maxShards bounds the files of a model, each of which the system is asked for. Those of the
+// largest models have some hundreds.
 const maxShards = 10000
 
-// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a
-// model that is cut into several safetensors files, its "weight_map". The files
-// are names in the folder of the index: one that could lead elsewhere is refused, and so
-// are more than 10,000 files, since who asks for them asks the system for each.
-// Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
+// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is
+// cut into several, its "weight_map". They are names in the folder of the index: one that
+// could lead elsewhere is refused, and so are more than 10,000 files. Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
 func ReadIndex(path string) (map[string]string, error) {
 	data, err := ReadFile(path)
 	if err != nil {

@@ -16,12 +16,9 @@ import (
 // maxRank is the largest number of dimensions that is read.
 const maxRank = 8
 
-// Tensor is an array in an open file. Its methods may be called from many
-// goroutines at once: Close waits for those that are reading, and after it they
-// return an error.
+// Tensor is an array in an open file. Its methods may be called from many goroutines at
+// once: Close waits for those that are reading, and after it they return an error.
 type Tensor struct {
-	// Name is the tensor's name in its file; a .npy file has none.
-	Name string
 	layout
 	source string // file, or file:tensor, as errors name it
 	data   []byte
@@ -42,7 +39,7 @@ type layout struct {
 
 // newTensor is the way of all three formats: it makes a tensor of data if
 // data has the size that the layout asks for.
-func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor, error) {
+func newTensor(source string, l layout, data []byte, mem *memory) (*Tensor, error) {
 	want, err := l.bytes()
 	if err != nil {
 		return nil, fail(source, "shape", "%w", err)
@@ -52,7 +49,7 @@ func newTensor(source, name string, l layout, data []byte, mem *memory) (*Tensor
 	}
 	l.bigEndian = l.bigEndian && l.DType.Size() > 1
 	l.fortran = l.fortran && len(l.Shape) > 1
-	return &Tensor{Name: name, layout: l, source: source, data: data, mem: mem}, nil
+	return &Tensor{layout: l, source: source, data: data, mem: mem}, nil
 }
 
 // bytes returns the size of the data. It refuses shapes whose size, leaving
@@ -149,84 +146,74 @@ func (t *Tensor) Close() error {
 	return t.mem.close()
 }
 
-// check refuses a closed file and a type for which ok is false.
-func (t *Tensor) check(ok bool, want string) error {
-	return t.guard(func() error {
+// reading runs f, which reads the data, under a guard. It refuses a closed file, and a type for
+// which ok is false.
+func (t *Tensor) reading(ok bool, want string, f func() error) error {
+	return t.mem.read(t.source, func() error {
 		if !ok {
 			return fail(t.source, "dtype", "found %s, expected %s", t.DType, want)
 		}
-		return nil
+		return f()
 	})
 }
 
-const floatNames = "float16, bfloat16, float32 or float64"
+func (t *Tensor) readingFloats(f func() error) error {
+	return t.reading(t.DType.float(), "float16, bfloat16, float32 or float64", f)
+}
 
-// Float32s returns all elements in C order (the last index varies fastest) as
-// float32, float64 rounded to nearest.
+// Float32s returns all elements in C order (the last index varies fastest) as float32,
+// float64 rounded to nearest. It returns an error for other than the float types, and for
+// an element that is NaN, infinite or, of type float64, too large for float32; the error
+// names the first one.
 //
-// It returns an error for other than the float types, and for an element that
-// is NaN, infinite or, of type float64, too large for float32; the error names
-// the first one.
-//
-// The slice is the caller's own if the file was opened by name: what
-// happens to the file later does not touch it. Of bytes that were given to
-// ReadSafetensors it may be a part, and must then not be written to.
+// The slice is the caller's own if the file was opened by name: what happens to the file
+// later does not touch it. Of bytes in memory it may be a part that must not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
 	return t.floats(!t.InFile())
 }
 
-// Mapped is Float32s without a copy, if the file allows it: for float32 in C
-// order and in the byte order of the machine, aligned in the file, as numpy,
-// PyTorch and this package write it. The slice is then the mapped file, which
-// may be larger than memory. It must not be written to, is valid until Close,
-// and is to be read under [fault.Guard].
+// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] says. The
+// slice is then the mapped file, which may be larger than memory. It must not be written to,
+// is valid until Close, and is to be read under [fault.Guard].
 func (t *Tensor) Mapped() ([]float32, error) { return t.floats(true) }
 
 // floats returns all elements, in place if they can be and may be.
 func (t *Tensor) floats(inPlace bool) (x []float32, err error) {
-	if err := t.check(t.DType.float(), floatNames); err != nil {
-		return nil, err
-	}
-	if inPlace && t.InPlace() {
-		x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.data))), t.count())
-		err = t.guard(func() error { return t.checkFinite(x, 0) })
-	} else {
+	err = t.readingFloats(func() error {
+		if inPlace && t.InPlace() {
+			x = unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(t.data))), t.count())
+			return t.checkFinite(x, 0)
+		}
 		x = make([]float32, t.count())
 		if t.fortran {
-			err = t.guard(func() error { return t.read(x, 0) })
-		} else {
-			err = t.copied(func(at, end int) error {
-				size := t.DType.Size()
-				return t.readFlat(x[at/size:end/size], at/size)
-			})
+			return t.read(x, 0)
 		}
-	}
+		size := t.DType.Size()
+		return t.copied(func(at, end int) error { return t.readFlat(x[at/size:end/size], at/size) })
+	})
 	if err != nil {
 		return nil, err
 	}
 	return x, nil
 }
 
-// InPlace reports whether Mapped returns the data without a copy.
+// InPlace reports whether Mapped returns the data without a copy: float32 in C order and in
+// the byte order of the machine, aligned in the file, as numpy and PyTorch write it.
 func (t *Tensor) InPlace() bool {
 	_, ok := t.View()
 	return ok && t.DType == Float32
 }
 
-// plain reports whether the data are what the machine would hold in memory: in C
-// order and its byte order. Blocks of quantised elements are little-endian on
-// every machine.
+// plain reports whether the data are in C order and in the byte order of the machine. Blocks of
+// quantised elements are little-endian on every machine.
 func (t *Tensor) plain() bool {
 	order := t.bigEndian == hostBigEndian || t.DType.Size() == 1 || t.DType.Block() > 1
 	return order && !t.fortran
 }
 
-// View returns the data without a copy, and whether they are elements in C order
-// and in the byte order of the machine, aligned to their size, or blocks of
-// quantised elements. They are then a part of the mapped file if the system
-// maps files, see [Tensor.InFile]; must not be written to; are valid until the
-// file is closed; and are to be read under [fault.Guard]. Nothing is said of their
-// values.
+// View returns the data without a copy, and whether they are elements in C order and in the
+// byte order of the machine, aligned to their size, or blocks of quantised elements, of
+// whatever values. They are valid and to be read as those of [Tensor.Mapped].
 func (t *Tensor) View() (data []byte, ok bool) {
 	if !t.plain() || t.DType.Block() == 1 && uintptr(unsafe.Pointer(unsafe.SliceData(t.data)))%uintptr(t.DType.Size()) != 0 {
 		return nil, false
@@ -245,9 +232,11 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 		return nil, false, nil
 	}
 	data = Aligned(len(t.data))
-	err = t.copied(func(at, end int) error {
-		copy(data[at:end], t.data[at:end])
-		return nil
+	err = t.reading(true, "", func() error {
+		return t.copied(func(at, end int) error {
+			copy(data[at:end], t.data[at:end])
+			return nil
+		})
 	})
 	return data, err == nil, err
 }
@@ -255,19 +244,17 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 // copied calls f for each part of the data, from byte at to end, which it copies. What is
 // copied is handed back to the system, so that a file does not take its memory twice.
 func (t *Tensor) copied(f func(at, end int) error) error {
-	return t.guard(func() error {
-		const block = 1 << 22 // within which the garbage collector waits
-		for at := 0; at < len(t.data); at += block {
-			end := min(at+block, len(t.data))
-			if err := f(at, end); err != nil {
-				return err
-			}
-			if t.InFile() {
-				mapfile.Forget(t.data[at:end])
-			}
+	const block = 1 << 22 // within which the garbage collector waits
+	for at := 0; at < len(t.data); at += block {
+		end := min(at+block, len(t.data))
+		if err := f(at, end); err != nil {
+			return err
 		}
-		return nil
-	})
+		if t.InFile() {
+			mapfile.Forget(t.data[at:end])
+		}
+	}
+	return nil
 }
 
 // Aligned returns n bytes at a multiple of 8.
@@ -276,29 +263,25 @@ func Aligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// ReadRows converts the rows from first on, as many as dst holds, and returns
-// their number n: row first+i is dst[i*t.Cols():(i+1)*t.Cols()]. It is for
-// files larger than memory. At the end of the tensor, first = t.Rows(), it
-// returns 0 and no error.
-//
-// It returns an error for the types and elements that Float32s refuses, for
-// first < 0 or first > t.Rows(), for a tensor without columns, and for a dst
-// shorter than a row.
+// ReadRows converts the rows from first on, as many as dst holds, and returns their number n:
+// row first+i is dst[i*t.Cols():(i+1)*t.Cols()]. At the end of the tensor, first = t.Rows(),
+// it returns 0 and no error. It returns an error for the types and elements that Float32s
+// refuses, for another first, for a tensor without columns, and for a dst shorter than a row.
 func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
-	if err := t.check(t.DType.float(), floatNames); err != nil {
-		return 0, err
-	}
-	rows, cols := t.Rows(), t.Cols()
-	switch {
-	case cols == 0:
-		return 0, fail(t.source, "shape", "found %v, expected at least one column", t.Shape)
-	case first < 0 || first > rows:
-		return 0, fail(t.source, "rows", "found first row %d, expected 0 to %d", first, rows)
-	case len(dst) < cols:
-		return 0, fail(t.source, "rows", "found room for %d elements, expected a row of at least %d", len(dst), cols)
-	}
-	n = min(len(dst)/cols, rows-first)
-	if err := t.guard(func() error { return t.read(dst[:n*cols], first) }); err != nil {
+	err = t.readingFloats(func() error {
+		rows, cols := t.Rows(), t.Cols()
+		switch {
+		case cols == 0:
+			return fail(t.source, "shape", "found %v, expected at least one column", t.Shape)
+		case first < 0 || first > rows:
+			return fail(t.source, "rows", "found first row %d, expected 0 to %d", first, rows)
+		case len(dst) < cols:
+			return fail(t.source, "rows", "found room for %d elements, expected a row of at least %d", len(dst), cols)
+		}
+		n = min(len(dst)/cols, rows-first)
+		return t.read(dst[:n*cols], first)
+	})
+	if err != nil {
 		return 0, err
 	}
 	return n, nil
@@ -450,12 +433,9 @@ func (t *Tensor) notFinite(i int) error {
 
 // Int64s returns all elements of an integer tensor in C order. It returns an
 // error for the other types, and for a uint64 that is too large.
-func (t *Tensor) Int64s() ([]int64, error) {
-	if err := t.check(t.DType.integer(), "an integer type"); err != nil {
-		return nil, err
-	}
-	out := make([]int64, t.count())
-	err := t.guard(func() error {
+func (t *Tensor) Int64s() (out []int64, err error) {
+	err = t.reading(t.DType.integer(), "an integer type", func() error {
+		out = make([]int64, t.count())
 		for i := range out {
 			out[i] = t.integer(t.element(i))
 			if t.DType == Uint64 && out[i] < 0 {

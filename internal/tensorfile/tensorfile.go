@@ -78,14 +78,14 @@ func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string,
 // ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors
 // name the file by name.
 func ReadNPY(data []byte, name string) (*Tensor, error) {
-	return parseNPY(data, name, "", &memory{})
+	return parseNPY(data, name, &memory{})
 }
 
 // OfFloat32s returns a tensor of float32 in memory, in C order, which is kept and must not
 // be changed. Errors name it by name.
 func OfFloat32s(data []float32, name string, shape ...int) (*Tensor, error) {
 	l := layout{DType: Float32, bigEndian: hostBigEndian, Shape: shape}
-	return newTensor(name, "", l, floatBytes(data), &memory{})
+	return newTensor(name, l, floatBytes(data), &memory{})
 }
 
 // Files returns the files that decide what OpenTensor(src) opens: the last one
@@ -191,7 +191,7 @@ func Label(name string) string {
 }
 
 // nameError is the error for a name that a file does not have.
-func nameError(path, field, name string, names []string) error {
+func nameError(path, name string, names []string) error {
 	const most = 20
 	found, list := "no name", "a file that holds arrays"
 	if name != "" {
@@ -205,5 +205,5 @@ func nameError(path, field, name string, names []string) error {
 	if more := len(names) - most; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return fail(path, field, "found %s, expected %s", found, list)
+	return fail(path, "name", "found %s, expected %s", found, list)
 }

@@ -88,16 +88,11 @@ func ToFloat16(x float32) (bits uint16, ok bool) {
 
 // writeFloats writes data as little-endian bytes.
 func writeFloats(w io.Writer, data []float32) error {
-	if !hostBigEndian {
-		_, err := w.Write(floatBytes(data))
-		return err
+	if hostBigEndian {
+		return binary.Write(w, binary.LittleEndian, data)
 	}
-	for part := range slices.Chunk(data, 1<<13) {
-		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.Write(floatBytes(data))
+	return err
 }
 
 // Array is a float32 tensor to be written: Data holds its elements in C order.
