@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -40,9 +41,8 @@ func isField(name string) bool {
 	return slices.Contains(configNumbers, name) || strings.HasSuffix(name, "_token_id")
 }
 
-// readConfig reads a config.json. Of a model that has a text model among others,
-// what stands at the top goes before what stands there, but for the text model's
-// type and vocabulary.
+// readConfig reads a config.json. Of a model that has a text model among others, what stands at
+// the top goes before what stands there, but for the text model's type and vocabulary.
 func readConfig(path string) (*config, error) {
 	data, err := tensorfile.ReadFile(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *config) read(v jsonscan.Value, top bool) error {
 
 // field reads the value of a field. What the text model says of its type and its vocabulary
 // is there already, and stays.
-func (c *config) field(name string, v jsonscan.Value) (err error) {
+func (c *config) field(name string, v jsonscan.Value) error {
 	number, width := slices.Contains(configNumbers, name), name == "hidden_size" || name == "d_model"
 	switch {
 	case v.IsNull():
@@ -108,42 +108,37 @@ func (c *config) field(name string, v jsonscan.Value) (err error) {
 			c.numbers[name] = nil
 		}
 	case name == "model_type":
-		var b []byte
-		if b, err = v.Bytes(); c.modelType == "" {
-			c.modelType = string(b)
-		}
+		b, err := v.Bytes()
+		c.modelType = cmp.Or(c.modelType, string(b))
+		return err
 	case name == "tie_word_embeddings":
-		var tied bool
-		tied, err = v.Bool()
+		tied, err := v.Bool()
 		c.tied = &tied
+		return err
 	case name == "vocab_size":
 		n, err := v.Int()
 		if err == nil && (n < 0 || uint64(n) > math.MaxUint32) {
 			err = v.Found(fmt.Sprintf("0 to %d", uint32(math.MaxUint32)))
 		}
-		if c.vocabulary == 0 {
-			c.vocabulary = n
-		}
+		c.vocabulary = cmp.Or(c.vocabulary, n)
 		return err
+	case strings.HasSuffix(name, "_token_id") && v[0] == '[':
+		return v.Array(c.special)
 	case strings.HasSuffix(name, "_token_id"):
-		if v[0] == '[' {
-			return v.Array(c.special)
-		}
-		err = c.special(v)
+		return c.special(v)
 	case name == "logit_scale" && v[0] == '"':
-		if string(v) != `"inv_sqrt_d_model"` {
-			err = v.Found("a number or inv_sqrt_d_model")
+		c.inverse = string(v) == `"inv_sqrt_d_model"`
+		if !c.inverse {
+			return v.Found("a number or inv_sqrt_d_model")
 		}
-		c.inverse = true
+	case width && !strings.ContainsRune("-0123456789", rune(v[0])):
+		// of another kind of model, if nothing is scaled by it
 	case number:
 		x, err := v.Float()
-		if width && !strings.ContainsRune("-0123456789", rune(v[0])) {
-			return nil // of another kind of model, if nothing is scaled by it
-		}
 		c.numbers[name] = &x
 		return err
 	}
-	return err
+	return nil
 }
 
 // special notes the id of a special token.
@@ -161,11 +156,10 @@ func (c *config) special(v jsonscan.Value) error {
 func (c *config) number(name string, otherwise float64) (float64, error) {
 	x, ok := c.numbers[name]
 	switch {
-	case !ok || x == nil:
-		if ok {
-			otherwise = 0
-		}
+	case !ok:
 		return otherwise, nil
+	case x == nil:
+		return 0, nil
 	case !inRange(*x):
 		return 0, fail(c.path, name, "found %v, expected %s", *x, rangeText)
 	}

@@ -17,64 +17,47 @@
 //
 // # Rows in place
 //
-// Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q5_0, Q8_0,
-// Q4_K, Q5_K and Q6_K stay as they are in the file, which is mapped into memory: a
-// weight of bfloat16 takes 2 bytes, which the system reads when they are needed
-// and takes back when memory is short. The value of a quantised weight is what
-// ggml's dequantisation gives in float32, to the bit.
+// Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q5_0, Q8_0, Q4_K, Q5_K and
+// Q6_K stay as they are in the file, which is mapped into memory: a weight of bfloat16 takes 2
+// bytes, which the system reads when they are needed and takes back when memory is short. The
+// value of a quantised weight is what ggml's dequantisation gives in float32, to the bit.
 //
-// If that is not possible, the rows are copied: rows at an odd address and systems
-// without a mapping, as they are; the Fortran order, the other byte order and
-// float64, as float32. [Head.String] says which it was. [Options.Copy] asks for a
-// copy.
-//
-// # Contexts
-//
-// [OpenContexts] opens context vectors, the vectors that a head is applied to, for a
-// program that trains or measures: arrays of numpy and tensors of safetensors files.
+// If that is not possible, the rows are copied: rows at an odd address and systems without a
+// mapping, as they are; the Fortran order, the other byte order and float64, as float32.
+// [Head.String] says which it was. [Options.Copy] asks for a copy.
 //
 // # What a mapped file promises
 //
-// Mapped rows and contexts are for files that nobody changes while they are open: local files
-// of the program's own user.
-//
-// If another program shortens the file, or the disk fails, a page that is read may
-// not be there any more. The system then raises a fault, which ends the program.
-// Within [Head.Read] a fault of the same goroutine is an error instead, in Go code
-// and in the assembly of package kernels. A program that serves from files that
+// Mapped rows, and contexts of [OpenContexts], are for files that nobody changes while they are
+// open. If another program shortens the file, or the disk fails, a page that is read may not be
+// there any more. The system then raises a fault, which ends the program. Within [Head.Read] a
+// fault of the same goroutine is an error instead, in Go code and in the assembly of package
+// kernels; so is a fault of contexts in package train. A program that serves from files that
 // others can change should ask within Read, or copy the rows.
 //
-// If another program changes the file in place, answers come from old and new bytes,
-// and may be NaN. It is safe to replace a file by renaming, as everything in this
-// module does that writes.
-//
-// A fault in contexts ends the program too, except in package train, which makes it an
-// error.
-//
-// In no case does a read leave the rows: Open checks and copies what it reads of a
-// file's form: names, shapes and lists.
+// If another program changes the file in place, answers come from old and new bytes, and may be
+// NaN. It is safe to replace a file by renaming, as everything in this module does that writes.
+// In no case does a read leave the rows: Open checks and copies what it reads of a file's form:
+// names, shapes and lists.
 //
 // # Which tensor is the head
 //
-// In a folder it is lm_head.weight, or the name that the architecture gives it. It is
-// the input embedding if config.json ties the two, or if config.json says nothing and
-// there is no head. In a GGUF file it is output.weight, else token_embd.weight. The
-// bias is looked for beside it. The names come from gguf-py/gguf/tensor_mapping.py of
-// https://github.com/ggml-org/llama.cpp, which lists them for each architecture, and
-// from transformers' _tied_weights_keys. [Head.Weights] and [Head.BiasName] say what
-// was taken.
+// In a folder it is lm_head.weight, or the name that the architecture gives it. It is the input
+// embedding if config.json ties the two, or if config.json says nothing and there is no head. In
+// a GGUF file it is output.weight, else token_embd.weight. The bias is looked for beside it.
+// [Head.Weights] and [Head.BiasName] say what was taken. The names come from
+// gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them for
+// each architecture, and from transformers' _tied_weights_keys.
 //
 // # Padding
 //
-// Models pad W with rows that no token has, for the speed of other hardware. Rows
-// from the size of the tokenizer on are left out, so that they are never answered:
-// see [Head.Padding].
+// Models pad W with rows that no token has, for the speed of other hardware. Rows from the size of
+// the tokenizer on are left out, so that they are never answered: see [Head.Padding].
 //
-// In a folder the size is one more than the largest id in tokenizer.json. Without that
-// file it is the number of pieces of a sentencepiece tokenizer.model, unless the model
-// has code of its own that adds to them (auto_map). It is above every id that
-// tokenizer_config.json, added_tokens.json and config.json name. In a GGUF file it is
-// the length of tokenizer.ggml.tokens without the [PADn] at its end, with which
-// llama.cpp's converter fills the list up. If none of these is there, all rows are
-// labels.
+// In a folder the size is one more than the largest id in tokenizer.json. Without that file it is
+// the number of pieces of a sentencepiece tokenizer.model, unless the model has code of its own
+// that adds to them (auto_map). It is above every id that tokenizer_config.json,
+// added_tokens.json and config.json name. In a GGUF file it is the length of
+// tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's converter fills the
+// list up. If none of these is there, all rows are labels.
 package head

@@ -20,7 +20,8 @@ const (
 	tokenizerFile       = "tokenizer.json"
 	tokenizerConfigFile = "tokenizer_config.json"
 	addedTokensFile     = "added_tokens.json"
-	piecesFile          = "tokenizer.model" // of sentencepiece
+	generationConfig    = "generation_config.json" // names tokens, too: more than one may end a text
+	piecesFile          = "tokenizer.model"        // of sentencepiece
 )
 
 // headNames are what architectures call the head, and embeddingNames the input
@@ -78,7 +79,7 @@ func Files(source string) []string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return files
 	}
-	names := []string{configFile, generationConfigFile, weightsFile, indexFile, tokenizerFile, tokenizerConfigFile, addedTokensFile, piecesFile}
+	names := []string{configFile, generationConfig, weightsFile, indexFile, tokenizerFile, tokenizerConfigFile, addedTokensFile, piecesFile}
 	if shards, err := tensorfile.ReadIndex(filepath.Join(dir, indexFile)); err == nil {
 		names = append(names, slices.Compact(slices.Sorted(maps.Values(shards)))...)
 	}
@@ -92,7 +93,7 @@ func Files(source string) []string {
 // elder; see the class NormHead of its modeling_baichuan.py.
 const baichuan2 = 125696
 
-// folder is an open model folder.
+// folder is an open model folder, as tensors.
 type folder struct {
 	path  string
 	files map[string]string // of each tensor, if there is an index
@@ -110,7 +111,7 @@ func openFolder(path, name string) (*model, error) {
 		return nil, err
 	}
 	f := &folder{path: path, open: map[string]*tensorfile.File{}}
-	m := &model{path: path, tensor: f.tensor, has: f.has, close: f.close, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true, norms: normNames}
+	m := &model{path: path, file: f, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true, norms: normNames}
 	tied := c.tied == nil || *c.tied
 	err = f.find()
 	if err == nil && name == "" && c.modelType == "baichuan" && c.vocabulary == baichuan2 {
@@ -126,7 +127,7 @@ func openFolder(path, name string) (*model, error) {
 		m.finish, err = c.finish(tied)
 	}
 	if err != nil {
-		f.close()
+		f.Close()
 		return nil, err
 	}
 	return m, nil
@@ -167,7 +168,7 @@ func (f *folder) file(name string) (*tensorfile.File, error) {
 	return file, err
 }
 
-func (f *folder) has(name string) bool {
+func (f *folder) Has(name string) bool {
 	if f.files != nil {
 		_, ok := f.files[name]
 		return ok
@@ -175,7 +176,7 @@ func (f *folder) has(name string) bool {
 	return f.open[weightsFile].Has(name)
 }
 
-func (f *folder) tensor(name string) (*tensorfile.Tensor, error) {
+func (f *folder) Tensor(name string) (*tensorfile.Tensor, error) {
 	in := weightsFile
 	if f.files != nil {
 		var ok bool
@@ -190,7 +191,7 @@ func (f *folder) tensor(name string) (*tensorfile.Tensor, error) {
 	return file.Tensor(name)
 }
 
-func (f *folder) close() error {
+func (f *folder) Close() error {
 	var errs []error
 	for _, file := range f.open {
 		errs = append(errs, file.Close())
@@ -202,7 +203,7 @@ func (f *folder) close() error {
 // is the input embedding.
 func (f *folder) head(tie *bool) (weights string, biases []string, tied bool, err error) {
 	first := func(names []string) string {
-		if i := slices.IndexFunc(names, f.has); i >= 0 {
+		if i := slices.IndexFunc(names, f.Has); i >= 0 {
 			return names[i]
 		}
 		return ""

@@ -19,9 +19,8 @@ const NoBias = "none"
 
 // Options say how Open opens a head. The zero value is for a model as it is.
 type Options struct {
-	// Bias is the source of the bias, one number a row: a file as in the package's
-	// documentation, or NoBias. If it is empty, the bias is looked for beside the
-	// weights; there may be none.
+	// Bias is the source of the bias, one number a row, or NoBias. If it is empty, the bias is
+	// looked for beside the weights; there may be none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
 	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
@@ -35,26 +34,24 @@ type Options struct {
 // once.
 type Head struct {
 	model
-	labels, dim int
-	bias        []float32
-	ids         []uint32
-	vocabulary  int
-	padding     int
-	element     kernels.Element
-	biasName    string
-	norm        Norm
-	mapped      bool         // rows are in a file
-	widened     bool         // rows are float32, and the rows of the file are not
-	mu          sync.RWMutex // held for reading by who reads rows, for writing by Close
-	rows        kernels.Rows
-	closed      bool
+	dim        int
+	bias       []float32
+	ids        []uint32
+	vocabulary int
+	padding    int
+	element    kernels.Element
+	biasName   string
+	norm       Norm
+	mapped     bool         // rows are in a file
+	widened    bool         // rows are float32, and the rows of the file are not
+	mu         sync.RWMutex // held for reading by who reads rows, for writing by Close
+	rows       kernels.Rows
+	closed     bool
 }
 
-// Open opens the head source, see the package's documentation.
-//
-// An error names the file, what was found and what was expected. Mapped rows are
-// not read: whether they are finite is for [Head.Check] to say, or for the layer
-// that is made of them.
+// Open opens the head source, see the package's documentation. An error names the file, what
+// was found and what was expected. Mapped rows are not read: whether they are finite is for
+// [Head.Check] to say, or for the layer that is made of them.
 func Open(source string, opt Options) (*Head, error) {
 	m, err := openModel(source)
 	if err != nil {
@@ -62,18 +59,23 @@ func Open(source string, opt Options) (*Head, error) {
 	}
 	h, err := m.head(opt)
 	if err != nil {
-		m.close()
+		m.file.Close()
 		return nil, err
 	}
 	return h, nil
 }
 
-// model is an open file or folder, and which of its tensors is the head.
+// tensors is an open file or folder of them. Close may be called twice.
+type tensors interface {
+	Tensor(name string) (*tensorfile.Tensor, error)
+	Has(name string) bool
+	Close() error
+}
+
+// model is which tensor of a file or a folder is the head, and what these say of it.
 type model struct {
 	path     string
-	tensor   func(name string) (*tensorfile.Tensor, error)
-	has      func(name string) bool
-	close    func() error
+	file     tensors
 	weights  string   // the tensor's name
 	biases   []string // names a bias may have
 	norms    []string // names the last normalisation may have
@@ -93,7 +95,7 @@ func openModel(source string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &model{path: path, tensor: f.Tensor, has: f.Has, close: f.Close, weights: name, biases: []string{biasOf(name)}}
+	m := &model{path: path, file: f, weights: name, biases: []string{biasOf(name)}}
 	if f.Format == ".gguf" {
 		if err := m.gguf(f, named); err != nil {
 			f.Close()
@@ -120,7 +122,7 @@ var elements = map[tensorfile.DType]kernels.Element{
 
 // head makes the head of the model, which is closed if no row is in it.
 func (m *model) head(opt Options) (*Head, error) {
-	t, err := m.tensor(m.weights)
+	t, err := m.file.Tensor(m.weights)
 	if err != nil {
 		return nil, err
 	}
@@ -157,25 +159,19 @@ func (m *model) head(opt Options) (*Head, error) {
 		return nil, err
 	}
 	if opt.IDs != nil {
-		err := h.inFile(func() error {
-			data = h.pick(data, labels, opt.IDs)
-			return nil
-		})
-		if err != nil {
+		if data, err = h.pick(data, labels); err != nil {
 			return nil, err
 		}
-		h.mapped = false
 	}
 	h.rows = rowsOf(data, h.element, h.dim)
 	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
-	if h.labels = h.rows.Len(); h.bias != nil {
-		h.bias = h.bias[:h.labels]
+	if h.bias != nil {
+		h.bias = h.bias[:h.Labels()]
 	}
 	if !h.mapped {
-		if err := m.close(); err != nil {
+		if err := m.file.Close(); err != nil {
 			return nil, err
 		}
-		h.close = func() error { return nil }
 	}
 	if opt.Copy {
 		return h, h.Check()
@@ -210,20 +206,24 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
 }
 
-// pick returns a copy of the rows and the bias of the labels ids.
-func (h *Head) pick(data []byte, rows int, ids []uint32) []byte {
+// pick copies of so many rows, and of the bias, those of the head's labels.
+func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
 	size := len(data) / rows
-	out := tensorfile.Aligned(len(ids) * size)
-	for i, id := range ids {
-		copy(out[i*size:(i+1)*size], data[int(id)*size:])
-	}
+	out = tensorfile.Aligned(len(h.ids) * size)
+	err = h.inFile(func() error {
+		for i, id := range h.ids {
+			copy(out[i*size:(i+1)*size], data[int(id)*size:])
+		}
+		return nil
+	})
+	h.mapped = false
 	if all := h.bias; all != nil {
-		h.bias = make([]float32, len(ids))
-		for i, id := range ids {
+		h.bias = make([]float32, len(h.ids))
+		for i, id := range h.ids {
 			h.bias[i] = all[id]
 		}
 	}
-	return out
+	return out, err
 }
 
 // rowsOf returns the rows of dim elements that data holds.
@@ -255,12 +255,12 @@ func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32,
 		defer t.Close()
 		name = source
 	default:
-		i := slices.IndexFunc(m.biases, func(name string) bool { return name != "" && m.has(name) })
+		i := slices.IndexFunc(m.biases, func(name string) bool { return name != "" && m.file.Has(name) })
 		if i < 0 {
 			return nil, "", nil
 		}
 		name = m.biases[i]
-		if t, err = m.tensor(name); err != nil {
+		if t, err = m.file.Tensor(name); err != nil {
 			return nil, "", err
 		}
 	}
@@ -296,7 +296,7 @@ func fail(source, field, format string, args ...any) error {
 }
 
 // Labels returns the number of rows that can be answered, without padding.
-func (h *Head) Labels() int { return h.labels }
+func (h *Head) Labels() int { return h.rows.Len() }
 
 // Dim returns the number of elements of a row and of a context vector.
 func (h *Head) Dim() int { return h.dim }
@@ -347,7 +347,7 @@ func (h *Head) String() string {
 	case h.widened:
 		held = "copied as float32"
 	}
-	fmt.Fprintf(&b, "%d x %d %s, %s; ", h.labels, h.dim, h.element, held)
+	fmt.Fprintf(&b, "%d x %d %s, %s; ", h.Labels(), h.dim, h.element, held)
 	if h.bias == nil {
 		b.WriteString("no bias")
 	} else {
@@ -368,10 +368,9 @@ func (h *Head) String() string {
 	return b.String()
 }
 
-// Read runs f, which reads Rows: Close waits for it. A closed head is an error; so
-// is a fault of a mapped file in the goroutine of f, the rest of which is not run.
-// Goroutines that f starts need a Read of their own. One Read may hold many
-// queries; f must not call Close or Read.
+// Read runs f, which reads Rows: Close waits for it. A closed head is an error; so is a fault of a
+// mapped file in the goroutine of f, the rest of which is not run. Goroutines that f starts
+// need a Read of their own. f must not call Close or Read.
 func (h *Head) Read(f func() error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -414,9 +413,6 @@ func (h *Head) Check() error {
 func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return nil
-	}
 	h.closed = true
-	return h.close()
+	return h.file.Close()
 }

@@ -55,10 +55,10 @@ func readIDs(t *tensorfile.Tensor, source string, offsets bool) ([]uint32, error
 // ownIDs returns the labels of the rows of a head of so many, if it is a draft by
 // itself, else nil.
 func (m *model) ownIDs(rows int) ([]uint32, error) {
-	if !m.has(draftName) {
+	if !m.file.Has(draftName) {
 		return nil, nil
 	}
-	t, err := m.tensor(draftName)
+	t, err := m.file.Tensor(draftName)
 	if err != nil || t.Rows() != rows { // of another tensor's rows
 		return nil, err
 	}

@@ -20,8 +20,8 @@ func (h *Head) Norm() Norm { return h.norm }
 // it: what cannot be read is as good as none.
 func (m *model) norm(dim int) (n Norm) {
 	read := func(name string) (x []float32) {
-		if name != "" && m.has(name) {
-			if t, err := m.tensor(name); err == nil && t.ExpectShape(dim) == nil {
+		if name != "" && m.file.Has(name) {
+			if t, err := m.file.Tensor(name); err == nil && t.ExpectShape(dim) == nil {
 				x, _ = t.Float32s()
 			}
 		}

@@ -49,11 +49,10 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	return max(int(min(t.n, math.MaxInt)), c.tokens), nil
 }
 
-// Tokens returns the text of each token of a model, by its id, as the tokenizer has
-// it: pieces, in which Ġ or ▁ most often stands for a space. The source is the folder
-// of a model, a tokenizer.json, a tokenizer.model of sentencepiece, or a GGUF file,
-// FILE.gguf. It reads the whole file, tens of megabytes for large vocabularies. An
-// error names the file, what was found and what was expected.
+// Tokens returns the text of each token of a model, by its id, as the tokenizer has it:
+// pieces, in which Ġ or ▁ most often stands for a space. The source is the folder of a model,
+// a tokenizer.json, a tokenizer.model of sentencepiece, or a GGUF file, FILE.gguf, all of which
+// it reads. An error names the file, what was found and what was expected.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -66,8 +65,7 @@ func Tokens(source string) (map[uint32]string, error) {
 	case ext == ".gguf":
 		err = t.gguf(source)
 	case ext == filepath.Ext(piecesFile):
-		err = readTokens(source, t.sentencepiece)
-		if err == nil && !t.pieces {
+		if err = readTokens(source, t.sentencepiece); err == nil && !t.pieces {
 			err = fail(source, "tokens", "found another kind of file, expected a model of sentencepiece")
 		}
 	default:
@@ -173,23 +171,21 @@ func (t *tokens) tokenizerJSON(v jsonscan.Value) error {
 // begins with its text.
 func (t *tokens) list(v jsonscan.Value) error {
 	id := int64(0)
-	return v.Array(func(v jsonscan.Value) error {
+	return v.Array(func(v jsonscan.Value) (err error) {
 		var text []byte
 		if v[0] == '[' {
 			first := true
-			if err := v.Array(func(v jsonscan.Value) (err error) {
+			err = v.Array(func(v jsonscan.Value) (err error) {
 				if first && v[0] == '"' {
 					text, err = v.Bytes()
 				}
 				first = false
 				return err
-			}); err != nil {
-				return err
-			}
+			})
 		}
 		t.add(id, text)
 		id++
-		return nil
+		return err
 	})
 }
 
@@ -293,16 +289,12 @@ func (t *tokens) sentencepiece(data []byte) error {
 	return nil
 }
 
-// Fields of sentencepiece's messages, by their tags: a piece of a model, and the text and the
-// type of a piece.
+// Fields of sentencepiece's messages, by their tags, and two types of pieces.
 const (
 	modelPiece = 1<<3 | 2
 	pieceText  = 1<<3 | 2
 	pieceType  = 3 << 3
-)
 
-// Types of pieces.
-const (
 	unknownPiece = 2
 	controlPiece = 3
 )
@@ -343,30 +335,28 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 	return true
 }
 
-// generationConfigFile names tokens, too: more than one may end a text.
-const generationConfigFile = "generation_config.json"
-
-// Specials returns the ids of the special tokens of a model as Hugging Face lays it
-// out, such as those that begin and end a text, ascending and each once. source is its
-// folder, or FOLDER:tensor. They are those that config.json and generation_config.json
-// name in fields that end in _token_id, the added tokens that tokenizer.json and
-// tokenizer_config.json call special, and the pieces of a sentencepiece
-// tokenizer.model for what is unknown and for control, unless there is a
-// tokenizer.json. Files that are not there name none; config.json must be there.
+// Specials returns the ids of the special tokens of a model as Hugging Face lays it out, such as
+// those that begin and end a text, ascending and each once. source is its folder, or
+// FOLDER:tensor. They are those that config.json and generation_config.json name in fields that
+// end in _token_id, the added tokens that tokenizer.json and tokenizer_config.json call special,
+// and the pieces of a sentencepiece tokenizer.model for what is unknown and for control, unless
+// there is a tokenizer.json. Files that are not there name none; config.json must be there.
 //
-// Ids need not have a row in the head. An error names the file; that there is no
-// special token is one.
+// Ids need not have a row in the head. An error names the file; that there is no special token
+// is one.
 func Specials(source string) ([]uint32, error) {
 	path, _, _ := tensorfile.SplitSource(source)
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if !info.IsDir() {
+	}
+	if !info.IsDir() {
 		return nil, fail(path, "special tokens", "found a file, expected the folder of a model")
 	}
 	var ids []uint32
-	for _, name := range []string{configFile, generationConfigFile} {
+	for _, name := range []string{configFile, generationConfig} {
 		c, err := readConfig(filepath.Join(path, name))
-		if errors.Is(err, fs.ErrNotExist) && name == generationConfigFile {
+		if errors.Is(err, fs.ErrNotExist) && name == generationConfig {
 			continue
 		}
 		if err != nil {
