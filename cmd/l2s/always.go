@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,10 +26,9 @@ type alwaysPart struct {
 }
 
 func parseAlways(s string) (parts []alwaysPart, err error) {
-	for _, part := range splitQuoted(s) {
+	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		file, named := strings.CutPrefix(part, "@")
-		file = strings.Trim(file, `"`)
 		id, err := parseWhole(part, 0)
 		switch {
 		case part == specials:
@@ -38,24 +38,10 @@ func parseAlways(s string) (parts []alwaysPart, err error) {
 		case err == nil:
 			parts = append(parts, alwaysPart{id: id})
 		default:
-			return nil, fmt.Errorf("expected whole numbers, at least 0, @FILE or specials, with commas between them; a name with a comma is @\"a,b\"")
+			return nil, errors.New("expected whole numbers, at least 0, @FILE or specials, with commas between them")
 		}
 	}
 	return parts, nil
-}
-
-// splitQuoted splits at the commas that are not between double quotes.
-func splitQuoted(s string) (parts []string) {
-	quoted, from := false, 0
-	for i, r := range s {
-		switch {
-		case r == '"':
-			quoted = !quoted
-		case r == ',' && !quoted:
-			parts, from = append(parts, s[from:i]), i+1
-		}
-	}
-	return append(parts, s[from:])
 }
 
 // leastAlways is the number of labels that are surely there, as far as is known before
