@@ -28,15 +28,13 @@ type File struct {
 	err  error    // the first failed write
 }
 
-// Create starts the file that will be at path. It fails at once if the
-// folder does not exist or cannot be written to, or if path is a folder or
-// anything else that is not a regular file, so that long work need not be
-// done in vain. A symbolic link stays, and the file it leads to is replaced, or
-// made.
-// Temporary files of the same destination that a killed process has left are
-// removed, if the system has locks by which a living one is known.
-// The file gets the permissions of the file that it replaces, or else the permissions of
-// any new file.
+// Create starts the file that will be at path. It fails at once if the folder does not exist or
+// cannot be written to, or if path is anything but a regular file, so that long work need not be
+// done in vain. A symbolic link stays, and the file it leads to is replaced, or made. The file
+// gets the permissions of the file that it replaces, or else those of any new file.
+//
+// Temporary files of the same destination that a killed process has left are removed, if the
+// system has locks by which a living one is known.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
@@ -157,9 +155,7 @@ func (f *File) Commit() error {
 	if errors.Is(err, os.ErrClosed) {
 		return named(f.path, err)
 	}
-	if failed := closeFile(f.tmp); err == nil { // some file systems tell of a failed write only now
-		err = failed
-	}
+	err = cmp.Or(err, closeFile(f.tmp)) // some file systems tell of a failed write only now
 	if err == nil {
 		err = os.Rename(f.tmp.Name(), f.dest)
 	}

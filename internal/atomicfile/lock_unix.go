@@ -18,14 +18,11 @@ const (
 // system gives it up when the last process that has it ends or closes the file.
 // If a file system has no locks it returns an error.
 func lock(f *os.File) (taken bool, err error) {
-	switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
-	case nil:
-		return true, nil
-	case syscall.EWOULDBLOCK:
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
 		return false, nil
-	default:
-		return false, err
 	}
+	return err == nil, err
 }
 
 // again returns an open file anew: its lock is kept until both are closed.

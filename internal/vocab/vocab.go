@@ -17,8 +17,6 @@ const (
 	EOSWord     = "<eos>" // stands at the end of each line
 )
 
-const byteOrderMark = '\uFEFF'
-
 // Vocab maps words to ids and back. It does not change and may be used by
 // many goroutines.
 type Vocab struct {
@@ -29,11 +27,10 @@ type Vocab struct {
 
 // Load reads the vocabulary file at path.
 //
-// Words must be unique, not empty, and hold no white space: a line that ends
-// in CR LF, or that carries a count beside its word, is refused rather than
-// read as another word than the one meant. The last line may lack its
-// newline. The errors name the file and the line, counted from 1. The file may be
-// a pipe, but not a device, and holds at most 256 MiB.
+// Words must be unique, not empty, and hold no white space: a line that ends in CR LF, or that
+// carries a count beside its word, is refused rather than read as another word than the one
+// meant. The last line may lack its newline. The errors name the file and the line, counted
+// from 1. The file may be a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeDevice != 0 {
 		return nil, fmt.Errorf("%s: found a device, expected a file with one word a line", path)
@@ -86,32 +83,24 @@ func parse(name string, data []byte) (*Vocab, error) {
 	return v, nil
 }
 
+// checkWord refuses what is no word, and shows its beginning: a foreign file can hold a line of
+// megabytes.
 func checkWord(word string, line int) error {
 	switch {
 	case word == "":
 		return fmt.Errorf("found an empty line, expected a word")
 	case !utf8.ValidString(word):
-		return fmt.Errorf("found %s, which is not UTF-8, expected UTF-8 text", quote(word))
-	case line == 1 && strings.HasPrefix(word, string(byteOrderMark)):
+		return fmt.Errorf("found %.60q, which is not UTF-8, expected UTF-8 text", word)
+	case line == 1 && strings.HasPrefix(word, "\ufeff"):
 		return fmt.Errorf("found a byte order mark, expected UTF-8 text without one")
 	case strings.ContainsRune(word, 0):
-		return fmt.Errorf("found %s with a NUL byte, expected text", quote(word))
+		return fmt.Errorf("found %.60q with a NUL byte, expected text", word)
 	case strings.HasSuffix(word, "\r"):
-		return fmt.Errorf("found %s, a line that ends in CR LF, expected LF alone", quote(word))
+		return fmt.Errorf("found %.60q, a line that ends in CR LF, expected LF alone", word)
 	case strings.ContainsFunc(word, unicode.IsSpace):
-		return fmt.Errorf("found white space in %s, expected one word a line and nothing else", quote(word))
+		return fmt.Errorf("found white space in %.60q, expected one word a line and nothing else", word)
 	}
 	return nil
-}
-
-// quote quotes the beginning of what was found: a foreign file can hold a
-// line of megabytes.
-func quote(s string) string {
-	const most = 60
-	if len(s) > most {
-		return fmt.Sprintf("%q...", s[:most])
-	}
-	return fmt.Sprintf("%q", s)
 }
 
 // Len returns the number of words, L.
