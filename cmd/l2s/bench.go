@@ -21,9 +21,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// benchResult is the JSON of l2s bench. Times are microseconds a query: the mean
-// of a block of queries, the median over the blocks. Medians and 99th percentiles
-// are over single queries.
+// benchResult is the JSON of l2s bench. Times are microseconds a query: the mean of a block of
+// queries, the median over the blocks. Medians and 99th percentiles are over single queries.
 type benchResult struct {
 	DenseF32       float64 `json:"dense_f32_us"` // float32 scan of all labels and top-k
 	DenseF32Median float64 `json:"dense_f32_median_us"`
@@ -166,13 +165,10 @@ func different(rows []float32, dim int) [][]float32 {
 	return list
 }
 
-// How a benchmark goes: 30 rounds of a turn of benchBlock for each method.
-const (
-	benchRounds = 30
-	allocsOver  = 10000 // queries
-)
+// A benchmark has so many rounds, in each of which each method has a turn of benchBlock. Tests,
+// which need no precision, make it shorter.
+const benchRounds = 30
 
-// benchBlock is the time of a turn. Tests, which need no precision, make it shorter.
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen against its layer with progress on p.
@@ -182,7 +178,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 		return nil, err
 	}
 	queries := rivals(l, s, rows, k)
-	allocs := timing.Allocs(allocsOver, func(i int) { queries[2](i % len(rows)) })
+	allocs := timing.Allocs(10000, func(i int) { queries[2](i % len(rows)) })
 	stats := s.Stats()
 	if m.Tail() != nil && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
@@ -209,9 +205,9 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 	return r, nil
 }
 
-// codesBytes returns the mean number of bytes of the codes that a query reads: of the
-// vectors of clusters, which lie in panels, and of candidates, which do if
-// they are copied. It is 0 if the exact layer answers many queries.
+// codesBytes returns the mean number of bytes of the codes that a query reads: of the vectors of
+// clusters, which lie in panels, and of candidates, which do if they are copied. It is 0 if the
+// exact layer answers many queries.
 func codesBytes(s screen.Stats, dim int, copied bool) int {
 	if 10*s.Exact >= s.Queries {
 		return 0
@@ -224,15 +220,8 @@ func codesBytes(s screen.Stats, dim int, copied bool) int {
 	return int((panel*float64(s.Routing) + row*float64(s.Candidates)) / float64(s.Queries))
 }
 
-// Cold queries are some rounds of turns in which most of the time goes to what is
-// read between them.
-const (
-	coldRounds = 10
-	coldBlock  = 5 * time.Millisecond
-)
-
-// benchCold measures queries before each of which a buffer of so many MiB is read. It
-// takes from r what a query reads.
+// benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
+// of the time, so the turns are fewer and shorter. It takes from r what a query reads.
 func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, r *benchResult, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
@@ -251,7 +240,7 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	other := cold.NewBuffer(mib)
 	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
 	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
-		Rounds: coldRounds, Block: coldBlock, Before: func(i int) { other.Read(rows[i]) },
+		Rounds: 10, Block: 5 * time.Millisecond, Before: func(i int) { other.Read(rows[i]) },
 	})
 	if err != nil {
 		return coldTimes{}, err
@@ -283,24 +272,21 @@ func rivals(l *layer, s *screen.Searcher, rows [][]float32, k int) []func(i int)
 	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
 	return []func(i int){
 		func(i int) { scan.TopK(dst, rows[i]) },
-		topKQuery(softmax.NewSearcher(l.Layer), rows, dst),
-		topKQuery(s, rows, dst),
+		topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst),
+		topKQuery(s.TopK, rows, dst),
 	}
 }
 
-// topKQuery returns a function that asks a searcher about row i: of the exact layer, or of a
-// screen.
-func topKQuery(s interface {
-	TopK(dst []softmax.Prediction, h []float32) (int, error)
-}, rows [][]float32, dst []softmax.Prediction) func(i int) {
+// topKQuery returns a function that asks a searcher about row i.
+func topKQuery(topK func(dst []softmax.Prediction, h []float32) (int, error), rows [][]float32, dst []softmax.Prediction) func(i int) {
 	return func(i int) {
-		_, err := s.TopK(dst, rows[i])
+		_, err := topK(dst, rows[i])
 		must(err)
 	}
 }
 
-// denseLogProb returns a function that computes the log-probability of a label for row
-// i by a scan of all labels in float32.
+// denseLogProb returns a function that computes the log-probability of a label for row i by a scan
+// of all labels in float32.
 func denseLogProb(l *layer, rows [][]float32) func(i int) {
 	weights, bias, temperature := dense.Weights(l.Layer), l.Bias(), l.temperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
@@ -313,8 +299,7 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 	}
 }
 
-// logProb returns a function that asks the screen for the log-probability of a label for
-// row i.
+// logProb returns one that asks the screen for it.
 func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
 	labels, temperature := l.Labels(), l.temperature()
 	return func(i int) {
@@ -378,15 +363,11 @@ func (r *benchResult) String() string {
 	return b.String()
 }
 
-// busyFactor is the ratio of the mean to the median of the dense scan's times from which
-// on a machine counts as busy. The scan does the same work for every context, so that
-// on an idle machine the two differ by a few percent.
-const busyFactor = 1.2
-
-// busyNote says that other programs ran during the measurement, "" if the times of the
-// dense scan do not show it.
+// busyNote says that other programs ran during the measurement, "" if the times of the dense scan
+// do not show it: it does the same work for every context, so that on an idle machine their mean
+// and their median differ by a few percent.
 func (r *benchResult) busyNote() string {
-	if r.DenseF32 <= busyFactor*r.DenseF32Median {
+	if r.DenseF32 <= 1.2*r.DenseF32Median {
 		return ""
 	}
 	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+

@@ -205,8 +205,8 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 		}
 		a := demoAnswer{prompt: prompt}
 		rows := append([][]float32{h}, others...)
-		a.exactTime, a.exact = usual(len(rows), topKQuery(softmax.NewSearcher(l.Layer), rows, dst)), words()
-		a.screenedTime, a.screened = usual(len(rows), topKQuery(s, rows, dst)), words()
+		a.exactTime, a.exact = usual(len(rows), topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst)), words()
+		a.screenedTime, a.screened = usual(len(rows), topKQuery(s.TopK, rows, dst)), words()
 		answers = append(answers, a)
 	}
 	return answers, nil

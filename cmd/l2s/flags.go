@@ -19,8 +19,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// flags are the arguments of one verb. Flags may stand before and after the
-// files that some verbs take. Every verb has --json and --quiet. help/VERB.txt explains them.
+// flags are the arguments of one verb, as help/VERB.txt explains them. Flags may stand before and
+// after the files that some verbs take. Every verb has --json and --quiet.
 type flags struct {
 	verb     string
 	set      *flag.FlagSet
@@ -56,23 +56,13 @@ func (f *flags) note(file, format string, args ...any) { f.say("note: "+file, fo
 // warn tells what makes an answer doubtful.
 func (f *flags) warn(file, format string, args ...any) { f.say("warning: "+file, format, args...) }
 
-// value is a flag of any type.
-type value[T any] struct {
-	to    *T
-	parse func(string) (T, error)
-}
-
-func (v *value[T]) String() string { return fmt.Sprint(*v.to) }
-
-func (v *value[T]) Set(s string) (err error) {
-	*v.to, err = v.parse(s)
-	return err
-}
-
 // custom adds a flag with a parser of its own.
-func custom[T any](f *flags, name string, initial T, parse func(string) (T, error)) *T {
-	f.set.Var(&value[T]{&initial, parse}, name, "")
-	return &initial
+func custom[T any](f *flags, name string, value T, parse func(string) (T, error)) *T {
+	f.set.Func(name, "", func(s string) (err error) {
+		value, err = parse(s)
+		return err
+	})
+	return &value
 }
 
 // needs adds a text flag that must be given.
@@ -247,7 +237,8 @@ func (f *flags) checkRequired() error {
 	}
 	var missing []string
 	for _, name := range names {
-		if !f.given(name) || f.set.Lookup(name).Value.String() == "" {
+		text, ok := f.set.Lookup(name).Value.(flag.Getter) // but for custom, which refuses an empty one itself
+		if !f.given(name) || ok && text.Get() == "" {
 			missing = append(missing, "--"+name)
 		}
 	}

@@ -46,13 +46,14 @@ func (f *flags) layerAndContexts(as contextsAs, k func() int) {
 // severalSources is a flag that names contexts, and may be given several times.
 func (f *flags) severalSources(name string) *[]string {
 	var all []string
-	return custom(f, name, nil, func(s string) ([]string, error) {
+	f.set.Func(name, "", func(s string) error {
 		if s == "" {
-			return nil, errors.New("expected a name")
+			return errors.New("expected a name")
 		}
 		all = append(all, s)
-		return all, nil
+		return nil
 	})
+	return &all
 }
 
 // expandContexts puts the names of files instead of the patterns in --contexts.
