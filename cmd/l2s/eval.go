@@ -14,38 +14,31 @@ import (
 
 // evalResult is the JSON of l2s eval.
 type evalResult struct {
-	// Precision is P@k by k: the share of the k labels of the exact layer that
-	// are among the k of the screen, the mean over the contexts.
+	// Precision is P@k by k: the share of the k labels of the exact layer that are among the k
+	// of the screen, the mean over the contexts.
 	Precision      map[string]float64 `json:"precision"`
 	MeanCandidates float64            `json:"mean_candidates"` // of a context
 	P99Candidates  int                `json:"p99_candidates"`
 	MaxCandidates  int                `json:"max_candidates"`
-	// RowsScanned is the mean number of rows that a query for the largest k scans:
-	// the vectors that find the cluster, and the candidates, or all labels if
-	// the exact layer answers.
-	RowsScanned float64 `json:"rows_scanned"`
-	// RowsScannedAtK is the same for each k.
-	RowsScannedAtK map[string]float64 `json:"rows_scanned_at_k"`
+	// RowsScanned is the mean number of rows that a query for the largest k scans: the vectors
+	// that find the cluster, and the candidates, or all labels if the exact layer answers.
+	RowsScanned    float64            `json:"rows_scanned"`
+	RowsScannedAtK map[string]float64 `json:"rows_scanned_at_k"` // the same for each k
 	Clusters       int                `json:"clusters"`
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
-	// Budget is the one that these figures are of.
-	Budget float64 `json:"budget"`
-	// Ladder has the figures of every budget of the screen.
-	Ladder []rungResult `json:"ladder"`
-	// TrainedOn says that the screen was trained on these very contexts.
-	TrainedOn bool `json:"trained_on,omitempty"`
+	Budget         float64            `json:"budget"` // the one that these figures are of
+	Ladder         []rungResult       `json:"ladder"` // of every budget of the screen
+	TrainedOn      bool               `json:"trained_on,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// they had fewer than k candidates, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	// Pairs is how many contexts lay between two clusters that have candidates
-	// together, UnmetPairs how many between two that have none, which had those of the
-	// best cluster.
+	// Pairs is how many contexts lay between two clusters that have candidates together,
+	// UnmetPairs how many between two that have none, which had those of the best cluster.
 	Pairs      int `json:"pairs"`
 	UnmetPairs int `json:"unmet_pairs"`
-	// Perplexity is the perplexity of the targets by the probabilities of the screen, and
-	// ExactPerplexity by the probabilities of the layer.
+	// Of the targets, by the probabilities of the screen and by those of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	Level           string  `json:"level"`
@@ -67,11 +60,10 @@ type rungResult struct {
 
 // screenResult is what the results of train and inspect tell of a screen.
 type screenResult struct {
-	Clusters int `json:"clusters"`
-	Dim      int `json:"dim"`
-	Labels   int `json:"labels"`
-	// Budget is the one of requests that name none.
-	Budget float64 `json:"budget"`
+	Clusters int     `json:"clusters"`
+	Dim      int     `json:"dim"`
+	Labels   int     `json:"labels"`
+	Budget   float64 `json:"budget"` // the one of requests that name none
 	// Ladder has all budgets, with figures on so many contexts that a screen made as this one
 	// is was not trained on: held out, or those of --validation.
 	Ladder  []rungResult `json:"ladder"`

@@ -14,19 +14,16 @@ import (
 
 // labelsResult is the JSON of l2s labels and of l2s merge.
 type labelsResult struct {
-	Out string `json:"out"`
-	K   int    `json:"k"`
-	// First is the number of the first context in the file, Contexts how many
-	// are in it, and Corpus how many there are.
-	First    int `json:"first"`
-	Contexts int `json:"contexts"`
-	Corpus   int `json:"corpus"`
-	Labels   int `json:"labels"`
-	Dim      int `json:"dim"`
-	// Parts is the number of files merged; none of l2s labels.
-	Parts   int     `json:"parts,omitempty"`
-	Seconds float64 `json:"seconds"`
-	Level   string  `json:"level"`
+	Out      string  `json:"out"`
+	K        int     `json:"k"`
+	First    int     `json:"first"`    // the number of the first context in the file
+	Contexts int     `json:"contexts"` // in the file
+	Corpus   int     `json:"corpus"`   // all contexts
+	Labels   int     `json:"labels"`
+	Dim      int     `json:"dim"`
+	Parts    int     `json:"parts,omitempty"` // files merged; none of l2s labels
+	Seconds  float64 `json:"seconds"`
+	Level    string  `json:"level"`
 }
 
 func newLabelsResult(out string, h labelfile.Header, parts int, start time.Time) labelsResult {

@@ -97,9 +97,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
-	// After the first signal the next one has its usual effect: it ends the
-	// program at once.
-	context.AfterFunc(ctx, stop)
+	context.AfterFunc(ctx, stop) // a second signal has its usual effect: it ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -156,8 +154,7 @@ func (e usageError) Error() string { return e.text }
 
 func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
-// interruptedError is the error of a verb that was interrupted and left
-// something behind.
+// interruptedError is the error of a verb that was interrupted and left something behind.
 type interruptedError struct {
 	err  error
 	note string // what, and what it is good for
@@ -166,8 +163,7 @@ type interruptedError struct {
 func (e interruptedError) Error() string { return e.err.Error() }
 func (e interruptedError) Unwrap() error { return e.err }
 
-// report says in one line what went wrong, if anything did, and returns the
-// exit status.
+// report says in one line what went wrong, if anything did, and returns the exit status.
 func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	var usage usageError
 	switch {
@@ -177,12 +173,9 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		say(stderr, what, err.Error())
 		return exitUsage
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		var kept interruptedError
-		if errors.As(err, &kept) {
-			say(stderr, what, "interrupted; "+kept.note)
-		} else {
-			say(stderr, what, "interrupted; nothing was written")
-		}
+		kept := interruptedError{note: "nothing was written"}
+		errors.As(err, &kept)
+		say(stderr, what, "interrupted; "+kept.note)
 		return exitInterrupted
 	}
 	var path *fs.PathError

@@ -32,11 +32,9 @@ type trainResult struct {
 	Contexts int `json:"contexts"`
 	// LeftOut of the contexts of --validation are contexts of training, on which nothing is
 	// measured.
-	LeftOut int `json:"left_out,omitempty"`
-	// Decisions say what the run has decided, and why.
-	Decisions []string `json:"decisions,omitempty"`
-	// Warnings say what should make one think twice.
-	Warnings []string `json:"warnings,omitempty"`
+	LeftOut   int      `json:"left_out,omitempty"`
+	Decisions []string `json:"decisions,omitempty"` // what the run has decided, and why
+	Warnings  []string `json:"warnings,omitempty"`  // what should make one think twice
 	// TailError is the error of the log of the sum over all labels by the tail (root mean
 	// square), at temperature 1.
 	TailError float64            `json:"tail_error,omitempty"`
@@ -288,8 +286,7 @@ func explainInterrupt(err error, checkpoint string) error {
 	return err
 }
 
-// trainScreen trains with progress on p, and returns the seconds of each stage
-// too.
+// trainScreen trains with progress on p, and returns the seconds of each stage too.
 func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
 	start, seconds := time.Now(), map[string]float64{}
 	var now train.Progress   // the last report of a bar

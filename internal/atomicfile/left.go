@@ -11,11 +11,10 @@ import (
 	"strings"
 )
 
-// A process that is killed leaves its temporary file. Whoever writes the same
-// destination next removes it. That the process is no more is known by a lock: it is
-// held on a temporary file from right behind its creation to its renaming, and the
-// system gives it up with the process, on whatever machine that was. A file is
-// removed under the lock alone, so that no file of a living process ever is.
+// A process that is killed leaves its temporary file. Whoever writes the same destination next
+// removes it, under a lock, so that no file of a living process ever is: the process holds the
+// lock from right behind the creation to the renaming, and the system gives it up with the
+// process, on whatever machine that was.
 
 // longestBase is how much of a destination's name goes into the name of its temporary
 // file: systems allow names of 255 bytes.
@@ -28,9 +27,8 @@ func temporaryPrefix(dest string) string {
 	return "." + base[:min(len(base), longestBase)] + ".tmp-"
 }
 
-// IsTemporary reports whether a file is named like a temporary file of the
-// destination path, in whatever folder: one that [Create] removes if no process is
-// writing it.
+// IsTemporary reports whether a file is named like a temporary file of the destination path, in
+// whatever folder: one that [Create] removes if no process is writing it.
 func IsTemporary(name, path string) bool {
 	return hasNumber(filepath.Base(name), temporaryPrefix(Destination(path)))
 }
@@ -40,9 +38,8 @@ func hasNumber(name, prefix string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// createTemp creates a hidden file beside dest, and takes its lock, if there are
-// locks. Unlike [os.CreateTemp] it leaves the permissions to the
-// system, as for any new file.
+// createTemp creates a hidden file beside dest, and takes its lock, if there are locks. Unlike
+// [os.CreateTemp] it leaves the permissions to the system, as for any new file.
 func createTemp(dest string) (tmp *os.File, err error) {
 	for range 1000 {
 		name := filepath.Join(filepath.Dir(dest), fmt.Sprint(temporaryPrefix(dest), rand.Uint32()))
@@ -95,15 +92,14 @@ func removeLeft(dest string) {
 // ErrHeld is the cause of an error of [Hold] for a file that another run holds.
 var ErrHeld = errors.New("found another run that works on it, expected none")
 
-// Hold keeps other processes that call Hold with the same path from it, until release
-// is called or the process ends, however it ends. It is for what a run writes in
-// several steps, which two runs at once would mix. If another process holds the path
-// the error is [ErrHeld]. If the system has no locks nothing is held, and there is no
-// error.
+// Hold keeps other processes that call Hold with the same path from it, until release is called or
+// the process ends, however it ends. It is for what a run writes in several steps, which two runs
+// at once would mix. If another process holds the path the error is [ErrHeld]. If the system has
+// no locks nothing is held, and there is no error.
 //
-// The lock is on an empty hidden file beside the destination, whose name ends with
-// .lock. A process that is killed leaves it, without the lock: the next Hold takes it,
-// and release removes it. A file of this name that is not empty is not removed.
+// The lock is on an empty hidden file beside the destination, whose name ends with .lock. A process
+// that is killed leaves it, without the lock: the next Hold takes it, and release removes it. A
+// file of this name that is not empty is not removed.
 func Hold(path string) (release func(), err error) {
 	dest := Destination(path)
 	base := filepath.Base(dest)

@@ -1,8 +1,7 @@
 // Package grow reuses memory.
 package grow
 
-// Slice returns a slice of n elements, s if its capacity allows. What the
-// elements are is not said.
+// Slice returns a slice of n elements of any value, s if its capacity allows.
 func Slice[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -26,9 +26,7 @@ func (d *Digest) Add(o Digest) {
 	}
 }
 
-// digestChunk is the number of rows between two looks at the context for
-// cancellation.
-const digestChunk = 512
+const digestChunk = 512 // rows between two looks at ctx
 
 // DigestOf returns the digest of the values of rows, the first of which is context number first.
 // It runs on the given number of goroutines, 0 for all cores; the result does not depend on it.

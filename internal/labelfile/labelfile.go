@@ -1,11 +1,10 @@
-// Package labelfile reads, writes and merges files of labels: the ids of the k
-// largest logits of each context, best first.
+// Package labelfile reads, writes and merges files of labels: the ids of the k largest logits of
+// each context, best first.
 //
-// A file holds the labels of all contexts of a corpus, or of a run of
-// neighbours among them: a part, so that a corpus can be labelled in pieces,
-// on many machines. It says for which layer, which contexts and which k they
-// are. Parts that cover a corpus merge into the file that one process would
-// have written, byte for byte.
+// A file holds the labels of all contexts of a corpus, or of a run of neighbours among them: a
+// part, so that a corpus can be labelled in pieces, on many machines. It says for which layer,
+// which contexts and which k they are. Parts that cover a corpus merge into the file that one
+// process would have written, byte for byte.
 //
 // The file is a header of 128 bytes, fileHeader, and the ids, k for each context and
 // uint32 each, all little-endian.
@@ -35,31 +34,24 @@ const (
 
 // fileHeader is the header as it stands in the file.
 type fileHeader struct {
-	Magic       [8]byte
-	Version, K  uint32
-	First       uint64   // the number of the first context
-	Count       uint64   // contexts in the file
-	Total       uint64   // contexts of the corpus
-	Labels, Dim uint64   // of the layer
-	Fingerprint [32]byte // of the layer
-	Contexts    Digest   // of the contexts in the file
-	DataCRC     uint32   // CRC-32C of the ids
-	HeaderCRC   uint32   // CRC-32C of the 124 bytes before
+	Magic                            [8]byte
+	Version, K                       uint32
+	First, Count, Total, Labels, Dim uint64 // as in Header
+	Fingerprint                      [32]byte
+	Contexts                         Digest
+	DataCRC                          uint32 // CRC-32C of the ids
+	HeaderCRC                        uint32 // CRC-32C of the 124 bytes before
 }
 
 // Header says what a file holds.
 type Header struct {
-	// K is the number of labels of each context.
-	K int
-	// First is the number of the first context in the file, Count how many
-	// follow from there on, and Total how many the corpus has.
-	First, Count, Total int
-	// Labels and Dim are the shape of the layer.
-	Labels, Dim int
-	// Fingerprint identifies the layer.
-	Fingerprint [32]byte
-	// Contexts is the digest of the contexts First to First+Count-1.
-	Contexts Digest
+	K           int      // labels of each context
+	First       int      // the number of the first context in the file
+	Count       int      // contexts in the file, neighbours
+	Total       int      // contexts of the corpus
+	Labels, Dim int      // the shape of the layer
+	Fingerprint [32]byte // of the layer
+	Contexts    Digest   // of the contexts in the file
 }
 
 // check returns an error that names the first field out of its range.
@@ -148,9 +140,8 @@ type Writer struct {
 	bytes  []byte
 }
 
-// Create starts a file. It fails at once if path cannot be written to;
-// nothing is at path before Commit. The digest of h is not used: Write adds
-// it up.
+// Create starts a file. It fails at once if path cannot be written to; nothing is at path before
+// Commit. The digest of h is not used: Write adds it up.
 func Create(path string, h Header) (*Writer, error) {
 	if err := h.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -188,8 +179,7 @@ func (w *Writer) Write(labels []uint32, d Digest) error {
 	return nil
 }
 
-// Commit completes the file and puts it at its path. If it fails the path
-// is as it was before.
+// Commit completes the file and puts it at its path. If it fails the path is as it was before.
 func (w *Writer) Commit() error {
 	defer w.Abort()
 	if w.rows != w.header.Count {
@@ -204,8 +194,7 @@ func (w *Writer) Commit() error {
 // Header returns what the file holds, with the digest so far.
 func (w *Writer) Header() Header { return w.header }
 
-// Abort gives the file up. After Commit it does nothing, so that it may be
-// deferred.
+// Abort gives the file up. After Commit it does nothing, so that it may be deferred.
 func (w *Writer) Abort() { w.file.Abort() }
 
 // File is a file of labels that is open.
@@ -218,8 +207,7 @@ type File struct {
 
 // Open opens a file and checks its header and its size. It must be closed.
 func Open(path string) (_ *File, err error) {
-	// Looked at before it is opened, since that would wait for the other end of a
-	// pipe.
+	// Looked at before it is opened, since that would wait for the other end of a pipe.
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: found a device or a pipe, expected a regular file", path)
@@ -263,10 +251,9 @@ func (f *File) Close() error { return f.file.Close() }
 // rowsAtOnce bounds the memory for a file that is being read.
 const rowsAtOnce = 1 << 14
 
-// Each reads the labels in order and calls yield with the labels of some contexts
-// at a time, in a slice that is used again. Whether the file is damaged is
-// known at the end: what was yielded counts only if Each returns nil. It
-// returns the error of yield or of ctx if there is one.
+// Each reads the labels in order and calls yield with the labels of some contexts at a time, in a
+// slice that is used again. Whether the file is damaged is known at the end: what was yielded
+// counts only if Each returns nil. It returns the error of yield or of ctx if there is one.
 func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) error {
 	if _, err := f.file.Seek(headerSize, io.SeekStart); err != nil {
 		return err

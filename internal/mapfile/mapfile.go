@@ -1,8 +1,4 @@
-// Package mapfile maps files into memory.
-//
-// The system answers a read of a page that is no longer there, since another
-// program has shortened the file or the disk has failed, with a fault: see package
-// fault.
+// Package mapfile maps files into memory. Who reads that reads under a guard of package fault.
 package mapfile
 
 import (
@@ -17,8 +13,7 @@ import (
 // data when it is no longer read; it is nil for memory of the Go heap. An error
 // does not name the file.
 func Open(path string) (data []byte, unmap func([]byte) error, err error) {
-	// Looked at before it is opened, since that would wait for the other end
-	// of a pipe.
+	// Looked at before it is opened, since that would wait for the other end of a pipe.
 	if err := regular(os.Stat(path)); err != nil {
 		return nil, nil, err
 	}

@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// Printer shows one stage of the work after the other. Any number of
-// goroutines may use it. A nil Printer shows nothing.
+// Printer shows one stage of the work after the other. Any number of goroutines may use it. A nil
+// Printer shows nothing.
 type Printer struct {
 	mu       sync.Mutex
 	w        io.Writer
@@ -40,26 +40,20 @@ type Printer struct {
 	drawn       bool      // a bar stands on the current line
 }
 
-// The least time between two drawings of a bar, and between two lines about
-// one stage.
 const (
-	barInterval  = 100 * time.Millisecond
-	lineInterval = 5 * time.Second
+	barInterval  = 100 * time.Millisecond // the least time between two drawings of a bar
+	lineInterval = 5 * time.Second        // and between two lines about one stage
 	barWidth     = 24
 )
 
-// New returns a Printer to w. It draws bars if w is a terminal that can
-// redraw a line.
+// New returns a Printer to w. It draws bars if w is a terminal that can redraw a line.
 func New(w io.Writer) *Printer {
 	return &Printer{w: w, terminal: isTerminal(w), now: time.Now}
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
+	f, _ := w.(*os.File)
+	info, err := f.Stat() // nil has none
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
@@ -104,8 +98,7 @@ func (p *Printer) Set(done int) {
 // End ends the stage with a line that says how much was done in which time.
 func (p *Printer) End() { p.EndWith("") }
 
-// EndWith is End with a summary of the caller's instead of the number of
-// units and their rate.
+// EndWith is End with a summary of the caller's instead of the number of units and their rate.
 func (p *Printer) EndWith(summary string) {
 	p.with(func(now time.Time) {
 		if !p.open {
@@ -129,8 +122,7 @@ func (p *Printer) Line(text string) {
 	})
 }
 
-// Close drops a stage that has not ended, so that what follows starts on an
-// empty line.
+// Close drops a stage that has not ended, so that what follows starts on an empty line.
 func (p *Printer) Close() {
 	p.with(func(time.Time) {
 		p.erase()

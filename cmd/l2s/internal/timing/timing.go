@@ -1,17 +1,15 @@
-// Package timing measures how long queries take, on one thread, by methods
-// that are to be compared.
+// Package timing measures how long queries take, on one thread, by methods that are to be
+// compared.
 //
-// What a query costs is the mean: if a share of the queries takes a way of
-// its own, such as the exact layer's, the median tells of one way alone. The
-// time of a method is the mean over a block, and of the blocks the median, which
-// is not moved by what slows the machine down for a while. Quantiles of single
-// queries stand beside.
+// What a query costs is the mean: if a share of the queries takes a way of its own, such as the
+// exact layer's, the median tells of one way alone. The time of a method is the mean over a block,
+// and of the blocks the median, which is not moved by what slows the machine down for a while.
+// Quantiles of single queries stand beside.
 //
-// The methods take turns in short blocks, so that what slows the machine down
-// for a while slows all of them down. Each query is timed by itself, and the cost
-// of reading the clock once, which [Clock] measures, is part of every figure. Each
-// block begins with queries that are not timed, which bring the method's data back
-// to the caches.
+// The methods take turns in short blocks, so that what slows the machine down slows all of them
+// down. Each query is timed by itself, and the cost of reading the clock once, which [Clock]
+// measures, is part of every figure. Each block begins with queries that are not timed, which
+// bring the method's data back to the caches.
 package timing
 
 import (
@@ -30,8 +28,7 @@ type Options struct {
 	Block time.Duration
 	// Least is the least number of timed queries of each method.
 	Least int
-	// Before, unless nil, is called before each query, with its context. It is no part
-	// of the query's time.
+	// Before, unless nil, is called before each query, with its context, and is not timed.
 	Before func(i int)
 	// Progress, unless nil, is called before each round and after the last.
 	Progress func(round, rounds int)
@@ -62,18 +59,14 @@ func (t Times) Quantile(p float64) time.Duration {
 	return t.sorted[min(max(at, 0), len(t.sorted)-1)]
 }
 
-// maxQueries bounds the memory for the times of one method.
-const maxQueries = 1 << 21
+const (
+	maxQueries = 1 << 21 // bounds the memory for the times of one method
+	warmUp     = 0.1     // the share of a block that goes before what is timed
+)
 
-// warmUp is the share of a block that goes before what is timed.
-const warmUp = 0.1
-
-// Measure lets each method answer the contexts 0 to n-1 in turn, again from 0
-// after the last, and returns the times of each. A method must not allocate,
-// or the collector is part of its time.
-//
-// It runs on the caller's goroutine, locked to its thread. When ctx is done it
-// returns its error.
+// Measure lets each method answer the contexts 0 to n-1 in turn, again from 0 after the last, and
+// returns the times of each. A method must not allocate, or the collector is part of its time.
+// It runs on the caller's goroutine, locked to its thread, and returns the error of ctx.
 func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]Times, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -134,14 +127,11 @@ func (t *turn) ask() time.Duration {
 	start := time.Now()
 	t.query(t.next)
 	took := time.Since(start)
-	if t.next++; t.next == t.n {
-		t.next = 0
-	}
+	t.next = (t.next + 1) % t.n
 	return took
 }
 
-// run times a block. What comes before a query may take long, so it stops between two queries
-// when ctx is done.
+// run times a block, and stops between two queries when ctx is done.
 func (t *turn) run(ctx context.Context) {
 	sum, warm := time.Duration(0), int(warmUp*float64(t.block))+1
 	for i := range warm + t.block {
@@ -170,9 +160,9 @@ func Clock() time.Duration {
 	return best / reads
 }
 
-// Allocs returns the number of allocations of a query, the mean over n
-// queries after one that is not counted. Now and then the runtime allocates
-// on its own account; the least of three measurements is free of that.
+// Allocs returns the number of allocations of a query, the mean over n queries after one that is
+// not counted. Now and then the runtime allocates on its own account: the least of three
+// measurements is free of that.
 func Allocs(n int, query func(i int)) float64 {
 	query(0)
 	least := math.Inf(1)
