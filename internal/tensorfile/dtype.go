@@ -5,10 +5,9 @@ import "math"
 // DType is the type of a tensor's elements as the file stores them: its place in dtypes.
 type DType uint8
 
-// The element types. Float16 is IEEE 754 binary16, BFloat16 the upper half of
-// a Float32. Float32s and ReadRows read the four float types, Int64s the
-// integers. The quantised types of GGUF files are those that package kernels widens,
-// see kernels.QuantisedRows; nothing here converts them.
+// The element types. Float16 is IEEE 754 binary16, BFloat16 the upper half of a Float32. Float32s
+// and ReadRows read the four float types, Int64s the integers. The quantised types of GGUF files
+// are those of kernels.QuantisedRows; nothing here converts them.
 const (
 	Float16 DType = iota + 1
 	BFloat16
@@ -108,7 +107,6 @@ func halfBits(h uint16) uint32 {
 	case magnitude >= 0x0400: // the exponent's bias is 15 here, 127 there
 		return sign | (magnitude<<13 + (127-15)<<23)
 	}
-	// Zero and the subnormal numbers are multiples of 2^-24, all of them
-	// normal in float32.
+	// Zero and the subnormal numbers are multiples of 2^-24, all of them normal in float32.
 	return sign | math.Float32bits(float32(magnitude)*0x1p-24)
 }

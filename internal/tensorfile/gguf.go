@@ -8,11 +8,9 @@ import (
 )
 
 const (
-	ggufMagic = "GGUF"
-	// ggufAlignment is the alignment of the data if the file states none.
-	ggufAlignment = 32
-	// maxGGUFRank is GGML_MAX_DIMS.
-	maxGGUFRank = 4
+	ggufMagic     = "GGUF"
+	ggufAlignment = 32 // of the data if the file states none
+	maxGGUFRank   = 4  // GGML_MAX_DIMS
 )
 
 // Some types of metadata, enum gguf_metadata_value_type of gguf.md.
@@ -222,8 +220,8 @@ func (r *ggufReader) tensor(e *entry) error {
 	return nil
 }
 
-// Number returns the number that a GGUF file has under this key, and whether it
-// has the key, which must be one that OpenFile was told to keep.
+// Number returns the number that a GGUF file has under this key, and whether it has the key, which
+// must be one that OpenFile was told to keep.
 func (f *File) Number(key string) (x float64, ok bool, err error) {
 	v, ok := f.metadata[key]
 	if !ok {
@@ -245,8 +243,8 @@ func (f *File) Text(key string) (string, error) {
 	return string(r.text()), nil
 }
 
-// Strings is Number for an array of strings: it calls visit for each, in order.
-// What visit is given is valid during the call.
+// Strings is Number for an array of strings: it calls visit for each, in order, with bytes that are
+// valid during the call.
 func (f *File) Strings(key string, visit func(i int, s []byte)) (ok bool, err error) {
 	v, ok := f.metadata[key]
 	if !ok {

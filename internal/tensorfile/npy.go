@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	npyMagic = "\x93NUMPY"
-	// maxNPYHeader is the largest header of version 1.0. Later versions allow
-	// more, which only structured types need.
-	maxNPYHeader = math.MaxUint16
+	npyMagic     = "\x93NUMPY"
+	maxNPYHeader = math.MaxUint16 // of version 1.0; later ones allow more, for structured types
 )
 
 // parseNPY reads an array that fills file: magic, version, the length of the header, the
@@ -38,12 +36,13 @@ func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
 	if rest = rest[2:]; len(rest) < wide {
 		return nil, fail(source, "header length", "found the end of the file, expected %d bytes", wide)
 	}
-	length := 0
+	length := uint32(0)
 	for i, b := range rest[:wide] {
-		length |= int(b) << (8 * i)
+		length |= uint32(b) << (8 * i)
 	}
-	if rest = rest[wide:]; uint(length) > uint(min(maxNPYHeader, len(rest))) {
-		return nil, fail(source, "header length", "found %d, expected at most %d", uint32(length), min(maxNPYHeader, len(rest)))
+	rest = rest[wide:]
+	if most := min(maxNPYHeader, len(rest)); length > uint32(most) {
+		return nil, fail(source, "header length", "found %d, expected at most %d", length, most)
 	}
 	l, err := parseDict(string(rest[:length]))
 	if err != nil {

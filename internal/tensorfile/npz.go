@@ -11,11 +11,14 @@ import (
 	"strings"
 )
 
-// maxDeflate bounds how much longer than its compressed form a member can be.
-const maxDeflate = 1032
+const (
+	maxDeflate = 1032   // bounds how much longer than its compressed form a member can be
+	encrypted  = 1 << 0 // the flag of a member that a password protects
 
-// encrypted is the flag of a member that a password protects.
-const encrypted = 1 << 0
+	// plausible is how much longer a member may say that it is, and be believed. Numbers are not
+	// compressed that well, unless nearly all of them are the same.
+	plausible = 8
+)
 
 // member opens a member of a zip archive. A stored one is used where it lies.
 func (f *File) member(name string) (*Tensor, error) {
@@ -90,11 +93,6 @@ func findMember(members []*zip.File, path, name string) (*zip.File, error) {
 	}
 	return nil, nameError(path, name, names)
 }
-
-// plausible is how much longer than its compressed form a member may say that it
-// is, and be believed. Numbers are not compressed that well, unless nearly all of
-// them are the same.
-const plausible = 8
 
 // inflate decompresses a member into memory of the size that the archive states. If that is
 // implausible the member is read once in advance, so that a file takes no more memory than

@@ -20,8 +20,7 @@ const metadataKey = "__metadata__"
 
 // File is an open file of tensors. Its methods may be called from many goroutines at once.
 type File struct {
-	// Format is the end of the names of such files, such as ".gguf".
-	Format string
+	Format string // the end of the names of such files, such as ".gguf"
 
 	path     string
 	names    []string // in the order of the header
@@ -83,8 +82,7 @@ func ReadSafetensors(data []byte, name string) (*File, error) {
 // Names returns the names of all tensors in the order of the file's header.
 func (f *File) Names() []string { return slices.Clone(f.names) }
 
-// Tensor returns the tensor of this name. If there is none the error lists
-// the names there are.
+// Tensor returns the tensor of this name. If there is none the error lists the names there are.
 func (f *File) Tensor(name string) (*Tensor, error) {
 	t := f.byName[name]
 	switch {
@@ -109,9 +107,8 @@ func (f *File) Has(name string) bool { return f.byName[name] != nil }
 // its tensors return an error.
 func (f *File) Close() error { return f.mem.close() }
 
-// parseSafetensors reads a file: the length of the header as 8 bytes, the
-// header, a JSON object, and the data, which the tensors fill without gaps or
-// overlaps.
+// parseSafetensors reads a file: the length of the header as 8 bytes, the header, a JSON object,
+// and the data, which the tensors fill without gaps or overlaps.
 func (f *File) parseSafetensors() error {
 	file := f.mem.data
 	if len(file) < 8 {
@@ -180,9 +177,8 @@ type entry struct {
 	begin, size uint64
 }
 
-// parseEntries parses the header. Its memory follows the names and the numbers that
-// it keeps: there may be hundreds of thousands of tensors, and millions of keys in
-// the metadata.
+// parseEntries parses the header. Its memory follows the names and the numbers that it keeps: there
+// may be hundreds of thousands of tensors, and millions of keys in the metadata.
 func parseEntries(header []byte) (entries []entry, err error) {
 	v, err := jsonscan.Parse(header)
 	if err != nil {

@@ -28,17 +28,13 @@ type Tensor struct {
 
 // layout is what a header says of the bytes of an array.
 type layout struct {
-	// DType is the type of the elements in the file.
-	DType DType
-	// Shape is the size of each dimension, at most 8 of them. It is empty for
-	// a scalar. Do not change it.
-	Shape     []int
+	DType     DType // of the elements in the file
+	Shape     []int // the size of each dimension, at most 8 of them, none of a scalar; not to be changed
 	bigEndian bool
 	fortran   bool // the first index varies fastest
 }
 
-// newTensor is the way of all three formats: it makes a tensor of data if
-// data has the size that the layout asks for.
+// newTensor makes a tensor of data if they have the size that the layout asks for.
 func newTensor(source string, l layout, data []byte, mem *memory) (*Tensor, error) {
 	want, err := l.bytes()
 	if err != nil {
@@ -52,9 +48,8 @@ func newTensor(source string, l layout, data []byte, mem *memory) (*Tensor, erro
 	return &Tensor{layout: l, source: source, data: data, mem: mem}, nil
 }
 
-// bytes returns the size of the data. It refuses shapes whose size, leaving
-// out dimensions of 0, is too large for an int, so that no product of
-// dimensions overflows later.
+// bytes returns the size of the data. It refuses shapes whose size, leaving out dimensions of 0, is
+// too large for an int, so that no product of dimensions overflows later.
 func (l layout) bytes() (int, error) {
 	if len(l.Shape) > maxRank {
 		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.Shape), maxRank)
@@ -86,8 +81,7 @@ func (t *Tensor) Rows() int {
 	return t.Shape[0]
 }
 
-// Cols returns the elements of a row: the product of all dimensions but the
-// first, 1 if there are none.
+// Cols returns the elements of a row: the product of all dimensions but the first, 1 without any.
 func (t *Tensor) Cols() int {
 	n := 1
 	for _, s := range t.Shape[min(1, len(t.Shape)):] {
@@ -109,8 +103,7 @@ func (t *Tensor) ExpectShape(want ...int) error {
 	return fail(t.source, "shape", "found %v, expected %s", t.Shape, sizes)
 }
 
-// ExpectMatrix returns an error unless the tensor has two dimensions and at least a
-// row and a column.
+// ExpectMatrix returns an error unless the tensor has two dimensions, at least a row and a column.
 func (t *Tensor) ExpectMatrix() error {
 	if err := t.ExpectShape(-1, -1); err != nil {
 		return err
@@ -137,8 +130,7 @@ func (t *Tensor) ExpectContexts(dim int) error {
 	return nil
 }
 
-// Close releases the file of a tensor from OpenTensor. What Float32s returned
-// stays. For a tensor of a File it does nothing.
+// Close releases the file of a tensor from OpenTensor. For a tensor of a File it does nothing.
 func (t *Tensor) Close() error {
 	if !t.owner {
 		return nil
@@ -224,9 +216,8 @@ func (t *Tensor) View() (data []byte, ok bool) {
 // InFile reports whether View is memory that changes with the file.
 func (t *Tensor) InFile() bool { return t.mem.unmap != nil }
 
-// Copy returns what View does as the caller's own memory, aligned to 8 bytes,
-// and also if the file has another alignment. ok is false, and nothing
-// copied, for another order of elements or bytes.
+// Copy returns what View does as the caller's own memory, aligned to 8 bytes, whatever the alignment
+// in the file. ok is false, and nothing copied, for another order of elements or bytes.
 func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	if !t.plain() {
 		return nil, false, nil
@@ -397,8 +388,7 @@ func floatBytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// checkFinite returns an error that names the first NaN or Inf of x, whose
-// first element has the flat index start.
+// checkFinite returns an error that names the first NaN or Inf of x, the elements from start on.
 func (t *Tensor) checkFinite(x []float32, start int) error {
 	const exponent = 0x7f800000 // whose bits are all ones in NaN and Inf, and in no other number
 	for i, v := range x {

@@ -1,24 +1,21 @@
-// Package tensorfile reads arrays of numbers from .npy, .npz, safetensors and
-// GGUF files, and writes .npy and safetensors.
+// Package tensorfile reads arrays of numbers from .npy, .npz, safetensors and GGUF files, and
+// writes .npy and safetensors.
 //
-// Files are mapped into memory if the system allows it, and read by
-// strict parsers: a file that is truncated, has bytes left over, or whose
-// header contradicts its size is refused, and opening one takes no more memory
-// than a small multiple of its size. A compressed array of an .npz file takes
-// the memory of what it holds, at most 1032 times its compressed size. A float
-// tensor with a NaN or an infinite element cannot be read.
+// Files are mapped into memory if the system allows it, and read by strict parsers: a file that is
+// truncated, has bytes left over, or whose header contradicts its size is refused, and opening one
+// takes no more memory than a small multiple of its size. A compressed array of an .npz file takes
+// the memory of what it holds, at most 1032 times its compressed size. A float tensor with a NaN
+// or an infinite element cannot be read.
 //
-// Formats: numpy.lib.format, versions 1.0, 2.0 and 3.0; zip archives as
-// numpy.savez and numpy.savez_compressed write them; safetensors,
-// https://huggingface.co/docs/safetensors, and the index of those that are cut
-// into several files; and GGUF, versions 2 and 3,
+// Formats: numpy.lib.format, versions 1.0, 2.0 and 3.0; zip archives as numpy.savez and
+// numpy.savez_compressed write them; safetensors, https://huggingface.co/docs/safetensors, and the
+// index of those that are cut into several files; and GGUF, versions 2 and 3,
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 //
-// All errors read "tensorfile: file[:tensor]: field: found X, expected Y".
-// Mapped memory leaves the package only by [Tensor.Mapped] and [Tensor.View], and
-// is read where a fault becomes an error: a file that another program shortens while it is
-// open here costs an error. One that is changed in place may be read half old and half new;
-// to replace it, as the writers of this package do, is safe.
+// All errors read "tensorfile: file[:tensor]: field: found X, expected Y". Mapped memory leaves the
+// package only by [Tensor.Mapped] and [Tensor.View], and is read where a fault becomes an error: a
+// file that another program shortens while it is open here costs an error. One that is changed in
+// place may be read half old and half new; to replace it, as the writers here do, is safe.
 package tensorfile
 
 import (
@@ -41,12 +38,10 @@ import (
 //	file.safetensors:name
 //	file.gguf:name
 //
-// where name is as in Python, without the ".npy" of a member of an .npz file.
-// The end of the file's name says which format it is; if it says nothing,
-// the first bytes do. If src as a whole is the name of a file, colons and
-// all, it is that file. Close releases the file.
-//
-// For a name that is missing, or not there, the error lists those there are.
+// where name is as in Python, without the ".npy" of a member of an .npz file. The end of the
+// file's name says which format it is; if it says nothing, the first bytes do. If src as a whole
+// is the name of a file, colons and all, it is that file. Close releases the file. For a name
+// that is missing, or not there, the error lists those there are.
 func OpenTensor(src string) (*Tensor, error) {
 	f, name, _, err := OpenSource(src, nil)
 	if err != nil {
@@ -88,11 +83,9 @@ func OfFloat32s(data []float32, name string, shape ...int) (*Tensor, error) {
 	return newTensor(name, l, floatBytes(data), &memory{})
 }
 
-// Files returns the files that decide what OpenTensor(src) opens: the last one
-// is the file that it reads, and the others are longer names, none of which is
-// there, that it would read instead if they were. Who writes none of them leaves
-// what src means, and what it holds, as it is. If none of the names is a file,
-// all of them are returned.
+// Files returns the files that decide what OpenTensor(src) opens: the last one is the file that it
+// reads, and the others are longer names, none of which is there, that it would read instead. Who
+// writes none of them leaves what src means as it is. If none is a file, all are returned.
 func Files(src string) []string {
 	names := []string{src}
 	for i := len(src) - 1; i > 0; i-- {
@@ -108,9 +101,8 @@ func Files(src string) []string {
 	return names
 }
 
-// SplitSource takes src apart at the colon that leaves the longest name of a
-// file that exists. If none does, it is the name that src most likely
-// meant. The file may be a folder.
+// SplitSource takes src apart at the colon that leaves the longest name of a file that exists, or
+// of a folder. If none does, it is the name that src most likely meant.
 func SplitSource(src string) (path, name string, named bool) {
 	files := Files(src)
 	path = files[len(files)-1]
@@ -133,15 +125,13 @@ var extensions = []string{".npz", ".safetensors", ".npy", ".gguf"}
 // Extension returns the end of the name of a file of tensors, in lower case, and "" for a name
 // that does not say what the file holds.
 func Extension(path string) string {
-	ext := strings.ToLower(filepath.Ext(path))
-	if !slices.Contains(extensions, ext) {
-		return ""
+	if ext := strings.ToLower(filepath.Ext(path)); slices.Contains(extensions, ext) {
+		return ext
 	}
-	return ext
+	return ""
 }
 
-// formatOf returns the format of a file, one of extensions: by its name, or else by its first
-// bytes.
+// formatOf returns the format of a file, one of extensions, by its name or else by its first bytes.
 func formatOf(data []byte, path string) (string, error) {
 	if len(data) == 0 {
 		return "", fail(path, "size", "found an empty file, expected .npy, .npz, safetensors or GGUF")
@@ -171,8 +161,7 @@ func openError(path string, err error) error {
 	return fmt.Errorf("tensorfile: %s: %w", cmp.Or(path, `""`), err)
 }
 
-// Label makes a name from a file fit for a message: short, and quoted if it has
-// anything odd.
+// Label makes a name from a file fit for a message: short, and quoted if it has anything odd.
 func Label(name string) string {
 	const room = 100
 	cut := ""

@@ -15,10 +15,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
-// WriteNPY writes data, in C order, as a float32 array of this shape, without
-// sizes a scalar. The file is byte for byte what numpy.save writes (numpy 1.23 or
-// later). It appears under its name when it is complete: an error leaves
-// what was there before.
+// WriteNPY writes data, in C order, as a float32 array of this shape, without sizes a scalar. The
+// file is byte for byte what numpy.save writes (numpy 1.23 or later). It appears under its name
+// when it is complete: an error leaves what was there before.
 func WriteNPY(path string, data []float32, shape ...int) error {
 	if err := checkData(path, data, shape); err != nil {
 		return err
