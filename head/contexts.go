@@ -8,15 +8,13 @@ type Contexts struct {
 	tensor *tensorfile.Tensor
 }
 
-// OpenContexts opens context vectors of dim elements for a program of its own, as the
-// command opens --contexts: FILE.npy, FILE.npz:name or FILE.safetensors:name, of float16,
-// bfloat16, float32 or float64. They are a matrix with one context a row; a vector is one
-// context.
+// OpenContexts opens context vectors of dim elements: FILE.npy, FILE.npz:name or
+// FILE.safetensors:name, of float16, bfloat16, float32 or float64. They are a matrix with one
+// context a row; a vector is one context.
 //
-// Rows of float32 in C order stay in the file, as numpy.save and torch write them, so that
-// contexts may be larger than memory: the package's documentation says what a mapped file
-// promises. Others are copied as float32. All are read once here, and an error names the
-// first NaN or infinity.
+// Rows of float32 in C order stay in the file, so that contexts may be larger than memory: the
+// package's documentation says what a mapped file promises. Others are copied as float32. All are
+// read once here, and an error names the first NaN or infinity.
 func OpenContexts(source string, dim int) (*Contexts, error) {
 	t, err := tensorfile.OpenTensor(source)
 	if err != nil {

@@ -13,9 +13,8 @@ type finish struct {
 	cap   float64 // 0 for none
 }
 
-// inRange reports whether x can be a scale or a cap, or a number that a scale is
-// computed from. In this range x and 1/x are normal numbers of float32, and a final logit
-// is within float64.
+// inRange reports whether x can be a scale or a cap, or a number that a scale is computed from: x
+// and 1/x are normal numbers of float32, and a final logit is within float64.
 func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
@@ -44,20 +43,17 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if
-// it does not: final_logit_softcapping of Gemma and others, logits_soft_cap of
-// RecurrentGemma. The cap comes after the scale, as in llama.cpp's
-// src/models/grok.cpp; no model of transformers has both.
+// SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if it does not:
+// final_logit_softcapping of Gemma and others, logits_soft_cap of RecurrentGemma. The cap comes
+// after the scale, as in llama.cpp's src/models/grok.cpp; no model of transformers has both.
 //
 // Sources: Gemma 2, https://arxiv.org/abs/2408.00118, section 2; transformers,
-// models/gemma2/modeling_gemma2.py and models/recurrent_gemma; llama.cpp,
-// src/models/gemma2.cpp.
+// models/gemma2/modeling_gemma2.py and models/recurrent_gemma; llama.cpp, src/models/gemma2.cpp.
 func (h *Head) SoftCap() float64 { return h.finish.cap }
 
-// Logit returns the logit that the model's softmax is of, from the raw one,
-// w_s.h + b_s. Apart from rounding it rises with the raw one, so the best labels are the
-// same for both. Log-probabilities are computed from final logits. The bits are the same
-// on every machine.
+// Logit returns the logit that the model's softmax is of, from the raw one, w_s.h + b_s. Apart from
+// rounding it rises with the raw one, so the best labels are the same for both. Log-probabilities
+// are of final logits. The bits are the same on every machine.
 func (h *Head) Logit(raw float64) float64 {
 	x := raw * h.LogitScale()
 	if c := h.finish.cap; c > 0 {

@@ -41,7 +41,7 @@ func (m *model) gguf(f *tensorfile.File, named bool) error {
 		m.biases = []string{"output.bias"}
 	}
 	if !f.Has(m.weights) {
-		splits, _, err := f.Number(ggufSplits)
+		splits, err := f.Number(ggufSplits)
 		if err != nil {
 			return err
 		}
@@ -77,29 +77,26 @@ func countTokens(f *tensorfile.File) (n int, err error) {
 
 // ggufFinish returns the scale and the cap of a model of so many columns.
 func ggufFinish(f *tensorfile.File, path, arch string, dim int) (fin finish, err error) {
-	number := func(key string) (x float64, found bool, err error) {
-		x, found, err = f.Number(arch + key)
+	number := func(key string) (float64, error) {
+		x, err := f.Number(arch + key)
 		if err == nil && x != 0 && !inRange(x) {
 			err = fail(path, "metadata "+tensorfile.Label(arch+key), "found %v, expected %s, or 0 for none", x, rangeText)
 		}
-		return x, found && x != 0, err
+		return x, err
 	}
-	scale, found, err := number(ggufScale)
-	if err != nil {
+	if fin.scale, err = number(ggufScale); err != nil {
 		return fin, err
 	}
-	divides := strings.HasPrefix(arch, "granite") || arch == "minicpm"
 	switch {
-	case found && divides:
-		fin.scale = 1 / scale
-	case found:
-		fin.scale = scale
+	case fin.scale != 0 && (strings.HasPrefix(arch, "granite") || arch == "minicpm"):
+		fin.scale = 1 / fin.scale
+	case fin.scale != 0:
 	case arch == "minicpm" || arch == "minicpm3": // by the model's own definition; its base is 256
 		fin.scale = 256 / float64(dim)
 	case arch == "grok":
 		fin.scale = float64(float32(0.5773502691896257))
 	}
-	if fin.cap, found, err = number(ggufCap); err == nil && !found && arch == "gemma2" {
+	if fin.cap, err = number(ggufCap); err == nil && fin.cap == 0 && arch == "gemma2" {
 		fin.cap = 30
 	}
 	return fin, err

@@ -30,8 +30,7 @@ type Options struct {
 	Copy bool
 }
 
-// Head is the head of a model. Its methods may be called by many goroutines at
-// once.
+// Head is the head of a model. Its methods may be called by many goroutines at once.
 type Head struct {
 	model
 	dim        int
@@ -317,8 +316,7 @@ func (h *Head) IDs() []uint32 { return h.ids }
 // vocabulary for a draft head, else Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
-// Padding returns the number of rows at the end of W that stand for no token and
-// are left out.
+// Padding returns the number of rows at the end of W that stand for no token and are left out.
 func (h *Head) Padding() int { return h.padding }
 
 // Weights returns the name of the tensor that W is; a .npy file has none.
@@ -328,8 +326,7 @@ func (h *Head) Weights() string { return h.weights }
 // named one; "" for none.
 func (h *Head) BiasName() string { return h.biasName }
 
-// Mapped reports whether the rows are in a mapped file, see the package's
-// documentation for what that means.
+// Mapped reports whether the rows are in a mapped file: see the package's documentation.
 func (h *Head) Mapped() bool { return h.mapped }
 
 // String says in one line what was opened and how:
@@ -390,8 +387,7 @@ func (h *Head) inFile(f func() error) error {
 	})
 }
 
-// Check reads all rows and returns an error that names the first element that is
-// NaN or infinite.
+// Check reads all rows and returns an error that names the first NaN or infinity.
 func (h *Head) Check() error {
 	return h.Read(func() error {
 		row, column, found := h.rows.NotFinite()
@@ -407,9 +403,8 @@ func (h *Head) Check() error {
 	})
 }
 
-// Close releases the file, after the reads that are under way within Read. Rows
-// that were taken before must not be read any more. A mapped head that is not closed
-// stays mapped, reachable or not.
+// Close releases the file, after the reads that are under way within Read. Rows that were taken
+// before must not be read any more. A mapped head that is not closed stays mapped.
 func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

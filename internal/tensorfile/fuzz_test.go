@@ -317,7 +317,7 @@ func FuzzGGUF(f *testing.F) {
 					t.Fatal(err)
 				}
 			case v.kind != ggufBool:
-				if _, _, err := g.Number(key); err != nil {
+				if _, err := g.Number(key); err != nil {
 					t.Fatal(err)
 				}
 			}

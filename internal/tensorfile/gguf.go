@@ -82,7 +82,7 @@ func (f *File) parseGGUF(wanted func(key []byte) bool) error {
 		}
 		f.metadata[name] = v
 		if aligns {
-			x, _, err := f.Number(name)
+			x, err := f.Number(name)
 			if err != nil {
 				return err
 			}
@@ -220,20 +220,20 @@ func (r *ggufReader) tensor(e *entry) error {
 	return nil
 }
 
-// Number returns the number that a GGUF file has under this key, and whether it has the key, which
-// must be one that OpenFile was told to keep.
-func (f *File) Number(key string) (x float64, ok bool, err error) {
+// Number returns the number that a GGUF file has under this key, one that OpenFile was told to keep,
+// and 0 if there is none.
+func (f *File) Number(key string) (float64, error) {
 	v, ok := f.metadata[key]
-	if !ok {
-		return 0, false, nil
+	switch {
+	case !ok:
+		return 0, nil
+	case v.array || v.kind == ggufString || v.kind == ggufBool:
+		return 0, fail(f.path, "metadata "+Label(key), "found a string, a bool or an array, expected a number")
 	}
-	if v.array || v.kind == ggufString || v.kind == ggufBool {
-		return 0, false, fail(f.path, "metadata "+Label(key), "found a string, a bool or an array, expected a number")
-	}
-	return v.number(), true, nil
+	return v.number(), nil
 }
 
-// Text is Number for a string, and "" if there is none.
+// Text is Number for a string: "" if there is none.
 func (f *File) Text(key string) (string, error) {
 	v, ok := f.metadata[key]
 	if ok && (v.array || v.kind != ggufString) {
@@ -243,8 +243,8 @@ func (f *File) Text(key string) (string, error) {
 	return string(r.text()), nil
 }
 
-// Strings is Number for an array of strings: it calls visit for each, in order, with bytes that are
-// valid during the call.
+// Strings is Number for an array of strings, and says if there is one: it calls visit for each, in
+// order, with bytes that are valid during the call.
 func (f *File) Strings(key string, visit func(i int, s []byte)) (ok bool, err error) {
 	v, ok := f.metadata[key]
 	if !ok {
