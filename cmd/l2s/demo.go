@@ -51,9 +51,8 @@ type demoResult struct {
 	answers []demoAnswer
 }
 
-// frequentWords is a rival of the screen: the same candidates for every
-// context. They are the words that are most often among the five best, as
-// many as a screened query computes inner products.
+// frequentWords is a rival of the screen: the same candidates for every context, the words that are
+// most often among the five best, as many as a screened query computes inner products.
 type frequentWords struct {
 	Candidates int                `json:"candidates"`
 	Precision  map[string]float64 `json:"precision"`
@@ -62,10 +61,9 @@ type frequentWords struct {
 
 // demoAnswer are the next words after a prompt.
 type demoAnswer struct {
-	prompt          string
-	exact, screened []string
-	exactTime       time.Duration
-	screenedTime    time.Duration
+	prompt                  string
+	exact, screened         []string
+	exactTime, screenedTime time.Duration
 }
 
 func demoVerb(f *flags) action {
@@ -212,9 +210,8 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 	return answers, nil
 }
 
-// usual returns the median time of the query for row 0 of n, in between
-// queries for others: right after itself it would find all it needs in the
-// nearest cache.
+// usual returns the median time of the query for row 0 of n, in between queries for others: right
+// after itself it would find all it needs in the nearest cache.
 func usual(n int, query func(i int)) time.Duration {
 	times := make([]time.Duration, 21)
 	for i := range times {
@@ -267,8 +264,7 @@ gives P@1 %.4f and P@5 %.4f in %.1f us.
 	return b.String()
 }
 
-// emptyFolder makes the folder dir, or checks that it is there and empty: so that
-// nothing is replaced.
+// emptyFolder makes the folder dir, or checks that it is there and empty: nothing is replaced.
 func emptyFolder(dir string) (made bool, err error) {
 	err = os.Mkdir(dir, 0o777)
 	if !errors.Is(err, fs.ErrExist) {
@@ -281,9 +277,8 @@ func emptyFolder(dir string) (made bool, err error) {
 	return false, err
 }
 
-// keepDemo leaves in a folder what the demonstration has worked with: the layer, the
-// contexts that the screen was trained on and those it was measured on, the
-// vocabulary and the screen.
+// keepDemo leaves in a folder what the demonstration has worked with: the layer, the contexts that the
+// screen was trained on and those it was measured on, the vocabulary and the screen.
 func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab, m *screen.Model) error {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	dim := l.Dim()
@@ -310,8 +305,7 @@ func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab,
 	return m.Save(in("m.l2s"))
 }
 
-// keptText says which files there are, and what can be done with them. The training
-// is the same as in the demonstration.
+// keptText says which files there are, and what can be done with them. The training is the same.
 func keptText(dir string) string {
 	layer := fmt.Sprintf("--weights %s:weight --bias %[1]s:bias", filepath.Join(dir, "layer.safetensors"))
 	in := func(name string) string { return filepath.Join(dir, name) }

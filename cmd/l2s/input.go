@@ -81,8 +81,7 @@ type layer struct {
 // the model's softmax is of w.h + b times the scale. A soft cap is another matter.
 func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
 
-// openLayer opens the layer. A model is used where it lies, and the verb says what was
-// taken.
+// openLayer opens the layer. A model is used where it lies, and the verb says what was taken.
 func (f *flags) openLayer() (*layer, error) {
 	in := f.inputs
 	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}

@@ -25,10 +25,9 @@ func (o output) String() string {
 	return fmt.Sprintf("%s %s", o.flag, o.path)
 }
 
-// checkOutputs returns an error if one of the outputs would replace an input, of the arguments
-// or of more, or another output. Inputs are names of files, or sources as Open of
-// package head takes them; an empty one does not count. What comes by standard
-// input is protected if it is a file.
+// checkOutputs returns an error if one of the outputs would replace an input, of the arguments or of
+// more, or another output. Inputs are names of files, or sources as Open of package head takes
+// them; an empty one does not count. What comes by standard input is protected if it is a file.
 func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...string) error {
 	inputs := slices.Concat(f.files, more)
 	if in := f.inputs; in != nil {
@@ -73,9 +72,8 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	return nil
 }
 
-// checkWritable returns an error if an output cannot be written, which is to be
-// known before long work. Nothing is kept of the attempt, so that nothing is left
-// even if the program is killed meanwhile.
+// checkWritable returns an error if an output cannot be written, which is to be known before long
+// work. Nothing is kept of the attempt, so that nothing is left if the program is killed.
 func checkWritable(outputs []output) error {
 	for _, o := range outputs {
 		attempt, err := atomicfile.Create(o.path)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// suggestion returns the name that was most likely meant, as a question to put behind
-// what is unknown; it is empty if none is near.
+// suggestion asks whether the nearest name was meant; it is empty if none is near.
 func suggestion(unknown, dashes string, names []string) string {
 	if name := nearest(unknown, names); name != "" {
 		return ": did you mean " + dashes + name + "?"
@@ -14,9 +13,8 @@ func suggestion(unknown, dashes string, names []string) string {
 	return ""
 }
 
-// nearest returns the name that is fewest typing errors away from what was typed: a
-// third of its letters at most, and two at least. If no name is so near, it returns
-// the one name that begins with it.
+// nearest returns the name that is fewest typing errors away from what was typed: a third of its
+// letters at most, and two at least. Else it returns the one name that begins with it.
 func nearest(typed string, names []string) string {
 	for errors := range max(2, len(typed)/3) + 1 {
 		for _, name := range names {

@@ -1,7 +1,6 @@
-// Package demolm holds a small language model that is built in: a 2-layer LSTM
-// of 200 units over a vocabulary of 20,000, trained on public-domain novels,
-// with weights in float16. README.md beside the model tells more. The model
-// writes a text, whose contexts are used instead of the contexts of a real one.
+// Package demolm holds a small language model that is built in: a 2-layer LSTM of 200 units over a
+// vocabulary of 20,000, trained on public-domain novels, with weights in float16. README.md tells
+// more. The model writes a text, whose contexts are used instead of the contexts of a real one.
 package demolm
 
 import (
@@ -31,10 +30,8 @@ const (
 
 // Model is the language model. It does not change and may be used by many goroutines.
 type Model struct {
-	// Layer is the softmax layer. Its rows are the embeddings too.
-	Layer *softmax.Layer
-	// Words is the vocabulary, a word for each label.
-	Words *vocab.Vocab
+	Layer *softmax.Layer // whose rows are the embeddings too
+	Words *vocab.Vocab   // a word for each label
 
 	embeddings []float32 // 20,000 x dim
 	// Of a layer, for its input and its state side by side: 4 dim rows of 2 dim, for the
@@ -132,15 +129,14 @@ func sigmoid(x float64) float64 { return 1 / (1 + kernels.Exp(-x)) }
 
 func tanh(x float64) float64 { return 2/(1+kernels.Exp(-2*x)) - 1 }
 
-// Stream is the number of words that the model writes in one piece: where learning and
-// measuring are to have no piece in common, both have a multiple of it.
+// Stream is the number of words that the model writes in one piece: where learning and measuring are
+// to have no piece in common, both have a multiple of it.
 const Stream = 512
 
-// Contexts returns the contexts of n words that the model writes, n x 200. They come in
-// pieces of Stream words. Each begins with <eos> and goes on with words drawn from the
-// softmax at temperature 1, by random numbers of its own. So a word depends on the seed and
-// its place alone: a shorter text is the beginning of a longer one. progress, unless nil,
-// is told how many words there are.
+// Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream words.
+// Each begins with <eos> and goes on with words drawn from the softmax at temperature 1, by random
+// numbers of its own. So a word depends on the seed and its place alone: a shorter text is the
+// beginning of a longer one. progress, unless nil, is told how many words there are.
 func (m *Model) Contexts(ctx context.Context, n int, seed uint64, progress func(done int)) ([]float32, error) {
 	eos, err := m.Words.EOS()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package gguftest writes GGUF files for tests, the broken ones among them: it
-// checks nothing.
+// Package gguftest writes GGUF files for tests, the broken ones among them: it checks nothing.
 package gguftest
 
 import (
@@ -8,8 +7,7 @@ import (
 	"reflect"
 )
 
-// File is what a file holds. The zero version is 3, the zero alignment 32 without
-// a value that says so.
+// File is what a file holds. The zero version is 3, the zero alignment 32 without a value for it.
 type File struct {
 	Version   uint32
 	Alignment int
@@ -17,8 +15,8 @@ type File struct {
 	Tensors   []Tensor
 }
 
-// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64, float64 or
-// float32, or Raw, the bytes of a type and a value.
+// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64, float64 or float32,
+// or Raw.
 type Value struct {
 	Key  string
 	Data any
@@ -86,12 +84,7 @@ func (f File) Bytes() []byte {
 			b = number(le.AppendUint32(b, kinds[reflect.TypeOf(x).Kind()]), x)
 		}
 	}
-	pad := func(b []byte) []byte {
-		for len(b)%alignment != 0 {
-			b = append(b, 0)
-		}
-		return b
-	}
+	pad := func(b []byte) []byte { return append(b, make([]byte, (alignment-len(b)%alignment)%alignment)...) }
 	var data []byte
 	for _, t := range f.Tensors {
 		offset := t.Offset

@@ -1,7 +1,6 @@
-// Package jsonscan reads a few values of large JSON texts, such as a tokenizer's of
-// tens of megabytes, without keeping the rest. What is JSON is for encoding/json to say.
-//
-// Nothing takes memory but strings with escapes and what [Value.Object] compares.
+// Package jsonscan reads a few values of large JSON texts, such as a tokenizer's of tens of
+// megabytes. Nothing takes memory but strings with escapes and what [Value.Object] compares. What
+// is JSON is for encoding/json to say.
 package jsonscan
 
 import (
@@ -145,13 +144,12 @@ func (v Value) members(next func(text []byte) (rest []byte, err error)) (err err
 	return nil
 }
 
-// Bytes returns a string: a part of the text, or memory of its own if it has escapes. It
-// must not be changed.
+// Bytes returns a string, not to be changed: a part of the text, or its own memory with escapes.
 func (v Value) Bytes() ([]byte, error) {
-	if v[0] != '"' {
+	switch {
+	case v[0] != '"':
 		return nil, v.Found("a string")
-	}
-	if bytes.IndexByte(v, '\\') < 0 {
+	case bytes.IndexByte(v, '\\') < 0:
 		return v[1 : len(v)-1], nil
 	}
 	var text string

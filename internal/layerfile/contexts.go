@@ -67,10 +67,8 @@ func OpenStream(r io.Reader, name string) *Contexts {
 // Name says for errors what the contexts are of.
 func (c *Contexts) Name() string { return c.name }
 
-// Fit makes the contexts belong to a layer whose weights errors call by that name, or
-// closes the files. Each part is a matrix of at least one row with as many columns as
-// they, one such row alone, as a vector, or such rows with a dimension of 1 between, as
-// vLLM writes them. Text is read into memory.
+// Fit makes the contexts belong to a layer whose weights errors call by that name, or closes the
+// files. Each part is as [tensorfile.Tensor.ExpectContexts] says. Text is read into memory.
 func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (err error) {
 	defer func() {
 		if err != nil {
@@ -188,16 +186,11 @@ func (c *Contexts) Read(dst []float32, first int) error {
 	return nil
 }
 
-// inMemory is the size in bytes up to which contexts that cannot be used where they
-// lie are copied into memory, and beyond which into a temporary file.
-const inMemory = 1 << 30
-
-// All returns all contexts, row by row, until Close. One file of float32 in C order is
-// mapped. Others are converted: in memory, or, beyond a GiB, in a temporary file, which
-// is mapped. So contexts may be larger than
-// memory. Mapped contexts are to be read under a guard of package fault.
+// All returns all contexts, row by row, until Close. One file of float32 in C order is mapped.
+// Others are converted: in memory, or, beyond a GiB, in a temporary file, which is mapped. So
+// contexts may be larger than memory. Mapped ones are to be read under a guard of package fault.
 func (c *Contexts) All(ctx context.Context) ([]float32, error) {
-	return c.allWithin(ctx, inMemory)
+	return c.allWithin(ctx, 1<<30)
 }
 
 func (c *Contexts) allWithin(ctx context.Context, limit int) (rows []float32, err error) {

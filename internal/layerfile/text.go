@@ -140,8 +140,7 @@ func (t *textReader) array(h []float32) error {
 	return t.numbers(fields, h)
 }
 
-// upTo returns the text up to a byte, and with it. At the end of the text it
-// returns what there is, and io.EOF.
+// upTo returns the text up to a byte, and with it; at the end what there is, and io.EOF.
 func (t *textReader) upTo(end byte) (dst []byte, err error) {
 	for {
 		part, err := t.r.ReadSlice(end)
