@@ -4,8 +4,11 @@ package layerfile
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -28,3 +31,87 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 	}
 	return l, h, nil
 }
+
+// How many contexts Unnormed looks at: those that only their own elements are read
+// of, and those that all logits are computed of.
+const (
+	normSample  = 256
+	logitSample = 32
+)
+
+// Unnormed says why the contexts, rows of the head's dimension, do not look like those
+// that the head is applied to, "" if they do. Most often such contexts were taken before
+// the model's last normalisation, or scaled to length 1.
+//
+// If the normalisation stands beside the head, its results are known: (h - Bias)/Gain
+// has a mean square of 1. That must hold within a twentieth for half of a sample. Else
+// the probabilities tell: for half of a sample the best label must neither have all of the
+// probability but a millionth nor as little as three labels have of an even distribution.
+func Unnormed(h *head.Head, contexts []float32) string {
+	d := h.Dim()
+	if norm := h.Norm(); norm.Gain != nil {
+		squares := make([]float64, 0, normSample)
+		normed := 0
+		for _, row := range sample(contexts, d, normSample) {
+			plain, plusOne := meanSquare(row, norm, 0), meanSquare(row, norm, 1)
+			squares = append(squares, plain)
+			scale := h.LogitScale() * h.LogitScale() // which may be applied to h already
+			if near(plain, 1) || near(plusOne, 1) || near(plain, scale) || near(plusOne, scale) {
+				normed++
+			}
+		}
+		if 2*normed >= len(squares) {
+			return ""
+		}
+		slices.Sort(squares)
+		return fmt.Sprintf("behind the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
+	}
+	best := make([]float64, 0, logitSample)
+	logits := make([]float64, h.Labels())
+	for _, row := range sample(contexts, d, logitSample) {
+		h.Rows().RefScan(logits, h.Bias(), row)
+		for i, x := range logits {
+			logits[i] = h.Logit(x)
+		}
+		best = append(best, slices.Max(logits)-kernels.LogSumExp(logits))
+	}
+	slices.Sort(best)
+	switch p := math.Exp(best[len(best)/2]); {
+	case p > 1-1e-6:
+		return "for most of them the best label has all of the probability"
+	case h.Labels() >= 100 && p < 3/float64(h.Labels()):
+		return "for most of them all labels are about as probable as each other"
+	}
+	return ""
+}
+
+// sample returns n rows at equal distances, or all there are.
+func sample(rows []float32, d, n int) (list [][]float32) {
+	all := len(rows) / d
+	n = min(n, all)
+	for i := range n {
+		list = append(list, rows[i*(all/n)*d:][:d])
+	}
+	return list
+}
+
+// meanSquare returns the mean square of what the normalisation made row of, if plus is
+// added to its gain.
+func meanSquare(row []float32, norm head.Norm, plus float64) float64 {
+	sum, n := 0.0, 0
+	for j, x := range row {
+		gain, v := float64(norm.Gain[j])+plus, float64(x)
+		if norm.Bias != nil {
+			v -= float64(norm.Bias[j])
+		}
+		if gain != 0 {
+			u := v / gain
+			sum += float64(u * u)
+			n++
+		}
+	}
+	return sum / float64(max(n, 1))
+}
+
+// near reports whether x is within a twentieth of want.
+func near(x, want float64) bool { return math.Abs(x-want) <= want/20 }

@@ -63,10 +63,7 @@ func (t *textReader) next(h []float32) error {
 	}
 	t.count++
 	line, err := t.upTo('\n')
-	if err == io.EOF && len(line) == 0 {
-		return io.EOF
-	}
-	if err != nil && err != io.EOF {
+	if err != nil && (err != io.EOF || len(line) == 0) {
 		return err
 	}
 	separates := func(r rune) bool { return r == ' ' || r == '\t' || r == ',' || r == '\r' || r == '\n' }
