@@ -134,17 +134,16 @@ func openFolder(path, name string) (*model, error) {
 }
 
 // find finds where the tensors are: in one file, or in the files of an index.
-func (f *folder) find() error {
+func (f *folder) find() (err error) {
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(f.path, name))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	if exists(weightsFile) {
-		_, err := f.file(weightsFile)
+		_, err = f.file(weightsFile)
 		return err
 	}
 	if exists(indexFile) {
-		var err error
 		f.files, err = tensorfile.ReadIndex(filepath.Join(f.path, indexFile))
 		return err
 	}

@@ -346,11 +346,9 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 // is one.
 func Specials(source string) ([]uint32, error) {
 	path, _, _ := tensorfile.SplitSource(source)
-	info, err := os.Stat(path)
-	if err != nil {
+	if info, err := os.Stat(path); err != nil {
 		return nil, err
-	}
-	if !info.IsDir() {
+	} else if !info.IsDir() {
 		return nil, fail(path, "special tokens", "found a file, expected the folder of a model")
 	}
 	var ids []uint32

@@ -35,26 +35,24 @@ type benchResult struct {
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"`        // dense_f32_us / screened_us
 	SpeedupMedian  float64 `json:"speedup_median"` // the same of the medians
-	// The log-probability of a label: dense is a float32 scan and a log-sum-exp over all
-	// labels, the other the time of a screen with a tail, and 0 without one.
+	// The log-probability of a label: by a screen with a tail, 0 without one, and by a float32 scan
+	// and a log-sum-exp over all labels.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
 	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
-	// Copies are the bytes of the copied candidates, AllCopies those of all within the budget.
-	Copies    int64   `json:"copies_bytes"`
-	AllCopies int64   `json:"all_copies_bytes"`
-	Level     string  `json:"level"`
-	Allocs    float64 `json:"allocs_per_query"` // of the screen
-	K         int     `json:"k"`
-	Queries   int     `json:"queries"`  // different contexts that were queried
-	Clock     float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	Copies       int64   `json:"copies_bytes"`     // the copied candidates
+	AllCopies    int64   `json:"all_copies_bytes"` // all candidates within the budget
+	Level        string  `json:"level"`
+	Allocs       float64 `json:"allocs_per_query"` // of the screen
+	K            int     `json:"k"`
+	Queries      int     `json:"queries"`  // different contexts that were queried
+	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
 	// Codes are the bytes of the int8 codes that a screened query reads, the mean over
 	// queries; 0 if the exact layer answers a tenth of them or more, by codes of its own.
 	Codes int `json:"codes_bytes,omitempty"`
-	// Cold are the times of queries that find other data in the caches, as between the
-	// steps of a decoder.
-	Cold []coldTimes `json:"cold,omitempty"`
-	// Warnings say what makes the times doubtful.
-	Warnings []string `json:"warnings,omitempty"`
+	// Cold are the times of queries that find other data in the caches, as between the steps of a
+	// decoder.
+	Cold     []coldTimes `json:"cold,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"` // what makes the times doubtful
 }
 
 // coldTimes are the median times of single queries, in microseconds, and a 99th
@@ -318,8 +316,7 @@ func must(err error) {
 	}
 }
 
-// microsOf returns the time of a query, and the median and the 99th percentile of
-// single ones.
+// microsOf returns the time of a query, and the median and the 99th percentile of single ones.
 func microsOf(t timing.Times) (mean, median, p99 float64) {
 	return micros(t.Mean()), micros(t.Median()), micros(t.Quantile(0.99))
 }

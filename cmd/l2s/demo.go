@@ -69,10 +69,9 @@ type demoAnswer struct {
 func demoVerb(f *flags) action {
 	keep := f.text("keep")
 	seed := f.whole("seed", 1, 0)
-	return func(ctx context.Context, _ *inputs) (fmt.Stringer, error) {
+	return func(ctx context.Context, _ *inputs) (_ fmt.Stringer, err error) {
 		made := false
 		if *keep != "" {
-			var err error
 			if made, err = emptyFolder(*keep); err != nil {
 				return nil, err
 			}

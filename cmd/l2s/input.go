@@ -82,14 +82,13 @@ type layer struct {
 func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
 
 // openLayer opens the layer. A model is used where it lies, and the verb says what was taken.
-func (f *flags) openLayer() (*layer, error) {
+func (f *flags) openLayer() (_ *layer, err error) {
 	in := f.inputs
 	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}
 	if *in.head != "" {
 		source, opt.Copy = *in.head, false
 	}
 	if *in.ids != "" {
-		var err error
 		if opt.IDs, err = head.ReadIDs(*in.ids); err != nil {
 			return nil, err
 		}

@@ -25,11 +25,10 @@ type inspectResult struct {
 	Always      []uint32 `json:"always"`      // rows, or labels with --ids
 	// Shells are the cosines that cut clusters, Pairs is the number of pairs of clusters
 	// that have candidates together, and PairMargin the lead below which they serve.
-	Shells     []float64 `json:"shells"`
-	Pairs      int       `json:"pairs"`
-	PairMargin float64   `json:"pair_margin"`
-	Lists      listSizes `json:"lists"`
-	// TailTemperatures are the temperatures of the tail.
+	Shells           []float64       `json:"shells"`
+	Pairs            int             `json:"pairs"`
+	PairMargin       float64         `json:"pair_margin"`
+	Lists            listSizes       `json:"lists"`
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record           json.RawMessage `json:"record"`

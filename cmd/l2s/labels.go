@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,14 +46,13 @@ func (r labelsResult) String() string {
 type shard struct{ Index, Count int }
 
 func parseShard(s string) (shard, error) {
-	index, count, ok := strings.Cut(s, "/")
-	n, err := parseWhole(count, 1)
-	if ok && err == nil {
-		if i, err := parseWhole(index, 0); err == nil && i < n {
-			return shard{i, n}, nil
-		}
+	index, count, _ := strings.Cut(s, "/")
+	i, noIndex := parseWhole(index, 0)
+	n, noCount := parseWhole(count, 1)
+	if noIndex != nil || noCount != nil || i >= n {
+		return shard{}, errors.New("expected i/n with 0 <= i < n")
 	}
-	return shard{}, fmt.Errorf("expected i/n with 0 <= i < n")
+	return shard{i, n}, nil
 }
 
 // of returns the contexts of the shard, of n. Shards differ by one context at
@@ -62,8 +62,7 @@ func (s shard) of(n int) (first, end int) {
 	return at(s.Index), at(s.Index + 1)
 }
 
-// labelBlock is the number of contexts that are labelled between two writes:
-// it bounds the memory.
+// labelBlock is the number of contexts that are labelled between two writes: it bounds the memory.
 const labelBlock = 1 << 15
 
 func labelsVerb(f *flags) action {
@@ -134,8 +133,7 @@ func mergeVerb(f *flags) action {
 	}
 }
 
-// readLabels reads the labels at path, which must be the best k of all of the
-// contexts by the layer.
+// readLabels reads the labels at path, which must be the best k of all of the contexts by the layer.
 func readLabels(ctx context.Context, path string, in *inputs, k, threads int, p *progress.Printer) ([]uint32, error) {
 	f, err := labelfile.Open(path)
 	if err != nil {

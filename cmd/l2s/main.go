@@ -156,12 +156,11 @@ func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(
 
 // interruptedError is the error of a verb that was interrupted and left something behind.
 type interruptedError struct {
-	err  error
+	error
 	note string // what, and what it is good for
 }
 
-func (e interruptedError) Error() string { return e.err.Error() }
-func (e interruptedError) Unwrap() error { return e.err }
+func (e interruptedError) Unwrap() error { return e.error }
 
 // report says in one line what went wrong, if anything did, and returns the exit status.
 func report(ctx context.Context, what string, err error, stderr io.Writer) int {

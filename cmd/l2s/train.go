@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -344,10 +345,7 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
 		Out: out, screenResult: screenResultOf(m), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
-		Decisions: record.Decisions, Warnings: record.Warnings, Seconds: seconds, Threads: o.Threads, Level: kernels.Level(),
-	}
-	if r.Threads == 0 {
-		r.Threads = runtime.GOMAXPROCS(0)
+		Decisions: record.Decisions, Warnings: record.Warnings, Seconds: seconds, Threads: cmp.Or(o.Threads, runtime.GOMAXPROCS(0)), Level: kernels.Level(),
 	}
 	if fit := record.TailFit; fit != nil {
 		r.TailError = round(fit.Errors[len(fit.Errors)-1].LogZ)
