@@ -264,13 +264,11 @@ func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32,
 		}
 	}
 	// BART has it as 1 x labels.
-	if t.ExpectShape(1, rows) != nil && t.ExpectShape(rows, 1) != nil {
-		if err := t.ExpectShape(rows); err != nil {
-			if source != "" && len(t.Shape) == 1 && t.Rows() == weights.Cols() {
-				return nil, "", fmt.Errorf("%w, one number for each number of %s: save its transpose", weights.ExpectShape(weights.Cols(), rows), source)
-			}
-			return nil, "", fmt.Errorf("%w, one number for each row of %s", err, m.name())
+	if err := t.ExpectShape(rows); err != nil && t.ExpectShape(1, rows) != nil && t.ExpectShape(rows, 1) != nil {
+		if source != "" && len(t.Shape) == 1 && t.Rows() == weights.Cols() {
+			return nil, "", fmt.Errorf("%w, one number for each number of %s: save its transpose", weights.ExpectShape(weights.Cols(), rows), source)
 		}
+		return nil, "", fmt.Errorf("%w, one number for each row of %s", err, m.name())
 	}
 	bias, err = t.Float32s()
 	return bias, name, err

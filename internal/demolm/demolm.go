@@ -46,16 +46,15 @@ func Load() (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensor := func(name string, shape ...int) []float32 {
-		if err != nil {
-			return nil
-		}
+	tensor := func(name string, shape ...int) (x []float32) {
 		var t *tensorfile.Tensor
-		if t, err = file.Tensor(name); err != nil {
-			return nil
+		if err == nil {
+			t, err = file.Tensor(name)
 		}
-		var x []float32
-		if err = t.ExpectShape(shape...); err == nil {
+		if err == nil {
+			err = t.ExpectShape(shape...)
+		}
+		if err == nil {
 			x, err = t.Float32s()
 		}
 		return x

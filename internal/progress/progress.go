@@ -83,15 +83,14 @@ func (p *Printer) Start(stage, unit string, total int) {
 func (p *Printer) Set(done int) {
 	p.with(func(now time.Time) {
 		p.done = done
-		switch since := now.Sub(p.shown); {
-		case !p.open || since < barInterval || !p.terminal && since < lineInterval:
-			return
-		case p.terminal:
-			p.draw(now)
-		default:
-			p.line(now)
+		show, interval := p.line, lineInterval
+		if p.terminal {
+			show, interval = p.draw, barInterval
 		}
-		p.shown = now
+		if p.open && now.Sub(p.shown) >= interval {
+			show(now)
+			p.shown = now
+		}
 	})
 }
 
