@@ -320,8 +320,7 @@ func (h *Head) Padding() int { return h.padding }
 // Weights returns the name of the tensor that W is; a .npy file has none.
 func (h *Head) Weights() string { return h.weights }
 
-// BiasName returns the name of the tensor that b is, or its source if Options
-// named one; "" for none.
+// BiasName returns the name of the tensor that b is, or its source in Options; "" for none.
 func (h *Head) BiasName() string { return h.biasName }
 
 // Mapped reports whether the rows are in a mapped file: see the package's documentation.

@@ -44,8 +44,7 @@ func parseAlways(s string) (parts []alwaysPart, err error) {
 	return parts, nil
 }
 
-// leastAlways is the number of labels that are surely there, as far as is known before
-// files are read.
+// leastAlways is the number of labels that are surely there, before files are read.
 func leastAlways(parts []alwaysPart) int {
 	ids := map[int]bool{}
 	for _, p := range parts {
@@ -56,9 +55,8 @@ func leastAlways(parts []alwaysPart) int {
 	return len(ids)
 }
 
-// readAlways returns the labels as rows of the layer, ascending and each once. An id that the
-// layer does not have is an error, but of the special tokens those without a row are
-// left out.
+// readAlways returns the labels as rows of the layer, ascending and each once. An id that the layer
+// does not have is an error, but of the special tokens those without a row are left out.
 func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (rows []uint32, err error) {
 	ids, of := l.head.IDs(), map[uint32]int{}
 	for row, id := range ids {

@@ -35,7 +35,7 @@ func newLabelsResult(out string, h labelfile.Header, parts int, start time.Time)
 }
 
 func (r labelsResult) String() string {
-	what := fmt.Sprintf("%s contexts", progress.Count(r.Contexts))
+	what := progress.Count(r.Contexts) + " contexts"
 	if r.Contexts < r.Corpus {
 		what = fmt.Sprintf("contexts %s to %s of %s", progress.Count(r.First), progress.Count(r.First+r.Contexts-1), progress.Count(r.Corpus))
 	}

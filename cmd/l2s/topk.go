@@ -164,8 +164,7 @@ func (a *answer) String() string {
 	return strings.Join(columns, "\t")
 }
 
-// behind adds to an error of reading contexts how many of all, 0 if nobody has counted them,
-// are answered.
+// behind adds to an error of reading contexts how many of all, 0 if that is not known, are answered.
 func behind(ctx context.Context, answered, all int, err error) error {
 	of := ""
 	if all > 0 {
@@ -181,9 +180,8 @@ func behind(ctx context.Context, answered, all int, err error) error {
 	return err
 }
 
-// openWords opens a vocabulary for the labels of l: a file with one word a line, or the
-// tokenizer of a model, of which an id may have no text. own is the model that the
-// layer is of, if any: its tokenizer need not name all labels.
+// openWords opens a vocabulary for the labels of l: a file with one word a line, or the tokenizer of
+// a model, of which an id may have no text. It names all labels, unless it is own, the layer's.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
 	info, err := os.Stat(path)
 	if isFolder := err == nil && info.IsDir(); !isFolder && !slices.Contains([]string{".json", ".model", ".gguf"}, filepath.Ext(path)) {

@@ -1,5 +1,4 @@
-// Package layerfile opens the softmax layer that a command is given as files, see
-// package head for their forms, and contexts for it.
+// Package layerfile opens a softmax layer in files, as package head does, and contexts for it.
 package layerfile
 
 import (
@@ -12,9 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Open opens the head source as a layer, which uses the weights of the head without
-// a copy: the head is to be closed when the layer is done with. An error names the
-// file, what was found and what was expected.
+// Open opens the head source as a layer, which uses the weights of the head without a copy: the head
+// is to be closed when the layer is done with.
 func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 	h, err := head.Open(source, opt)
 	if err != nil {
@@ -32,21 +30,19 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 	return l, h, nil
 }
 
-// How many contexts Unnormed looks at: those that only their own elements are read
-// of, and those that all logits are computed of.
 const (
-	normSample  = 256
-	logitSample = 32
+	normSample  = 256 // contexts that Unnormed looks at
+	logitSample = 32  // and of which it computes all logits
 )
 
-// Unnormed says why the contexts, rows of the head's dimension, do not look like those
-// that the head is applied to, "" if they do. Most often such contexts were taken before
-// the model's last normalisation, or scaled to length 1.
+// Unnormed says why the contexts, rows of the head's dimension, do not look like those that the head
+// is applied to, "" if they do. Most often they were taken before the model's last normalisation,
+// or scaled to length 1.
 //
-// If the normalisation stands beside the head, its results are known: (h - Bias)/Gain
-// has a mean square of 1. That must hold within a twentieth for half of a sample. Else
-// the probabilities tell: for half of a sample the best label must neither have all of the
-// probability but a millionth nor as little as three labels have of an even distribution.
+// If the normalisation stands beside the head, its results are known: (h - Bias)/Gain has a mean
+// square of 1. That must hold within a twentieth for half of a sample. Else the probabilities tell:
+// for half of a sample the best label must neither have all of the probability but a millionth nor
+// as little as three labels have of an even distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
 	if norm := h.Norm(); norm.Gain != nil {
@@ -95,8 +91,7 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 	return list
 }
 
-// meanSquare returns the mean square of what the normalisation made row of, if plus is
-// added to its gain.
+// meanSquare returns the mean square of what became row by the normalisation with plus on its gain.
 func meanSquare(row []float32, norm head.Norm, plus float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {
