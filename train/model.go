@@ -41,14 +41,19 @@ func (t *trainer) screen(ctx context.Context, f form, v []float32) (*screen.Mode
 	budget := t.choose(rungs)
 	o := &t.record.Options
 	o.Clusters, o.Iterations, o.Shells, o.PairShare, o.Budget = f.clusters, f.iterations, f.shells, f.pairShare, budget
-	c := t.config(made, rungs, budget)
-	if c.Tail, err = t.tail(ctx, made, rungs, budget); err != nil {
+	m, err := screen.NewModel(t.config(made, rungs, budget))
+	if err != nil {
 		return nil, err
 	}
-	if c.Record, err = json.Marshal(t.record); err != nil {
+	fitted, err := t.tail(ctx, m, made)
+	if err != nil {
+		return nil, err
+	}
+	record, err := json.Marshal(t.record)
+	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	return screen.NewModel(c)
+	return m.WithTail(fitted, record)
 }
 
 // config is the model without its tail and its record.
@@ -209,16 +214,11 @@ func (t *trainer) warn(format string, args ...any) {
 }
 
 // tail fits the tail of the screen, nil if none is wanted.
-func (t *trainer) tail(ctx context.Context, made *built, rungs []screen.Rung, budget float64) (*screen.Tail, error) {
+func (t *trainer) tail(ctx context.Context, m *screen.Model, made *built) (*screen.Tail, error) {
 	if t.opt.Tail == nil {
 		return nil, nil
 	}
-	i := slices.IndexFunc(rungs, func(x screen.Rung) bool { return x.Budget == budget })
-	s := tail.Screen{Layer: t.layer, Router: made.router, Share: rungs[i].Share}
-	for cell, list := range made.lists.Lists {
-		s.Candidates = append(s.Candidates, list.IDs[:made.lists.Count(cell, s.Share)])
-	}
-	fitted, fit, err := tail.Find(ctx, t.Corpus, &s, made.cells, (*tail.Options)(t.opt.Tail))
+	fitted, fit, err := tail.Find(ctx, t.Corpus, t.layer, m, made.router, made.cells, (*tail.Options)(t.opt.Tail))
 	if errors.Is(err, ErrTail) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil

@@ -82,21 +82,8 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err != nil {
 			return err
 		}
-		s := tail.Screen{Layer: layer, Router: r}
-		for cell := range m.Cells() {
-			candidates, err := m.Candidates(cell, m.Budget())
-			if err != nil {
-				return err
-			}
-			s.Candidates = append(s.Candidates, candidates)
-		}
-		for _, x := range m.Ladder() {
-			if x.Budget == m.Budget() {
-				s.Share = x.Share
-			}
-		}
 		var t *screen.Tail
-		if t, fit, err = tail.Find(ctx, c, &s, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
+		if t, fit, err = tail.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
 			return err
 		}
 		record, err := member.Set(m.Record(), "tail_fit", fit)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -14,16 +15,16 @@ import (
 )
 
 // draw draws the contexts of each cluster, of cells whose lists lack labels.
-func draw(c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) *fit {
-	clusters := s.Router.Clusters()
+func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, opt *Options) *fit {
+	clusters := r.Clusters()
 	f := &fit{
-		screen: s, opt: opt, clusters: clusters, temps: len(opt.Temperatures),
+		model: m, router: r, opt: opt, clusters: clusters, temps: len(opt.Temperatures),
 		fitted: make([][]uint32, clusters), held: make([][]uint32, clusters),
 	}
 	cluster := make([]uint32, c.N)
 	for i, cell := range cells {
-		if cluster[i] = uint32(clusters); len(s.Candidates[cell]) < c.Labels { // else there is no tail
-			cluster[i] = uint32(s.Router.ClusterOf(int(cell)))
+		if cluster[i] = uint32(clusters); len(f.candidates(cell)) < c.Labels { // else there is no tail
+			cluster[i] = uint32(r.ClusterOf(int(cell)))
 		}
 	}
 	var drawn []uint32
@@ -54,7 +55,7 @@ func draw(c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) *fit {
 func (f *fit) square(ctx context.Context) (err error) {
 	n := min(f.opt.Directions, f.Dim, f.Labels)
 	done := f.Report.Part(Stage, "directions", "steps", directionRounds*n)
-	if f.directions, err = directions(ctx, f.screen.Layer, n, f.Seed, f.Threads, done); err != nil {
+	if f.directions, err = directions(ctx, f.layer, n, f.Seed, f.Threads, done); err != nil {
 		return err
 	}
 	f.width, f.squares = f.Dim+2, make([][2]float64, f.N)
@@ -129,7 +130,7 @@ func (f *fit) measure(ctx context.Context) error {
 		answers []softmax.Answer
 	}
 	fresh := func() scratch {
-		return scratch{softmax.NewSearcher(f.screen.Layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
+		return scratch{softmax.NewSearcher(f.layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
 	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(Stage, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
@@ -152,7 +153,7 @@ func (f *fit) measure(ctx context.Context) error {
 			return err
 		}
 		for i := lo; i < hi; i++ {
-			if err := sums(f.heads, i, i+1, softmax.Only(f.screen.Candidates[f.cells[i]])); err != nil {
+			if err := sums(f.heads, i, i+1, softmax.Only(f.candidates(f.cells[i]))); err != nil {
 				return err
 			}
 		}

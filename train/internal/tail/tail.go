@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -74,17 +75,10 @@ type Error struct {
 	LogZ        float64 `json:"log_z"`
 }
 
-// Screen is what a tail is fitted for.
-type Screen struct {
-	Layer      *softmax.Layer
-	Router     *router.Router
-	Candidates [][]uint32 // of each cell: the labels of its list whose share is at least Share
-	Share      uint16
-}
-
-// Find fits the tail of a screen on contexts, whose cells are given. See train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, s *Screen, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
-	f := draw(c, s, cells, opt)
+// Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See train.FitTail.
+func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen.Model, r *router.Router, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
+	f := draw(c, m, r, cells, opt)
+	f.layer = layer
 	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
 		if err := step(ctx); err != nil {
 			return nil, nil, err
@@ -112,7 +106,9 @@ var Err = errors.New("tail")
 type fit struct {
 	*corpus.Corpus // those of one cluster after those of the other
 	cells          []uint32
-	screen         *Screen
+	layer          *softmax.Layer
+	router         *router.Router
+	model          *screen.Model
 	opt            *Options
 	clusters       int
 	temps          int
@@ -127,6 +123,12 @@ type fit struct {
 	// within them, and what the slopes of all clusters together say of the first.
 	logs, heads, shared []float64
 	all                 *coefficients // of all clusters together
+}
+
+// candidates are those of a cell within the budget of the model, which is in its ladder.
+func (f *fit) candidates(cell uint32) []uint32 {
+	ids, _ := f.model.Candidates(int(cell), f.model.Budget())
+	return ids
 }
 
 // at is the place of a context, at a temperature, in logs, heads and shared.
@@ -154,9 +156,11 @@ func (f *fit) rests(ids []uint32) (y []float64) {
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
 func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit, error) {
-	m, q, cells := f.temps, len(f.opt.Levels), f.screen.Router.Cells()
+	m, q, cells := f.temps, len(f.opt.Levels), f.router.Cells()
+	ladder := f.model.Ladder()
+	rung := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == f.model.Budget() })
 	c := screen.TailConfig{
-		Share: f.screen.Share, Cells: cells, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
+		Share: ladder[rung].Share, Cells: cells, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*cells), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
 	}
@@ -164,7 +168,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 	// labels there is no tail, whatever stands here.
 	own, means := make([][]int, f.clusters), f.means() // the cells of each cluster
 	for cell := range cells {
-		t := f.screen.Router.ClusterOf(cell)
+		t := f.router.ClusterOf(cell)
 		own[t] = append(own[t], cell)
 		for k, mean := range means {
 			c.Intercepts[k*cells+cell] = float32(mean)
