@@ -8,6 +8,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -153,10 +154,10 @@ func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Fou
 		}
 		bytes := math.Inf(1)
 		if len(tries) > 1 {
-			o := made.lists.Measure(t.held, cellsOf(made.router, held))
-			bytes = t.bytes(try, made, o)
+			outcomes := made.lists.Measure(t.held, cellsOf(made.router, held))
+			bytes = t.bytes(try, made, outcomes)
 			// The next ones need not reach further than the ladder of this.
-			budgets := made.lists.Budgets(o, t.leastBudget(), most)
+			budgets := made.lists.Budgets(outcomes, t.leastBudget(), most)
 			most = max(budgets[len(budgets)-1], t.opt.Budget)
 			figures = append(figures, fmt.Sprintf("%.0f KB with %s", bytes/1000, try))
 		}
@@ -178,7 +179,7 @@ const line = 64
 // pairs to pack their lists: each candidate is at a place of its own. It is the geometric mean
 // over four times, twice and once the misses that the target allows, since the number of
 // held-out labels that a good screen misses is small.
-func (t *trainer) bytes(f form, made *built, o *ladder.Outcomes) float64 {
+func (t *trainer) bytes(f form, made *built, outcomes []screen.Outcome) float64 {
 	row := float64(t.Dim + 16)
 	each := row
 	if f.pairShare > 0 {
@@ -187,7 +188,7 @@ func (t *trainer) bytes(f form, made *built, o *ladder.Outcomes) float64 {
 	sum := 0.0
 	const steps = 3
 	for i := range steps {
-		candidates := t.candidates(made.lists, o, float64(int(1)<<i))
+		candidates := t.candidates(made.lists, outcomes, float64(int(1)<<i))
 		sum += kernels.Log(float64(float64(f.clusters)*row) + float64(candidates*each))
 	}
 	return kernels.Exp(sum / steps)
@@ -195,13 +196,13 @@ func (t *trainer) bytes(f form, made *built, o *ladder.Outcomes) float64 {
 
 // candidates is the mean number at which no more than so many times the labels are missed that
 // the target allows; that of the longest lists if more are.
-func (t *trainer) candidates(l *ladder.Lists, o *ladder.Outcomes, times float64) float64 {
+func (t *trainer) candidates(l *ladder.Lists, outcomes []screen.Outcome, times float64) float64 {
 	_, allowed := t.allowed()
 	most := t.mostBudget()
 	for budget := max(l.Least(), float64(t.K)); ; budget *= 1.02 {
 		share, _ := l.Threshold(min(budget, most))
-		if _, all := o.Misses(share); all <= times*allowed || budget >= most {
-			return o.Candidates(share)
+		if _, all, candidates := l.At(share, outcomes); all <= times*allowed || budget >= most {
+			return candidates
 		}
 	}
 }

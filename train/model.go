@@ -10,7 +10,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
@@ -100,19 +99,11 @@ func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found [
 		return f, nil, err
 	}
 	t.record.Geometry = geometryOf(held)
-	cells := cellsOf(made.router, held)
-	rungs := t.rungs(made.lists, made.lists.Measure(t.held, cells))
+	outcomes := made.lists.Measure(t.held, cellsOf(made.router, held))
+	rungs := t.rungs(made.lists, outcomes)
 	m, err := screen.NewModel(t.config(made, rungs, rungs[0].Budget))
 	if err != nil {
 		return f, nil, err
-	}
-	outcomes := make([]screen.Outcome, t.held.N)
-	for i, cell := range cells {
-		best := make([]softmax.Prediction, t.K)
-		for j, s := range t.held.LabelsOf(uint32(i)) {
-			best[j].ID = s
-		}
-		outcomes[i] = m.Outcome(int(cell), best)
 	}
 	return f, m.Measure(outcomes, t.K), nil
 }
@@ -126,9 +117,9 @@ func geometryOf(found []router.Found) *screen.Geometry {
 	return screen.NewGeometry(cosines, leads)
 }
 
-// rungs are those of lists, without figures. Without outcomes o is nil.
-func (t *trainer) rungs(l *ladder.Lists, o *ladder.Outcomes) []screen.Rung {
-	budgets := l.Budgets(o, t.leastBudget(), t.mostBudget())
+// rungs are those of lists, without figures.
+func (t *trainer) rungs(l *ladder.Lists, outcomes []screen.Outcome) []screen.Rung {
+	budgets := l.Budgets(outcomes, t.leastBudget(), t.mostBudget())
 	if b := t.opt.Budget; b > 0 {
 		budgets = append(budgets, max(b, budgets[0]))
 		slices.Sort(budgets)

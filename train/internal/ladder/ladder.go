@@ -136,54 +136,39 @@ func (l *Lists) Cut(share uint16) {
 	}
 }
 
-// Outcomes are contexts, and where lists have their labels.
-type Outcomes struct {
-	lists  *Lists
-	k      int
-	cells  []uint32
-	shares []uint16 // of each context: the shares of its k labels, best label first; 0 for one that is missing
-}
-
 // Measure finds the labels of contexts, whose cells are given, in the lists.
-func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) *Outcomes {
-	o := &Outcomes{lists: l, k: c.K, cells: cells, shares: make([]uint16, c.N*c.K)}
+func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []screen.Outcome {
+	outcomes := make([]screen.Outcome, c.N)
 	for i, cell := range cells {
-		list := &l.Lists[cell]
+		places := make([]int32, c.K)
 		for j, s := range c.LabelsOf(uint32(i)) {
-			if at := slices.Index(list.IDs, s); at >= 0 {
-				o.shares[i*c.K+j] = list.Shares[at]
+			places[j] = math.MaxInt32
+			if at := slices.Index(l.Lists[cell].IDs, s); at >= 0 {
+				places[j] = int32(at + 1)
+			}
+		}
+		outcomes[i] = screen.Outcome{Cell: int(cell), Places: places}
+	}
+	return outcomes
+}
+
+// At are means over outcomes, at least one, of the candidates at a share: the parts of the best labels, and of all
+// labels, that are not among them, and their number.
+func (l *Lists) At(share uint16, outcomes []screen.Outcome) (first, all, candidates float64) {
+	for _, o := range outcomes {
+		n := l.Count(o.Cell, share)
+		candidates += float64(n)
+		for j, place := range o.Places {
+			if int(place) > n {
+				all++
+				if j == 0 {
+					first++
+				}
 			}
 		}
 	}
-	return o
-}
-
-// Misses are the parts of the best labels, and of all labels, that have no share of at least
-// share in their list. There is at least one context.
-func (o *Outcomes) Misses(share uint16) (first, all float64) {
-	var f, a int
-	for i, s := range o.shares {
-		if s < share {
-			a++
-			if i%o.k == 0 {
-				f++
-			}
-		}
-	}
-	return float64(f) / float64(len(o.cells)), float64(a) / float64(len(o.shares))
-}
-
-// Candidates is the mean number of candidates at a share. There is at least one context.
-func (o *Outcomes) Candidates(share uint16) float64 {
-	counts := make([]int, len(o.lists.Lists))
-	for t := range counts {
-		counts[t] = o.lists.Count(t, share)
-	}
-	sum := 0
-	for _, cell := range o.cells {
-		sum += counts[cell]
-	}
-	return float64(sum) / float64(len(o.cells))
+	n := float64(len(outcomes))
+	return first / n, all / (n * float64(len(outcomes[0].Places))), candidates / n
 }
 
 // rungs is the number of budgets of a ladder, at most.
@@ -199,16 +184,16 @@ const (
 
 // Budgets are the budgets of a ladder, ascending: round numbers in geometric steps, from
 // least, or what the certain labels take, to the first that misses hardly any label of the
-// contexts, or hardly more than most does. Without contexts o is nil.
-func (l *Lists) Budgets(o *Outcomes, least, most float64) []float64 {
+// contexts, or hardly more than most does. Without contexts there are no outcomes.
+func (l *Lists) Budgets(outcomes []screen.Outcome, least, most float64) []float64 {
 	least = RoundUp(max(least, l.Least()))
 	most = max(RoundUp(most), least)
-	if o != nil {
+	if outcomes != nil {
 		share, _ := l.Threshold(most)
-		last1, lastK := o.Misses(share)
+		last1, lastK, _ := l.At(share, outcomes)
 		for b := least; b < most; b *= 1.05 {
 			share, _ := l.Threshold(b)
-			if first, all := o.Misses(share); first <= max(enough1, last1) && all <= max(enoughK, times*lastK) {
+			if first, all, _ := l.At(share, outcomes); first <= max(enough1, last1) && all <= max(enoughK, times*lastK) {
 				most = RoundUp(b)
 				break
 			}

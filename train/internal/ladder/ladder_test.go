@@ -169,9 +169,9 @@ func TestOutcomes(t *testing.T) {
 			}
 		}
 		n := float64(c.N)
-		f, a := o.Misses(share)
-		if f != first/n || a != all/(n*float64(k)) || math.Abs(o.Candidates(share)-candidates/n) > 1e-9 {
-			t.Fatalf("found %v, %v and %v candidates, expected %v, %v and %v", f, a, o.Candidates(share), first/n, all/(n*float64(k)), candidates/n)
+		f, a, mean := l.At(share, o)
+		if f != first/n || a != all/(n*float64(k)) || math.Abs(mean-candidates/n) > 1e-9 {
+			t.Fatalf("found %v, %v and %v candidates, expected %v, %v and %v", f, a, mean, first/n, all/(n*float64(k)), candidates/n)
 		}
 	})
 }
