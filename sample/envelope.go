@@ -264,12 +264,7 @@ func (e *envelope) atLeast(x float64) []uint32 {
 // pinAll computes the logits of labels.
 func (s *Sampler) pinAll(ids []uint32) error {
 	e := &s.envelope
-	e.open = e.open[:0]
-	for _, id := range ids {
-		if !e.isPinned(id) { // as labels are that edits change
-			e.open = append(e.open, id)
-		}
-	}
+	e.open = slices.DeleteFunc(append(e.open[:0], ids...), e.isPinned) // as labels are that edits change
 	e.logits = grow.Slice(e.logits, len(e.open))
 	if err := s.layer.Logits(e.logits, s.query, softmax.Only(e.open)); err != nil {
 		return err
@@ -324,31 +319,23 @@ const (
 // ends are above the logit known have intervals that are pinned.
 func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, known float64, err error) {
 	e := &s.envelope
-	decide := func() membership {
+	known = math.Inf(1)
+	decide := func() bool {
 		switch low, high := e.before(id, x, temperature); {
 		case high < s.o.TopP/slack:
-			return inside
+			m = inside
 		case low > s.o.TopP*slack:
-			return outside
+			m = outside
 		}
-		return undecided
+		return m != undecided
 	}
-	known = math.Inf(1)
 	if len(e.atLeast(x)) > fewLabels { // far from the end of the nucleus intervals suffice
-		if m = decide(); m != undecided {
+		if decide() {
 			return m, known, nil
 		}
-		either := e.atLeast(x)[:0] // that may be in front of the label or behind it
-		for _, j := range e.atLeast(x) {
-			if float64(e.lower[j]) <= x {
-				either = append(either, j)
-			}
-		}
-		if err := s.pinAll(either); err != nil {
-			return undecided, known, err
-		}
-		if m = decide(); m != undecided {
-			return m, known, nil
+		either := slices.DeleteFunc(e.atLeast(x), func(j uint32) bool { return float64(e.lower[j]) > x })
+		if err := s.pinAll(either); err != nil || decide() { // those that may be in front of the label or behind it
+			return m, known, err
 		}
 	}
 	first := 0
@@ -362,16 +349,10 @@ func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, kn
 		if float64(len(ids)) > float64(maxPinned*float64(s.labels)) {
 			break
 		}
-		if err := s.pinAll(ids); err != nil {
-			return undecided, known, err
-		}
 		known = x - float64(depth*temperature)
-		if m = decide(); m != undecided {
-			return m, known, nil
+		if err := s.pinAll(ids); err != nil || decide() {
+			return m, known, err
 		}
-	}
-	if math.IsInf(known, 1) {
-		m = decide()
 	}
 	return m, known, nil
 }
@@ -597,11 +578,9 @@ func (e *envelope) boundWide(p, at float64) bounds {
 // gatherNearest leaves the centres of the labels from known up in e.nearest, ascending.
 func (e *envelope) gatherNearest(known float64) {
 	e.nearest = e.nearest[:0]
-	if !math.IsInf(known, 1) {
-		for _, id := range e.atLeast(known) {
-			if c := e.centre(id); c >= known {
-				e.nearest = append(e.nearest, c)
-			}
+	for _, id := range e.atLeast(known) {
+		if c := e.centre(id); c >= known {
+			e.nearest = append(e.nearest, c)
 		}
 	}
 	slices.Sort(e.nearest)
@@ -634,7 +613,7 @@ func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
 	clear(e.counts)
 	scale := e.partsPerLogit(at)
 	for id := range e.upper {
-		if c := e.centre(uint32(id)); c < known || math.IsInf(known, 1) {
+		if c := e.centre(uint32(id)); c < known {
 			e.counts[int(min((top-c)*scale, nucleusBuckets-1))]++
 		}
 	}
