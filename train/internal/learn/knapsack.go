@@ -2,7 +2,6 @@ package learn
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/train/internal/shares"
@@ -34,18 +33,15 @@ func (a item) value(lambda float64) float64 { return a.share - float64(lambda*(1
 // the lower label.
 type ranking struct {
 	sizes  []uint32 // N_t, the contexts whose cluster is t
-	total  int      // N, of all clusters
-	labels int      // L
 	lambda float64
 	always []uint32 // in every set, not among the items; ascending
 	items  []item   // best first
 }
 
-// rank is the ranking of the shares of labels in clusters of the given numbers of contexts,
-// of so many labels in all. Items that are worth nothing are left out: they are never
-// taken.
-func rank(list [][]shares.Label, sizes []uint32, labels int, lambda float64, always []uint32) *ranking {
-	r := &ranking{sizes: sizes, labels: labels, lambda: lambda, always: always}
+// rank is the ranking of the shares of labels in clusters of the given numbers of contexts.
+// Items that are worth nothing are left out: they are never taken.
+func rank(list [][]shares.Label, sizes []uint32, lambda float64, always []uint32) *ranking {
+	r := &ranking{sizes: sizes, lambda: lambda, always: always}
 	for t, list := range list {
 		for _, x := range list {
 			it := item{uint32(t), x.ID, x.Share}
@@ -53,9 +49,6 @@ func rank(list [][]shares.Label, sizes []uint32, labels int, lambda float64, alw
 				r.items = append(r.items, it)
 			}
 		}
-	}
-	for _, n := range sizes {
-		r.total += int(n)
 	}
 	slices.SortFunc(r.items, item.compare)
 	return r
@@ -76,12 +69,12 @@ type candidateSets struct {
 // next one would lift L-bar above it. The value is optimal up to that one
 // item. The ids always included are in first.
 func (r *ranking) take(budget float64) *candidateSets {
-	n := uint64(r.total)
-	taken, weight := 0, n*uint64(len(r.always))
-	capacity := uint64(math.MaxUint64) // all items fit: their weight is at most N L
-	if b := float64(budget * float64(n)); b < float64(n)*float64(r.labels) {
-		capacity = uint64(b)
+	n := uint64(0) // N, of all clusters
+	for _, size := range r.sizes {
+		n += uint64(size)
 	}
+	taken, weight := 0, n*uint64(len(r.always))
+	capacity := uint64(min(float64(budget*float64(n)), 1<<62)) // more than all items weigh
 	for ; taken < len(r.items); taken++ {
 		w := uint64(r.sizes[r.items[taken].cluster])
 		if weight+w > capacity {
@@ -89,7 +82,7 @@ func (r *ranking) take(budget float64) *candidateSets {
 		}
 		weight += w
 	}
-	c := &candidateSets{sets: make([][]uint32, len(r.sizes)), mean: float64(weight) / float64(r.total)}
+	c := &candidateSets{sets: make([][]uint32, len(r.sizes)), mean: float64(weight) / float64(n)}
 	if taken < len(r.items) {
 		c.multiplier = r.items[taken].value(r.lambda)
 	}

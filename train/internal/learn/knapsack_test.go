@@ -40,15 +40,14 @@ func drawAssigned(t *rapid.T) (cluster, labels []uint32, clusters, universe, k i
 
 // counted are contexts by cluster, and the counts of their labels.
 type counted struct {
-	sizes    []uint32
-	items    []labelCount
-	universe int
+	sizes []uint32
+	items []labelCount
 }
 
 type labelCount struct{ cluster, label, count uint32 }
 
-func countAll(cluster, labels []uint32, clusters, universe, k int) *counted {
-	c := &counted{sizes: make([]uint32, clusters), universe: universe}
+func countAll(cluster, labels []uint32, clusters, k int) *counted {
+	c := &counted{sizes: make([]uint32, clusters)}
 	for _, t := range cluster {
 		c.sizes[t]++
 	}
@@ -73,7 +72,7 @@ func (c *counted) rank(lambda float64, always []uint32) *ranking {
 	for _, it := range c.items {
 		list[it.cluster] = append(list[it.cluster], shares.Label{ID: it.label, Share: float64(it.count) / float64(c.sizes[it.cluster])})
 	}
-	return rank(list, c.sizes, c.universe, lambda, always)
+	return rank(list, c.sizes, lambda, always)
 }
 
 // itemValue is n_ts - lambda (N_t - n_ts), by Equation 6.
@@ -102,7 +101,7 @@ func setValue(c *counted, sets [][]uint32, lambda float64) (value float64, weigh
 func TestKnapsackIsOptimalUpToOneItem(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster, labels, clusters, universe, k := drawAssigned(t)
-		c := countAll(cluster, labels, clusters, universe, k)
+		c := countAll(cluster, labels, clusters, k)
 		if len(c.items) > 12 {
 			c.items = c.items[:12]
 		}
@@ -169,7 +168,7 @@ func TestKnapsackStepDoesNotWorsenTheObjective(t *testing.T) {
 		}
 		lambda := rapid.SampledFrom([]float64{0, 0.0003, 0.1, 0.5}).Draw(t, "lambda")
 		budget := rapid.Float64Range(0, float64(universe)+1).Draw(t, "budget")
-		c := countAll(cluster, labels, clusters, universe, k)
+		c := countAll(cluster, labels, clusters, k)
 		ranked := c.rank(lambda, nil)
 		now := ranked.take(budget)
 		objective := func(sets [][]uint32, gamma float64) float64 {
@@ -186,7 +185,7 @@ func TestKnapsackStepDoesNotWorsenTheObjective(t *testing.T) {
 			}
 			return sum + gamma*max(0, float64(size)/float64(n)-budget)
 		}
-		old := countAll(before, labels, clusters, universe, k).rank(lambda, nil).take(budget)
+		old := countAll(before, labels, clusters, k).rank(lambda, nil).take(budget)
 		next := 0.0 // the value of the item that did not fit
 		taken := 0
 		for _, set := range now.sets {
@@ -209,7 +208,7 @@ func TestKnapsackStepDoesNotWorsenTheObjective(t *testing.T) {
 func TestKnapsackSetsAreNestedAndSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster, labels, clusters, universe, k := drawAssigned(t)
-		c := countAll(cluster, labels, clusters, universe, k)
+		c := countAll(cluster, labels, clusters, k)
 		always := rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(universe-1)), 0, universe, rapid.ID[uint32]).Draw(t, "always")
 		slices.Sort(always)
 		ranked := c.rank(0.0003, always)
@@ -241,7 +240,7 @@ func TestKnapsackTakesNothingWorthless(t *testing.T) {
 	// Of 1000 contexts one has label 1: 1 - 0.0003*999 > 0, but 1 - 0.002*999 < 0.
 	cluster, labels := make([]uint32, 1000), make([]uint32, 1000)
 	labels[17] = 1
-	c := countAll(cluster, labels, 1, 3, 1)
+	c := countAll(cluster, labels, 1, 1)
 	for _, test := range []struct {
 		lambda float64
 		want   []uint32
@@ -254,7 +253,7 @@ func TestKnapsackTakesNothingWorthless(t *testing.T) {
 
 // 3/9, 1/3 and 2/6 are one share.
 func TestEqualSharesGoByClusterAndLabel(t *testing.T) {
-	c := &counted{universe: 10, sizes: []uint32{9, 3, 6}, items: []labelCount{{2, 5, 2}, {1, 4, 1}, {0, 7, 3}, {0, 2, 3}, {2, 1, 3}}}
+	c := &counted{sizes: []uint32{9, 3, 6}, items: []labelCount{{2, 5, 2}, {1, 4, 1}, {0, 7, 3}, {0, 2, 3}, {2, 1, 3}}}
 	third := 1. / 3
 	want := []item{{2, 1, 0.5}, {0, 2, third}, {0, 7, third}, {1, 4, third}, {2, 5, third}}
 	if got := c.rank(0, nil).items; !slices.Equal(got, want) {

@@ -138,7 +138,7 @@ func (l *learner) sets(ctx context.Context, always []uint32, iteration int) (*ca
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := rank(counted, p.Sizes(), l.Labels, l.opt.Lambda, always).take(l.opt.Budget)
+	taken := rank(counted, p.Sizes(), l.opt.Lambda, always).take(l.opt.Budget)
 	return taken, newLossTable(taken.sets, l.Labels, l.K, l.opt.Lambda), nil
 }
 
