@@ -133,11 +133,8 @@ func (t *trainer) rungs(l *ladder.Lists, outcomes []screen.Outcome) []screen.Run
 	return rungs
 }
 
-// climb is a ladder for other lists, with the figures that it has.
+// climb is a ladder for other lists, with the figures that it has, if any.
 func (t *trainer) climb(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
-	if rungs == nil {
-		return t.rungs(l, nil)
-	}
 	var climbed []screen.Rung
 	for _, x := range rungs {
 		if share, ok := l.Threshold(x.Budget); ok { // else the certain candidates are more
@@ -154,37 +151,29 @@ func (t *trainer) climb(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
 // choose returns the budget of requests that name none.
 func (t *trainer) choose(rungs []screen.Rung) float64 {
 	last := rungs[len(rungs)-1]
-	if b := t.opt.Budget; b > 0 {
-		for _, x := range rungs {
-			if x.Budget >= b {
-				return x.Budget
-			}
+	// first is the first rung that will do, or the last one.
+	first := func(does func(x screen.Rung) bool) screen.Rung {
+		if i := slices.IndexFunc(rungs, does); i >= 0 {
+			return rungs[i]
 		}
-		return last.Budget
+		return last
+	}
+	if b := t.opt.Budget; b > 0 {
+		return first(func(x screen.Rung) bool { return x.Budget >= b }).Budget
 	}
 	if t.held.N == 0 {
 		t.warn("no contexts were held out, so that nothing is known of the precision on others: measure it with l2s eval")
-		for _, x := range rungs {
-			if x.Budget >= 2*math.Sqrt(float64(t.Labels)) {
-				return x.Budget
-			}
-		}
-		return last.Budget
+		return first(func(x screen.Rung) bool { return x.Budget >= 2*math.Sqrt(float64(t.Labels)) }).Budget
 	}
 	allowed1, allowedK := t.allowed()
-	for _, x := range rungs {
-		if x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK {
-			t.decide("budget %v: %s", x.Budget, t.text(x))
-			return x.Budget
-		}
+	reaches := func(x screen.Rung) bool { return x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK }
+	if x := first(reaches); reaches(x) {
+		t.decide("budget %v: %s", x.Budget, t.text(x))
+		return x.Budget
 	}
-	for _, x := range rungs {
-		if pays(x, last) {
-			t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.text(x), x.Budget)
-			return x.Budget
-		}
-	}
-	return last.Budget
+	x := first(func(x screen.Rung) bool { return pays(x, last) })
+	t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.text(x), x.Budget)
+	return x.Budget
 }
 
 // pays reports whether what the last rung finds beyond x is less than a quarter of what x
