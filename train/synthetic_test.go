@@ -21,7 +21,7 @@ func newSynthetic(t testing.TB, seed uint64, n, dim, labels, directions int, spr
 
 // clustersOf are contexts around six centres, and the labels of a layer.
 func clustersOf(t testing.TB, n int, seed uint64) synthetic {
-	d, _, _ := traintest.Clusters(t, n, seed)
+	d, _ := traintest.Clusters(t, n, seed)
 	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
 }
 

@@ -81,8 +81,8 @@ func byGeometry(t testing.TB, d traintest.Data, c *corpus.Corpus, cluster []uint
 // also for labels that the few have not met; counts alone are not.
 func TestGeometricSharesForeseeCounts(t *testing.T) {
 	const k, taken = 5, 25
-	few, _, cluster := traintest.Clusters(t, 6*20, 3)
-	many, _, all := traintest.Clusters(t, 6*3000, 4)
+	few, cluster := traintest.Clusters(t, 6*20, 3)
+	many, all := traintest.Clusters(t, 6*3000, 4)
 	c := few.Corpus(t, k)
 	geometric := byGeometry(t, few, c, cluster)
 	counted, err := ByCounts(t.Context(), c, corpus.NewPartition(cluster, 6))
@@ -130,7 +130,7 @@ func TestGeometricSharesForeseeCounts(t *testing.T) {
 
 // Any number of threads gives the same shares, at every level.
 func TestGeometricSharesHaveTheSameBits(t *testing.T) {
-	d, _, cluster := traintest.Clusters(t, 6*90, 5)
+	d, cluster := traintest.Clusters(t, 6*90, 5)
 	var first [][]Label
 	for _, threads := range []int{1, 3} {
 		simdtest.EachLevel(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestSharesOfPairs(t *testing.T) {
 // A cell of a shell without contexts has the shares of its cluster, and contexts far from
 // their cluster have shares that are spread over more labels.
 func TestSharesInShells(t *testing.T) {
-	d, _, cluster := traintest.Clusters(t, 6*200, 1)
+	d, cluster := traintest.Clusters(t, 6*200, 1)
 	r := rand.New(rand.NewPCG(1, 3))
 	shell := make([]uint32, d.N)
 	for i := 0; i < d.N; i += 4 { // every fourth context lies far from its centre, but for the last cluster

@@ -19,23 +19,30 @@ type Data struct {
 	N, Dim   int
 }
 
+// normals are n normal numbers.
+func normals(random *rand.Rand, n int, scale float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(scale * random.NormFloat64())
+	}
+	return x
+}
+
+func newLayer(t testing.TB, weights, bias []float32, dim int) *softmax.Layer {
+	t.Helper()
+	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layer
+}
+
 // Around makes data whose contexts are spread so far around their directions.
 func Around(t testing.TB, seed uint64, n, dim, labels, directions int, spread float64) Data {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
-	normal := func(n int, scale float64) []float32 {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(scale * random.NormFloat64())
-		}
-		return x
-	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim, 1), dim), normal(labels, 0.5))
-	if err != nil {
-		t.Fatal(err)
-	}
-	centres := normal(directions*dim, 1)
-	contexts := normal(n*dim, spread)
+	layer := newLayer(t, normals(random, labels*dim, 1), normals(random, labels, 0.5), dim)
+	centres, contexts := normals(random, directions*dim, 1), normals(random, n*dim, spread)
 	for i := range n {
 		c := random.IntN(directions)
 		length := float32(0.5 + random.Float64())
@@ -47,32 +54,22 @@ func Around(t testing.TB, seed uint64, n, dim, labels, directions int, spread fl
 }
 
 // Clusters makes contexts around centres that are far from each other, context i at
-// centre i modulo their number, with the centres and the cluster of each. The layer and the
-// centres are the same for every seed.
-func Clusters(t testing.TB, n int, seed uint64) (d Data, centres []float32, cluster []uint32) {
+// centre i modulo their number, with the cluster of each. The layer and the centres are the
+// same for every seed.
+func Clusters(t testing.TB, n int, seed uint64) (d Data, cluster []uint32) {
 	t.Helper()
 	const dim, number, labels = 16, 6, 400
-	random, fixed := rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(1, 1))
-	weights := make([]float32, labels*dim)
-	for i := range weights {
-		weights[i] = float32(fixed.NormFloat64())
-	}
-	centres = make([]float32, number*dim)
-	for i := range centres {
-		centres[i] = float32(2 * fixed.NormFloat64())
-	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d = Data{layer, make([]float32, n*dim), n, dim}
+	fixed := rand.New(rand.NewPCG(1, 1))
+	layer := newLayer(t, normals(fixed, labels*dim, 1), nil, dim)
+	centres := normals(fixed, number*dim, 2)
+	d = Data{layer, normals(rand.New(rand.NewPCG(seed, 9)), n*dim, 0.7), n, dim}
 	for i := range d.Contexts {
-		d.Contexts[i] = float32(0.7*random.NormFloat64()) + centres[i/dim%number*dim+i%dim]
+		d.Contexts[i] += centres[i/dim%number*dim+i%dim]
 	}
 	for i := range n {
 		cluster = append(cluster, uint32(i%number))
 	}
-	return d, centres, cluster
+	return d, cluster
 }
 
 // Corpus is the view of all contexts with their k best labels.
