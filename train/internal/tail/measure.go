@@ -59,46 +59,34 @@ func (f *fit) square(ctx context.Context) (err error) {
 		return err
 	}
 	f.width, f.squares = f.Dim+2, make([][2]float64, f.N)
-	type sums struct {
-		elements float64
-		squares  [2]float64
-	}
-	within := make([]sums, f.clusters) // squared distances from the means
+	within := make([][3]float64, f.clusters) // squared distances from the means: of all elements, and of each square
 	err = parallel.Each(ctx, f.Threads, f.clusters, 1, nil, func(_, t, _ int) error {
-		ids, buffer := slices.Concat(f.fitted[t], f.held[t]), f.Buffer()
-		mean, means := make([]float64, f.Dim), [2]float64{}
-		for _, i := range ids {
-			h := f.Row(i, buffer)
-			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, h)
-			for j, x := range h {
-				mean[j] += float64(x) / float64(len(ids))
+		ids, buffer, mean := slices.Concat(f.fitted[t], f.held[t]), f.Buffer(), make([]float64, f.width)
+		each := func(i uint32, take func(j int, x float64)) {
+			for j, x := range f.Row(i, buffer) {
+				take(j, float64(x))
 			}
 			for j, x := range f.squares[i] {
-				means[j] += x / float64(len(ids))
+				take(f.Dim+j, x)
 			}
 		}
 		for _, i := range ids {
-			for j, x := range f.Row(i, buffer) {
-				away := float64(x) - mean[j]
-				within[t].elements += float64(away * away)
-			}
-			for j, x := range f.squares[i] {
-				away := x - means[j]
-				within[t].squares[j] += float64(away * away)
-			}
+			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, f.Row(i, buffer))
+			each(i, func(j int, x float64) { mean[j] += x / float64(len(ids)) })
+		}
+		for _, i := range ids {
+			each(i, func(j int, x float64) { within[t][max(j-f.Dim+1, 0)] += float64((x - mean[j]) * (x - mean[j])) })
 		}
 		return nil
 	})
-	var all sums
+	var all [3]float64
 	for _, w := range within {
-		all.elements += w.elements / float64(f.Dim)
-		for j, x := range w.squares {
-			all.squares[j] += x
-		}
+		all[0] += w[0] / float64(f.Dim)
+		all[1], all[2] = all[1]+w[1], all[2]+w[2]
 	}
-	for j, x := range all.squares {
+	for j, x := range all[1:] {
 		if x > 0 && !math.IsInf(x, 0) {
-			f.scales[j] = 10 * math.Sqrt(all.elements/x)
+			f.scales[j] = 10 * math.Sqrt(all[0]/x)
 		}
 	}
 	return err
