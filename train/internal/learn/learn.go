@@ -77,7 +77,7 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations
 		held = pool
 	}
 	best, now := slices.Clone(v), slices.Clone(v)
-	course, bestHits := &Course{Scale: scaleFor(pool, v, opt.Confidence)}, -1
+	course, highest := &Course{Scale: scaleFor(pool, v, opt.Confidence)}, -1.0
 	for i, x := range v {
 		now[i] = float32(course.Scale * float64(x))
 	}
@@ -91,14 +91,14 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations
 		if err != nil {
 			return nil, nil, err
 		}
-		a, hits, err := l.measure(ctx, held, table)
+		a, err := l.measure(ctx, held, table)
 		if err != nil {
 			return nil, nil, err
 		}
 		a.Loss = loss
 		course.Alternations = append(course.Alternations, a)
-		if hits > bestHits {
-			bestHits, course.Best = hits, iteration
+		if a.PrecisionK > highest {
+			highest, course.Best = a.PrecisionK, iteration
 			copy(best, now)
 		}
 		pool.Report.Message(fmt.Sprintf("alternation %d of %d: P@1 %.4f P@%d %.4f candidates %.1f", iteration, iterations, a.Precision1, pool.K, a.PrecisionK, a.MeanCandidates))
@@ -142,14 +142,13 @@ func (l *learner) sets(ctx context.Context, always []uint32, iteration int) (*ca
 	return taken, newLossTable(taken.sets, l.Labels, l.K, l.opt.Lambda), nil
 }
 
-// measure returns the figures of the sets on contexts, and the number of their labels that
-// are in their sets.
-func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTable) (a Alternation, hits int, err error) {
+// measure returns the figures of the sets on contexts.
+func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTable) (Alternation, error) {
 	cluster, err := l.route(ctx, c, nil)
 	if err != nil {
-		return a, 0, err
+		return Alternation{}, err
 	}
-	first, size := 0, 0
+	first, hits, size := 0, 0, 0
 	for i, t := range cluster {
 		size += table.sizes[t]
 		for j, s := range c.LabelsOf(uint32(i)) {
@@ -162,7 +161,7 @@ func (l *learner) measure(ctx context.Context, c *corpus.Corpus, table *lossTabl
 		}
 	}
 	n := float64(c.N)
-	return Alternation{MeanCandidates: float64(size) / n, Precision1: float64(first) / n, PrecisionK: float64(hits) / (n * float64(c.K))}, hits, nil
+	return Alternation{MeanCandidates: float64(size) / n, Precision1: float64(first) / n, PrecisionK: float64(hits) / (n * float64(c.K))}, nil
 }
 
 const (
