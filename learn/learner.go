@@ -155,13 +155,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	}
 	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
-	l.run = func(ctx context.Context, s Sample, o train.Options) (m *screen.Model, err error) {
-		err = parallel.Guard(func() (err error) { // a mapped head may be cut
-			m, err = l.train(ctx, s, o)
-			return err
-		})
-		return m, err
-	}
+	l.run = l.train
 	l.next.Store(uint64(o.Least))
 	// Two equal clusters: no lead reaches the margin.
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
@@ -242,7 +236,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 // edits has it find as many labels as a training needs.
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
-	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.Some()
+	edited := req.Edits() || req.Among.Some()
 	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
 		a, err := l.pool.Search(dst, h, req)
 		if edited {
@@ -346,7 +340,11 @@ func (l *Learner) attempt(ctx context.Context) {
 	enough := after + uint64(max(l.o.Least/2, n/4))
 	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts begins", n)})
 	begin := time.Now()
-	m, err := l.run(ctx, s, *l.o.Train)
+	var m *screen.Model
+	err := parallel.Guard(func() (err error) { // a mapped head may be cut
+		m, err = l.run(ctx, s, *l.o.Train)
+		return err
+	})
 	e := Event{Kind: Declined, Contexts: n, Time: time.Since(begin)}
 	if err == nil {
 		m, err = l.try(ctx, m, after, enough, &e)

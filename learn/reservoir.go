@@ -182,12 +182,8 @@ func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
 	if _, err := w.Write(tensorfile.NPYHeader("f2", n, r.dim)); err != nil {
 		return 0, err
 	}
-	for lo := 0; lo < len(s.Contexts); lo += 1 << 16 {
-		block, err := binary.Append(nil, binary.LittleEndian, s.Contexts[lo:min(lo+1<<16, len(s.Contexts))])
-		if err == nil {
-			_, err = w.Write(block)
-		}
-		if err != nil {
+	for block := range slices.Chunk(s.Contexts, 1<<16) {
+		if err := binary.Write(w, binary.LittleEndian, block); err != nil {
 			return 0, err
 		}
 	}
