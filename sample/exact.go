@@ -2,6 +2,7 @@ package sample
 
 import (
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -74,7 +75,7 @@ func (s *Sampler) lookAtAll() error {
 // temperature.
 func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, error) {
 	x := s.pool.logits
-	largest := s.pool.largest()
+	largest := slices.Max(x)
 	if math.IsInf(largest, -1) {
 		return Token{}, errNone
 	}
@@ -181,7 +182,7 @@ func (s *Sampler) lookAtBest(k int) error {
 // sumInside returns the log of the sum of e^((x-largest)/T) over the pool.
 func (s *Sampler) sumInside(temperature float64) float64 {
 	if !s.pool.summed {
-		s.pool.inside, s.pool.summed = s.weigh(s.pool.logits, s.pool.largest(), temperature), true
+		s.pool.inside, s.pool.summed = s.weigh(s.pool.logits, slices.Max(s.pool.logits), temperature), true
 	}
 	return s.pool.inside
 }

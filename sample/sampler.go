@@ -3,7 +3,6 @@ package sample
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -334,15 +333,6 @@ func (p *pool) label(i int) uint32 {
 		return uint32(i)
 	}
 	return p.ids[i]
-}
-
-// largest is the largest logit of the pool, -Inf if no label may be drawn.
-func (p *pool) largest() float64 {
-	largest := math.Inf(-1)
-	for _, x := range p.logits {
-		largest = max(largest, x)
-	}
-	return largest
 }
 
 var errNone = errors.New("sample: found no label that may be drawn, expected at least one")

@@ -37,7 +37,7 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	}
 	whole, largest := !s.cut || len(p.logits) <= fewLabels, 0.0
 	if !whole {
-		largest = p.largest()
+		largest = slices.Max(p.logits)
 	}
 	for depth := headStep; ; depth *= 2 {
 		threshold := -math.MaxFloat64
