@@ -27,17 +27,13 @@
 // is exactly zero.
 //
 // With [Options].Clusters of 0 the run decides the form of the screen, by the number of contexts
-// and by held-out ones, never by times. [Record] says what was decided, and why; docs/training.md
-// describes cells and their lists.
+// and by held-out ones, never by times, and [Record] says why. docs/training.md describes cells.
 //
 // # Reproducibility
 //
 // The result depends on the layer, the contexts and the [Options], and on
 // nothing else: not on the number of threads, not on the SIMD level, not on
-// the architecture. Scores that decide anything are taken in the float64
-// reference arithmetic of package kernels, sums run in an order fixed by the
-// data, and random numbers are a function of the seed and of what they are
-// used for. Equal input gives an equal screen file, byte for byte.
+// the architecture. Equal input gives an equal screen file, byte for byte.
 //
 // # Long runs
 //
@@ -48,8 +44,7 @@
 // # Within a program that answers
 //
 // A program that answers by the exact search has the labels of every context that it
-// meets. It keeps both, the contexts in float16, say, in the order in which they came, and makes
-// a screen of them in the background:
+// meets, and can make a screen of both in the background, as package learn does:
 //
 //	opt := train.DefaultOptions()
 //	opt.Labels = best             // N rows of opt.K ids, best first, as the exact search gives them
@@ -58,10 +53,9 @@
 //	opt.Checkpoint = "m.partial"  // if a later run is to continue this one
 //	model, record, err := train.RunRows(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
 //
-// Once ctx is cancelled it returns within a fraction of a second. The next run with the same
-// contexts and options continues from the checkpoint, and gives the bytes that this one would
-// have given. Nothing but the checkpoint is written, and the caller removes it: [RemoveCheckpoint].
-// Where all of Validation are contexts of training the ladder has no figures.
+// Once ctx is cancelled it returns within a fraction of a second. Nothing but the checkpoint is
+// written, and the caller removes it: [RemoveCheckpoint]. Where all of Validation are contexts of
+// training the ladder has no figures.
 //
 // # Memory
 //

@@ -3,9 +3,7 @@ package learn
 import "math"
 
 // adam holds V in float64 while it is learned and turns gradients into steps
-// (Kingma and Ba 2015). Its arithmetic is elementwise, in float64, with every
-// product rounded before it is added (the conversions forbid fusing), so that it
-// gives the same bits everywhere.
+// (Kingma and Ba 2015).
 type adam struct {
 	v      []float64 // the parameters
 	first  []float64 // mean of gradients

@@ -23,9 +23,8 @@ func (a item) compare(b item) int {
 // them have the label: 1 for these, less lambda for each of the others (Equation 6).
 func (a item) value(lambda float64) float64 { return a.share - float64(lambda*(1-a.share)) }
 
-// ranking is the order in which the greedy knapsack of Section 3 takes its items. It
-// does not depend on the budget: the sets for a budget are a prefix, so that the
-// sets for a smaller budget are subsets of those for a larger one.
+// ranking is the order in which the greedy knapsack of Section 3 takes its items. The sets
+// for a smaller budget are subsets of those for a larger one.
 //
 // To put label s into the set of cluster t saves N_t (p_ts - lambda (1 - p_ts)) and
 // adds N_t/N to L-bar. The ratio of the two, (1 + lambda) p_ts - lambda up to the
@@ -58,16 +57,13 @@ func rank(list [][]shares.Label, sizes []uint32, lambda float64, always []uint32
 type candidateSets struct {
 	sets [][]uint32 // ascending distinct ids
 	mean float64    // L-bar over the contexts counted: sum_t N_t |c_t| / N
-	// multiplier is the value by which one more candidate for every context,
-	// a larger B, would lower the mean loss: value over weight of the first
-	// item that did not fit. 0 if everything of value fits. It is the
-	// Lagrange multiplier of the constraint L-bar <= B.
+	// multiplier is the Lagrange multiplier of the constraint L-bar <= B: value over weight of
+	// the first item that did not fit, 0 if everything of value fits.
 	multiplier float64
 }
 
-// take solves the knapsack for a budget: items are taken in order until the
-// next one would lift L-bar above it. The value is optimal up to that one
-// item. The ids always included are in first.
+// take solves the knapsack for a budget, up to one item: they are taken in order until the
+// next one would lift L-bar above it. The ids always included are in first.
 func (r *ranking) take(budget float64) *candidateSets {
 	n := uint64(0) // N, of all clusters
 	for _, size := range r.sizes {

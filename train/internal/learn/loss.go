@@ -12,9 +12,7 @@ import (
 //
 //	l_it = (k - hits_it) + lambda (|c_t| - hits_it)
 //
-// where hits_it is the number of the k labels of h_i that c_t holds: a count
-// of hits is all it takes, and the loss of a sample is linear in its one-hot
-// choice of a cluster, sum_t p_t l_it.
+// where hits_it is the number of the k labels of h_i that c_t holds.
 type lossTable struct {
 	words int       // of a row of bits
 	bits  []uint64  // labels x words: which clusters' sets hold a label, one bit a cluster
@@ -55,12 +53,10 @@ func (l *lossTable) losses(dst []float64, hits, labels []uint32) {
 	}
 }
 
-// softmaxGradient turns costs into the gradient with respect to the logits z of
-// their expectation under p = softmax(z + g), for a constant g:
+// softmaxGradient writes scale times the gradient, with respect to the logits z, of the
+// expectation of costs under p = softmax(z + g), for a constant g:
 //
 //	d/dz_t sum_j p_j cost_j = p_t (cost_t - sum_j p_j cost_j)
-//
-// It is scaled and written to dst.
 func softmaxGradient(dst []float32, p, cost []float64, scale float64) {
 	mean := 0.0
 	for t, x := range p {
@@ -77,9 +73,8 @@ func softmaxGradient(dst []float32, p, cost []float64, scale float64) {
 //
 //	p_t = exp(log P(t|h) + g_t) / sum_j exp(log P(j|h) + g_j)
 //
-// with g_t from Gumbel(0, 1). A Gumbel variable is -log E with E from the
-// exponential distribution, so exp(log P + g) is P/E.
-// The largest element is at t with probability P(t|h) (Equation 4).
+// with g_t from Gumbel(0, 1): -log E with E from the exponential distribution, so that
+// exp(log P + g) is P/E. The largest element is at t with probability P(t|h) (Equation 4).
 func relaxGumbel(p []float64, random *rng.Source) {
 	sum := 0.0
 	for t := range p {

@@ -17,10 +17,8 @@ import (
 //
 // which is Equation 8 over the batch, divided by n, with the multiplier mu of
 // the knapsack (see Options.Multiplier) for the constraint. L-bar is a moving
-// average over the batches, old and new mean weighted by sizeDecay and 1 -
-// sizeDecay, and the gradient is the gradient of its new part. So beside lambda a
-// candidate always costs mu, and gamma (1 - sizeDecay)/n more while L-bar
-// exceeds B.
+// average over the batches, of which the new part has a gradient: a candidate costs
+// gamma (1 - sizeDecay)/n more, beside lambda and mu, while L-bar exceeds B.
 type learner struct {
 	*corpus.Corpus
 	opt         *Options
@@ -49,12 +47,10 @@ type choice struct{ size, loss float64 }
 // some twenty batches.
 const sizeDecay = 0.95
 
-// gradientTile is the number of clusters whose gradients one goroutine sums at
-// a time: with 200 dimensions they stay in the first-level cache while the
-// batch streams past.
-const gradientTile = 8
-
-const sampleChunk = 16 // contexts a goroutine takes at a time
+const (
+	gradientTile = 8  // clusters whose gradients one goroutine sums at a time: they stay in the first-level cache
+	sampleChunk  = 16 // contexts a goroutine takes at a time
+)
 
 func newLearner(c *corpus.Corpus, v []float32, opt *Options) *learner {
 	n, clusters := min(opt.BatchSize, c.N), len(v)/c.Dim
@@ -87,8 +83,7 @@ func (l *learner) draw() {
 	}
 }
 
-// learn takes the given number of steps against the candidate sets and their
-// loss table. L-bar starts from the value for the sets. It returns the mean loss
+// learn takes steps against the candidate sets and their loss table. It returns the mean loss
 // (Equation 6) of the contexts it saw, at the clusters of the forward pass.
 func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTable, steps int, done func(int)) (float64, error) {
 	l.meanSize = sets.mean
@@ -122,8 +117,7 @@ func (l *learner) learn(ctx context.Context, sets *candidateSets, table *lossTab
 	return sum / float64(steps), nil
 }
 
-// forward fills p and cost for the batch, and chosen with what the clusters
-// chosen cost.
+// forward fills p, cost and chosen for the batch.
 func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	r := l.clusters
 	return parallel.Each(ctx, l.Threads, len(l.batch), sampleChunk, nil, func(_, lo, hi int) error {
@@ -158,9 +152,8 @@ func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	})
 }
 
-// backward computes the gradient with respect to V, with the price
-// of a candidate beside lambda, and takes the step. The gradient of row t is
-// sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row
+// backward takes the step, with the price of a candidate beside lambda. The gradient of row t
+// of V is sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row
 // is summed by one goroutine in the order of the batch.
 func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
 	r, n := l.clusters, len(l.batch)
