@@ -125,13 +125,12 @@ func (c *Corpus) Spaced(n int) *Corpus {
 	return c.Part(ids)
 }
 
-// Chunk is the number of contexts a goroutine takes at a time if each costs about a
-// microsecond.
-const Chunk = 256
-
-// batch is the number of contexts that are routed together, so that the vectors are
-// read once for several of them.
-const batch = 64
+const (
+	// Chunk is the number of contexts a goroutine takes at a time if each costs about a microsecond.
+	Chunk = 256
+	// batch is the number of contexts that are routed together, so that the vectors are read once for them.
+	batch = 64
+)
 
 // NewQueries returns queries for contexts of dim elements.
 func NewQueries(n, dim int) []*softmax.Query {

@@ -1,12 +1,12 @@
 package corpus
 
-// Runs is the number of runs of neighbouring contexts that held-out contexts consist of,
-// at most. Neighbours in a text resemble each other: whole runs are more like new text
-// than single contexts would be, and they, not contexts, are independent observations.
-const Runs = 50
-
-// leastRun is the least number of contexts of a run, unless fewer are held out.
-const leastRun = 5
+const (
+	// Runs is the number of runs of neighbouring contexts that held-out contexts consist of,
+	// at most. Neighbours in a text resemble each other: runs, not contexts, are independent.
+	Runs = 50
+	// leastRun is the least number of contexts of a run, unless fewer are held out.
+	leastRun = 5
+)
 
 // HeldOut is the number of contexts of n that are held out: 4,000 of 40,000 or more, which
 // tell precisions of .9995 from .998, and 2% of fewer, but at least 200 of 4,000 or more.

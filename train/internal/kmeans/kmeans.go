@@ -26,20 +26,18 @@ type Iteration struct {
 	Moved int `json:"moved"`
 }
 
-// perCluster bounds the contexts of a cluster, on average, that take part: more take longer and
-// find no better clusters.
-const perCluster = 2000
-
-// tolerance ends the iterations: the gain in mean cosine below which another one
-// is not worth its time.
-const tolerance = 1e-5
+const (
+	// perCluster bounds the contexts of a cluster, on average, that take part: more find no better clusters.
+	perCluster = 2000
+	// tolerance is the gain in mean cosine below which another iteration is not worth its time.
+	tolerance = 1e-5
+)
 
 // Find clusters the contexts, or evenly spaced ones of many (Dhillon and Modha 2001), in at
 // most the given number of iterations. It returns clusters vectors of length 1, row-major.
 //
 // The clusters are over directions u_i = h_i/||h_i||: each context belongs to the cluster of
-// the largest v_t.u_i, and v_t is the mean of its directions, renormalised. The objective,
-// the mean of v_t.u_i, never falls.
+// the largest v_t.u_i, and v_t is the mean of its directions, renormalised.
 func Find(ctx context.Context, c *corpus.Corpus, clusters, iterations int) (v []float32, history []Iteration, err error) {
 	m, err := newKMeans(ctx, c.Spaced(perCluster*clusters), clusters)
 	if err != nil {
@@ -114,9 +112,8 @@ func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err err
 // its start to its end, once.
 const updateBlock = 1 << 14
 
-// update sets each v_t to the direction of the sum of its contexts'
-// directions, and returns the mean of v_t.u_i after it.
-// A cluster without contexts, or whose directions cancel out, keeps its v.
+// update sets each v_t, and returns the mean of v_t.u_i after it. A cluster without
+// contexts, or whose directions cancel out, keeps its v.
 func (m *kMeans) update(ctx context.Context, p *corpus.Partition) (objective float64, err error) {
 	sums := make([]float64, m.clusters*m.Dim)
 	next := make([]int, m.clusters) // of the members
@@ -155,10 +152,9 @@ func (m *kMeans) update(ctx context.Context, p *corpus.Partition) (objective flo
 	return objective / float64(m.N), nil
 }
 
-// plant chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a
-// sample with many contexts of each cluster, or all: each next one is a context drawn with probability proportional to
-// its squared distance, 2 - 2 cosine, to the nearest chosen so far. If all
-// contexts of the sample are as good as chosen it repeats one of them.
+// plant chooses the first v by k-means++ (Arthur and Vassilvitskii 2007) on a sample: each next
+// one is a context drawn with probability proportional to its squared distance, 2 - 2 cosine, to
+// the nearest chosen so far. If all of the sample are as good as chosen it repeats one of them.
 func (m *kMeans) plant(ctx context.Context) error {
 	random := rng.New(m.Seed, rng.Seeding, 0)
 	ids := random.Sample(m.N, min(m.N, max(20000, 50*m.clusters)))
