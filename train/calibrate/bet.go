@@ -30,9 +30,8 @@ func (p point) losses(outcomes []outcome, k, block int) losses {
 // capital is the logarithm of prod_i (1 + bet (alpha - loss_i)). For any bet
 // within 0 and 1/(1 - alpha) that does not depend on these losses the product is
 // not negative, and if the mean of a loss is alpha or more its expectation is
-// at most 1. So it exceeds 1/delta with probability delta at most (Markov), and
-// its inverse is a p-value (Waudby-Smith and Ramdas 2024, with a constant bet).
-// It does not depend on the order of the losses.
+// at most 1. So its inverse is a p-value, by Markov's inequality (Waudby-Smith and
+// Ramdas 2024, with a constant bet).
 func (l losses) capital(alpha, bet float64) float64 {
 	sum := 0.0
 	for missed, n := range l.blocks {

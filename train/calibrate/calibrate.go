@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/internal/check"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/member"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
@@ -95,8 +96,8 @@ type Figures struct {
 }
 
 // Run chooses the smallest budget of a screen's ladder with which P@K is at least the target
-// with the confidence of the options. It returns the
-// screen with this default budget, whose record has the Calibration too.
+// with the confidence of the options. It returns the screen with this default budget, whose
+// record has the Calibration too.
 //
 // The contexts, N x layer.Dim(), row-major, must not be contexts of training. The
 // promise is about the draw of the contexts: in at least Confidence of all draws
@@ -113,10 +114,10 @@ type Figures struct {
 // the margins. Since these and the path do not depend on the contexts that test, no correction
 // for the number of tests is due.
 //
-// Errors: options out of range, a model that does not go with the layer, contexts
-// that are not whole rows, a NaN or Inf (the context is named), the contexts that the model
-// was trained on, a target that is not reached or
-// cannot be shown with so few contexts, ctx cancelled (errors.Is with ctx.Err() holds).
+// Errors: options out of range, a model that does not go with the layer, contexts that are not
+// whole rows, a NaN or Inf (the context is named), the contexts that the model was trained on, a
+// target that is not reached or cannot be shown with so few contexts, ctx cancelled (errors.Is
+// with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
 	calibrated, c, err := run(ctx, m, layer, contexts, &opt)
 	if err != nil {
@@ -203,16 +204,12 @@ func (o *Options) threshold() float64 { return -kernels.Log(1 - o.Confidence) }
 // the promise is made of.
 func choosingOf(n int) int { return n / 4 }
 
-// split says which of the blocks choose the bets and which test. Single
-// contexts are drawn. Longer blocks are there because neighbours depend on each
-// other: those that choose then lie together, from a place drawn on, and the block
-// at each of their ends is left out.
+// split says which of the blocks choose the bets and which test. Single contexts are drawn.
+// Longer blocks depend on their neighbours: those that choose lie together, from a place drawn
+// on, and the block at each of their ends is left out.
 func (o *Options) split(blocks int) (choosing, testing []uint32) {
 	r := rng.New(o.Seed, rng.Split, 0)
-	order := make([]uint32, blocks)
-	for i := range order {
-		order[i] = uint32(i)
-	}
+	order := corpus.Ascending(blocks)
 	n := choosingOf(blocks)
 	if o.Block == 1 {
 		r.Shuffle(order)

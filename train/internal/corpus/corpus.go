@@ -91,9 +91,9 @@ func (c *Corpus) LabelsOf(i uint32) []uint32 {
 	return c.Best[at*c.K : (at+1)*c.K]
 }
 
-// All are the numbers of the contexts.
-func (c *Corpus) All() []uint32 {
-	ids := make([]uint32, c.N)
+// Ascending are the numbers below n.
+func Ascending(n int) []uint32 {
+	ids := make([]uint32, n)
 	for i := range ids {
 		ids[i] = uint32(i)
 	}

@@ -56,7 +56,7 @@ func newLearner(c *corpus.Corpus, v []float32, opt *Options) *learner {
 	n, clusters := min(opt.BatchSize, c.N), len(v)/c.Dim
 	l := &learner{
 		Corpus: c, opt: opt, clusters: clusters, optimizer: newAdam(v), v: v,
-		pool: c.All(), batch: make([]uint32, n),
+		pool: corpus.Ascending(c.N), batch: make([]uint32, n),
 		p: make([]float64, n*clusters), cost: make([]float64, n*clusters), coeff: make([]float32, n*clusters),
 		chosen: make([]choice, n),
 	}

@@ -100,7 +100,7 @@ func (g *Geometry) begin(part, unit string, total int) func(int) {
 // Clusters returns the shares of labels in the clusters, in no order: the counts, smoothed
 // towards the shares g_ts of the geometry, (n_ts + alpha g_ts) / (N_t + alpha).
 func (g *Geometry) Clusters(ctx context.Context, alpha float64) ([][]Label, error) {
-	all, err := g.findVariance(ctx, g.All(), g.begin("variances", "labels", g.Labels))
+	all, err := g.findVariance(ctx, corpus.Ascending(g.N), g.begin("variances", "labels", g.Labels))
 	if err != nil {
 		return nil, err
 	}
