@@ -338,18 +338,17 @@ func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, kn
 			return m, known, err
 		}
 	}
-	first := 0
-	for i, depth := range depths {
-		if len(e.atLeast(x-float64(depth*temperature))) <= fewLabels {
-			first = i
-		}
+	from := func(depth int) float64 { return x - float64(depths[depth]*temperature) }
+	depth := len(depths) - 1 // the deepest with few labels: less deep ones take as long
+	for depth > 0 && len(e.atLeast(from(depth))) > fewLabels {
+		depth--
 	}
-	for _, depth := range depths[first:] {
-		ids := e.atLeast(x - float64(depth*temperature))
+	for ; depth < len(depths); depth++ {
+		ids := e.atLeast(from(depth))
 		if float64(len(ids)) > float64(maxPinned*float64(s.labels)) {
 			break
 		}
-		known = x - float64(depth*temperature)
+		known = from(depth)
 		if err := s.pinAll(ids); err != nil || decide() {
 			return m, known, err
 		}
@@ -372,13 +371,20 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 	}
 	e.proposed = append(e.proposed[:0], e.upper...)
 	e.top, e.temperature = float64(slices.Max(e.upper)), temperature
-	var kept bounds         // if a share is sure
-	part, fewer := 1.0, 1.0 // of a label of which a share is sure, at most and at least
-	if len(s.list.ids) > 0 {
-		var ok bool
-		var err error
-		if kept, part, fewer, ok, err = s.leaveShares(at, nucleus); !ok || err != nil {
+	// Labels of which a share is sure are proposed by the part of their probability that is left. It is the same for all
+	// of them, 1 - c times the weight of all that is kept: at most part, at least fewer.
+	part, fewer, kept := 1.0, 1.0, bounds{}
+	if ids := s.list.ids; len(ids) > 0 {
+		err := s.pinAll(ids)
+		if err == nil {
+			part, fewer, kept, err = s.leftOf(at, nucleus, fewLabels)
+		}
+		if err != nil || !(part > 0) {
 			return Token{}, false, err
+		}
+		down := temperature * kernels.Log(part)
+		for _, id := range ids {
+			e.proposed[id] = above(float64(e.upper[id]) + down)
 		}
 	}
 	if !e.weigh(temperature) || nucleus && math.Abs(e.reference)*0x1p-23 > float64(mostRounding*at) {
@@ -425,25 +431,6 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 		}
 	}
 	return Token{}, false, nil
-}
-
-// leaveShares lets labels of which a share is sure be proposed by the part of their probability
-// that is left, which is the same for all of them: 1 - c times the weight of all that is kept. It
-// returns the log of that weight, the largest and the least that the part may be. It reports false if they are not known.
-func (s *Sampler) leaveShares(at float64, nucleus bool) (kept bounds, part, fewer float64, ok bool, err error) {
-	e, l := &s.envelope, &s.list
-	if err := s.pinAll(l.ids); err != nil {
-		return kept, 0, 0, false, err
-	}
-	part, fewer, kept, err = s.leftOf(at, nucleus, fewLabels)
-	if err != nil || !(part > 0) {
-		return kept, 0, 0, false, err
-	}
-	down := e.temperature * kernels.Log(part)
-	for _, id := range l.ids {
-		e.proposed[id] = above(float64(e.upper[id]) + down)
-	}
-	return kept, part, fewer, true, nil
 }
 
 // leftOf is the part of the probability that is left of labels of which a share is sure, at most and at
