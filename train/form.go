@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // form is the form of a screen.
@@ -77,16 +78,85 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	if err != nil {
 		return form{}, err
 	}
+	return t.formOf(clusters, why), nil
+}
+
+// formOf is the form of so many clusters, of which shells and pairs are open.
+func (t *trainer) formOf(clusters int, why string) form {
 	f := form{clusters: clusters, open: clusters <= usualClusters}
 	t.decide("%d clusters, %d contexts in each%s", f.clusters, t.N/f.clusters, why)
-	switch {
+	switch o := t.opt; {
 	case t.N/f.clusters < leastToLearn:
 		t.decide("vectors by k-means alone: learning pays from %d contexts in a cluster on", leastToLearn)
 	case o.Iterations > 0:
 		f.iterations = o.Iterations
 		t.decide("vectors by learning, which pays from %d contexts in a cluster on", leastToLearn)
 	}
-	return f, nil
+	return f
+}
+
+// trial is a form with its clusters, and what held-out contexts tell of it.
+type trial struct {
+	form
+	kmeans      []kmeans.Iteration
+	learning    *learn.Course
+	router      *router.Router // of the clusters alone
+	found, held []router.Found // of all contexts, and of those that are held out
+	made        *built         // without these; nil if there are none
+	bytes       float64        // that a query at the target reads; infinite if that was not asked
+}
+
+// best is the trial of the form that is wanted, or of half its clusters if vectors are most of what a
+// query reads and it reads less then.
+func (t *trainer) best(ctx context.Context) (*trial, error) {
+	f, err := t.form(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x, err := t.try(ctx, f)
+	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f) <= x.bytes {
+		return x, err
+	}
+	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf(", tried since %.0f KB of that are vectors", t.vectorBytes(f)/1000)))
+	if err != nil {
+		return nil, err
+	}
+	if half.bytes < x.bytes {
+		x = half
+	}
+	t.decide("%d clusters", x.clusters)
+	return x, nil
+}
+
+// try finds the clusters of a form, and decides what is open of it.
+func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
+	x = &trial{form: f, bytes: math.Inf(1)}
+	v, history, course, err := t.vectors(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	x.kmeans, x.learning = history, course
+	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N)); err != nil || t.held.N == 0 {
+		return x, err
+	}
+	of := func(ids []uint32) []router.Found {
+		part := make([]router.Found, len(ids))
+		for j, i := range ids {
+			part[j] = x.found[i]
+		}
+		return part
+	}
+	x.held = of(t.heldIDs)
+	if t.validation != nil {
+		if _, x.held, err = t.held.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
+			return nil, err
+		}
+	}
+	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, x.router, of(t.poolIDs))
+	if err != nil {
+		return nil, err
+	}
+	return x, t.cut(ctx, x, b)
 }
 
 // clusters decides the number of clusters, and says why if it is not the usual one.
@@ -127,13 +197,13 @@ func (t *trainer) decide(format string, args ...any) {
 }
 
 // cut decides the shells and the pairs of an open form, by what held-out contexts tell of
-// screens made from the others, and returns the lists of the form.
-func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Found) (form, *built, error) {
-	if !f.open {
-		made, err := b.build(ctx, f, t.mostBudget())
-		return f, made, err
+// screens made from the others, and leaves the lists of the form.
+func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
+	if !x.open {
+		x.made, err = b.build(ctx, x.form, t.mostBudget())
+		return err
 	}
-	f.open = false
+	f := x.form
 	tries := []form{f}
 	if t.held.N < leastToCut || t.opt.Geometry == 0 {
 		t.decide("clusters alone: %d held-out contexts are too few to judge shells and pairs by", t.held.N)
@@ -144,31 +214,30 @@ func (t *trainer) cut(ctx context.Context, f form, b *builder, held []router.Fou
 			tries = tries[:2]
 		}
 	}
-	var best *built
-	least, most := math.Inf(1), t.mostBudget()
+	most := t.mostBudget()
 	var figures []string
 	for _, try := range tries {
 		made, err := b.build(ctx, try, most)
 		if err != nil {
-			return f, nil, err
+			return err
 		}
 		bytes := math.Inf(1)
 		if len(tries) > 1 {
-			outcomes := made.lists.Measure(t.held, cellsOf(made.router, held))
+			outcomes := made.lists.Measure(t.held, cellsOf(made.router, x.held))
 			bytes = t.bytes(try, made, outcomes)
 			// The next ones need not reach further than the ladder of this.
-			budgets := made.lists.Budgets(outcomes, t.leastBudget(), most)
+			budgets := t.budgets(made.lists, outcomes, most)
 			most = max(budgets[len(budgets)-1], t.opt.Budget)
 			figures = append(figures, fmt.Sprintf("%.0f KB with %s", bytes/1000, try))
 		}
-		if best == nil || bytes < least {
-			f, best, least = try, made, bytes
+		if x.made == nil || bytes < x.bytes {
+			x.form, x.made, x.bytes = try, made, bytes
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s, by what a query at the target takes from memory: %s", f, strings.Join(figures, ", "))
+		t.decide("%s, by what a query at the target takes from memory: %s", x.form, strings.Join(figures, ", "))
 	}
-	return f, best, nil
+	return nil
 }
 
 // line is a cache line, in bytes.
@@ -180,8 +249,7 @@ const line = 64
 // over four times, twice and once the misses that the target allows, since the number of
 // held-out labels that a good screen misses is small.
 func (t *trainer) bytes(f form, made *built, outcomes []screen.Outcome) float64 {
-	row := float64(t.Dim + 16)
-	each := row
+	each := t.rowBytes()
 	if f.pairShare > 0 {
 		each += line - 1
 	}
@@ -189,10 +257,15 @@ func (t *trainer) bytes(f form, made *built, outcomes []screen.Outcome) float64 
 	const steps = 3
 	for i := range steps {
 		candidates := t.candidates(made.lists, outcomes, float64(int(1)<<i))
-		sum += kernels.Log(float64(float64(f.clusters)*row) + float64(candidates*each))
+		sum += kernels.Log(t.vectorBytes(f) + float64(candidates*each))
 	}
 	return kernels.Exp(sum / steps)
 }
+
+// rowBytes are those of the codes of a row, and vectorBytes those of the vectors of a form.
+func (t *trainer) rowBytes() float64 { return float64(t.Dim + 16) }
+
+func (t *trainer) vectorBytes(f form) float64 { return float64(float64(f.clusters) * t.rowBytes()) }
 
 // candidates is the mean number at which no more than so many times the labels are missed that
 // the target allows; that of the longest lists if more are.

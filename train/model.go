@@ -14,17 +14,20 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
-// screen makes the screen of clusters with these vectors.
-func (t *trainer) screen(ctx context.Context, f form, v []float32) (*screen.Model, error) {
-	r, found, err := t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N))
-	if err != nil {
-		return nil, err
+// screen makes the screen of a trial from all contexts.
+func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
+	var rungs []screen.Rung
+	if x.made != nil {
+		t.record.Geometry = geometryOf(x.held)
+		outcomes := x.made.lists.Measure(t.held, cellsOf(x.made.router, x.held))
+		rungs = t.rungs(x.made.lists, outcomes)
+		m, err := screen.NewModel(t.config(x.made, rungs, rungs[0].Budget))
+		if err != nil {
+			return nil, err
+		}
+		rungs = m.Measure(outcomes, t.K)
 	}
-	f, rungs, err := t.measure(ctx, f, r, found)
-	if err != nil {
-		return nil, err
-	}
-	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, r, found)
+	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, x.router, x.found)
 	if err != nil {
 		return nil, err
 	}
@@ -32,14 +35,15 @@ func (t *trainer) screen(ctx context.Context, f form, v []float32) (*screen.Mode
 	if rungs != nil {
 		most = rungs[len(rungs)-1].Budget
 	}
-	made, err := b.build(ctx, f, most)
+	made, err := b.build(ctx, x.form, most)
 	if err != nil {
 		return nil, err
 	}
 	rungs = t.climb(made.lists, rungs)
 	budget := t.choose(rungs)
 	o := &t.record.Options
-	o.Clusters, o.Iterations, o.Shells, o.PairShare, o.Budget = f.clusters, f.iterations, f.shells, f.pairShare, budget
+	o.Clusters, o.Iterations, o.Shells, o.PairShare, o.Budget = x.clusters, x.iterations, x.shells, x.pairShare, budget
+	t.record.KMeans, t.record.Learning = x.kmeans, x.learning
 	m, err := screen.NewModel(t.config(made, rungs, budget))
 	if err != nil {
 		return nil, err
@@ -69,45 +73,6 @@ func (t *trainer) config(made *built, rungs []screen.Rung, budget float64) scree
 	return c
 }
 
-// measure decides what is open of the form, and returns the ladder with figures of held-out
-// contexts, for a screen that is made without them. Shares are those of that screen.
-func (t *trainer) measure(ctx context.Context, f form, r *router.Router, found []router.Found) (form, []screen.Rung, error) {
-	if t.held.N == 0 {
-		f.open = false
-		return f, nil, nil
-	}
-	of := func(ids []uint32) []router.Found {
-		part := make([]router.Found, len(ids))
-		for j, i := range ids {
-			part[j] = found[i]
-		}
-		return part
-	}
-	held := of(t.heldIDs)
-	if t.validation != nil {
-		var err error
-		if _, held, err = t.held.RouteTo(ctx, r.Vectors(), nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
-			return f, nil, err
-		}
-	}
-	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, r, of(t.poolIDs))
-	if err != nil {
-		return f, nil, err
-	}
-	f, made, err := t.cut(ctx, f, b, held)
-	if err != nil {
-		return f, nil, err
-	}
-	t.record.Geometry = geometryOf(held)
-	outcomes := made.lists.Measure(t.held, cellsOf(made.router, held))
-	rungs := t.rungs(made.lists, outcomes)
-	m, err := screen.NewModel(t.config(made, rungs, rungs[0].Budget))
-	if err != nil {
-		return f, nil, err
-	}
-	return f, m.Measure(outcomes, t.K), nil
-}
-
 // geometryOf says how contexts lie to their clusters.
 func geometryOf(found []router.Found) *screen.Geometry {
 	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
@@ -117,9 +82,15 @@ func geometryOf(found []router.Found) *screen.Geometry {
 	return screen.NewGeometry(cosines, leads)
 }
 
+// budgets are those of a ladder.
+func (t *trainer) budgets(l *ladder.Lists, outcomes []screen.Outcome, most float64) []float64 {
+	allowed1, allowedK := t.allowed()
+	return l.Budgets(outcomes, t.leastBudget(), most, allowed1, allowedK)
+}
+
 // rungs are those of lists, without figures.
 func (t *trainer) rungs(l *ladder.Lists, outcomes []screen.Outcome) []screen.Rung {
-	budgets := l.Budgets(outcomes, t.leastBudget(), t.mostBudget())
+	budgets := t.budgets(l, outcomes, t.mostBudget())
 	if b := t.opt.Budget; b > 0 {
 		budgets = append(budgets, max(b, budgets[0]))
 		slices.Sort(budgets)

@@ -53,16 +53,12 @@ func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.La
 		if err != nil {
 			return err
 		}
-		form, err := t.form(ctx)
-		if err != nil {
-			return err
-		}
-		v, err := t.vectors(ctx, form)
+		x, err := t.best(ctx)
 		if err != nil {
 			return err
 		}
 		record = t.record
-		m, err = t.screen(ctx, form, v)
+		m, err = t.screen(ctx, x)
 		return err
 	})
 	if err != nil {
@@ -157,22 +153,21 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	return t, nil
 }
 
-// vectors returns the vectors of the clusters of the form.
-func (t *trainer) vectors(ctx context.Context, form form) ([]float32, error) {
-	v, history, err := kept(t.store, StageKMeans, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+// vectors returns the vectors of the clusters of the form, and how they were found.
+func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
+	of := fmt.Sprintf(" of %d clusters", form.clusters)
+	v, history, err = kept(t.store, StageKMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
 		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
-	t.record.KMeans = history
 	if err != nil || form.iterations == 0 {
-		return v, err
+		return v, history, nil, err
 	}
 	o := learn.Options(t.opt.Learning)
 	o.Budget = t.opt.learningBudget(t.Labels)
-	v, course, err := kept(t.store, StageLearn, len(v), func() ([]float32, *learn.Course, error) {
+	v, course, err = kept(t.store, StageLearn+of, len(v), func() ([]float32, *learn.Course, error) {
 		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
 	})
-	t.record.Learning = course
-	return v, err
+	return v, history, course, err
 }
 
 // kept returns vectors that an interrupted run left in the store, or finds and keeps them; and

@@ -184,16 +184,22 @@ const (
 
 // Budgets are the budgets of a ladder, ascending: round numbers in geometric steps, from
 // least, or what the certain labels take, to the first that misses hardly any label of the
-// contexts, or hardly more than most does. Without contexts there are no outcomes.
-func (l *Lists) Budgets(outcomes []screen.Outcome, least, most float64) []float64 {
+// contexts, or hardly more than most does, and is at least twice the first that misses no more of the best
+// labels and of all than is allowed: a draw looks for more than the best labels. Without contexts there are no outcomes.
+func (l *Lists) Budgets(outcomes []screen.Outcome, least, most, allowed1, allowedK float64) []float64 {
 	least = RoundUp(max(least, l.Least()))
 	most = max(RoundUp(most), least)
 	if outcomes != nil {
 		share, _ := l.Threshold(most)
 		last1, lastK, _ := l.At(share, outcomes)
+		enough := 0.0
 		for b := least; b < most; b *= 1.05 {
 			share, _ := l.Threshold(b)
-			if first, all, _ := l.At(share, outcomes); first <= max(enough1, last1) && all <= max(enoughK, times*lastK) {
+			first, all, _ := l.At(share, outcomes)
+			if enough == 0 && first <= allowed1 && all <= allowedK {
+				enough = b
+			}
+			if first <= max(enough1, last1) && all <= max(enoughK, times*lastK) && b >= 2*enough {
 				most = RoundUp(b)
 				break
 			}

@@ -182,7 +182,7 @@ func TestBudgetsAscendInRoundNumbers(t *testing.T) {
 		l := newLists(t, cells, sizes, always, k)
 		least := rapid.Float64Range(1, 50).Draw(t, "least")
 		most := least * rapid.Float64Range(1, 100).Draw(t, "times")
-		budgets := l.Budgets(nil, least, most)
+		budgets := l.Budgets(nil, least, most, 0, 0)
 		if len(budgets) > rungs || budgets[0] < least || budgets[0] < l.Least() || budgets[len(budgets)-1] < most && budgets[len(budgets)-1] < l.Least() {
 			t.Fatalf("found %v for %v to %v, certain %v", budgets, least, most, l.Least())
 		}
