@@ -83,15 +83,13 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 
 // formOf is the form of so many clusters, of which shells and pairs are open.
 func (t *trainer) formOf(clusters int, why string) form {
-	f := form{clusters: clusters, open: clusters <= usualClusters}
-	t.decide("%d clusters, %d contexts in each%s", f.clusters, t.N/f.clusters, why)
-	switch o := t.opt; {
-	case t.N/f.clusters < leastToLearn:
-		t.decide("vectors by k-means alone: learning pays from %d contexts in a cluster on", leastToLearn)
-	case o.Iterations > 0:
-		f.iterations = o.Iterations
-		t.decide("vectors by learning, which pays from %d contexts in a cluster on", leastToLearn)
+	f, how := form{clusters: clusters, open: clusters <= usualClusters}, "by k-means"
+	if t.N/clusters < leastToLearn {
+		how = fmt.Sprintf("by k-means alone, since learning pays from %d on", leastToLearn)
+	} else if f.iterations = t.opt.Iterations; f.iterations > 0 {
+		how = fmt.Sprintf("learned, which pays from %d on", leastToLearn)
 	}
+	t.decide("%d clusters, %d contexts in each, %s%s", clusters, t.N/clusters, how, why)
 	return f
 }
 
@@ -117,7 +115,7 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f) <= x.bytes {
 		return x, err
 	}
-	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf(", tried since %.0f KB of that are vectors", t.vectorBytes(f)/1000)))
+	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried since %.3g KB are vectors", t.vectorBytes(f)/1000)))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +184,7 @@ func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
 	if away[1] > away[0]/2 {
 		return usual, "", nil
 	}
-	return manyClusters, fmt.Sprintf(": contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
+	return manyClusters, fmt.Sprintf("; contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
 }
 
 // decide says what was decided.
@@ -228,7 +226,7 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 			// The next ones need not reach further than the ladder of this.
 			budgets := t.budgets(made.lists, outcomes, most)
 			most = max(budgets[len(budgets)-1], t.opt.Budget)
-			figures = append(figures, fmt.Sprintf("%.0f KB with %s", bytes/1000, try))
+			figures = append(figures, fmt.Sprintf("%.3g KB with %s", bytes/1000, try))
 		}
 		if x.made == nil || bytes < x.bytes {
 			x.form, x.made, x.bytes = try, made, bytes

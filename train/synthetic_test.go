@@ -25,6 +25,12 @@ func clustersOf(t testing.TB, n int, seed uint64) synthetic {
 	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
 }
 
+// around are n contexts around so many directions, see traintest.Around.
+func around(t testing.TB, n, directions int, spread float64) synthetic {
+	d := traintest.Around(t, 1, n, 16, 400, directions, spread)
+	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
+}
+
 // testOptions are small and quick.
 func testOptions() Options {
 	o := DefaultOptions()

@@ -171,6 +171,37 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	}
 }
 
+// Half of the clusters are tried where vectors are most of what a query reads, and are taken if it reads less then.
+func TestHalfOfTheClusters(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		s            synthetic
+		tried, taken bool
+	}{
+		{"few labels in each cluster", clustersOf(t, 3000, 3), true, true},
+		{"more clusters than half", around(t, 3000, 60, 0.3), true, false},
+		{"long lists", around(t, 3000, 8, 1), false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := testOptions()
+			o.Clusters, o.Budget, o.HeldOut = 0, 0, 500
+			_, r, err := Run(t.Context(), c.s.layer, c.s.contexts, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tried := slices.ContainsFunc(r.Decisions, func(d string) bool {
+				return strings.HasPrefix(d, "30 clusters, ") && strings.Contains(d, "; tried since ")
+			})
+			if taken := r.Options.Clusters == 30; tried != c.tried || taken != c.taken || !taken && r.Options.Clusters != 60 {
+				t.Errorf("found %d clusters after %q, expected 30 to be tried (%v) and taken (%v) instead of 60", r.Options.Clusters, r.Decisions, c.tried, c.taken)
+			}
+			if last := r.KMeans; len(last) == 0 {
+				t.Error("found no course of k-means")
+			}
+		})
+	}
+}
+
 // The budget is the smallest of the ladder that reaches the target; if none does the run
 // says so.
 func TestBudgetReachesTheTarget(t *testing.T) {

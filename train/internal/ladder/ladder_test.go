@@ -197,6 +197,39 @@ func TestBudgetsAscendInRoundNumbers(t *testing.T) {
 	})
 }
 
+// A ladder ends at the largest budget, or with twice the first one that misses no more than is allowed.
+func TestALadderGoesOnBehindTheTarget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cells, sizes, always, k, labels := drawLists(t)
+		l := newLists(t, cells, sizes, always, k)
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
+		c := &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
+		at := make([]uint32, c.N)
+		for i := range at {
+			at[i] = uint32(r.IntN(len(cells)))
+			for _, s := range r.Perm(labels)[:k] {
+				c.Best = append(c.Best, uint32(s))
+			}
+		}
+		o, least, most := l.Measure(c, at), 1.0, float64(labels)
+		allowed1, allowedK := rapid.Float64Range(0, 1).Draw(t, "allowed"), rapid.Float64Range(0, 1).Draw(t, "of all")
+		budgets := l.Budgets(o, least, most, allowed1, allowedK)
+		last := budgets[len(budgets)-1]
+		if last >= RoundUp(most) {
+			return
+		}
+		for b := budgets[0]; b <= last; b *= 1.05 {
+			share, _ := l.Threshold(b)
+			if first, all, _ := l.At(share, o); first <= allowed1 && all <= allowedK {
+				if last < 2*b {
+					t.Fatalf("found %v, though %v misses %v and %v", budgets, b, first, all)
+				}
+				return
+			}
+		}
+	})
+}
+
 func TestRoundUp(t *testing.T) {
 	for x, want := range map[float64]float64{1: 1, 1.2: 2, 10: 10, 99.5: 100, 101: 110, 110: 110, 2048: 2100} {
 		if got := RoundUp(x); got != want {
