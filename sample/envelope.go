@@ -442,7 +442,9 @@ func (s *Sampler) leftOf(at float64, nucleus bool, many int) (part, fewer float6
 		return 0, 0, kept, err
 	}
 	if nucleus {
-		kept = e.boundKept(s.o.TopP, kept, known, at)
+		if kept = e.boundKept(s.o.TopP, kept, known, at); max(kept.high-kept.about, kept.about-kept.low) > maxOpen {
+			return 0, 0, kept, nil
+		}
 	}
 	x, err := s.logit(l.ids[0])
 	left := func(sum float64) float64 {
