@@ -1,6 +1,6 @@
 // Package learn makes a screen while a program answers: no contexts to collect, no training step.
 //
-//	l, err := learn.New(layer, learn.Options{Event: func(e learn.Event) { log.Println(e.Kind, e.Text) }})
+//	l, err := learn.New(layer, learn.Options{Event: func(e learn.Event) { log.Println(e.Kind+":", e.Text) }})
 //	defer l.Close()
 //	n, err := l.TopK(top, h) // in any goroutine
 //

@@ -52,7 +52,7 @@ type Options struct {
 
 // Event is a step of a Learner.
 type Event struct {
-	// Kind is what happened: one of the constants.
+	// Kind is what happened: Began, Trial and so on, below.
 	Kind string
 	// Contexts is the number of contexts that were kept so far, or that were trained with.
 	Contexts int
@@ -338,7 +338,7 @@ func (l *Learner) attempt(ctx context.Context) {
 	n := len(s.Known)
 	after := s.Numbers[n-1] + 1
 	enough := after + uint64(max(l.o.Least/2, n/4))
-	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts begins", n)})
+	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})
 	begin := time.Now()
 	var m *screen.Model
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
@@ -439,7 +439,7 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Eve
 		return err
 	})
 	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
-	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g; the exact layer answered %d", e.Precision1, k, e.PrecisionK, n, e.Budget, by.Stats().Exact)
+	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g; the exact layer answered the %d that are strange to it", e.Precision1, k, e.PrecisionK, n, e.Budget, by.Stats().Exact)
 	return err
 }
 

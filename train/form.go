@@ -122,7 +122,7 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 	if half.bytes < x.bytes {
 		x = half
 	}
-	t.decide("%d clusters", x.clusters)
+	t.decide("%d clusters are taken", x.clusters)
 	return x, nil
 }
 

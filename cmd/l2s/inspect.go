@@ -114,7 +114,7 @@ func (r inspectResult) String() string {
 		line("layer", "SHA-256 %s", r.Fingerprint)
 	}
 	if len(r.Shells) > 0 {
-		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.Trim(fmt.Sprintf("%.3g", r.Shells), "[]"))
+		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.ReplaceAll(strings.Trim(fmt.Sprintf("%.3g", r.Shells), "[]"), " ", " and "))
 	}
 	if r.Pairs > 0 {
 		line("pairs", "%s of clusters have candidates together, for the contexts that lie between two", progress.Count(r.Pairs))

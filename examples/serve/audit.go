@@ -35,7 +35,7 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 		for _, x := range r.Alarms {
 			fmt.Fprintf(w, "  %s: %s\n", x.Of, x.Text)
 		}
-		fmt.Fprintln(w, "Until it is trained anew, on such contexts, a larger budget or the budget \"exact\" is safer.")
+		fmt.Fprintln(w, "Until it is trained anew, on such contexts, ask with the budget \"exact\", or with a larger one if the table of budgets below says that it finds enough.")
 	case r.Audited == 0:
 		fmt.Fprintln(w, "Nothing is known yet.")
 	default:
@@ -64,9 +64,9 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 	if r.Sampled == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nHow contexts lie to the clusters. Every sample counts here, the last thousand or so most; precision above\nis of those alone that were answered exactly. \"at most\" is what a stretch of training's text may have.")
+	fmt.Fprintln(w, "\nHow contexts lie to the clusters. Every sample counts here, the last thousand or so most, where an alarm\ncounts from the change on; precision above is of those alone that were answered exactly. A line is of the contexts below\nits number and not below that of the line before. \"at most\" is what a stretch of training's text may have.")
 	histogram(w, "Cosines of contexts and their clusters", r.Geometry.Cosine, r.Cosine)
-	histogram(w, "Leads of the best cluster", r.Geometry.Lead, r.Lead)
+	histogram(w, "Leads: products of the best cluster less those of the second best", r.Geometry.Lead, r.Lead)
 }
 
 // histogram writes the shares of bins, of the last samples and of training.
