@@ -29,12 +29,12 @@ type Token struct {
 	ID uint32
 	// LogProb is the natural logarithm of the probability that it had. Two kinds of draws
 	// have an estimate. Over a screen the weight of the labels outside the candidate set is
-	// estimated, and behind top-p alone those of the nucleus do not count: where that is as flat as PTB-Small's at
-	// a temperature of 1.6 behind it, a LogProb was .13 too large on average, and 1.3 at most. If there is no truncation, or if top-p is the only one, a draw over
-	// a layer of 1,024 labels or more does not compute all logits: those that it does
-	// not compute count with the centres of their int8 intervals, which may be off by e^1 at
-	// most (if more is open, all logits are computed) and by far less on a real layer, unless
-	// Options.ExactLogProb is set.
+	// estimated if there is no truncation, and left out if top-p is the only one. The estimate has no bound, and may be
+	// too large or too small where the screen or its tail is a poor one: behind a top-p on PTB-Small, at a temperature of 1.6
+	// behind that, it was off by .13 on average and 1.3 at most. If there is no truncation, or if top-p is the only one, a draw
+	// over a layer of 1,024 labels or more does not compute all logits: those that it does not compute count with the centres
+	// of their int8 intervals, which may be off by e^1 at most (if more is open, all logits are computed) and by far less on
+	// a real layer, unless Options.ExactLogProb is set.
 	LogProb float64
 	// Variation bounds the total variation of the distribution that it was drawn from, from
 	// that of the layer with the same edits and truncations: the bound holds if the tail lies

@@ -1,6 +1,7 @@
 package screen_test
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -64,4 +65,40 @@ func TestGuard(t *testing.T) {
 			t.Errorf("found %d exact answers counted, expected %d", n, byLayer[0]+byLayer[1])
 		}
 	})
+}
+
+// A histogram whose first bin holds more than a twentieth of training tells no strange contexts.
+func TestGuardIsOffWhereManyAreStrange(t *testing.T) {
+	w := watchedOnce()
+	for share, strange := range map[float64]bool{0.01: true, 0.05: true, 0.06: false, 0.75: false} {
+		var record map[string]any
+		if err := json.Unmarshal(w.model.Record(), &record); err != nil {
+			t.Fatal(err)
+		}
+		record["geometry"].(map[string]any)["cosine"].(map[string]any)["shares"].([]any)[0] = share
+		text, err := json.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.model.WithTail(w.model.Tail(), text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := screen.NewSearcher(m, w.layer, screen.Guard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := m.Dim()
+		change := permuted(rand.New(rand.NewPCG(1, 1)), d)
+		for i := range 100 {
+			h := slices.Clone(w.contexts[i*d : (i+1)*d])
+			change(h)
+			if _, err := s.TopK(make([]softmax.Prediction, 5), h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := s.Stats().Exact; (n > 0) != strange {
+			t.Errorf("share %v: found %d exact answers of 100, expected some: %v", share, n, strange)
+		}
+	}
 }

@@ -44,13 +44,15 @@ func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 // are, as a text of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of
 // its cluster is below the first edge of [Model.Geometry]: one in a hundred is in training, and misses are many times as
 // frequent among these. All contexts are answered exactly as long as 8 of the last are strange, each counting 31/32 of the
-// next one. So an answer depends on the contexts before. The option does nothing to a model whose record has no histogram of
-// cosines.
+// next one. So an answer depends on the contexts that this searcher had before: in a pool each has its own. The option does nothing
+// to a model whose record has no histogram of cosines, or one whose first bin has more than a twentieth of training, as
+// contexts make it that repeat.
 func Guard() Option { return func(s *Searcher) { s.guard = true } }
 
 const (
 	guardMemory = 32 // contexts
 	guardMost   = 8
+	guardUsual  = 0.05 // of training may be strange, at most
 )
 
 // Searcher answers requests with a model and its layer. It is for one
@@ -158,7 +160,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
 	}
-	if s.guard && m.geometry != nil && len(m.geometry.Cosine.Edges) > 0 {
+	if s.guard && m.geometry != nil && len(m.geometry.Cosine.Edges) > 0 && m.geometry.Cosine.Shares[0] <= guardUsual {
 		s.floor = m.geometry.Cosine.Edges[0]
 	}
 	if s.bound < 1 {
@@ -372,7 +374,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
 	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
-	x.exact = s.lead && x.found.Lead < s.model.c.ExactMargin || s.guarded(x.found.Cosine)
+	x.exact = s.guarded(x.found.Cosine) || s.lead && x.found.Lead < s.model.c.ExactMargin
 	if watched {
 		s.watch.see(s, x)
 	}

@@ -446,6 +446,7 @@ func TestBadOptions(t *testing.T) {
 	var cases []badCase
 	for _, c := range []struct{ name, text, want string }{
 		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
+		{"null", "null", "options.json: options: found null, expected a JSON object"},
 		{"a list", "[]", "options.json: options: json: cannot unmarshal array"},
 		{"two objects", "{} {}", "options.json: options: found more behind the JSON object"},
 		{"a name twice", `{"seed": 1, "clusters": 6, "seed": 2}`, `options.json: options: found "seed" twice`},

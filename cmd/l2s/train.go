@@ -139,6 +139,9 @@ func decodeOptions(text []byte, o *train.Options) error {
 	if _, more := d.Token(); more != io.EOF {
 		return errors.New("found more behind the JSON object")
 	}
+	if string(bytes.TrimSpace(text)) == "null" { // which changes nothing
+		return errors.New("found null, expected a JSON object")
+	}
 	v, err := jsonscan.Parse(text)
 	if err != nil {
 		return err
