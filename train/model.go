@@ -26,6 +26,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 			return nil, err
 		}
 		rungs = m.Measure(outcomes, t.K)
+		x.made, x.held = nil, nil // as large as what follows
 	}
 	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, x.router, x.found)
 	if err != nil {

@@ -39,7 +39,7 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 	case r.Audited == 0:
 		fmt.Fprintln(w, "Nothing is known yet.")
 	default:
-		fmt.Fprintln(w, "No alarm.")
+		fmt.Fprintf(w, "No alarm, by %d contexts sampled and %d exact answers. A loss of two or three hundredths of precision shows within 2,000 exact answers.\n", r.Sampled, r.Audited)
 	}
 	fmt.Fprintf(w, "\nGeneration %d: %d contexts sampled, %d of them answered exactly too.\n", generation, r.Sampled, r.Audited)
 	if r.Err != nil {

@@ -140,20 +140,25 @@ func TestListsAreInOrder(t *testing.T) {
 	})
 }
 
+// drawContexts are a few contexts with k labels each, and the cells that they are in.
+func drawContexts(t *rapid.T, cells, labels, k int) (c *corpus.Corpus, at []uint32) {
+	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
+	c = &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
+	for range c.N {
+		at = append(at, uint32(r.IntN(cells)))
+		for _, s := range r.Perm(labels)[:k] {
+			c.Best = append(c.Best, uint32(s))
+		}
+	}
+	return c, at
+}
+
 // The figures of outcomes are those of a count over the lists.
 func TestOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
 		l := newLists(t, cells, sizes, always, k)
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
-		c := &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
-		at := make([]uint32, c.N)
-		for i := range at {
-			at[i] = uint32(r.IntN(len(cells)))
-			for _, s := range r.Perm(labels)[:k] {
-				c.Best = append(c.Best, uint32(s))
-			}
-		}
+		c, at := drawContexts(t, len(cells), labels, k)
 		o, share := l.Measure(c, at), uint16(rapid.IntRange(1, Certain).Draw(t, "share"))
 		first, all, candidates := 0.0, 0.0, 0.0
 		for i, cell := range at {
@@ -202,15 +207,7 @@ func TestALadderGoesOnBehindTheTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
 		l := newLists(t, cells, sizes, always, k)
-		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "contexts"), 0))
-		c := &corpus.Corpus{N: 1 + r.IntN(20), Labels: labels, K: k}
-		at := make([]uint32, c.N)
-		for i := range at {
-			at[i] = uint32(r.IntN(len(cells)))
-			for _, s := range r.Perm(labels)[:k] {
-				c.Best = append(c.Best, uint32(s))
-			}
-		}
+		c, at := drawContexts(t, len(cells), labels, k)
 		o, least, most := l.Measure(c, at), 1.0, float64(labels)
 		allowed1, allowedK := rapid.Float64Range(0, 1).Draw(t, "allowed"), rapid.Float64Range(0, 1).Draw(t, "of all")
 		budgets := l.Budgets(o, least, most, allowed1, allowedK)
