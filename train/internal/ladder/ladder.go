@@ -193,11 +193,14 @@ func (l *Lists) Budgets(outcomes []screen.Outcome, least, most, allowed1, allowe
 		share, _ := l.Threshold(most)
 		last1, lastK, _ := l.At(share, outcomes)
 		enough := 0.0
+		if last1 <= allowed1 && lastK <= allowedK {
+			enough = most
+		}
 		for b := least; b < most; b *= 1.05 {
 			share, _ := l.Threshold(b)
 			first, all, _ := l.At(share, outcomes)
-			if enough == 0 && first <= allowed1 && all <= allowedK {
-				enough = b
+			if first <= allowed1 && all <= allowedK {
+				enough = min(enough, b)
 			}
 			if first <= max(enough1, last1) && all <= max(enoughK, times*lastK) && b >= 2*enough {
 				most = RoundUp(b)
