@@ -104,6 +104,15 @@ type trial struct {
 	bytes       float64        // that a query at the target reads; infinite if that was not asked
 }
 
+// of is where the trial finds these contexts.
+func (x *trial) of(ids []uint32) []router.Found {
+	part := make([]router.Found, len(ids))
+	for j, i := range ids {
+		part[j] = x.found[i]
+	}
+	return part
+}
+
 // best is the trial of the form that is wanted, or of half its clusters if vectors are most of what a
 // query reads and it reads less then.
 func (t *trainer) best(ctx context.Context) (*trial, error) {
@@ -137,20 +146,12 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N)); err != nil || t.held.N == 0 {
 		return x, err
 	}
-	of := func(ids []uint32) []router.Found {
-		part := make([]router.Found, len(ids))
-		for j, i := range ids {
-			part[j] = x.found[i]
-		}
-		return part
+	if t.validation == nil {
+		x.held = x.of(t.heldIDs)
+	} else if _, x.held, err = t.held.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
+		return nil, err
 	}
-	x.held = of(t.heldIDs)
-	if t.validation != nil {
-		if _, x.held, err = t.held.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
-			return nil, err
-		}
-	}
-	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, x.router, of(t.poolIDs))
+	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, x.router, x.of(t.poolIDs))
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,10 @@ import (
 func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 	var rungs []screen.Rung
 	if x.made != nil {
-		t.record.Geometry = geometryOf(x.held)
+		// As contexts come, those that training has met among them.
+		if t.record.Geometry = geometryOf(x.held); t.validation == nil {
+			t.record.Geometry = geometryOf(x.of(t.outIDs))
+		}
 		outcomes := x.made.lists.Measure(t.held, cellsOf(x.made.router, x.held))
 		rungs = t.rungs(x.made.lists, outcomes)
 		m, err := screen.NewModel(t.config(x.made, rungs, rungs[0].Budget))

@@ -24,8 +24,8 @@ type Record struct {
 	// ContextsDigest names the contexts, by their numbers and their order.
 	ContextsDigest string `json:"contexts_digest"`
 	// HeldOut is the number of contexts that the figures of the ladder are of. LeftOut is
-	// the number of contexts of Options.Validation that are not among them, since they are
-	// equal to one of training.
+	// the number of those held out, or of Options.Validation, that are not among them, since
+	// they are equal to one that training learns from.
 	HeldOut int `json:"held_out"`
 	LeftOut int `json:"left_out,omitempty"`
 	// Geometry says how these contexts lie to their clusters, nil if none were held out.

@@ -89,11 +89,13 @@ type trainer struct {
 	store  *state.Store
 	record *Record
 
-	// The contexts to learn from and to measure on: of the corpus, or held is of
-	// Options.Validation, and heldIDs is empty.
-	pool, held       *corpus.Corpus
-	poolIDs, heldIDs []uint32
-	validation       *corpus.Corpus // of Options.Validation, nil without
+	pool            *corpus.Corpus // the contexts to learn from
+	poolIDs, outIDs []uint32       // those, and the ones that are held out
+	validation      *corpus.Corpus // of Options.Validation, nil without
+	// The contexts to measure on, of the validation or of those held out: those that are equal to
+	// none to learn from.
+	held    *corpus.Corpus
+	heldIDs []uint32
 }
 
 // newTrainer checks what is given, and finds the labels, and the contexts to learn from and to
@@ -142,14 +144,22 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	case n < 0:
 		n = corpus.HeldOut(t.N)
 	}
-	t.poolIDs, t.heldIDs = corpus.Split(t.N, n)
-	t.pool, t.held = t.Part(t.poolIDs), t.Part(t.heldIDs)
-	if t.validation != nil {
-		if t.held, err = t.unseen(ctx); err != nil {
+	t.poolIDs, t.outIDs = corpus.Split(t.N, n)
+	t.pool = t.Part(t.poolIDs)
+	from, ids := t.Corpus, t.outIDs
+	if v := t.validation; v != nil {
+		v.K, v.Seed, v.Report = t.K, t.Seed, t.Report
+		if v.Best, err = topLabels(ctx, v, t.layer); err != nil {
 			return nil, err
 		}
+		from, ids = v, corpus.Ascending(v.N)
 	}
-	t.record.HeldOut = t.held.N
+	t.heldIDs = t.unmet(from, ids)
+	t.held = from.Part(t.heldIDs)
+	t.record.HeldOut, t.record.LeftOut = t.held.N, len(ids)-t.held.N
+	if t.record.LeftOut > 0 {
+		c.Report.Message(fmt.Sprintf("precision is measured on %d contexts: %d others are equal to contexts of training", t.held.N, t.record.LeftOut))
+	}
 	return t, nil
 }
 
@@ -182,35 +192,22 @@ func kept[T any](store *state.Store, name string, n int, find func() ([]float32,
 	return v, about, store.Put(name, about, v)
 }
 
-// unseen is the view of the validation contexts, with labels, without those that are equal to
-// one of training.
-func (t *trainer) unseen(ctx context.Context) (_ *corpus.Corpus, err error) {
-	c := t.validation
-	c.K, c.Seed, c.Report = t.K, t.Seed, t.Report
-	ids := t.unmet(c)
-	if t.record.LeftOut = c.N - len(ids); t.record.LeftOut > 0 {
-		t.Report.Message(fmt.Sprintf("validation: %d of %d contexts are among those of training and left out", t.record.LeftOut, c.N))
-	}
-	c.Best, err = topLabels(ctx, c, t.layer)
-	return c.Part(ids), err
-}
-
-// unmet are the contexts of c that are equal to none of training.
-func (t *trainer) unmet(c *corpus.Corpus) []uint32 {
+// unmet are those of the contexts ids of c that are equal to none to learn from.
+func (t *trainer) unmet(c *corpus.Corpus, ids []uint32) []uint32 {
 	bytesOf := func(row []float32) []byte {
 		return unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row))
 	}
-	open := map[string][]uint32{} // contexts of c by their bytes
-	for i := range uint32(c.N) {
-		row := bytesOf(c.Row(i, nil))
+	open, buffer := map[string][]uint32{}, t.Buffer() // the contexts by their bytes
+	for _, i := range ids {
+		row := bytesOf(c.Row(i, buffer))
 		open[string(row)] = append(open[string(row)], i)
 	}
-	for j, own := uint32(0), t.Buffer(); int(j) < t.N; j++ {
-		delete(open, string(bytesOf(t.Row(j, own))))
+	for j := range uint32(t.pool.N) {
+		delete(open, string(bytesOf(t.pool.Row(j, buffer))))
 	}
-	ids := slices.Concat(slices.Collect(maps.Values(open))...)
-	slices.Sort(ids)
-	return ids
+	rest := slices.Concat(slices.Collect(maps.Values(open))...)
+	slices.Sort(rest)
+	return rest
 }
 
 // CheckpointFiles returns the names of the files that a run with the option

@@ -17,6 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 
@@ -212,6 +213,9 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 	}{{0.9, true}, {0.97, true}, {0.9999999, false}} {
 		o := testOptions()
 		o.Budget, o.HeldOut, o.Target, o.Iterations = 0, 1000, c.target, 0
+		if !c.reached {
+			o.Geometry = 0 // so that no list has labels that training has not met
+		}
 		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
@@ -225,6 +229,39 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 				t.Errorf("target %v: found budget %v, though %v has P@5 %v", c.target, m.Budget(), x.Budget, x.PrecisionK.Value)
 			}
 		}
+	}
+}
+
+// Nothing is measured on held-out contexts that are equal to one to learn from; the geometry, which
+// contexts of use are compared with, has them. Repeats among themselves are no such contexts.
+func TestRepeatsAreNotMeasuredOn(t *testing.T) {
+	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
+	const held = 200
+	o := testOptions()
+	o.HeldOut, o.Budget = held, 0
+	pool, ids := corpus.Split(900, held)
+	contexts := slices.Clone(s.contexts)
+	row := func(i uint32) []float32 { return contexts[i*6:][:6] }
+	copy(row(ids[3]), row(pool[0]))
+	copy(row(ids[9]), row(pool[len(pool)-1]))
+	copy(row(ids[17]), row(ids[16]))
+	_, r, err := Run(t.Context(), s.layer, contexts, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.HeldOut != held-2 || r.LeftOut != 2 {
+		t.Errorf("found %d contexts measured, %d left out, expected %d and 2", r.HeldOut, r.LeftOut, held-2)
+	}
+	for _, share := range r.Geometry.Cosine.Shares {
+		if n := share * held; math.Abs(n-math.Round(n)) > 1e-9 {
+			t.Errorf("found a bin of the geometry with %v of %d contexts", n, held)
+		}
+	}
+	for _, i := range ids {
+		copy(row(i), row(pool[0]))
+	}
+	if m, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || m.Geometry() != nil {
+		t.Errorf("found %d contexts measured, %d left out, warnings %q and error %v, expected 0, %d and a warning", r.HeldOut, r.LeftOut, r.Warnings, err, held)
 	}
 }
 

@@ -31,8 +31,7 @@ type trainResult struct {
 	screenResult
 	K        int `json:"k"`
 	Contexts int `json:"contexts"`
-	// LeftOut of the contexts of --validation are contexts of training, on which nothing is
-	// measured.
+	// LeftOut of the contexts to measure on are contexts of training, on which nothing is measured.
 	LeftOut   int      `json:"left_out,omitempty"`
 	Decisions []string `json:"decisions,omitempty"` // what the run has decided, and why
 	Warnings  []string `json:"warnings,omitempty"`  // what should make one think twice
