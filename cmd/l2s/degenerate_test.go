@@ -18,8 +18,8 @@ func TestTrainOnContextsWithoutAFiniteTail(t *testing.T) {
 			for i := range x {
 				x[i] = scale * float32(r.Float64()-0.5)
 			}
-			writeFile(t, filepath.Join(dir, "bad.txt"), []byte(asText(x, tinyDim, " ", "\n")))
-			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.txt")...)
+			writeFile(t, filepath.Join(dir, "bad.json"), []byte(asJSON(x, tinyDim)))
+			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.json")...)
 			const want = "  warning: tail: found contexts and a layer whose numbers are too large or too small for a regression: "
 			if got.code != 0 || !strings.Contains(got.stdout, want) {
 				t.Errorf("found exit status %d and\n%s%sexpected 0 and %s", got.code, got.stdout, got.stderr, want)

@@ -450,7 +450,7 @@ func TestContextsInSeveralFiles(t *testing.T) {
 func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
 	dir := files(t)
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-	one := asText(h[:tinyDim], tinyDim, " ", "\n")
+	one := asJSON(h[:tinyDim], tinyDim)
 	cmd := command(t, dir, "topk", "m.l2s", "--head", "layer.safetensors:weight", "--contexts", "-", "--budget", "exact", "--k", "300")
 	stdin, answers, stderr := converse(t, cmd)
 	io.WriteString(stdin, one)

@@ -220,7 +220,7 @@ func TestInterruptedTopKOnStandardInput(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.WriteString(stdin, asText(h[:tinyDim], tinyDim, " ", "\n")); err != nil {
+	if _, err := io.WriteString(stdin, asJSON(h[:tinyDim], tinyDim)); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 {

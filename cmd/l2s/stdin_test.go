@@ -14,16 +14,15 @@ import (
 	"testing"
 )
 
-// asText writes contexts as lines of text.
-func asText(h []float32, dim int, separator, end string) string {
+// asJSON writes contexts as lists of JSON, each on a line of its own.
+func asJSON(h []float32, dim int) string {
 	var b strings.Builder
-	for i, x := range h {
-		b.WriteString(strconv.FormatFloat(float64(x), 'g', -1, 32))
-		if (i+1)%dim == 0 {
-			b.WriteString(end)
-		} else {
-			b.WriteString(separator)
+	for row := range slices.Chunk(h, dim) {
+		numbers := make([]string, len(row))
+		for i, x := range row {
+			numbers[i] = strconv.FormatFloat(float64(x), 'g', -1, 32)
 		}
+		b.WriteString("[" + strings.Join(numbers, ",") + "]\n")
 	}
 	return b.String()
 }
@@ -32,14 +31,11 @@ func asText(h []float32, dim int, separator, end string) string {
 func TestContextsOnStandardInput(t *testing.T) {
 	dir := files(t)
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-	lists := "[" + strings.ReplaceAll(strings.TrimSpace(asText(h, tinyDim, ",", "\n")), "\n", "]\n[") + "]"
+	lists := strings.TrimSpace(asJSON(h, tinyDim))
 	forms := map[string]string{
-		"lists of JSON":                        lists,
-		"a list of lists of JSON":              "[" + strings.ReplaceAll(lists, "\n", ",\n") + "]\n",
-		"a .npy file":                          string(readFile(t, filepath.Join(dir, "T.npy"))),
-		"spaces":                               asText(h, tinyDim, " ", "\n"),
-		"commas":                               asText(h, tinyDim, ", ", "\r\n"),
-		"tabs, without the last end of a line": strings.TrimSuffix(asText(h, tinyDim, "\t", "\n"), "\n"),
+		"lists of JSON":           lists,
+		"a list of lists of JSON": "[" + strings.ReplaceAll(lists, "\n", ",\n") + "]\n",
+		"a .npy file":             string(readFile(t, filepath.Join(dir, "T.npy"))),
 	}
 	piped := func(t *testing.T, input string, args ...string) result {
 		cmd := command(t, dir, args...)
@@ -69,7 +65,10 @@ func TestContextsOnStandardInput(t *testing.T) {
 				if r.code != 0 || result(r.stdout) != want {
 					t.Errorf("found exit status %d and another result than of the file, expected the same; standard error:\n%s", r.code, r.stderr)
 				}
-				const file = "contexts in a file"
+				file := "contexts in a file"
+				if name != "a .npy file" {
+					file += ".json"
+				}
 				writeFile(t, filepath.Join(dir, file), []byte(input))
 				r = l2s(t, dir, joined(c.args, "--contexts", file)...)
 				if got := strings.ReplaceAll(result(r.stdout), file, "T.npy"); r.code != 0 || got != want {
@@ -79,23 +78,19 @@ func TestContextsOnStandardInput(t *testing.T) {
 		}
 	}
 
-	one := asText(h[:tinyDim], tinyDim, " ", "\n")
+	one := asJSON(h[:tinyDim], tinyDim)
 	poison := append([]float32{}, h[:tinyDim]...)
 	poison[3] = float32(math.Inf(1))
 	for _, c := range []struct{ name, input, want string }{
 		{"nothing", "", "standard input: found it empty, expected contexts"},
-		{"an empty line", one + "\n" + one, "standard input: line 2: found 0 numbers, expected 12, the columns of W.npy"},
-		{"a number too few", one + asText(h[:11], 11, " ", "\n"), "standard input: line 2: found 11 numbers, expected 12, the columns of W.npy"},
-		{"a number too many", asText(h[:13], 13, " ", "\n"), "standard input: line 1: found 13 numbers, expected 12, the columns of W.npy"},
-		{"a word", strings.Replace(one, " ", " abc ", 1), `standard input: line 1: found 13 numbers, expected 12`},
-		{"a word for a number", "abc" + one[strings.IndexByte(one, ' '):], `standard input: line 1: found "abc" for number 1, expected a finite number`},
-		{"an infinity", one + asText(poison, tinyDim, " ", "\n"), `standard input: line 2: found "+Inf" for number 4, expected a finite number`},
-		{"NaN", strings.Repeat("nan ", 12) + "\n", `standard input: line 1: found "nan" for number 1, expected a finite number`},
-		{"a number beyond float32", strings.Repeat("1e39 ", 12) + "\n", `standard input: line 1: found "1e39" for number 1, expected a finite number`},
-		{"a hexadecimal number", strings.Repeat("0x1p3 ", 12) + "\n", `standard input: line 1: found "0x1p3" for number 1, expected a finite number, in decimal`},
-		{"a number with an underscore", strings.Repeat("1_0 ", 12) + "\n", `standard input: line 1: found "1_0" for number 1, expected a finite number, in decimal`},
-		{"a short list of JSON", "[[1,2]]", "standard input: context 1: found 2 numbers, expected 12, the columns of W.npy"},
-		{"a line without an end", strings.Repeat("1", 1<<20), "standard input: line 1: found more than 1300 bytes, expected 12 numbers, the columns of W.npy"},
+		{"no list", "1 2 3\n", `standard input: context 1: found "1", expected an array of numbers`},
+		{"a number too few", one + asJSON(h[:11], 11), "standard input: context 2: found 11 numbers, expected 12, the columns of W.npy"},
+		{"a number too many", asJSON(h[:13], 13), "standard input: context 1: found 13 numbers, expected 12, the columns of W.npy"},
+		{"a word for a number", "[abc" + one[strings.IndexByte(one, ','):], "standard input: context 1: found no JSON: invalid character 'a' looking for beginning of value"},
+		{"an infinity", one + asJSON(poison, tinyDim), "standard input: context 2: found no JSON: invalid character '+' looking for beginning of value"},
+		{"a number beyond float32", "[1e39]", `standard input: context 1: found "1e39" for number 1, expected one within float32`},
+		{"a short list in a list", "[[1,2]]", "standard input: context 1: found 2 numbers, expected 12, the columns of W.npy"},
+		{"a number without an end", "[" + strings.Repeat("1", 1<<20), "standard input: context 1: found no end of it in 66736 bytes, expected that of its array"},
 		{"a .npy file that is cut off", string(readFile(t, filepath.Join(dir, "T.npy"))[:1000]), "standard input: data: found 872 bytes, expected 57600 (shape [1200 12] of float32)"},
 	} {
 		for _, verb := range [][]string{goodTopK, goodEval} {
@@ -128,23 +123,22 @@ func converse(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, answers *bufio
 	return stdin, bufio.NewReader(stdout), stderr
 }
 
-// A context of text is answered before the next one is there.
+// A context of JSON is answered before the next one is there.
 func TestTopKAnswersLineByLine(t *testing.T) {
 	dir := files(t)
 	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
 	want := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
-	for _, c := range []struct{ name, first, separator, next, end string }{
-		{"lines", "", " ", "", "\n"}, {"lists of JSON", "[", ",", "\n[", "]"}, {"a list of lists", "[[", ",", ",[", "]"},
-	} {
+	for _, c := range []struct{ name, begin, between, end string }{{"lists", "", "", ""}, {"a list of lists", "[", ",", "]"}} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
 			stdin, answers, stderr := converse(t, cmd)
 			for i := range 20 {
-				line := c.next
+				line := strings.TrimSpace(asJSON(h[i*tinyDim:(i+1)*tinyDim], tinyDim))
 				if i == 0 {
-					line = c.first
+					line = c.begin + line
+				} else {
+					line = c.between + "\n" + line
 				}
-				line += asText(h[i*tinyDim:(i+1)*tinyDim], tinyDim, c.separator, c.end)
 				half := len(line) / 2
 				for _, part := range []string{line[:half], line[half:]} { // a line in two pieces
 					if _, err := io.WriteString(stdin, part); err != nil {
@@ -155,9 +149,7 @@ func TestTopKAnswersLineByLine(t *testing.T) {
 					t.Fatalf("line %d: found %q (%v), expected %q; standard error:\n%s", i+1, got, err, want[i], stderr.String())
 				}
 			}
-			if c.first == "[[" {
-				io.WriteString(stdin, "]")
-			}
+			io.WriteString(stdin, c.end)
 			stdin.Close()
 			if rest, err := io.ReadAll(answers); err != nil || len(rest) > 0 {
 				t.Errorf("found %q (%v) behind the answers, expected nothing", rest, err)
@@ -188,8 +180,8 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 		want                  string
 	}{
 		{"in a file", "bad.npy", "", 256, "bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts"},
-		{"on standard input", "-", asText(h[:3*dim], dim, " ", "\n") + "1\n", 3, "standard input: line 4: found 1 numbers, expected 12, the columns of W.npy; standard output has the answers to the first 3 contexts"},
-		{"the first", "-", "1\n", 0, "standard input: line 1: found 1 numbers, expected 12, the columns of W.npy"},
+		{"on standard input", "-", asJSON(h[:3*dim], dim) + "[1]\n", 3, "standard input: context 4: found 1 numbers, expected 12, the columns of W.npy; standard output has the answers to the first 3 contexts"},
+		{"the first", "-", "[1]\n", 0, "standard input: context 1: found 1 numbers, expected 12, the columns of W.npy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := command(t, dir, joined(goodTopK, "--contexts", c.contexts)...)

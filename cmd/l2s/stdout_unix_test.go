@@ -88,7 +88,7 @@ func TestTopKEndsWithTheAnswerThatCannotBeWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			late := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-			if _, err := io.WriteString(stdin, asText(h[:dim], dim, " ", "\n")); err != nil {
+			if _, err := io.WriteString(stdin, asJSON(h[:dim], dim)); err != nil {
 				t.Error(err)
 			}
 			err = cmd.Wait() // standard input stays open

@@ -22,35 +22,36 @@ import (
 type Contexts struct {
 	name  string
 	dim   int
-	parts []*tensorfile.Tensor
-	texts map[int]string // the parts that are files of text, nil until Fit reads them
-	ends  []int          // the number of contexts in a part and those before it
+	names []string
+	parts []*tensorfile.Tensor // nil for a file of JSON until Fit reads it
+	ends  []int                // the number of contexts in a part and those before it
 	all   []float32
 	unmap func([]byte) error // of all, if it is a file of its own
 
 	stream *bufio.Reader // nil for files
-	text   *textReader   // of the stream, while it is not read to its end
+	text   *jsonReader   // of the stream, while it is not read to its end
 	at     int           // the number of the context that comes next
 	block  []float32     // nextBlock contexts, that one among them
 }
 
 // OpenContexts opens contexts, before the layer is known that they are for. There are none
-// before the call of Fit. A source is a tensor, or a file of text as textReader reads it.
+// before the call of Fit. A source is a tensor, or a file of JSON as jsonReader reads it.
 func OpenContexts(sources []string) (*Contexts, error) {
-	c := &Contexts{name: sources[0], texts: map[int]string{}}
+	c := &Contexts{name: sources[0], names: sources}
 	if more := len(sources) - 1; more > 0 {
 		c.name += fmt.Sprintf(" and %s more", progress.Count(more))
 	}
-	for i, src := range sources {
+	for _, src := range sources {
 		var t *tensorfile.Tensor
-		if path, ok := isText(src); ok {
-			c.texts[i] = path
+		var err error
+		if isJSON(src) {
+			_, err = os.Stat(src)
 		} else {
-			var err error
-			if t, err = tensorfile.OpenTensor(src); err != nil {
-				c.Close()
-				return nil, err
-			}
+			t, err = tensorfile.OpenTensor(src)
+		}
+		if err != nil {
+			c.Close()
+			return nil, err
 		}
 		c.parts = append(c.parts, t)
 	}
@@ -58,7 +59,7 @@ func OpenContexts(sources []string) (*Contexts, error) {
 }
 
 // OpenStream returns the contexts of a stream, which Fit begins to read: all of a .npy file, or
-// text, which is read as [Contexts.Next] asks for it and no further, or to its end by Whole or All.
+// JSON, which is read as [Contexts.Next] asks for it and no further, or to its end by Whole or All.
 // Errors call the stream by name.
 func OpenStream(r io.Reader, name string) *Contexts {
 	return &Contexts{name: name, stream: bufio.NewReaderSize(r, 1<<16)}
@@ -68,7 +69,7 @@ func OpenStream(r io.Reader, name string) *Contexts {
 func (c *Contexts) Name() string { return c.name }
 
 // Fit makes the contexts belong to a layer whose weights errors call by that name, or closes the
-// files. Each part is as [tensorfile.Tensor.ExpectContexts] says. Text is read into memory.
+// files. Each part is as [tensorfile.Tensor.ExpectContexts] says. JSON is read into memory.
 func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (err error) {
 	defer func() {
 		if err != nil {
@@ -84,8 +85,8 @@ func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (e
 		c.parts = []*tensorfile.Tensor{t}
 	}
 	for i, t := range c.parts {
-		if path, ok := c.texts[i]; ok {
-			if t, err = readTextFile(ctx, path, l, weights); err != nil {
+		if t == nil {
+			if t, err = readJSONFile(ctx, c.names[i], l, weights); err != nil {
 				return err
 			}
 			c.parts[i] = t
@@ -114,19 +115,19 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	return err
 }
 
-// Whole reads the text of a stream to its end, into memory.
+// Whole reads the JSON of a stream to its end, into memory.
 func (c *Contexts) Whole(ctx context.Context) error {
 	if c.text == nil {
 		return nil
 	}
-	t, err := c.text.tensor(ctx)
+	t, err := c.text.tensor(ctx, c.dim)
 	if err == nil {
 		c.parts, c.ends, c.text = []*tensorfile.Tensor{t}, []int{t.Rows()}, nil
 	}
 	return err
 }
 
-// First leaves out all contexts but the first n, which are not read then. Of the text of a
+// First leaves out all contexts but the first n, which are not read then. Of the JSON of a
 // stream, whose contexts are not counted, it leaves out none.
 func (c *Contexts) First(n int) {
 	for i, end := range c.ends {
@@ -160,7 +161,7 @@ func (c *Contexts) Next(ctx context.Context, h []float32) error {
 	return nil
 }
 
-// Len returns the number of contexts, 0 for the text of a stream before Whole.
+// Len returns the number of contexts, 0 for the JSON of a stream before Whole.
 func (c *Contexts) Len() int {
 	if len(c.ends) == 0 {
 		return 0
