@@ -12,7 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
-	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -42,13 +41,9 @@ type benchResult struct {
 	Copies       int64   `json:"copies_bytes"`     // the copied candidates
 	AllCopies    int64   `json:"all_copies_bytes"` // all candidates within the budget
 	Level        string  `json:"level"`
-	Allocs       float64 `json:"allocs_per_query"` // of the screen
 	K            int     `json:"k"`
 	Queries      int     `json:"queries"`  // different contexts that were queried
 	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
-	// Codes are the bytes of the int8 codes that a screened query reads, the mean over
-	// queries; 0 if the exact layer answers a tenth of them or more, by codes of its own.
-	Codes int `json:"codes_bytes,omitempty"`
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
@@ -63,9 +58,6 @@ type coldTimes struct {
 	Exact       float64 `json:"exact_us"`
 	Screened    float64 `json:"screened_us"`
 	ScreenedP99 float64 `json:"screened_p99_us"`
-	// PlainRead is the time to read as many bytes of other memory as there are codes in a
-	// screened query: what the memory of the machine allows.
-	PlainRead float64 `json:"plain_read_us,omitempty"`
 }
 
 // measuredBench is the JSON of l2s bench: the times, and what they buy.
@@ -115,7 +107,7 @@ func benchVerb(f *flags) action {
 			return nil, err
 		}
 		for _, mib := range *coldMiB {
-			times, err := benchCold(ctx, m, l, rows, *k, mib, r.benchResult, p, *opts...)
+			times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
 			if err != nil && ctx.Err() != nil { // what is measured is printed
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
@@ -176,8 +168,6 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 		return nil, err
 	}
 	queries := rivals(l, s, rows, k)
-	allocs := timing.Allocs(10000, func(i int) { queries[2](i % len(rows)) })
-	stats := s.Stats()
 	if m.Tail() != nil && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
@@ -186,10 +176,9 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 		return nil, err
 	}
 	r := &benchResult{
-		Level: kernels.Level(), Allocs: allocs, K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
+		Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
 	}
 	r.Copies, r.AllCopies = s.PackedBytes()
-	r.Codes = codesBytes(stats, m.Dim(), r.Copies > 0)
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
@@ -203,38 +192,14 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 	return r, nil
 }
 
-// codesBytes returns the mean number of bytes of the codes that a query reads: of the vectors of
-// clusters, which lie in panels, and of candidates, which do if they are copied. It is 0 if the
-// exact layer answers many queries.
-func codesBytes(s screen.Stats, dim int, copied bool) int {
-	if 10*s.Exact >= s.Queries {
-		return 0
-	}
-	panel := float64(kernels.Int8PanelBytes(dim)) / kernels.PanelRows
-	row := panel
-	if !copied {
-		row = float64(kernels.Int8Stride(dim))
-	}
-	return int((panel*float64(s.Routing) + row*float64(s.Candidates)) / float64(s.Queries))
-}
-
 // benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
-// of the time, so the turns are fewer and shorter. It takes from r what a query reads.
-func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, r *benchResult, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
+// of the time, so the turns are fewer and shorter.
+func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
 		return coldTimes{}, err
 	}
 	queries := rivals(l, s, rows, k)
-	if r.Codes > 0 {
-		// Memory as large as the memory that the codes are read from.
-		memory, release := bigmem.Alloc(max(int(r.Copies), m.Labels()*kernels.Int8Stride(m.Dim())))
-		if release != nil {
-			defer release()
-		}
-		table := cold.NewTable(memory)
-		queries = append(queries, func(i int) { table.Read(i, r.Codes) })
-	}
 	other := cold.NewBuffer(mib)
 	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
 	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
@@ -243,14 +208,10 @@ func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32,
 	if err != nil {
 		return coldTimes{}, err
 	}
-	t := coldTimes{
+	return coldTimes{
 		MiB: mib, DenseF32: micros(times[0].Median()), Exact: micros(times[1].Median()),
 		Screened: micros(times[2].Median()), ScreenedP99: micros(times[2].Quantile(0.99)),
-	}
-	if r.Codes > 0 {
-		t.PlainRead = micros(times[3].Median())
-	}
-	return t, nil
+	}, nil
 }
 
 // takeTurns measures queries for the rows by turns, with progress on p.
@@ -338,23 +299,14 @@ func (r *benchResult) String() string {
 	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
 	for i, c := range r.Cold {
 		if i == 0 {
-			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense")
-			if r.Codes > 0 {
-				fmt.Fprintf(&b, "   %5.3g KB alone", float64(r.Codes)/1e3)
-			}
-			b.WriteByte('\n')
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense\n")
 		}
-		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
-		if r.Codes > 0 {
-			fmt.Fprintf(&b, "   %11.2f us", c.PlainRead)
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
 	}
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.copies())
-	fmt.Fprintf(&b, "A screened query allocates %v times.\n", r.Allocs)
 	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
 	b.WriteString(r.busyNote())
 	return b.String()

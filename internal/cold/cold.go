@@ -2,8 +2,6 @@
 // asked between two steps of a decoder: full of something else.
 package cold
 
-import "unsafe"
-
 // Buffer is memory that is read in place of what a program does between two
 // queries. It is for one goroutine.
 type Buffer struct {
@@ -35,36 +33,4 @@ func (b *Buffer) Read(h []float32) {
 		sum += uint64(int64(x))
 	}
 	b.sum = sum
-}
-
-// Table is memory of which pieces are read: what a query takes that only fetches its bytes. It
-// is for one goroutine.
-type Table struct {
-	words []uint64
-	sum   uint64 // lest the reads be left out
-}
-
-// NewTable returns a table in memory, at least a cache line, which it writes to.
-func NewTable(memory []byte) *Table {
-	clear(memory)
-	return &Table{words: unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), len(memory)/(8*lineWords)*lineWords)}
-}
-
-// Read reads a word of each cache line of about n bytes that follow each other, all of
-// the table at most. Each i has its place; the places are spread over the table. The two
-// halves are read side by side: one stream has fewer lines on their way.
-func (t *Table) Read(i, n int) {
-	lines := len(t.words) / lineWords
-	n = min((n+8*lineWords-1)/(8*lineWords), lines)
-	first := int(uint64(i) * 0x9e3779b97f4a7c15 % uint64(lines-n+1)) // by the golden ratio
-	sum := t.sum
-	half := n / 2
-	low, high := t.words[first*lineWords:(first+half)*lineWords], t.words[(first+half)*lineWords:(first+n)*lineWords]
-	for w := 0; w < len(low) && w < len(high); w += lineWords {
-		sum += low[w] + high[w]
-	}
-	if n%2 != 0 {
-		sum += high[len(high)-lineWords]
-	}
-	t.sum = sum
 }

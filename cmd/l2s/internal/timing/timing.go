@@ -159,21 +159,3 @@ func Clock() time.Duration {
 	}
 	return best / reads
 }
-
-// Allocs returns the number of allocations of a query, the mean over n queries after one that is
-// not counted. Now and then the runtime allocates on its own account: the least of three
-// measurements is free of that.
-func Allocs(n int, query func(i int)) float64 {
-	query(0)
-	least := math.Inf(1)
-	for range 3 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for i := range n {
-			query(i)
-		}
-		runtime.ReadMemStats(&after)
-		least = min(least, float64(after.Mallocs-before.Mallocs)/float64(n))
-	}
-	return least
-}

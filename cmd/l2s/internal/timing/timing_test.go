@@ -257,30 +257,3 @@ func TestMeasureStopsBetweenTwoQueriesThatAreApart(t *testing.T) {
 }
 
 var sink []byte
-
-func TestAllocsCountsAllocationsOfAQuery(t *testing.T) {
-	for want, query := range map[float64]func(int){
-		0: func(int) {},
-		1: func(i int) { sink = make([]byte, 64+i%2) },
-		2: func(i int) { sink = make([]byte, 64+i%2); sink = make([]byte, 128+i%2) },
-	} {
-		if got := Allocs(1000, query); got < want || got > want+0.01 {
-			t.Errorf("found %v allocations, expected %v", got, want)
-		}
-	}
-}
-
-func TestAllocsDoesNotCountTheFirstQuery(t *testing.T) {
-	first := true
-	got := Allocs(100, func(i int) {
-		if first {
-			first = false
-			for range 50 {
-				sink = make([]byte, 64+i%2)
-			}
-		}
-	})
-	if got != 0 {
-		t.Errorf("found %v allocations, expected that the first query does not count", got)
-	}
-}
