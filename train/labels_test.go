@@ -15,7 +15,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 
 // The weights and contexts are small integers, so that every logit is exact in
@@ -47,7 +46,7 @@ func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 			for i := range n {
 				logits := make([]float64, labels)
 				for s := range logits {
-					logits[s] = traintest.Dot(weights[s*dim:(s+1)*dim], contexts[i*dim:(i+1)*dim]) + float64(bias[s])
+					logits[s] = kernels.RefDot(weights[s*dim:(s+1)*dim], contexts[i*dim:(i+1)*dim]) + float64(bias[s])
 				}
 				want := ascending(labels)
 				slices.SortFunc(want, func(a, b uint32) int {

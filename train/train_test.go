@@ -18,7 +18,6 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
-	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 
 // naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
@@ -28,7 +27,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 	first, second := -1, -1
 	best, next := math.Inf(-1), math.Inf(-1)
 	for t := range m.Clusters() {
-		switch x := traintest.Dot(v[t*dim:(t+1)*dim], h); {
+		switch x := kernels.RefDot(v[t*dim:(t+1)*dim], h); {
 		case first < 0 || x > best:
 			first, second, best, next = t, first, x, best
 		case second < 0 || x > next:
@@ -37,9 +36,9 @@ func naiveCell(m *screen.Model, h []float32) int {
 	}
 	shell := 0
 	own := v[first*dim : (first+1)*dim]
-	lengths := math.Sqrt(traintest.Dot(own, own) * traintest.Dot(h, h))
+	lengths := math.Sqrt(kernels.RefDot(own, own) * kernels.RefDot(h, h))
 	for _, cut := range m.Shells() {
-		if lengths > 0 && traintest.Dot(own, h)/lengths < cut-1e-9 {
+		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
 		}
 	}

@@ -144,7 +144,8 @@ func shapes(ptb string, large bool, note func(string, ...any)) []func() (*shape,
 	}
 	structureless := func(labels, dim int) func() (*shape, error) {
 		return func() (*shape, error) {
-			return &shape{name: fmt.Sprintf("%d x %d, structureless", labels, dim), data: synthetic.Structureless(labels, dim, 500, 1)}, nil
+			data, err := layers.Structureless(labels, dim, 500, 1)
+			return &shape{name: fmt.Sprintf("%d x %d, structureless", labels, dim), data: data}, err
 		}
 	}
 	list := []func() (*shape, error){structured(10000, 200, 100, 300)}

@@ -100,14 +100,6 @@ func Structured(labels, dim, topics, n int, seed uint64) *Data {
 	return &Data{layer(w, b, dim), h, u}
 }
 
-// Structureless returns a layer and n contexts of independent normal
-// numbers: the worst case of the int8 envelope, since nothing stands out.
-func Structureless(labels, dim, n int, seed uint64) *Data {
-	r := newNormal(seed)
-	w, b := r.fill(make([]float32, labels*dim), 1), r.fill(make([]float32, labels), 1)
-	return &Data{layer(w, b, dim), r.fill(make([]float32, n*dim), 1), nil}
-}
-
 func layer(w, b []float32, dim int) *softmax.Layer {
 	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
 	if err != nil {

@@ -30,7 +30,4 @@ func TestDataIsThatOfItsSeed(t *testing.T) {
 	if a.Layer.Fingerprint() == c.Layer.Fingerprint() {
 		t.Error("different seeds give equal layers")
 	}
-	if d := Structureless(50, 8, 3, 1); d.Len() != 3 || len(d.Context(2)) != 8 {
-		t.Errorf("%d contexts, the last of %d", d.Len(), len(d.Context(2)))
-	}
 }

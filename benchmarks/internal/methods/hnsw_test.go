@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -121,7 +121,11 @@ func TestASeedGivesOneGraph(t *testing.T) {
 // there when they came.
 func TestGraphsOfFewLabels(t *testing.T) {
 	for _, labels := range []int{1, 2, 3, 5, 9} {
-		in, contexts := input(t, synthetic.Structureless(labels, 5, 30, 7), 10)
+		data, err := layers.Structureless(labels, 5, 30, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, contexts := input(t, data, 10)
 		for _, m := range []Method{FGD{}, IPNSW{}, FGD{M: 2, EfConstruction: 1}, IPNSW{M: 2, EfConstruction: 1}} {
 			s := lastOf(build(t, m, in)).Searcher() // there is one for one label too
 			for _, h := range contexts {

@@ -4,9 +4,11 @@ import (
 	"math"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
-	"pgregory.net/rapid"
 )
 
 // The vectors have length 1, and the objective never falls.
@@ -29,7 +31,7 @@ func TestInvariants(t *testing.T) {
 		}
 		for c := range clusters {
 			v := v[c*dim : (c+1)*dim]
-			if length := math.Sqrt(traintest.Dot(v, v)); math.Abs(length-1) > 1e-6 && length != 0 {
+			if length := math.Sqrt(kernels.RefDot(v, v)); math.Abs(length-1) > 1e-6 && length != 0 {
 				rt.Fatalf("cluster %d: length %v, want 1", c, length)
 			}
 		}
@@ -56,9 +58,9 @@ func TestAssignsToTheNearest(t *testing.T) {
 	}
 	for i := range m.N {
 		h := m.Row(uint32(i), nil)
-		own := traintest.Dot(m.v[int(m.cluster[i])*m.Dim:][:m.Dim], h)
+		own := kernels.RefDot(m.v[int(m.cluster[i])*m.Dim:][:m.Dim], h)
 		for c := range m.clusters {
-			if x := traintest.Dot(m.v[c*m.Dim:(c+1)*m.Dim], h); x > own+1e-9*math.Sqrt(traintest.Dot(h, h)) {
+			if x := kernels.RefDot(m.v[c*m.Dim:(c+1)*m.Dim], h); x > own+1e-9*math.Sqrt(kernels.RefDot(h, h)) {
 				t.Fatalf("context %d is in cluster %d at %v, but cluster %d is nearer at %v", i, m.cluster[i], own, c, x)
 			}
 		}

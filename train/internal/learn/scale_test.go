@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
@@ -21,7 +22,7 @@ func TestScaleReachesTheConfidence(t *testing.T) {
 		for i := range c.N {
 			z := make([]float64, 6)
 			for t := range z {
-				z[t] = scale * traintest.Dot(v[t*c.Dim:(t+1)*c.Dim], c.Row(uint32(i), nil))
+				z[t] = scale * kernels.RefDot(v[t*c.Dim:(t+1)*c.Dim], c.Row(uint32(i), nil))
 			}
 			mean += slices.Max(softmax(z)) / float64(c.N)
 		}

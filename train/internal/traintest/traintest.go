@@ -92,12 +92,3 @@ func (d Data) Corpus(t testing.TB, k int) *corpus.Corpus {
 	}
 	return c
 }
-
-// Dot is the product of two vectors by a plain loop.
-func Dot(x, y []float32) float64 {
-	sum := 0.0
-	for i := range x {
-		sum += float64(x[i]) * float64(y[i])
-	}
-	return sum
-}
