@@ -140,14 +140,14 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		return nil, errors.New("screen: layer: found nil, expected a layer")
 	}
 	if m.Dim() != l.Dim() {
-		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a layer of dimension %d, expected the model's, %d", l.Dim(), m.Dim())}
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())}
 	}
 	if m.Labels() != l.Labels() {
-		return nil, invalid{ErrLayer, fmt.Sprintf("screen: labels: found a layer of %d labels, expected the model's %d", l.Labels(), m.Labels())}
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())}
 	}
-	if want := m.Fingerprint(); want != [32]byte{} {
-		if found := l.Fingerprint(); found != want {
-			return nil, invalid{ErrLayer, fmt.Sprintf("screen: fingerprint: found layer %x, expected %x: the model was made for another layer", found, want)}
+	if made := m.Fingerprint(); made != [32]byte{} {
+		if own := l.Fingerprint(); own != made {
+			return nil, invalid{ErrLayer, fmt.Sprintf("screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)}
 		}
 	}
 	s := &Searcher{

@@ -573,10 +573,10 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}{
 		{"its own layer", bound, own, ""},
 		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
-		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a layer of dimension 1, expected the model's, 2"},
-		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a layer of 3 labels, expected the model's 2"},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
-			"screen: fingerprint: found layer %x, expected %x: the model was made for another layer", changed.Fingerprint(), own.Fingerprint())},
+			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", own.Fingerprint(), changed.Fingerprint())},
 	} {
 		s, err := screen.NewSearcher(c.model, c.layer)
 		switch {

@@ -234,7 +234,7 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s, by what a query at the target takes from memory: %s", x.form, strings.Join(figures, ", "))
+		t.decide("%s: a query that reaches the target reads %s", x.form, strings.Join(figures, ", "))
 	}
 	return nil
 }

@@ -358,12 +358,6 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 func (r trainResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: a screen of %d clusters from %s contexts, budget %v\n", r.Out, r.Clusters, progress.Count(r.Contexts), r.Budget)
-	for _, d := range r.Decisions {
-		fmt.Fprintf(&b, "  %s\n", d)
-	}
-	if r.LeftOut > 0 {
-		fmt.Fprintf(&b, "  %s contexts of --validation are among those of training and left out\n", progress.Count(r.LeftOut))
-	}
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "  warning: %s\n", w)
 	}

@@ -115,6 +115,7 @@ func run(args []string, signals <-chan os.Signal) error {
 			return fmt.Errorf("-keep: %w", err)
 		}
 	}
+	log.Print(v.serves())
 	m := newMetrics(v)
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
@@ -127,7 +128,7 @@ func run(args []string, signals <-chan os.Signal) error {
 			log.Printf("reload refused, generation %d stays: %v", v.pool.Generation(), err)
 		} else {
 			m.reloads.WithLabelValues("served").Inc()
-			log.Printf("generation %d is served", v.pool.Generation())
+			log.Printf("generation %d is served: %s", v.pool.Generation(), v.serves())
 		}
 	}, func() { v.stopping.Store(true) }, *drain, *grace)
 }

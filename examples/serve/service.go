@@ -150,6 +150,17 @@ func newService(s sources, l limits, opts ...screen.Option) (*service, error) {
 	return v, nil
 }
 
+// serves says what the newest files are.
+func (v *service) serves() string {
+	if v.only != nil {
+		return fmt.Sprintf("%s: %v; it learns a screen", v.sources.head, v.only.head)
+	}
+	var m *screen.Model
+	_ = v.pool.Do(func(s *screen.Searcher) error { m = s.Model(); return nil })
+	f, _ := v.opened.Load(m)
+	return fmt.Sprintf("%s: %v; %s: a screen of budget %v", v.sources.head, f.(*files).head, v.sources.screen, m.Budget())
+}
+
 // learning is a service without a screen, which learns one.
 func learning(s sources, l limits, f *files) (v *service, err error) {
 	v = &service{sources: s, limits: l, dim: f.layer.Dim(), only: f}

@@ -563,7 +563,7 @@ func TestReload(t *testing.T) {
 		{"a broken screen", func(t *testing.T, s sources) { os.Truncate(s.screen, 100) }, "m.l2s"},
 		{"the screen of another layer", func(t *testing.T, s sources) { copyFile(t, s.screen, other.screen) }, "made for another layer"},
 		{"another layer", func(t *testing.T, s sources) { copyFile(t, s.head, other.head) }, "made for another layer"},
-		{"a layer of another dimension", func(t *testing.T, s sources) { copyFile(t, s.head, wide.head) }, "found a layer of dimension 13, expected the model's, 12"},
+		{"a layer of another dimension", func(t *testing.T, s sources) { copyFile(t, s.head, wide.head) }, "found a model of dimension 12, expected the layer's, 13"},
 		{"contexts of another dimension", func(t *testing.T, s sources) { all(t, s, wide) }, "dim: found 13, expected 12, as clients send"},
 		{"a layer with NaN", func(t *testing.T, s sources) {
 			data, err := os.ReadFile(good.head)

@@ -33,7 +33,8 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	opt := calibrate.DefaultOptions() // P@5 of 0.99 with confidence 0.95
+	opt := calibrate.DefaultOptions() // confidence 0.95
+	opt.Target = 0.99                 // P@5
 	calibrated, found, err := calibrate.Run(context.Background(), model, layer, others, opt)
 	if err != nil {
 		log.Fatal(err)
