@@ -38,7 +38,7 @@ func TestAHeadThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	o := testOptions(events)
 	o.Least = 1000
 	l := newTest(t, layer, o)

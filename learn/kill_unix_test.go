@@ -57,7 +57,7 @@ func TestKeepingSurvivesAKill(t *testing.T) {
 		if cmd.ProcessState.Exited() {
 			t.Fatalf("kill %d: the process ended of itself: %v", i, cmd.ProcessState)
 		}
-		events := make(chan Event, 100)
+		events := make(chan Event, 1000)
 		o := testOptions(events)
 		o.Keep = path
 		there := exists(path)

@@ -67,6 +67,7 @@ type Event struct {
 // The kinds of events.
 const (
 	Began    = "began"    // a training
+	Trains   = "trains"   // a stage of it has begun
 	Failed   = "failed"   // a training, or the file of Keep
 	Trial    = "on trial" // a screen, on contexts that come from now on
 	Declined = "declined" // a screen that does not reach the target
@@ -483,8 +484,12 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
 		o.HeldOut = min(4000, n/8)
 	}
-	part := ""
+	part, stage, begin := "", "", time.Now()
 	o.Progress = func(p train.Progress) {
+		if p.Message == "" && p.Stage != stage {
+			stage = p.Stage
+			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", stage, time.Since(begin).Round(time.Second))})
+		}
 		if at := p.Stage + p.Part; at != part {
 			part = at
 			runtime.GC() // or what a part leaves lies beside what the next one takes

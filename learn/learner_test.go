@@ -80,7 +80,7 @@ func same([]float32) {}
 // A learner answers exactly, then by a screen, exactly again when contexts change, and by a screen of
 // the new ones.
 func TestALearnerLearnsAndUnlearns(t *testing.T) {
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	kept := filepath.Join(t.TempDir(), "kept.l2s")
@@ -90,6 +90,9 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	l := newTest(t, testData().Layer, o)
 	if l.Screened() {
 		t.Fatal("found a screen at the beginning")
+	}
+	if e, _ := ask(t, l, events, Trains, same); e.Contexts < 3000 || !strings.HasPrefix(e.Text, train.StageKMeans+", after ") {
+		t.Errorf("found %+v, expected the first stage after the labels, which came with the answers", e)
 	}
 	e, _ := ask(t, l, events, Screened, same)
 	if e.Contexts < 3000 || e.PrecisionK < 0.98 || !l.Screened() {
@@ -120,7 +123,7 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 // While there is no screen answers are those of the exact layer, whatever is asked.
 func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()
-	l := newTest(t, data.Layer, testOptions(make(chan Event, 10)))
+	l := newTest(t, data.Layer, testOptions(make(chan Event, 1000)))
 	by := softmax.NewSearcher(data.Layer)
 	for i, req := range []softmax.Request{{K: 1}, {K: 3, LogSum: true}, {K: 5}, {K: 9, Temperature: 0.5, LogSum: true}, {K: 2, Among: softmax.Only([]uint32{3, 17, 40})}, {K: 2, Biases: []softmax.Bias{{ID: 7, Add: 3}}}, {K: 1500}} {
 		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
@@ -157,7 +160,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 
 // What is kept is opened at the next start, if it is of the layer.
 func TestAScreenIsKept(t *testing.T) {
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	l := newTest(t, testData().Layer, o)
@@ -246,7 +249,7 @@ func TestALongTime(t *testing.T) {
 
 // Queries allocate nothing, by the exact layer and by a screen.
 func TestLearningAllocatesNothing(t *testing.T) {
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	l := newTest(t, testData().Layer, testOptions(events))
 	i, top := 0, make([]softmax.Prediction, 3)
 	query := func() {

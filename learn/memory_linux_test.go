@@ -52,7 +52,7 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 		}
 		layer, o.Bytes, o.Least = data.Layer, 32<<20, 11000
 	}
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	o.Event, o.HalfLife = func(e Event) { events <- e }, 1000 // each query is kept
 	d, top := layer.Dim(), make([]softmax.Prediction, 5)
 	if _, err := softmax.NewSearcher(layer).TopK(top, rows[:d]); err != nil {
@@ -72,7 +72,7 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 			select {
 			case e := <-events:
 				t.Logf("query %d: %s: %s: at most %d MB", i, e.Kind, e.Text, most/1e6)
-				if training = e.Kind == Began; e.Kind == Screened {
+				if training = e.Kind == Began || e.Kind == Trains; e.Kind == Screened {
 					screens++
 				}
 			default:

@@ -42,7 +42,7 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := make(chan Event, 100)
+	events := make(chan Event, 1000)
 	l := newTest(t, layer, Options{CPU: 1, Audit: 0.1, Bytes: 512 << 20, Event: func(e Event) { events <- e }})
 	exact := softmax.NewSearcher(layer)
 	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 				select {
 				case e := <-events:
 					t.Logf("%s: query %d: %s: %s (%v)", name, queries, e.Kind, e.Text, e.Time.Round(time.Millisecond))
-					if training = e.Kind == Began; e.Kind == Unlearnt && alarm < 0 {
+					if training = e.Kind == Began || e.Kind == Trains; e.Kind == Unlearnt && alarm < 0 {
 						alarm = i
 					}
 				default:

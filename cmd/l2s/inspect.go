@@ -164,23 +164,10 @@ func trainingText(raw json.RawMessage) string {
 	if n := len(t.KMeans); n > 0 {
 		fmt.Fprintf(&b, "k-means         %d iterations, mean cosine %.4f\n", n, t.KMeans[n-1].Objective)
 	}
-	learned := t.Learning
-	if learned == nil {
+	if x := t.Learning; x != nil {
+		fmt.Fprintf(&b, "learning        %s estimator, the vectors after %d of %d alternations\n", o.Learning.Estimator, x.Best, len(x.Alternations)-1)
+	} else {
 		b.WriteString("learning        none\n")
-		return b.String()
-	}
-	fmt.Fprintf(&b, "learning        %s estimator, %d alternations; on %s held-out contexts:\n\n",
-		o.Learning.Estimator, len(learned.Alternations)-1, progress.Count(t.HeldOut))
-	fmt.Fprintf(&b, "  alternation        loss   candidates      P@1      P@%d\n", o.K)
-	for i, a := range learned.Alternations {
-		name, loss, mark := fmt.Sprint(i), fmt.Sprintf("%.4f", a.Loss), ""
-		if i == 0 {
-			name, loss = "k-means", "-"
-		}
-		if i == learned.Best {
-			mark = "  kept"
-		}
-		fmt.Fprintf(&b, "  %-11s  %10s   %10.1f   %.4f   %.4f%s\n", name, loss, a.MeanCandidates, a.Precision1, a.PrecisionK, mark)
 	}
 	return b.String()
 }

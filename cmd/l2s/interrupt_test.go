@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -409,8 +408,7 @@ func TestInspectSaysWhichAlternationIsKept(t *testing.T) {
 	succeed(t, dir, joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 4}`))...)
 	kept := number(t, object(t, dir, "inspect", "out.l2s", "--json"), "record", "learning", "best")
 	text := succeed(t, dir, "inspect", "out.l2s")
-	row := regexp.MustCompile(fmt.Sprintf(`(?m)^  %v .* kept$`, kept))
-	if kept < 1 || kept > 4 || strings.Count(text, "  kept\n") != 1 || !row.MatchString(text) || !strings.Contains(text, ", 4 alternations;") {
+	if kept < 1 || kept > 4 || !strings.Contains(text, fmt.Sprintf(" the vectors after %v of 4 alternations\n", kept)) {
 		t.Errorf("found alternation %v of 4 kept, and\n%s", kept, text)
 	}
 }

@@ -18,7 +18,7 @@ func (v *service) audited(w http.ResponseWriter, r *http.Request) {
 	}
 	if v.learner != nil && !v.learner.Screened() {
 		fmt.Fprintf(w, "The exact layer answers, until a screen is learned: %d contexts have been kept.\n", v.learner.Contexts().Kept())
-		for _, kind := range []string{learn.Unlearnt, learn.Failed, learn.Declined, learn.Began, learn.Trial} {
+		for _, kind := range []string{learn.Unlearnt, learn.Failed, learn.Declined, learn.Began, learn.Trains, learn.Trial} {
 			if e, ok := v.steps.Load(kind); ok {
 				fmt.Fprintf(w, "Last event %q: %s\n", kind, e.(learn.Event).Text)
 			}
