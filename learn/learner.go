@@ -177,7 +177,8 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
 	each := 4*d + 8*k + 320 // its copy, and what the training knows of it
 	if least := (fixed + each*int64(o.Least)) / 3 * 4; o.Bytes < least {
-		return 0, fmt.Errorf("learn: bytes: found %d, expected at least %d, for a first training with %d contexts", o.Bytes, least, o.Least)
+		const mib = 1 << 20
+		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %d, for a first training with %d contexts", float64(o.Bytes)/mib, (least+mib-1)/mib, o.Least)
 	}
 	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 16), nil
 }

@@ -334,16 +334,18 @@ func (a *Audit) Report() AuditReport {
 	}
 	for _, o := range of {
 		rung := m.c.Ladder[o.rung]
-		r.Promised1.addTo(rung.Precision1, len(of))
-		r.PromisedK.addTo(rung.PrecisionK, len(of))
+		r.Promised1.add(rung.Precision1)
+		r.PromisedK.add(rung.PrecisionK)
 	}
+	r.Promised1.divide(float64(len(of)))
+	r.PromisedK.divide(float64(len(of)))
 	outcomes, sizes := split(of)
 	r.Precision1, r.PrecisionK, r.Ladder = precisionOf(outcomes, sizes, 1), precisionOf(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
 	return r
 }
 
-func (e *Estimate) addTo(o Estimate, n int) {
-	e.Value += o.Value / float64(n)
-	e.Low += o.Low / float64(n)
-	e.High += o.High / float64(n)
+func (e *Estimate) add(o Estimate) {
+	e.Value, e.Low, e.High = e.Value+o.Value, e.Low+o.Low, e.High+o.High
 }
+
+func (e *Estimate) divide(n float64) { e.Value, e.Low, e.High = e.Value/n, e.Low/n, e.High/n }

@@ -72,7 +72,6 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	}
 	if advised := min(perLabel*t.Labels, wellServed); t.N < advised/4 {
 		t.warn("%d contexts are few for %d labels, %d are advised: more find more labels of other text, and tell the precision better", t.N, t.Labels, advised)
-		t.Report.Message(t.record.Warnings[0])
 	}
 	clusters, why, err := t.clusters(ctx)
 	if err != nil {
@@ -234,7 +233,7 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s: a query that reaches the target reads %s", x.form, strings.Join(figures, ", "))
+		t.decide("%s: at precisions near the target a query reads %s", x.form, strings.Join(figures, ", "))
 	}
 	return nil
 }

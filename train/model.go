@@ -165,7 +165,9 @@ func (t *trainer) text(x screen.Rung) string {
 }
 
 func (t *trainer) warn(format string, args ...any) {
-	t.record.Warnings = append(t.record.Warnings, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	t.record.Warnings = append(t.record.Warnings, text)
+	t.Report.Message("warning: " + text)
 }
 
 // tail fits the tail of the screen, nil if none is wanted.

@@ -69,7 +69,7 @@ func calibrationText(c *calibrate.Calibration) string {
 	}
 	fmt.Fprintf(&b, "P@%d of at least %v with confidence %v, if %s are independent of each other\n", c.K, c.Target, c.Confidence, draws)
 	if c.Block == 1 {
-		b.WriteString("  (contexts of running text are not: --block 100 takes 100 neighbours for one observation)\n")
+		b.WriteString("  (contexts of running text are not: with --block 10 ten neighbours are one observation)\n")
 	}
 	fmt.Fprintf(&b, "  budget %v", c.Budget)
 	if c.ExactMargin > 0 {

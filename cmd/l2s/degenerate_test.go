@@ -20,8 +20,8 @@ func TestTrainOnContextsWithoutAFiniteTail(t *testing.T) {
 			}
 			writeFile(t, filepath.Join(dir, "bad.json"), []byte(asJSON(x, tinyDim)))
 			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.json")...)
-			const want = "  warning: tail: found contexts and a layer whose numbers are too large or too small for a regression: "
-			if got.code != 0 || !strings.Contains(got.stdout, want) {
+			const want = "warning: tail: found contexts and a layer whose numbers are too large or too small for a regression: "
+			if got.code != 0 || !strings.Contains(got.stderr, want) {
 				t.Errorf("found exit status %d and\n%s%sexpected 0 and %s", got.code, got.stdout, got.stderr, want)
 			}
 			expectIn(t, succeed(t, dir, "inspect", "out.l2s"), strings.TrimSpace(want))

@@ -230,7 +230,7 @@ func (r *demoResult) String() string {
 	fmt.Fprintf(&b, "The five likeliest next words, by the exact layer and by the screen:\n")
 	for _, a := range r.answers {
 		fmt.Fprintf(&b, "\n  %s ...\n", a.prompt)
-		fmt.Fprintf(&b, "     exact   %7.1f us    screen  %7.1f us\n", micros(a.exactTime), micros(a.screenedTime))
+		fmt.Fprintf(&b, "     exact   %7.1f us    screen  %7.2f us\n", micros(a.exactTime), micros(a.screenedTime))
 		for i, word := range a.exact {
 			fmt.Fprintf(&b, "     %-18s    %s\n", word, a.screened[i])
 		}
@@ -246,7 +246,7 @@ func (r *demoResult) String() string {
 	line("P@5", "%8.4f     share of the exact five best found", r.Precision["5"])
 	line("dense float32 scan", "%8.1f us  a query, the median (mean %.1f us)", r.DenseF32Median, r.DenseF32)
 	line("exact layer", "%8.1f us  (mean %.1f us)", r.ExactMedian, r.Exact)
-	line("screen", "%8.1f us  (mean %.1f us; 99 of 100 take at most %.1f us)", r.ScreenedMedian, r.Screened, r.ScreenedP99)
+	line("screen", "%8.2f us  (mean %.2f us; 99 of 100 take at most %.2f us)", r.ScreenedMedian, r.Screened, r.ScreenedP99)
 	line("speedup", "%8.1f x   against the dense scan, by the medians", r.DenseF32Median/r.ScreenedMedian)
 	if note := r.busyNote(); note != "" {
 		b.WriteString("\n" + note)

@@ -45,6 +45,7 @@ type evalResult struct {
 
 	ks     []int
 	margin string // the other reason for exact answers, if there is one
+	more   bool   // k is larger than that of training
 }
 
 // rungResult are the figures of one budget.
@@ -193,6 +194,8 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), Contexts: e.Contexts, Budget: e.Budget, Ladder: rungsOf(e.Ladder, m.Clusters(), k),
 		ExactAnswers: map[string]int{}, Pairs: e.Pairs, UnmetPairs: e.Unmet, Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
 	}
+	trained, _ := m.LadderOf()
+	r.more = k > trained
 	if m.ExactMargin() > 0 {
 		r.margin = ", or a small lead"
 	}
@@ -214,7 +217,7 @@ func (r *evalResult) String() string {
 	fmt.Fprintf(&b, "candidates        %.1f a context on average, 99th percentile %s, at most %s\n", r.MeanCandidates, progress.Count(r.P99Candidates), progress.Count(r.MaxCandidates))
 	if n := r.Pairs + r.UnmetPairs; n > 0 {
 		share := func(n int) float64 { return 100 * float64(n) / float64(r.Contexts) }
-		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%%; training has not met the pair of %.1f%%\n", progress.Count(n), share(n), share(r.UnmetPairs))
+		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%%; %.1f%% between two that training has not met together\n", progress.Count(n), share(n), share(r.UnmetPairs))
 	}
 	for _, k := range r.ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
@@ -231,6 +234,10 @@ func (r *evalResult) String() string {
 		fmt.Fprintf(&b, "perplexity        %.2f, by the layer %.2f\n", r.Perplexity, r.ExactPerplexity)
 	}
 	fmt.Fprintf(&b, "level             %s\n\n", r.Level)
-	b.WriteString(ladderText(r.Ladder, r.ks[len(r.ks)-1], r.Budget))
+	k := r.ks[len(r.ks)-1]
+	b.WriteString(ladderText(r.Ladder, k, r.Budget))
+	if r.more {
+		fmt.Fprintf(&b, "Contexts with fewer than %d candidates count as found in this table, since the exact layer answers them; its rows are not in it.\n", k)
+	}
 	return b.String()
 }

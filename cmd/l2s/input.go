@@ -125,17 +125,11 @@ func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
 	return nil
 }
 
-// noteK says that a screen was trained for another number of labels than an answer is
-// to have.
+// noteK says that a screen was trained for fewer labels than an answer is to have.
 func (f *flags) noteK(in *inputs, k int) {
-	trained, what := in.record.Options.K, "one trained for %d finds more of them"
-	if in.record.Contexts == 0 || trained == k {
-		return
+	if trained := in.record.Options.K; in.record.Contexts > 0 && trained < k {
+		f.note(in.path, "the screen was trained for the %d best labels and is asked for %d: one trained for %d finds more of them", trained, k, k)
 	}
-	if k < trained {
-		what = "one trained for %d needs fewer candidates"
-	}
-	f.note(in.path, "the screen was trained for the %d best labels and is asked for %d: "+what, trained, k, k)
 }
 
 // noteTraining says if these very contexts are those that a screen was trained on, and reports

@@ -119,7 +119,7 @@ func (r inspectResult) String() string {
 	if r.Pairs > 0 {
 		line("pairs", "%s of clusters have candidates together, for the contexts that lie between two", progress.Count(r.Pairs))
 	}
-	line("cells", "%s, each with a list; at budget %v with %d to %d candidates, %v in the median, %.1f on average over the cells", progress.Count(r.Lists.Cells), r.Budget, r.Lists.Min, r.Lists.Max, r.Lists.Median, r.Lists.Mean)
+	line("cells", "%s, each with a list; at budget %v with %d to %s candidates, %v in the median, %.1f on average over the cells", progress.Count(r.Lists.Cells), r.Budget, r.Lists.Min, progress.Count(r.Lists.Max), r.Lists.Median, r.Lists.Mean)
 	line("lists", "hold %s of the %s labels; only the exact layer finds the others", progress.Count(r.Lists.Labels), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
 		line("always", "%s", strings.Trim(fmt.Sprint(r.Always), "[]"))

@@ -247,6 +247,11 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return nil, err
 	}
+	if *r.f.quiet { // else the run has said them
+		for _, w := range record.Warnings {
+			r.f.warn(*r.out, "%s", w)
+		}
+	}
 	return newTrainResult(*r.out, m, record, o, seconds), nil
 }
 
@@ -358,9 +363,6 @@ func newTrainResult(out string, m *screen.Model, record *train.Record, o train.O
 func (r trainResult) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: a screen of %d clusters from %s contexts, budget %v\n", r.Out, r.Clusters, progress.Count(r.Contexts), r.Budget)
-	for _, w := range r.Warnings {
-		fmt.Fprintf(&b, "  warning: %s\n", w)
-	}
 	if table := r.ladderText(); table != "" {
 		b.WriteString(table + "\n")
 	}

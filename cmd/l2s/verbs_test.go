@@ -570,7 +570,7 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 				t.Error("found another ladder in the file than train printed, expected the same")
 			}
 			r := l2s(t, dir, joined(goodTrain, "--out", "v.l2s", c.more)...)
-			if text := r.stdout; r.code != 0 || strings.Contains(text, "warning: no contexts were held out") != (c.held == 0) {
+			if text := r.stderr; r.code != 0 || strings.Contains(text, "warning: no contexts were held out") != (c.held == 0) {
 				t.Errorf("found in\n%sa warning that none were held out, or none, of %v", text, c.held)
 			}
 			if said := fmt.Sprintf("precision is measured on %v contexts: %v others are equal to contexts of training\n", c.held, c.leftOut); strings.Contains(r.stderr, said) != (c.leftOut > 0) {

@@ -51,7 +51,7 @@ func (n *size) Set(text string) error {
 	}
 	x, err := strconv.ParseInt(number, 0, 64)
 	if err != nil || x<<unit>>unit != x {
-		return errors.New("expected a number of bytes, or one of KiB, MiB or GiB, such as 256MiB")
+		return errors.New("expected a number of bytes, or one of KiB, MiB or GiB, such as 512MiB")
 	}
 	*n = size(x << unit)
 	return nil
@@ -74,7 +74,7 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
 	flags.StringVar(&s.screen, "screen", "", "the screen `FILE` that l2s train wrote, required without -learn; with it, the file that keeps what was learned, if it is given")
-	flags.Var((*size)(&s.learn), "learn", "begin with the exact layer, and learn a screen from the contexts of requests, in so many `BYTES` of memory, such as 256MiB; 0 for no learning")
+	flags.Var((*size)(&s.learn), "learn", "begin with the exact layer, and learn a screen from the contexts of requests, in so many `BYTES` of memory, such as 512MiB; 0 for no learning")
 	flags.StringVar(&s.vocab, "vocab", "", "the `FILE` of the labels' texts, one a line, or a tokenizer: a model's folder, tokenizer.json, tokenizer.model or a GGUF file; without it, answers have ids alone")
 	l.body = 4 << 20
 	flags.Var((*size)(&l.body), "max-body", "the largest body of a request, in `BYTES`")

@@ -50,8 +50,8 @@ type poolCollector struct{ pool *screen.Pool }
 
 var (
 	contexts   = prometheus.NewDesc("l2s_contexts_total", "Contexts answered.", nil, nil)
-	candidates = prometheus.NewDesc("l2s_candidates_total", "Their candidates.", nil, nil)
-	routing    = prometheus.NewDesc("l2s_routing_rows_total", "Cluster vectors scanned for them.", nil, nil)
+	candidates = prometheus.NewDesc("l2s_candidates_total", "Candidates that the answers to contexts looked at.", nil, nil)
+	routing    = prometheus.NewDesc("l2s_routing_rows_total", "Vectors of clusters that the answers to contexts looked at.", nil, nil)
 	pairs      = prometheus.NewDesc("l2s_pairs_total", "Contexts between two clusters that have candidates together.", nil, nil)
 	unmet      = prometheus.NewDesc("l2s_unmet_pairs_total", "Contexts between two clusters that training has not met together.", nil, nil)
 	exact      = prometheus.NewDesc("l2s_exact_total", "Contexts that the exact layer answered.", nil, nil)
@@ -75,9 +75,9 @@ type auditCollector struct{ service *service }
 
 var (
 	sampled  = prometheus.NewDesc("l2s_audit_sampled", "Contexts of this generation that the audit has looked at.", nil, nil)
-	audited  = prometheus.NewDesc("l2s_audit_audited", "Those of them that were answered exactly too.", nil, nil)
+	audited  = prometheus.NewDesc("l2s_audit_audited", "Sampled contexts of this generation that the audit has answered exactly too.", nil, nil)
 	measured = prometheus.NewDesc("l2s_audit_precision", "Precision of the last audited contexts, by k and by end of its interval: low, value or high.", []string{"k", "end"}, nil)
-	promised = prometheus.NewDesc("l2s_audit_precision_promised", "Precision that the screen has promised for their budgets.", []string{"k", "end"}, nil)
+	promised = prometheus.NewDesc("l2s_audit_precision_promised", "Precision that training promised for the budgets of the last audited contexts, by k and by end of its interval.", []string{"k", "end"}, nil)
 	alarm    = prometheus.NewDesc("l2s_audit_alarm", "1 while there is an alarm: of precision (P@1, P@k) or of geometry (cosine, lead).", []string{"of"}, nil)
 )
 

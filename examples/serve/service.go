@@ -482,6 +482,7 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 		if lowered = v.lower(m, req, underWay); lowered > 0 {
 			req.Budget = lowered
 		}
+		req.ExactSum = logProbs && req.Budget == softmax.Exact
 		// A fault of a mapped file is an error within Read, and no end of the program.
 		return f.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
 	})

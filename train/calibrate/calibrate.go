@@ -172,13 +172,13 @@ func (o *Options) check(labels, n int) error {
 		return c.Err
 	}
 	// What takes all work is not begun in vain.
-	blocks, least := n/o.Block, o.leastBlocks()
+	least := o.leastBlocks()
 	if math.IsInf(least, 1) {
 		return fmt.Errorf("target: found %v, expected one so far below 1 that some number of contexts shows it", o.Target)
 	}
-	if float64(blocks) < least {
-		return fmt.Errorf("contexts: found %d, %d blocks of %d, expected at least %.0f blocks to show a target of %v at confidence %v",
-			n, blocks, o.Block, least, o.Target, o.Confidence)
+	if float64(n/o.Block) < least {
+		return fmt.Errorf("contexts: found %d in blocks of %d, expected at least %.0f blocks to show a target of %v at confidence %v: more contexts, or a lower target",
+			n, o.Block, least, o.Target, o.Confidence)
 	}
 	return nil
 }
