@@ -2,6 +2,7 @@ package layerfile
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ type Contexts struct {
 	name  string
 	dim   int
 	names []string
+	texts [][]byte             // of the parts that are files of JSON, nil for others
 	parts []*tensorfile.Tensor // nil for a file of JSON until Fit reads it
 	ends  []int                // the number of contexts in a part and those before it
 	all   []float32
@@ -43,9 +45,10 @@ func OpenContexts(sources []string) (*Contexts, error) {
 	}
 	for _, src := range sources {
 		var t *tensorfile.Tensor
+		var text []byte
 		var err error
 		if isJSON(src) {
-			_, err = os.Stat(src)
+			text, err = tensorfile.ReadFile(src)
 		} else {
 			t, err = tensorfile.OpenTensor(src)
 		}
@@ -53,16 +56,19 @@ func OpenContexts(sources []string) (*Contexts, error) {
 			c.Close()
 			return nil, err
 		}
-		c.parts = append(c.parts, t)
+		c.parts, c.texts = append(c.parts, t), append(c.texts, text)
 	}
 	return c, nil
 }
+
+// streamRoom is the buffer of a stream.
+const streamRoom = 2 * tensorfile.NPYRoom
 
 // OpenStream returns the contexts of a stream, which Fit begins to read: all of a .npy file, or
 // JSON, which is read as [Contexts.Next] asks for it and no further, or to its end by Whole or All.
 // Errors call the stream by name.
 func OpenStream(r io.Reader, name string) *Contexts {
-	return &Contexts{name: name, stream: bufio.NewReaderSize(r, 1<<16)}
+	return &Contexts{name: name, stream: bufio.NewReaderSize(r, streamRoom)}
 }
 
 // Name says for errors what the contexts are of.
@@ -86,10 +92,15 @@ func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (e
 	}
 	for i, t := range c.parts {
 		if t == nil {
-			if t, err = readJSONFile(ctx, c.names[i], l, weights); err != nil {
+			var text *jsonReader
+			t, text, err = readContexts(bufio.NewReaderSize(bytes.NewReader(c.texts[i]), streamRoom), c.names[i], l, weights)
+			if text != nil {
+				t, err = text.tensor(ctx, c.dim)
+			}
+			if err != nil {
 				return err
 			}
-			c.parts[i] = t
+			c.parts[i], c.texts[i] = t, nil
 		}
 		if err := checkContexts(t, l, weights); err != nil {
 			return err

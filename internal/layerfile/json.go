@@ -23,6 +23,7 @@ type jsonReader struct {
 	r       io.Reader
 	most    int // the bytes that a context may take of r, and those that this one still may
 	left    int
+	space   bool // the last byte was white space
 	tokens  *json.Decoder
 	name    string // of the text and of the layer's weights, for errors
 	weights string
@@ -51,20 +52,30 @@ func readContexts(r *bufio.Reader, name string, l *softmax.Layer, weights string
 		t.tokens.UseNumber()
 		return nil, t, nil
 	}
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, nil, t.fail(err)
+	tensor, err := tensorfile.ReadNPYFrom(r, name)
+	if pe := new(os.PathError); errors.As(err, &pe) {
+		err = t.fail(err)
 	}
-	tensor, err := tensorfile.ReadNPY(data, name)
 	return tensor, nil, err
 }
 
-// Read is of the text, and bounds what a context takes of it.
+// Read is of the text, and bounds what a context takes of it. Of white space that follows white space
+// it passes on none, which the decoder would keep.
 func (t *jsonReader) Read(p []byte) (n int, err error) {
 	if t.left == 0 {
 		return 0, fmt.Errorf("found no end of it in %d bytes, expected that of its array", t.most)
 	}
-	n, err = t.r.Read(p[:min(len(p), t.left)])
+	for p = p[:min(len(p), t.left)]; n == 0 && err == nil; {
+		var got int
+		got, err = t.r.Read(p)
+		for _, c := range p[:got] {
+			space := c == ' ' || c == '\t' || c == '\r' || c == '\n'
+			if p[n] = c; !space || !t.space {
+				n++
+			}
+			t.space = space
+		}
+	}
 	t.left -= n
 	return n, err
 }
@@ -149,21 +160,9 @@ func (t *jsonReader) tensor(ctx context.Context, dim int) (*tensorfile.Tensor, e
 	}
 }
 
-func readJSONFile(ctx context.Context, path string, l *softmax.Layer, weights string) (*tensorfile.Tensor, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	_, t, err := readContexts(bufio.NewReader(file), path, l, weights)
-	if err != nil {
-		return nil, err
-	}
-	return t.tensor(ctx, l.Dim())
-}
-
 // isJSON reports whether a source is a file of JSON, by its name.
 func isJSON(src string) bool {
-	ext := strings.ToLower(filepath.Ext(src))
-	return ext == ".json" || ext == ".jsonl"
+	path, _, named := tensorfile.SplitSource(src)
+	ext := strings.ToLower(filepath.Ext(path))
+	return !named && (ext == ".json" || ext == ".jsonl")
 }

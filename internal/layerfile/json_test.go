@@ -16,6 +16,8 @@ import (
 	"testing/iotest"
 
 	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // readJSON reads all contexts of a text.
@@ -56,6 +58,7 @@ func TestJSONGivesTheNumbersThatWereWritten(t *testing.T) {
 			"an array of arrays":  "[" + strings.Join(strings.Split(strings.TrimSpace(arrays), "\n"), ",\n") + "]",
 			"two of them":         strings.Repeat("[ "+strings.Join(strings.Split(strings.TrimSpace(arrays), "\n"), " , ")+" ]\n", 2),
 			"indented":            string(indented),
+			"much white space":    strings.Repeat("\n", 1e5) + strings.ReplaceAll(arrays, ",", ","+strings.Repeat(" ", 1e5)) + strings.Repeat("\n", 1e5),
 		} {
 			for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
 				expected := want
@@ -99,7 +102,6 @@ func TestJSONThatIsNoContexts(t *testing.T) {
 		{"the end within a number", "[[1,2],[3", "x: context 2: found the end of the text, expected that of its array"},
 		{"the end behind an array", "[[1,2]", "x: context 2: found the end of the text, expected that of its array"},
 		{"a number without an end", "[" + strings.Repeat("1", 1e6), "x: context 1: found no end of it in 65736 bytes, expected that of its array"},
-		{"white space without an end", "[1,2]\n[1" + strings.Repeat(" ", 1e6), "x: context 2: found no end of it in 65736 bytes, expected that of its array"},
 		{"a string without an end", `["` + strings.Repeat("a", 1e6), "x: context 1: found no end of it in 65736 bytes, expected that of its array"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -202,6 +204,53 @@ func TestContextsInFilesOfJSON(t *testing.T) {
 		}
 	}
 }
+
+// What is no JSON, though its name says so, or is, though a name in it does not, is read as what it is.
+func TestNamesOfJSON(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	writeNPY(t, in("npy.json"), counting(1, 4), 2, 2)
+	if err := tensorfile.WriteSafetensors(in("x.safetensors"), tensorfile.Array{Name: "h.json", Shape: []int{2, 2}, Data: counting(1, 4)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{in("npy.json"), in("x.safetensors") + ":h.json"} {
+		c, err := openFor(t, []string{source}, layerOf(t, 3, 2), "W")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.All(t.Context()); err != nil || !slices.Equal(got, counting(1, 4)) {
+			t.Errorf("%s: found %v (%v)", source, got, err)
+		}
+		c.Close()
+	}
+	if err := os.Mkdir(in("folder.json"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenContexts([]string{in("folder.json")}); err == nil || !strings.Contains(err.Error(), "folder") {
+		t.Errorf("found the error %v for a folder", err)
+	}
+}
+
+// Of a stream that begins as a .npy file no more is read than its header says, and a byte.
+func TestNPYOfAStreamWithoutAnEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.npy")
+	writeNPY(t, path, counting(1, 4), 2, 2)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, behind := range []int{0, 1, 1 << 40} {
+		c := OpenStream(io.MultiReader(bytes.NewReader(whole), io.LimitReader(zeros{}, int64(behind))), "x")
+		err := c.Fit(t.Context(), layerOf(t, 3, 2), "W")
+		if want := "x: data: found 17 bytes, expected 16 (shape [2 2] of float32)"; behind == 0 && err != nil || behind > 0 && (err == nil || !strings.HasSuffix(err.Error(), want)) {
+			t.Errorf("%d bytes behind: found the error %v, expected %q", behind, err, want)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // A text of any bytes gives finite numbers, or an error that says what was found.
 func FuzzJSON(f *testing.F) {

@@ -15,15 +15,24 @@ const (
 	maxNPYHeader = math.MaxUint16 // of version 1.0; later ones allow more, for structured types
 )
 
-// parseNPY reads an array that fills file: magic, version, the length of the header, the
-// header, a Python dict, and the data. source is the name for errors.
+// parseNPY reads an array that fills file. source is the name for errors.
 func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
+	l, rest, err := parseNPYHead(file, source)
+	if err != nil {
+		return nil, err
+	}
+	return newTensor(source, l, rest, mem)
+}
+
+// parseNPYHead reads what stands before the data, and returns what is behind it: magic, version, the
+// length of the header, and the header, a Python dict.
+func parseNPYHead(file []byte, source string) (l layout, rest []byte, err error) {
 	rest, ok := bytes.CutPrefix(file, []byte(npyMagic))
 	switch {
 	case !ok:
-		return nil, fail(source, "magic", "found %q, expected %q", file[:min(len(file), len(npyMagic))], npyMagic)
+		return l, nil, fail(source, "magic", "found %q, expected %q", file[:min(len(file), len(npyMagic))], npyMagic)
 	case len(rest) < 2:
-		return nil, fail(source, "version", "found the end of the file, expected 1.0, 2.0 or 3.0")
+		return l, nil, fail(source, "version", "found the end of the file, expected 1.0, 2.0 or 3.0")
 	}
 	wide := 4
 	switch string(rest[:2]) {
@@ -31,10 +40,10 @@ func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
 		wide = 2
 	case "\x02\x00", "\x03\x00":
 	default:
-		return nil, fail(source, "version", "found %d.%d, expected 1.0, 2.0 or 3.0", rest[0], rest[1])
+		return l, nil, fail(source, "version", "found %d.%d, expected 1.0, 2.0 or 3.0", rest[0], rest[1])
 	}
 	if rest = rest[2:]; len(rest) < wide {
-		return nil, fail(source, "header length", "found the end of the file, expected %d bytes", wide)
+		return l, nil, fail(source, "header length", "found the end of the file, expected %d bytes", wide)
 	}
 	length := uint32(0)
 	for i, b := range rest[:wide] {
@@ -42,13 +51,12 @@ func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
 	}
 	rest = rest[wide:]
 	if most := min(maxNPYHeader, len(rest)); length > uint32(most) {
-		return nil, fail(source, "header length", "found %d, expected at most %d", length, most)
+		return l, nil, fail(source, "header length", "found %d, expected at most %d", length, most)
 	}
-	l, err := parseDict(string(rest[:length]))
-	if err != nil {
-		return nil, fail(source, "header", "%w", err)
+	if l, err = parseDict(string(rest[:length])); err != nil {
+		return l, nil, fail(source, "header", "%w", err)
 	}
-	return newTensor(source, l, rest[length:], mem)
+	return l, rest[length:], nil
 }
 
 // pySpace is white space, as \s in regular expressions.

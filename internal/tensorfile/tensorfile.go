@@ -19,9 +19,12 @@
 package tensorfile
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +77,31 @@ func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string,
 // name the file by name.
 func ReadNPY(data []byte, name string) (*Tensor, error) {
 	return parseNPY(data, name, &memory{})
+}
+
+// NPYRoom is what a stream's buffer must hold for [ReadNPYFrom].
+const NPYRoom = maxNPYHeader + 16
+
+// ReadNPYFrom reads a .npy file from a stream: as many bytes as its header says, and one more, which is
+// one too many.
+func ReadNPYFrom(r *bufio.Reader, name string) (*Tensor, error) {
+	head, err := r.Peek(NPYRoom)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	l, rest, err := parseNPYHead(head, name)
+	if err != nil {
+		return nil, err
+	}
+	size, err := l.bytes()
+	if err != nil {
+		return nil, fail(name, "shape", "%w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, int64(len(head)-len(rest))+min(int64(size), math.MaxInt64-NPYRoom-1)+1))
+	if err != nil {
+		return nil, err
+	}
+	return ReadNPY(data, name)
 }
 
 // OfFloat32s returns a tensor of float32 in memory, in C order, which is kept and must not
