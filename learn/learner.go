@@ -138,6 +138,9 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err := o.Train.Check(math.MaxInt32, layer.Labels()); err != nil {
 		return nil, fmt.Errorf("learn: %w", err)
 	}
+	if o.Train.HeldOut == 0 {
+		return nil, errors.New("learn: held out: found 0, expected contexts to choose a budget by, or -1")
+	}
 	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
 		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
 	}
@@ -487,7 +490,7 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	}
 	part, stage, begin := "", "", time.Now()
 	o.Progress = func(p train.Progress) {
-		if p.Message == "" && p.Stage != stage {
+		if p.Message == "" && p.Stage != stage && (p.Stage != train.StageAssign || p.Iteration == 0) { // but between alternations
 			stage = p.Stage
 			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", stage, time.Since(begin).Round(time.Second))})
 		}

@@ -120,6 +120,29 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	}
 }
 
+// Each stage of a training is told once, also those that take turns.
+func TestStagesAreToldOnce(t *testing.T) {
+	var stages []string
+	done := make(chan Event, 1000)
+	o := testOptions(done)
+	o.Train.Iterations = 3
+	tell := o.Event
+	o.Event = func(e Event) {
+		if e.Kind == Trains {
+			stage, _, _ := strings.Cut(e.Text, ", after ")
+			stages = append(stages, stage)
+		}
+		tell(e)
+	}
+	l := newTest(t, testData().Layer, o)
+	ask(t, l, done, Screened, same)
+	l.Close()
+	want := []string{train.StageKMeans, train.StageAssign, train.StageLearn, train.StageAssign, train.StageMeasure, train.StageLists}
+	if n := len(want); len(stages)%n != 0 || !slices.Equal(stages[:min(n, len(stages))], want) {
+		t.Errorf("found the stages %q, expected %q of each training", stages, want)
+	}
+}
+
 // While there is no screen answers are those of the exact layer, whatever is asked.
 func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()

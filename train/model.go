@@ -137,7 +137,7 @@ func (t *trainer) choose(rungs []screen.Rung) float64 {
 		return first(func(x screen.Rung) bool { return x.Budget >= b }).Budget
 	}
 	if t.held.N == 0 {
-		t.warn("no contexts were held out, so that nothing is known of the precision on others: measure it with l2s eval")
+		t.warn("there are no contexts to measure on that training has not met, so that nothing is known of the precision on others: measure it with l2s eval")
 		return first(func(x screen.Rung) bool { return x.Budget >= 2*math.Sqrt(float64(t.Labels)) }).Budget
 	}
 	allowed1, allowedK := t.allowed()

@@ -28,7 +28,8 @@ type Record struct {
 	// they are equal to one that training learns from.
 	HeldOut int `json:"held_out"`
 	LeftOut int `json:"left_out,omitempty"`
-	// Geometry says how these contexts lie to their clusters, nil if none were held out.
+	// Geometry says how the contexts that were held out lie to their clusters, with those that are
+	// left out, or those of Options.Validation without them. Nil if none were measured on.
 	Geometry *screen.Geometry `json:"geometry,omitempty"`
 	// KMeans holds the iterations of spherical k-means.
 	KMeans []kmeans.Iteration `json:"kmeans"`

@@ -124,6 +124,27 @@ func TestTailEstimates(t *testing.T) {
 	}
 }
 
+// Contexts that repeat each other count once: what is held out is new to the coefficients, and the
+// errors are those without the repeats.
+func TestATailOfRepeatedContexts(t *testing.T) {
+	d, m := tailInstance(t, 2000)
+	opt := TailOptions{Temperatures: []float64{1}, Levels: []float64{0.9}, Share: 1, PerCluster: 1 << 20, HeldOut: 0.25, Directions: 2}
+	fitOf := func(contexts []float32) *TailFit {
+		_, fit, err := FitTail(t.Context(), m, d.Layer, contexts, opt, RunOptions{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fit
+	}
+	once, often := fitOf(d.Contexts), fitOf(slices.Concat(d.Contexts, d.Contexts, d.Contexts, d.Contexts))
+	if a, b := once.Fitted+once.HeldOut, often.Fitted+often.HeldOut; a != b || a < 1000 {
+		t.Errorf("found %d contexts, and %d of four times as many", a, b)
+	}
+	if a, b := once.Errors[0].LogZ, often.Errors[0].LogZ; math.Abs(b/a-1) > 0.2 {
+		t.Errorf("found an error of %v of repeated contexts, expected about %v", b, a)
+	}
+}
+
 // Over draws of the contexts that calibrate and of those that are asked, the interval
 // misses no more often than it says, at the temperatures fitted and between them, and
 // is not useless: at a temperature fitted it misses nearly as often as it may.

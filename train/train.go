@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -154,11 +153,13 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 		}
 		from, ids = v, corpus.Ascending(v.N)
 	}
-	t.heldIDs = t.unmet(from, ids)
+	if t.heldIDs, err = t.unmet(ctx, from, ids); err != nil {
+		return nil, err
+	}
 	t.held = from.Part(t.heldIDs)
 	t.record.HeldOut, t.record.LeftOut = t.held.N, len(ids)-t.held.N
 	if t.record.LeftOut > 0 {
-		c.Report.Message(fmt.Sprintf("precision is measured on %d contexts: %d others are equal to contexts of training", t.held.N, t.record.LeftOut))
+		t.decide("precision is measured on %d contexts: %d others are equal to contexts of training", t.held.N, t.record.LeftOut)
 	}
 	return t, nil
 }
@@ -193,21 +194,21 @@ func kept[T any](store *state.Store, name string, n int, find func() ([]float32,
 }
 
 // unmet are those of the contexts ids of c that are equal to none to learn from.
-func (t *trainer) unmet(c *corpus.Corpus, ids []uint32) []uint32 {
-	bytesOf := func(row []float32) []byte {
-		return unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), 4*len(row))
-	}
+func (t *trainer) unmet(ctx context.Context, c *corpus.Corpus, ids []uint32) ([]uint32, error) {
 	open, buffer := map[string][]uint32{}, t.Buffer() // the contexts by their bytes
 	for _, i := range ids {
-		row := bytesOf(c.Row(i, buffer))
+		row := corpus.Bytes(c.Row(i, buffer))
 		open[string(row)] = append(open[string(row)], i)
 	}
 	for j := range uint32(t.pool.N) {
-		delete(open, string(bytesOf(t.pool.Row(j, buffer))))
+		if j%corpus.Chunk == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		delete(open, string(corpus.Bytes(t.pool.Row(j, buffer))))
 	}
 	rest := slices.Concat(slices.Collect(maps.Values(open))...)
 	slices.Sort(rest)
-	return rest
+	return rest, nil
 }
 
 // CheckpointFiles returns the names of the files that a run with the option

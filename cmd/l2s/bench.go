@@ -42,8 +42,7 @@ type benchResult struct {
 	AllCopies    int64   `json:"all_copies_bytes"` // all candidates within the budget
 	Level        string  `json:"level"`
 	K            int     `json:"k"`
-	Queries      int     `json:"queries"`  // different contexts that were queried
-	Clock        float64 `json:"clock_us"` // cost of reading the clock, part of every time
+	Queries      int     `json:"queries"` // different contexts that were queried
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
@@ -176,7 +175,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 		return nil, err
 	}
 	r := &benchResult{
-		Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()), Clock: micros(timing.Clock()),
+		Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
 	r.Copies, r.AllCopies = s.PackedBytes()
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
@@ -306,8 +305,8 @@ func (r *benchResult) String() string {
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
-	fmt.Fprintf(&b, "\n%s\n", r.copies())
-	fmt.Fprintf(&b, "Times contain one reading of the clock, %.3f us.\n", r.Clock)
+	const mib = 1 << 20
+	fmt.Fprintf(&b, "\nCopies of candidates take %.1f MiB; copies of all would take %.1f (--pack %d).\n", float64(r.Copies)/mib, float64(r.AllCopies)/mib, (r.AllCopies+mib-1)/mib)
 	b.WriteString(r.busyNote())
 	return b.String()
 }
@@ -321,20 +320,6 @@ func (r *benchResult) busyNote() string {
 	}
 	return fmt.Sprintf("The machine was busy: the dense scan, whose work is the same for every context, took %.2f us\n"+
 		"on average and %.2f us in the median. Compare medians, or measure again on an idle machine.\n", r.DenseF32, r.DenseF32Median)
-}
-
-// copies says which candidates are copied.
-func (r *benchResult) copies() string {
-	const mib = 1 << 20
-	all := fmt.Sprintf("%.1f MiB", float64(r.AllCopies)/mib)
-	whole := (r.AllCopies + mib - 1) / mib // that --pack is to allow
-	switch r.Copies {
-	case r.AllCopies:
-		return "Copies of the candidates take " + all + "."
-	case 0:
-		return fmt.Sprintf("No candidates are copied: all would take %s (--pack %d).", all, whole)
-	}
-	return fmt.Sprintf("Copies of the candidates of single clusters take %.1f MiB, with those of pairs they would take %s (--pack %d).", float64(r.Copies)/mib, all, whole)
 }
 
 func (r measuredBench) String() string {

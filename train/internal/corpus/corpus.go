@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -83,6 +84,11 @@ func (c *Corpus) Row(i uint32, buffer []float32) []float32 {
 	}
 	c.rows.Widen(buffer, at)
 	return buffer
+}
+
+// Bytes are those of a row: equal contexts have equal ones, but for the sign of a zero.
+func Bytes(row []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(row))), 4*len(row))
 }
 
 // LabelsOf are the K labels of context i, best first.

@@ -41,12 +41,28 @@ func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, o
 	for t := range clusters {
 		random, ids := rng.New(c.Seed, rng.Tail, uint64(t)), p.Members(t)
 		random.Shuffle(ids)
-		ids = ids[:min(int(math.Ceil(float64(opt.Share*float64(len(ids))))), opt.PerCluster)]
+		ids = different(c, ids, min(int(math.Ceil(float64(opt.Share*float64(len(ids))))), opt.PerCluster))
 		held := int(float64(opt.HeldOut * float64(len(ids))))
 		f.fitted[t], f.held[t] = take(ids[held:]), take(ids[:held])
 	}
 	f.Corpus = c.Part(drawn)
 	return f
+}
+
+// different are the first n of the contexts, without those equal to an earlier one: what is held out
+// is to be new to the coefficients. They are moved to the front.
+func different(c *corpus.Corpus, ids []uint32, n int) []uint32 {
+	seen, buffer, list := map[string]bool{}, c.Buffer(), ids[:0]
+	for _, i := range ids {
+		if len(list) == n {
+			break
+		}
+		if row := corpus.Bytes(c.Row(i, buffer)); !seen[string(row)] {
+			seen[string(row)] = true
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // square finds the directions, and the squares of the contexts. As features the

@@ -7,9 +7,8 @@
 // Quantiles of single queries stand beside.
 //
 // The methods take turns in short blocks, so that what slows the machine down slows all of them
-// down. Each query is timed by itself, and the cost of reading the clock once, which [Clock]
-// measures, is part of every figure. Each block begins with queries that are not timed, which
-// bring the method's data back to the caches.
+// down. Each query is timed by itself, and one reading of the clock is part of every figure. Each
+// block begins with queries that are not timed, which bring the method's data back to the caches.
 package timing
 
 import (
@@ -144,18 +143,4 @@ func (t *turn) run(ctx context.Context) {
 		}
 	}
 	t.means = append(t.means, float64(sum)/float64(t.block))
-}
-
-// Clock returns the cost of reading the clock once.
-func Clock() time.Duration {
-	const reads = 1000
-	best := time.Duration(math.MaxInt64)
-	for range 10 {
-		start := time.Now()
-		for range reads {
-			time.Since(start)
-		}
-		best = min(best, time.Since(start))
-	}
-	return best / reads
 }
