@@ -258,20 +258,14 @@ func (f *flags) given(name string) (given bool) {
 }
 
 func (f *flags) wrongUse(format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	if !strings.HasSuffix(text, "?") {
-		text += ";"
-	}
-	return wrongUse("%s l2s %s -h explains the flags", text, f.verb)
+	return wrongUse("%s; l2s %s -h explains the flags", fmt.Sprintf(format, args...), f.verb)
 }
 
 // flagError rewords an error of package flag: flags have two dashes here.
 func (f *flags) flagError(err error) string {
 	s := err.Error()
 	if name, ok := strings.CutPrefix(s, "flag provided but not defined: -"); ok {
-		var names []string
-		f.set.VisitAll(func(g *flag.Flag) { names = append(names, g.Name) })
-		return "unknown flag --" + name + suggestion(name, "--", names)
+		return "unknown flag --" + name
 	}
 	if name, ok := strings.CutPrefix(s, "flag needs an argument: -"); ok {
 		return "flag --" + name + " needs a value"

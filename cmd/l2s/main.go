@@ -141,8 +141,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return report(ctx, "l2s "+name, v.run(ctx, rest, stdout, stderr), stderr)
 		}
 	}
-	expected := cmp.Or(suggestion(name, "", names), ", expected one of "+list+";")
-	return report(ctx, "l2s", wrongUse("unknown verb %q%s l2s -h explains the verbs", name, expected), stderr)
+	return report(ctx, "l2s", wrongUse("unknown verb %q, expected one of %s; l2s -h explains them", name, list), stderr)
 }
 
 // usageError is an error that the caller can mend by other arguments.
