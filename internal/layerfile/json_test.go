@@ -239,8 +239,8 @@ func TestNPYOfAStreamWithoutAnEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, behind := range []int{0, 1, 1 << 40} {
-		c := OpenStream(io.MultiReader(bytes.NewReader(whole), io.LimitReader(zeros{}, int64(behind))), "x")
+	for _, behind := range []int64{0, 1, 1 << 40} {
+		c := OpenStream(io.MultiReader(bytes.NewReader(whole), io.LimitReader(zeros{}, behind)), "x")
 		err := c.Fit(t.Context(), layerOf(t, 3, 2), "W")
 		if want := "x: data: found 17 bytes, expected 16 (shape [2 2] of float32)"; behind == 0 && err != nil || behind > 0 && (err == nil || !strings.HasSuffix(err.Error(), want)) {
 			t.Errorf("%d bytes behind: found the error %v, expected %q", behind, err, want)
