@@ -90,6 +90,8 @@ func (t *jsonReader) next(h []float32) error {
 		t.inList = false
 	}
 	switch {
+	case err == io.EOF && !t.inList && t.count == 1: // white space
+		return fmt.Errorf("%s: found it empty, expected contexts", t.name)
 	case err == io.EOF && !t.inList:
 		return io.EOF
 	case err == nil && token != json.Delim('['):

@@ -76,6 +76,7 @@ func TestJSONGivesTheNumbersThatWereWritten(t *testing.T) {
 func TestJSONThatIsNoContexts(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", "", "x: found it empty, expected contexts"},
+		{"white space", " \n\n", "x: found it empty, expected contexts"},
 		{"numbers alone", "1 2\n", `x: context 1: found "1", expected an array of numbers`},
 		{"an array that is too short", "[1,2]\n[1]", "x: context 2: found 1 numbers, expected 2, the columns of W"},
 		{"an array that is too long", "[1,2,3]", "x: context 1: found 3 numbers, expected 2, the columns of W"},
