@@ -43,10 +43,10 @@ func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 // Guard makes a Searcher answer by the exact layer where a context is strange to the model, and while many of the last ones
 // are, as a text of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of
 // its cluster is below the first edge of [Model.Geometry]: one in a hundred is in training, and misses are many times as
-// frequent among these. A context of zeros has no cosine, and is not strange. All contexts are answered exactly as long as 8 of the last are strange, each counting 31/32 of the
-// next one. So an answer depends on the contexts that this searcher had before: in a pool each has its own. The option does nothing
-// to a model whose record has no histogram of cosines, or one whose first bin has more than a twentieth of training, as
-// contexts make it that repeat.
+// frequent among these. A context of zeros has no cosine, and is not strange. All contexts are answered exactly as long as 8
+// of the last are strange, each counting 31/32 of the next one. So an answer depends on the contexts that this searcher had
+// before: in a pool each has its own. The option does nothing to a model whose record has no histogram of cosines, or one
+// whose first bin has more than a twentieth of training, as contexts make it that repeat.
 func Guard() Option { return func(s *Searcher) { s.guard = true } }
 
 const (
