@@ -447,7 +447,7 @@ func TestBadOptions(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
 		{"null", "null", "options.json: options: found null, expected a JSON object"},
-		{"a list", "[]", "options.json: options: json: cannot unmarshal array"},
+		{"a list", "[]", "options.json: options: all: found a JSON array, expected an object"},
 		{"two objects", "{} {}", "options.json: options: found more behind the JSON object"},
 		{"a name twice", `{"seed": 1, "clusters": 6, "seed": 2}`, `options.json: options: found "seed" twice`},
 		{"a name twice, further in", `{"learning": {"rate": 1, "rate": 2}}`, `options.json: options: found "rate" twice`},
@@ -456,7 +456,8 @@ func TestBadOptions(t *testing.T) {
 		{"all that is known of a screen", `{"dim": 3, "record": {"options": {"seed": 1}}}`, "options.json: options: found what l2s inspect --json prints, expected the object in it under record.options"},
 		{"a record", `{"contexts": 3, "options": {"seed": 1}}`, "options.json: options: found a record, expected the object in it under options"},
 		{"an unknown one", `{"spread": 1}`, `options.json: options: json: unknown field "spread"`},
-		{"clusters in words", `{"clusters": "many"}`, "options.json: options: json: cannot unmarshal string"},
+		{"clusters in words", `{"clusters": "many"}`, "options.json: options: clusters: found a JSON string, expected a whole number in range"},
+		{"half a cluster", `{"clusters": 1.5}`, "options.json: options: clusters: found a JSON number 1.5, expected a whole number in range"},
 		{"more clusters than contexts", `{"clusters": 901}`, "clusters: found 901, expected 1 to the number of contexts, 900"},
 		{"clusters below zero", `{"clusters": -3}`, "clusters: found -3"},
 		{"iterations below zero", `{"iterations": -1}`, "iterations: found -1, expected at least 0"},

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -133,6 +134,9 @@ func decodeOptions(text []byte, o *train.Options) error {
 		case outer.Options != nil:
 			return errors.New("found a record, expected the object in it under options")
 		}
+		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
+			return fmt.Errorf("%s: found a JSON %s, expected %s", cmp.Or(e.Field, "all"), e.Value, cmp.Or(kinds[e.Type.Kind()], "a whole number in range"))
+		}
 		return err
 	}
 	if _, more := d.Token(); more != io.EOF {
@@ -147,6 +151,9 @@ func decodeOptions(text []byte, o *train.Options) error {
 	}
 	return checkNames(v)
 }
+
+// kinds are the JSON that fields of options take which are no whole numbers.
+var kinds = map[reflect.Kind]string{reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "an object", reflect.String: "a string", reflect.Bool: "true or false"}
 
 // checkNames refuses names that are there twice, or that are written in another way than those
 // of options: Go's decoder takes both.
