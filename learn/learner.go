@@ -132,14 +132,11 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts {
 		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and %d or more", o.CPU, o.Audit, o.Least, leastContexts)
 	}
-	if k := o.Train.K; k < 1 || k > layer.Labels() {
-		return nil, fmt.Errorf("learn: k: found %d, expected 1 to the %d labels of the layer", k, layer.Labels())
-	}
 	if err := o.Train.Check(math.MaxInt32, layer.Labels()); err != nil {
 		return nil, fmt.Errorf("learn: %w", err)
 	}
-	if o.Train.HeldOut == 0 {
-		return nil, errors.New("learn: held out: found 0, expected contexts to choose a budget by, or -1")
+	if x := o.Train; x.HeldOut == 0 || x.Checkpoint != "" || x.Validation != nil || x.Labels != nil {
+		return nil, errors.New("learn: found no held-out contexts, or a checkpoint, validation or labels, expected contexts to choose a budget by, or -1, and none of these")
 	}
 	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
 		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
@@ -341,6 +338,10 @@ func (l *Learner) answer(m *screen.Model) error {
 func (l *Learner) attempt(ctx context.Context) {
 	s := l.contexts.Since(0)
 	n := len(s.Known)
+	if n < leastContexts { // they were forgotten
+		l.next.Store(l.contexts.Kept() + uint64(l.o.Least-n))
+		return
+	}
 	after := s.Numbers[n-1] + 1
 	enough := after + uint64(max(l.o.Least/2, n/4))
 	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})

@@ -287,6 +287,27 @@ func TestLearningAllocatesNothing(t *testing.T) {
 	}
 }
 
+// Contexts that are forgotten are no end of learning: it begins again with others.
+func TestForgottenContexts(t *testing.T) {
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	l := newTest(t, testData().Layer, o)
+	top := make([]softmax.Prediction, 5)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // contexts are gone before the training begins
+	for i := range 2 * o.Least {
+		if _, err := l.TopK(top, testData().Context(i)); err != nil {
+			t.Fatal(err)
+		}
+		if l.Contexts().Kept() >= l.next.Load() {
+			l.Contexts().Forget()
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	if e, _ := ask(t, l, events, Screened, same); !l.Screened() {
+		t.Errorf("found no screen after %+v", e)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	trained := func(change func(*train.Options)) *train.Options {
 		o := train.DefaultOptions()
@@ -298,6 +319,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{Keep: filepath.Join(t.TempDir(), "no folder", "m.l2s")}, {Bytes: 1 << 20},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},
+		{Train: trained(func(o *train.Options) { o.HeldOut = 0 })}, {Train: trained(func(o *train.Options) { o.Checkpoint = "state" })},
+		{Train: trained(func(o *train.Options) { o.Validation = make([]float32, testDim) })}, {Train: trained(func(o *train.Options) { o.Labels = make([]uint32, o.K) })},
 	} {
 		if l, err := New(testData().Layer, o); err == nil {
 			l.Close()

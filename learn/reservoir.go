@@ -17,7 +17,7 @@ import (
 )
 
 // Reservoir keeps contexts of a service within a number of bytes: a sample of those that it was given, in
-// runs of neighbours, as float16, each context once. When it is full a run that comes takes the place
+// runs of neighbours, as float16, few of them twice. When it is full a run that comes takes the place
 // of one at random, so that old contexts fade out: half of them are gone after the half-life. All
 // goroutines may use one. It writes nothing to disk.
 type Reservoir struct {
@@ -71,8 +71,8 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 }
 
 // Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
-// that it holds already, or with an element that float16 does not hold, is passed over. It returns the number of contexts that
-// it has taken so far.
+// that it took lately is passed over, and so is one with an element that float16 does not hold, 65,520 or
+// more, or with none of 2^-14 or more. It returns the number of contexts that it has taken so far.
 func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,8 @@ func (r *Reservoir) add(h []float32, labels []uint32) {
 	}
 	x := &r.runs[r.at]
 	row := r.at*runLength + x.n
-	if !narrow(r.data[row*r.dim:(row+1)*r.dim], h) {
+	codes := r.data[row*r.dim : (row+1)*r.dim]
+	if !narrow(codes, h) || !slices.ContainsFunc(codes, func(x uint16) bool { return x>>10&31 > 0 }) {
 		return
 	}
 	*place = hash
@@ -166,7 +167,7 @@ func (r *Reservoir) Since(number uint64) (s Sample) {
 	return s
 }
 
-// Forget drops all contexts.
+// Forget drops all contexts. A [Learner] then waits for as many as its first training has.
 func (r *Reservoir) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

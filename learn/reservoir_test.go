@@ -59,6 +59,19 @@ func TestNarrow(t *testing.T) {
 }
 
 // A reservoir holds what it was given last, in order, each context once and never more than there is room for.
+// What float16 makes zeros of, or numbers of few bits, is no context to learn from.
+func TestTinyContexts(t *testing.T) {
+	r := newReservoir(t, 2, 0, 1, 0)
+	for _, h := range [][]float32{{0, 0}, {1e-7, 1e-9}, {-0x1p-15, 0x1.8p-15}} {
+		if n := r.Add(h, nil); n != 0 {
+			t.Errorf("%v: found it taken", h)
+		}
+	}
+	if n := r.Add([]float32{1e-7, -0x1p-14}, nil); n != 1 {
+		t.Errorf("found %d contexts, expected the one with an element of 2^-14", n)
+	}
+}
+
 func TestReservoir(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim, k := rapid.IntRange(1, 5).Draw(t, "dim"), rapid.IntRange(0, 3).Draw(t, "k")
@@ -67,12 +80,12 @@ func TestReservoir(t *testing.T) {
 		n := rapid.IntRange(0, 400).Draw(t, "contexts")
 		distinct := rapid.IntRange(1, 400).Draw(t, "distinct")
 		for i := range n {
-			h := make([]float32, dim)
-			h[0] = float32(i % distinct)
+			h, id := make([]float32, dim), 1+i%distinct
+			h[0] = float32(id)
 			var labels []uint32
-			if i%distinct%2 == 0 && k > 0 {
+			if id%2 == 0 && k > 0 {
 				labels = make([]uint32, k)
-				labels[0] = uint32(i % distinct)
+				labels[0] = uint32(id)
 			}
 			r.Add(h, labels)
 		}

@@ -43,8 +43,9 @@ type Audit struct {
 	model        *Model     // whose samples count
 	geometry     *Geometry  // nil: not known
 	stopped      bool
-	wanted, full bool // whether h is to be set, and is set
-	at           at   // of h
+	wanted, full bool   // whether h is to be set, and is set
+	at           at     // of h
+	of           *Model // of at
 	k            int
 	cosine, lead *drift
 	first, all   *excess
@@ -160,7 +161,7 @@ func (a *Audit) see(s *Searcher, x at) {
 	}
 	if a.wanted && !x.exact {
 		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size that it had at the first one
-		a.at, a.wanted, a.full = x, false, true
+		a.at, a.of, a.wanted, a.full = x, s.model, false, true
 		a.call()
 	}
 }
@@ -239,14 +240,14 @@ func (a *Audit) run() {
 
 func (a *Audit) answer() bool {
 	a.mu.Lock()
-	x, model, k, full := a.at, a.model, a.k, a.full
+	x, model, full := a.at, a.of, a.full
 	a.mu.Unlock()
 	if !full {
 		return false
 	}
-	best, known := make([]softmax.Prediction, k), false
+	best, known := make([]softmax.Prediction, max(model.c.K, 1)), false
 	err := a.pool.Do(func(s *Searcher) error { // so that nothing closes the layer meanwhile
-		if s.model != model || s.model.Cells() <= x.cell {
+		if s.model != model { // it was swapped
 			return nil
 		}
 		if a.layer != s.over {

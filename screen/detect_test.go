@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The rate of false alarms follows from the threshold.
@@ -234,6 +237,72 @@ func TestRecordsMayHoldAnything(t *testing.T) {
 		m := &Model{c: Config{Record: []byte(record)}}
 		if g := m.Geometry(); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
 			t.Errorf("%s: found %+v", record, g)
+		}
+	}
+}
+
+// A sample that was not answered before a swap does not count for the model after it, whose budgets and cells are others.
+func TestASampleBeforeASwapIsDropped(t *testing.T) {
+	const labels = 8
+	rows := make([]float32, 2*labels)
+	for i := range rows {
+		rows[i] = float32(i)
+	}
+	layer, err := softmax.NewLayer(kernels.Float32Rows(rows, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := func(budgets ...float64) *Model {
+		c := Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]List, 1), K: 1, HeldOut: 100}
+		for i := range uint32(labels) {
+			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, Share(1/float64(2+i)))
+		}
+		for _, b := range budgets {
+			c.Ladder = append(c.Ladder, Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
+		}
+		m, err := NewModel(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	p, err := NewPool(model(2, 4, 8), layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Audit{pool: p, options: AuditOptions{Share: 1}, called: make(chan struct{}, 1), wanted: true} // without its goroutine
+	a.begin(p.current.Load().model)
+	p.audit.Store(a)
+	top := make([]softmax.Prediction, 1)
+	for !a.full {
+		if _, err := p.TopK(top, []float32{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Swap(model(8), layer); err != nil {
+		t.Fatal(err)
+	}
+	if !a.answer() {
+		t.Error("found no sample, expected one that is dropped")
+	}
+	if r := a.Report(); r.Audited != 0 || r.Window != 0 || r.Err != nil {
+		t.Errorf("found %+v, expected nothing of the model before", r)
+	}
+}
+
+// Between two temperatures that 1/T does not tell apart an unknown half-width is unknown too.
+func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
+	inf := float32(math.Inf(1))
+	tail, err := NewTail(TailConfig{
+		Cells: 1, Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
+		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
+		if x := tail.predict([]float32{1}, 0, 0, temperature, 0.5); x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
+			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
 		}
 	}
 }

@@ -148,8 +148,11 @@ func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64
 	warm, warmWidth := r.fit(h, norm, along, at, cell, t, half)
 	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
-	log := mix(cold, warm)
-	return Interval{log, math.Inf(-1), log + mix(coldWidth, warmWidth)}
+	log, width := mix(cold, warm), math.Inf(1)
+	if coldWidth < width && warmWidth < width { // else a share of 0 of it would be NaN
+		width = mix(coldWidth, warmWidth)
+	}
+	return Interval{log, math.Inf(-1), log + width}
 }
 
 // SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, 0 and 0

@@ -184,6 +184,6 @@ func (t *trainer) tail(ctx context.Context, m *screen.Model, made *built) (*scre
 		return nil, err
 	}
 	t.record.TailFit = fit
-	t.Report.Message(fmt.Sprintf("tail: log-probabilities of contexts that it was not fitted on are off by %.3f (root mean square)", fit.Errors[len(fit.Errors)-1].LogZ))
+	t.Report.Message(fmt.Sprintf("tail: log-probabilities of %d contexts that it was not fitted on are off by %.3f (root mean square)", fit.HeldOut, fit.Errors[len(fit.Errors)-1].LogZ))
 	return fitted, nil
 }

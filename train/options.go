@@ -22,7 +22,7 @@ type Options struct {
 	// the number of contexts and by what the contexts held out tell. What
 	// stands in these three is then not looked at.
 	Clusters int `json:"clusters"`
-	// Iterations is T, the number of alternations of learning. 0 keeps the clusters of
+	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the clusters of
 	// k-means.
 	Iterations int `json:"iterations"`
 	// Shells, unless empty, lists shares of the contexts of training, descending: the
@@ -119,7 +119,7 @@ type LearningOptions struct {
 	// negative.
 	Multiplier float64 `json:"multiplier"`
 	// EpochFraction is the share of the contexts that one alternation learns
-	// from. Above 0; it may exceed 1.
+	// from. Above 0, at most 1000.
 	EpochFraction float64 `json:"epoch_fraction"`
 	// BatchSize is the number of contexts of one gradient step. At least 1.
 	BatchSize int `json:"batch_size"`
@@ -207,7 +207,7 @@ func (o *Options) Check(n, labels int) error {
 		c.Want(x >= 0 && !math.IsInf(x, 1), name, x, "a finite number that is not negative")
 	}
 	c.Want(o.Clusters >= 0 && o.Clusters <= n, "clusters", o.Clusters, "1 to the number of contexts, %d, or 0", n)
-	c.Want(o.Iterations >= 0, "iterations", o.Iterations, "at least 0")
+	c.Want(o.Iterations >= 0 && o.Iterations <= 1e6, "iterations", o.Iterations, "at least 0, and at most a million")
 	shells := len(o.Shells)
 	c.Want(shells <= router.MaxShells, "shells", fmt.Sprintf("%d shares", shells), "at most %d", router.MaxShells)
 	c.Want(shells == 0 || o.Geometry != 0, "shells", fmt.Sprintf("%d with geometry 0", shells), "geometry above 0")
@@ -241,7 +241,7 @@ func (o *Options) Check(n, labels int) error {
 	notNegative("learning: gamma", l.Gamma)
 	notNegative("learning: multiplier", l.Multiplier)
 	c.Want(slices.Contains(estimators, l.Estimator), "learning: estimator", l.Estimator, "one of %q", estimators)
-	c.Want(l.EpochFraction > 0 && !math.IsInf(l.EpochFraction, 1), "learning: epoch fraction", l.EpochFraction, "a finite number above 0")
+	c.Want(l.EpochFraction > 0 && l.EpochFraction <= 1000, "learning: epoch fraction", l.EpochFraction, "a number above 0, at most 1000")
 	c.Want(l.BatchSize >= 1, "learning: batch size", l.BatchSize, "at least 1")
 	c.Want(l.Rate > 0 && !math.IsInf(l.Rate, 1), "learning: rate", l.Rate, "a finite number above 0")
 	c.Want(l.Confidence > 0 && l.Confidence < 1, "learning: confidence", l.Confidence, "above 0 and below 1")

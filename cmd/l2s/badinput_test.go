@@ -435,7 +435,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "calibrate: the exact layer for all", args: joined(goodCalibrate, "--exact-limit", "1"), code: 2, want: []string{`"1"`, "--exact-limit", "at least 0 and below 1"}},
 		{name: "calibrate: a block of 0", args: joined(goodCalibrate, "--block", "0"), code: 2, want: []string{`"0"`, "--block", "at least 1"}},
 		{name: "calibrate: too few contexts for the target", args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy", "found 1200", "expected at least", "0.9999"}},
-		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "in blocks of 300"}},
+		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "found 4 blocks of 300"}},
 		{name: "topk: a limit below zero", args: joined(goodTopK, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "topk: a limit that is too large", args: joined(goodTopK, "--limit", "99999999999999999999"), code: 2, want: []string{"--limit", "a smaller whole number"}},
 	})
@@ -461,6 +461,8 @@ func TestBadOptions(t *testing.T) {
 		{"more clusters than contexts", `{"clusters": 901}`, "clusters: found 901, expected 1 to the number of contexts, 900"},
 		{"clusters below zero", `{"clusters": -3}`, "clusters: found -3"},
 		{"iterations below zero", `{"iterations": -1}`, "iterations: found -1, expected at least 0"},
+		{"too many iterations", `{"iterations": 1000001}`, "iterations: found 1000001, expected at least 0, and at most a million"},
+		{"an epoch that does not end", `{"learning": {"epoch_fraction": 1e300}}`, "learning: epoch fraction: found 1e+300, expected a number above 0, at most 1000"},
 		{"k of 0", `{"k": 0}`, "k: found 0, expected 1 to 300"},
 		{"a budget below k", `{"budget": 4.5}`, "budget: found 4.5, expected at least k = 5 candidates, or 0"},
 		{"an id of always that no label has", `{"always": [1, 300]}`, "always[1]: found id 300, expected below 300"},
