@@ -18,8 +18,8 @@ type TailOptions struct {
 	// Levels are the levels of confidence of the intervals, ascending, above 0 and
 	// below 1.
 	Levels []float64 `json:"levels"`
-	// Share is the share of the contexts of a cluster that are drawn, above 0, at most 1, and
-	// PerCluster bounds their number, at least 1.
+	// Share is the share of the contexts of a cluster that are drawn, above 0, at most 1, but no fewer
+	// than 16, and PerCluster bounds their number, at least 1.
 	Share      float64 `json:"share"`
 	PerCluster int     `json:"per_cluster"`
 	// HeldOut is the share of these that the intervals come from,
@@ -31,7 +31,7 @@ type TailOptions struct {
 }
 
 // DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
-// 0.8 to 0.995, for a twentieth of the contexts of a cluster, at most 1,000, of which a
+// 0.8 to 0.995, for a twentieth of the contexts of a cluster, 16 to 1,000, of which a
 // fifth is held out, and for 8 directions.
 func DefaultTailOptions() TailOptions {
 	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.05, PerCluster: 1000, HeldOut: 0.2, Directions: 8}

@@ -124,6 +124,17 @@ func TestTailEstimates(t *testing.T) {
 	}
 }
 
+// Of every cluster 16 contexts are drawn, or all that it has, however small the share is.
+func TestATailOfASmallShare(t *testing.T) {
+	d, m := tailInstance(t, 2000)
+	opt := DefaultTailOptions()
+	opt.Share = 1e-9
+	_, fit := fitTail(t, d, m, d.Contexts, opt, RunOptions{Seed: 1})
+	if n := fit.Fitted + fit.HeldOut; n != 16*m.Clusters() || fit.HeldOut != 3*m.Clusters() {
+		t.Errorf("found %d contexts, %d of them held out, of %d clusters", n, fit.HeldOut, m.Clusters())
+	}
+}
+
 // Contexts that repeat each other count once: what is held out is new to the coefficients, and the
 // errors are those without the repeats.
 func TestATailOfRepeatedContexts(t *testing.T) {

@@ -37,11 +37,12 @@ func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, o
 		}
 		return places
 	}
+	const least = 16 // contexts: fewer fit badly, and do not tell how badly
 	p := corpus.NewPartition(cluster, clusters+1)
 	for t := range clusters {
 		random, ids := rng.New(c.Seed, rng.Tail, uint64(t)), p.Members(t)
 		random.Shuffle(ids)
-		ids = different(c, ids, min(int(math.Ceil(float64(opt.Share*float64(len(ids))))), opt.PerCluster))
+		ids = different(c, ids, min(max(int(float64(opt.Share*float64(len(ids)))), least), opt.PerCluster))
 		held := int(float64(opt.HeldOut * float64(len(ids))))
 		f.fitted[t], f.held[t] = take(ids[held:]), take(ids[:held])
 	}
