@@ -141,10 +141,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
 		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
 	}
-	if folder := filepath.Dir(o.Keep); o.Keep != "" {
-		if at, err := os.Stat(folder); err != nil || !at.IsDir() {
-			return nil, fmt.Errorf("learn: %s: found no folder %s, expected one to write the file to", o.Keep, folder)
-		}
+	if at, err := os.Stat(filepath.Dir(o.Keep)); o.Keep != "" && (err != nil || !at.IsDir()) {
+		return nil, fmt.Errorf("learn: %s: found no folder %s, expected one to write the file to", o.Keep, filepath.Dir(o.Keep))
 	}
 	room, err := o.room(layer)
 	if err != nil {

@@ -72,9 +72,12 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 
 // Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
 // that it took lately is passed over, and so is one with an element that float16 does not hold, 65,520 or
-// more, or with none of 2^-14 or more. It returns the number of contexts that it has taken so far.
+// more, or with none of 2^-14 or more. It returns the number of contexts that it has taken so far, or 0
+// if another goroutine uses it meanwhile: the context is passed over then, so that no query waits for a copy.
 func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
-	r.mu.Lock()
+	if !r.mu.TryLock() {
+		return 0
+	}
 	defer r.mu.Unlock()
 	if r.skip > 0 {
 		r.skip--

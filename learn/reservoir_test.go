@@ -59,6 +59,19 @@ func TestNarrow(t *testing.T) {
 }
 
 // A reservoir holds what it was given last, in order, each context once and never more than there is room for.
+// No query waits while contexts are copied.
+func TestAddingWaitsForNothing(t *testing.T) {
+	r := newReservoir(t, 1, 0, 1, 0)
+	r.mu.Lock()
+	if n := r.Add([]float32{1}, nil); n != 0 {
+		t.Errorf("found %d contexts, expected it to be passed over", n)
+	}
+	r.mu.Unlock()
+	if n := r.Add([]float32{1}, nil); n != 1 {
+		t.Errorf("found %d contexts, expected the next one to be taken", n)
+	}
+}
+
 // What float16 makes zeros of, or numbers of few bits, is no context to learn from.
 func TestTinyContexts(t *testing.T) {
 	r := newReservoir(t, 2, 0, 1, 0)

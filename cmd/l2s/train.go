@@ -135,6 +135,7 @@ func decodeOptions(text []byte, o *train.Options) error {
 			return errors.New("found a record, expected the object in it under options")
 		}
 		if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
+			kinds := map[reflect.Kind]string{reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "an object", reflect.String: "a string", reflect.Bool: "true or false"}
 			return fmt.Errorf("%s: found a JSON %s, expected %s", cmp.Or(e.Field, "all"), e.Value, cmp.Or(kinds[e.Type.Kind()], "a whole number in range"))
 		}
 		return err
@@ -151,9 +152,6 @@ func decodeOptions(text []byte, o *train.Options) error {
 	}
 	return checkNames(v)
 }
-
-// kinds are the JSON that fields of options take which are no whole numbers.
-var kinds = map[reflect.Kind]string{reflect.Float64: "a number", reflect.Slice: "a list", reflect.Struct: "an object", reflect.String: "a string", reflect.Bool: "true or false"}
 
 // checkNames refuses names that are there twice, or that are written in another way than those
 // of options: Go's decoder takes both.
