@@ -28,7 +28,7 @@ type Options struct {
 	// Bytes bounds the memory that the learner takes beside the layer, trainings and screens included. A quarter is for the
 	// copies of candidates that screens have ([screen.Pack]). The lists of a training take 20 KB for each label, up to 8,192
 	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
-	// 4d + 8K + 320 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
+	// 4d + 8K + 480 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
 	Bytes int64
 	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
 	// when the room is used up: 0 for a million. While the exact layer answers it is an eighth of that.
@@ -173,7 +173,7 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	}
 	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
-	each := 4*d + 8*k + 320 // its copy, and what the training knows of it
+	each := 4*d + 8*k + 480 // its copy, and what the training knows of it
 	if least := (fixed + each*int64(o.Least)) / 3 * 4; o.Bytes < least {
 		const mib = 1 << 20
 		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %d, for a first training with %d contexts", float64(o.Bytes)/mib, (least+mib-1)/mib, o.Least)
