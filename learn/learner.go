@@ -136,7 +136,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		return nil, fmt.Errorf("learn: %w", err)
 	}
 	if x := o.Train; x.HeldOut == 0 || x.Checkpoint != "" || x.Validation != nil || x.Labels != nil {
-		return nil, errors.New("learn: found no held-out contexts, or a checkpoint, validation or labels, expected contexts to choose a budget by, or -1, and none of these")
+		return nil, fmt.Errorf("learn: train: found held out %d, checkpoint %q, and %d numbers of validation and %d labels, expected held-out contexts or -1, and none of the others", x.HeldOut, x.Checkpoint, len(x.Validation), len(x.Labels))
 	}
 	if at, err := os.Stat(o.Keep); err == nil && !at.Mode().IsRegular() {
 		return nil, fmt.Errorf("learn: %s: found a folder, device or pipe, expected a regular file", o.Keep)
