@@ -586,7 +586,6 @@ func badCalls(t *testing.T) map[string]func() error {
 		"TopK: a long context":          topK(1, 1, 0, 0),
 		"TopK: NaN":                     topK(1, nan, 0),
 		"TopK: Inf":                     topK(1, 0, inf),
-		"Nearest: NaN":                  func() error { _, err := s.Nearest(make([]softmax.Prediction, 1), []float32{0, nan}); return err },
 		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0); return err },
 		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3); return err },
 		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0); return err },

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -140,6 +141,14 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 		i := m.turn()
 		size := panelsOf(len(m.sets[i]))
 		packed.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])
+	})
+	rounded := slices.Clone(m.weights)
+	Round4(rounded, m.dim)
+	narrow := panelsOfLists(int8Rows(b, rounded, m.bias, m.dim), m.sets...)
+	run("Int4PanelBounds", mean*narrow.size()/PanelRows, func() {
+		i := m.turn()
+		size := panelsOf(len(m.sets[i]))
+		narrow.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])
 	})
 	v := NewInt8Vector(m.dim)
 	run("Int8VectorSet", row, func() { v.Set(m.contexts[m.turn()]) })

@@ -144,7 +144,9 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	v := NewInt8Vector(d)
 	v.Set(h)
 	four := []*Int8Vector{v, v, v, v}
-	packed := panelsOfLists(m, ids)
+	narrowPanels := panelsOfLists(m, ids)
+	rows[d*int(ids[0])], rows[d*int(ids[0])+1] = 1, 0.3
+	packed := panelsOfLists(int8Rows(t, rows, nil, d), ids)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -181,6 +183,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Rows.GatherBounds of a batch", n * m.stride, func() { m.GatherBounds(dst[:4*n], upper[:4*n], ids, four...) }},
 		{"Int8Panels.Bounds", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Bounds, four contexts", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
+		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Survivors", packed.Len() * Int8PanelBytes(d), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 	} {

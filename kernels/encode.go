@@ -5,29 +5,29 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// scales say which scales encode tries for a row, and what codes are within. The
-// one that leaves the least error is taken.
-type scales struct {
-	most   float32   // the largest code
-	shares []float64 // of the row's largest magnitude, to be at the largest code
+// scale is a scale that encode tries for a row. The one that leaves the least error is taken.
+type scale struct {
+	most  float32 // the largest code
+	share float64 // of the row's largest magnitude, to be at the largest code
 }
 
-// With few codes it pays to clip.
+// With few codes it pays to clip. Rows that are 4-bit codes times a number keep these codes.
 var (
-	scales8 = scales{maxCode, []float64{1}}
-	scales4 = scales{maxCode4, []float64{1, 0.88, 0.76, 0.64}}
+	scales8 = []scale{{maxCode4, 1}, {maxCode, 1}}
+	scales4 = []scale{{maxCode4, 1}, {maxCode4, 0.88}, {maxCode4, 0.76}, {maxCode4, 0.64}}
 )
 
 // encoding is a table of records that encode makes.
 type encoding struct {
 	*codeRows
-	scales
+	scales []scale
 	// pack writes the best codes in front of the four floats of a record.
 	pack func(e *encoder, rec []byte)
 }
@@ -104,7 +104,7 @@ func newEncoder(dim int) *encoder {
 // within (dim/16+5)u, relatively, which grow covers, and within dim 2^-149 if
 // squares underflow. As a code is at most, one of magnitude 7 or more, n is at least
 // 6 scale, and the rest of the 8u(n + e) covers every underflow.
-func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32) {
+func (e *encoder) quantize(largest float32, scales []scale) (scale, err, norm float32) {
 	if largest < minCertified {
 		// All codes are zero and the row is all error.
 		clear(e.best)
@@ -116,8 +116,8 @@ func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32)
 	}
 	var bestErr2, bestNorm2 float32
 	least := math.Inf(1)
-	for _, share := range s.shares {
-		top := float64(largest) * share
+	for _, s := range scales {
+		top := float64(largest) * s.share
 		by := float32(top / float64(s.most))
 		codes := e.codes[:len(e.row)]
 		raceReads(e.row)
@@ -130,6 +130,9 @@ func (e *encoder) quantize(largest float32, s scales) (scale, err, norm float32)
 		if total := float64(by) * float64(by) * float64(err2); total < least {
 			scale, bestErr2, bestNorm2, least = by, err2, norm2, total
 			e.best, e.codes = e.codes, e.best
+		}
+		if err2 <= 0x1p-40*norm2 {
+			break // of rounding alone
 		}
 	}
 	grow := 1 + float64(len(e.row)/16+32)*0x1p-24
@@ -152,6 +155,24 @@ func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squar
 		norm2[i%16] += float32(q * q)
 	}
 	return fold(err2[:]), fold(norm2[:])
+}
+
+// Round4 replaces each row, dim elements long, by 4-bit codes times a number, the nearest of a
+// few: [Int8Panels] of such rows are narrow. Rows that the envelope does not certify, or of
+// almost zeros, stay as they are.
+func Round4(rows []float32, dim int) {
+	e := newEncoder(dim)
+	for row := range slices.Chunk(rows, dim) {
+		copy(e.row, row)
+		largest := math.Float32frombits(maxAbsBits(e.row))
+		if !(largest >= 2*minCertified && largest <= maxCertified) {
+			continue
+		}
+		scale, _, _ := e.quantize(largest, scales4)
+		for j := range row {
+			row[j] = float32(scale * float32(e.best[j]))
+		}
+	}
 }
 
 // pack8 writes the codes, each plus 128.

@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -158,5 +159,63 @@ func TestStrides(t *testing.T) {
 		if got8, got4 := Int8Stride(c.dim), Int4Stride(c.dim); got8 != c.want8 || got4 != c.want4 {
 			t.Errorf("dim %d: strides %d and %d, want %d and %d", c.dim, got8, got4, c.want8, c.want4)
 		}
+	}
+}
+
+// Each rounded row is 4-bit codes times a number, no farther from the row than with any of the
+// scales that are tried. Rounding again changes nothing, and rows without an envelope stay.
+func TestRound4(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			d := rapid.IntRange(1, 300).Draw(t, "dim")
+			w := drawVector(t, d)
+			if rapid.Bool().Draw(t, "tiny") {
+				for j := range w {
+					w[j] *= 0x1p-90
+				}
+			}
+			rounded := slices.Clone(w)
+			Round4(rounded, d)
+			var largest, distance float64
+			for j, x := range w {
+				largest = max(largest, math.Abs(float64(x)))
+				distance += (float64(x) - float64(rounded[j])) * (float64(x) - float64(rounded[j]))
+			}
+			if largest < 2*minCertified {
+				if !slices.Equal(rounded, w) {
+					t.Fatalf("found %v, expected %v as it is", rounded, w)
+				}
+				return
+			}
+			m, err := NewInt8Rows(alignedBytes(Int8Stride(d)), Float32Rows(rounded, d), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec := m.record(0); rec.err > 0x1p-18*rec.norm || !m.withinHalves([]uint32{0}) {
+				t.Fatalf("found the codes %v with an error of %g, expected codes of 4 bits without one", rec.codes, rec.err)
+			}
+			for _, s := range scales4 {
+				var other float64
+				for _, x := range w {
+					by := largest * s.share / float64(s.most)
+					e := float64(x) - by*max(-maxCode4, min(maxCode4, math.RoundToEven(float64(x)/by)))
+					other += e * e
+				}
+				if distance > other*(1+1e-3)+1e-9*largest*largest {
+					t.Fatalf("found squares of %g away, expected at most the %g of the share %g", distance, other, s.share)
+				}
+			}
+			again := slices.Clone(rounded)
+			Round4(again, d)
+			for j, x := range again {
+				if math.Abs(float64(x-rounded[j])) > 1e-6*largest {
+					t.Fatalf("element %d: found %v after %v, expected no change", j, x, rounded[j])
+				}
+			}
+		})
+	})
+	long := []float32{0x1p41, -3}
+	if Round4(long, 2); long[0] != 0x1p41 || long[1] != -3 {
+		t.Errorf("found %v, expected rows above 2^40 as they are", long)
 	}
 }

@@ -201,21 +201,8 @@ var kernelsAtEdges = []struct {
 		lower, upper := a.bounds(4 * a.m)
 		q.GatherBounds(lower, upper, a.ids(), v, a.vector(), v, v)
 	}},
-	{"Int8Panels.Bounds", func(a *atEdges) {
-		m := int8Rows(a.t, fill(a.r, make([]float32, a.n*a.d)), fill(a.r, make([]float32, a.n)), a.d)
-		n := panelsOf(a.m)
-		q, err := m.Panels(take[byte](a.edges, n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		lower, upper := a.bounds(2 * n * PanelRows)
-		v := a.vector()
-		q.Bounds(lower, upper, 0, n, v, a.vector())
-		lower, upper = a.bounds(PanelRows)
-		q.Bounds(lower, upper, n-1, 1, v)
-		lower, upper = a.bounds(n * PanelRows)
-		q.Survivors(lower, upper, take[uint32](a.edges, n*PanelRows), 0, a.m, 1, v)
-	}},
+	{"Int8Panels.Bounds", func(a *atEdges) { a.panels(fill(a.r, make([]float32, a.n*a.d))) }},
+	{"Int8Panels.Bounds, narrow", func(a *atEdges) { a.panels(fillNarrow(a.r, make([]float32, a.n*a.d), a.d)) }},
 	{"Int4Rows.Bounds", func(a *atEdges) {
 		q, v := a.int4Rows(), a.halved()
 		lower, upper := a.bounds(a.n)
@@ -251,4 +238,24 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 			}
 		})
 	}
+}
+
+// panels runs what reads panels of the rows.
+func (a *atEdges) panels(rows []float32) {
+	m := int8Rows(a.t, rows, fill(a.r, make([]float32, a.n)), a.d)
+	n := panelsOf(a.m)
+	q, err := m.Panels(alignedBytes(n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	data := take[byte](a.edges, len(q.data))
+	copy(data, q.data)
+	q.data = data
+	lower, upper := a.bounds(2 * n * PanelRows)
+	v := a.vector()
+	q.Bounds(lower, upper, 0, n, v, a.vector())
+	lower, upper = a.bounds(PanelRows)
+	q.Bounds(lower, upper, n-1, 1, v)
+	lower, upper = a.bounds(n * PanelRows)
+	q.Survivors(lower, upper, take[uint32](a.edges, n*PanelRows), 0, a.m, 1, v)
 }

@@ -461,15 +461,60 @@ func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
 	return panels
 }
 
+// fillNarrow makes each row codes of 4 bits times a number of its own.
+func fillNarrow(r *rand.Rand, rows []float32, d int) []float32 {
+	for row := range slices.Chunk(rows, d) {
+		times := float32(r.ExpFloat64())
+		for i := range row {
+			row[i] = times * float32(r.IntN(2*maxCode4+1)-maxCode4)
+		}
+		row[r.IntN(d)] = times * maxCode4
+	}
+	return rows
+}
+
+// Rows that are codes of 4 bits times a number are these codes, and their error is of rounding
+// alone.
+func TestNarrowRowsAreExact(t *testing.T) {
+	r := newRand(33)
+	for _, d := range []int{1, 7, 16, 200} {
+		const n = 90
+		rows := fillNarrow(r, make([]float32, n*d), d)
+		m := int8Rows(t, rows, nil, d)
+		for i := range n {
+			rec := m.record(i)
+			for j, code := range rec.codes {
+				if want := math.Round(float64(rows[i*d+j]) / rec.scale); float64(code) != want {
+					t.Fatalf("dim %d, row %d, element %d: found the code %d, expected %g", d, i, j, code, want)
+				}
+			}
+			rec.check(t, "4 bits in 8", rows[i*d:][:d], maxCode4)
+			if rec.err > 0x1p-19*rec.norm {
+				t.Errorf("dim %d, row %d: found an error of %g, expected that of rounding for the norm %g", d, i, rec.err, rec.norm)
+			}
+		}
+	}
+}
+
 // Rows in panels have the intervals of GatherBounds, bit for bit, for one context and for
-// several, and the biases of the rows. The other rows of a panel are below all.
+// several, and the biases of the rows. The other rows of a panel are below all. Panels are
+// narrow if all rows are codes of 4 bits, and not if one is not.
 func TestPanelsHaveTheIntervalsOfTheirRows(t *testing.T) {
+	t.Run("wide", func(t *testing.T) { testPanels(t, false) })
+	t.Run("narrow", func(t *testing.T) { testPanels(t, true) })
+}
+
+func testPanels(t *testing.T, narrow bool) {
 	below := float32(math.Inf(-1))
 	r := newRand(31)
-	for _, d := range []int{1, 2, 3, 4, 7, 16, 31, 33, 48, 64, 200, 500, 640, 5000} {
+	for _, d := range []int{1, 2, 3, 4, 7, 16, 31, 33, 48, 60, 64, 200, 500, 640, 5000} {
 		const n = 90
 		bias := fill(r, make([]float32, n))
-		m := int8Rows(t, fill(r, make([]float32, n*d)), bias, d)
+		rows := fillNarrow(r, make([]float32, n*d), d)
+		if !narrow {
+			fill(r, rows)
+		}
+		m := int8Rows(t, rows, bias, d)
 		vs := make([]*Int8Vector, BatchContexts)
 		for c := range vs {
 			vs[c] = NewInt8Vector(d)
@@ -480,6 +525,9 @@ func TestPanelsHaveTheIntervalsOfTheirRows(t *testing.T) {
 			lists = append(lists, randomIDs(r, size, n))
 		}
 		panels := panelsOfLists(m, lists...)
+		if want := narrow || d == 1; panels.narrow != want { // an element alone is a code times a number
+			t.Errorf("dim %d: found narrow %v, expected %v", d, panels.narrow, want)
+		}
 		simdtest.EachLevel(t, func(t *testing.T) {
 			first := 0
 			for _, ids := range lists {

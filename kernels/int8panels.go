@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
@@ -26,12 +27,26 @@ const (
 // memory, and makes each code take one byte: rows of 200 codes take 216 bytes instead
 // of the 256 of an Int8Rows. But single rows cannot be gathered.
 //
+// If no code of the rows is above 7 in magnitude the panels are narrow: two codes share a
+// byte. A step is then eight codes of all rows, each plus 8: codes 8j to 8j+3 in the low halves
+// of the bytes, 8j+4 to 8j+7 in the high ones.
+//
 // Int8Panels is immutable and safe for use by many goroutines.
 type Int8Panels struct {
 	data     []byte
 	n, steps int // panels, and steps of a panel
 	dim      int
+	narrow   bool
 	slack    float32
+}
+
+// noRow is the record of a row of a panel that is none.
+func (m *Int8Rows) noRow() []byte {
+	rec := bytes.Repeat([]byte{codeBias}, m.stride)
+	for i, x := range [...]float32{0, float32(math.Inf(-1)), 0, 0} {
+		binary.LittleEndian.PutUint32(rec[m.stride-metaBytes+4*i:], math.Float32bits(x))
+	}
+	return rec
 }
 
 func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
@@ -43,6 +58,7 @@ func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * step
 // the panels of list t after the panels of the lists before. Where a list does not fill its
 // last panel, the lower and upper ends of the other rows are -Inf. data is where the panels
 // are put: Int8PanelBytes(Dim) bytes for each, 64-byte aligned, kept and not to be changed.
+// Narrow panels leave the second half or so of it unused.
 // It may be memory outside the Go heap, released once the Int8Panels is unreachable. Each id
 // must be less than Len, and starts ascending, from 0 to the number of ids. All cores copy.
 // It returns an error if the records are in a mapped file that can no longer be read.
@@ -67,12 +83,25 @@ func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels,
 	if len(data) > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
 		panic("kernels: data is not 64-byte aligned")
 	}
-	err := parallel.Each(context.Background(), 0, len(starts)-1, 1, nil, func(_, lo, hi int) error {
+	err := parallel.Each(context.Background(), 1, 1, 1, nil, func(_, _, _ int) error {
+		p.narrow = m.withinHalves(ids)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.narrow {
+		p.steps = panelSteps((m.dim + 1) / 2)
+		size = p.size()
+		p.data = data[:at*size]
+	}
+	none := m.noRow()
+	err = parallel.Each(context.Background(), 0, len(starts)-1, 1, nil, func(_, lo, hi int) error {
 		for t := lo; t < hi; t++ {
 			panels := data[firsts[t]*size:]
 			for list := ids[starts[t]:starts[t+1]]; len(list) > 0; panels = panels[size:] {
 				n := min(PanelRows, len(list))
-				p.fill(panels[:size], m, list[:n])
+				p.fill(panels[:size], m, list[:n], none)
 				list = list[n:]
 			}
 		}
@@ -85,25 +114,44 @@ func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels,
 	return p, nil
 }
 
+// withinHalves reports whether no code of the rows ids is above maxCode4 in magnitude.
+func (m *Int8Rows) withinHalves(ids []uint32) bool {
+	for _, id := range ids {
+		for _, c := range m.data[int(id)*m.stride:][:m.dim] {
+			if c-(codeBias-maxCode4) > 2*maxCode4 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// size returns the bytes of a panel.
+func (p *Int8Panels) size() int { return (p.steps + metaBytes/4) * stepBytes }
+
+// What a code of narrow panels lacks beside one of a record, in eight bytes.
+const narrowed = (codeBias - code4Bias) * 0x0101010101010101
+
 func panelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
 
 // fill writes a panel of the rows ids, at most PanelRows of them.
-func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32) {
+func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32, none []byte) {
 	meta := panel[p.steps*stepBytes:]
 	for r := range PanelRows {
-		if r >= len(ids) {
-			for s := range p.steps {
-				binary.LittleEndian.PutUint32(panel[s*stepBytes+r*stepCodes:], 0x80808080)
-			}
-			for f, x := range [...]float32{0, float32(math.Inf(-1)), 0, 0} {
-				binary.LittleEndian.PutUint32(meta[f*stepBytes+4*r:], math.Float32bits(x))
-			}
-			continue
+		rec := none
+		if r < len(ids) {
+			rec = m.data[int(ids[r])*m.stride:][:m.stride]
 		}
-		rec := m.data[int(ids[r])*m.stride:][:m.stride]
 		at := panel[r*stepCodes:]
 		for s := range p.steps {
-			binary.LittleEndian.PutUint32(at[s*stepBytes:], binary.LittleEndian.Uint32(rec[s*stepCodes:]))
+			var codes uint32
+			if p.narrow {
+				eight := binary.LittleEndian.Uint64(rec[2*s*stepCodes:]) - narrowed
+				codes = uint32(eight) | uint32(eight>>32)<<4
+			} else {
+				codes = binary.LittleEndian.Uint32(rec[s*stepCodes:])
+			}
+			binary.LittleEndian.PutUint32(at[s*stepBytes:], codes)
 		}
 		for f := range metaBytes / 4 {
 			copy(meta[f*stepBytes+4*r:][:4], rec[m.stride-metaBytes+4*f:])
@@ -150,21 +198,21 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 		panic("kernels: panels are out of range")
 	}
 	checkVectors(len(lower), len(upper), PanelRows*n, p.dim, vs)
-	size := Int8PanelBytes(p.dim)
+	size := p.size()
 	most := maxCallBytes
 	if len(vs) > 1 {
 		most = batchBytes
 	}
 	var bounds [BatchContexts]bound
 	for i, v := range vs {
-		bounds[i].set(v, excess8(v), p.slack)
+		bounds[i].set(v, p.excess(v), p.slack)
 	}
 	for c := callsOf(n, max(1, most/size)); c.at < c.n; c = c.next() {
 		data := p.data[(first+c.at)*size : (first+c.end)*size]
 		raceReads(data)
 		for i := range vs {
 			at, end := PanelRows*(i*n+c.at), PanelRows*(i*n+c.end)
-			raceReads(unsafe.Slice(bounds[i].codes, stepCodes*p.steps))
+			raceReads(vs[i].codes)
 			raceWrites(lower[at:end])
 			raceWrites(upper[at:end])
 			p.leaf(&lower[at], &upper[at], data, c.end-c.at, &bounds[i])
@@ -194,7 +242,13 @@ func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *b
 		panel, r := data[i/PanelRows*size:][:size], i%PanelRows
 		meta := panel[p.steps*stepBytes:]
 		for s := range p.steps {
-			copy(rec[s*stepCodes:][:stepCodes], panel[s*stepBytes+r*stepCodes:])
+			codes := panel[s*stepBytes+r*stepCodes:][:stepCodes]
+			if p.narrow {
+				x := uint64(binary.LittleEndian.Uint32(codes))
+				binary.LittleEndian.PutUint64(rec[2*s*stepCodes:], (x&0x0f0f0f0f|x>>4&0x0f0f0f0f<<32)+narrowed)
+			} else {
+				copy(rec[s*stepCodes:], codes)
+			}
 		}
 		for f := range metaBytes / 4 {
 			copy(rec[len(rec)-metaBytes+4*f:][:4], meta[f*stepBytes+4*r:])

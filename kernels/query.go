@@ -135,7 +135,7 @@ func (v *Int8Vector) Length() (low, high float64) {
 // lies after the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
 func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	panels := panelsOf(n)
-	room, size := PanelRows*panels, (p.steps+metaBytes/4)*stepBytes
+	room, size := PanelRows*panels, p.size()
 	if first < 0 || k < 1 || k > n || first > p.n-panels {
 		panic("kernels: panels are out of range, or k is not within 1 and n")
 	}
@@ -150,9 +150,9 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	}
 	data := p.data[first*size : (first+panels)*size]
 	var b bound
-	b.set(v, excess8(v), p.slack)
+	b.set(v, p.excess(v), p.slack)
 	raceReads(data)
-	raceReads(unsafe.Slice(b.codes, stepCodes*p.steps))
+	raceReads(v.codes)
 	raceWrites(lower[:room])
 	raceWrites(upper[:room])
 	raceWrites(rows[:room])
@@ -167,9 +167,23 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 
 // leaf computes the intervals of n panels.
 func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound) {
-	if !asm.Int8PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b))) {
+	var ok bool
+	if p.narrow {
+		ok = asm.Int4PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b)))
+	} else {
+		ok = asm.Int8PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b)))
+	}
+	if !ok {
 		panelGeneric(lower, upper, data, n, p, b)
 	}
+}
+
+// excess returns what the sums of products hold beyond the sums of the codes.
+func (p *Int8Panels) excess(v *Int8Vector) int32 {
+	if p.narrow {
+		return code4Bias * v.sum
+	}
+	return excess8(v)
 }
 
 // kthOfLanesLeaf writes the largest score of each part of a positive multiple of 16 scores, and

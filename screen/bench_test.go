@@ -10,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -223,7 +224,11 @@ func BenchmarkManyLabels(b *testing.B) {
 	}
 	exact, q := softmax.NewSearcher(data.Layer), softmax.NewQuery(data.Layer.Dim())
 	top, logits, next := make([]softmax.Prediction, 100), make([]float64, 10000), 0
-	var cluster [1]softmax.Prediction
+	clusters, err := router.New(router.Config{Dim: model.Dim(), Clusters: model.ClusterWeights()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	routing, found, queries := clusters.NewSearcher(), make([]router.Found, 1), []*softmax.Query{q}
 	turn := func() []float32 {
 		next = (next + 1) % contexts
 		return data.Context(next)
@@ -240,13 +245,13 @@ func BenchmarkManyLabels(b *testing.B) {
 	b.Run("logprobs", func(b *testing.B) {
 		for b.Loop() {
 			h := turn()
-			if _, err := s.Nearest(cluster[:], h); err != nil {
-				b.Fatal(err)
-			}
 			if err := q.Set(h); err != nil {
 				b.Fatal(err)
 			}
-			ids := model.List(int(cluster[0].ID)).IDs
+			if err := routing.Find(found, queries); err != nil {
+				b.Fatal(err)
+			}
+			ids := model.List(found[0].Cluster).IDs
 			if err := exact.Logits(logits[:len(ids)], q, softmax.Only(ids)); err != nil {
 				b.Fatal(err)
 			}

@@ -529,13 +529,3 @@ func (s *Searcher) Model() *Model { return s.model }
 
 // Stats returns what the searcher did so far.
 func (s *Searcher) Stats() Stats { return s.stats }
-
-// Nearest writes the clusters of h to dst, the best first, with their products
-// v_t.h as logits, and returns their number: the length of dst, or r if that is less.
-// Ties go to the lower cluster. It returns an error if h is not a context, as TopK does.
-func (s *Searcher) Nearest(dst []softmax.Prediction, h []float32) (n int, err error) {
-	if err := s.query[0].Set(h); err != nil {
-		return 0, err
-	}
-	return s.routing.Nearest(dst, s.query[0])
-}

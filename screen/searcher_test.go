@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -130,11 +131,19 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 // nearest returns the cluster of a context.
 func nearest(t failer, s *screen.Searcher, h []float32) int {
 	t.Helper()
-	var best [1]softmax.Prediction
-	if n, err := s.Nearest(best[:], h); err != nil || n != 1 {
-		t.Fatal(n, err)
+	q, m := softmax.NewQuery(len(h)), s.Model()
+	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights()})
+	if err == nil {
+		err = q.Set(h)
 	}
-	return int(best[0].ID)
+	var found [1]router.Found
+	if err == nil {
+		err = r.NewSearcher().Find(found[:], []*softmax.Query{q})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[0].Cluster
 }
 
 // drawRequest draws a request for the instance's layer.
@@ -384,45 +393,6 @@ func TestTopKByCase(t *testing.T) {
 	}
 }
 
-// The clusters of a context come best first, with their products: all of them
-// if there is room.
-func TestNearest(t *testing.T) {
-	in := plane(t, [][]uint32{{0}, {1}})
-	c := in.config
-	c.Clusters, c.Lists = []float32{0, 5, 1, 0, -1, 0}, make([]screen.List, 3)
-	var err error
-	if in.model, err = screen.NewModel(c); err != nil {
-		t.Fatal(err)
-	}
-	s := in.searcher(t)
-	p := func(id uint32, product float64) softmax.Prediction { return softmax.Prediction{ID: id, Logit: product} }
-	for _, test := range []struct {
-		name string
-		h    []float32
-		room int
-		want []softmax.Prediction
-	}{
-		{"the best", []float32{3, 2}, 1, []softmax.Prediction{p(0, 10)}},
-		{"the best two", []float32{3, 2}, 2, []softmax.Prediction{p(0, 10), p(1, 3)}},
-		{"all there are", []float32{3, 2}, 5, []softmax.Prediction{p(0, 10), p(1, 3), p(2, -3)}},
-		{"ties", []float32{0, 0}, 2, []softmax.Prediction{p(0, 0), p(1, 0)}},
-		{"no room", []float32{3, 2}, 0, []softmax.Prediction{}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := make([]softmax.Prediction, test.room)
-			if n, err := s.Nearest(got, test.h); err != nil || !slices.Equal(got[:n], test.want) {
-				t.Errorf("got %v, %v, want %v", got[:n], err, test.want)
-			}
-			if s.Stats() != (screen.Stats{}) {
-				t.Errorf("found %+v counted, want nothing", s.Stats())
-			}
-			if _, err := s.Nearest(got, test.h[:1]); !errors.Is(err, softmax.ErrContext) {
-				t.Errorf("half a context: got %v, want %v", err, softmax.ErrContext)
-			}
-		})
-	}
-}
-
 func TestOneClusterAndOneLabel(t *testing.T) {
 	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{2}, 1), []float32{1})
 	if err != nil {
@@ -468,12 +438,6 @@ func TestSearcherRefuses(t *testing.T) {
 			if p != untouched {
 				t.Errorf("%s: dst was written", c.name)
 			}
-		}
-		if c.k != 1 {
-			continue
-		}
-		if _, err := s.Nearest(dst, c.h); err == nil || err.Error() != c.want {
-			t.Errorf("%s: Nearest: error %v, want %s", c.name, err, c.want)
 		}
 	}
 	if got := s.Stats(); got != (screen.Stats{}) {
@@ -628,7 +592,6 @@ func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 			"banned labels":          one(softmax.Request{K: k, Banned: banned}),
 			"biases and a budget":    one(softmax.Request{K: k, Biases: biases, Budget: ladder[1].Budget}),
 			"all edits":              one(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
-			"Nearest":                func() error { var p [2]softmax.Prediction; _, err := s.Nearest(p[:], next()); return err },
 			"SearchBatch":            many(softmax.Request{K: k, LogSum: true}),
 			"SearchBatch with edits": many(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
 		}

@@ -142,6 +142,7 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 		return nil, err
 	}
 	x.kmeans, x.learning = history, course
+	kernels.Round4(v, t.Dim) // half the bytes of every query, and cells that serve as well
 	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N)); err != nil || t.held.N == 0 {
 		return x, err
 	}
@@ -263,7 +264,7 @@ func (t *trainer) bytes(f form, made *built, outcomes []screen.Outcome) float64 
 // rowBytes are those of the codes of a row, and vectorBytes those of the vectors of a form.
 func (t *trainer) rowBytes() float64 { return float64(t.Dim + 16) }
 
-func (t *trainer) vectorBytes(f form) float64 { return float64(float64(f.clusters) * t.rowBytes()) }
+func (t *trainer) vectorBytes(f form) float64 { return float64(f.clusters * (t.Dim/2 + 16)) }
 
 // candidates is the mean number at which no more than so many times the labels are missed that
 // the target allows; that of the longest lists if more are.

@@ -179,7 +179,7 @@ func TestHalfOfTheClusters(t *testing.T) {
 		tried, taken bool
 	}{
 		{"few labels in each cluster", clustersOf(t, 3000, 3), true, true},
-		{"more clusters than half", around(t, 3000, 60, 0.3), true, false},
+		{"more clusters than half", around(t, 3000, 60, 0.27), true, false},
 		{"long lists", around(t, 3000, 8, 1), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

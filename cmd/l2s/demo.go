@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
 
 // demoPrompts are answered at the end.
@@ -42,21 +40,12 @@ const demoLearnt, demoHeldOut = 136 * demolm.Stream, 20 * demolm.Stream
 type demoResult struct {
 	*evalResult
 	*benchResult
-	Level    string             `json:"level"` // of both
-	Frequent frequentWords      `json:"frequent_words"`
-	Seed     uint64             `json:"seed"`
-	Kept     string             `json:"kept,omitempty"` // the folder that holds the files
-	Seconds  map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
+	Level   string             `json:"level"` // of both
+	Seed    uint64             `json:"seed"`
+	Kept    string             `json:"kept,omitempty"` // the folder that holds the files
+	Seconds map[string]float64 `json:"seconds"`        // of each stage of the training, and of all
 
 	answers []demoAnswer
-}
-
-// frequentWords is a rival of the screen: the same candidates for every context, the words that are
-// most often among the five best, as many as a screened query computes inner products.
-type frequentWords struct {
-	Candidates int                `json:"candidates"`
-	Precision  map[string]float64 `json:"precision"`
-	Time       float64            `json:"us"` // as in benchResult
 }
 
 // demoAnswer are the next words after a prompt.
@@ -121,54 +110,12 @@ func demo(ctx context.Context, learn, measure int, seed uint64, keep string, p *
 		return nil, err
 	}
 	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
-	words := m.Clusters() + int(math.Round(e.MeanCandidates))
-	if r.Frequent, err = demoFrequent(ctx, l, learnt, heldOut, words, p); err != nil {
-		return nil, err
-	}
 	if r.answers, err = demoAnswers(model, l, m, heldOut); err != nil {
 		return nil, err
 	}
 	r.Seconds["training"] = r.Seconds["total"]
 	r.Seconds["total"] = round(time.Since(start).Seconds())
 	return r, nil
-}
-
-// demoFrequent measures the rival of the screen: a screen of one cluster, whose
-// words are counted on the first contexts, for which some thousands suffice.
-func demoFrequent(ctx context.Context, l *layer, learnt, heldOut []float32, words int, p *progress.Printer) (f frequentWords, err error) {
-	p.Start("frequent words", "steps", 3)
-	labels, err := train.Labels(ctx, l.Layer, learnt[:min(len(learnt), 20000*l.Dim())], 5, train.LabelOptions{})
-	if err != nil {
-		return f, err
-	}
-	count, ids := make([]int, l.Labels()), make([]uint32, l.Labels())
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	for _, id := range labels {
-		count[id]++
-	}
-	slices.SortStableFunc(ids, func(a, b uint32) int { return count[b] - count[a] })
-	ids = ids[:min(words, len(ids))]
-	slices.Sort(ids)
-	m, err := screen.NewModel(screen.Config{
-		Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Lists: []screen.List{{IDs: ids}}, Fingerprint: l.Fingerprint(),
-	})
-	if err != nil {
-		return f, err
-	}
-	p.Set(1)
-	e, err := evaluate(ctx, m, l, heldOut, nil, []int{1, 5}, 0, nil)
-	if err != nil {
-		return f, err
-	}
-	p.Set(2)
-	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, nil)
-	if err != nil {
-		return f, err
-	}
-	p.EndWith(fmt.Sprintf("one list of %d", len(ids)))
-	return frequentWords{len(ids), e.Precision, b.Screened}, nil
 }
 
 // demoAnswers completes the prompts by the exact layer and by the screen.
@@ -251,11 +198,7 @@ func (r *demoResult) String() string {
 	if note := r.busyNote(); note != "" {
 		b.WriteString("\n" + note)
 	}
-	fmt.Fprintf(&b, `
-The best five of this model are drawn from few different words, so that one
-list of frequent words for all contexts is a strong rival on it. A list of %d
-gives P@1 %.4f and P@5 %.4f in %.1f us.
-`, r.Frequent.Candidates, r.Frequent.Precision["1"], r.Frequent.Precision["5"], r.Frequent.Time)
+	b.WriteString("\nThis small model draws its words from few: the screen of a large one has more candidates.\n")
 	if r.Kept != "" {
 		b.WriteString(keptText(r.Kept))
 	}

@@ -85,14 +85,13 @@ func topKVerb(f *flags) action {
 			final, logSum = l.head.Logit, finalSums(l)
 		}
 		if *header {
-			columns := []string{"ids", "logits", "logprobs", "cluster", "words"}
+			columns := []string{"ids", "logits", "logprobs", "words"}
 			columns = slices.DeleteFunc(columns, func(name string) bool { return name == "logprobs" && !*logProbs || name == "words" && words == nil })
 			fmt.Fprintln(w, strings.Join(columns, "\t"))
 		}
 		toJSON := json.NewEncoder(w)
 		toJSON.SetEscapeHTML(false)
 		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
-		var nearest [1]softmax.Prediction
 		for i := 0; *limit == 0 || i < *limit; i++ {
 			if err := c.Next(ctx, h); err == io.EOF {
 				return nil, nil
@@ -108,10 +107,7 @@ func topKVerb(f *flags) action {
 					return nil, err
 				}
 			}
-			if _, err := s.Nearest(nearest[:], h); err != nil {
-				return nil, err
-			}
-			found := answer{Cluster: nearest[0].ID}
+			var found answer
 			for _, p := range dst[:a.Count] {
 				if ids := l.head.IDs(); ids != nil {
 					p.ID = ids[p.ID]
@@ -142,7 +138,6 @@ type answer struct {
 	IDs      []uint32  `json:"ids"`
 	Logits   []float64 `json:"logits"`
 	LogProbs []float64 `json:"logprobs,omitempty"`
-	Cluster  uint32    `json:"cluster"`
 	Words    []string  `json:"words,omitempty"`
 }
 
@@ -153,7 +148,6 @@ func (a *answer) String() string {
 	if a.LogProbs != nil {
 		columns = append(columns, values(a.LogProbs))
 	}
-	columns = append(columns, fmt.Sprint(a.Cluster))
 	if a.Words != nil {
 		words := make([]string, len(a.Words))
 		for i, word := range a.Words {

@@ -798,14 +798,14 @@ func TestTopK(t *testing.T) {
 				}
 			}
 		}
-		if got := topk(t, "--k", "3", "--header", "--limit", "2"); got != "ids\tlogits\tcluster\n"+beginning(text, 2) {
+		if got := topk(t, "--k", "3", "--header", "--limit", "2"); got != "ids\tlogits\n"+beginning(text, 2) {
 			t.Errorf("found %q, expected the names of the columns, and 2 answers", got)
 		}
 	})
 	t.Run("--header names the columns, and changes nothing else", func(t *testing.T) {
 		for want, more := range map[string][]string{
-			"ids\tlogits\tcluster\n": nil, "ids\tlogits\tcluster\twords\n": {"--vocab", "words.txt"},
-			"ids\tlogits\tlogprobs\tcluster\n": {"--logprobs", "--budget", "exact"},
+			"ids\tlogits\n": nil, "ids\tlogits\twords\n": {"--vocab", "words.txt"},
+			"ids\tlogits\tlogprobs\n": {"--logprobs", "--budget", "exact"},
 		} {
 			plain := topk(t, joined(more, "--k", "3")...)
 			if got := topk(t, joined(more, "--k", "3", "--header")...); got != want+plain {
@@ -817,15 +817,15 @@ func TestTopK(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a line for each context, of ids, logits and cluster", func(t *testing.T) {
+	t.Run("a line for each context, of ids and logits", func(t *testing.T) {
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) != tinyTest {
 			t.Fatalf("found %d lines, expected %d", len(lines), tinyTest)
 		}
 		for i, line := range lines {
 			columns := strings.Split(line, "\t")
-			if len(columns) != 3 {
-				t.Fatalf("line %d: found %d columns, expected 3: %s", i+1, len(columns), line)
+			if len(columns) != 2 {
+				t.Fatalf("line %d: found %d columns, expected 2: %s", i+1, len(columns), line)
 			}
 			ids, logits := strings.Split(columns[0], " "), strings.Split(columns[1], " ")
 			if len(ids) != 3 || len(logits) != 3 {
@@ -841,9 +841,6 @@ func TestTopK(t *testing.T) {
 					t.Fatalf("line %d: found id %s, expected 0 to %d", i+1, ids[j], tinyLabels-1)
 				}
 				last = x
-			}
-			if c, err := strconv.Atoi(columns[2]); err != nil || c < 0 || c >= tinyClusters {
-				t.Fatalf("line %d: found cluster %s, expected 0 to %d", i+1, columns[2], tinyClusters-1)
 			}
 		}
 	})
@@ -861,7 +858,7 @@ func TestTopK(t *testing.T) {
 		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
 		bias := tensor(t, filepath.Join(dir, "b.npy")).Data
 		i := 0
-		for line := range strings.Lines(topk(t, "--budget", "exact", "--k", "1")) {
+		for line := range strings.SplitSeq(strings.TrimSpace(topk(t, "--budget", "exact", "--k", "1")), "\n") {
 			best, at := math.Inf(-1), 0
 			for s := range tinyLabels {
 				x := float64(bias[s])
@@ -880,30 +877,19 @@ func TestTopK(t *testing.T) {
 			i++
 		}
 	})
-	t.Run("--budget exact and the screen agree about the cluster", func(t *testing.T) {
-		third := func(text string) (list []string) {
-			for line := range strings.Lines(text) {
-				list = append(list, strings.Split(line, "\t")[2])
-			}
-			return list
-		}
-		if !slices.Equal(third(topk(t, "--budget", "exact")), third(text)) {
-			t.Error("found different clusters, expected the same")
-		}
-	})
 	t.Run("--json gives the same", func(t *testing.T) {
 		lines := strings.Split(text, "\n")
 		i := 0
 		for line := range strings.Lines(topk(t, "--k", "3", "--json")) {
 			o := parseObject(t, line)
-			expectFields(t, o, "ids", "logits", "cluster")
+			expectFields(t, o, "ids", "logits")
 			columns := strings.Split(lines[i], "\t")
 			var ids, logits []string
 			for j, id := range o["ids"].([]any) {
 				ids = append(ids, strconv.FormatFloat(id.(float64), 'f', -1, 64))
 				logits = append(logits, strconv.FormatFloat(o["logits"].([]any)[j].(float64), 'g', -1, 64))
 			}
-			if got := strings.Join(ids, " ") + "\t" + strings.Join(logits, " ") + "\t" + strconv.Itoa(int(number(t, o, "cluster"))); got != lines[i] {
+			if got := strings.Join(ids, " ") + "\t" + strings.Join(logits, " "); got != lines[i] {
 				t.Fatalf("line %d: found %q, expected %q", i+1, got, strings.Join(columns, "\t"))
 			}
 			i++
@@ -924,10 +910,10 @@ func TestTopK(t *testing.T) {
 		}
 		for line := range strings.Lines(topk(t, "--vocab", "words.txt")) {
 			columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-			if len(columns) != 4 {
-				t.Fatalf("found %d columns, expected 4: %s", len(columns), line)
+			if len(columns) != 3 {
+				t.Fatalf("found %d columns, expected 3: %s", len(columns), line)
 			}
-			check(strings.Split(columns[0], " "), strings.Split(columns[3], " "))
+			check(strings.Split(columns[0], " "), strings.Split(columns[2], " "))
 		}
 		first, _, _ := strings.Cut(topk(t, "--vocab", "words.txt", "--json"), "\n")
 		var ids, got []string
@@ -1074,12 +1060,6 @@ func TestDemoInSmall(t *testing.T) {
 	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.8 || p5 < 0.7 {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.8 and 0.7", p1, p5)
 	}
-	if n, l := number(t, o, "frequent_words", "candidates"), number(t, o, "mean_candidates"); math.Abs(n-40-l) > 1 {
-		t.Errorf("found %v frequent words, expected as many as clusters and candidates, 40 + %v", n, l)
-	}
-	if p := number(t, o, "frequent_words", "precision", "5"); p <= 0 || p > 1 {
-		t.Errorf("found P@5 %v of the frequent words, expected above 0 and at most 1", p)
-	}
 	if c, b := number(t, o, "mean_candidates"), number(t, o, "budget"); c > 1.2*b {
 		t.Errorf("found %v candidates on held-out contexts, expected about the budget, %v", c, b)
 	}
@@ -1124,7 +1104,7 @@ func TestDemoInSmall(t *testing.T) {
 			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
 		}
 	}
-	for _, want := range []string{"text: 3,072 tokens", "labels: ", "k-means: ", "tail: ", "eval: 1,024 contexts", "bench", "frequent words"} {
+	for _, want := range []string{"text: 3,072 tokens", "labels: ", "k-means: ", "tail: ", "eval: 1,024 contexts", "bench"} {
 		if !strings.Contains(progressText.String(), want) {
 			t.Errorf("found no %q in the progress\n%s", want, progressText.String())
 		}

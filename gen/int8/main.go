@@ -48,7 +48,8 @@ func main() {
 		batch(l, false)
 		batch(l, true)
 		nibbleBounds(l, false)
-		panelBounds(l)
+		panelBounds(l, false)
+		panelBounds(l, true)
 	}
 	bounds(emit.AVX512, false, true)
 	nibbleBounds(emit.AVX512, true)

@@ -22,6 +22,9 @@ import (
 //	bias ...
 //	error ...
 //	norm ...
+//
+// Narrow panels have codes of 4 bits: a step holds eight codes of each row, four in the low
+// halves of its bytes, the four behind them in the high halves, each plus 8.
 const (
 	panelRows = chunk / 4 // kernels.PanelRows
 	stepCodes = 4
@@ -36,10 +39,14 @@ const streams = 2
 // panelBounds generates the scan of panels. A lane holds the sum of one row from the
 // first step on, so that no sum is taken across lanes. The first half of the panels is one
 // stream, the second half the other; the last of an odd number comes alone.
-func panelBounds(l emit.Level) {
-	l.Function("Int8PanelBounds", "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
-		fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", panelRows, stepCodes, layout.Bound))
-	s := newPanelScan(l)
+func panelBounds(l emit.Level, narrow bool) {
+	name, codes := "Int8PanelBounds", stepCodes
+	if narrow {
+		name, codes = "Int4PanelBounds", 2*stepCodes
+	}
+	l.Function(name, "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
+		fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", panelRows, codes, layout.Bound))
+	s := newPanelScan(l, narrow)
 	pairs := GP64()
 
 	Comment("The second stream is far bytes after the first, farRows rows.")
@@ -73,13 +80,13 @@ type panelScan struct {
 	far, farRows  reg.GPVirtual // how far the second stream is ahead, in bytes and in rows
 }
 
-func newPanelScan(l emit.Level) panelScan {
+func newPanelScan(l emit.Level, narrow bool) panelScan {
 	s := panelScan{
 		p:      Load(Param("data"), GP64()).(reg.GPVirtual),
 		panels: Load(Param("panels"), GP64()).(reg.GPVirtual),
 		steps:  Load(Param("steps"), GP64()).(reg.GPVirtual),
 		i:      GP64(), far: GP64(), farRows: GP64(),
-		step: newStep(l),
+		step: newStep(l, narrow),
 	}
 	XORQ(s.i, s.i)
 	return s
@@ -90,8 +97,9 @@ func (s panelScan) scan(label string, n int) {
 	left := GP64()
 	h := Load(Param("b"), GP64()).(reg.GPVirtual)
 	MOVQ(Mem{Base: h, Disp: layout.Bound.At("codes")}, h)
-	for _, acc := range s.acc[:n] {
-		emit.Zero(acc...)
+	for stream := range n {
+		emit.Zero(s.acc[stream]...)
+		emit.Zero(s.high[stream]...)
 	}
 	MOVQ(s.steps, left)
 	SUBQ(I32(s.unroll), left)
@@ -101,7 +109,7 @@ func (s panelScan) scan(label string, n int) {
 		s.add(s.p, s.far, h, i, n)
 	}
 	ADDQ(I32(chunk*s.unroll), s.p)
-	ADDQ(I32(stepCodes*s.unroll), h)
+	ADDQ(I32(s.codes*s.unroll), h)
 	SUBQ(I32(s.unroll), left)
 	JGE(LabelRef(label + "_steps"))
 	Label(label + "_rest")
@@ -110,7 +118,7 @@ func (s panelScan) scan(label string, n int) {
 	Label(label + "_step")
 	s.add(s.p, s.far, h, 0, n)
 	ADDQ(I32(chunk), s.p)
-	ADDQ(I32(stepCodes), h)
+	ADDQ(I32(s.codes), h)
 	DECQ(left)
 	JNZ(LabelRef(label + "_step"))
 	Label(label + "_sums")
@@ -133,41 +141,77 @@ func (s panelScan) scan(label string, n int) {
 	ADDQ(I32(floats*chunk), s.p)
 }
 
-// step multiplies four codes of each row of one or two panels by four codes of the vector.
+// step multiplies the codes of a step of each row of one or two panels by as many codes of the
+// vector.
 type step struct {
 	l            emit.Level
+	codes        int                       // of each row: 4, or 8 narrow ones
 	unroll       int                       // steps of one turn of the loop
 	parts        int                       // registers of the lanes of a panel
 	acc          [streams][]reg.VecVirtual // one set of parts (AVX2), or two, which the steps of a turn use alternately
+	high         [streams][]reg.VecVirtual // the same for what stands in the high halves of bytes (AVX-512), 16 times
 	w, h, flip   reg.VecVirtual
 	x80, one, no reg.VecVirtual
+	narrow       *nibbles
 }
 
-func newStep(l emit.Level) step {
+func newStep(l emit.Level, narrow bool) step {
 	parts := chunk / l.Bytes
-	s := step{l: l, unroll: 2, parts: parts, w: l.Vec(), h: l.Vec()}
+	s := step{l: l, codes: stepCodes, unroll: 2, parts: parts}
+	sets := func() [streams][]reg.VecVirtual { return [streams][]reg.VecVirtual{l.Vecs(parts), l.Vecs(parts)} }
 	if l.Bytes == 64 {
 		s.unroll = 4
-		s.acc = [streams][]reg.VecVirtual{l.Vecs(2 * parts), l.Vecs(2 * parts)} // chains that do not wait for each other
-		return s
+		sets = func() [streams][]reg.VecVirtual {
+			return [streams][]reg.VecVirtual{l.Vecs(2 * parts), l.Vecs(2 * parts)}
+		} // chains that do not wait for each other
 	}
-	s.acc = [streams][]reg.VecVirtual{l.Vecs(parts), l.Vecs(parts)}
-	s.flip, s.no = l.Vec(), l.Vec()
-	p := newProduct(l, 0)
-	s.x80, s.one = p.x80, p.one
-	emit.Zero(s.no)
+	if narrow {
+		n := newNibbles(l)
+		s.codes, s.unroll, s.narrow = 2*stepCodes, 2, &n
+		if l.Bytes == 64 {
+			s.high = sets()
+		}
+	} else {
+		s.w, s.h = l.Vec(), l.Vec()
+	}
+	s.acc = sets()
+	if !narrow && l.Bytes == 32 {
+		s.flip, s.no = l.Vec(), l.Vec()
+		p := newProduct(l, 0)
+		s.x80, s.one = p.x80, p.one
+		emit.Zero(s.no)
+	}
 	return s
 }
 
 // add adds the products of step i of a turn for n streams.
 func (s step) add(p, far, h reg.GPVirtual, i, n int) {
-	q := Mem{Base: h, Disp: stepCodes * i}
+	q := Mem{Base: h, Disp: s.codes * i}
 	at := func(stream, part int) Mem {
 		m := Mem{Base: p, Disp: chunk*i + s.l.Bytes*part}
 		if stream > 0 {
 			m.Index, m.Scale = far, 1
 		}
 		return m
+	}
+	if s.narrow != nil {
+		VPBROADCASTD(q, s.narrow.low)
+		VPBROADCASTD(q.Offset(stepCodes), s.narrow.high)
+		for stream, acc := range s.acc[:n] {
+			if s.l.Bytes == 64 {
+				x, high := s.narrow, s.high[stream]
+				VMOVDQU64(at(stream, 0), x.w)
+				VPANDD(x.mask, x.w, x.t)
+				VPDPBUSD(x.low, x.t, acc[i%len(acc)])
+				VPANDND(x.w, x.mask, x.w)
+				VPDPBUSD(x.high, x.w, high[i%len(acc)])
+				continue
+			}
+			for part := range s.parts {
+				s.narrow.add(at(stream, part), acc[part])
+			}
+		}
+		return
 	}
 	VPBROADCASTD(q, s.h)
 	if s.l.Bytes == 64 {
@@ -195,11 +239,18 @@ func (s step) add(p, far, h reg.GPVirtual, i, n int) {
 
 // sums returns the sums of all steps of a stream.
 func (s step) sums(stream int) []reg.VecVirtual {
-	acc := s.acc[stream]
+	acc, high := s.acc[stream], s.high[stream]
 	for n := len(acc) / 2; n >= s.parts; n /= 2 {
 		for k := range n {
 			VPADDD(acc[k+n], acc[k], acc[k])
+			if high != nil {
+				VPADDD(high[k+n], high[k], high[k])
+			}
 		}
+	}
+	if high != nil {
+		VPSRAD(U8(4), high[0], high[0])
+		VPADDD(high[0], acc[0], acc[0])
 	}
 	return acc[:s.parts]
 }

@@ -41,8 +41,10 @@ func codes() *arm64.File {
 		}
 	}
 	for _, l := range []arm64.Level{arm64.NEON, arm64.NEONDot} {
-		panelBounds(file.Func(l, "Int8PanelBounds", "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
-			fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", codeRows, stepCodes, layout.Bound)))
+		for i, name := range []string{"Int8PanelBounds", "Int4PanelBounds"} {
+			panelBounds(file.Func(l, name, "func(lower, upper *float32, data *byte, panels, steps int, b *byte)",
+				fmt.Sprintf("computes the intervals of the %d rows of each panel, of %d codes times steps. panels and steps are positive. b is a %s.", codeRows, stepCodes<<i, layout.Bound)), i > 0)
+		}
 	}
 	for _, l := range []struct {
 		arm64.Level

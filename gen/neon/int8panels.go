@@ -6,7 +6,8 @@ import (
 )
 
 // A panel has the codes of its rows in steps of 64 bytes, four codes of each row side by
-// side; behind them the scales of all rows, their biases, errors and norms.
+// side; behind them the scales of all rows, their biases, errors and norms. Narrow panels have
+// eight codes of each row in a step: four in the low halves of the bytes, four in the high ones.
 const (
 	codeRows  = chunk / stepCodes // kernels.PanelRows
 	stepCodes = 4
@@ -14,18 +15,20 @@ const (
 
 // panelBounds emits the scan of panels. With dot products a lane holds the sum of one row
 // from the first step on, without them two lanes do.
-func panelBounds(f *arm64.Func) {
+func panelBounds(f *arm64.Func, narrow bool) {
 	lower, upper, data, panels, steps, b := f.Param("lower"), f.Param("upper"), f.Param("data"), f.Param("panels"), f.Param("steps"), f.Param("b")
 	h, left := f.X(), f.X()
-	fields := map[string]arm64.V{}
-	for _, name := range []string{"scale", "norm", "err", "slack"} {
+	fields, names := map[string]arm64.V{}, []string{"scale", "norm", "err", "slack"}
+	if narrow {
+		names = append(names, "excess")
+	}
+	for _, name := range names {
 		v := f.V()
 		fields[name] = v
 		f.I("add %x, %x, #%d", left, b, layout.Bound.At(name))
 		f.I("ld1r {%v.4s}, [%x]", v, left)
 	}
-	mask := f.V()
-	f.I("movi %v.16b, #128", mask)
+	code := newProduct(f, narrow, 2)
 
 	f.Label("panel")
 	f.I("ldr %x, [%x, #%d]", h, b, layout.Bound.At("codes"))
@@ -36,21 +39,25 @@ func panelBounds(f *arm64.Func) {
 		sums *= 2
 	}
 	acc := f.Zeros(sums)
-	w, q, t := f.Vs(parts), f.V(), f.Vs(2)
+	w, q, high := f.Vs(parts), f.Vs(code.parts()), f.V()
 	f.Label("step")
-	f.I("ld1r {%v.4s}, [%x]", q, h)
-	f.I("add %x, %x, #%d", h, h, stepCodes)
+	for i := range q {
+		f.I("ld1r {%v.4s}, [%x]", q[i], h)
+		f.I("add %x, %x, #%d", h, h, stepCodes)
+	}
 	f.I("ld1 %s, [%x], #%d", list(w, "16b"), data, chunk)
 	for k := range w {
-		f.I("eor %v.16b, %v.16b, %v.16b", w[k], w[k], mask)
-		if f.Level == arm64.NEONDot {
-			f.I("sdot %v.4s, %v.16b, %v.16b", acc[k], w[k], q)
-			continue
+		code.decode(w[k], high)
+		for i, w := range []arm64.V{w[k], high}[:len(q)] {
+			if f.Level == arm64.NEONDot {
+				f.I("sdot %v.4s, %v.16b, %v.16b", acc[k], w, q[i])
+				continue
+			}
+			f.I("smull %v.8h, %v.8b, %v.8b", code.t[0], w, q[i])
+			f.I("smull2 %v.8h, %v.16b, %v.16b", code.t[1], w, q[i])
+			f.I("sadalp %v.4s, %v.8h", acc[2*k], code.t[0])
+			f.I("sadalp %v.4s, %v.8h", acc[2*k+1], code.t[1])
 		}
-		f.I("smull %v.8h, %v.8b, %v.8b", t[0], w[k], q)
-		f.I("smull2 %v.8h, %v.16b, %v.16b", t[1], w[k], q)
-		f.I("sadalp %v.4s, %v.8h", acc[2*k], t[0])
-		f.I("sadalp %v.4s, %v.8h", acc[2*k+1], t[1])
 	}
 	f.I("subs %x, %x, #1", left, left)
 	f.I("b.ne step")
@@ -59,8 +66,12 @@ func panelBounds(f *arm64.Func) {
 			f.I("addp %v.4s, %v.4s, %v.4s", acc[k], acc[2*k], acc[2*k+1])
 		}
 	}
-	f.Free(t...)
-	f.Free(w...)
+	if narrow {
+		for k := range parts {
+			f.I("sub %v.4s, %v.4s, %v.4s", acc[k], acc[k], fields["excess"])
+		}
+	}
+	f.Free(append(w, acc[parts:]...)...)
 	meta := make([][]arm64.V, 4)
 	for i := range meta {
 		meta[i] = f.Vs(parts)

@@ -22,9 +22,9 @@ var (
 	}{
 		{"prefetch", []string{"PrefetchLines"}},
 		{"quantize", []string{"MaxAbsBits", "Quantize"}},
-		{"int8", []string{"Int8PanelBounds"}},
+		{"int8", []string{"Int4PanelBounds", "Int8PanelBounds"}},
 		{"topk", []string{"KthOfLanes", "SelectAtLeast"}},
-		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDot"}},
+		{"dispatch", []string{"PrefetchLines", "MaxAbsBits", "Quantize", "Int4PanelBounds", "Int8PanelBounds", "KthOfLanes", "SelectAtLeast", "RefGatherDot"}},
 	}
 	levels = []string{"AVX2", "", "AVX512"} // those that choose stand in the middle
 )

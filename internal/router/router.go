@@ -59,10 +59,6 @@ type Router struct {
 	starts, seconds []uint32
 }
 
-// maxPacked is the number of vectors up to which they are scanned packed: more have a first
-// pass over smaller codes.
-const maxPacked = 2000
-
 // New returns the router of c. An error names the field, what was found and what was
 // expected.
 func New(c Config) (*Router, error) {
@@ -85,14 +81,12 @@ func New(c Config) (*Router, error) {
 	for t := range r.lengths {
 		r.lengths[t] = length(c.Clusters[t*c.Dim : (t+1)*c.Dim])
 	}
-	if n < maxPacked {
-		ids := make([]uint32, n)
-		for i := range ids {
-			ids[i] = uint32(i)
-		}
-		if r.packed, err = layer.Pack(ids, []int{0, n}); err != nil {
-			return nil, fmt.Errorf("clusters: %w", err)
-		}
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	if r.packed, err = layer.Pack(ids, []int{0, n}); err != nil {
+		return nil, fmt.Errorf("clusters: %w", err)
 	}
 	return r.With(c.Rule)
 }
@@ -252,18 +246,6 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query) error {
 		dst[i].Cosine = s.r.cosine(q.Vector(), best[0])
 	}
 	return nil
-}
-
-// Nearest writes the best clusters of a context to dst, with their products as logits, and
-// returns their number: the length of dst, or r if that is less.
-func (s *Searcher) Nearest(dst []softmax.Prediction, q *softmax.Query) (int, error) {
-	n := min(len(dst), s.r.r)
-	if n == 0 {
-		return 0, nil
-	}
-	s.answers = grow.Slice(s.answers, 1)
-	err := s.by.Find(dst[:n], s.answers, []*softmax.Query{q}, &softmax.Request{K: n})
-	return n, err
 }
 
 // Short finds by d what Find finds about d's context. lead and cosine say whether Second and

@@ -23,7 +23,7 @@ const baseline = "CMOV MMX+ SSE SSE2"
 var vnni = map[string]bool{
 	"Int8BoundsAVX512": true, "Int8GatherBoundsAVX512": true,
 	"Int4BoundsAVX512": true, "Int8BoundsStreamAVX512": true, "Int4BoundsStreamAVX512": true, "Int8BoundsBatchAVX512": true, "Int8GatherBoundsBatchAVX512": true,
-	"Int8PanelBoundsAVX512": true,
+	"Int8PanelBoundsAVX512": true, "Int4PanelBoundsAVX512": true,
 }
 
 // chooser finds a function that chooses among forms: no extensions are stated.

@@ -114,6 +114,23 @@ TEXT ·Int4BoundsStream(SB), NOSPLIT, $0-49
 	MOVB ZR, ok+48(FP)
 	RET
 
+// func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
+TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+48(FP)
+	JMP   ·Int4PanelBoundsNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+48(FP)
+	JMP   ·Int4PanelBoundsNEON(SB)
+
+notNEON:
+	MOVB ZR, ok+48(FP)
+	RET
+
 // func Int8Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool)
 TEXT ·Int8Bounds(SB), NOSPLIT, $0-49
 	MOVBU ·HasNEONDot(SB), R0

@@ -54,6 +54,11 @@ func Int4BoundsStream(lower *float32, upper *float32, data *byte, stride int, n 
 	return
 }
 
+// Int4PanelBounds runs the best form of this CPU. It reports false if there is none.
+func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool) {
+	return
+}
+
 // Int8Bounds runs the best form of this CPU. It reports false if there is none.
 func Int8Bounds(lower *float32, upper *float32, data *byte, stride int, n int, b *byte) (ok bool) {
 	return

@@ -34,6 +34,11 @@ func Int4BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n in
 //go:noescape
 func Int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
+// Int4PanelBoundsAVX2 computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+
 // Int8BoundsAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
@@ -63,6 +68,11 @@ func Int4BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n 
 //
 //go:noescape
 func Int8PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+
+// Int4PanelBoundsAVX512 computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 
 // Int8BoundsStreamAVX512 computes the intervals of n rows. n is at least the lanes of a vector, stride a multiple of 64, or 16 more. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //

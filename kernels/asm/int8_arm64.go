@@ -39,10 +39,20 @@ func Int4BoundsNEONDOT(lower, upper *float32, data *byte, stride int, n int, b *
 //go:noescape
 func Int8PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
+// Int4PanelBoundsNEON computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+
 // Int8PanelBoundsNEONDOT computes the intervals of the 16 rows of each panel, of 4 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
 //
 //go:noescape
 func Int8PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+
+// Int4PanelBoundsNEONDOT computes the intervals of the 16 rows of each panel, of 8 codes times steps. panels and steps are positive. b is a kernels.bound: codes at 0, high at 8, excess at 16, scale at 20, norm at 24, err at 28, slack at 32.
+//
+//go:noescape
+func Int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
 
 // Int8BoundsBatchNEON computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is 2 to 4. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //

@@ -1710,97 +1710,242 @@ TEXT ·Int8PanelBoundsNEON(SB), NOSPLIT, $0-48
 panel:
 	MOVD (R5), R6
 	MOVD R4, R7
-	VMOVI $0, V5.B16
-	VMOVI $0, V6.B16
 	VMOVI $0, V7.B16
 	VMOVI $0, V8.B16
 	VMOVI $0, V9.B16
 	VMOVI $0, V10.B16
 	VMOVI $0, V11.B16
 	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
 
 step:
-	VLD1R (R6), [V17.S4]
+	VLD1R (R6), [V19.S4]
 	ADD $4, R6, R6
-	VLD1.P 64(R2), [V13.B16, V14.B16, V15.B16, V16.B16]
-	VEOR V4.B16, V13.B16, V13.B16
-	WORD $0x0e31c1b2 // smull v18.8h, v13.8b, v17.8b
-	WORD $0x4e31c1b3 // smull2 v19.8h, v13.16b, v17.16b
-	WORD $0x4e606a45 // sadalp v5.4s, v18.8h
-	WORD $0x4e606a66 // sadalp v6.4s, v19.8h
-	VEOR V4.B16, V14.B16, V14.B16
-	WORD $0x0e31c1d2 // smull v18.8h, v14.8b, v17.8b
-	WORD $0x4e31c1d3 // smull2 v19.8h, v14.16b, v17.16b
-	WORD $0x4e606a47 // sadalp v7.4s, v18.8h
-	WORD $0x4e606a68 // sadalp v8.4s, v19.8h
+	VLD1.P 64(R2), [V15.B16, V16.B16, V17.B16, V18.B16]
 	VEOR V4.B16, V15.B16, V15.B16
-	WORD $0x0e31c1f2 // smull v18.8h, v15.8b, v17.8b
-	WORD $0x4e31c1f3 // smull2 v19.8h, v15.16b, v17.16b
-	WORD $0x4e606a49 // sadalp v9.4s, v18.8h
-	WORD $0x4e606a6a // sadalp v10.4s, v19.8h
+	WORD $0x0e33c1e5 // smull v5.8h, v15.8b, v19.8b
+	WORD $0x4e33c1e6 // smull2 v6.8h, v15.16b, v19.16b
+	WORD $0x4e6068a7 // sadalp v7.4s, v5.8h
+	WORD $0x4e6068c8 // sadalp v8.4s, v6.8h
 	VEOR V4.B16, V16.B16, V16.B16
-	WORD $0x0e31c212 // smull v18.8h, v16.8b, v17.8b
-	WORD $0x4e31c213 // smull2 v19.8h, v16.16b, v17.16b
-	WORD $0x4e606a4b // sadalp v11.4s, v18.8h
-	WORD $0x4e606a6c // sadalp v12.4s, v19.8h
+	WORD $0x0e33c205 // smull v5.8h, v16.8b, v19.8b
+	WORD $0x4e33c206 // smull2 v6.8h, v16.16b, v19.16b
+	WORD $0x4e6068a9 // sadalp v9.4s, v5.8h
+	WORD $0x4e6068ca // sadalp v10.4s, v6.8h
+	VEOR V4.B16, V17.B16, V17.B16
+	WORD $0x0e33c225 // smull v5.8h, v17.8b, v19.8b
+	WORD $0x4e33c226 // smull2 v6.8h, v17.16b, v19.16b
+	WORD $0x4e6068ab // sadalp v11.4s, v5.8h
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	VEOR V4.B16, V18.B16, V18.B16
+	WORD $0x0e33c245 // smull v5.8h, v18.8b, v19.8b
+	WORD $0x4e33c246 // smull2 v6.8h, v18.16b, v19.16b
+	WORD $0x4e6068ad // sadalp v13.4s, v5.8h
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
 	SUBS $1, R7, R7
 	BNE step
-	VADDP V6.S4, V5.S4, V5.S4
-	VADDP V8.S4, V7.S4, V6.S4
-	VADDP V10.S4, V9.S4, V7.S4
-	VADDP V12.S4, V11.S4, V8.S4
-	VLD1.P 64(R2), [V13.S4, V14.S4, V15.S4, V16.S4]
-	VLD1.P 64(R2), [V18.S4, V19.S4, V20.S4, V21.S4]
-	VLD1.P 64(R2), [V22.S4, V23.S4, V24.S4, V25.S4]
-	VLD1.P 64(R2), [V26.S4, V27.S4, V28.S4, V29.S4]
-	WORD $0x6e20ddad // fmul v13.4s, v13.4s, v0.4s
-	WORD $0x6e21ded6 // fmul v22.4s, v22.4s, v1.4s
-	WORD $0x6e22df5a // fmul v26.4s, v26.4s, v2.4s
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x6e25ddad // fmul v13.4s, v13.4s, v5.4s
-	WORD $0x4e32d5ad // fadd v13.4s, v13.4s, v18.4s
-	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
-	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
-	WORD $0x4eb6d5a5 // fsub v5.4s, v13.4s, v22.4s
-	WORD $0x4e36d5ad // fadd v13.4s, v13.4s, v22.4s
-	FMOVQ.P F5, 16(R0)
-	FMOVQ.P F13, 16(R1)
-	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
-	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
-	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x6e26ddce // fmul v14.4s, v14.4s, v6.4s
-	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
-	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
-	WORD $0x4eb7d5c6 // fsub v6.4s, v14.4s, v23.4s
-	WORD $0x4e37d5ce // fadd v14.4s, v14.4s, v23.4s
-	FMOVQ.P F6, 16(R0)
-	FMOVQ.P F14, 16(R1)
+	VADDP V8.S4, V7.S4, V7.S4
+	VADDP V10.S4, V9.S4, V8.S4
+	VADDP V12.S4, V11.S4, V9.S4
+	VADDP V14.S4, V13.S4, V10.S4
+	VLD1.P 64(R2), [V15.S4, V16.S4, V17.S4, V18.S4]
+	VLD1.P 64(R2), [V11.S4, V12.S4, V13.S4, V14.S4]
+	VLD1.P 64(R2), [V21.S4, V22.S4, V23.S4, V24.S4]
+	VLD1.P 64(R2), [V25.S4, V26.S4, V27.S4, V28.S4]
 	WORD $0x6e20ddef // fmul v15.4s, v15.4s, v0.4s
-	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
-	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x6e21deb5 // fmul v21.4s, v21.4s, v1.4s
+	WORD $0x6e22df39 // fmul v25.4s, v25.4s, v2.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
 	WORD $0x6e27ddef // fmul v15.4s, v15.4s, v7.4s
-	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
-	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
-	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
-	WORD $0x4eb8d5e7 // fsub v7.4s, v15.4s, v24.4s
-	WORD $0x4e38d5ef // fadd v15.4s, v15.4s, v24.4s
+	WORD $0x4e2bd5ef // fadd v15.4s, v15.4s, v11.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	WORD $0x4e23d6b5 // fadd v21.4s, v21.4s, v3.4s
+	WORD $0x4eb5d5e7 // fsub v7.4s, v15.4s, v21.4s
+	WORD $0x4e35d5ef // fadd v15.4s, v15.4s, v21.4s
 	FMOVQ.P F7, 16(R0)
 	FMOVQ.P F15, 16(R1)
 	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
-	WORD $0x6e21df39 // fmul v25.4s, v25.4s, v1.4s
-	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x6e21ded6 // fmul v22.4s, v22.4s, v1.4s
+	WORD $0x6e22df5a // fmul v26.4s, v26.4s, v2.4s
 	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
 	WORD $0x6e28de10 // fmul v16.4s, v16.4s, v8.4s
-	WORD $0x4e35d610 // fadd v16.4s, v16.4s, v21.4s
-	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
-	WORD $0x4e23d739 // fadd v25.4s, v25.4s, v3.4s
-	WORD $0x4eb9d608 // fsub v8.4s, v16.4s, v25.4s
-	WORD $0x4e39d610 // fadd v16.4s, v16.4s, v25.4s
+	WORD $0x4e2cd610 // fadd v16.4s, v16.4s, v12.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4eb6d608 // fsub v8.4s, v16.4s, v22.4s
+	WORD $0x4e36d610 // fadd v16.4s, v16.4s, v22.4s
 	FMOVQ.P F8, 16(R0)
 	FMOVQ.P F16, 16(R1)
+	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
+	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
+	WORD $0x4e2dd631 // fadd v17.4s, v17.4s, v13.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4eb7d629 // fsub v9.4s, v17.4s, v23.4s
+	WORD $0x4e37d631 // fadd v17.4s, v17.4s, v23.4s
+	FMOVQ.P F9, 16(R0)
+	FMOVQ.P F17, 16(R1)
+	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
+	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ade52 // fmul v18.4s, v18.4s, v10.4s
+	WORD $0x4e2ed652 // fadd v18.4s, v18.4s, v14.4s
+	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	WORD $0x4eb8d64a // fsub v10.4s, v18.4s, v24.4s
+	WORD $0x4e38d652 // fadd v18.4s, v18.4s, v24.4s
+	FMOVQ.P F10, 16(R0)
+	FMOVQ.P F18, 16(R1)
+	SUBS $1, R3, R3
+	BNE panel
+	RET
+
+// func Int4PanelBoundsNEON(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// Requires: ASIMD
+TEXT ·Int4PanelBoundsNEON(SB), NOSPLIT, $0-48
+	MOVD lower+0(FP), R0
+	MOVD upper+8(FP), R1
+	MOVD data+16(FP), R2
+	MOVD panels+24(FP), R3
+	MOVD steps+32(FP), R4
+	MOVD b+40(FP), R5
+	ADD $20, R5, R7
+	VLD1R (R7), [V0.S4]
+	ADD $24, R5, R7
+	VLD1R (R7), [V1.S4]
+	ADD $28, R5, R7
+	VLD1R (R7), [V2.S4]
+	ADD $32, R5, R7
+	VLD1R (R7), [V3.S4]
+	ADD $16, R5, R7
+	VLD1R (R7), [V4.S4]
+	VMOVI $15, V5.B16
+
+panel:
+	MOVD (R5), R6
+	MOVD R4, R7
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+	VMOVI $0, V12.B16
+	VMOVI $0, V13.B16
+	VMOVI $0, V14.B16
+	VMOVI $0, V15.B16
+
+step:
+	VLD1R (R6), [V20.S4]
+	ADD $4, R6, R6
+	VLD1R (R6), [V21.S4]
+	ADD $4, R6, R6
+	VLD1.P 64(R2), [V16.B16, V17.B16, V18.B16, V19.B16]
+	VUSHR $4, V16.B16, V22.B16
+	VAND V5.B16, V16.B16, V16.B16
+	WORD $0x0e34c206 // smull v6.8h, v16.8b, v20.8b
+	WORD $0x4e34c207 // smull2 v7.8h, v16.16b, v20.16b
+	WORD $0x4e6068c8 // sadalp v8.4s, v6.8h
+	WORD $0x4e6068e9 // sadalp v9.4s, v7.8h
+	WORD $0x0e35c2c6 // smull v6.8h, v22.8b, v21.8b
+	WORD $0x4e35c2c7 // smull2 v7.8h, v22.16b, v21.16b
+	WORD $0x4e6068c8 // sadalp v8.4s, v6.8h
+	WORD $0x4e6068e9 // sadalp v9.4s, v7.8h
+	VUSHR $4, V17.B16, V22.B16
+	VAND V5.B16, V17.B16, V17.B16
+	WORD $0x0e34c226 // smull v6.8h, v17.8b, v20.8b
+	WORD $0x4e34c227 // smull2 v7.8h, v17.16b, v20.16b
+	WORD $0x4e6068ca // sadalp v10.4s, v6.8h
+	WORD $0x4e6068eb // sadalp v11.4s, v7.8h
+	WORD $0x0e35c2c6 // smull v6.8h, v22.8b, v21.8b
+	WORD $0x4e35c2c7 // smull2 v7.8h, v22.16b, v21.16b
+	WORD $0x4e6068ca // sadalp v10.4s, v6.8h
+	WORD $0x4e6068eb // sadalp v11.4s, v7.8h
+	VUSHR $4, V18.B16, V22.B16
+	VAND V5.B16, V18.B16, V18.B16
+	WORD $0x0e34c246 // smull v6.8h, v18.8b, v20.8b
+	WORD $0x4e34c247 // smull2 v7.8h, v18.16b, v20.16b
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	WORD $0x0e35c2c6 // smull v6.8h, v22.8b, v21.8b
+	WORD $0x4e35c2c7 // smull2 v7.8h, v22.16b, v21.16b
+	WORD $0x4e6068cc // sadalp v12.4s, v6.8h
+	WORD $0x4e6068ed // sadalp v13.4s, v7.8h
+	VUSHR $4, V19.B16, V22.B16
+	VAND V5.B16, V19.B16, V19.B16
+	WORD $0x0e34c266 // smull v6.8h, v19.8b, v20.8b
+	WORD $0x4e34c267 // smull2 v7.8h, v19.16b, v20.16b
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x4e6068ef // sadalp v15.4s, v7.8h
+	WORD $0x0e35c2c6 // smull v6.8h, v22.8b, v21.8b
+	WORD $0x4e35c2c7 // smull2 v7.8h, v22.16b, v21.16b
+	WORD $0x4e6068ce // sadalp v14.4s, v6.8h
+	WORD $0x4e6068ef // sadalp v15.4s, v7.8h
+	SUBS $1, R7, R7
+	BNE step
+	VADDP V9.S4, V8.S4, V8.S4
+	VADDP V11.S4, V10.S4, V9.S4
+	VADDP V13.S4, V12.S4, V10.S4
+	VADDP V15.S4, V14.S4, V11.S4
+	VSUB V4.S4, V8.S4, V8.S4
+	VSUB V4.S4, V9.S4, V9.S4
+	VSUB V4.S4, V10.S4, V10.S4
+	VSUB V4.S4, V11.S4, V11.S4
+	VLD1.P 64(R2), [V16.S4, V17.S4, V18.S4, V19.S4]
+	VLD1.P 64(R2), [V12.S4, V13.S4, V14.S4, V15.S4]
+	VLD1.P 64(R2), [V23.S4, V24.S4, V25.S4, V26.S4]
+	VLD1.P 64(R2), [V27.S4, V28.S4, V29.S4, V30.S4]
+	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
+	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e28de10 // fmul v16.4s, v16.4s, v8.4s
+	WORD $0x4e2cd610 // fadd v16.4s, v16.4s, v12.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4eb7d608 // fsub v8.4s, v16.4s, v23.4s
+	WORD $0x4e37d610 // fadd v16.4s, v16.4s, v23.4s
+	FMOVQ.P F8, 16(R0)
+	FMOVQ.P F16, 16(R1)
+	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
+	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e29de31 // fmul v17.4s, v17.4s, v9.4s
+	WORD $0x4e2dd631 // fadd v17.4s, v17.4s, v13.4s
+	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	WORD $0x4eb8d629 // fsub v9.4s, v17.4s, v24.4s
+	WORD $0x4e38d631 // fadd v17.4s, v17.4s, v24.4s
+	FMOVQ.P F9, 16(R0)
+	FMOVQ.P F17, 16(R1)
+	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
+	WORD $0x6e21df39 // fmul v25.4s, v25.4s, v1.4s
+	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2ade52 // fmul v18.4s, v18.4s, v10.4s
+	WORD $0x4e2ed652 // fadd v18.4s, v18.4s, v14.4s
+	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
+	WORD $0x4e23d739 // fadd v25.4s, v25.4s, v3.4s
+	WORD $0x4eb9d64a // fsub v10.4s, v18.4s, v25.4s
+	WORD $0x4e39d652 // fadd v18.4s, v18.4s, v25.4s
+	FMOVQ.P F10, 16(R0)
+	FMOVQ.P F18, 16(R1)
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x6e21df5a // fmul v26.4s, v26.4s, v1.4s
+	WORD $0x6e22dfde // fmul v30.4s, v30.4s, v2.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e2bde73 // fmul v19.4s, v19.4s, v11.4s
+	WORD $0x4e2fd673 // fadd v19.4s, v19.4s, v15.4s
+	WORD $0x4e3ed75a // fadd v26.4s, v26.4s, v30.4s
+	WORD $0x4e23d75a // fadd v26.4s, v26.4s, v3.4s
+	WORD $0x4ebad66b // fsub v11.4s, v19.4s, v26.4s
+	WORD $0x4e3ad673 // fadd v19.4s, v19.4s, v26.4s
+	FMOVQ.P F11, 16(R0)
+	FMOVQ.P F19, 16(R1)
 	SUBS $1, R3, R3
 	BNE panel
 	RET
@@ -1827,77 +1972,190 @@ TEXT ·Int8PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
 panel:
 	MOVD (R5), R6
 	MOVD R4, R7
-	VMOVI $0, V5.B16
-	VMOVI $0, V6.B16
 	VMOVI $0, V7.B16
 	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
 
 step:
-	VLD1R (R6), [V13.S4]
+	VLD1R (R6), [V15.S4]
 	ADD $4, R6, R6
-	VLD1.P 64(R2), [V9.B16, V10.B16, V11.B16, V12.B16]
-	VEOR V4.B16, V9.B16, V9.B16
-	WORD $0x4e8d9525 // sdot v5.4s, v9.16b, v13.16b
-	VEOR V4.B16, V10.B16, V10.B16
-	WORD $0x4e8d9546 // sdot v6.4s, v10.16b, v13.16b
+	VLD1.P 64(R2), [V11.B16, V12.B16, V13.B16, V14.B16]
 	VEOR V4.B16, V11.B16, V11.B16
-	WORD $0x4e8d9567 // sdot v7.4s, v11.16b, v13.16b
+	WORD $0x4e8f9567 // sdot v7.4s, v11.16b, v15.16b
 	VEOR V4.B16, V12.B16, V12.B16
-	WORD $0x4e8d9588 // sdot v8.4s, v12.16b, v13.16b
+	WORD $0x4e8f9588 // sdot v8.4s, v12.16b, v15.16b
+	VEOR V4.B16, V13.B16, V13.B16
+	WORD $0x4e8f95a9 // sdot v9.4s, v13.16b, v15.16b
+	VEOR V4.B16, V14.B16, V14.B16
+	WORD $0x4e8f95ca // sdot v10.4s, v14.16b, v15.16b
 	SUBS $1, R7, R7
 	BNE step
-	VLD1.P 64(R2), [V9.S4, V10.S4, V11.S4, V12.S4]
-	VLD1.P 64(R2), [V14.S4, V15.S4, V16.S4, V17.S4]
-	VLD1.P 64(R2), [V18.S4, V19.S4, V20.S4, V21.S4]
-	VLD1.P 64(R2), [V22.S4, V23.S4, V24.S4, V25.S4]
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x6e21de52 // fmul v18.4s, v18.4s, v1.4s
-	WORD $0x6e22ded6 // fmul v22.4s, v22.4s, v2.4s
-	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
-	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
-	WORD $0x4e23d652 // fadd v18.4s, v18.4s, v3.4s
-	WORD $0x4eb2d525 // fsub v5.4s, v9.4s, v18.4s
-	WORD $0x4e32d529 // fadd v9.4s, v9.4s, v18.4s
-	FMOVQ.P F5, 16(R0)
-	FMOVQ.P F9, 16(R1)
-	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
-	WORD $0x6e21de73 // fmul v19.4s, v19.4s, v1.4s
-	WORD $0x6e22def7 // fmul v23.4s, v23.4s, v2.4s
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
-	WORD $0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
-	WORD $0x4e37d673 // fadd v19.4s, v19.4s, v23.4s
-	WORD $0x4e23d673 // fadd v19.4s, v19.4s, v3.4s
-	WORD $0x4eb3d546 // fsub v6.4s, v10.4s, v19.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	FMOVQ.P F6, 16(R0)
-	FMOVQ.P F10, 16(R1)
+	VLD1.P 64(R2), [V11.S4, V12.S4, V13.S4, V14.S4]
+	VLD1.P 64(R2), [V17.S4, V18.S4, V19.S4, V20.S4]
+	VLD1.P 64(R2), [V21.S4, V22.S4, V23.S4, V24.S4]
+	VLD1.P 64(R2), [V25.S4, V26.S4, V27.S4, V28.S4]
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
-	WORD $0x6e21de94 // fmul v20.4s, v20.4s, v1.4s
-	WORD $0x6e22df18 // fmul v24.4s, v24.4s, v2.4s
+	WORD $0x6e21deb5 // fmul v21.4s, v21.4s, v1.4s
+	WORD $0x6e22df39 // fmul v25.4s, v25.4s, v2.4s
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
 	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
-	WORD $0x4e30d56b // fadd v11.4s, v11.4s, v16.4s
-	WORD $0x4e38d694 // fadd v20.4s, v20.4s, v24.4s
-	WORD $0x4e23d694 // fadd v20.4s, v20.4s, v3.4s
-	WORD $0x4eb4d567 // fsub v7.4s, v11.4s, v20.4s
-	WORD $0x4e34d56b // fadd v11.4s, v11.4s, v20.4s
+	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
+	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
+	WORD $0x4e23d6b5 // fadd v21.4s, v21.4s, v3.4s
+	WORD $0x4eb5d567 // fsub v7.4s, v11.4s, v21.4s
+	WORD $0x4e35d56b // fadd v11.4s, v11.4s, v21.4s
 	FMOVQ.P F7, 16(R0)
 	FMOVQ.P F11, 16(R1)
 	WORD $0x6e20dd8c // fmul v12.4s, v12.4s, v0.4s
-	WORD $0x6e21deb5 // fmul v21.4s, v21.4s, v1.4s
-	WORD $0x6e22df39 // fmul v25.4s, v25.4s, v2.4s
+	WORD $0x6e21ded6 // fmul v22.4s, v22.4s, v1.4s
+	WORD $0x6e22df5a // fmul v26.4s, v26.4s, v2.4s
 	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
-	WORD $0x4e23d6b5 // fadd v21.4s, v21.4s, v3.4s
-	WORD $0x4eb5d588 // fsub v8.4s, v12.4s, v21.4s
-	WORD $0x4e35d58c // fadd v12.4s, v12.4s, v21.4s
+	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
+	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
+	WORD $0x4e23d6d6 // fadd v22.4s, v22.4s, v3.4s
+	WORD $0x4eb6d588 // fsub v8.4s, v12.4s, v22.4s
+	WORD $0x4e36d58c // fadd v12.4s, v12.4s, v22.4s
 	FMOVQ.P F8, 16(R0)
 	FMOVQ.P F12, 16(R1)
+	WORD $0x6e20ddad // fmul v13.4s, v13.4s, v0.4s
+	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e29ddad // fmul v13.4s, v13.4s, v9.4s
+	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4eb7d5a9 // fsub v9.4s, v13.4s, v23.4s
+	WORD $0x4e37d5ad // fadd v13.4s, v13.4s, v23.4s
+	FMOVQ.P F9, 16(R0)
+	FMOVQ.P F13, 16(R1)
+	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
+	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2addce // fmul v14.4s, v14.4s, v10.4s
+	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
+	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	WORD $0x4eb8d5ca // fsub v10.4s, v14.4s, v24.4s
+	WORD $0x4e38d5ce // fadd v14.4s, v14.4s, v24.4s
+	FMOVQ.P F10, 16(R0)
+	FMOVQ.P F14, 16(R1)
+	SUBS $1, R3, R3
+	BNE panel
+	RET
+
+// func Int4PanelBoundsNEONDOT(lower, upper *float32, data *byte, panels, steps int, b *byte)
+// Requires: ASIMD, ASIMDDP
+TEXT ·Int4PanelBoundsNEONDOT(SB), NOSPLIT, $0-48
+	MOVD lower+0(FP), R0
+	MOVD upper+8(FP), R1
+	MOVD data+16(FP), R2
+	MOVD panels+24(FP), R3
+	MOVD steps+32(FP), R4
+	MOVD b+40(FP), R5
+	ADD $20, R5, R7
+	VLD1R (R7), [V0.S4]
+	ADD $24, R5, R7
+	VLD1R (R7), [V1.S4]
+	ADD $28, R5, R7
+	VLD1R (R7), [V2.S4]
+	ADD $32, R5, R7
+	VLD1R (R7), [V3.S4]
+	ADD $16, R5, R7
+	VLD1R (R7), [V4.S4]
+	VMOVI $15, V5.B16
+
+panel:
+	MOVD (R5), R6
+	MOVD R4, R7
+	VMOVI $0, V8.B16
+	VMOVI $0, V9.B16
+	VMOVI $0, V10.B16
+	VMOVI $0, V11.B16
+
+step:
+	VLD1R (R6), [V16.S4]
+	ADD $4, R6, R6
+	VLD1R (R6), [V17.S4]
+	ADD $4, R6, R6
+	VLD1.P 64(R2), [V12.B16, V13.B16, V14.B16, V15.B16]
+	VUSHR $4, V12.B16, V18.B16
+	VAND V5.B16, V12.B16, V12.B16
+	WORD $0x4e909588 // sdot v8.4s, v12.16b, v16.16b
+	WORD $0x4e919648 // sdot v8.4s, v18.16b, v17.16b
+	VUSHR $4, V13.B16, V18.B16
+	VAND V5.B16, V13.B16, V13.B16
+	WORD $0x4e9095a9 // sdot v9.4s, v13.16b, v16.16b
+	WORD $0x4e919649 // sdot v9.4s, v18.16b, v17.16b
+	VUSHR $4, V14.B16, V18.B16
+	VAND V5.B16, V14.B16, V14.B16
+	WORD $0x4e9095ca // sdot v10.4s, v14.16b, v16.16b
+	WORD $0x4e91964a // sdot v10.4s, v18.16b, v17.16b
+	VUSHR $4, V15.B16, V18.B16
+	VAND V5.B16, V15.B16, V15.B16
+	WORD $0x4e9095eb // sdot v11.4s, v15.16b, v16.16b
+	WORD $0x4e91964b // sdot v11.4s, v18.16b, v17.16b
+	SUBS $1, R7, R7
+	BNE step
+	VSUB V4.S4, V8.S4, V8.S4
+	VSUB V4.S4, V9.S4, V9.S4
+	VSUB V4.S4, V10.S4, V10.S4
+	VSUB V4.S4, V11.S4, V11.S4
+	VLD1.P 64(R2), [V12.S4, V13.S4, V14.S4, V15.S4]
+	VLD1.P 64(R2), [V19.S4, V20.S4, V21.S4, V22.S4]
+	VLD1.P 64(R2), [V23.S4, V24.S4, V25.S4, V26.S4]
+	VLD1.P 64(R2), [V27.S4, V28.S4, V29.S4, V30.S4]
+	WORD $0x6e20dd8c // fmul v12.4s, v12.4s, v0.4s
+	WORD $0x6e21def7 // fmul v23.4s, v23.4s, v1.4s
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
+	WORD $0x4e33d58c // fadd v12.4s, v12.4s, v19.4s
+	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
+	WORD $0x4e23d6f7 // fadd v23.4s, v23.4s, v3.4s
+	WORD $0x4eb7d588 // fsub v8.4s, v12.4s, v23.4s
+	WORD $0x4e37d58c // fadd v12.4s, v12.4s, v23.4s
+	FMOVQ.P F8, 16(R0)
+	FMOVQ.P F12, 16(R1)
+	WORD $0x6e20ddad // fmul v13.4s, v13.4s, v0.4s
+	WORD $0x6e21df18 // fmul v24.4s, v24.4s, v1.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
+	WORD $0x6e29ddad // fmul v13.4s, v13.4s, v9.4s
+	WORD $0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
+	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
+	WORD $0x4e23d718 // fadd v24.4s, v24.4s, v3.4s
+	WORD $0x4eb8d5a9 // fsub v9.4s, v13.4s, v24.4s
+	WORD $0x4e38d5ad // fadd v13.4s, v13.4s, v24.4s
+	FMOVQ.P F9, 16(R0)
+	FMOVQ.P F13, 16(R1)
+	WORD $0x6e20ddce // fmul v14.4s, v14.4s, v0.4s
+	WORD $0x6e21df39 // fmul v25.4s, v25.4s, v1.4s
+	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
+	WORD $0x6e2addce // fmul v14.4s, v14.4s, v10.4s
+	WORD $0x4e35d5ce // fadd v14.4s, v14.4s, v21.4s
+	WORD $0x4e3dd739 // fadd v25.4s, v25.4s, v29.4s
+	WORD $0x4e23d739 // fadd v25.4s, v25.4s, v3.4s
+	WORD $0x4eb9d5ca // fsub v10.4s, v14.4s, v25.4s
+	WORD $0x4e39d5ce // fadd v14.4s, v14.4s, v25.4s
+	FMOVQ.P F10, 16(R0)
+	FMOVQ.P F14, 16(R1)
+	WORD $0x6e20ddef // fmul v15.4s, v15.4s, v0.4s
+	WORD $0x6e21df5a // fmul v26.4s, v26.4s, v1.4s
+	WORD $0x6e22dfde // fmul v30.4s, v30.4s, v2.4s
+	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
+	WORD $0x6e2bddef // fmul v15.4s, v15.4s, v11.4s
+	WORD $0x4e36d5ef // fadd v15.4s, v15.4s, v22.4s
+	WORD $0x4e3ed75a // fadd v26.4s, v26.4s, v30.4s
+	WORD $0x4e23d75a // fadd v26.4s, v26.4s, v3.4s
+	WORD $0x4ebad5eb // fsub v11.4s, v15.4s, v26.4s
+	WORD $0x4e3ad5ef // fadd v15.4s, v15.4s, v26.4s
+	FMOVQ.P F11, 16(R0)
+	FMOVQ.P F15, 16(R1)
 	SUBS $1, R3, R3
 	BNE panel
 	RET

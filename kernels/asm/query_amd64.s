@@ -145,6 +145,473 @@ loop:
 	VZEROUPPER
 	RET
 
+// func Int4PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// Requires: AVX, AVX2
+TEXT ·Int4PanelBoundsAVX2(SB), NOSPLIT, $0-48
+	MOVQ         data+16(FP), AX
+	MOVQ         panels+24(FP), CX
+	MOVQ         steps+32(FP), DX
+	MOVL         $0x0f0f0f0f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y4
+	MOVL         $0x00010001, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y5
+	XORQ         BX, BX
+
+	// The second stream is far bytes after the first, farRows rows.
+	MOVQ   CX, R8
+	SHRQ   $0x01, R8
+	LEAQ   4(DX), SI
+	IMUL3Q $+64, SI, SI
+	IMULQ  R8, SI
+	IMUL3Q $+16, R8, DI
+	TESTQ  R8, R8
+	JZ     alone
+
+pair:
+	MOVQ   b+40(FP), R10
+	MOVQ   (R10), R10
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   DX, R9
+	SUBQ   $+2, R9
+	JLT    pair_rest
+
+pair_steps:
+	VPBROADCASTD (R10), Y0
+	VPBROADCASTD 4(R10), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX)(SI*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y8, Y8
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU      32(AX)(SI*1), Y2
+	VPAND        Y4, Y2, Y3
+	VPMADDUBSW   Y0, Y3, Y3
+	VPSRLW       $0x04, Y2, Y2
+	VPAND        Y4, Y2, Y2
+	VPMADDUBSW   Y1, Y2, Y2
+	VPADDW       Y3, Y2, Y2
+	VPMADDWD     Y5, Y2, Y2
+	VPADDD       Y2, Y9, Y9
+	VPBROADCASTD 8(R10), Y0
+	VPBROADCASTD 12(R10), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    64(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    96(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    64(AX)(SI*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y8, Y8
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    96(AX)(SI*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y9, Y9
+	ADDQ       $+128, AX
+	ADDQ       $+16, R10
+	SUBQ       $+2, R9
+	JGE        pair_steps
+
+pair_rest:
+	ADDQ $+2, R9
+	JZ   pair_sums
+
+pair_step:
+	VPBROADCASTD (R10), Y0
+	VPBROADCASTD 4(R10), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX)(SI*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y8, Y8
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(AX)(SI*1), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y9, Y9
+	ADDQ       $+64, AX
+	ADDQ       $+8, R10
+	DECQ       R9
+	JNZ        pair_step
+
+pair_sums:
+	VMOVUPS (AX), Y0
+	VMOVUPS 64(AX), Y1
+	VMOVUPS 128(AX), Y2
+	VMOVUPS 192(AX), Y3
+	MOVQ    b+40(FP), R9
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R9), Y10
+	VPSUBD       Y10, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 20(R9), Y10
+	VMULPS       Y10, Y0, Y0
+	VMULPS       Y6, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R9), Y10
+	VMULPS       Y10, Y2, Y2
+	VBROADCASTSS 28(R9), Y10
+	VMULPS       Y10, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R9), Y10
+	VADDPS       Y10, Y2, Y2
+	VSUBPS       Y2, Y0, Y6
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Y6, (R9)(BX*4)
+	VMOVUPS      Y0, (R10)(BX*4)
+	VMOVUPS      32(AX), Y0
+	VMOVUPS      96(AX), Y1
+	VMOVUPS      160(AX), Y2
+	VMOVUPS      224(AX), Y3
+	MOVQ         b+40(FP), R9
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R9), Y6
+	VPSUBD       Y6, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 20(R9), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R9), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 28(R9), Y6
+	VMULPS       Y6, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R9), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y7
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Y7, 32(R9)(BX*4)
+	VMOVUPS      Y0, 32(R10)(BX*4)
+	LEAQ         (AX)(SI*1), R9
+	LEAQ         (BX)(DI*1), R10
+	VMOVUPS      (R9), Y0
+	VMOVUPS      64(R9), Y1
+	VMOVUPS      128(R9), Y2
+	VMOVUPS      192(R9), Y3
+	MOVQ         b+40(FP), R11
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R11), Y6
+	VPSUBD       Y6, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VBROADCASTSS 20(R11), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y8, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R11), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 28(R11), Y6
+	VMULPS       Y6, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R11), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y8
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R11
+	MOVQ         upper+8(FP), R12
+	VMOVUPS      Y8, (R11)(R10*4)
+	VMOVUPS      Y0, (R12)(R10*4)
+	VMOVUPS      32(R9), Y0
+	VMOVUPS      96(R9), Y1
+	VMOVUPS      160(R9), Y2
+	VMOVUPS      224(R9), Y3
+	MOVQ         b+40(FP), R9
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R9), Y6
+	VPSUBD       Y6, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VBROADCASTSS 20(R9), Y6
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y9, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(R9), Y6
+	VMULPS       Y6, Y2, Y2
+	VBROADCASTSS 28(R9), Y6
+	VMULPS       Y6, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(R9), Y6
+	VADDPS       Y6, Y2, Y2
+	VSUBPS       Y2, Y0, Y9
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R11
+	VMOVUPS      Y9, 32(R9)(R10*4)
+	VMOVUPS      Y0, 32(R11)(R10*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+	DECQ         R8
+	JNZ          pair
+	ADDQ         SI, AX
+	ADDQ         DI, BX
+	TESTQ        $0x00000001, CX
+	JZ           done
+
+alone:
+	MOVQ   b+40(FP), CX
+	MOVQ   (CX), CX
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	SUBQ   $+2, DX
+	JLT    alone_rest
+
+alone_steps:
+	VPBROADCASTD (CX), Y0
+	VPBROADCASTD 4(CX), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU      32(AX), Y2
+	VPAND        Y4, Y2, Y3
+	VPMADDUBSW   Y0, Y3, Y3
+	VPSRLW       $0x04, Y2, Y2
+	VPAND        Y4, Y2, Y2
+	VPMADDUBSW   Y1, Y2, Y2
+	VPADDW       Y3, Y2, Y2
+	VPMADDWD     Y5, Y2, Y2
+	VPADDD       Y2, Y7, Y7
+	VPBROADCASTD 8(CX), Y0
+	VPBROADCASTD 12(CX), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    64(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    96(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+	ADDQ       $+128, AX
+	ADDQ       $+16, CX
+	SUBQ       $+2, DX
+	JGE        alone_steps
+
+alone_rest:
+	ADDQ $+2, DX
+	JZ   alone_sums
+
+alone_step:
+	VPBROADCASTD (CX), Y0
+	VPBROADCASTD 4(CX), Y1
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    (AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y6, Y6
+
+	// Sums of four products are at most 4*15*127 < 2^15.
+	VMOVDQU    32(AX), Y2
+	VPAND      Y4, Y2, Y3
+	VPMADDUBSW Y0, Y3, Y3
+	VPSRLW     $0x04, Y2, Y2
+	VPAND      Y4, Y2, Y2
+	VPMADDUBSW Y1, Y2, Y2
+	VPADDW     Y3, Y2, Y2
+	VPMADDWD   Y5, Y2, Y2
+	VPADDD     Y2, Y7, Y7
+	ADDQ       $+64, AX
+	ADDQ       $+8, CX
+	DECQ       DX
+	JNZ        alone_step
+
+alone_sums:
+	VMOVUPS (AX), Y0
+	VMOVUPS 64(AX), Y1
+	VMOVUPS 128(AX), Y2
+	VMOVUPS 192(AX), Y3
+	MOVQ    b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Y4
+	VPSUBD       Y4, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 20(CX), Y4
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y6, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(CX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 28(CX), Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(CX), Y4
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y2, Y0, Y6
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Y6, (CX)(BX*4)
+	VMOVUPS      Y0, (DX)(BX*4)
+	VMOVUPS      32(AX), Y0
+	VMOVUPS      96(AX), Y1
+	VMOVUPS      160(AX), Y2
+	VMOVUPS      224(AX), Y3
+	MOVQ         b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Y4
+	VPSUBD       Y4, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VBROADCASTSS 20(CX), Y4
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y7, Y0, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 24(CX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 28(CX), Y4
+	VMULPS       Y4, Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(CX), Y4
+	VADDPS       Y4, Y2, Y2
+	VSUBPS       Y2, Y0, Y7
+	VADDPS       Y2, Y0, Y0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Y7, 32(CX)(BX*4)
+	VMOVUPS      Y0, 32(DX)(BX*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+
+done:
+	VZEROUPPER
+	RET
+
 // func Int8PanelBoundsAVX2(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
 // Requires: AVX, AVX2
 TEXT ·Int8PanelBoundsAVX2(SB), NOSPLIT, $0-48
@@ -678,6 +1145,23 @@ notAVX2:
 	MOVB $0, ok+48(FP)
 	RET
 
+// func Int4PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
+TEXT ·Int4PanelBounds(SB), NOSPLIT, $0-49
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+48(FP)
+	JMP  ·Int4PanelBoundsAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+48(FP)
+	JMP  ·Int4PanelBoundsAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+48(FP)
+	RET
+
 // func Int8PanelBounds(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte) (ok bool)
 TEXT ·Int8PanelBounds(SB), NOSPLIT, $0-49
 	CMPB ·HasVNNI(SB), $0
@@ -847,6 +1331,254 @@ loop:
 	VPADDD        X0, X1, X1
 	VMOVD         X1, AX
 	MOVL          AX, negative+44(FP)
+	VZEROUPPER
+	RET
+
+// func Int4PanelBoundsAVX512(lower *float32, upper *float32, data *byte, panels int, steps int, b *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI
+TEXT ·Int4PanelBoundsAVX512(SB), NOSPLIT, $0-48
+	MOVQ         data+16(FP), AX
+	MOVQ         panels+24(FP), CX
+	MOVQ         steps+32(FP), DX
+	MOVL         $0x0f0f0f0f, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z4
+	XORQ         BX, BX
+
+	// The second stream is far bytes after the first, farRows rows.
+	MOVQ   CX, R8
+	SHRQ   $0x01, R8
+	LEAQ   4(DX), SI
+	IMUL3Q $+64, SI, SI
+	IMULQ  R8, SI
+	IMUL3Q $+16, R8, DI
+	TESTQ  R8, R8
+	JZ     alone
+
+pair:
+	MOVQ   b+40(FP), R10
+	MOVQ   (R10), R10
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z11, Z11, Z11
+	VXORPS Z12, Z12, Z12
+	VXORPS Z7, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	MOVQ   DX, R9
+	SUBQ   $+2, R9
+	JLT    pair_rest
+
+pair_steps:
+	VPBROADCASTD (R10), Z0
+	VPBROADCASTD 4(R10), Z1
+	VMOVDQU64    (AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z5
+	VMOVDQU64    (AX)(SI*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z11
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z7
+	VPBROADCASTD 8(R10), Z0
+	VPBROADCASTD 12(R10), Z1
+	VMOVDQU64    64(AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z10
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z6
+	VMOVDQU64    64(AX)(SI*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z12
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z8
+	ADDQ         $+128, AX
+	ADDQ         $+16, R10
+	SUBQ         $+2, R9
+	JGE          pair_steps
+
+pair_rest:
+	ADDQ $+2, R9
+	JZ   pair_sums
+
+pair_step:
+	VPBROADCASTD (R10), Z0
+	VPBROADCASTD 4(R10), Z1
+	VMOVDQU64    (AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z5
+	VMOVDQU64    (AX)(SI*1), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z11
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z7
+	ADDQ         $+64, AX
+	ADDQ         $+8, R10
+	DECQ         R9
+	JNZ          pair_step
+
+pair_sums:
+	VPADDD  Z10, Z9, Z9
+	VPADDD  Z6, Z5, Z5
+	VPSRAD  $0x04, Z5, Z5
+	VPADDD  Z5, Z9, Z9
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    b+40(FP), R9
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R9), Z5
+	VPSUBD       Z5, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VBROADCASTSS 20(R9), Z5
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z9, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(R9), Z5
+	VMULPS       Z5, Z2, Z2
+	VBROADCASTSS 28(R9), Z5
+	VMULPS       Z5, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VBROADCASTSS 32(R9), Z5
+	VADDPS       Z5, Z2, Z2
+	VSUBPS       Z2, Z0, Z9
+	VADDPS       Z2, Z0, Z0
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R10
+	VMOVUPS      Z9, (R9)(BX*4)
+	VMOVUPS      Z0, (R10)(BX*4)
+	LEAQ         (AX)(SI*1), R9
+	LEAQ         (BX)(DI*1), R10
+	VPADDD       Z12, Z11, Z11
+	VPADDD       Z8, Z7, Z7
+	VPSRAD       $0x04, Z7, Z7
+	VPADDD       Z7, Z11, Z11
+	VMOVUPS      (R9), Z0
+	VMOVUPS      64(R9), Z1
+	VMOVUPS      128(R9), Z2
+	VMOVUPS      192(R9), Z3
+	MOVQ         b+40(FP), R9
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(R9), Z5
+	VPSUBD       Z5, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VBROADCASTSS 20(R9), Z5
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z11, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(R9), Z5
+	VMULPS       Z5, Z2, Z2
+	VBROADCASTSS 28(R9), Z5
+	VMULPS       Z5, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VBROADCASTSS 32(R9), Z5
+	VADDPS       Z5, Z2, Z2
+	VSUBPS       Z2, Z0, Z11
+	VADDPS       Z2, Z0, Z0
+	MOVQ         lower+0(FP), R9
+	MOVQ         upper+8(FP), R11
+	VMOVUPS      Z11, (R9)(R10*4)
+	VMOVUPS      Z0, (R11)(R10*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+	DECQ         R8
+	JNZ          pair
+	ADDQ         SI, AX
+	ADDQ         DI, BX
+	TESTQ        $0x00000001, CX
+	JZ           done
+
+alone:
+	MOVQ   b+40(FP), CX
+	MOVQ   (CX), CX
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	SUBQ   $+2, DX
+	JLT    alone_rest
+
+alone_steps:
+	VPBROADCASTD (CX), Z0
+	VPBROADCASTD 4(CX), Z1
+	VMOVDQU64    (AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z5
+	VPBROADCASTD 8(CX), Z0
+	VPBROADCASTD 12(CX), Z1
+	VMOVDQU64    64(AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z10
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z6
+	ADDQ         $+128, AX
+	ADDQ         $+16, CX
+	SUBQ         $+2, DX
+	JGE          alone_steps
+
+alone_rest:
+	ADDQ $+2, DX
+	JZ   alone_sums
+
+alone_step:
+	VPBROADCASTD (CX), Z0
+	VPBROADCASTD 4(CX), Z1
+	VMOVDQU64    (AX), Z2
+	VPANDD       Z4, Z2, Z3
+	VPDPBUSD     Z0, Z3, Z9
+	VPANDND      Z2, Z4, Z2
+	VPDPBUSD     Z1, Z2, Z5
+	ADDQ         $+64, AX
+	ADDQ         $+8, CX
+	DECQ         DX
+	JNZ          alone_step
+
+alone_sums:
+	VPADDD  Z10, Z9, Z9
+	VPADDD  Z6, Z5, Z5
+	VPSRAD  $0x04, Z5, Z5
+	VPADDD  Z5, Z9, Z9
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    b+40(FP), CX
+
+	// Take out what the products hold beyond those of the codes.
+	VPBROADCASTD 16(CX), Z4
+	VPSUBD       Z4, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VBROADCASTSS 20(CX), Z4
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z9, Z0, Z0
+	VADDPS       Z1, Z0, Z0
+	VBROADCASTSS 24(CX), Z4
+	VMULPS       Z4, Z2, Z2
+	VBROADCASTSS 28(CX), Z4
+	VMULPS       Z4, Z3, Z3
+	VADDPS       Z3, Z2, Z2
+	VBROADCASTSS 32(CX), Z4
+	VADDPS       Z4, Z2, Z2
+	VSUBPS       Z2, Z0, Z9
+	VADDPS       Z2, Z0, Z0
+	MOVQ         lower+0(FP), CX
+	MOVQ         upper+8(FP), DX
+	VMOVUPS      Z9, (CX)(BX*4)
+	VMOVUPS      Z0, (DX)(BX*4)
+	ADDQ         $+16, BX
+	ADDQ         $+256, AX
+
+done:
 	VZEROUPPER
 	RET
 
