@@ -174,11 +174,11 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
 	each := 4*d + 8*k + 480 // its copy, and what the training knows of it
-	if least := (fixed + each*int64(o.Least)) / 3 * 4; o.Bytes < least {
+	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least {
 		const mib = 1 << 20
-		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %d, for a first training with %d contexts", float64(o.Bytes)/mib, (least+mib-1)/mib, o.Least)
+		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts", float64(o.Bytes)/mib, math.Ceil(least/mib), o.Least)
 	}
-	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 16), nil
+	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 17), nil // with what a run takes
 }
 
 // begin opens what was kept, and starts to learn.
@@ -336,7 +336,8 @@ func (l *Learner) answer(m *screen.Model) error {
 func (l *Learner) attempt(ctx context.Context) {
 	s := l.contexts.Since(0)
 	n := len(s.Known)
-	if n < leastContexts { // they were forgotten
+	// One run may begin to be replaced, and another may not fit.
+	if n < max(l.o.Least-2*runLength, leastContexts) { // they were forgotten
 		l.next.Store(l.contexts.Kept() + uint64(l.o.Least-n))
 		return
 	}
@@ -403,6 +404,10 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 		return nil, ctx.Err()
 	}
 	s := l.contexts.Since(after)
+	if uint64(len(s.Known)) < (enough-after)/2 {
+		e.Text = "the contexts that it was tried on were forgotten"
+		return nil, nil
+	}
 	err = parallel.Guard(func() error { // a mapped head may be cut
 		if err := l.label(ctx, s); err != nil {
 			return err

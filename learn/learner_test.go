@@ -308,6 +308,39 @@ func TestForgottenContexts(t *testing.T) {
 	}
 }
 
+// A training waits for as many contexts as the first one has, and a trial is not decided by the few that are left.
+func TestForgottenContextsDoNotCount(t *testing.T) {
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	l := newTest(t, testData().Layer, o)
+	top := make([]softmax.Prediction, 5)
+	for i := range o.Least - 20 {
+		if _, err := l.TopK(top, testData().Context(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.Contexts().Forget()
+	if e, _ := ask(t, l, events, Began, same); e.Contexts < o.Least-2*runLength {
+		t.Errorf("found %+v, expected nearly %d contexts", e, o.Least)
+	}
+	for e := range events { // without queries, so that the trial has to wait for contexts
+		if e.Kind == Trial {
+			break
+		}
+	}
+	forgets := func([]float32) {
+		if l.Contexts().Kept()%64 == 0 {
+			l.Contexts().Forget()
+		}
+	}
+	if e, _ := ask(t, l, events, Declined, forgets); !strings.Contains(e.Text, "forgotten") || e.Budget != 0 {
+		t.Errorf("found %+v, expected that the contexts were forgotten", e)
+	}
+	if e, _ := ask(t, l, events, Screened, same); !l.Screened() {
+		t.Errorf("found no screen after %+v", e)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	trained := func(change func(*train.Options)) *train.Options {
 		o := train.DefaultOptions()
@@ -315,7 +348,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		return &o
 	}
 	for _, o := range []Options{
-		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: 1 << 60}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
 		{Keep: filepath.Join(t.TempDir(), "no folder", "m.l2s")}, {Bytes: 1 << 20},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},

@@ -114,7 +114,9 @@ func TestTheTailOfNaN(t *testing.T) {
 	if _, ok, err := s.Head([]float32{1}, 0); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if i := s.Outside(nan, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
-		t.Errorf("a temperature of NaN: %+v", i)
+	for _, temperature := range []float64{nan, 0, -1, softmax.MinTemperature / 2, math.Inf(1), math.Inf(-1)} {
+		if i := s.Outside(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+			t.Errorf("a temperature of %v: %+v", temperature, i)
+		}
 	}
 }

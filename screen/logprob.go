@@ -185,12 +185,12 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // Where the tail has no coefficients for T it says only how large the sum is at most, by the
 // nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
 // most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
-// is High then. A temperature of NaN tells nothing.
+// is High then. A temperature that is no finite number of at least [softmax.MinTemperature] tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	others, list := s.model.c.Labels-int(s.inTail[s.drawn]), s.model.c.Tail.c.Temperatures
 	at := min(max(temperature, list[0]), list[len(list)-1])
-	if math.IsNaN(temperature) {
-		return Interval{temperature, math.Inf(-1), math.Inf(1)}
+	if checkTemperature(temperature) != nil {
+		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}
 	}
 	tail := s.tailOf(s.drawn, at, confidence)
 	if at == temperature || others == 0 {

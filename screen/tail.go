@@ -74,7 +74,7 @@ func newTail(c TailConfig) (*Tail, error) {
 		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
 	}
 	for i, t := range c.Temperatures {
-		if !(t >= softmax.MinTemperature) || math.IsInf(t, 1) || i > 0 && t <= c.Temperatures[i-1] {
+		if !(t >= softmax.MinTemperature) || math.IsInf(t, 1) || i > 0 && !(1/t < 1/c.Temperatures[i-1]) {
 			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, softmax.MinTemperature)
 		}
 	}

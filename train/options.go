@@ -46,7 +46,7 @@ type Options struct {
 	// reaches the target on held-out contexts, or the largest if none does.
 	Budget float64 `json:"budget"`
 	// Target is the precision P@K that decides Budget, below 1. 0: P@1 of at least .9995
-	// and P@K of at least .998.
+	// and P@K of at least .9980, rounded to four digits.
 	Target float64 `json:"target,omitempty"`
 	// Always lists the ids that every list begins with, in any order; they
 	// count towards the budget.
