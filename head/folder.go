@@ -105,7 +105,7 @@ type folder struct {
 func openFolder(path, name string) (*model, error) {
 	c, err := readConfig(filepath.Join(path, configFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fail(path, "files", "found a folder, expected a file, or a folder with %s", configFile)
+		return nil, fail(path, "files", "found a folder, expected a file, such as a GGUF file, or a folder with %s", configFile)
 	}
 	if err != nil {
 		return nil, err

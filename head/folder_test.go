@@ -93,7 +93,7 @@ func TestFolders(t *testing.T) {
 		"EAGLE-3": {files: files{"config.json": `{"vocab_size":50,"draft_vocab_size":3,"tie_word_embeddings":false}`, "model.safetensors": "lm_head.weight 3 2 20\n", "tokenizer.json": `{"model":{"vocab":{"a":0}}}`, "d2t": "0 7 20"},
 			want: "lm_head.weight, 3 x 2 float32, mapped; no bias; a draft of 50 labels", rows: 20, ids: []uint32{0, 8, 22}},
 
-		"no config": {files: files{"model.safetensors": "lm_head.weight 3 2 20\n"}, want: "head: DIR: files: found a folder, expected a file, or a folder with config.json"},
+		"no config": {files: files{"model.safetensors": "lm_head.weight 3 2 20\n"}, want: "head: DIR: files: found a folder, expected a file, such as a GGUF file, or a folder with config.json"},
 		"no files":  {files: files{"config.json": `{}`}, want: "head: DIR: files: found neither model.safetensors nor model.safetensors.index.json, expected one of them"},
 		"PyTorch": {files: files{"config.json": `{}`, "pytorch_model.bin": "PK"},
 			want: `head: DIR: files: found pytorch_model.bin, which only Python can read, expected model.safetensors: convert it by python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained('.').save_pretrained('safetensors')" in the folder`},

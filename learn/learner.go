@@ -175,8 +175,7 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
 	each := 4*d + 8*k + 480 // its copy, and what the training knows of it
 	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least {
-		const mib = 1 << 20
-		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts", float64(o.Bytes)/mib, math.Ceil(least/mib), o.Least)
+		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
 	}
 	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 17), nil // with what a run takes
 }

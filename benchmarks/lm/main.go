@@ -167,7 +167,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	eos, err := v.EOS()
+	eos, err := v.Special(vocab.EOSWord)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	for word := range strings.FieldsSeq(*prompt) {
 		id, ok := v.ID(word)
 		if !ok {
-			if id, err = v.Unknown(); err != nil {
+			if id, err = v.Special(vocab.UnknownWord); err != nil {
 				return fmt.Errorf("--prompt: %w", err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
@@ -107,7 +108,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first draw is in the context of the prompt, after <eos>.
-	st, _ := v.EOS()
+	st, _ := v.Special(vocab.EOSWord)
 	state := m.NewState()
 	h := state.Step(st)
 	for _, word := range []string{"the", "old", "man"} {

@@ -125,7 +125,7 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 	if err != nil {
 		return nil, err
 	}
-	eos, err := voc.EOS()
+	eos, err := voc.Special(vocab.EOSWord)
 	if err != nil {
 		return nil, err
 	}

@@ -217,7 +217,7 @@ func (r *evalResult) String() string {
 	fmt.Fprintf(&b, "candidates        %.1f a context on average, 99th percentile %s, at most %s\n", r.MeanCandidates, progress.Count(r.P99Candidates), progress.Count(r.MaxCandidates))
 	if n := r.Pairs + r.UnmetPairs; n > 0 {
 		share := func(n int) float64 { return 100 * float64(n) / float64(r.Contexts) }
-		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%%; %.1f%% between two that training has not met together\n", progress.Count(n), share(n), share(r.UnmetPairs))
+		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%% of all; %.1f%% of all between two that training has not met together\n", progress.Count(n), share(n), share(r.UnmetPairs))
 	}
 	for _, k := range r.ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])

@@ -483,7 +483,7 @@ func TestBadHeads(t *testing.T) {
 		{name: "train: --head without a name", args: head(goodTrain, ""), code: 2, want: []string{"missing --head"}},
 		{name: "topk: no such head", args: head(goodTopK, "model"), code: 1, want: []string{"model", "no such file"}},
 		{name: "topk: a folder that is no model", files: func(t *testing.T, dir string) { os.Mkdir(filepath.Join(dir, "model"), 0o777) }, args: head(goodTopK, "model"),
-			code: 1, want: []string{"model: files: found a folder, expected a file, or a folder with config.json"}},
+			code: 1, want: []string{"model: files: found a folder, expected a file, such as a GGUF file, or a folder with config.json"}},
 		{name: "eval: a tensor that the model lacks", files: model, args: head(goodEval, "model:embed"), code: 1, want: []string{"found no embed, expected one of the 2 tensors there"}},
 		{name: "eval: a screen of another head", files: model, args: joined(head(goodEval, "model"), "--bias", "none", "--quiet"), code: 1, want: []string{"m.l2s: fingerprint", "the fingerprint of model and its bias"}},
 		{name: "train: ids that are no list", files: model, args: joined(head(goodTrain, "model"), "--ids", "W.npy"), code: 1, want: []string{"W.npy", "shape: found [300 12], expected [any]"}},

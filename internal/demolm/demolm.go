@@ -137,7 +137,7 @@ const Stream = 512
 // numbers of its own. So a word depends on the seed and its place alone: a shorter text is the
 // beginning of a longer one. progress, unless nil, is told how many words there are.
 func (m *Model) Contexts(ctx context.Context, n int, seed uint64, progress func(done int)) ([]float32, error) {
-	eos, err := m.Words.EOS()
+	eos, err := m.Words.Special(vocab.EOSWord)
 	if err != nil {
 		return nil, err
 	}

@@ -124,13 +124,8 @@ func (v *Vocab) ID(word string) (id uint32, ok bool) {
 // Word returns the word of an id below Len.
 func (v *Vocab) Word(id uint32) string { return v.words[id] }
 
-// Unknown returns the id of <unk>, or an error if the vocabulary has none.
-func (v *Vocab) Unknown() (uint32, error) { return v.special(UnknownWord) }
-
-// EOS returns the id of <eos>, or an error if the vocabulary has none.
-func (v *Vocab) EOS() (uint32, error) { return v.special(EOSWord) }
-
-func (v *Vocab) special(word string) (uint32, error) {
+// Special returns the id of a word such as <eos>, or an error if the vocabulary has none.
+func (v *Vocab) Special(word string) (uint32, error) {
 	id, ok := v.ids[word]
 	if !ok {
 		return 0, fmt.Errorf("%s: found no word %s, expected one among its %d words", v.name, word, v.Len())

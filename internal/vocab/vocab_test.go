@@ -36,11 +36,11 @@ func TestLineIsID(t *testing.T) {
 		if _, ok := v.ID("THE"); ok || v.Len() != 4 {
 			t.Errorf("%s: %d words, THE among them: %v", name, v.Len(), ok)
 		}
-		if id, err := v.Unknown(); id != 0 || err != nil {
-			t.Errorf("%s: Unknown() = %d, %v", name, id, err)
+		if id, err := v.Special(UnknownWord); id != 0 || err != nil {
+			t.Errorf("%s: Special(<unk>) = %d, %v", name, id, err)
 		}
-		if id, err := v.EOS(); id != 2 || err != nil {
-			t.Errorf("%s: EOS() = %d, %v", name, id, err)
+		if id, err := v.Special(EOSWord); id != 2 || err != nil {
+			t.Errorf("%s: Special(<eos>) = %d, %v", name, id, err)
 		}
 	}
 }

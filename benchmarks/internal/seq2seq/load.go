@@ -82,7 +82,7 @@ func Load(dir, from, to string) (*Model, error) {
 
 // speak gives a half its vocabulary.
 func (h *half) speak(words *vocab.Vocab, file string) error {
-	if _, err := words.Unknown(); err != nil {
+	if _, err := words.Special(vocab.UnknownWord); err != nil {
 		return err
 	}
 	for _, special := range []struct {

@@ -30,7 +30,7 @@ const byteOrderMark = '\uFEFF'
 func Tokens(v *vocab.Vocab, r io.Reader, name string) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := scan(v, r, name, func(id uint32) (bool, error) { return yield(id, nil), nil }, func() (bool, error) {
-			id, err := v.EOS()
+			id, err := v.Special(vocab.EOSWord)
 			if err != nil {
 				return false, fmt.Errorf("end of line: %w", err)
 			}
@@ -80,7 +80,7 @@ func scan(v *vocab.Vocab, r io.Reader, name string, word func(id uint32) (bool, 
 		id, ok := v.ID(string(text))
 		if !ok {
 			var err error
-			if id, err = v.Unknown(); err != nil {
+			if id, err = v.Special(vocab.UnknownWord); err != nil {
 				return false, fmt.Errorf("unknown word %s: %w", quote(text), err)
 			}
 		}

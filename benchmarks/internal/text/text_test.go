@@ -133,7 +133,7 @@ func fields(v *vocab.Vocab, text string) (ids []uint32) {
 		for _, word := range append(strings.Fields(line), vocab.EOSWord) {
 			id, ok := v.ID(word)
 			if !ok {
-				id, _ = v.Unknown()
+				id, _ = v.Special(vocab.UnknownWord)
 			}
 			ids = append(ids, id)
 		}
@@ -236,7 +236,7 @@ func TestPennTreebank(t *testing.T) {
 	if err := v.CheckLen(10000); err != nil {
 		t.Error(err)
 	}
-	unknown, err := v.Unknown()
+	unknown, err := v.Special(vocab.UnknownWord)
 	if err != nil {
 		t.Fatal(err)
 	}
