@@ -94,7 +94,8 @@ type Learner struct {
 	ended    chan struct{}
 	run      func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
 
-	mu sync.Mutex // of Swap, with screened and next
+	mu      sync.Mutex // of Swap, with screened and next
+	telling sync.Mutex // of Event
 }
 
 type scratch struct {
@@ -122,6 +123,9 @@ func New(layer *softmax.Layer, o Options) (*Learner, error) {
 }
 
 func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
+	if layer == nil {
+		return nil, errors.New("learn: found no layer, expected one")
+	}
 	o.HalfLife, o.CPU, o.Audit = cmp.Or(o.HalfLife, 1e6), cmp.Or(o.CPU, 0.3), cmp.Or(o.Audit, 0.02)
 	o.Bytes, o.Least = cmp.Or(o.Bytes, 512<<20), cmp.Or(o.Least, 1<<15)
 	if o.Train == nil {
@@ -129,8 +133,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		usual.Tail, usual.NoPairs, usual.K = nil, true, min(usual.K, layer.Labels())
 		o.Train = &usual
 	}
-	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts {
-		return nil, fmt.Errorf("learn: found %v and %v of a core and at least %d contexts, expected above 0 and at most 1, and %d or more", o.CPU, o.Audit, o.Least, leastContexts)
+	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts || !(o.HalfLife > 0) {
+		return nil, fmt.Errorf("learn: found %v and %v of a core, at least %d contexts and a half-life of %v, expected above 0 and at most 1, %d or more, and above 0", o.CPU, o.Audit, o.Least, o.HalfLife, leastContexts)
 	}
 	if err := o.Train.Check(math.MaxInt32, layer.Labels()); err != nil {
 		return nil, fmt.Errorf("learn: %w", err)
@@ -174,8 +178,8 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
 	each := 4*d + 8*k + 480 // its copy, and what the training knows of it
-	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least {
-		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
+	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least || o.Bytes > 1<<40 {
+		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts, and at most 1 TiB", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
 	}
 	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 17), nil // with what a run takes
 }
@@ -318,7 +322,7 @@ func (l *Learner) unlearn(x screen.Alarm) {
 	}
 	kept := l.contexts.Kept()
 	l.next.Store(kept + uint64(l.o.Least))
-	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts", x.Of, x.Text, l.o.Least)})
+	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts, unless one is under way", x.Of, x.Text, l.o.Least)})
 }
 
 // answer lets a screen answer, or l.none.
@@ -333,10 +337,10 @@ func (l *Learner) answer(m *screen.Model) error {
 // attempt trains with the contexts that there are, and lets the screen answer if it reaches the target on those that
 // come after them: while it is trained and, as long as these are few, after that.
 func (l *Learner) attempt(ctx context.Context) {
+	forgets := l.contexts.forgets.Load()
 	s := l.contexts.Since(0)
 	n := len(s.Known)
-	// One run may begin to be replaced, and another may not fit.
-	if n < max(l.o.Least-2*runLength, leastContexts) { // they were forgotten
+	if n < max(l.o.Least-2*runLength, leastContexts) { // forgotten: more than a run that is replaced and one that does not fit
 		l.next.Store(l.contexts.Kept() + uint64(l.o.Least-n))
 		return
 	}
@@ -358,6 +362,9 @@ func (l *Learner) attempt(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if forgets != l.contexts.forgets.Load() {
+		m, e = nil, Event{Kind: Declined, Contexts: n, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
+	}
 	next := enough
 	if err == nil && m != nil {
 		if l.o.Keep != "" { // before it answers: an alarm removes the file
@@ -403,10 +410,6 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 		return nil, ctx.Err()
 	}
 	s := l.contexts.Since(after)
-	if uint64(len(s.Known)) < (enough-after)/2 {
-		e.Text = "the contexts that it was tried on were forgotten"
-		return nil, nil
-	}
 	err = parallel.Guard(func() error { // a mapped head may be cut
 		if err := l.label(ctx, s); err != nil {
 			return err
@@ -526,6 +529,8 @@ func (l *Learner) throttle(ctx context.Context) func() {
 }
 
 func (l *Learner) tell(e Event) {
+	l.telling.Lock()
+	defer l.telling.Unlock()
 	if l.o.Event != nil {
 		l.o.Event(e)
 	}

@@ -341,14 +341,54 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 	}
 }
 
+// A screen of contexts that were forgotten while it was trained does not answer, nor is it kept.
+func TestForgottenContextsTrainNothing(t *testing.T) {
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
+	var l *Learner
+	forget := sync.OnceFunc(func() { l.Contexts().Forget() })
+	o.Event = func(e Event) {
+		if events <- e; e.Kind == Trains {
+			forget()
+		}
+	}
+	l = newTest(t, testData().Layer, o)
+	if e, _ := ask(t, l, events, Declined, same); !strings.Contains(e.Text, "forgotten") || l.Screened() || exists(o.Keep) {
+		t.Errorf("found %+v, expected that the contexts were forgotten", e)
+	}
+	if e, _ := ask(t, l, events, Screened, same); !l.Screened() || e.Contexts < o.Least-2*runLength {
+		t.Errorf("found no screen of %d contexts after %+v", o.Least, e)
+	}
+}
+
+// Events come one after the other, though an alarm comes on a goroutine of its own.
+func TestEventsComeOneByOne(t *testing.T) {
+	told, wait := 0, sync.WaitGroup{}
+	l := newTest(t, testData().Layer, Options{Event: func(Event) { told++ }}) // under the race detector
+	for range 4 {
+		wait.Go(func() {
+			for range 1000 {
+				l.tell(Event{Kind: Failed})
+			}
+		})
+	}
+	if wait.Wait(); told != 4000 {
+		t.Errorf("found %d events, expected 4000", told)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
+	if _, err := New(nil, Options{}); err == nil {
+		t.Error("no layer: found no error")
+	}
 	trained := func(change func(*train.Options)) *train.Options {
 		o := train.DefaultOptions()
 		change(&o)
 		return &o
 	}
 	for _, o := range []Options{
-		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: 1 << 60}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {Keep: t.TempDir()},
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: 1 << 60}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {HalfLife: math.NaN()}, {Keep: t.TempDir()},
 		{Keep: filepath.Join(t.TempDir(), "no folder", "m.l2s")}, {Bytes: 1 << 20},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -34,6 +35,8 @@ type Reservoir struct {
 	skip   int      // contexts that are passed over before the next run
 	accept float64  // the share of runs that are kept when all places are taken
 	kept   uint64   // contexts that were taken
+
+	forgets atomic.Uint64 // how often
 }
 
 // run says what a run holds.
@@ -170,12 +173,16 @@ func (r *Reservoir) Since(number uint64) (s Sample) {
 	return s
 }
 
-// Forget drops all contexts. A [Learner] then waits for as many as its first training has.
+// Forget drops all contexts, and overwrites them. A [Learner] then waits for as many as its first training has: a screen
+// that is being trained or tried will not answer.
 func (r *Reservoir) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.runs, r.at, r.skip = r.runs[:0], -1, 0
+	clear(r.data[:len(r.runs)*runLength*r.dim])
+	clear(r.labels)
 	clear(r.seen)
+	r.runs, r.at, r.skip = r.runs[:0], -1, 0
+	r.forgets.Add(1)
 }
 
 // WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s train takes. It

@@ -287,8 +287,7 @@ func (t *trainer) allowed() (first, all float64) {
 	return 1 - targetP1, 1 - targetPK
 }
 
-// The target of a run without one: what tables print as .9995 and .9980. One label of a few
-// thousand contexts less would else move the budget by half.
+// The target of a run without one, which tables print as .9995 and .9980.
 const targetP1, targetPK = 0.99945, 0.99795
 
 // mostBudget is the largest budget of a ladder.

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,9 +49,8 @@ type demoResult struct {
 
 // demoAnswer are the next words after a prompt.
 type demoAnswer struct {
-	prompt                  string
-	exact, screened         []string
-	exactTime, screenedTime time.Duration
+	prompt          string
+	exact, screened []string
 }
 
 func demoVerb(f *flags) action {
@@ -110,7 +108,7 @@ func demo(ctx context.Context, learn, measure int, seed uint64, keep string, p *
 		return nil, err
 	}
 	r := &demoResult{evalResult: e, benchResult: b, Level: e.Level, Seed: seed, Kept: keep, Seconds: seconds}
-	if r.answers, err = demoAnswers(model, l, m, heldOut); err != nil {
+	if r.answers, err = demoAnswers(model, l, m); err != nil {
 		return nil, err
 	}
 	r.Seconds["training"] = r.Seconds["total"]
@@ -119,7 +117,7 @@ func demo(ctx context.Context, learn, measure int, seed uint64, keep string, p *
 }
 
 // demoAnswers completes the prompts by the exact layer and by the screen.
-func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float32) ([]demoAnswer, error) {
+func demoAnswers(model *demolm.Model, l *layer, m *screen.Model) ([]demoAnswer, error) {
 	voc := model.Words
 	s, err := screen.NewSearcher(m, l.Layer)
 	if err != nil {
@@ -129,14 +127,14 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 	if err != nil {
 		return nil, err
 	}
-	var answers []demoAnswer
-	others, dst := different(heldOut, l.Dim()), make([]softmax.Prediction, 5)
-	words := func() (list []string) {
-		for _, p := range dst {
+	words := func(best []softmax.Prediction) (list []string) {
+		for _, p := range best {
 			list = append(list, voc.Word(p.ID))
 		}
 		return list
 	}
+	exact, dst := softmax.NewSearcher(l.Layer), make([]softmax.Prediction, 5)
+	var answers []demoAnswer
 	for _, prompt := range demoPrompts {
 		state := model.NewState()
 		h := state.Step(eos) // what is before every line of a text
@@ -148,28 +146,16 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model, heldOut []float
 			h = state.Step(id)
 		}
 		a := demoAnswer{prompt: prompt}
-		rows := append([][]float32{h}, others...)
-		a.exactTime, a.exact = usual(len(rows), topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst)), words()
-		a.screenedTime, a.screened = usual(len(rows), topKQuery(s.TopK, rows, dst)), words()
+		_, failed := exact.TopK(dst, h)
+		a.exact = words(dst)
+		_, err := s.TopK(dst, h)
+		a.screened = words(dst)
+		if err = errors.Join(failed, err); err != nil {
+			return nil, err
+		}
 		answers = append(answers, a)
 	}
 	return answers, nil
-}
-
-// usual returns the median time of the query for row 0 of n, in between queries for others: right
-// after itself it would find all it needs in the nearest cache.
-func usual(n int, query func(i int)) time.Duration {
-	times := make([]time.Duration, 21)
-	for i := range times {
-		for j := range 10 {
-			query(1 + (10*i+j)%(n-1))
-		}
-		start := time.Now()
-		query(0)
-		times[i] = time.Since(start)
-	}
-	slices.Sort(times)
-	return times[len(times)/2]
 }
 
 func (r *demoResult) String() string {
@@ -177,7 +163,7 @@ func (r *demoResult) String() string {
 	fmt.Fprintf(&b, "The five likeliest next words, by the exact layer and by the screen:\n")
 	for _, a := range r.answers {
 		fmt.Fprintf(&b, "\n  %s ...\n", a.prompt)
-		fmt.Fprintf(&b, "     exact   %7.1f us    screen  %7.2f us\n", micros(a.exactTime), micros(a.screenedTime))
+		fmt.Fprintf(&b, "     %-18s    %s\n", "EXACT", "SCREEN")
 		for i, word := range a.exact {
 			fmt.Fprintf(&b, "     %-18s    %s\n", word, a.screened[i])
 		}

@@ -49,7 +49,6 @@ func topKVerb(f *flags) action {
 		if *limit > 0 { // what comes behind is not read
 			c.First(*limit)
 		}
-		f.noteK(in, *k)
 		var words func(id uint32) string
 		if *vocabulary != "" {
 			if words, err = openWords(ctx, *vocabulary, *f.inputs.head, l); err != nil {
@@ -57,6 +56,9 @@ func topKVerb(f *flags) action {
 			}
 		}
 		exact, softCap := *budget == softmax.Exact, l.head.SoftCap()
+		if !exact {
+			f.noteK(in, *k)
+		}
 		capped := *logProbs && softCap != 0
 		if capped && !exact {
 			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)

@@ -268,7 +268,9 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 			o.Tail.Temperatures = append(o.Tail.Temperatures, x*l.temperature())
 		}
 	}
-	o.K = min(o.K, l.Labels())
+	if o.K == train.DefaultOptions().K {
+		o.K = min(o.K, l.Labels())
+	}
 	if len(*r.always) > 0 {
 		if o.Always, err = r.f.readAlways(ctx, *r.always, l); err != nil {
 			return err

@@ -73,7 +73,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 	}
 	slices.Sort(best)
 	switch p := math.Exp(best[len(best)/2]); {
-	case p > 1-1e-6:
+	case h.Labels() > 1 && p > 1-1e-6:
 		return "for most of them the best label has all of the probability"
 	case h.Labels() >= 100 && p < 3/float64(h.Labels()):
 		return "for most of them all labels are about as probable as each other"

@@ -24,7 +24,7 @@ const (
 )
 
 // ErrDiverged says that learning has led to vectors that are no clusters.
-var ErrDiverged = errors.New("learning diverged, give a lower learning rate")
+var ErrDiverged = errors.New("learning diverged, give a lower learning rate or multiplier")
 
 // perCluster bounds the contexts of a cluster, on average, that are learned from.
 const perCluster = 3000
