@@ -196,9 +196,11 @@ func (l *Learner) begin() (err error) {
 		return err
 	}
 	if kept != nil {
+		e := Event{Kind: Screened, Budget: kept.Budget(), Text: "by " + l.o.Keep + ", which was learned before"}
 		if err := l.answer(kept); err != nil {
-			l.tell(Event{Kind: Failed, Text: err.Error()})
+			e = Event{Kind: Failed, Text: err.Error()}
 		}
+		l.tell(e)
 	}
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(context.Background())
@@ -403,9 +405,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 		first = ladder[i]
 	}
 	l.next.Store(enough)
-	if kept := l.contexts.Kept(); kept < enough {
-		l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("a screen of %d contexts is tried on %d more", e.Contexts, enough-kept)})
-	}
+	l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("a screen of %d contexts is tried on %d that come after them: %d are there", e.Contexts, enough-after, min(l.contexts.Kept(), enough)-after)})
 	if !l.await(ctx) {
 		return nil, ctx.Err()
 	}

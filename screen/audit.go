@@ -18,16 +18,16 @@ type AuditOptions struct {
 	Alarm func(Alarm)
 }
 
-// Audit watches whether the answers of a pool are as precise as the ladder of its model promises.
+// Audit watches whether the answers of a pool are as precise as the ladder of its model says.
 // It samples queries at random, one in eight. Of every sample it looks at how the context lies to
 // its clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are
 // answered exactly as well, in the background, one at a time: where their best labels stand in the
 // list of their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
 //
-// Tests look at the samples one by one, and give an alarm when the promise is broken. While it
-// holds, the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
+// Tests look at the samples one by one, and give an alarm when more is missed, or lies elsewhere, than
+// is allowed. While that is not so, the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
 // looked at: the tests are e-detectors. What is assumed is this: given the samples before it, a
-// sample is expected to miss at most what the promise allows, and lies in a bin of the geometry at
+// sample is expected to miss at most what is allowed, and lies in a bin of the geometry at
 // most as often as the contexts of a stretch of training's do.
 type Audit struct {
 	pool    *Pool
@@ -67,11 +67,11 @@ const (
 	lately = 200
 )
 
-// Alarm says that a promise is broken.
+// Alarm says that more is missed, or lies elsewhere, than is allowed.
 type Alarm struct {
-	// Of is what left its promise: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
+	// Of is what it is about: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
 	Of string
-	// Text says what was found and what was promised.
+	// Text says what was found and what was expected.
 	Text string
 }
 
@@ -83,11 +83,11 @@ type AuditReport struct {
 	// K is the k of PrecisionK.
 	K int
 	// Precision1 and PrecisionK are P@1 and P@k of the last Window audited queries, with intervals
-	// over runs of neighbours, and the Promised ones are those of the ladder at the budgets that the queries
+	// over runs of neighbours, and the Expected ones are those of the ladder at the budgets that the queries
 	// had: 0 if nothing was held out in training, and then there is no alarm of precision.
 	Window                int
-	Precision1, Promised1 Estimate
-	PrecisionK, PromisedK Estimate
+	Precision1, Expected1 Estimate
+	PrecisionK, ExpectedK Estimate
 	// Ladder is what each budget would give on these queries.
 	Ladder []Rung
 	// Geometry is that of training, nil if the model does not say it; Cosine and Lead are the shares of
@@ -182,8 +182,8 @@ func (a *Audit) begins(x Alarm) {
 func (a *Audit) missing(test *excess) Alarm {
 	of := a.recent(lately)
 	outcomes, sizes := split(of)
-	found, promised := precisionOf(outcomes, sizes, test.k), a.promised(of[len(of)-1], test.k)
-	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), promised.Value, 1-allowed(promised))}
+	found, expected := precisionOf(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
+	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
 }
 
 // strange says which bin of a histogram has too much.
@@ -272,14 +272,14 @@ func (a *Audit) add(o audited) {
 	for _, test := range []*excess{a.first, a.all} {
 		if k := test.k; a.model.c.HeldOut == 0 {
 			test.sample()
-		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.promised(o, k))) {
+		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.expected(o, k))) {
 			a.begins(a.missing(test))
 		}
 	}
 }
 
-// promised is the P@k of the ladder at the budget of a query.
-func (a *Audit) promised(o audited, k int) Estimate {
+// expected is the P@k of the ladder at the budget of a query.
+func (a *Audit) expected(o audited, k int) Estimate {
 	rung := &a.model.c.Ladder[o.rung]
 	if k == 1 {
 		return rung.Precision1
@@ -287,9 +287,9 @@ func (a *Audit) promised(o audited, k int) Estimate {
 	return rung.PrecisionK
 }
 
-// allowed is the part of the labels that a promise allows to miss: twice what the held-out contexts
+// allowed is the part of the labels that may be missed: twice what the held-out contexts
 // of training may have missed by their interval.
-func allowed(promised Estimate) float64 { return min(1, max(1e-4, 2*(1-promised.Low))) }
+func allowed(expected Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
 
 // recent are the last n audited queries in their order, or all if there are fewer.
 func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
@@ -335,11 +335,11 @@ func (a *Audit) Report() AuditReport {
 	}
 	for _, o := range of {
 		rung := m.c.Ladder[o.rung]
-		r.Promised1.add(rung.Precision1)
-		r.PromisedK.add(rung.PrecisionK)
+		r.Expected1.add(rung.Precision1)
+		r.ExpectedK.add(rung.PrecisionK)
 	}
-	r.Promised1.divide(float64(len(of)))
-	r.PromisedK.divide(float64(len(of)))
+	r.Expected1.divide(float64(len(of)))
+	r.ExpectedK.divide(float64(len(of)))
 	outcomes, sizes := split(of)
 	r.Precision1, r.PrecisionK, r.Ladder = precisionOf(outcomes, sizes, 1), precisionOf(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
 	return r

@@ -98,7 +98,7 @@ func permuted(r *rand.Rand, d int) func([]float32) {
 	}
 }
 
-// Contexts like those of training give the promised figures and no alarm, those with noise an alarm of
+// Contexts like those of training give the expected figures and no alarm, those with noise an alarm of
 // precision, and those with another order of their elements one of geometry.
 func TestAuditNoticesDrift(t *testing.T) {
 	w := watchedOnce()
@@ -110,8 +110,8 @@ func TestAuditNoticesDrift(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := e.AtK[1].Precision; r.K != 5 || math.Abs(r.PrecisionK.Value-want) > 0.004 || r.PrecisionK.Low > r.PrecisionK.Value || r.PromisedK.Value == 0 || r.Window != int(r.Audited) {
-		t.Errorf("found P@%d %+v, promised %+v, of %d of %d queries, expected %v", r.K, r.PrecisionK, r.PromisedK, r.Window, r.Audited, want)
+	if want := e.AtK[1].Precision; r.K != 5 || math.Abs(r.PrecisionK.Value-want) > 0.004 || r.PrecisionK.Low > r.PrecisionK.Value || r.ExpectedK.Value == 0 || r.Window != int(r.Audited) {
+		t.Errorf("found P@%d %+v, expected %+v, of %d of %d queries, expected %v", r.K, r.PrecisionK, r.ExpectedK, r.Window, r.Audited, want)
 	}
 	if len(r.Ladder) != len(w.model.Ladder()) || r.Geometry == nil || len(r.Cosine) != len(r.Geometry.Cosine.Shares) {
 		t.Errorf("found %d budgets and the shares %v, expected those of the model", len(r.Ladder), r.Cosine)
@@ -341,7 +341,7 @@ func TestAuditOfALanguageModel(t *testing.T) {
 				}
 				return false
 			})
-			t.Logf("P@1 %.4f (promised %.4f, at least %.4f), P@5 %.4f (%.4f, %.4f)", r.Precision1.Value, r.Promised1.Value, r.Promised1.Low, r.PrecisionK.Value, r.PromisedK.Value, r.PromisedK.Low)
+			t.Logf("P@1 %.4f (expected %.4f, at least %.4f), P@5 %.4f (%.4f, %.4f)", r.Precision1.Value, r.Expected1.Value, r.Expected1.Low, r.PrecisionK.Value, r.ExpectedK.Value, r.ExpectedK.Low)
 			t.Logf("cosine %.3f\nmost   %.3f\nlead   %.3f\nmost   %.3f", r.Cosine, r.Geometry.Cosine.Most, r.Lead, r.Geometry.Lead.Most)
 			found := false
 			for of := range alarms {

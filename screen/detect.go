@@ -4,7 +4,7 @@ import "slices"
 
 // The tests of an audit are e-detectors (Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric
 // framework for sequential change detection", 2023). A sample gives a number e >= 0 whose
-// expectation, given the samples before, is at most 1 as long as the promise holds, and is above 1
+// expectation, given the samples before, is at most 1 as long as no more is missed than allowed, and is above 1
 // under what the test looks for. The Shiryaev-Roberts sum R = (1 + R) e then has an expectation of at
 // most the number of samples, so that the mean number of samples until R reaches a threshold is at
 // least the threshold: the mean time between two false alarms. A mean of such sums is one too.

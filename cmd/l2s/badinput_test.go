@@ -435,7 +435,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "calibrate: the exact layer for all", args: joined(goodCalibrate, "--exact-limit", "1"), code: 2, want: []string{`"1"`, "--exact-limit", "at least 0 and below 1"}},
 		{name: "calibrate: a block of 0", args: joined(goodCalibrate, "--block", "0"), code: 2, want: []string{`"0"`, "--block", "at least 1"}},
 		{name: "calibrate: too few contexts for the target", args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy", "found 1200", "expected at least", "0.9999"}},
-		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "found 4 blocks of 300"}},
+		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "in blocks of 300"}},
 		{name: "topk: a limit below zero", args: joined(goodTopK, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "topk: a limit that is too large", args: joined(goodTopK, "--limit", "99999999999999999999"), code: 2, want: []string{"--limit", "a smaller whole number"}},
 	})

@@ -46,12 +46,12 @@ func writeAudit(w io.Writer, generation uint64, r screen.AuditReport) {
 		fmt.Fprintf(w, "The last exact answer failed: %v\n", r.Err)
 	}
 	if r.Window > 0 {
-		fmt.Fprintf(w, "\nPrecision of the last %d of them, with 95%% intervals, and what training promised for their budgets:\n", r.Window)
-		line := func(name string, e, promised screen.Estimate) {
-			fmt.Fprintf(w, "  %-5s %.4f (%.4f to %.4f)   promised %.4f (%.4f to %.4f)\n", name, e.Value, e.Low, e.High, promised.Value, promised.Low, promised.High)
+		fmt.Fprintf(w, "\nPrecision of the last %d of them, with 95%% intervals, and what training leads one to expect of their budgets:\n", r.Window)
+		line := func(name string, e, expected screen.Estimate) {
+			fmt.Fprintf(w, "  %-5s %.4f (%.4f to %.4f)   expected %.4f (%.4f to %.4f)\n", name, e.Value, e.Low, e.High, expected.Value, expected.Low, expected.High)
 		}
-		line("P@1", r.Precision1, r.Promised1)
-		line(fmt.Sprintf("P@%d", r.K), r.PrecisionK, r.PromisedK)
+		line("P@1", r.Precision1, r.Expected1)
+		line(fmt.Sprintf("P@%d", r.K), r.PrecisionK, r.ExpectedK)
 		fmt.Fprintf(w, "\nOther budgets on the same contexts:\n  %10s %12s %8s %8s\n", "budget", "candidates", "P@1", fmt.Sprintf("P@%d", r.K))
 		for _, x := range r.Ladder {
 			fmt.Fprintf(w, "  %10.4g %12.1f %8.4f %8.4f\n", x.Budget, x.MeanCandidates, x.Precision1.Value, x.PrecisionK.Value)

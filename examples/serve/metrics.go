@@ -77,12 +77,12 @@ var (
 	sampled  = prometheus.NewDesc("l2s_audit_sampled", "Contexts of this generation that the audit has looked at.", nil, nil)
 	audited  = prometheus.NewDesc("l2s_audit_audited", "Sampled contexts of this generation that the audit has answered exactly too.", nil, nil)
 	measured = prometheus.NewDesc("l2s_audit_precision", "Precision of the last audited contexts, by k and by end of its interval: low, value or high.", []string{"k", "end"}, nil)
-	promised = prometheus.NewDesc("l2s_audit_precision_promised", "Precision that training promised for the budgets of the last audited contexts, by k and by end of its interval.", []string{"k", "end"}, nil)
+	expected = prometheus.NewDesc("l2s_audit_precision_expected", "Precision that training leads one to expect of the budgets of the last audited contexts, by k and by end of its interval.", []string{"k", "end"}, nil)
 	alarm    = prometheus.NewDesc("l2s_audit_alarm", "1 while there is an alarm: of precision (P@1, P@k) or of geometry (cosine, lead).", []string{"of"}, nil)
 )
 
 func (c auditCollector) Describe(d chan<- *prometheus.Desc) {
-	for _, x := range []*prometheus.Desc{sampled, audited, measured, promised, alarm} {
+	for _, x := range []*prometheus.Desc{sampled, audited, measured, expected, alarm} {
 		d <- x
 	}
 }
@@ -115,7 +115,7 @@ func (c auditCollector) Collect(m chan<- prometheus.Metric) {
 		d *prometheus.Desc
 		k string
 		e screen.Estimate
-	}{{measured, "1", r.Precision1}, {measured, "k", r.PrecisionK}, {promised, "1", r.Promised1}, {promised, "k", r.PromisedK}} {
+	}{{measured, "1", r.Precision1}, {measured, "k", r.PrecisionK}, {expected, "1", r.Expected1}, {expected, "k", r.ExpectedK}} {
 		gauge(e.d, e.e.Low, e.k, "low")
 		gauge(e.d, e.e.Value, e.k, "value")
 		gauge(e.d, e.e.High, e.k, "high")

@@ -732,14 +732,14 @@ func TestAuditOfTheService(t *testing.T) {
 	if x := <-alarms; x.Of != "P@1" && x.Of != "P@5" {
 		t.Errorf("found an alarm of %s, expected one of precision", x.Of)
 	}
-	if _, text := get(t, server.URL+"/audit"); !strings.HasPrefix(text, "ALARM") || !strings.Contains(text, "promised 1.0000") {
+	if _, text := get(t, server.URL+"/audit"); !strings.HasPrefix(text, "ALARM") || !strings.Contains(text, "expected 1.0000") {
 		t.Errorf("found %q, expected the alarm", text)
 	}
 	_, text := get(t, server.URL+"/metrics")
 	if !strings.Contains(text, `l2s_audit_alarm{of="P@1"} 1`) && !strings.Contains(text, `l2s_audit_alarm{of="P@k"} 1`) || !strings.Contains(text, `l2s_audit_alarm{of="lead"} 0`) {
 		t.Errorf("found no alarm in the metrics:\n%s", text)
 	}
-	for _, name := range []string{"l2s_audit_sampled", "l2s_audit_audited", `l2s_audit_precision{end="low",k="1"}`, `l2s_audit_precision_promised{end="value",k="k"}`} {
+	for _, name := range []string{"l2s_audit_sampled", "l2s_audit_audited", `l2s_audit_precision{end="low",k="1"}`, `l2s_audit_precision_expected{end="value",k="k"}`} {
 		if !strings.Contains(text, name) {
 			t.Errorf("found no %s in the metrics", name)
 		}

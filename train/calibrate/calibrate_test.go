@@ -430,7 +430,7 @@ func TestErrors(t *testing.T) {
 		{"block", rest, func(o *Options) { o.Block = 0 }, "block: found 0"},
 		{"threads", rest, func(o *Options) { o.Threads = -1 }, "threads: found -1"},
 		{"part of a row", rest[:13], func(o *Options) {}, "contexts: found 13 values, expected rows of 12"},
-		{"few", rest[:12*12], func(o *Options) {}, "contexts: found 12 blocks of 1, expected at least"},
+		{"few", rest[:12*12], func(o *Options) {}, "contexts: found 12, expected at least"},
 		{"a NaN", nan, func(o *Options) {}, "context 7"},
 		{"those of training", seen, func(o *Options) {}, "found the contexts that the screen was trained on"},
 	} {
