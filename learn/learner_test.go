@@ -195,6 +195,9 @@ func TestAScreenIsKept(t *testing.T) {
 	if !newTest(t, testData().Layer, o).Screened() {
 		t.Error("found no screen after the start")
 	}
+	if e := <-events; e.Kind != Screened || !strings.Contains(e.Text, o.Keep) || e.Budget == 0 {
+		t.Errorf("found the event %+v, expected one of the screen that was opened", e)
+	}
 	other := newTest(t, synthetic.Structured(1500, testDim, 20, 10, 2).Layer, o)
 	if e := <-events; e.Kind != Failed || other.Screened() {
 		t.Errorf("another layer: found %+v, expected that the screen is refused", e)

@@ -177,7 +177,7 @@ func (o *Options) check(labels, n int) error {
 		return fmt.Errorf("target: found %v, expected one so far below 1 that some number of contexts shows it", o.Target)
 	}
 	if float64(n/o.Block) < least {
-		return fmt.Errorf("contexts: found %d, expected at least %.0f, in blocks of %d, to show a target of %v at confidence %v: take more contexts, a lower target or smaller blocks",
+		return fmt.Errorf("contexts: found %d, expected at least %.0f, in blocks of %d, to show a target of %v at confidence %v: more contexts, or a lower target",
 			n, least*float64(o.Block), o.Block, o.Target, o.Confidence)
 	}
 	return nil
