@@ -3,6 +3,7 @@ package learn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,8 +104,7 @@ type scratch struct {
 	labels []uint32
 }
 
-// screenedRuns is one in how many runs of neighbours is offered to the reservoir while a screen answers:
-// to keep a context takes as long as a part of its search.
+// screenedRuns is one in how many runs is kept while a screen answers: to keep a context takes a part of a query's time.
 const screenedRuns = 8
 
 // leastContexts are enough for one to measure on, of eight.
@@ -113,10 +113,10 @@ const leastContexts = 8
 // New returns a learner for the layer. Close ends it.
 func New(layer *softmax.Layer, o Options) (*Learner, error) {
 	l, err := newLearner(layer, o)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = l.begin()
 	}
-	if err := l.begin(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -196,9 +196,13 @@ func (l *Learner) begin() (err error) {
 		return err
 	}
 	if kept != nil {
-		e := Event{Kind: Screened, Budget: kept.Budget(), Text: "by " + l.o.Keep + ", which was learned before"}
+		var record train.Record
+		_ = json.Unmarshal(kept.Record(), &record) // of another program: 0 contexts
+		e := Event{Kind: Screened, Contexts: record.Contexts, Budget: kept.Budget(), Text: "by " + l.o.Keep + ", which was learned before"}
 		if err := l.answer(kept); err != nil {
 			e = Event{Kind: Failed, Text: err.Error()}
+		} else { // no training of fewer takes its place
+			l.next.Store(uint64(max(l.o.Least, record.Contexts)))
 		}
 		l.tell(e)
 	}

@@ -187,16 +187,20 @@ func TestAScreenIsKept(t *testing.T) {
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	l := newTest(t, testData().Layer, o)
-	ask(t, l, events, Screened, same)
+	learnt, _ := ask(t, l, events, Screened, same)
 	l.Close()
 	for len(events) > 0 { // it may have begun another training
 		<-events
 	}
-	if !newTest(t, testData().Layer, o).Screened() {
+	o.Least /= 2
+	opened := newTest(t, testData().Layer, o)
+	if !opened.Screened() {
 		t.Error("found no screen after the start")
 	}
-	if e := <-events; e.Kind != Screened || !strings.Contains(e.Text, o.Keep) || e.Budget == 0 {
-		t.Errorf("found the event %+v, expected one of the screen that was opened", e)
+	if e := <-events; e.Kind != Screened || !strings.Contains(e.Text, o.Keep) || e.Budget == 0 || e.Contexts != learnt.Contexts {
+		t.Errorf("found the event %+v, expected one of the screen that was opened, of %d contexts", e, learnt.Contexts)
+	} else if next := opened.next.Load(); next != uint64(learnt.Contexts) {
+		t.Errorf("found a training after %d contexts, expected as many as the screen was learned from", next)
 	}
 	other := newTest(t, synthetic.Structured(1500, testDim, 20, 10, 2).Layer, o)
 	if e := <-events; e.Kind != Failed || other.Screened() {

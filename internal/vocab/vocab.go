@@ -106,8 +106,7 @@ func checkWord(word string, line int) error {
 // Len returns the number of words, L.
 func (v *Vocab) Len() int { return len(v.words) }
 
-// CheckLen returns an error unless the vocabulary has as many words as the
-// model or the layer it goes with has labels.
+// CheckLen returns an error unless there are as many words as the layer has labels.
 func (v *Vocab) CheckLen(labels int) error {
 	if v.Len() != labels {
 		return fmt.Errorf("%s: found %d words, expected %d, one a label", v.name, v.Len(), labels)
@@ -116,10 +115,7 @@ func (v *Vocab) CheckLen(labels int) error {
 }
 
 // ID returns the id of a word, and whether the vocabulary holds it.
-func (v *Vocab) ID(word string) (id uint32, ok bool) {
-	id, ok = v.ids[word]
-	return id, ok
-}
+func (v *Vocab) ID(word string) (id uint32, ok bool) { id, ok = v.ids[word]; return id, ok }
 
 // Word returns the word of an id below Len.
 func (v *Vocab) Word(id uint32) string { return v.words[id] }
