@@ -395,7 +395,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		return &o
 	}
 	for _, o := range []Options{
-		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: 1 << 60}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {HalfLife: math.NaN()}, {Keep: t.TempDir()},
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: math.MaxInt / 8}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {HalfLife: math.NaN()}, {Keep: t.TempDir()},
 		{Keep: filepath.Join(t.TempDir(), "no folder", "m.l2s")}, {Bytes: 1 << 20},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},
