@@ -440,6 +440,7 @@ func TestTailsAreRefused(t *testing.T) {
 		{"too many temperatures", func(c *screen.TailConfig) { c.Temperatures = make([]float64, 65) }, "found 65 temperatures and 2 levels"},
 		{"too many levels", func(c *screen.TailConfig) { c.Levels = make([]float64, 65) }, "found 1 temperatures and 65 levels"},
 		{"a temperature of 0", func(c *screen.TailConfig) { c.Temperatures = []float64{0} }, "temperatures: found 0 at 0"},
+		{"temperatures that 1/T does not tell apart", func(c *screen.TailConfig) { c.Temperatures = []float64{1.7e308, math.Nextafter(1.7e308, math.Inf(1))} }, "temperatures: found 1.7"},
 		{"an infinite temperature", func(c *screen.TailConfig) { c.Temperatures = []float64{math.Inf(1)} }, "temperatures: found +Inf at 0"},
 		{"a level of 1", func(c *screen.TailConfig) { c.Levels[1] = 1 }, "levels: found 1 at 1"},
 		{"levels that descend", func(c *screen.TailConfig) { c.Levels = []float64{0.9, 0.5} }, "levels: found 0.5 at 1"},

@@ -45,7 +45,7 @@ func (o *Options) Check() error {
 	c.Want(len(o.Temperatures) <= screen.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screen.MaxFits)
 	c.Want(len(o.Levels) <= screen.MaxFits, "tail: levels", len(o.Levels), "at most %d", screen.MaxFits)
 	for i, t := range o.Temperatures {
-		ok := t >= softmax.MinTemperature && !math.IsInf(t, 0) && (i == 0 || t > o.Temperatures[i-1])
+		ok := t >= softmax.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
 		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", softmax.MinTemperature)
 	}
 	for i, p := range o.Levels {
