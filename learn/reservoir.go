@@ -25,18 +25,17 @@ type Reservoir struct {
 	dim, k int
 	seed   maphash.Seed
 
-	mu     sync.Mutex
-	data   []uint16 // a row of dim for each context, of all runs
-	labels []uint32 // k for each
-	runs   []run
-	most   int      // runs
-	seen   []uint64 // hashes of contexts, each at a place of its own
-	at     int      // the run that is being filled, -1 for none
-	skip   int      // contexts that are passed over before the next run
-	accept float64  // the share of runs that are kept when all places are taken
-	kept   uint64   // contexts that were taken
-
-	forgets atomic.Uint64 // how often
+	mu      sync.Mutex
+	data    []uint16 // a row of dim for each context, of all runs
+	labels  []uint32 // k for each
+	runs    []run
+	most    int           // runs
+	seen    []uint64      // hashes of contexts, each at a place of its own
+	at      int           // the run that is being filled, -1 for none
+	skip    int           // contexts that are passed over before the next run
+	accept  float64       // the share of runs that are kept when all places are taken
+	kept    uint64        // contexts that were taken
+	forgets atomic.Uint64 // how often all were forgotten
 }
 
 // run says what a run holds.
