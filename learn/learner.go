@@ -44,8 +44,8 @@ type Options struct {
 	// removed when the screen is given up, and that is opened at the start. A screen of another layer is passed
 	// over, and replaced later; a file that is no screen is an error of New.
 	Keep string
-	// Event, unless nil, is told of each step, one after the other. It must not wait for queries,
-	// and not call Close.
+	// Event, unless nil, is told of each step, one after the other, of a screen that Keep names before New returns. It must
+	// not wait for queries, and not call Close.
 	Event func(Event)
 	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail and pairs of clusters.
 	Train *train.Options
@@ -201,7 +201,7 @@ func (l *Learner) begin() (err error) {
 		e := Event{Kind: Screened, Contexts: record.Contexts, Budget: kept.Budget(), Text: "by " + l.o.Keep + ", which was learned before"}
 		if err := l.answer(kept); err != nil {
 			e = Event{Kind: Failed, Text: err.Error()}
-		} else { // no training of fewer takes its place
+		} else { // no training of fewer takes its place, unless contexts are forgotten
 			l.next.Store(uint64(max(l.o.Least, record.Contexts)))
 		}
 		l.tell(e)

@@ -173,7 +173,7 @@ func (r *Reservoir) Since(number uint64) (s Sample) {
 }
 
 // Forget drops all contexts, and overwrites them. A [Learner] then waits for as many as its first training has: a screen
-// that is being trained or tried will not answer.
+// that is being trained or tried will not answer, but one that is being written to Options.Keep or put in place does.
 func (r *Reservoir) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
