@@ -47,7 +47,7 @@ var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_
 // are 2^exponent and, from element to element, far from it; quantised elements, of
 // which d is a multiple of a block, may have any magnitude.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
-	if e.quantised() {
+	if e.Quantised() {
 		return randomBlockRows(r, n, d, offset, e)
 	}
 	wide, narrow := make([]float32, offset+n*d)[offset:], make([]uint16, offset+n*d)[offset:]

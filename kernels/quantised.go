@@ -43,7 +43,8 @@ var elementTypes = [...]struct {
 	Q6_K:     {"q6_k", 256, 210},
 }
 
-func (e Element) quantised() bool { return e > BFloat16 }
+// Quantised reports whether elements are stored in blocks.
+func (e Element) Quantised() bool { return e > BFloat16 }
 
 // Block returns the number of elements that are stored together, 1 unless quantised, and
 // their size in bytes. The dimension of Rows is a multiple of it.
@@ -55,7 +56,7 @@ func (e Element) Block() (elements, bytes int) {
 // QuantisedRows is Float32Rows for elements of a quantised type, Q4_0 to Q6_K,
 // given as the bytes of their blocks, in any alignment.
 func QuantisedRows(data []byte, e Element, dim int) Rows {
-	if !e.quantised() || int(e) >= len(elementTypes) {
+	if !e.Quantised() || int(e) >= len(elementTypes) {
 		panic("kernels: element is not quantised")
 	}
 	return rowsOf(data, dim, e)

@@ -113,7 +113,7 @@ func (m Rows) widen(dst []float32, first int) {
 		copy(dst, m.wide()[first:])
 		return
 	}
-	if m.element.quantised() {
+	if m.element.Quantised() {
 		m.widenBlocks(dst, first)
 		return
 	}

@@ -1,22 +1,22 @@
 package softmax
 
 import (
+	"errors"
 	"runtime"
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// minShared is the size of the codes of a scan that several threads share: of less, nothing
-// is left when a helper wakes up.
+// minShared is the size of what a scan reads that several threads share: of less, nothing is
+// left when a helper wakes up.
 var minShared = 2 << 20 // tests change it
 
 const (
-	// shareBytes is the size of the codes that a thread takes at a time.
+	// shareBytes is the size of the rows that a thread takes at a time.
 	shareBytes = 128 << 10
-	// firstRows are those that the caller scans before others do.
-	firstRows = kernels.PanelRows
 	// mostThreads are as many as a scan can use.
 	mostThreads = 256
 	// fewLooks is how often the caller looks for helpers that have rows yet, some microseconds in
@@ -24,10 +24,11 @@ const (
 	fewLooks = 100
 )
 
-// SetThreads has exact searches of one context run on up to n threads, the caller's among them and 256 at
-// most, over large layers. A layer has one thread until then. Answers are the same. The others are parked
-// between searches, and serve one search at a time: a goroutine that finds them busy searches alone. It must
-// not be called while the layer is searched.
+// SetThreads has exact searches run on up to n threads, the caller's among them and 256 at most, over large
+// layers. A layer has one thread until then. Answers are the same. The layer owns the others, which are parked
+// between searches and serve one search at a time: a goroutine that finds them busy searches alone. They end
+// with the next SetThreads, and when the layer is unreachable. It must not be called while the layer is
+// searched.
 func (l *Layer) SetThreads(n int) {
 	if n < 2 {
 		l.crew = nil
@@ -35,51 +36,56 @@ func (l *Layer) SetThreads(n int) {
 	}
 	n = min(n, mostThreads)
 	c := &shared{wake: make(chan struct{}, n-1)}
-	for range n - 1 {
-		go c.help()
+	for i := range n - 1 {
+		go c.help(i + 1)
 	}
-	l.crew = &crew{c}
+	l.crew = &crew{threads: n, own: c}
 	runtime.AddCleanup(l.crew, func(wake chan struct{}) { close(wake) }, c.wake)
 }
 
-// crew is what a layer has of its helpers, which go when it is unreachable.
-type crew struct{ *shared }
+// LendThreads is SetThreads for threads that the caller owns: all is called with a function, which it
+// runs with the numbers 0 to n-1, at the same time on as many threads as are free, and returns when all
+// of these calls have returned. Searches of several goroutines call it at the same time. n is at most 256.
+func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
+	if n < 2 {
+		l.crew = nil
+		return
+	}
+	l.crew = &crew{threads: min(n, mostThreads), lent: all}
+}
 
-// shared is a scan that helpers take part in. A thread takes the next rows that nobody has
+// crew is what a layer has of its threads, which go when it is unreachable.
+type crew struct {
+	threads int
+	own     *shared
+	lent    func(work func(worker int))
+}
+
+// threads returns the most threads of a search.
+func (l *Layer) threads() int {
+	if l.crew == nil {
+		return 1
+	}
+	return l.crew.threads
+}
+
+// shared is work that helpers take part in. A thread takes the next rows that nobody has
 // taken, so a helper that wakes up late, or shares its core with others, delays nobody.
 type shared struct {
 	wake   chan struct{}
-	busy   atomic.Bool  // somebody's scan is under way
+	busy   atomic.Bool  // somebody's work is under way
 	open   atomic.Bool  // and may be looked at
 	inside atomic.Int32 // helpers that may be looking at it
-	next   atomic.Int64 // the first row that nobody has taken
-	scan   scan
+	work   func(worker int)
 }
 
-// scan computes intervals of all rows by 4-bit codes, or by 8-bit codes of all or listed rows.
-type scan struct {
-	coarse       *kernels.Int4Rows
-	codes        *kernels.Int8Rows // nil with 4-bit codes
-	ids          []uint32          // nil for all rows
-	vec          *kernels.Int8Vector
-	lower, upper []float32
-	step         int // rows to take at a time
-}
-
-func (l *Layer) run(s scan) {
-	n, stride := len(s.lower), kernels.Int8Stride(l.Dim())
-	if s.codes == nil {
-		stride = kernels.Int4Stride(l.Dim())
+// run calls work on this thread, as number 0, and on those helpers that wake up before it ends. It reports
+// false, and has done nothing, if they are busy.
+func (c *shared) run(work func(worker int)) bool {
+	if !c.busy.CompareAndSwap(false, true) {
+		return false
 	}
-	c := l.crew
-	if c == nil || n*stride < minShared || !c.busy.CompareAndSwap(false, true) {
-		s.rows(0, n)
-		return
-	}
-	s.step = max(shareBytes/stride&^(firstRows-1), firstRows)
-	s.rows(0, min(n, firstRows)) // and the vector makes what it lacks, which only one thread may
-	c.scan = s
-	c.next.Store(firstRows)
+	c.work = work
 	c.open.Store(true)
 	for range cap(c.wake) {
 		select {
@@ -87,53 +93,113 @@ func (l *Layer) run(s scan) {
 		default: // it has not taken the last one yet
 		}
 	}
-	c.take()
-	c.open.Store(false)
-	for i := 0; c.inside.Load() > 0; i++ {
-		if i < fewLooks {
-			runtime.Gosched()
-		} else {
-			time.Sleep(10 * time.Microsecond) // the helper may wait for this core
+	defer func() {
+		c.open.Store(false)
+		for i := 0; c.inside.Load() > 0; i++ {
+			if i < fewLooks {
+				runtime.Gosched()
+			} else {
+				time.Sleep(10 * time.Microsecond) // the helper may wait for this core
+			}
 		}
-	}
-	c.scan = scan{}
-	c.busy.Store(false)
+		c.work = nil
+		c.busy.Store(false)
+	}()
+	work(0)
+	return true
 }
 
-func (s *scan) rows(first, end int) {
-	lower, upper := s.lower[first:end], s.upper[first:end]
-	switch {
-	case s.ids != nil:
-		s.codes.GatherBounds(lower, upper, s.ids[first:end], s.vec)
-	case s.codes != nil:
-		part := s.codes.Part(first, end)
-		part.Bounds(lower, upper, s.vec)
-	default:
-		part := s.coarse.Part(first, end)
-		part.Bounds(lower, upper, s.vec)
-	}
-}
-
-// take scans rows until all are taken.
-func (c *shared) take() {
-	n, step := len(c.scan.lower), c.scan.step
-	for {
-		end := int(c.next.Add(int64(step)))
-		if end-step >= n {
-			return
-		}
-		c.scan.rows(end-step, min(end, n))
-	}
-}
-
-// help is the life of a helper. Who closes a scan waits until nobody is inside, and who is
+// help is the life of a helper. Who closes the work waits until nobody is inside, and who is
 // inside looks whether it is open before all else.
-func (c *shared) help() {
+func (c *shared) help(worker int) {
 	for range c.wake {
 		c.inside.Add(1)
 		if c.open.Load() {
-			c.take()
+			c.work(worker)
 		}
 		c.inside.Add(-1)
+	}
+}
+
+// scan is what a search computes of all rows of a place: their intervals for one context, by 4-bit codes
+// or as the layer has them, or what workers keep of each tile for all contexts.
+type scan struct {
+	coarse, tiles bool
+	x             *prepared
+	p             *place
+	lower, upper  []float32
+	n, step       int // rows, and rows to take at a time
+}
+
+// run does the searcher's scan of n rows, of so many bytes each, on the layer's threads if it is large.
+func (s *Searcher) run(n, bytes int) {
+	s.scan.n = n
+	s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
+	if s.scan.tiles {
+		s.scan.step = s.layer.tile()
+	}
+	s.next.Store(0)
+	s.failed.Store(false)
+	c := s.layer.crew
+	if c == nil || n*bytes < minShared {
+		s.takeAll(0)
+	} else {
+		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
+		if c.lent != nil {
+			c.lent(s.share)
+		} else if !c.own.run(s.share) {
+			s.takeAll(0)
+		}
+	}
+	if s.failed.Load() {
+		// What another thread could not read is a fault here, where the caller may expect it.
+		var w *worker
+		if s.scan.tiles {
+			w = &s.workers[0]
+		}
+		for at := 0; at < n; at += s.scan.step {
+			s.rows(w, at, min(at+s.scan.step, n))
+		}
+	}
+	s.scan = scan{}
+}
+
+// errGone ends the work of a thread whose rows cannot be read any more.
+var errGone = errors.New("softmax: the rows are gone")
+
+// takeShare is takeAll for a thread that others help.
+func (s *Searcher) takeShare(worker int) {
+	// Rows may be in a mapped file that was cut, and nobody catches a fault of a helper.
+	if fault.Guard(func() error { s.takeAll(worker); return nil }, func() error { return errGone }) != nil {
+		s.failed.Store(true)
+	}
+}
+
+// takeAll scans rows until all are taken.
+func (s *Searcher) takeAll(number int) {
+	var w *worker
+	if s.scan.tiles {
+		w = &s.workers[number]
+	}
+	for n, step := s.scan.n, s.scan.step; ; {
+		end := int(s.next.Add(int64(step)))
+		if end-step >= n {
+			return
+		}
+		s.rows(w, end-step, min(end, n))
+	}
+}
+
+// rows scans the rows from first on, before end.
+func (s *Searcher) rows(w *worker, first, end int) {
+	c := &s.scan
+	switch {
+	case c.tiles:
+		w.take(s, c.p, first, end-first)
+	case c.coarse:
+		part := s.layer.coarse.Part(first, end)
+		part.Bounds(c.lower[first:end], c.upper[first:end], c.x.vecs[0])
+	default:
+		s.layer.bounds(c.lower[first:end], c.upper[first:end], c.x, c.p, first, end-first)
 	}
 }

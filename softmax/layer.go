@@ -20,16 +20,18 @@ import (
 type Layer struct {
 	rows   kernels.Rows
 	bias   []float32
-	codes  *kernels.Int8Rows // nil if the envelope certifies nothing
-	coarse *kernels.Int4Rows // nil for a layer too small to need a first pass
-	crew   *crew             // shares scans among threads; nil for one
+	blocks *kernels.BlockRows // of quantised rows; nil for others, and if the envelope certifies nothing
+	codes  *kernels.Int8Rows  // of other rows
+	coarse *kernels.Int4Rows  // nil for a layer too small to need a first pass
+	crew   *crew              // shares scans among threads; nil for one
 
 	fingerprint func() [32]byte
 }
 
 // NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
-// for zeros. The elements are kept, not copied, and must not be changed; the codes of the
-// search take some one and a half bytes a weight beside them.
+// for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
+// rows where they are, with 8 bytes for each row beside them; of others it makes codes, some one and a
+// half bytes for each weight.
 //
 // It returns an error if the lengths do not fit each other, if there is no row, or if a weight
 // or a bias is NaN or infinite. It reads W once, on all cores.
@@ -71,6 +73,13 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 // encode makes the codes in one pass. Without an error all rows are finite.
 func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
+	if l.rows.Element().Quantised() {
+		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
+		if err == nil {
+			l.blocks = blocks
+		}
+		return err
+	}
 	if dim > kernels.MaxInt8Dim || labels > math.MaxInt/kernels.Int8Stride(dim) {
 		return errors.New("softmax: the dimension is too large for codes")
 	}

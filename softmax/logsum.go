@@ -34,17 +34,18 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	s.logits = grow.Slice(s.logits, 1)
 	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
 	logit = s.logits[0] + req.Bias(id)
-	p := place{req: req}
-	s.resolve(&p)
+	p := s.begin(req)
+	defer s.end()
 	if p.n == 0 {
 		return logit, math.Inf(-1), nil
 	}
 	if !s.layer.certifies(q) || req.ExactSum {
 		var a Answer
-		s.scoreAll(nil, &a, q, &p)
+		s.scoreAll(nil, &a, q, p)
 		return logit, a.LogSum, nil
 	}
-	s.intervals(q, &p)
+	s.prepareOne(q, p)
+	s.intervals(&s.groups[0], p)
 	s.places = s.places[:0]
 	row := int(id)
 	if p.listed {

@@ -48,7 +48,7 @@ func (l *Layer) PackedBytes(starts []int) int64 {
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
 // Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The slices are
-// kept, not copied, and must not be changed. It returns nil if the layer has no codes, as a
+// kept, not copied, and must not be changed. It returns nil if the layer has no intervals, as a
 // dimension above 65,536 or a weight above 2^40 leaves, and an error if an id is not below L,
 // or starts do not ascend from 0 to the number of ids.
 func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
@@ -64,7 +64,16 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 			return nil, invalid(ErrRequest, fmt.Sprintf("softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t]))
 		}
 	}
-	if l.codes == nil {
+	codes := l.codes
+	if codes == nil && l.blocks != nil { // codes of all rows, for as long as they are copied
+		table, release := bigmem.Alloc(l.Labels() * kernels.Int8Stride(l.Dim()))
+		defer release()
+		var err error
+		if codes, err = kernels.NewInt8Rows(table, l.rows, l.bias); err != nil {
+			return nil, fmt.Errorf("softmax: codes: %w", err)
+		}
+	}
+	if codes == nil {
 		return nil, nil
 	}
 	p := &Packed{layer: l, ids: ids, lists: make([]packedList, len(starts)-1)}
@@ -76,11 +85,11 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	size := panels * kernels.Int8PanelBytes(l.Dim())
 	lists := len(p.lists) * int(unsafe.Sizeof(packedList{}))
 	table, release := bigmem.Alloc(size + lists + 4*len(ids))
-	codes, err := l.codes.Panels(table[:size:size], ids, starts)
-	if p.codes = own(codes, err, release); err != nil {
+	panelCodes, err := codes.Panels(table[:size:size], ids, starts)
+	if p.codes = own(panelCodes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
-	p.near = near{codes: *codes, rows: l.rows, lists: p.lists}
+	p.near = near{codes: *panelCodes, rows: l.rows, lists: p.lists}
 	if len(ids) > 0 {
 		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(p.lists))
 		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))

@@ -1,6 +1,7 @@
 package softmax
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/learning-to-screen/l2s/bitset"
@@ -48,6 +49,15 @@ func (p *place) label(row int) uint32 {
 		return p.ids[row]
 	}
 	return uint32(row)
+}
+
+// checkIDs panics if the place has a list with an id that is not below L.
+func (p *place) checkIDs(l *Layer) {
+	for i, id := range p.ids {
+		if int64(id) >= int64(l.Labels()) {
+			panic(fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, l.Labels()))
+		}
+	}
 }
 
 // resolve finds out where the request of p looks. Labels that may not be answered are
@@ -98,24 +108,58 @@ func (s *Searcher) restrict(p *place) {
 
 // search is Find for a request that was checked.
 func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *Request) {
-	p := place{req: req}
-	s.resolve(&p)
+	p := s.begin(req)
+	defer s.end()
 	for i := range answers {
 		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
 	}
-	if p.n == 0 || p.k == 0 && !req.LogSum {
-		return
+	if len(qs) > 0 && p.n > 0 && (p.k > 0 || req.LogSum) {
+		s.find(dst, answers, qs, p)
 	}
-	batch := len(qs) > 1 && !req.sumsExactly() && !p.wantsMost()
+}
+
+// begin finds out where a request looks. Threads read it, so it is the searcher's until end.
+func (s *Searcher) begin(req *Request) *place {
+	s.req = *req
+	s.place = place{req: &s.req}
+	s.resolve(&s.place)
+	return &s.place
+}
+
+func (s *Searcher) end() { s.req, s.place = Request{}, place{} }
+
+func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	certified := !p.req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
-		batch = batch && s.layer.certifies(q)
+		certified = certified && s.layer.certifies(q)
 	}
-	if batch {
-		s.batch(dst, answers, qs, &p)
+	if !certified && len(qs) > 1 { // some may be
+		for i := range qs {
+			s.find(dst[i*p.req.K:][:p.req.K], answers[i:i+1], qs[i:i+1], p)
+		}
 		return
 	}
-	for i, q := range qs {
-		s.single(dst[i*req.K:][:p.k], &answers[i], q, &p)
+	if !certified {
+		s.scoreAll(dst[:p.k], &answers[0], qs[0], p)
+		return
+	}
+	s.prepare(qs, p)
+	if len(qs) == 1 && !p.listed && s.layer.coarse != nil && !p.req.LogSum && !s.groups[0].fine && s.firstPass(qs[0], p) {
+		// Labels that are left are permitted ones.
+		p.Labels, p.n, p.mask = Only(s.list), len(s.list), nil
+	}
+	if tile := s.layer.tile(); !p.req.LogSum && p.n > tile && p.n > 8*p.k {
+		s.byTiles(dst, answers, qs, p)
+		return
+	}
+	for g := range s.groups {
+		x := &s.groups[g]
+		s.intervals(x, p)
+		room := p.room(p.n)
+		for c := range x.n {
+			i := g*kernels.BatchContexts + c
+			s.finish(dst[i*p.req.K:][:p.k], &answers[i], qs[i], p, s.lower[c*room:][:p.n], s.upper[c*room:][:p.n])
+		}
 	}
 }
 
@@ -125,63 +169,27 @@ func most(survivors, n int) bool { return 2*survivors > n }
 // wantsMost reports whether most rows survive whatever the intervals.
 func (p *place) wantsMost() bool { return most(p.k, p.n) }
 
-// certifies reports whether there are intervals for the query's logits.
-func (l *Layer) certifies(q *Query) bool { return l.codes != nil && q.fit == kernels.Certified }
-
-func (s *Searcher) single(dst []Prediction, a *Answer, q *Query, p *place) {
-	l := s.layer
-	if !l.certifies(q) || p.req.sumsExactly() || p.wantsMost() {
-		s.scoreAll(dst, a, q, p)
-		return
+// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for as many
+// contexts as share the load of a row, p.room(p.n) apart.
+func (s *Searcher) intervals(x *prepared, p *place) {
+	room := p.room(p.n)
+	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.n) // packed or not: the scratch grows alike
+	s.lower, s.upper = s.lower[:room*x.n], s.upper[:room*x.n]
+	if x.n > 1 || p.packed != nil {
+		s.layer.bounds(s.lower, s.upper, x, p, 0, p.n)
+	} else {
+		s.scan = scan{x: x, p: p, lower: s.lower, upper: s.upper}
+		s.run(p.n, s.layer.rowBytes())
 	}
-	if !p.listed && l.coarse != nil && !p.req.LogSum && s.firstPass(q, p) {
-		// Labels that are left are permitted ones.
-		s.single(dst, a, q, &place{Labels: Only(s.list), n: len(s.list), k: p.k, req: p.req})
-		return
+	if p.edits() {
+		for c := range x.n {
+			p.edit(s.lower[c*room:][:p.n], s.upper[c*room:][:p.n], 0)
+		}
 	}
-	s.intervals(q, p)
-	s.finish(dst, a, q, p, s.lower[:p.n], s.upper[:p.n])
 }
 
 func (s *Searcher) reserve(n int) {
 	s.lower, s.upper = grow.Slice(s.lower, n), grow.Slice(s.upper, n)
-}
-
-// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper.
-func (s *Searcher) intervals(q *Query, p *place) {
-	s.reserve(panelsOf(p.n) * kernels.PanelRows) // packed or not: the scratch grows alike
-	room := p.room(p.n)
-	s.lower, s.upper = s.lower[:room], s.upper[:room]
-	switch l := s.layer; {
-	case p.listed && !p.req.Among.listed: // p.ids is s.list, and p stays on the stack
-		l.run(scan{codes: l.codes, ids: s.list, vec: q.vec, lower: s.lower, upper: s.upper})
-	case !p.listed:
-		l.run(scan{codes: l.codes, vec: q.vec, lower: s.lower, upper: s.upper})
-	default: // an id of a list may be wrong, and is to panic here
-		l.bounds(s.lower, s.upper, []*Query{q}, p, 0, p.n)
-	}
-	if p.edits() {
-		p.edit(s.lower[:p.n], s.upper[:p.n], 0)
-	}
-}
-
-// bounds computes the intervals of size rows of a place, from row at on, p.room(size)
-// apart, for as many queries as share the load of a row. A packed place is cut at panels.
-func (l *Layer) bounds(lower, upper []float32, qs []*Query, p *place, at, size int) {
-	var vecs [kernels.BatchContexts]*kernels.Int8Vector
-	for c, q := range qs {
-		vecs[c] = q.vec
-	}
-	if p.packed != nil {
-		p.packed.codes.Bounds(lower, upper, p.panel+at/kernels.PanelRows, panelsOf(size), vecs[:len(qs)]...)
-		return
-	}
-	if p.listed {
-		l.codes.GatherBounds(lower, upper, p.ids[at:at+size], vecs[:len(qs)]...)
-		return
-	}
-	part := l.codes.Part(at, at+size)
-	part.Bounds(lower, upper, vecs[:len(qs)]...)
 }
 
 // firstPass leaves the labels in s.list that survive a pass over 4-bit codes of all rows, and
@@ -192,7 +200,8 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 		return false
 	}
 	s.reserve(p.n)
-	s.layer.run(scan{coarse: s.layer.coarse, vec: q.vec, lower: s.lower, upper: s.upper})
+	s.scan = scan{coarse: true, x: &s.groups[0], p: p, lower: s.lower, upper: s.upper}
+	s.run(p.n, kernels.Int4Stride(s.layer.Dim()))
 	if p.edits() {
 		p.edit(s.lower, s.upper, 0)
 	}
@@ -299,9 +308,9 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 	case p.packed != nil:
 		return p.packed.codes.Bias(p.panel*kernels.PanelRows + row)
 	case p.listed:
-		return l.codes.Bias(int(p.ids[row]))
+		return l.bias[p.ids[row]]
 	}
-	return l.codes.Bias(row)
+	return l.bias[row]
 }
 
 // threshold returns a number that at least k lower ends reach: a bound just below the k-th
@@ -366,18 +375,24 @@ func (l *Layer) logits(dst []float64, q *Query, p *place) {
 }
 
 const (
-	// tileBytes is the size of the codes that stay in the second-level cache
-	// while the contexts of a batch pass.
+	// tileBytes is the size of the codes that stay in the second-level cache while the contexts of
+	// a batch pass, and that a thread takes at a time.
 	tileBytes = 1 << 17
-	// minTile is the least number of rows of a tile, and maxTiledK the largest k for which
-	// kernels.KthBound has an answer for each tile of at least k rows.
-	minTile   = 64
-	maxTiledK = 16
+	// minTile is the least number of rows of a tile.
+	minTile = 64
 )
 
 // tile returns the number of rows whose codes stay in the cache: of whole panels.
 func (l *Layer) tile() int {
-	return max(minTile, tileBytes/kernels.Int8Stride(l.Dim())/kernels.PanelRows*kernels.PanelRows)
+	return max(minTile, tileBytes/l.rowBytes()/kernels.PanelRows*kernels.PanelRows)
+}
+
+// rowBytes is what the intervals of one row are computed from.
+func (l *Layer) rowBytes() int {
+	if l.blocks != nil {
+		return l.blocks.RowBytes()
+	}
+	return kernels.Int8Stride(l.Dim())
 }
 
 // kept are labels of a query that may be among the best, as far as it has come by tiles.
@@ -385,55 +400,42 @@ type kept struct {
 	ids          []uint32
 	lower, upper []float32
 	threshold    float32
+	most         int // labels, beyond which it is pruned
+	scores       []float32
 }
 
-// batch answers queries all of which have intervals, as many side by side as share the load of
-// a row. If there are more rows than a tile has, and neither all intervals nor many labels are
-// wanted, it goes by tiles, of which it keeps the rows that may be among the best k of all, by
-// a threshold that k rows so far reach. So no more than a tile of intervals is ever held. The
-// rows kept hold the k largest lower ends, and so the same survivors as all.
-func (s *Searcher) batch(dst []Prediction, answers []Answer, qs []*Query, p *place) {
-	tile := p.n
-	if !p.req.LogSum && p.k <= maxTiledK {
-		tile = min(tile, s.layer.tile())
+// worker is what a thread has for itself of a search by tiles.
+type worker struct {
+	lower, upper []float32 // of a tile
+	ids          []uint32
+	kept         []kept // of each context
+}
+
+// byTiles answers queries by tiles of rows, of which it keeps those that may be among the best k of
+// all, by a threshold that k rows so far reach. So no more than a tile of intervals is ever held by
+// a thread, and the rows kept hold the k largest lower ends, and so the same survivors as all.
+func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	threads := s.layer.threads()
+	for len(s.workers) < threads {
+		s.workers = append(s.workers, worker{})
 	}
-	tiled := tile < p.n
-	if tiled {
-		for len(s.kept) < len(qs) {
-			s.kept = append(s.kept, kept{})
+	for i := range s.workers[:threads] {
+		w := &s.workers[i]
+		for len(w.kept) < len(qs) {
+			w.kept = append(w.kept, kept{})
 		}
-		for c := range qs {
-			x := &s.kept[c]
-			x.ids, x.lower, x.upper, x.threshold = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1))
-		}
-		s.ids = grow.Slice(s.ids, tile)
-	}
-	s.reserve(p.room(tile) * kernels.BatchContexts)
-	for at := 0; at < p.n; at += tile {
-		size := min(tile, p.n-at)
-		room := p.room(size)
-		for first := 0; first < len(qs); first += kernels.BatchContexts {
-			part := qs[first:min(first+kernels.BatchContexts, len(qs))]
-			if len(part) == 1 && !tiled {
-				s.single(dst[first*p.req.K:][:p.k], &answers[first], part[0], p)
-				return
-			}
-			s.layer.bounds(s.lower[:len(part)*room], s.upper[:len(part)*room], part, p, at, size)
-			for c, q := range part {
-				i, lower, upper := first+c, s.lower[c*room:][:size], s.upper[c*room:][:size]
-				if p.edits() {
-					p.edit(lower, upper, at)
-				}
-				if tiled {
-					s.kept[i].add(s, lower, upper, p, at)
-				} else {
-					s.finish(dst[i*p.req.K:][:p.k], &answers[i], q, p, lower, upper)
-				}
-			}
+		for c := range w.kept[:len(qs)] {
+			x := &w.kept[c]
+			x.ids, x.lower, x.upper, x.threshold, x.most = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1)), 2*p.k+minTile
 		}
 	}
-	for i := 0; tiled && i < len(qs); i++ {
-		x, best := &s.kept[i], dst[i*p.req.K:][:p.k]
+	s.scan = scan{p: p, tiles: true}
+	s.run(p.n, s.layer.rowBytes())
+	for i := range qs {
+		x, best := &s.workers[0].kept[i], dst[i*p.req.K:][:p.k]
+		for _, w := range s.workers[1:threads] {
+			x.ids, x.lower, x.upper = append(x.ids, w.kept[i].ids...), append(x.lower, w.kept[i].lower...), append(x.upper, w.kept[i].upper...)
+		}
 		if !p.listed && most(len(x.ids), p.n) {
 			s.scoreAll(best, &answers[i], qs[i], p)
 			continue
@@ -442,13 +444,49 @@ func (s *Searcher) batch(dst []Prediction, answers []Answer, qs []*Query, p *pla
 	}
 }
 
+// take adds the rows of a tile, from row at on, to what the worker keeps for each context.
+func (w *worker) take(s *Searcher, p *place, at, size int) {
+	room := p.room(size)
+	w.lower, w.upper = grow.Slice(w.lower, room*kernels.BatchContexts), grow.Slice(w.upper, room*kernels.BatchContexts)
+	w.ids = grow.Slice(w.ids, size)
+	for g := range s.groups {
+		x := &s.groups[g]
+		s.layer.bounds(w.lower[:x.n*room], w.upper[:x.n*room], x, p, at, size)
+		for c := range x.n {
+			lower, upper := w.lower[c*room:][:size], w.upper[c*room:][:size]
+			if p.edits() {
+				p.edit(lower, upper, at)
+			}
+			w.kept[g*kernels.BatchContexts+c].add(w.ids, lower, upper, p, at)
+		}
+	}
+}
+
 // add takes the rows of a tile that may be among the best.
-func (x *kept) add(s *Searcher, lower, upper []float32, p *place, at int) {
+func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
 	if bound, ok := kernels.KthBound(lower, p.k); ok {
 		x.threshold = max(x.threshold, bound)
 	}
-	for _, j := range s.ids[:kernels.SelectAtLeast(s.ids, upper, x.threshold)] {
+	for _, j := range ids[:kernels.SelectAtLeast(ids, upper, x.threshold)] {
 		x.ids = append(x.ids, p.label(at+int(j)))
 		x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
 	}
+	if len(x.ids) > x.most {
+		x.prune(p.k)
+	}
+}
+
+// prune leaves out what the k largest lower ends so far exclude.
+func (x *kept) prune(k int) {
+	x.scores = append(x.scores[:0], x.lower...)
+	x.threshold = max(x.threshold, kernels.KthLargest(x.scores, k))
+	n := 0
+	for i, up := range x.upper {
+		if up >= x.threshold {
+			x.ids[n], x.lower[n], x.upper[n] = x.ids[i], x.lower[i], up
+			n++
+		}
+	}
+	x.ids, x.lower, x.upper = x.ids[:n], x.lower[:n], x.upper[:n]
+	x.most = max(x.most, 2*n)
 }

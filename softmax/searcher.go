@@ -2,6 +2,7 @@ package softmax
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/kernels"
@@ -27,11 +28,24 @@ type Searcher struct {
 	logits       []float64
 	label        [1]uint32 // whose logit LogitAndSum is asked for
 	mask         *bitset.Set
-	kept         []kept // of a search by tiles
+
+	req     Request    // of the search that is under way
+	place   place      // of it
+	groups  []prepared // its contexts
+	scan    scan
+	query   [1]*Query
+	next    atomic.Int64 // the first row that no thread has taken
+	failed  atomic.Bool  // a thread could not read its rows
+	workers []worker
+	share   func(worker int) // takeShare, made once
 }
 
 // NewSearcher returns a searcher, without memory before the first search.
-func NewSearcher(l *Layer) *Searcher { return &Searcher{layer: l} }
+func NewSearcher(l *Layer) *Searcher {
+	s := &Searcher{layer: l}
+	s.share = s.takeShare
+	return s
+}
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,
 // and returns their number, k. Errors are as from Search.
@@ -141,9 +155,10 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	if !s.layer.certifies(q) {
 		return nil, nil, nil
 	}
-	p := place{req: &Request{Among: among}}
-	s.resolve(&p)
-	s.intervals(q, &p)
+	p := s.begin(&Request{Among: among})
+	defer s.end()
+	s.prepareOne(q, p)
+	s.intervals(&s.groups[0], p)
 	return s.lower[:p.n], s.upper[:p.n], nil
 }
 

@@ -55,6 +55,278 @@ notAVX2:
 	MOVB $0, ok+32(FP)
 	RET
 
+// func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ40AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ40AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ41AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ41AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ4KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ4KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ50AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ50AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ51AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ51AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ5KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ5KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ6KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ6KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ80AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBatchQ80AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ40AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ40AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ41AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ41AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ4KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ4KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ50AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ50AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ51AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ51AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ5KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ5KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ6KAVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ6KAVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ80AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·BlockBoundsQ80AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
 TEXT ·Encode(SB), NOSPLIT, $0-41
 	CMPB ·HasAVX512(SB), $0

@@ -37,6 +37,86 @@ notNEON:
 	MOVB ZR, ok+32(FP)
 	RET
 
+// func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
+// func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
+	MOVB ZR, ok+64(FP)
+	RET
+
 // func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool)
 TEXT ·Encode(SB), NOSPLIT, $0-41
 	MOVBU ·HasNEON(SB), R0

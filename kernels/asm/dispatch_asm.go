@@ -19,6 +19,86 @@ func ArgmaxDot(rows *float32, n int, h *float32, d int) (index int, score float3
 //go:noescape
 func Axpy(dst *float64, a float64, x *float32, n int) (ok bool)
 
+// BlockBatchQ40 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ41 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ4K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ50 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ51 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ5K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ6K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBatchQ80 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ40 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ41 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ4K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ50 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ51 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ5K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ6K runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
+// BlockBoundsQ80 runs the best form of this CPU. It reports false if there is none.
+//
+//go:noescape
+func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
+
 // Encode runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape

@@ -19,6 +19,86 @@ func Axpy(dst *float64, a float64, x *float32, n int) (ok bool) {
 	return
 }
 
+// BlockBatchQ40 runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ41 runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ4K runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ50 runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ51 runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ5K runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ6K runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBatchQ80 runs the best form of this CPU. It reports false if there is none.
+func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ40 runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ41 runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ4K runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ50 runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ51 runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ5K runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ6K runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
+// BlockBoundsQ80 runs the best form of this CPU. It reports false if there is none.
+func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	return
+}
+
 // Encode runs the best form of this CPU. It reports false if there is none.
 func Encode(codes *int8, x *float32, n int, inv float32, most float32) (err2 float32, norm2 float32, ok bool) {
 	return

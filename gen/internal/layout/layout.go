@@ -44,6 +44,16 @@ var BatchBound = Struct{"kernels.batchBound", []field{
 	{"slack", 4},
 }}
 
+// BlockBound is kernels.blockBound: a number for each context.
+var BlockBound = Struct{"kernels.blockBound", []field{
+	{"planes", 8},
+	{"meta", 8},
+	{"bytes", 8},
+	{"scale", 4 * BatchContexts},
+	{"err", 4 * BatchContexts},
+	{"slack", 4},
+}}
+
 // At returns the offset of a field in bytes.
 func (s Struct) At(name string) int {
 	at := 0

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The layouts of the types are in kernels/quantised.go. On AVX-512 two groups go side by side, the
+// second in the upper half.
+
+// begin loads what stays in registers.
+func (f *fn) begin() {
+	if !f.wide() {
+		return
+	}
+	mask := func(bits uint32) reg.Register {
+		r, k := GP32(), K()
+		MOVL(U32(bits), r)
+		KMOVW(r, k)
+		return k
+	}
+	f.upper, f.lower = mask(0xff00), mask(0x00ff)
+}
+
+// data are the constants that are defined, by their names.
+var data = map[string]Mem{}
+
+// constant returns the memory of 64 bytes, given by their place.
+func constant(name string, at func(i int) byte) Mem {
+	m, ok := data[name]
+	if !ok {
+		m = GLOBL(name, RODATA|NOPTR)
+		for i := 0; i < 64; i += 8 {
+			var x uint64
+			for k := range 8 {
+				x |= uint64(at(i+k)) << (8 * k)
+			}
+			DATA(i, U64(x))
+		}
+		data[name] = m
+	}
+	return m
+}
+
+// each returns a constant with the same byte everywhere.
+func each(x byte) Mem { return constant(fmt.Sprintf("bytes%d", x), func(int) byte { return x }) }
+
+// halves returns a constant with one word in the lower part and another in the upper part of each
+// so many bytes.
+func halves(bytes int, low, high byte) Mem {
+	return constant(fmt.Sprintf("halves%d_%d_%d", bytes, low, high), func(i int) byte {
+		x := low
+		if i%bytes >= bytes/2 {
+			x = high
+		}
+		if i%2 == 1 {
+			return 0
+		}
+		return x
+	})
+}
+
+// words returns a constant with the same 16 bits everywhere.
+func (f *fn) words(x byte) Mem { return halves(64, x, x) }
+
+// dwordHalves is halves for 32 bits.
+func dwordHalves(bytes int, low, high byte) Mem {
+	return constant(fmt.Sprintf("dwords%d_%d_%d", bytes, low, high), func(i int) byte {
+		if i%4 != 0 {
+			return 0
+		}
+		if i%bytes >= bytes/2 {
+			return high
+		}
+		return low
+	})
+}
+
+// lanes returns a constant with the numbers of lanes: so many of each, from first on.
+func lanes(first, each int) Mem {
+	return constant(fmt.Sprintf("lanes%d_%d", first, each), func(i int) byte {
+		if i%4 != 0 {
+			return 0
+		}
+		return byte(first + i/4/each)
+	})
+}
+
+// factor returns the factor of the weights of group g, and on AVX-512 of g+1, in the lanes of their
+// products: the scale, or the minimum, whose float16 stands at a place of a small block.
+func (f *fn) factor(p reg.GPVirtual, g int, last bool, at int) reg.VecVirtual {
+	v := f.l.Vec()
+	if f.weights == 32 {
+		first, second := Mem{Base: p, Disp: at + g*f.bytes}, Mem{Base: p, Disp: at + (g+1)*f.bytes}
+		if !f.wide() {
+			x := XMM()
+			VPBROADCASTW(first, x)
+			VCVTPH2PS(x, v)
+			return v
+		}
+		y := YMM()
+		if last {
+			VPBROADCASTW_Z(first, f.lower, y)
+		} else {
+			VPBROADCASTW(first, y)
+			VPBROADCASTW(second, f.upper, y)
+		}
+		VCVTPH2PS(y, v)
+		return v
+	}
+	from := f.d8
+	if at > 0 {
+		from = f.m8
+	}
+	switch {
+	case f.mins: // a factor for each group
+		VMOVUPS(lanes(g, 8), v)
+	case f.wide():
+		VMOVUPS(lanes(2*g, 4), v)
+	default: // a factor for each half of a group
+		if g >= 4 {
+			from = f.d8more
+		}
+		VMOVUPS(lanes(2*g%8, 4), v)
+	}
+	VPERMPS(from, v, v)
+	return v
+}
+
+// factors makes the factors of a large block at p.
+func (f *fn) factors(p reg.GPVirtual) {
+	half := func(at int) reg.VecVirtual {
+		x, v := XMM(), f.l.Vec()
+		VPBROADCASTW(Mem{Base: p, Disp: at}, x)
+		if f.wide() {
+			y := YMM()
+			VPBROADCASTW(x, y)
+			VCVTPH2PS(y, v)
+			return v
+		}
+		VCVTPH2PS(x, v)
+		return v
+	}
+	if !f.mins { // Q6_K: 16 int8
+		d := half(208)
+		make16 := func(at int) reg.VecVirtual {
+			v := f.l.Vec()
+			VPMOVSXBD(Mem{Base: p, Disp: at}, v)
+			VCVTDQ2PS(v, v)
+			VMULPS(d, v, v)
+			return v
+		}
+		f.d8 = make16(192)
+		if !f.wide() {
+			f.d8more = make16(200)
+		}
+		return
+	}
+	// Twelve bytes hold eight pairs of six bits: kernels.scales4K.
+	load := func(at int) reg.GPVirtual {
+		r := GP64()
+		MOVL(Mem{Base: p, Disp: at}, r.As32())
+		return r
+	}
+	and := func(x uint32, r reg.GPVirtual) { ANDL(U32(x), r.As32()) }
+	upper := func(of, rest reg.GPVirtual) reg.GPVirtual { // (of >> 6 & 3) << 4 | rest
+		t := GP64()
+		MOVL(of.As32(), t.As32())
+		SHRL(U8(2), t.As32())
+		and(0x30303030, t)
+		ORL(rest.As32(), t.As32())
+		SHLQ(U8(32), t)
+		return t
+	}
+	s, t, both := load(4), load(8), load(12)
+	low, high := GP64(), GP64()
+	MOVL(both.As32(), low.As32())
+	and(0x0f0f0f0f, low)
+	MOVL(both.As32(), high.As32())
+	SHRL(U8(4), high.As32())
+	and(0x0f0f0f0f, high)
+	s8, t8 := upper(s, low), upper(t, high)
+	and(0x3f3f3f3f, s)
+	and(0x3f3f3f3f, t)
+	ORQ(s, s8)
+	ORQ(t, t8)
+	factors := func(eight reg.GPVirtual, at int) reg.VecVirtual {
+		x, y := XMM(), f.l.Vec()
+		VMOVQ(eight, x)
+		VPMOVZXBD(x, y.AsY())
+		VCVTDQ2PS(y.AsY(), y.AsY())
+		h := half(at)
+		VMULPS(h.AsY(), y.AsY(), y.AsY())
+		return y
+	}
+	f.d8, f.m8 = factors(s8, 0), factors(t8, 2)
+	if f.bytes == 176 {
+		f.qh = f.l.Vec()
+		if f.wide() {
+			VBROADCASTI64X4(Mem{Base: p, Disp: 16}, f.qh)
+		} else {
+			VMOVDQU(Mem{Base: p, Disp: 16}, f.qh)
+		}
+	}
+}
+
+// signed turns X into X - 128 as a signed byte, which AVX2 multiplies.
+func (f *fn) signed(x reg.VecVirtual) reg.VecVirtual {
+	if !f.wide() {
+		VPXOR(each(0x80), x, x)
+	}
+	return x
+}
+
+func (f *fn) codes80(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
+	x := f.l.Vec()
+	at := Mem{Base: p, Disp: 2 + g*f.bytes}
+	VMOVDQU(at, x.AsY())
+	if f.wide() {
+		if !last {
+			VINSERTI64X4(U8(1), at.Offset(f.bytes), x, x)
+		}
+		VPXORD(each(0x80), x, x)
+	}
+	return x
+}
+
+// nibbles16 loads the 16 bytes at a place of a small block, whose lower halves are the first 16
+// codes, and moves the halves to the bits of the mask.
+func (f *fn) nibbles16(p reg.GPVirtual, g, at int, last bool, lowLeft, highRight int, mask byte) reg.VecVirtual {
+	x := f.l.Vec()
+	m := Mem{Base: p, Disp: at + g*f.bytes}
+	if f.wide() {
+		VBROADCASTI32X4(m, x)
+		if !last {
+			VBROADCASTI32X4(m.Offset(f.bytes), f.upper, x)
+		}
+		VPROLVD(dwordHalves(32, byte(lowLeft), byte((32-highRight)%32)), x, x)
+		VPANDD(each(mask), x, x)
+		return x
+	}
+	low, high := XMM(), XMM()
+	VMOVDQU(m, low)
+	if highRight > 0 {
+		VPSRLW(U8(highRight), low, high)
+	} else {
+		VMOVDQU(low, high)
+	}
+	if lowLeft > 0 {
+		VPSLLW(U8(lowLeft), low, low)
+	}
+	VINSERTI128(U8(1), high, low.AsY(), x)
+	VPAND(each(mask), x, x)
+	return x
+}
+
+// fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block.
+func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit byte) reg.VecVirtual {
+	m := Mem{Base: p, Disp: at + g*f.bytes}
+	if f.wide() {
+		k := K()
+		KMOVD(m, k)
+		if !last {
+			k2 := K()
+			KMOVD(m.Offset(f.bytes), k2)
+			KUNPCKDQ(k, k2, k)
+		}
+		VPADDB(each(bit), x, k, x)
+		return x
+	}
+	y := YMM()
+	VPBROADCASTD(m, y)
+	// VPSHUFB stays within 128 bits: both have all four bytes.
+	VPSHUFB(constant("eighths", func(i int) byte { return byte(i % 32 / 8) }), y, y)
+	bits := constant("bits", func(i int) byte { return 1 << (i % 8) })
+	VPAND(bits, y, y)
+	VPCMPEQB(bits, y, y)
+	VPAND(each(bit), y, y)
+	VPOR(y, x, x)
+	return x
+}
+
+func (f *fn) codes40(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
+	return f.signed(f.nibbles16(p, g, 2, last, 4, 0, 0xf0))
+}
+
+func (f *fn) codes50(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
+	return f.signed(f.fifths(f.nibbles16(p, g, 6, last, 3, 1, 0x78), p, g, 2, last, 0x80))
+}
+
+func (f *fn) codes41(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
+	return f.nibbles16(p, g, 4, last, 0, 4, 0x0f)
+}
+
+func (f *fn) codes51(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
+	return f.fifths(f.nibbles16(p, g, 8, last, 0, 4, 0x0f), p, g, 4, last, 0x10)
+}
+
+// nibbles32 loads 32 bytes whose lower halves are the codes of an even group, and the upper ones of
+// the next.
+func (f *fn) nibbles32(p reg.GPVirtual, g, at int) reg.VecVirtual {
+	x := f.l.Vec()
+	m := Mem{Base: p, Disp: at + g/2*32}
+	if f.wide() {
+		VBROADCASTI64X4(m, x)
+		VPSRLVW(halves(64, 0, 4), x, x)
+		VPANDD(each(0x0f), x, x)
+		return x
+	}
+	VMOVDQU(m, x)
+	if g%2 == 1 {
+		VPSRLW(U8(4), x, x)
+	}
+	VPAND(each(0x0f), x, x)
+	return x
+}
+
+func (f *fn) codes4K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual { return f.nibbles32(p, g, 16) }
+
+func (f *fn) codes5K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
+	x := f.nibbles32(p, g, 48)
+	if f.wide() {
+		k := K()
+		VPTESTMB(constant(fmt.Sprintf("bit%d", g), func(i int) byte { return 1 << (g + i/32) }), f.qh, k)
+		VPADDB(each(0x10), x, k, x)
+		return x
+	}
+	y := YMM()
+	VPAND(each(1<<g), f.qh, y)
+	VPCMPEQB(each(1<<g), y, y)
+	VPAND(each(0x10), y, y)
+	VPOR(y, x, x)
+	return x
+}
+
+func (f *fn) codes6K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
+	x, high := f.l.Vec(), f.l.Vec()
+	low := Mem{Base: p, Disp: g/4*64 + g%2*32}
+	upper := Mem{Base: p, Disp: 128 + g/4*32}
+	if f.wide() {
+		VMOVDQU64(low, x)
+		VBROADCASTI64X4(upper, high)
+		VPSLLVW(halves(64, byte(6-g%4*2), byte(4-g%4*2)), high, high)
+	} else {
+		VMOVDQU(low, x)
+		VMOVDQU(upper, high)
+		if left := 6 - g%4*2; left > 0 {
+			VPSLLW(U8(left), high, high)
+		}
+	}
+	if g%4 < 2 {
+		VPSLLW(U8(2), x, x)
+	} else {
+		VPSRLW(U8(2), x, x)
+	}
+	if f.wide() {
+		VPANDD(each(0x3c), x, x)
+		VPANDD(each(0xc0), high, high)
+		VPORD(high, x, x)
+		return x
+	}
+	VPAND(each(0x3c), x, x)
+	VPAND(each(0xc0), high, high)
+	VPOR(high, x, x)
+	return f.signed(x)
+}

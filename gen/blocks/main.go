@@ -1,0 +1,307 @@
+// Command blocks generates the intervals of logits from rows of quantised blocks, as they stand in
+// a file, and contexts of 15 bits.
+//
+// An element of a context is H = 128 hi + lo with two signed bytes. A row gives one unsigned byte X
+// for each weight, and each four of them make one int32 lane:
+//
+//	I = sum X H               for types with a minimum, X = q
+//	I = sum (X - 128) H       for the others, X = 128 + q 128/B with B half of the range of q
+//
+// Each lane is exact in float32. Lane j of group g, of 32 weights, is added to float32 lane
+// j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/learning-to-screen/l2s/gen/internal/emit"
+	"github.com/learning-to-screen/l2s/gen/internal/layout"
+)
+
+const (
+	// pairBytes is the size of two groups in the planes of a context: 64 bytes of hi, 64 of lo, and
+	// 16 lanes, which are -sum H as int32 or sum H as float32.
+	pairBytes = 192
+	// ahead is how far the rows that follow each other are prefetched, and aheadRows how far
+	// those in a list.
+	ahead     = 4096
+	aheadRows = 3
+)
+
+func main() {
+	emit.Begin()
+	for _, l := range emit.Levels {
+		for _, k := range kinds {
+			for _, contexts := range []int{1, layout.BatchContexts} {
+				function(l, k, contexts)
+			}
+		}
+	}
+	Generate()
+}
+
+// kind is a type of blocks.
+type kind struct {
+	suffix  string
+	weights int // of a block
+	bytes   int
+	mins    bool // a block has a minimum too
+	// codes emits X of group g of a unit at p, and of group g+1 on AVX-512. If there is no group g+1, its
+	// bytes may be anything.
+	codes func(f *fn, p reg.GPVirtual, g int, last bool) reg.VecVirtual
+}
+
+var kinds = []kind{
+	{"Q80", 32, 34, false, (*fn).codes80},
+	{"Q40", 32, 18, false, (*fn).codes40},
+	{"Q50", 32, 22, false, (*fn).codes50},
+	{"Q41", 32, 20, true, (*fn).codes41},
+	{"Q51", 32, 24, true, (*fn).codes51},
+	{"Q4K", 256, 144, true, (*fn).codes4K},
+	{"Q5K", 256, 176, true, (*fn).codes5K},
+	{"Q6K", 256, 210, false, (*fn).codes6K},
+}
+
+// fn is a function that is generated.
+type fn struct {
+	kind
+	l        emit.Level
+	contexts int
+	planes   reg.GPVirtual    // of the contexts, at the groups at hand
+	acc      []reg.VecVirtual // AVX2: for each context the lanes of even groups, then of odd ones
+	upper    reg.Register     // AVX-512: the mask of the upper 8 of 16 elements
+	lower    reg.Register     // of the others
+	d8, m8   reg.VecVirtual   // the factors of a large block
+	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
+	qh       reg.VecVirtual   // Q5_K: the fifth bits
+}
+
+func (f *fn) wide() bool { return f.l.Bytes == 64 }
+
+func function(l emit.Level, k kind, contexts int) {
+	name, doc := "BlockBounds", "one context"
+	if contexts > 1 {
+		name, doc = "BlockBatch", fmt.Sprintf("%d contexts, of which context c's are ld behind those before", contexts)
+	}
+	l.Function(name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
+		fmt.Sprintf("computes the intervals of n rows, those in ids or, if ids is nil, those from rows on, for %s. A row has so many blocks of %d weights. b is a %s.", doc, k.weights, layout.BlockBound))
+	f := &fn{kind: k, l: l, contexts: contexts}
+	f.acc = l.Vecs(contexts * 64 / l.Bytes)
+	f.begin()
+
+	i := GP64()
+	XORQ(i, i)
+	Label("row")
+	b := Load(Param("b"), GP64()).(reg.GPVirtual)
+	p, id := GP64(), GP64()
+	size := GP64()
+	MOVQ(field(b, "bytes"), size)
+	ids := Load(Param("ids"), GP64()).(reg.GPVirtual)
+	MOVQ(i, id)
+	TESTQ(ids, ids)
+	JZ(LabelRef("named"))
+	MOVL(Mem{Base: ids, Index: i, Scale: 4}, id.As32())
+	f.prefetchGathered(ids, i, size)
+	Label("named")
+	MOVQ(id, p)
+	IMULQ(size, p)
+	ADDQ(Load(Param("rows"), GP64()), p)
+	f.planes = GP64()
+	MOVQ(field(b, "planes"), f.planes)
+	emit.Zero(f.acc...)
+	f.row(p)
+	f.finish(i, id)
+	INCQ(i)
+	CMPQ(i, Load(Param("n"), GP64()))
+	JLT(LabelRef("row"))
+	emit.End()
+}
+
+func field(b reg.Register, name string) Mem {
+	return Mem{Base: b, Disp: layout.BlockBound.At(name)}
+}
+
+// prefetchGathered asks for all lines of the row that comes some rows after row i.
+func (f *fn) prefetchGathered(ids, i, size reg.GPVirtual) {
+	next, at, end := GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: i, Disp: aheadRows}, next)
+	CMPQ(next, Load(Param("n"), GP64()))
+	JGE(LabelRef("named"))
+	MOVL(Mem{Base: ids, Index: next, Scale: 4}, at.As32())
+	IMULQ(size, at)
+	ADDQ(Load(Param("rows"), GP64()), at)
+	LEAQ(emit.Ptr(at, size, 0), end)
+	Label("ask")
+	PREFETCHT0(Mem{Base: at})
+	ADDQ(I32(64), at)
+	CMPQ(at, end)
+	JLT(LabelRef("ask"))
+}
+
+// row adds the products of a row.
+func (f *fn) row(p reg.GPVirtual) {
+	left := Load(Param("blocks"), GP64()).(reg.GPVirtual)
+	if f.weights == 256 {
+		Label("block")
+		for line := 0; line < f.bytes; line += 64 {
+			PREFETCHT0(Mem{Base: p, Disp: ahead + line})
+		}
+		f.factors(p)
+		for g := 0; g < 8; g += 2 {
+			f.pair(p, g, false)
+			ADDQ(I32(pairBytes*f.contexts), f.planes)
+		}
+		ADDQ(I32(f.bytes), p)
+		DECQ(left)
+		JNZ(LabelRef("block"))
+		return
+	}
+	SUBQ(I32(2), left)
+	JLT(LabelRef("single"))
+	Label("pair")
+	PREFETCHT0(Mem{Base: p, Disp: ahead})
+	f.pair(p, 0, false)
+	ADDQ(I32(2*f.bytes), p)
+	ADDQ(I32(pairBytes*f.contexts), f.planes)
+	SUBQ(I32(2), left)
+	JGE(LabelRef("pair"))
+	Label("single")
+	CMPQ(left, I32(-1))
+	JLT(LabelRef("sums"))
+	f.pair(p, 0, true)
+	Label("sums")
+}
+
+// pair adds the products of groups g and g+1, or if it is the last of g alone.
+func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
+	if f.wide() {
+		x := f.codes(f, p, g, last)
+		d := f.factor(p, g, last, 0)
+		var m reg.VecVirtual
+		if f.mins {
+			m = f.factor(p, g, last, 2)
+		}
+		t := ZMM()
+		for c := range f.contexts {
+			at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
+			if f.mins {
+				VPXORD(t, t, t)
+			} else {
+				VMOVDQU64(at(2), t)
+			}
+			VPDPBUSD(at(0), x, t)
+			VPSLLD(U8(7), t, t)
+			VPDPBUSD(at(1), x, t)
+			VCVTDQ2PS(t, t)
+			VFMADD231PS(t, d, f.acc[c])
+			if f.mins {
+				VFNMADD231PS(at(2), m, f.acc[c])
+			}
+		}
+		return
+	}
+	for odd := range 2 {
+		if last && odd == 1 {
+			return
+		}
+		x := f.codes(f, p, g+odd, last)
+		d := f.factor(p, g+odd, last, 0)
+		var m, magnitude reg.VecVirtual
+		if f.mins {
+			m = f.factor(p, g+odd, last, 2)
+		} else {
+			magnitude = YMM()
+			VPABSB(x, magnitude)
+		}
+		hi, lo := YMM(), YMM()
+		for c := range f.contexts {
+			at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part + 32*odd} }
+			Comment("Sums of two products are at most 2*128*127 < 2^15 in magnitude.")
+			if f.mins {
+				VPMADDUBSW(at(0), x, hi)
+				VPMADDUBSW(at(1), x, lo)
+			} else {
+				VMOVDQU(at(0), hi)
+				VPSIGNB(x, hi, hi)
+				VPMADDUBSW(hi, magnitude, hi)
+				VMOVDQU(at(1), lo)
+				VPSIGNB(x, lo, lo)
+				VPMADDUBSW(lo, magnitude, lo)
+			}
+			VPMADDWD(f.words(128), hi, hi)
+			VPMADDWD(f.words(1), lo, lo)
+			VPADDD(lo, hi, hi)
+			VCVTDQ2PS(hi, hi)
+			VFMADD231PS(hi, d, f.acc[2*c+odd])
+			if f.mins {
+				VFNMADD231PS(at(2), m, f.acc[2*c+odd])
+			}
+		}
+	}
+}
+
+// finish makes intervals of the sums of row i, whose number is id, and stores them.
+func (f *fn) finish(i, id reg.GPVirtual) {
+	b := Load(Param("b"), GP64())
+	y := make([]reg.VecVirtual, f.contexts)
+	for c := range y {
+		y[c] = YMM()
+		if f.wide() {
+			VEXTRACTF64X4(U8(1), f.acc[c], y[c])
+			VADDPS(f.acc[c].AsY(), y[c], y[c])
+		} else {
+			VADDPS(f.acc[2*c], f.acc[2*c+1], y[c])
+		}
+	}
+	meta := GP64()
+	MOVQ(field(b, "meta"), meta)
+	norm, bias := Mem{Base: meta, Index: id, Scale: 8}, Mem{Base: meta, Index: id, Scale: 8, Disp: 4}
+	a, r := XMM(), XMM()
+	lower, upper := Load(Param("lower"), GP64()).(reg.GPVirtual), Load(Param("upper"), GP64()).(reg.GPVirtual)
+	to := func(p reg.GPVirtual) Mem { return Mem{Base: p, Index: i, Scale: 4} }
+	if f.contexts == 1 {
+		VHADDPS(y[0], y[0], y[0])
+		VHADDPS(y[0], y[0], y[0])
+		VEXTRACTF128(U8(1), y[0], a)
+		VADDSS(y[0].AsX(), a, a)
+		VMULSS(field(b, "scale"), a, a)
+		VADDSS(bias, a, a)
+		VMOVSS(norm, r)
+		VMULSS(field(b, "err"), r, r)
+		VADDSS(field(b, "slack"), r, r)
+		lo := XMM()
+		VSUBSS(r, a, lo)
+		VADDSS(r, a, a)
+		VMOVSS(lo, to(lower))
+		VMOVSS(a, to(upper))
+		return
+	}
+	t := XMM()
+	VHADDPS(y[1], y[0], y[0])
+	VHADDPS(y[3], y[2], y[2])
+	VHADDPS(y[2], y[0], y[0])
+	VEXTRACTF128(U8(1), y[0], a)
+	VADDPS(y[0].AsX(), a, a)
+	VMULPS(field(b, "scale"), a, a)
+	VBROADCASTSS(bias, t)
+	VADDPS(t, a, a)
+	VBROADCASTSS(norm, r)
+	VMULPS(field(b, "err"), r, r)
+	VBROADCASTSS(field(b, "slack"), t)
+	VADDPS(t, r, r)
+	VSUBPS(r, a, t)
+	VADDPS(r, a, a)
+	ld := Load(Param("ld"), GP64()).(reg.GPVirtual)
+	for c := range f.contexts {
+		VEXTRACTPS(U8(c), t, to(lower))
+		VEXTRACTPS(U8(c), a, to(upper))
+		if c < f.contexts-1 {
+			LEAQ(Mem{Base: lower, Index: ld, Scale: 4}, lower)
+			LEAQ(Mem{Base: upper, Index: ld, Scale: 4}, upper)
+		}
+	}
+}

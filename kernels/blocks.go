@@ -1,0 +1,472 @@
+package kernels
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
+
+// BlockRows computes intervals of the logits of quantised rows from the blocks themselves, which
+// stay where they are: a row has no error, only the context has one. Beside the rows it holds 8
+// bytes a row.
+//
+// A BlockRows is immutable and safe for use by many goroutines.
+type BlockRows struct {
+	rows  Rows
+	meta  []blockMeta
+	slack float32
+}
+
+// blockMeta is what an interval needs of a row: N, an upper bound of sqrt(sum g_j^2), where g_j is
+// the magnitude of weight j or, for a type with a minimum, of its two terms; and the bias.
+type blockMeta struct{ norm, bias float32 }
+
+// NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
+// kept.
+//
+// It returns an error if the float32 arithmetic of the intervals could not certify anything: a
+// dimension above MaxInt8Dim, or a weight or bias that is not a number or above 2^40 in magnitude.
+func NewBlockRows(rows Rows, bias []float32) (*BlockRows, error) {
+	if !rows.element.Quantised() {
+		panic("kernels: element is not quantised")
+	}
+	var a codeRows
+	a.n, a.dim = rows.n, rows.dim
+	if err := a.setSlack(bias); err != nil {
+		return nil, err
+	}
+	m := &BlockRows{rows: rows, meta: make([]blockMeta, rows.n), slack: a.slack}
+	part := max(1, maxCallBytes/rows.rowBytes())
+	err := parallel.Each(context.Background(), 0, rows.n, part, nil, func(_, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			norm := roundUp(math.Sqrt(rows.squares(i)) * (1 + 0x1p-20))
+			if !(norm <= maxCertified) {
+				return fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxCertified)
+			}
+			m.meta[i].norm = norm
+			if bias != nil {
+				m.meta[i].bias = bias[i]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// squares returns sum g_j^2 of row i, which is NaN or infinite if a weight is.
+func (m Rows) squares(i int) (sum float64) {
+	_, bytes := m.element.Block()
+	blocks := m.bytes()[i*m.rowBytes():][:m.rowBytes()]
+	var x splitBlock
+	for ; len(blocks) > 0; blocks = blocks[bytes:] {
+		if m.element == Q8_0 {
+			d, squares := float64(half(blocks)), int32(0)
+			for _, q := range (*[32]byte)(blocks[2:]) {
+				squares += int32(int8(q)) * int32(int8(q))
+			}
+			sum += float64(d * d * float64(squares))
+			continue
+		}
+		m.element.split(blocks, &x)
+		for j, q := range x.codes[:x.n] {
+			g := math.Abs(float64(float64(x.factors[j/16])*float64(q))) + math.Abs(float64(x.minima[j/32]))
+			sum += float64(g * g)
+		}
+	}
+	return sum
+}
+
+// Len returns the number of rows.
+func (m *BlockRows) Len() int { return m.rows.n }
+
+// RowBytes returns the size of a row.
+func (m *BlockRows) RowBytes() int { return m.rows.rowBytes() }
+
+// Part returns the rows from first on, before end.
+func (m *BlockRows) Part(first, end int) BlockRows {
+	return BlockRows{m.rows.Part(first, end), m.meta[first:end], m.slack}
+}
+
+const (
+	// Contexts are integers of 15 bits H = 128 hi + lo, hi in [-127, 127], lo in [-64, 63].
+	maxBlockCode = 127*128 + 63
+	loBits       = 7
+	groupSize    = 32 // weights that share a factor, or two
+	// pairBytes is the size of two groups of a context: their hi, their lo, and for each
+	// four elements -sum H as int32, or sum H as float32 for rows that have minima.
+	pairBytes = 6 * groupSize
+	pairLanes = groupSize / 2
+)
+
+// BlockContexts holds up to BatchContexts contexts for BlockRows of one type: h ~ scale H with
+// integers of 15 bits, and bounds of the error. The zero value holds none. It is not to be changed
+// while it is in use.
+type BlockContexts struct {
+	memory  []byte
+	element Element
+	dim, n  int
+	bound   blockBound
+}
+
+// blockBound is the contexts' side of the intervals, as leaves read it.
+type blockBound struct {
+	planes *byte
+	meta   *blockMeta // of the first row
+	bytes  int        // of a row
+	scale  [BatchContexts]float32
+	err    [BatchContexts]float32
+	slack  float32
+}
+
+// hasMins reports whether blocks of the type have a minimum beside the scale.
+func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K }
+
+// codeStep is what the codes that assembly makes of a type's weights are multiples of: 128 over
+// half of the range of a weight's integer.
+func (e Element) codeStep() float32 {
+	switch e {
+	case Q4_0:
+		return 16
+	case Q5_0:
+		return 8
+	case Q6_K:
+		return 4
+	}
+	return 1
+}
+
+// Set prepares 1 to BatchContexts vectors, all Certified, for rows like m.
+//
+// With H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
+// that of w_j scale H_j by at most ||w|| e. The latter is computed with float32 roundings: for each
+// of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
+// magnitudes sum up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale,
+// and the sum with the bias; and rounding of a weight of types with minima, once. So with p pairs and
+// u = 2^-24
+//
+//	|computed - logit| <= N e + (2p + 8) u N (||h|| + e) + 2u |bias|
+//
+// and the reference arithmetic's own roundings are below 2^-36 N ||h||. err is e + (2p+16) u (||h|| +
+// e), rounded up with 2^-20 of itself, which covers the roundings of N err, of its sum with the slack,
+// and of the ends, |computed| being at most N (||h|| + e) + |bias|.
+func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
+	if len(vs) < 1 || len(vs) > BatchContexts {
+		panic("kernels: number of contexts is not within 1 and BatchContexts")
+	}
+	dim := m.rows.dim
+	c.element, c.dim, c.n = m.rows.element, dim, len(vs)
+	wide := 1
+	if c.n > 1 {
+		wide = BatchContexts
+	}
+	pairs := (dim + 2*groupSize - 1) / (2 * groupSize)
+	c.memory = grow.Slice(c.memory, pairs*wide*pairBytes+rowAlign)
+	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*pairBytes]
+	clear(planes)
+	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes()}
+	for i := range BatchContexts {
+		v := vs[min(i, c.n-1)]
+		if v.dim != dim || v.fit != Certified {
+			panic("kernels: vector is not Certified or not of the rows' dimension")
+		}
+		if i < wide {
+			c.set(i, wide, planes, v, pairs)
+		}
+	}
+}
+
+func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int) {
+	h := v.Vector()
+	largest := math.Float32frombits(maxAbsBits(v.h[:(v.dim+15)&^15]))
+	scale := largest / maxBlockCode
+	if largest == 0 {
+		scale = 1
+	}
+	inv, s := 1/float64(scale), float64(scale)
+	norm2, err2 := 0.0, 0.0
+	mins := c.element.hasMins()
+	for at := 0; at < len(h); at += 4 {
+		pair, j := at/(2*groupSize), at%(2*groupSize)
+		plane := planes[(pair*wide+i)*pairBytes:][:pairBytes]
+		sum := int32(0)
+		for k, x := range h[at:min(at+4, len(h))] {
+			y := float64(x)
+			q := int32(math.RoundToEven(float64(y * inv)))
+			hi := (q + 1<<(loBits-1)) >> loBits
+			plane[j+k], plane[64+j+k] = byte(hi), byte(q-hi<<loBits)
+			sum += q
+			e := y - float64(s*float64(q))
+			norm2 += float64(y * y)
+			err2 += float64(e * e)
+		}
+		lane := (*[4]byte)(plane[128+j:])
+		if mins {
+			*(*float32)(unsafe.Pointer(lane)) = float32(sum)
+		} else {
+			*(*int32)(unsafe.Pointer(lane)) = -sum
+		}
+	}
+	norm, e := math.Sqrt(norm2), math.Sqrt(err2)
+	c.bound.scale[i] = scale / c.element.codeStep()
+	c.bound.err[i] = roundUp((e + float64(2*pairs+16)*0x1p-24*(norm+e)) * (1 + 0x1p-20))
+}
+
+// Bounds computes an interval for the reference logit of every row and each of the contexts:
+// context c's are from c*Len on of lower and upper, which have Len elements a context. The
+// intervals have the same bits on every CPU.
+func (m *BlockRows) Bounds(lower, upper []float32, c *BlockContexts) {
+	m.intervals(lower, upper, nil, m.rows.n, c)
+}
+
+// GatherBounds is Bounds for the rows ids, of which context c's are from c*len(ids) on.
+func (m *BlockRows) GatherBounds(lower, upper []float32, ids []uint32, c *BlockContexts) {
+	checkIDs(ids, m.rows.n)
+	if len(ids) > 0 {
+		m.intervals(lower, upper, ids, len(ids), c)
+	}
+}
+
+func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *BlockContexts) {
+	if c.n == 0 || c.element != m.rows.element || c.dim != m.rows.dim {
+		panic("kernels: contexts are not set for these rows")
+	}
+	if len(lower) != c.n*n || len(upper) != c.n*n {
+		panic("kernels: length of lower or upper differs from the number of rows or ids, for each context")
+	}
+	size := m.rows.rowBytes()
+	for at := callsOf(n, callRows(size)); at.at < at.n; at = at.next() {
+		first, list := at.at, unsafe.SliceData(ids)
+		if ids == nil {
+			raceReads(m.rows.bytes()[at.at*size : at.end*size])
+		} else {
+			first, list = 0, &ids[at.at]
+			raceReadsRows(m.rows.bytes(), size, ids[at.at:at.end])
+		}
+		for i := range c.n {
+			raceWrites(lower[i*n+at.at : i*n+at.end])
+			raceWrites(upper[i*n+at.at : i*n+at.end])
+		}
+		m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
+	}
+	runtime.KeepAlive(c)
+}
+
+// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each context.
+func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
+	b := c.bound
+	b.meta, b.slack = &m.meta[first], m.slack
+	rows, arg := (*byte)(unsafe.Add(m.rows.data, first*b.bytes)), (*byte)(unsafe.Pointer(&b))
+	lo, up := &lower[0], &upper[0]
+	elements, _ := m.rows.element.Block()
+	blocks := m.rows.dim / elements
+	if c.n > 1 && c.n < BatchContexts {
+		// The form for all has no fewer: those that are too many are written beside.
+		m.fewer(lower, upper, ld, first, ids, n, c)
+		return
+	}
+	if !m.rows.element.blockLeaf(lo, up, ld, rows, ids, n, blocks, arg, c.n > 1) {
+		m.generic(lower, upper, ld, first, ids, n, c)
+	}
+}
+
+// fewer is leaf for 2 or 3 contexts.
+func (m *BlockRows) fewer(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
+	var lo, up [BatchContexts * fewRows]float32
+	all := *c
+	all.n = BatchContexts
+	for at := 0; at < n; at += fewRows {
+		size, from, list := min(fewRows, n-at), first+at, ids
+		if ids != nil {
+			from, list = first, (*uint32)(unsafe.Add(unsafe.Pointer(ids), 4*at))
+		}
+		m.leaf(lo[:], up[:], fewRows, from, list, size, &all)
+		for i := range c.n {
+			copy(lower[i*ld+at:][:size], lo[i*fewRows:])
+			copy(upper[i*ld+at:][:size], up[i*fewRows:])
+		}
+	}
+}
+
+const fewRows = 64
+
+func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte, batch bool) bool {
+	switch e {
+	case Q8_0:
+		if batch {
+			return asm.BlockBatchQ80(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ80(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_0:
+		if batch {
+			return asm.BlockBatchQ40(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ40(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_0:
+		if batch {
+			return asm.BlockBatchQ50(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ50(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_K:
+		if batch {
+			return asm.BlockBatchQ4K(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ4K(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_K:
+		if batch {
+			return asm.BlockBatchQ5K(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ5K(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q6_K:
+		if batch {
+			return asm.BlockBatchQ6K(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ6K(lower, upper, ld, rows, ids, n, blocks, b)
+	}
+	return false
+}
+
+// splitBlock is a block as integers and factors: weight j is factors[j/16] codes[j] - minima[j/32].
+type splitBlock struct {
+	n       int
+	codes   [256]int32
+	factors [16]float32
+	minima  [8]float32
+}
+
+func (e Element) split(block []byte, x *splitBlock) {
+	x.n, _ = e.Block()
+	switch e {
+	case Q8_0:
+		for j, q := range (*[32]byte)(block[2:]) {
+			x.codes[j] = int32(int8(q))
+		}
+	case Q4_0:
+		for j, q := range (*[16]byte)(block[2:]) {
+			x.codes[j], x.codes[j+16] = int32(q&15)-8, int32(q>>4)-8
+		}
+	case Q5_0:
+		fifth := binary.LittleEndian.Uint32(block[2:])
+		for j, q := range (*[16]byte)(block[6:]) {
+			x.codes[j] = int32(uint32(q&15)|fifth>>j<<4&16) - 16
+			x.codes[j+16] = int32(uint32(q>>4)|fifth>>(j+16)<<4&16) - 16
+		}
+	case Q4_K, Q5_K:
+		d, m, scales := half(block), half(block[2:]), (*[12]byte)(block[4:])
+		at := 16
+		if e == Q5_K {
+			at = 48
+		}
+		for g := range 8 {
+			s, t := scales4K(scales, g)
+			x.factors[2*g], x.factors[2*g+1], x.minima[g] = d*s, d*s, m*t
+			for l, q := range (*[32]byte)(block[at+g/2*32:]) {
+				q = q >> (g % 2 * 4) & 15
+				if e == Q5_K {
+					q |= block[16+l] >> g << 4 & 16
+				}
+				x.codes[32*g+l] = int32(q)
+			}
+		}
+		return
+	case Q6_K:
+		d, scales := half(block[208:]), (*[16]byte)(block[192:])
+		for g := range 8 {
+			low, high := (*[32]byte)(block[g/4*64+g%2*32:]), (*[32]byte)(block[128+g/4*32:])
+			for l := range 32 {
+				x.codes[32*g+l] = int32(low[l]>>(g%4/2*4)&15|high[l]>>(g%4*2)<<4&48) - 32
+			}
+			x.factors[2*g], x.factors[2*g+1] = d*float32(int8(scales[2*g])), d*float32(int8(scales[2*g+1]))
+		}
+		return
+	}
+	x.factors[0], x.factors[1] = half(block), half(block)
+}
+
+// generic is leaf in plain Go.
+func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
+	wide := 1
+	if c.n > 1 {
+		wide = BatchContexts
+	}
+	var x splitBlock
+	e, size := m.rows.element, m.rows.rowBytes()
+	elements, bytes := e.Block()
+	pairs := (m.rows.dim + 2*groupSize - 1) / (2 * groupSize)
+	planes := unsafe.Slice(c.bound.planes, pairs*wide*pairBytes)
+	for i := range n {
+		row := first + i
+		if ids != nil {
+			row = int(*(*uint32)(unsafe.Add(unsafe.Pointer(ids), 4*i)))
+		}
+		var sums [BatchContexts][16]float32
+		blocks := m.rows.bytes()[row*size:][:size]
+		for at := 0; len(blocks) > 0; blocks = blocks[bytes:] {
+			e.split(blocks[:bytes], &x)
+			for g := range elements / groupSize {
+				for k := range c.n {
+					pair, odd := at/2*wide+k, at%2
+					x.add(&sums[k], g, odd, planes[pair*pairBytes:][:pairBytes], e)
+				}
+				at++
+			}
+		}
+		meta := m.meta[row]
+		for k := range c.n {
+			s := &sums[k]
+			for j := range 8 {
+				s[j] += s[j+8]
+			}
+			sum := ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+			a := float32(sum*c.bound.scale[k]) + meta.bias
+			r := float32(meta.norm*c.bound.err[k]) + m.slack
+			lower[k*ld+i], upper[k*ld+i] = a-r, a+r
+		}
+	}
+}
+
+// add adds the products of group g with a context's part of a plane to its lanes.
+func (x *splitBlock) add(sums *[16]float32, g, odd int, plane []byte, e Element) {
+	codes := (*[groupSize]int32)(x.codes[g*groupSize:])
+	hi, lo := (*[groupSize]byte)(plane[odd*groupSize:]), (*[groupSize]byte)(plane[64+odd*groupSize:])
+	step := e.codeStep()
+	for j := range 8 {
+		sum := int32(0)
+		for k := 4 * j; k < 4*j+4; k++ {
+			sum += codes[k] * (int32(int8(hi[k]))<<loBits + int32(int8(lo[k])))
+		}
+		s := &sums[8*odd+j]
+		*s = fma32(x.factors[2*g+j/4], float32(sum)*step, *s)
+		if e.hasMins() {
+			*s = fma32(-x.minima[g], *(*float32)(unsafe.Pointer(&plane[128+odd*groupSize+4*j])), *s)
+		}
+	}
+}
+
+// fma32 returns a b + c, rounded once.
+func fma32(a, b, c float32) float32 {
+	p := float64(a) * float64(b) // exact
+	s := p + float64(c)
+	// What s leaves out says which way to round a tie to float32: s becomes odd.
+	t := s - p
+	if rest := (p - (s - t)) + (float64(c) - t); rest != 0 {
+		if bits := math.Float64bits(s); bits&1 == 0 {
+			if rest > 0 == (s > 0) {
+				bits++
+			} else {
+				bits--
+			}
+			s = math.Float64frombits(bits)
+		}
+	}
+	return float32(s)
+}

@@ -1,0 +1,230 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"pgregory.net/rapid"
+)
+
+// blockElements are the types that BlockRows takes.
+var blockTypes = []Element{Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K}
+
+// blockCase is rows of blocks, contexts, and their reference logits.
+type blockCase struct {
+	m    *BlockRows
+	rows Rows
+	bias []float32
+	hs   [][]float32
+	vs   []*Int8Vector
+	norm float64 // the largest of a context
+}
+
+// newBlockCase draws rows of any bytes, and contexts that have outliers.
+func newBlockCase(r *rand.Rand, e Element, n, blocks, contexts int) *blockCase {
+	elements, _ := e.Block()
+	d := elements * blocks
+	c := &blockCase{rows: QuantisedRows(randomBlocks(r, e, n*blocks), e, d), bias: fill(r, make([]float32, n))}
+	var err error
+	if c.m, err = NewBlockRows(c.rows, c.bias); err != nil {
+		panic(err)
+	}
+	for range contexts {
+		h := fill(r, make([]float32, d))
+		for range r.IntN(4) {
+			h[r.IntN(d)] *= float32(math.Exp(8 * r.Float64()))
+		}
+		if r.IntN(8) == 0 {
+			clear(h)
+		}
+		scale := float32(math.Exp2(float64(r.IntN(45) - 30)))
+		for i := range h {
+			h[i] *= scale
+		}
+		v := NewInt8Vector(d)
+		if v.Set(h) != Certified {
+			panic("not certified")
+		}
+		c.hs, c.vs = append(c.hs, h), append(c.vs, v)
+	}
+	return c
+}
+
+func (c *blockCase) bounds(ids []uint32) (lower, upper []float32) {
+	var x BlockContexts
+	x.Set(c.m, c.vs...)
+	n := c.rows.Len()
+	if ids != nil {
+		n = len(ids)
+	}
+	lower, upper = make([]float32, n*len(c.vs)), make([]float32, n*len(c.vs))
+	if ids == nil {
+		c.m.Bounds(lower, upper, &x)
+	} else {
+		c.m.GatherBounds(lower, upper, ids, &x)
+	}
+	return lower, upper
+}
+
+// Intervals of blocks hold the reference logits, are narrow, and have the same bits on each level,
+// for one context and for several, for rows that follow each other and for those in a list.
+func TestBlockBoundsHoldTheLogits(t *testing.T) {
+	for _, e := range blockTypes {
+		t.Run(e.String(), func(t *testing.T) {
+			r := newRand(uint64(e) + 1)
+			for round := range 60 {
+				n, contexts := 1+r.IntN(70), 1+round%BatchContexts
+				c := newBlockCase(r, e, n, 1+r.IntN(7), contexts)
+				ids := randomIDs(r, 1+r.IntN(2*n), n)
+				restore := simd.Set(simd.Generic)
+				lower, upper := c.bounds(nil)
+				listedLower, listedUpper := c.bounds(ids)
+				restore()
+				for k, h := range c.hs {
+					want := make([]float64, n)
+					c.rows.RefScan(want, c.bias, h)
+					length := math.Sqrt(RefDot(h, h))
+					for i, x := range want {
+						lo, up := lower[k*n+i], upper[k*n+i]
+						if !(float64(lo) <= x && x <= float64(up)) {
+							t.Fatalf("round %d, row %d, context %d: [%v, %v] does not hold %v", round, i, k, lo, up, x)
+						}
+						widest := 0.003*float64(c.m.meta[i].norm)*length + 4e-6
+						if float64(up)-float64(lo) > widest {
+							t.Fatalf("round %d, row %d: interval of %v, expected at most %v", round, i, up-lo, widest)
+						}
+					}
+					for j, id := range ids {
+						if at := k*len(ids) + j; listedLower[at] != lower[k*n+int(id)] || listedUpper[at] != upper[k*n+int(id)] {
+							t.Fatalf("round %d: row %d has another interval in a list", round, id)
+						}
+					}
+				}
+				simdtest.EachLevel(t, func(t *testing.T) {
+					if l, u := c.bounds(nil); !slices.Equal(l, lower) || !slices.Equal(u, upper) {
+						for i := range l {
+							if l[i] != lower[i] || u[i] != upper[i] {
+								t.Fatalf("round %d (%d x %d, %d contexts): interval %d is [%v, %v], in plain Go [%v, %v]", round, n, c.rows.Dim(), contexts, i, l[i], u[i], lower[i], upper[i])
+							}
+						}
+					}
+					if l, u := c.bounds(ids); !slices.Equal(l, listedLower) || !slices.Equal(u, listedUpper) {
+						t.Fatalf("round %d: intervals of a list differ from those in plain Go", round)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A context has the same interval alone and among others.
+func TestABatchOfBlocksIsItsContexts(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		r := newRand(5)
+		for _, e := range blockTypes {
+			for contexts := 2; contexts <= BatchContexts; contexts++ {
+				c := newBlockCase(r, e, 150, 3, contexts)
+				lower, upper := c.bounds(nil)
+				for k := range contexts {
+					one := *c
+					one.vs = c.vs[k : k+1]
+					l, u := one.bounds(nil)
+					if !slices.Equal(l, lower[k*150:][:150]) || !slices.Equal(u, upper[k*150:][:150]) {
+						t.Errorf("%v: context %d of %d has other intervals alone", e, k, contexts)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Parts have the intervals of their rows.
+func TestPartsOfBlocks(t *testing.T) {
+	r := newRand(6)
+	c := newBlockCase(r, Q8_0, 40, 3, 1)
+	lower, upper := c.bounds(nil)
+	part := c.m.Part(7, 31)
+	one := *c
+	one.m, one.rows = &part, part.rows
+	if l, u := one.bounds(nil); !slices.Equal(l, lower[7:31]) || !slices.Equal(u, upper[7:31]) {
+		t.Error("a part has other intervals")
+	}
+	if part.Len() != 24 {
+		t.Errorf("found %d rows, expected 24", part.Len())
+	}
+}
+
+// What float32 cannot certify is refused, whatever the block it stands in.
+func TestBlockRowsRefuse(t *testing.T) {
+	r := newRand(9)
+	for e, offsets := range scaleOffsets {
+		elements, size := e.Block()
+		for at := range 4 {
+			for _, o := range offsets {
+				data := randomBlocks(r, e, 4)
+				data[at*size+o+1] = 0x7c // infinite, or NaN
+				if m, err := NewBlockRows(QuantisedRows(data, e, 2*elements), nil); err == nil {
+					t.Errorf("%v: block %d: found %d rows, expected an error", e, at, m.Len())
+				}
+			}
+		}
+	}
+	rows := QuantisedRows(randomBlocks(r, Q8_0, 2), Q8_0, 32)
+	for _, b := range []float32{float32(math.NaN()), float32(math.Inf(1)), 0x1p41} {
+		if _, err := NewBlockRows(rows, []float32{0, b}); err == nil {
+			t.Errorf("bias %v: expected an error", b)
+		}
+	}
+}
+
+// fma32 is a fused multiply-add of float32: the exact a b + c, rounded once.
+func TestFma32RoundsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		for range 100 {
+			a := float32(r.NormFloat64())
+			b := float32(r.IntN(1<<24) - 1<<23)
+			c := float32(math.Ldexp(r.NormFloat64(), r.IntN(60)-20))
+			if r.IntN(3) == 0 { // near a tie
+				c = -math.Nextafter32(a*b, float32(math.Inf(r.IntN(2)*2-1)))
+			}
+			want, _ := exactFMA(a, b, c).Float32()
+			if got := fma32(a, b, c); got != want {
+				t.Fatalf("fma32(%v, %v, %v) = %v, expected %v", a, b, c, got, want)
+			}
+		}
+	})
+}
+
+func BenchmarkBlockBounds(b *testing.B) {
+	r := newRand(1)
+	for _, e := range blockTypes {
+		for _, contexts := range []int{1, 4} {
+			const n, d = 16384, 768
+			elements, _ := e.Block()
+			c := newBlockCase(r, e, n, d/elements, contexts)
+			var x BlockContexts
+			x.Set(c.m, c.vs...)
+			lower, upper := make([]float32, n*contexts), make([]float32, n*contexts)
+			b.Run(fmt.Sprintf("%v/%d", e, contexts), func(b *testing.B) {
+				b.SetBytes(int64(n * c.rows.rowBytes()))
+				for b.Loop() {
+					c.m.Bounds(lower, upper, &x)
+				}
+			})
+		}
+	}
+}
+
+// exactFMA is a b + c without rounding.
+func exactFMA(a, b, c float32) *big.Float {
+	x := new(big.Float).SetPrec(2000)
+	x.Mul(big.NewFloat(float64(a)).SetPrec(2000), big.NewFloat(float64(b)))
+	return x.Add(x, big.NewFloat(float64(c)))
+}
