@@ -19,6 +19,9 @@ type HeadOptions struct {
 	Screen string
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
+	// Threads is the number of threads of an exact search, the caller's among them: one in [OpenHead], and as
+	// many as the model has in [Model.Head], if it is 0. See [Head.SetThreads].
+	Threads int
 	// Learn, unless nil, has the head begin exactly and learn a screen from the states that
 	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
 	Learn *learn.Options
@@ -76,6 +79,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		f.Close()
 		return nil, err
 	}
+	x.layer.SetThreads(o.Threads)
 	x.free.New = func() any {
 		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
 	}
@@ -89,6 +93,9 @@ func (m *Model) Head(o HeadOptions) (*Head, error) { return m.HeadOf(m.path, o) 
 // HeadOf is Head for another source of the same head, such as the one of several GGUF files that
 // has it. It is always checked.
 func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
+	if o.Threads == 0 {
+		o.Threads = m.threads
+	}
 	x, err := OpenHead(source, o)
 	if err != nil {
 		return nil, err
@@ -122,8 +129,11 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// Layer returns the layer, for searchers of the caller's own, within File().Read. Exact searches
-// have one thread until softmax.Layer.SetThreads gives it more.
+// SetThreads changes the number of threads of exact searches, which the head owns and parks between two of
+// them. It must not be called during a search. softmax.Layer.LendThreads has them run on threads of the caller's.
+func (x *Head) SetThreads(n int) { x.layer.SetThreads(n) }
+
+// Layer returns the layer, for searchers of the caller's own, within File().Read.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
 
 // Learner returns what learns, nil without [HeadOptions].Learn.
@@ -174,8 +184,7 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
-	few := n > 1 && n <= fewStates && req.K <= fewLabels && !req.LogSum
-	if !few && x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
+	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
 		return x.with(func(s *scratch) error { return s.SearchBatch(dst, answers, states, req) })
 	}
 	for i := range answers {
@@ -186,13 +195,6 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 	}
 	return nil
 }
-
-// A search of one state for few labels reads codes of 4 bits, one of several states those of 8
-// bits: up to so many states, for so few labels, one after the other is faster.
-const (
-	fewStates = 16
-	fewLabels = 10
-)
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
 // element for each of ids, which are distinct.

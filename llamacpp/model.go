@@ -34,6 +34,7 @@ type Model struct {
 	batch   llama.Batch
 	context int
 	labels  int
+	threads int
 	lengths []int // of the sequences
 	added   []int // lengths with tokens that are being added
 	feed    []Token
@@ -103,7 +104,7 @@ func Open(path string, o Options) (*Model, error) {
 		m.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m.context, m.lengths = o.Context, make([]int, o.Sequences)
+	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
 	m.ordered = !llama.ModelIsRecurrent(model) && !llama.ModelIsHybrid(model)
 	return m, nil
@@ -158,8 +159,11 @@ func (m *Model) Labels() int { return m.labels }
 // Context returns how many tokens a sequence may have.
 func (m *Model) Context() int { return m.context }
 
-// SetThreads changes the number of threads.
-func (m *Model) SetThreads(n int) { llama.SetNThreads(m.hook.ctx, int32(n), int32(n)) }
+// SetThreads changes the number of threads of the model, not of its heads.
+func (m *Model) SetThreads(n int) {
+	m.threads = n
+	llama.SetNThreads(m.hook.ctx, int32(n), int32(n))
+}
 
 // Tokens returns the tokens of a text. If special, those that the model wants at the beginning
 // and the end of a text are added, and those that the text spells out, such as <|im_end|>, are

@@ -22,6 +22,10 @@ const (
 	// codes after one in which it was in vain: on data without structure it
 	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
 	coarseSkips = 31
+	// A search for one context reads codes of 4 bits, one for several those of 8 bits: up to so many contexts, for so
+	// few labels, one after the other is faster.
+	fewContexts = 16
+	fewLabels   = 10
 	// minListed is the share of labels from which a set of allowed ones is
 	// searched in a scan of all instead of a gather.
 	minListed = 0.125
@@ -133,8 +137,10 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
-	if !certified && len(qs) > 1 { // some may be
-		for i := range qs {
+	if n := len(qs); n > 1 && (!certified || s.layer.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum) {
+		for i := range qs { // each alone
+			*p = place{req: &s.req}
+			s.resolve(p)
 			s.find(dst[i*p.req.K:][:p.req.K], answers[i:i+1], qs[i:i+1], p)
 		}
 		return

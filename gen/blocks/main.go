@@ -28,7 +28,7 @@ const (
 	pairBytes = 192
 	// ahead is how far the rows that follow each other are prefetched, and aheadRows how far
 	// those in a list.
-	ahead     = 4096
+	ahead     = 512
 	aheadRows = 3
 )
 

@@ -46,7 +46,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), Y2
 	VPBROADCASTW (DX), X3
 	VCVTPH2PS    X3, Y3
@@ -201,7 +201,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), Y8
 	VPBROADCASTW (DX), X9
 	VCVTPH2PS    X9, Y9
@@ -466,7 +466,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
@@ -636,7 +636,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
@@ -916,7 +916,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      6(DX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
@@ -1114,7 +1114,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      6(DX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
@@ -1412,7 +1412,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      4(DX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
@@ -1560,7 +1560,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      4(DX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
@@ -1801,7 +1801,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      8(DX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
@@ -1967,7 +1967,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      8(DX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
@@ -2224,9 +2224,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
 	MOVL         4(DX), DI
 	MOVL         8(DX), R8
 	MOVL         12(DX), R9
@@ -2550,9 +2550,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
 	MOVL         4(DX), DI
 	MOVL         8(DX), R8
 	MOVL         12(DX), R9
@@ -3049,9 +3049,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
 	MOVL         4(DX), DI
 	MOVL         8(DX), R8
 	MOVL         12(DX), R9
@@ -3388,9 +3388,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
 	MOVL         4(DX), DI
 	MOVL         8(DX), R8
 	MOVL         12(DX), R9
@@ -3920,10 +3920,10 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
-	PREFETCHT0   4288(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
+	PREFETCHT0   704(DX)
 	VPBROADCASTW 208(DX), X2
 	VCVTPH2PS    X2, Y2
 	VPMOVSXBD    192(DX), Y3
@@ -4260,10 +4260,10 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0   4096(DX)
-	PREFETCHT0   4160(DX)
-	PREFETCHT0   4224(DX)
-	PREFETCHT0   4288(DX)
+	PREFETCHT0   512(DX)
+	PREFETCHT0   576(DX)
+	PREFETCHT0   640(DX)
+	PREFETCHT0   704(DX)
 	VPBROADCASTW 208(DX), X8
 	VCVTPH2PS    X8, Y8
 	VPMOVSXBD    192(DX), Y9
@@ -4870,7 +4870,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), Y1
 	VINSERTI64X4 $0x01, 36(DX), Z1, Z1
 	VPXORD       bytes128<>+0(SB), Z1, Z1
@@ -4977,7 +4977,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0   4096(DX)
+	PREFETCHT0   512(DX)
 	VMOVDQU      2(DX), Y4
 	VINSERTI64X4 $0x01, 36(DX), Z4, Z4
 	VPXORD       bytes128<>+0(SB), Z4, Z4
@@ -5139,7 +5139,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 2(DX), Z1
 	VBROADCASTI32X4 20(DX), K1, Z1
 	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
@@ -5258,7 +5258,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 2(DX), Z4
 	VBROADCASTI32X4 20(DX), K1, Z4
 	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
@@ -5422,7 +5422,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 6(DX), Z1
 	VBROADCASTI32X4 28(DX), K1, Z1
 	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
@@ -5547,7 +5547,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 6(DX), Z4
 	VBROADCASTI32X4 28(DX), K1, Z4
 	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
@@ -5717,7 +5717,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 4(DX), Z1
 	VBROADCASTI32X4 24(DX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
@@ -5843,7 +5843,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 4(DX), Z4
 	VBROADCASTI32X4 24(DX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
@@ -6020,7 +6020,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 8(DX), Z1
 	VBROADCASTI32X4 32(DX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
@@ -6142,7 +6142,7 @@ named:
 	JLT    single
 
 pair:
-	PREFETCHT0      4096(DX)
+	PREFETCHT0      512(DX)
 	VBROADCASTI32X4 8(DX), Z4
 	VBROADCASTI32X4 32(DX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
@@ -6323,9 +6323,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
 	MOVL            4(DX), DI
 	MOVL            8(DX), R8
 	MOVL            12(DX), R9
@@ -6506,9 +6506,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
 	MOVL            4(DX), DI
 	MOVL            8(DX), R8
 	MOVL            12(DX), R9
@@ -6782,9 +6782,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
 	MOVL            4(DX), DI
 	MOVL            8(DX), R8
 	MOVL            12(DX), R9
@@ -7004,9 +7004,9 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
 	MOVL            4(DX), DI
 	MOVL            8(DX), R8
 	MOVL            12(DX), R9
@@ -7289,10 +7289,10 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
-	PREFETCHT0      4288(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
+	PREFETCHT0      704(DX)
 	VPBROADCASTW    208(DX), X1
 	VPBROADCASTW    X1, Y1
 	VCVTPH2PS       Y1, Z1
@@ -7478,10 +7478,10 @@ named:
 	MOVQ   blocks+48(FP), SI
 
 block:
-	PREFETCHT0      4096(DX)
-	PREFETCHT0      4160(DX)
-	PREFETCHT0      4224(DX)
-	PREFETCHT0      4288(DX)
+	PREFETCHT0      512(DX)
+	PREFETCHT0      576(DX)
+	PREFETCHT0      640(DX)
+	PREFETCHT0      704(DX)
 	VPBROADCASTW    208(DX), X4
 	VPBROADCASTW    X4, Y4
 	VCVTPH2PS       Y4, Z4

@@ -389,6 +389,10 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 			break
 		}
 		m.SetThreads(t)
+		b.exact.SetThreads(t)
+		if b.screen != nil {
+			b.screen.SetThreads(t)
+		}
 		llama.SetNThreads(b.own.ctx, int32(t), int32(t))
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
